@@ -87,6 +87,8 @@ class Expression:
         """Return the absolute value."""
     def acos(self) -> Expression:
         """Return the angle in radians whose cosine is the number; the same as ``arccos``."""
+    def add_months(self, months: Expression | int) -> Expression:
+        """Add months to a date; the day is at most the last one of that month."""
     def any_value(self, ignore_nulls: bool = False) -> Expression:
         """Return one of the values, which may be null unless ``ignore_nulls``."""
     def approx_count_distinct(self) -> Expression:
@@ -107,6 +109,8 @@ class Expression:
         """Return the angle of the point ``(x, y)`` in radians."""
     def arctanh(self) -> Expression:
         """Return the inverse hyperbolic tangent."""
+    def ascii(self) -> Expression:
+        """Return the code of the first character; 0 for empty text."""
     def asin(self) -> Expression:
         """Return the angle in radians whose sine is the number; the same as ``arcsin``."""
     def atan(self) -> Expression:
@@ -119,6 +123,8 @@ class Expression:
         """Read the header of sound files: ``sample_rate``, ``channels``, ``frames``, ``format`` and ``subtype``."""
     def avg(self) -> Expression:
         """Return the arithmetic mean of the values; the same as ``mean``."""
+    def bin(self) -> Expression:
+        """Return the binary digits of an integer; 64 digits if it is negative."""
     def bitwise_and(self, right: Any) -> Expression:
         """Return the bits that are set in both integers."""
     def bitwise_or(self, right: Any) -> Expression:
@@ -135,6 +141,10 @@ class Expression:
         """Return the cube root."""
     def ceil(self) -> Expression:
         """Round up to a whole number, in the type of the number."""
+    def chr(self) -> Expression:
+        """Return the character of a code modulo 256; empty text for negative codes."""
+    def chunk(self, size: int) -> Expression:
+        """Cut a list into lists of ``size`` elements; drop the rest."""
     def chunk_text(
         self, size: int, overlap: int = 0, *, unit: Literal["characters", "words"] = "characters"
     ) -> Expression:
@@ -160,10 +170,14 @@ class Expression:
         """Pick the best of ``labels`` for each text."""
     def clip(self, min: Any = None, max: Any = None) -> Expression:
         """Limit numbers to the range between ``min`` and ``max``; None or null sets no bound."""
+    def compress(self, codec: str) -> Expression:
+        """Compress with the codec deflate, gzip, zlib."""
     def concat(self, *right: Expression | str | bytes) -> Expression:
         """Concatenate texts or binaries; the result is null if one of them is null."""
     def contains(self, substr: str | Expression) -> Expression:
         """Check whether text contains ``substr``."""
+    def conv(self, from_base: int, to_base: int) -> Expression:
+        """Convert digits from one base to another, up to 36; a negative ``to_base`` keeps the sign."""
     def convert_image(self, mode: str) -> Expression:
         """Convert to the mode ``L``, ``LA``, ``RGB`` or ``RGBA``: grey is weighted, an added alpha channel is opaque."""
     def convert_time_zone(self, to_timezone: str, from_timezone: str | None = None) -> Expression:
@@ -190,16 +204,40 @@ class Expression:
         """Cut out the box ``(x, y, width, height)``, given once or as a column of lists of four."""
     def csc(self) -> Expression:
         """Return the cosecant of an angle in radians."""
+    def damerau_levenshtein_distance(self, right: Expression | str) -> Expression:
+        """Count edits like ``levenshtein_distance``, with a swap of neighbours as one edit; no part is edited twice."""
     def date(self) -> Expression:
         """Return the date of a timestamp."""
+    def date_add(self, days: Expression | int) -> Expression:
+        """Add days to a date."""
+    def date_diff(self, start: Expression) -> Expression:
+        """Count the days from ``start`` to ``end``."""
+    def date_format(self, format: str | None = None) -> Expression:
+        """Write a date or timestamp as text; the same as ``strftime``."""
+    def date_from_unix_date(self) -> Expression:
+        """Return the date that is this many days after 1970-01-01."""
+    def date_sub(self, days: Expression | int) -> Expression:
+        """Subtract days from a date."""
     def date_trunc(self, interval: str) -> Expression:
         """Round down to an interval such as ``"hour"``, ``"15 minutes"`` or ``"1 month"``; weeks start on Monday."""
+    def dateadd(self, days: Expression | int) -> Expression:
+        """Add days to a date."""
+    def datediff(self, start: Expression) -> Expression:
+        """Count the days from ``start`` to ``end``."""
     def day(self) -> Expression:
         """Return the day of the month, from 1 to 31."""
+    def day_of_month(self) -> Expression:
+        """Return the day of the month, from 1 to 31; the same as ``day``."""
     def day_of_week(self) -> Expression:
         """Return the weekday, from 0 for Monday to 6 for Sunday."""
     def day_of_year(self) -> Expression:
         """Return the day of the year, from 1 to 366."""
+    def dayofmonth(self) -> Expression:
+        """Return the day of the month, from 1 to 31; the same as ``day``."""
+    def dayofyear(self) -> Expression:
+        """Return the day of the year, from 1 to 366; the same as ``day_of_year``."""
+    def decode(self, charset: str) -> Expression:
+        """Decode with the charset utf-8, base64, hex."""
     def decode_audio(
         self, *, sample_rate: int | None = None, mono: bool = False, on_error: MediaOnError = "raise"
     ) -> Expression:
@@ -212,6 +250,8 @@ class Expression:
         scaled: bool = True,
     ) -> Expression:
         """Decode JPEG, PNG, WebP, GIF, BMP and TIFF files, or their bytes, to images, rotated according to EXIF."""
+    def decompress(self, codec: str) -> Expression:
+        """Decompress with the codec deflate, gzip, zlib."""
     def degrees(self) -> Expression:
         """Convert radians to degrees."""
     def deserialize(self, format: Format = "json", dtype: DataType | str | type = "string") -> Expression:
@@ -248,6 +288,8 @@ class Expression:
         **options: Any,
     ) -> Expression:
         """Convert texts to vectors of type ``embedding(float32, d)``."""
+    def encode(self, charset: str) -> Expression:
+        """Encode with the charset utf-8, base64, hex."""
     def encode_image(self, image_format: str, *, quality: int = 90) -> Expression:
         """Encode images as the bytes of ``png``, ``jpeg``, ``webp``, ``gif``, ``bmp`` or ``tiff`` files."""
     def endswith(self, suffix: str | Expression) -> Expression:
@@ -260,6 +302,16 @@ class Expression:
         """Make a row of each element and repeat the other columns; only valid alone in ``select`` or ``with_column``."""
     def expm1(self) -> Expression:
         """Return ``exp(x) - 1``, exact for small numbers."""
+    def extract_day_uuid7(self) -> Expression:
+        """Return the days from 1970-01-01 to the time in a UUID of version 7."""
+    def extract_hour_uuid7(self) -> Expression:
+        """Return the hours from 1970-01-01 to the time in a UUID of version 7."""
+    def extract_minute_uuid7(self) -> Expression:
+        """Return the minutes from 1970-01-01 to the time in a UUID of version 7."""
+    def extract_month_uuid7(self) -> Expression:
+        """Return the months from 1970-01-01 to the time in a UUID of version 7."""
+    def factorial(self) -> Expression:
+        """Return the factorial; null for negative numbers and from 21 on, where it exceeds int64."""
     def file(self, *, storage_options: Mapping[str, Any] | None = None) -> Expression:
         """Make a ``ps.File`` of each path or URL, or of bytes. Nothing is read."""
     def file_exists(self) -> Expression:
@@ -278,10 +330,22 @@ class Expression:
         """Round down to a whole number, in the type of the number."""
     def from_unix_epoch(self, time_unit: str | None = None) -> Expression:
         """Convert seconds, or another ``time_unit`` (``s ms us ns``), since 1970-01-01 UTC to timestamps."""
+    def from_unixtime(self, format: str | None = None) -> Expression:
+        """Write seconds since 1970-01-01 as text, by default like ``2024-01-31 12:00:00``."""
+    def from_utc_timestamp(self, timezone: str) -> Expression:
+        """Return the wall clock of ``timezone`` at a moment in UTC."""
     def get(self, key: int | str | Expression, default: Any = None) -> Expression:
         """Return an element of a list, a field of a struct, or the value of a map key; ``default`` where that is null."""
+    def great_circle_distance(
+        self, lon1: Expression | float, lat2: Expression | float, lon2: Expression | float
+    ) -> Expression:
+        """Return the distance of two points on the Earth in meters; null for impossible degrees."""
     def guess_mime_type(self) -> Expression:
         """Return the MIME type of bytes, or of files, by their first bytes; null if it is unknown."""
+    def hamming_distance(self, right: Expression | int) -> Expression:
+        """Count the bits in which two fingerprints of ``simhash`` differ; null for negative numbers."""
+    def hamming_distance_str(self, right: Expression | str) -> Expression:
+        """Count the places at which the characters differ; null for texts of different lengths."""
     def hash(self, *exprs: Expression, seed: int | None = None) -> Expression:
         """Return a uint64 hash of one or several values; null has a hash too. Equal integers of different types hash alike."""
     def hour(self) -> Expression:
@@ -310,12 +374,24 @@ class Expression:
         """Check whether a number is infinite; null for null."""
     def is_nan(self) -> Expression:
         """Check whether a number is NaN; null for null."""
+    def jaccard_similarity(self, right: Vector) -> Expression:
+        """Return the share of the places that are not zero in both vectors among those that are not zero in one."""
+    def jaro_similarity(self, right: Expression | str) -> Expression:
+        """Return the Jaro similarity of two texts, from 0 to 1."""
+    def jaro_winkler_similarity(self, right: Expression | str) -> Expression:
+        """Return the Jaro similarity with a bonus for a common prefix of up to four characters."""
+    def json_array_length(self) -> Expression:
+        """Count the elements of a JSON array; null for any other text."""
     def json_extract(self, path: str) -> Expression:
         """Extract a part of JSON text by a path such as ``$.a.b[0]``; null if it does not exist or the text is not JSON."""
+    def json_object_keys(self) -> Expression:
+        """Return the keys of a JSON object in alphabetical order; null for any other text."""
     def l2_normalize(self) -> Expression:
         """Scale vectors to length 1; the zero vector stays unchanged. Integers become float64."""
     def lag(self, offset: int = 1, default: Any = None) -> Expression:
         """Return the value some rows before, or ``default`` if there is no such row."""
+    def last_day(self) -> Expression:
+        """Return the last day of the month."""
     def last_value(self, ignore_nulls: bool = False) -> Expression:
         """Return the last value of the window."""
     def lead(self, offset: int = 1, default: Any = None) -> Expression:
@@ -326,6 +402,8 @@ class Expression:
         """Count the characters of text, the bytes of binary, or the elements of a list, as int64."""
     def length_bytes(self) -> Expression:
         """Count the bytes of text in UTF-8, or of binary."""
+    def levenshtein_distance(self, right: Expression | str) -> Expression:
+        """Count the characters to insert, delete or replace to turn one text into the other."""
     def like(self, pattern: str | Expression) -> Expression:
         r"""Match SQL's LIKE: ``%`` is any text, ``_`` any one character, ``\`` escapes the next one."""
     def list_agg(self) -> Expression:
@@ -384,6 +462,28 @@ class Expression:
         """Pad on the left to ``length`` characters; longer text is cut, as in SQL."""
     def lstrip(self) -> Expression:
         """Remove white space at the beginning."""
+    def make_date(self, month: Expression | int, day: Expression | int) -> Expression:
+        """Return a date from year, month and day; null if there is no such date."""
+    def make_timestamp(
+        self,
+        month: Expression | int,
+        day: Expression | int,
+        hour: Expression | int,
+        minute: Expression | int,
+        second: Expression | float,
+        timezone: str | None = None,
+    ) -> Expression:
+        """Return a timestamp from its parts, in ``timezone`` if given; null if there is no such moment."""
+    def make_timestamp_ltz(
+        self,
+        month: Expression | int,
+        day: Expression | int,
+        hour: Expression | int,
+        minute: Expression | int,
+        second: Expression | float,
+        timezone: str | None = None,
+    ) -> Expression:
+        """Return a timestamp in UTC from its parts in ``timezone``, or in UTC; null if there is no such moment."""
     def map_get(self, key: Any) -> Expression:
         """Return the value of a key of a map; null if the map lacks the key."""
     def map_keys(self) -> Expression:
@@ -408,10 +508,14 @@ class Expression:
         """Return the minute, from 0 to 59."""
     def month(self) -> Expression:
         """Return the month, from 1 to 12."""
+    def months_between(self, start: Expression) -> Expression:
+        """Count the months from ``start`` to ``end``; whole if the days agree or both are the last of their months."""
     def nanosecond(self) -> Expression:
         """Return the fraction of the second in nanoseconds."""
     def negate(self) -> Expression:
         """Return the negative."""
+    def next_day(self, day_of_week: str) -> Expression:
+        """Return the first date after this one that is a ``'Monday'``, ``'Tue'`` and so on."""
     def normalize(
         self,
         *,
@@ -425,6 +529,20 @@ class Expression:
         """Check whether a number is not NaN; null for null."""
     def over(self, window: Window) -> Expression:
         """Compute an aggregate or window function for each row, over the rows of its window."""
+    def parse_url(self) -> Expression:
+        """Return scheme, username, password, host, port, path, query and fragment of a URL; nulls for other text."""
+    def partition_days(self) -> Expression:
+        """Return the partition of Iceberg: the days since 1970-01-01, as a date."""
+    def partition_hours(self) -> Expression:
+        """Return the partition of Iceberg: the hours since 1970-01-01."""
+    def partition_iceberg_bucket(self, n: int) -> Expression:
+        """Return the partition of Iceberg: one of ``n`` buckets by the Murmur3 hash."""
+    def partition_iceberg_truncate(self, w: int) -> Expression:
+        """Return the partition of Iceberg: text cut to ``w`` characters, or a number rounded down to a multiple."""
+    def partition_months(self) -> Expression:
+        """Return the partition of Iceberg: the months since 1970-01-01."""
+    def partition_years(self) -> Expression:
+        """Return the partition of Iceberg: the years since 1970-01-01."""
     def pdf_pages(
         self,
         *,
@@ -437,8 +555,12 @@ class Expression:
         use_process: bool = True,
     ) -> Expression:
         """Extract the pages of PDFs as lists of structs: ``page_number``, ``text`` and, with ``images``, ``image``."""
+    def pearson_correlation(self, right: Vector) -> Expression:
+        """Return the correlation of the elements, from -1 to 1; null if all elements of a vector are equal."""
     def percentile(self, percentiles: float | Sequence[float]) -> Expression:
         """Return the value below which a share of the values lies, interpolated; for several shares a list."""
+    def pmod(self, b: Expression | float) -> Expression:
+        """Return the remainder, not negative for a positive divisor; null for the divisor 0."""
     def pow(self, expr: Any) -> Expression:
         """Raise to a power, as ``**`` does: int64 for integers, else float64."""
     def power(self, expr: Any) -> Expression:
@@ -503,6 +625,8 @@ class Expression:
         """Return the secant of an angle in radians."""
     def second(self) -> Expression:
         """Return the second, from 0 to 59."""
+    def seq(self) -> Expression:
+        """Return the list of the numbers from 0 to ``n - 1``."""
     def serialize(self, format: Format = "json") -> Expression:
         """Write values as JSON text; null stays null."""
     def shift_left(self, num_bits: Any) -> Expression:
@@ -511,6 +635,8 @@ class Expression:
         """Shift the bits of an integer to the right, keeping its sign."""
     def sign(self) -> Expression:
         """Return -1, 0 or 1, in the type of the number."""
+    def simhash(self, ngram_size: int | None = None) -> Expression:
+        """Return a 64-bit fingerprint of the character n-grams, three long by default; similar texts differ in few bits."""
     def sin(self) -> Expression:
         """Return the sine of an angle in radians."""
     def sinh(self) -> Expression:
@@ -519,8 +645,14 @@ class Expression:
         """Return the skewness of the values, as of a whole population."""
     def slice(self, start: int | Expression, end: int | Expression | None = None) -> Expression:
         """Return the elements of a list from ``start`` up to ``end``; negative numbers count from the end."""
+    def soundex(self) -> Expression:
+        """Return the Soundex code, a letter and three digits for the sound; text without a first letter stays."""
+    def space(self) -> Expression:
+        """Return text of this many spaces."""
     def split(self, split_on: str | Expression) -> Expression:
         """Split text at every ``split_on``, taken literally, into a list."""
+    def split_part(self, delim: Expression | str, part: Expression | int) -> Expression:
+        """Return one part of split text, counted from 1, or from the end if negative; a missing part is empty."""
     def sqrt(self) -> Expression:
         """Return the square root; NaN for negative numbers."""
     def startswith(self, prefix: str | Expression) -> Expression:
@@ -537,6 +669,8 @@ class Expression:
         """Return one field of a struct."""
     def substr(self, start: int | Expression, length: int | Expression | None = None) -> Expression:
         """Return ``length`` characters from position ``start``, or all if None; a negative start counts from the end."""
+    def substring_index(self, delim: Expression | str, count: Expression | int) -> Expression:
+        """Return the text before ``count`` delimiters; if negative, the text after them, counted from the end."""
     def sum(self) -> Expression:
         """Add the values; null without any."""
     def tan(self) -> Expression:
@@ -545,14 +679,36 @@ class Expression:
         """Return the hyperbolic tangent."""
     def time(self) -> Expression:
         """Return the time of day of a timestamp."""
+    def timestamp_micros(self) -> Expression:
+        """Return the timestamp that is this many microseconds after 1970-01-01."""
+    def timestamp_millis(self) -> Expression:
+        """Return the timestamp that is this many milliseconds after 1970-01-01."""
+    def timestamp_seconds(self) -> Expression:
+        """Return the timestamp that is this many seconds after 1970-01-01."""
     def title(self) -> Expression:
         """Capitalize the first letter of each word only."""
+    def to_camel_case(self) -> Expression:
+        """Convert an identifier or a phrase to the case of ``fooBarBaz``."""
     def to_date(self, format: str) -> Expression:
         """Parse text as a date; text that does not fit the format is an error."""
     def to_datetime(self, format: str, timezone: str | None = None) -> Expression:
         """Parse text as a timestamp in microseconds; text that does not fit the format is an error."""
+    def to_kebab_case(self) -> Expression:
+        """Convert an identifier or a phrase to the case of ``foo-bar-baz``."""
+    def to_snake_case(self) -> Expression:
+        """Convert an identifier or a phrase to the case of ``foo_bar_baz``."""
+    def to_title_case(self) -> Expression:
+        """Convert an identifier or a phrase to the case of ``Foo Bar Baz``."""
     def to_unix_epoch(self, time_unit: str | None = None) -> Expression:
         """Count the seconds, or another ``time_unit`` (``s ms us ns``), since 1970-01-01 UTC."""
+    def to_upper_camel_case(self) -> Expression:
+        """Convert an identifier or a phrase to the case of ``FooBarBaz``."""
+    def to_upper_kebab_case(self) -> Expression:
+        """Convert an identifier or a phrase to the case of ``FOO-BAR-BAZ``."""
+    def to_upper_snake_case(self) -> Expression:
+        """Convert an identifier or a phrase to the case of ``FOO_BAR_BAZ``."""
+    def to_utc_timestamp(self, timezone: str) -> Expression:
+        """Return the moment in UTC of a wall clock in ``timezone``."""
     def tokenize_decode(self, tokens_path: str) -> Expression:
         """Convert token numbers to text; ``tokens_path`` as for ``tokenize_encode``."""
     def tokenize_encode(self, tokens_path: str, *, use_special_tokens: bool = False) -> Expression:
@@ -571,10 +727,24 @@ class Expression:
         """Return a duration in whole nanoseconds, rounded towards zero."""
     def total_seconds(self) -> Expression:
         """Return a duration in whole seconds, rounded towards zero."""
+    def translate(self, from_str: Expression | str, to_str: Expression | str) -> Expression:
+        """Replace each character of ``from_str`` by the one at its place in ``to_str``, or remove it."""
     def trunc(self, interval: str) -> Expression:
         """Round down to an interval such as ``"hour"``, ``"15 minutes"`` or ``"1 month"``; weeks start on Monday."""
+    def try_compress(self, codec: str) -> Expression:
+        """Compress with the codec deflate, gzip, zlib; null if that fails."""
+    def try_decode(self, charset: str) -> Expression:
+        """Decode with the charset utf-8, base64, hex; null if that fails."""
+    def try_decompress(self, codec: str) -> Expression:
+        """Decompress with the codec deflate, gzip, zlib; null if that fails."""
     def try_deserialize(self, format: Format = "json", dtype: DataType | str | type = "string") -> Expression:
         """Parse JSON text as values of ``dtype``; text that is not JSON, or does not fit, becomes null."""
+    def try_divide(self, divisor: Expression | float) -> Expression:
+        """Divide; null for the divisor 0."""
+    def try_encode(self, charset: str) -> Expression:
+        """Encode with the charset utf-8, base64, hex; null if that fails."""
+    def unix_date(self) -> Expression:
+        """Count the days since 1970-01-01."""
     def unnest(self) -> Expression:
         """Return every field of a struct as a separate column; only valid alone in a select list."""
     def upload(
@@ -621,6 +791,8 @@ class Expression:
         """Read the headers of videos: ``width``, ``height``, ``fps``, ``duration``, ``frame_count`` and ``time_base``."""
     def week_of_year(self) -> Expression:
         """Return the ISO 8601 week of the year, from 1 to 53."""
+    def weekofyear(self) -> Expression:
+        """Return the ISO 8601 week of the year, from 1 to 53; the same as ``week_of_year``."""
     def year(self) -> Expression:
         """Return the year."""
 

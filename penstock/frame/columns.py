@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any, Self
 
 from penstock.errors import InvalidArgumentError
 from penstock.expr.column import Expression, col, lit
-from penstock.expr.nodes import Alias, Call, ColumnRef, Expr, Star, Unnest, WindowCall, unalias, walk
+from penstock.expr.nodes import Alias, Call, ColumnRef, Expr, Star, Unnest, WindowCall, rewrite, unalias, walk
 from penstock.expr.resolve import expand
 from penstock.frame.lazy_table import LazyTable
 from penstock.frame.window import with_windows
 from penstock.plan import nodes
 from penstock.plan.nodes import Plan, check_columns
-from penstock.plan.substitution import merged
+from penstock.plan.substitution import merged, named
 
 ColumnInput = str | Expression
 
@@ -162,11 +163,14 @@ class ColumnVerbs(LazyTable):
         return name in self.columns
 
     def _projected(self, exprs: Iterable[Expr]) -> Self:
-        """Return a projection. Window functions and exploded lists are computed before it."""
+        """Return a projection. Window functions, row numbers and exploded lists are computed before it."""
         exprs = list(exprs)
         if any(isinstance(part, WindowCall) for expr in exprs for part in walk(expr)):
             windowed, exprs = with_windows(self._plan, exprs)
             return self._with(windowed)._projected(exprs)
+        if any(part == _ROW_NUMBER for expr in exprs for part in walk(expr)):
+            numbered = self._with(nodes.MonotonicId(self._plan, _ROW))
+            return numbered._projected(_with_row_numbers(expr) for expr in exprs)
         exploded: dict[str, Expr] = {}
         for expr in exprs:
             match unalias(expr):
@@ -176,6 +180,17 @@ class ColumnVerbs(LazyTable):
         # With unknown columns each list stays a node, which has the user's line.
         plan: Plan = project if project.schema is None else merged(project)
         return self._with(nodes.Explode(plan, tuple(exploded)) if exploded else plan)
+
+
+_ROW = "__row"
+_ROW_NUMBER = Call("monotonically_increasing_id", ())
+
+
+def _with_row_numbers(expr: Expr) -> Expr:
+    """Return an expression over a plan that has the numbers of its rows as a column."""
+    if isinstance(expr, Star):
+        return replace(expr, exclude=(*expr.exclude, _ROW))
+    return named(rewrite(expr, lambda part: ColumnRef(_ROW) if part == _ROW_NUMBER else part), expr.name)
 
 
 def to_node(column: ColumnInput) -> Expr:

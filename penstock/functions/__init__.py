@@ -28,6 +28,7 @@ _MODULES = (
         "numeric",
     ),
     *("patterns", "real", "temporal", "text", "vector", "windows"),
+    *("tables.dates", "tables.distances", "tables.encodings", "tables.numbers", "tables.rows", "tables.words"),
 )
 
 

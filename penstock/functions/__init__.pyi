@@ -139,6 +139,29 @@ from penstock.functions.patterns import (
     split as split,
     startswith as startswith,
 )
+from penstock.functions.tables.dates import (
+    convert_timezone as convert_timezone,
+    current_date as current_date,
+    current_timestamp as current_timestamp,
+    current_timezone as current_timezone,
+    datepart as datepart,
+)
+from penstock.functions.tables.encodings import json_tuple as json_tuple
+from penstock.functions.tables.numbers import (
+    columns_avg as columns_avg,
+    columns_max as columns_max,
+    columns_mean as columns_mean,
+    columns_min as columns_min,
+    columns_sum as columns_sum,
+    e as e,
+    pi as pi,
+)
+from penstock.functions.tables.rows import (
+    monotonically_increasing_id as monotonically_increasing_id,
+    random_int as random_int,
+    run_process as run_process,
+    uuid as uuid,
+)
 from penstock.functions.temporal import (
     convert_time_zone as convert_time_zone,
     date as date,
@@ -169,7 +192,9 @@ from penstock.functions.vector import (
     cosine_similarity as cosine_similarity,
     dot_product as dot_product,
     euclidean_distance as euclidean_distance,
+    jaccard_similarity as jaccard_similarity,
     l2_normalize as l2_normalize,
+    pearson_correlation as pearson_correlation,
 )
 from penstock.functions.windows import (
     dense_rank as dense_rank,
@@ -186,6 +211,9 @@ def abs(expr: Expression) -> Expression:
 
 def acos(expr: Expression) -> Expression:
     """Return the angle in radians whose cosine is the number; the same as ``arccos``."""
+
+def add_months(expr: Expression, months: Expression | int) -> Expression:
+    """Add months to a date; the day is at most the last one of that month."""
 
 def approx_count_distinct(expr: Expression) -> Expression:
     """Estimate the number of different values in little memory."""
@@ -208,6 +236,9 @@ def arctan(expr: Expression) -> Expression:
 def arctanh(expr: Expression) -> Expression:
     """Return the inverse hyperbolic tangent."""
 
+def ascii(expr: Expression) -> Expression:
+    """Return the code of the first character; 0 for empty text."""
+
 def asin(expr: Expression) -> Expression:
     """Return the angle in radians whose sine is the number; the same as ``arcsin``."""
 
@@ -216,6 +247,9 @@ def atan(expr: Expression) -> Expression:
 
 def avg(expr: Expression) -> Expression:
     """Return the arithmetic mean of the values; the same as ``mean``."""
+
+def bin(expr: Expression) -> Expression:
+    """Return the binary digits of an integer; 64 digits if it is negative."""
 
 def bool_and(expr: Expression) -> Expression:
     """Check whether all values are true; null without any."""
@@ -232,6 +266,18 @@ def cbrt(expr: Expression) -> Expression:
 def ceil(expr: Expression) -> Expression:
     """Round up to a whole number, in the type of the number."""
 
+def chr(expr: Expression) -> Expression:
+    """Return the character of a code modulo 256; empty text for negative codes."""
+
+def chunk(list_expr: Expression, size: int) -> Expression:
+    """Cut a list into lists of ``size`` elements; drop the rest."""
+
+def compress(expr: Expression, codec: str) -> Expression:
+    """Compress with the codec deflate, gzip, zlib."""
+
+def conv(expr: Expression, from_base: int, to_base: int) -> Expression:
+    """Convert digits from one base to another, up to 36; a negative ``to_base`` keeps the sign."""
+
 def cos(expr: Expression) -> Expression:
     """Return the cosine of an angle in radians."""
 
@@ -247,8 +293,35 @@ def count_distinct(expr: Expression) -> Expression:
 def csc(expr: Expression) -> Expression:
     """Return the cosecant of an angle in radians."""
 
+def damerau_levenshtein_distance(left: Expression, right: Expression | str) -> Expression:
+    """Count edits like ``levenshtein_distance``, with a swap of neighbours as one edit; no part is edited twice."""
+
+def date_add(expr: Expression, days: Expression | int) -> Expression:
+    """Add days to a date."""
+
+def date_diff(end: Expression, start: Expression) -> Expression:
+    """Count the days from ``start`` to ``end``."""
+
+def date_format(expr: Expression, format: str | None = None) -> Expression:
+    """Write a date or timestamp as text; the same as ``strftime``."""
+
+def date_from_unix_date(expr: Expression) -> Expression:
+    """Return the date that is this many days after 1970-01-01."""
+
+def date_sub(expr: Expression, days: Expression | int) -> Expression:
+    """Subtract days from a date."""
+
+def dateadd(expr: Expression, days: Expression | int) -> Expression:
+    """Add days to a date."""
+
+def datediff(end: Expression, start: Expression) -> Expression:
+    """Count the days from ``start`` to ``end``."""
+
 def day(expr: Expression) -> Expression:
     """Return the day of the month, from 1 to 31."""
+
+def day_of_month(expr: Expression) -> Expression:
+    """Return the day of the month, from 1 to 31; the same as ``day``."""
 
 def day_of_week(expr: Expression) -> Expression:
     """Return the weekday, from 0 for Monday to 6 for Sunday."""
@@ -256,8 +329,23 @@ def day_of_week(expr: Expression) -> Expression:
 def day_of_year(expr: Expression) -> Expression:
     """Return the day of the year, from 1 to 366."""
 
+def dayofmonth(expr: Expression) -> Expression:
+    """Return the day of the month, from 1 to 31; the same as ``day``."""
+
+def dayofyear(expr: Expression) -> Expression:
+    """Return the day of the year, from 1 to 366; the same as ``day_of_year``."""
+
+def decode(expr: Expression, charset: str) -> Expression:
+    """Decode with the charset utf-8, base64, hex."""
+
+def decompress(expr: Expression, codec: str) -> Expression:
+    """Decompress with the codec deflate, gzip, zlib."""
+
 def degrees(expr: Expression) -> Expression:
     """Convert radians to degrees."""
+
+def encode(expr: Expression, charset: str) -> Expression:
+    """Encode with the charset utf-8, base64, hex."""
 
 def exp(expr: Expression) -> Expression:
     """Return ``e`` to the power of the number."""
@@ -265,8 +353,40 @@ def exp(expr: Expression) -> Expression:
 def expm1(expr: Expression) -> Expression:
     """Return ``exp(x) - 1``, exact for small numbers."""
 
+def extract_day_uuid7(expr: Expression) -> Expression:
+    """Return the days from 1970-01-01 to the time in a UUID of version 7."""
+
+def extract_hour_uuid7(expr: Expression) -> Expression:
+    """Return the hours from 1970-01-01 to the time in a UUID of version 7."""
+
+def extract_minute_uuid7(expr: Expression) -> Expression:
+    """Return the minutes from 1970-01-01 to the time in a UUID of version 7."""
+
+def extract_month_uuid7(expr: Expression) -> Expression:
+    """Return the months from 1970-01-01 to the time in a UUID of version 7."""
+
+def factorial(expr: Expression) -> Expression:
+    """Return the factorial; null for negative numbers and from 21 on, where it exceeds int64."""
+
 def floor(expr: Expression) -> Expression:
     """Round down to a whole number, in the type of the number."""
+
+def from_unixtime(expr: Expression, format: str | None = None) -> Expression:
+    """Write seconds since 1970-01-01 as text, by default like ``2024-01-31 12:00:00``."""
+
+def from_utc_timestamp(expr: Expression, timezone: str) -> Expression:
+    """Return the wall clock of ``timezone`` at a moment in UTC."""
+
+def great_circle_distance(
+    lat1: Expression, lon1: Expression | float, lat2: Expression | float, lon2: Expression | float
+) -> Expression:
+    """Return the distance of two points on the Earth in meters; null for impossible degrees."""
+
+def hamming_distance(left: Expression, right: Expression | int) -> Expression:
+    """Count the bits in which two fingerprints of ``simhash`` differ; null for negative numbers."""
+
+def hamming_distance_str(left: Expression, right: Expression | str) -> Expression:
+    """Count the places at which the characters differ; null for texts of different lengths."""
 
 def hour(expr: Expression) -> Expression:
     """Return the hour, from 0 to 23."""
@@ -277,11 +397,29 @@ def is_inf(expr: Expression) -> Expression:
 def is_nan(expr: Expression) -> Expression:
     """Check whether a number is NaN; null for null."""
 
+def jaro_similarity(left: Expression, right: Expression | str) -> Expression:
+    """Return the Jaro similarity of two texts, from 0 to 1."""
+
+def jaro_winkler_similarity(left: Expression, right: Expression | str) -> Expression:
+    """Return the Jaro similarity with a bonus for a common prefix of up to four characters."""
+
+def json_array_length(expr: Expression) -> Expression:
+    """Count the elements of a JSON array; null for any other text."""
+
+def json_object_keys(expr: Expression) -> Expression:
+    """Return the keys of a JSON object in alphabetical order; null for any other text."""
+
+def last_day(expr: Expression) -> Expression:
+    """Return the last day of the month."""
+
 def length(expr: Expression) -> Expression:
     """Count the characters of text, the bytes of binary, or the elements of a list, as int64."""
 
 def length_bytes(expr: Expression) -> Expression:
     """Count the bytes of text in UTF-8, or of binary."""
+
+def levenshtein_distance(left: Expression, right: Expression | str) -> Expression:
+    """Count the characters to insert, delete or replace to turn one text into the other."""
 
 def list_agg(expr: Expression) -> Expression:
     """Collect the values in a list, nulls included, in no particular order."""
@@ -325,6 +463,31 @@ def lower(expr: Expression) -> Expression:
 def lstrip(expr: Expression) -> Expression:
     """Remove white space at the beginning."""
 
+def make_date(year: Expression, month: Expression | int, day: Expression | int) -> Expression:
+    """Return a date from year, month and day; null if there is no such date."""
+
+def make_timestamp(
+    year: Expression,
+    month: Expression | int,
+    day: Expression | int,
+    hour: Expression | int,
+    minute: Expression | int,
+    second: Expression | float,
+    timezone: str | None = None,
+) -> Expression:
+    """Return a timestamp from its parts, in ``timezone`` if given; null if there is no such moment."""
+
+def make_timestamp_ltz(
+    year: Expression,
+    month: Expression | int,
+    day: Expression | int,
+    hour: Expression | int,
+    minute: Expression | int,
+    second: Expression | float,
+    timezone: str | None = None,
+) -> Expression:
+    """Return a timestamp in UTC from its parts in ``timezone``, or in UTC; null if there is no such moment."""
+
 def max(expr: Expression) -> Expression:
     """Return the largest value; NaN is the largest number."""
 
@@ -349,11 +512,41 @@ def minute(expr: Expression) -> Expression:
 def month(expr: Expression) -> Expression:
     """Return the month, from 1 to 12."""
 
+def months_between(end: Expression, start: Expression) -> Expression:
+    """Count the months from ``start`` to ``end``; whole if the days agree or both are the last of their months."""
+
 def nanosecond(expr: Expression) -> Expression:
     """Return the fraction of the second in nanoseconds."""
 
 def negate(expr: Expression) -> Expression:
     """Return the negative."""
+
+def next_day(expr: Expression, day_of_week: str) -> Expression:
+    """Return the first date after this one that is a ``'Monday'``, ``'Tue'`` and so on."""
+
+def parse_url(expr: Expression) -> Expression:
+    """Return scheme, username, password, host, port, path, query and fragment of a URL; nulls for other text."""
+
+def partition_days(expr: Expression) -> Expression:
+    """Return the partition of Iceberg: the days since 1970-01-01, as a date."""
+
+def partition_hours(expr: Expression) -> Expression:
+    """Return the partition of Iceberg: the hours since 1970-01-01."""
+
+def partition_iceberg_bucket(expr: Expression, n: int) -> Expression:
+    """Return the partition of Iceberg: one of ``n`` buckets by the Murmur3 hash."""
+
+def partition_iceberg_truncate(expr: Expression, w: int) -> Expression:
+    """Return the partition of Iceberg: text cut to ``w`` characters, or a number rounded down to a multiple."""
+
+def partition_months(expr: Expression) -> Expression:
+    """Return the partition of Iceberg: the months since 1970-01-01."""
+
+def partition_years(expr: Expression) -> Expression:
+    """Return the partition of Iceberg: the years since 1970-01-01."""
+
+def pmod(a: Expression, b: Expression | float) -> Expression:
+    """Return the remainder, not negative for a positive divisor; null for the divisor 0."""
 
 def product(expr: Expression) -> Expression:
     """Multiply the values; null without any."""
@@ -376,8 +569,14 @@ def sec(expr: Expression) -> Expression:
 def second(expr: Expression) -> Expression:
     """Return the second, from 0 to 59."""
 
+def seq(n: Expression) -> Expression:
+    """Return the list of the numbers from 0 to ``n - 1``."""
+
 def sign(expr: Expression) -> Expression:
     """Return -1, 0 or 1, in the type of the number."""
+
+def simhash(text: Expression, ngram_size: int | None = None) -> Expression:
+    """Return a 64-bit fingerprint of the character n-grams, three long by default; similar texts differ in few bits."""
 
 def sin(expr: Expression) -> Expression:
     """Return the sine of an angle in radians."""
@@ -388,11 +587,23 @@ def sinh(expr: Expression) -> Expression:
 def skew(expr: Expression) -> Expression:
     """Return the skewness of the values, as of a whole population."""
 
+def soundex(expr: Expression) -> Expression:
+    """Return the Soundex code, a letter and three digits for the sound; text without a first letter stays."""
+
+def space(expr: Expression) -> Expression:
+    """Return text of this many spaces."""
+
+def split_part(expr: Expression, delim: Expression | str, part: Expression | int) -> Expression:
+    """Return one part of split text, counted from 1, or from the end if negative; a missing part is empty."""
+
 def sqrt(expr: Expression) -> Expression:
     """Return the square root; NaN for negative numbers."""
 
 def strip(expr: Expression) -> Expression:
     """Remove white space at both ends."""
+
+def substring_index(expr: Expression, delim: Expression | str, count: Expression | int) -> Expression:
+    """Return the text before ``count`` delimiters; if negative, the text after them, counted from the end."""
 
 def sum(expr: Expression) -> Expression:
     """Add the values; null without any."""
@@ -403,8 +614,41 @@ def tan(expr: Expression) -> Expression:
 def tanh(expr: Expression) -> Expression:
     """Return the hyperbolic tangent."""
 
+def timestamp_micros(expr: Expression) -> Expression:
+    """Return the timestamp that is this many microseconds after 1970-01-01."""
+
+def timestamp_millis(expr: Expression) -> Expression:
+    """Return the timestamp that is this many milliseconds after 1970-01-01."""
+
+def timestamp_seconds(expr: Expression) -> Expression:
+    """Return the timestamp that is this many seconds after 1970-01-01."""
+
 def title(expr: Expression) -> Expression:
     """Capitalize the first letter of each word only."""
+
+def to_camel_case(expr: Expression) -> Expression:
+    """Convert an identifier or a phrase to the case of ``fooBarBaz``."""
+
+def to_kebab_case(expr: Expression) -> Expression:
+    """Convert an identifier or a phrase to the case of ``foo-bar-baz``."""
+
+def to_snake_case(expr: Expression) -> Expression:
+    """Convert an identifier or a phrase to the case of ``foo_bar_baz``."""
+
+def to_title_case(expr: Expression) -> Expression:
+    """Convert an identifier or a phrase to the case of ``Foo Bar Baz``."""
+
+def to_upper_camel_case(expr: Expression) -> Expression:
+    """Convert an identifier or a phrase to the case of ``FooBarBaz``."""
+
+def to_upper_kebab_case(expr: Expression) -> Expression:
+    """Convert an identifier or a phrase to the case of ``FOO-BAR-BAZ``."""
+
+def to_upper_snake_case(expr: Expression) -> Expression:
+    """Convert an identifier or a phrase to the case of ``FOO_BAR_BAZ``."""
+
+def to_utc_timestamp(expr: Expression, timezone: str) -> Expression:
+    """Return the moment in UTC of a wall clock in ``timezone``."""
 
 def total_days(expr: Expression) -> Expression:
     """Return a duration in whole days, rounded towards zero."""
@@ -427,6 +671,27 @@ def total_nanoseconds(expr: Expression) -> Expression:
 def total_seconds(expr: Expression) -> Expression:
     """Return a duration in whole seconds, rounded towards zero."""
 
+def translate(expr: Expression, from_str: Expression | str, to_str: Expression | str) -> Expression:
+    """Replace each character of ``from_str`` by the one at its place in ``to_str``, or remove it."""
+
+def try_compress(expr: Expression, codec: str) -> Expression:
+    """Compress with the codec deflate, gzip, zlib; null if that fails."""
+
+def try_decode(expr: Expression, charset: str) -> Expression:
+    """Decode with the charset utf-8, base64, hex; null if that fails."""
+
+def try_decompress(expr: Expression, codec: str) -> Expression:
+    """Decompress with the codec deflate, gzip, zlib; null if that fails."""
+
+def try_divide(dividend: Expression, divisor: Expression | float) -> Expression:
+    """Divide; null for the divisor 0."""
+
+def try_encode(expr: Expression, charset: str) -> Expression:
+    """Encode with the charset utf-8, base64, hex; null if that fails."""
+
+def unix_date(expr: Expression) -> Expression:
+    """Count the days since 1970-01-01."""
+
 def upper(expr: Expression) -> Expression:
     """Convert text to upper case."""
 
@@ -435,6 +700,9 @@ def value_counts(expr: Expression) -> Expression:
 
 def week_of_year(expr: Expression) -> Expression:
     """Return the ISO 8601 week of the year, from 1 to 53."""
+
+def weekofyear(expr: Expression) -> Expression:
+    """Return the ISO 8601 week of the year, from 1 to 53; the same as ``week_of_year``."""
 
 def year(expr: Expression) -> Expression:
     """Return the year."""

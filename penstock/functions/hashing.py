@@ -27,7 +27,7 @@ GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 NULL_HASH = np.uint64(0xD6E8FEB86659FD93)
 
 
-def _mix(bits: Numbers) -> Numbers:
+def mix(bits: Numbers) -> Numbers:
     """Mix 64 bits so that every bit depends on every bit of the input."""
     bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -62,7 +62,7 @@ def _hash(*arrays: pa.Array, seed: int) -> pa.Array:
 def _chain(parts: list[Numbers], num_rows: int, start: np.uint64) -> Numbers:
     result = np.full(num_rows, start, np.uint64)
     for part in parts:
-        result = _mix((result + GOLDEN) ^ part)
+        result = mix((result + GOLDEN) ^ part)
     return result
 
 
@@ -80,9 +80,9 @@ def _hash_valid(array: pa.Array) -> Numbers:
         return np.full(len(array), NULL_HASH)
     if plain.is_float():
         numbers = array.cast(pa.float64()).fill_null(0).to_numpy(zero_copy_only=False) + 0.0  # -0.0 becomes 0.0
-        return _mix(np.where(np.isnan(numbers), np.nan, numbers).view(np.uint64))
+        return mix(np.where(np.isnan(numbers), np.nan, numbers).view(np.uint64))
     if plain.is_boolean() or plain.is_integer() or plain.is_temporal():
-        return _mix(_as_bits(array, plain) + GOLDEN)
+        return mix(_as_bits(array, plain) + GOLDEN)
     if plain.is_struct():
         return _chain([hash_array(child) for child in array.flatten()], len(array), np.uint64(1))
     if plain.is_list() or plain.is_map():
@@ -106,9 +106,9 @@ def _hash_lists(lists: pa.Array) -> Numbers:
     ends = np.cumsum(lengths)
     positions = np.arange(len(elements)) - np.repeat(ends - lengths, lengths)
     # A sum can be computed for all rows at once; the position is mixed in because order matters.
-    terms = _mix(hash_array(elements) + (positions.astype(np.uint64) + np.uint64(1)) * GOLDEN)
+    terms = mix(hash_array(elements) + (positions.astype(np.uint64) + np.uint64(1)) * GOLDEN)
     sums = np.concatenate([np.zeros(1, np.uint64), np.cumsum(terms, dtype=np.uint64)])
-    return _mix(sums[ends] - sums[ends - lengths] + lengths.astype(np.uint64) * GOLDEN)
+    return mix(sums[ends] - sums[ends - lengths] + lengths.astype(np.uint64) * GOLDEN)
 
 
 def hash_bytes(array: pa.Array) -> Numbers:
@@ -117,7 +117,7 @@ def hash_bytes(array: pa.Array) -> Numbers:
     lengths = ends - starts
     result = lengths.astype(np.uint64) * GOLDEN
     if not len(array) or not int(lengths.max()):
-        return _mix(result)
+        return mix(result)
     padded = np.concatenate([flat, np.zeros(8, np.uint8)])
     words = np.ndarray(len(flat) + 1, "<u8", padded, strides=(1,))  # the eight bytes that start at every position
     # After sorting by length, the rows with a k-th word of eight bytes come first.
@@ -131,11 +131,11 @@ def hash_bytes(array: pa.Array) -> Numbers:
     tail = words[starts + 8 * num_words]
     _absorb(bits, np.where(lengths % 8 == 0, np.uint64(0), (tail << spare % np.uint64(64)) >> spare % np.uint64(64)))
     result[order] = bits
-    return _mix(result)
+    return mix(result)
 
 
 def _absorb(bits: Numbers, words: Numbers) -> None:
-    """Mix one word into each row, in place; cheaper than ``_mix``, which follows at the end."""
+    """Mix one word into each row, in place; cheaper than ``mix``, which follows at the end."""
     bits ^= words
     bits *= np.uint64(0xBF58476D1CE4E5B9)
     bits ^= bits >> np.uint64(29)
@@ -172,7 +172,7 @@ def _minhash(texts: pa.Array, *, num_hashes: int, ngram_size: int, seed: int) ->
     ngrams, num_ngrams = _ngrams(hash_bytes(words), lengths, ngram_size)
     starts = np.cumsum(num_ngrams) - num_ngrams
     # Multiply-shift hashing: the high 32 bits of an odd multiple plus an offset.
-    stream = _mix(np.arange(1, 2 * num_hashes + 1, dtype=np.uint64) * GOLDEN + np.uint64(seed & 0xFFFFFFFFFFFFFFFF))
+    stream = mix(np.arange(1, 2 * num_hashes + 1, dtype=np.uint64) * GOLDEN + np.uint64(seed & 0xFFFFFFFFFFFFFFFF))
     signatures = np.empty((len(texts), num_hashes), np.uint32)
     for position in range(num_hashes if len(texts) else 0):
         multiplier, offset = stream[2 * position] | np.uint64(1), stream[2 * position + 1]
@@ -192,5 +192,5 @@ def _ngrams(words: Numbers, lengths: Numbers, size: int) -> tuple[Numbers, Numbe
     for step in range(min(size, int(lengths.max(initial=0)))):
         is_within = firsts + step < ends
         word = words[np.where(is_within, firsts + step, 0)]
-        result = np.where(is_within, _mix((result + GOLDEN) ^ word), result)
+        result = np.where(is_within, mix((result + GOLDEN) ^ word), result)
     return result, num_ngrams

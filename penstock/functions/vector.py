@@ -79,6 +79,27 @@ def euclidean_distance(left: Expression, right: Vector) -> Expression:
     return call("euclidean_distance", left, _argument(right))
 
 
+@method
+def jaccard_similarity(left: Expression, right: Vector) -> Expression:
+    """Return the share of the places that are not zero in both vectors among those that are not zero in one.
+
+    >>> ps.from_pydict({"v": [[1.0, 0.0, 2.0]]}).select(jaccard_similarity(ps.col("v"), [1.0, 1.0, 1.0])).to_pydict()
+    {'v': [0.6666666666666666]}
+    """
+    return call("jaccard_similarity", left, _argument(right))
+
+
+@method
+def pearson_correlation(left: Expression, right: Vector) -> Expression:
+    """Return the correlation of the elements, from -1 to 1; null if all elements of a vector are equal.
+
+    >>> ps.from_pydict({"v": [[1.0, 2.0]]}).select(pearson_correlation(ps.col("v"), [2.0, 4.0]).round(6)).to_pydict()
+    {'v': [1.0]}
+    """
+    correlation = call("pearson_correlation", left, _argument(right))
+    return correlation.is_nan().if_else(None, correlation)
+
+
 def _pair_type(left: DataType, right: DataType) -> DataType:
     sizes = [dtype.size for dtype in (left, right) if dtype.is_embedding() or dtype.is_fixed_size_list()]
     if len(sizes) == 2 and sizes[0] != sizes[1]:
@@ -119,6 +140,16 @@ def _distance(left: Numbers, right: Numbers) -> Numbers:
     return np.sqrt(_dot(difference, difference))
 
 
+def _jaccard(left: Numbers, right: Numbers) -> Numbers:
+    either = ((left != 0) | (right != 0)).sum(axis=1)
+    return np.where(either == 0, 1.0, ((left != 0) & (right != 0)).sum(axis=1) / either)
+
+
+def _pearson(left: Numbers, right: Numbers) -> Numbers:
+    centered = (side - side.sum(axis=1, keepdims=True, dtype=np.float64) / side.shape[1] for side in (left, right))
+    return _cosine(*centered)
+
+
 def _pairwise(name: str, compute: Callable[[Numbers, Numbers], Numbers]) -> None:
     @strict(name, takes(VECTOR, VECTOR, returns=_pair_type))
     def _kernel(left: Value, right: Value) -> Value:
@@ -148,6 +179,8 @@ def _lengths(vectors: pa.Array) -> Numbers:
 
 
 _pairwise("cosine_similarity", _cosine)
+_pairwise("jaccard_similarity", _jaccard)
+_pairwise("pearson_correlation", _pearson)
 _pairwise("cosine_distance", lambda left, right: 1 - _cosine(left, right))
 _pairwise("dot_product", _dot)
 _pairwise("euclidean_distance", _distance)

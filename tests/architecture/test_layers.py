@@ -20,7 +20,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("ai", "media"),
     ("engine.runners",),
     ("functions", "cost.estimates", "frame", "jobs", "llm", "testing"),
-    ("__init__", "cli", "__main__"),
+    ("__init__", "cli", "compat", "__main__"),
 )
 LAYER = {name: number for number, names in enumerate(LAYERS, start=1) for name in names}
 

@@ -74,7 +74,8 @@ CONSTANTS = [
 def swept() -> Iterator[tuple[str, Callable[[], Expression]]]:
     for name in functions.__all__:
         function = getattr(functions, name)
-        if function.__module__ != "penstock.functions.ai" and not name.startswith("tokenize"):  # these load models
+        has_model = function.__module__ == "penstock.functions.ai" or name.startswith("tokenize")
+        if not has_model and name != "uuid":  # which takes no column
             for args, kwargs in calls(function):
                 yield f"{name}{args}{kwargs or ''}", lambda f=function, a=args, k=kwargs: f(*a, **k)
 

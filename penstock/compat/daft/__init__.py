@@ -1,0 +1,1 @@
+"""Adapter for programs of Daft: ``import penstock.compat.daft as daft``."""

@@ -1,0 +1,303 @@
+"""Compressed and encoded bytes, URLs, UUIDs, JSON by its keys, and the hash of Iceberg."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import gzip
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.errors import ComputeError, InvalidArgumentError, did_you_mean
+from penstock.expr.arrays import Numbers, filled, masked, text_bytes, validity
+from penstock.expr.column import Expression, call, lit
+from penstock.expr.kinds import BINARY, INT32, INT64, STRING, TEXT, TEXT_OR_BYTES, Kind
+from penstock.expr.signatures import same_type, strict, takes
+from penstock.functions.tables.table import Builder, FunctionTable
+from penstock.types import DataType
+
+_table = FunctionTable(__name__)
+_define = _table.kernel
+
+# --- bytes ------------------------------------------------------------------------------------------------------------
+
+Convert = Callable[[bytes], bytes]
+
+
+def _deflated(data: bytes) -> bytes:
+    packer = zlib.compressobj(wbits=-zlib.MAX_WBITS)
+    return packer.compress(data) + packer.flush()
+
+
+_CODECS: dict[str, tuple[Convert, Convert]] = {
+    "deflate": (_deflated, lambda data: zlib.decompress(data, -zlib.MAX_WBITS)),
+    "gzip": (lambda data: gzip.compress(data, mtime=0), lambda data: gzip.decompress(data or b"-")),
+    "zlib": (zlib.compress, zlib.decompress),
+}
+_CHARSETS: dict[str, tuple[Convert, Convert]] = {
+    "utf-8": (lambda data: data.decode().encode(), lambda data: data.decode().encode()),
+    "base64": (base64.b64encode, lambda data: base64.b64decode(data, validate=True)),
+    "hex": (binascii.hexlify, binascii.unhexlify),
+}
+_FAILURES = (ValueError, OSError, EOFError, zlib.error)  # of the libraries, for bytes that they cannot read
+
+
+def _conversion(verb: str, noun: str, known: dict[str, tuple[Convert, Convert]], side: int, *examples: Any) -> None:
+    """Define ``verb``, and ``try_<verb>`` that returns null for bytes that it cannot convert."""
+
+    def checked(name: str, key: str) -> str:
+        key = {"utf8": "utf-8"}.get(key.lower(), key.lower())
+        if key not in known:
+            hint = did_you_mean(key, known)
+            raise InvalidArgumentError(f"{name}: {noun} {key!r} is not known; use {', '.join(known)}.{hint}")
+        return key
+
+    def returns(_: DataType, **options: Any) -> DataType:
+        return STRING if verb == "decode" and checked(verb, options[noun]) == "utf-8" else BINARY
+
+    def define(name: str, is_strict: bool) -> Builder:
+        def converted(data: bytes | None, convert: Convert) -> bytes | None:
+            if data is None:
+                return None
+            try:
+                return convert(data)
+            except _FAILURES as exc:
+                if is_strict:
+                    raise ComputeError(
+                        f"{name}: {data[:20]!r} cannot be converted: {exc}; try_{verb} gives null"
+                    ) from exc
+                return None
+
+        def kernel(values: pa.Array, **options: Any) -> pa.Array:
+            convert = known[checked(name, options[noun])][side]
+            rows = values.cast(pa.binary()).to_pylist()
+            return pa.array([converted(row, convert) for row in rows], pa.binary()).cast(
+                returns(BINARY, **options).arrow
+            )
+
+        doc = f"{verb.capitalize()} with the {noun} {', '.join(known)}{'' if is_strict else '; null if that fails'}."
+        return _define(name, {"expr": TEXT_OR_BYTES, noun: str}, returns, kernel, doc, *examples)
+
+    globals()[verb] = define(verb, True)
+    globals()[f"try_{verb}"] = define(f"try_{verb}", False)
+
+
+_conversion("compress", "codec", _CODECS, 0, (b"", "deflate"), b"\x03\x00")
+_conversion("decompress", "codec", _CODECS, 1, (b"\x03\x00", "deflate"), b"")
+_conversion("encode", "charset", _CHARSETS, 0, ("hi", "base64"), b"aGk=")
+_conversion("decode", "charset", _CHARSETS, 1, (b"aGk=", "base64"), b"hi")
+
+# --- URLs -------------------------------------------------------------------------------------------------------------
+
+_URL = (
+    r"^(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*):(?:(?P<slashes>//)(?:(?P<username>[^:@/?#]*)(?::(?P<password>[^@/?#]*))?@)?"
+    r"(?P<host>\[[^\]]*\]|[^:/?#]*)(?::(?P<port>\d{0,5}))?)?(?P<path>[^?#]*)(?P<query>\?[^#]*)?(?P<fragment>#.*)?$"
+)
+_URL_PARTS = ("scheme", "username", "password", "host", "port", "path", "query", "fragment")
+_URL_TYPE = DataType.struct({p: DataType.uint16() if p == "port" else STRING for p in _URL_PARTS})
+_DEFAULT_PORTS = {"http": 80, "https": 443, "ftp": 21, "ws": 80, "wss": 443}
+
+
+def _parse_url(texts: pa.Array) -> pa.Array:
+    found = pc.extract_regex(texts, _URL)
+    parts = {part: pc.struct_field(found, [part]) for part in (*_URL_PARTS, "slashes")}
+    scheme = pc.utf8_lower(parts["scheme"])
+    port = pc.cast(pc.if_else(pc.equal(parts["port"], ""), None, parts["port"]), pa.int32())
+    usual = pa.nulls(len(texts), pa.int32())
+    for name, number in _DEFAULT_PORTS.items():
+        usual = pc.if_else(pc.equal(scheme, name), number, usual)
+    is_url = pc.fill_null(pc.less_equal(pc.fill_null(port, 0), 65535), False)
+    is_url = pc.and_(is_url, pc.is_valid(scheme))
+    has_default = pc.fill_null(pc.equal(port, usual), False)
+    is_web = pc.is_in(scheme, pa.array(list(_DEFAULT_PORTS)))
+    path = pc.if_else(pc.and_(is_web, pc.equal(parts["path"], "")), "/", parts["path"])
+    host = pc.if_else(is_web, pc.utf8_lower(parts["host"]), parts["host"])
+    columns = {
+        "scheme": scheme,
+        "username": _unless_empty(parts["username"]),
+        "password": _unless_empty(parts["password"]),
+        "host": _unless_empty(host),
+        "port": pc.cast(pc.if_else(has_default, None, pc.if_else(is_url, port, None)), pa.uint16()),
+        "path": path,
+        "query": pc.utf8_slice_codeunits(_unless_empty(parts["query"]), 1),
+        "fragment": pc.utf8_slice_codeunits(_unless_empty(parts["fragment"]), 1),
+    }
+    columns = {name: pc.if_else(is_url, column, None) for name, column in columns.items()}
+    return pa.StructArray.from_arrays(list(columns.values()), list(columns))
+
+
+def _unless_empty(texts: pa.Array) -> pa.Array:
+    return pc.if_else(pc.equal(texts, ""), None, texts)
+
+
+parse_url = _define(
+    "parse_url", {"expr": TEXT}, _URL_TYPE, _parse_url,
+    "Return scheme, username, password, host, port, path, query and fragment of a URL; nulls for other text.",
+    ("https://me@example.com:8080/a?q=1#top",),
+    {"scheme": "https", "username": "me", "password": None, "host": "example.com", "port": 8080, "path": "/a",
+     "query": "q=1", "fragment": "top"},
+)  # fmt: skip
+
+# --- JSON -------------------------------------------------------------------------------------------------------------
+
+
+def _parsed(texts: pa.Array, kind: type) -> list[Any]:
+    """Return each JSON text as an object of ``kind``; None for any other text."""
+
+    def parsed(text: str | None) -> Any:
+        try:
+            value = None if text is None else orjson.loads(text)
+        except orjson.JSONDecodeError:
+            return None
+        return value if isinstance(value, kind) else None
+
+    return [parsed(text) for text in texts.to_pylist()]
+
+
+def _written(value: Any) -> str | None:
+    return value if value is None or isinstance(value, str) else orjson.dumps(value).decode()
+
+
+json_array_length = _define(
+    "json_array_length", {"expr": TEXT}, INT32,
+    lambda texts: pa.array([None if v is None else len(v) for v in _parsed(texts, list)], pa.int32()),
+    "Count the elements of a JSON array; null for any other text.", ("[1, 2]",), 2,
+)  # fmt: skip
+json_object_keys = _define(
+    "json_object_keys", {"expr": TEXT}, DataType.list(STRING),
+    lambda texts: pa.array([None if v is None else sorted(v) for v in _parsed(texts, dict)], pa.list_(pa.string())),
+    "Return the keys of a JSON object in alphabetical order; null for any other text.", ('{"b": 1, "a": 2}',),
+    ["a", "b"],
+)  # fmt: skip
+
+
+def json_tuple(expr: Expression, *fields: str) -> Expression:
+    """Return a struct of fields of a JSON object, as text; null if the text is no object.
+
+    >>> ps.from_pydict({"x": ['{"a": 1, "b": [2]}']}).select(json_tuple(ps.col("x"), "a", "b")).to_pydict()
+    {'x': [{'a': '1', 'b': '[2]'}]}
+    """
+    if not fields or len(set(fields)) < len(fields) or not all(isinstance(field, str) for field in fields):
+        raise InvalidArgumentError(f"json_tuple takes the names of one or more different fields; got {fields!r}")
+    return call("json_tuple", lit(expr), fields=fields)
+
+
+def _tuple_type(_: DataType, *, fields: tuple[str, ...]) -> DataType:
+    return DataType.struct(dict.fromkeys(fields, STRING))
+
+
+@strict("json_tuple", takes(TEXT, returns=_tuple_type))
+def _json_tuple(texts: Any, *, fields: tuple[str, ...]) -> Any:
+    rows = _parsed(texts if isinstance(texts, pa.Array) else pa.array([texts.as_py()]), dict)
+    values = [None if row is None else {field: _written(row.get(field)) for field in fields} for row in rows]
+    found = pa.array(values, _tuple_type(STRING, fields=fields).arrow)
+    return found if isinstance(texts, pa.Array) else found[0]
+
+
+# --- UUIDs ------------------------------------------------------------------------------------------------------------
+
+_UUID = Kind("a binary of 16 bytes", DataType.is_binary)
+
+
+def _milliseconds(values: pa.Array) -> Numbers:
+    rows = [bytes(16) if row is None else row for row in values.cast(pa.binary()).to_pylist()]
+    if any(len(row) != 16 for row in rows):
+        raise ComputeError("A UUID has 16 bytes")
+    stamps = np.frombuffer(b"".join(rows), np.uint8).reshape(-1, 16)[:, :6].astype(np.int64)
+    return np.asarray((stamps << np.arange(40, -1, -8)).sum(axis=1))
+
+
+def _of_uuid7(unit: str, compute: Callable[[Numbers], Numbers], result: int) -> Builder:
+    def kernel(values: pa.Array) -> pa.Array:
+        return masked(compute(_milliseconds(values)), validity(values), pa.int64())
+
+    doc = f"Return the {unit}s from 1970-01-01 to the time in a UUID of version 7."
+    given = bytes.fromhex("018f6a9e7c4070008000000000000001")
+    return _define(f"extract_{unit}_uuid7", {"expr": _UUID}, INT64, kernel, doc, (given,), result)
+
+
+def _months(milliseconds: Numbers) -> Numbers:
+    return milliseconds.astype("datetime64[ms]").astype("datetime64[M]").astype(np.int64)
+
+
+extract_minute_uuid7 = _of_uuid7("minute", lambda ms: ms // 60_000, 28591345)
+extract_hour_uuid7 = _of_uuid7("hour", lambda ms: ms // 3_600_000, 476522)
+extract_day_uuid7 = _of_uuid7("day", lambda ms: ms // 86_400_000, 19855)
+extract_month_uuid7 = _of_uuid7("month", _months, 652)
+
+# --- Iceberg ----------------------------------------------------------------------------------------------------------
+
+_BUCKETED = Kind(
+    "an integer, date, timestamp, string or binary",
+    lambda d: d.is_integer() or d.is_date() or d.is_timestamp() or d.is_string() or d.is_binary(),
+)
+_TRUNCATED = Kind("an integer, string or binary", lambda d: d.is_integer() or d.is_string() or d.is_binary())
+
+
+def _murmur3(flat: Numbers, starts: Numbers, lengths: Numbers) -> Numbers:
+    """Return the 32-bit Murmur3 hash of byte ranges, a word of all rows at a time."""
+    state = np.zeros(len(starts), np.uint32)
+    padded = np.concatenate([flat, np.zeros(4, np.uint8)]).astype(np.uint32)
+    for word in range(int(lengths.max(initial=0) + 3) // 4):
+        at = starts + 4 * word
+        left = np.clip(lengths - 4 * word, 0, 4)
+        rows = left > 0
+        key = np.zeros(len(starts), np.uint32)
+        for byte in range(4):
+            has_byte = left > byte
+            key[has_byte] |= padded[at[has_byte] + byte] << np.uint32(8 * byte)
+        key *= np.uint32(0xCC9E2D51)
+        key = ((key << np.uint32(15)) | (key >> np.uint32(17))) * np.uint32(0x1B873593)
+        state[rows] ^= key[rows]
+        whole = left == 4
+        mixed = ((state << np.uint32(13)) | (state >> np.uint32(19))) * np.uint32(5) + np.uint32(0xE6546B64)
+        state[whole] = mixed[whole]
+    state ^= lengths.astype(np.uint32)
+    for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
+        state = (state ^ (state >> np.uint32(shift))) * np.uint32(factor)
+    return np.asarray(state ^ (state >> np.uint32(16)))
+
+
+def _bucket(values: pa.Array, *, n: int) -> pa.Array:
+    if n < 1:
+        raise InvalidArgumentError(f"partition_iceberg_bucket: n={n} must be at least 1")
+    dtype = DataType(values.type)
+    if dtype.is_string() or dtype.is_binary():
+        flat, starts, ends = text_bytes(values.cast(pa.binary()))
+    else:
+        values = pc.cast(values, pa.int32()) if dtype.is_date() else values
+        values = pc.cast(values, pa.timestamp("us")) if dtype.is_timestamp() else values
+        flat = filled(pc.cast(values, pa.int64())).astype("<i8").view(np.uint8)
+        starts = np.arange(len(values), dtype=np.int64) * 8
+        ends = starts + 8
+    hashes = _murmur3(flat, starts, ends - starts) & np.uint32(0x7FFFFFFF)
+    return masked((hashes % np.uint32(n)).astype(np.int32), validity(values))
+
+
+def _truncate(values: pa.Array, *, w: int) -> pa.Array:
+    if w < 1:
+        raise InvalidArgumentError(f"partition_iceberg_truncate: w={w} must be at least 1")
+    dtype = DataType(values.type)
+    if dtype.is_string():
+        return pc.utf8_slice_codeunits(values, 0, w)
+    if dtype.is_binary():
+        return pa.array([None if row is None else row[:w] for row in values.to_pylist()], pa.binary())
+    numbers = filled(values)
+    return masked(numbers - numbers % w, validity(values))
+
+
+partition_iceberg_bucket = _define(
+    "partition_iceberg_bucket", {"expr": _BUCKETED, "n": int}, INT32, _bucket,
+    "Return the partition of Iceberg: one of ``n`` buckets by the Murmur3 hash.", ("hello", 16), 7,
+)  # fmt: skip
+partition_iceberg_truncate = _define(
+    "partition_iceberg_truncate", {"expr": _TRUNCATED, "w": int}, same_type, _truncate,
+    "Return the partition of Iceberg: text cut to ``w`` characters, or a number rounded down to a multiple.",
+    ("hello", 3), "hel",
+)  # fmt: skip

@@ -1,0 +1,125 @@
+"""Values that each row gets by itself: its number, a random number, a UUID. And the output of a process."""
+
+from __future__ import annotations
+
+import secrets
+import subprocess
+from collections.abc import Sequence
+from typing import Any, Literal
+from uuid import UUID
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.errors import InvalidArgumentError
+from penstock.expr.arrays import on_arrays
+from penstock.expr.column import Expression, call, lit
+from penstock.expr.kinds import INT64, INTEGER, STRING
+from penstock.expr.registry import kernel
+from penstock.expr.signatures import strict, takes
+from penstock.functions.hashing import GOLDEN, mix
+from penstock.types import DataType
+from penstock.udf.decorators import func
+
+__all__ = ["monotonically_increasing_id", "random_int", "run_process", "uuid"]
+
+
+def monotonically_increasing_id() -> Expression:
+    """Number the rows from 0, in input order; only in ``select`` and ``with_column``.
+
+    >>> ps.from_pydict({"x": ["a", "b"]}).with_column("id", monotonically_increasing_id()).to_pydict()
+    {'x': ['a', 'b'], 'id': [0, 1]}
+    """
+    return call("monotonically_increasing_id")
+
+
+def _refuse(*dtypes: DataType) -> DataType:
+    raise InvalidArgumentError(
+        "The numbers of rows, random numbers and UUIDs are made by select and with_column; make the column there first"
+    )
+
+
+kernel("monotonically_increasing_id", _refuse)(lambda: None)
+
+
+def random_int(low: int, high: int, seed: int | None = None) -> Expression:
+    """Return a random integer from ``low`` to ``high``, both included; the same for each row with the same ``seed``.
+
+    >>> values = ps.range(100).select(random_int(1, 3, seed=7).alias("x")).to_pydict()["x"]
+    >>> sorted(set(values))
+    [1, 2, 3]
+    """
+    if not all(isinstance(bound, int) for bound in (low, high)) or not -(2**63) <= low <= high < 2**63:
+        raise InvalidArgumentError(f"random_int takes low <= high, both int64; got {low!r} and {high!r}")
+    seed = secrets.randbits(63) if seed is None else int(seed)
+    return call("random_int", monotonically_increasing_id(), low=low, high=high, seed=seed)
+
+
+@strict("random_int", takes(INTEGER, returns=INT64))
+@on_arrays
+def _random_int(rows: pa.Array, *, low: int, high: int, seed: int) -> pa.Array:
+    numbers = _random(rows, seed)
+    if high - low < 2**64 - 1:
+        numbers = numbers % np.uint64(high - low + 1)
+    return pa.array((numbers + np.uint64(low % 2**64)).view(np.int64))
+
+
+def _random(rows: pa.Array, seed: int) -> Any:
+    start = np.uint64(seed % 2**64)
+    return mix(mix(rows.to_numpy(zero_copy_only=False).astype(np.uint64) + GOLDEN) ^ mix(np.array([start]) + GOLDEN))
+
+
+def uuid(version: Literal["v4", "v7"] = "v4") -> Expression:
+    """Return a new random UUID as text; with ``version="v7"`` one that sorts by the time of the query.
+
+    >>> [len(value) for value in ps.range(2).select(uuid().alias("x")).to_pydict()["x"]]
+    [36, 36]
+    """
+    if version not in ("v4", "v7"):
+        raise InvalidArgumentError(f"uuid: version={version!r} is not known; use 'v4' or 'v7'")
+    seeds = (secrets.randbits(63), secrets.randbits(63))
+    return call("uuid", monotonically_increasing_id(), version=int(version[1]), seeds=seeds)
+
+
+@strict("uuid", takes(INTEGER, returns=STRING))
+@on_arrays
+def _uuid(rows: pa.Array, *, version: int, seeds: tuple[int, int]) -> pa.Array:
+    import time
+
+    pairs = zip(*(_random(rows, seed).tolist() for seed in seeds), strict=True)
+    bits = ((high << 64) | low for high, low in pairs)
+    if version == 7:
+        now = time.time_ns() // 10**6 << 80
+        bits = (now | (each & (1 << 80) - 1) for each in bits)
+    mask = ~(0xF << 76 | 0b11 << 62)
+    stamped = version << 76 | 0b10 << 62
+    return pa.array([str(UUID(int=each & mask | stamped)) for each in bits], pa.string())
+
+
+def run_process(
+    args: Expression | str | Sequence[Any],
+    *,
+    shell: bool = False,
+    on_error: Literal["raise", "ignore", "log"] = "log",
+    return_dtype: DataType | str | type = "string",
+) -> Expression:
+    """Run a program for each row and return its output without the final newline.
+
+    ``args`` is a list of the program and its arguments, expressions or constants; with ``shell`` it is one command, or
+    a list that is joined by spaces. A program that fails gives null unless ``on_error`` is ``"raise"``. With ``shell``,
+    a column is part of the command, so do not use columns that others can write.
+
+    >>> df = ps.from_pydict({"x": ["a", "b"]})
+    >>> df.select(run_process(["echo", ps.col("x")]).alias("x")).to_pydict()
+    {'x': ['a', 'b']}
+    """
+    parts = list(args) if isinstance(args, list | tuple) else [args]
+
+    def output(*values: Any) -> str:
+        words = [str(value) for value in values]
+        command = " ".join(words) if shell else words
+        done = subprocess.run(command, shell=shell, capture_output=True, text=True, check=True)
+        return done.stdout.rstrip("\n")
+
+    called: Expression = func(output, return_dtype="string", on_error=on_error)(*map(lit, parts))
+    return called.alias("process").cast(return_dtype)

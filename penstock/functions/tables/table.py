@@ -1,0 +1,107 @@
+"""One row of a table of functions becomes a public function, a method of ``Expression``, its kernel and its example."""
+
+from __future__ import annotations
+
+import inspect
+import types
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.errors import InvalidArgumentError
+from penstock.expr.arrays import broadcast
+from penstock.expr.casting import cast
+from penstock.expr.column import Expression, call, lit, method
+from penstock.expr.kinds import INTEGER, NUMBER, TEXT, Kind
+from penstock.expr.registry import Resolve, Value
+from penstock.expr.signatures import strict, takes
+from penstock.functions.families import generated
+from penstock.types import DataType
+
+Builder = Callable[..., Expression]
+Compute = str | Callable[..., pa.Array]
+Parameters = Mapping[str, Kind | type | types.UnionType]
+
+_HINTS = {TEXT: "Expression | str", INTEGER: "Expression | int", NUMBER: "Expression | float"}
+
+
+class FunctionTable:
+    """The functions of one module. A parameter is a column of a kind, or of a Python type if it is a constant.
+
+    Parameters with ``| None`` may be left out. ``given`` and ``result`` are the example: the first value is a column.
+    """
+
+    def __init__(self, module: str) -> None:
+        self._module = module
+
+    def kernel(
+        self,
+        name: str,
+        parameters: Parameters,
+        returns: DataType | Resolve,
+        compute: Compute,
+        doc: str,
+        given: tuple[Any, ...],
+        result: Any,
+    ) -> Builder:
+        """Define a function by SQL over ``a``, ``b`` ..., or by a function of Arrow arrays; null gives null."""
+        self.register(name, parameters, returns, compute)
+        return self.build(name, parameters, lambda *args, **options: call(name, *args, **options), doc, given, result)
+
+    def register(self, name: str, parameters: Parameters, returns: DataType | Resolve, compute: Compute) -> None:
+        """Register a kernel without a public function."""
+        kinds = [kind for kind in parameters.values() if isinstance(kind, Kind)]
+        rule = takes(*kinds, returns=returns)
+
+        def run(*values: Value, **options: Any) -> Value:
+            arrays = broadcast(*values)
+            if isinstance(compute, str):
+                from penstock.relational.scalar import evaluate
+
+                array = evaluate(name, compute, arrays)
+            else:
+                array = compute(*arrays, **options)
+            dtype = rule(*(DataType(value.type) for value in values), **options)
+            array = cast(array, dtype=dtype, is_strict=True)
+            return array[0] if all(isinstance(value, pa.Scalar) for value in values) else array
+
+        strict(name, rule)(run)
+
+    def build(
+        self, name: str, parameters: Parameters, builder: Builder, doc: str, given: tuple[Any, ...], result: Any
+    ) -> Builder:
+        """Define a function by the expression that ``builder`` makes of its arguments."""
+        signature = _signature(parameters)
+        columns = [parameter for parameter, kind in parameters.items() if isinstance(kind, Kind)]
+
+        def function(*args: Any, **kwargs: Any) -> Expression:
+            bound = signature.bind(*args, **kwargs)
+            bound.apply_defaults()
+            options = {key: value for key, value in bound.arguments.items() if key not in columns}
+            for key, value in options.items():
+                if not isinstance(value, parameters[key]) or isinstance(value, bool):  # type: ignore[arg-type]
+                    expected = getattr(parameters[key], "__name__", parameters[key])
+                    raise InvalidArgumentError(f"{name}: {key} must be {expected}; got {value!r}")
+            return builder(*(lit(bound.arguments[key]) for key in columns), **options)
+
+        function.__module__, function.__name__, function.__qualname__ = self._module, name, name
+        setattr(function, "__signature__", signature)  # noqa: B010  # unknown to type checkers
+        text = ", ".join(['ps.col("x")', *map(repr, given[1:])])
+        setup = ">>> import datetime\n    " if "datetime." in f"{given!r}{result!r}" else ""
+        example = f'>>> ps.from_pydict({{"x": [{given[0]!r}]}}).select({name}({text}).alias("x")).to_pydict()'
+        function.__doc__ = f"{doc}\n\n    {setup}{example}\n    {{'x': [{result!r}]}}\n    "
+        generated[name] = method(function)
+        return function
+
+
+def _signature(parameters: Parameters) -> inspect.Signature:
+    made = []
+    for number, (name, kind) in enumerate(parameters.items()):
+        if isinstance(kind, Kind):
+            hint = "Expression" if number == 0 else _HINTS.get(kind, "Expression")
+        else:
+            hint = getattr(kind, "__name__", str(kind))
+        default = None if isinstance(kind, types.UnionType) else inspect.Parameter.empty
+        made.append(inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=hint, default=default))
+    return inspect.Signature(made, return_annotation="Expression")

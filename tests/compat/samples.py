@@ -1,0 +1,263 @@
+"""Expressions that Daft and Penstock evaluate alike, over small columns with nulls, empty values and odd characters.
+
+``scripts/record_peers.py`` evaluates them with Daft; the test beside this file compares ours with what it recorded.
+Each expression is text over ``col``, ``lit`` and ``F``, the functions of either system.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+import uuid
+from typing import Any
+
+import pyarrow as pa
+
+_ZONED = pa.timestamp("us", "Europe/Paris")
+_MOMENT = dt.datetime(2024, 2, 29, 13, 45, 10, 123456)
+COLUMNS: dict[str, dict[str, Any]] = {
+    "text": {
+        "a": [
+            "kitten",
+            "martha",
+            "",
+            "CA",
+            "naïve café",
+            "ab",
+            None,
+            "dixon",
+            "a.b.c",
+            "Hello World-fooBar",
+            "Ashcraft",
+            "1abc",
+        ],
+        "b": [
+            "sitting",
+            "marhta",
+            "abc",
+            "ABC",
+            "naive cafe",
+            "ab",
+            "x",
+            "dicksonx",
+            "...",
+            "helloWorld_foo bar9",
+            "XMLHttpRequest",
+            "foo9Bar",
+        ],
+    },
+    "numbers": {
+        "i": [0, 1, -7, 7, 20, 255, None],
+        "j": [3, 2, 3, -3, 0, 16, 1],
+        "x": [1.5, -2.0, 0.0, 3.25, None, 1e9, -0.5],
+        "y": [1.0, 0.0, None, -1.5, 2.0, 3.0, 8.0],
+        "digits": ["11", "-1", "ff", "11abc", "", "zz", None],
+    },
+    "dates": {
+        "d": [dt.date(2024, 1, 31), dt.date(2023, 2, 28), dt.date(1969, 12, 31), None, dt.date(2000, 2, 29)],
+        "e": [dt.date(2023, 2, 28), dt.date(2023, 1, 31), dt.date(1970, 1, 1), dt.date(2020, 1, 1), None],
+        "t": [_MOMENT, dt.datetime(2023, 12, 31, 23, 59, 59), dt.datetime(1969, 12, 31, 23), None, _MOMENT],
+        "z": pa.array([0, 10**15, None, -1, 1_709_214_310_123_456], pa.int64()).cast(_ZONED),
+        "n": [1, -1, 13, 2, None],
+        "seconds": [0, 1_609_459_200, -1, None, 86_399],
+    },
+    "parts": {
+        "year": [2024, 2023, 1969, None],
+        "month": [2, 2, 13, 1],
+        "day": [29, 29, 1, 1],
+        "hour": [13, 0, 0, 1],
+        "minute": [5, 0, 0, 1],
+        "second": [7.25, 59.0, 0.0, 1.0],
+    },
+    "vectors": {
+        "v": pa.array([[1.0, 0.0, 2.0], [0.0, 0.0, 0.0], None, [1.0, 2.0, 3.0]], pa.list_(pa.float32(), 3)),
+        "w": pa.array([[1.0, 1.0, 0.0], [0.0, 0.0, 0.0], [1.0, 2.0, 3.0], [2.0, 4.0, 6.5]], pa.list_(pa.float32(), 3)),
+        "l": [[1, 2, 3], [], None, [4, None]],
+        "k": [3, 0, None, 1],
+    },
+    "json": {"j": ['{"b": 1, "a": [1, "x"], "t": true, "s": "q"}', "[1, 2, 3]", "{}", "[]", "not", "3", None]},
+    "bytes": {"p": [b"hello", b"", b"\xff\x00", None], "s": ["hello", "", "é", None]},
+    "urls": {
+        "u": [
+            *("https://me:pw@example.com:8080/a/b?q=1&r#top", "http://localhost", "nothing", "", None, "s3://b/k.txt"),
+            *(
+                "http://a.b/?",
+                "file:///x/y",
+                "mailto:a@b",
+                "http://[::1]:80/",
+                "http://h:99999/",
+                "HTTP://Ex.com",
+                "/rel?q",
+            ),
+        ]
+    },
+    "uuids": {"u": pa.array([uuid.UUID("018f6a9e-7c40-7000-8000-000000000001").bytes, None, bytes(16)], pa.binary(16))},
+    "empty": {"a": pa.array([], pa.string()), "i": pa.array([], pa.int64()), "t": pa.array([], pa.timestamp("us"))},
+}
+PARTS = (("a", ".", 2), ("a", ".", -1), ("b", "", 1))
+CLOCK = "col('year'), col('month'), col('day'), col('hour'), col('minute'), col('second')"
+
+
+def _each(names: str, arguments: str) -> list[str]:
+    """Return the call of each function with the same arguments."""
+    return [f"F.{name}({arguments})" for name in names.split()]
+
+
+EXPRESSIONS: dict[str, list[str]] = {
+    "text": [
+        *_each("levenshtein_distance damerau_levenshtein_distance hamming_distance_str", "col('a'), col('b')"),
+        *_each("jaro_similarity jaro_winkler_similarity concat coalesce to_struct", "col('a'), col('b')"),
+        *_each("soundex ascii_func upper lower capitalize reverse lstrip rstrip length length_bytes", "col('a')"),
+        *_each("to_camel_case to_kebab_case to_snake_case to_title_case to_upper_camel_case", "col('a')"),
+        *_each("to_camel_case to_kebab_case to_snake_case to_title_case to_upper_camel_case", "col('b')"),
+        *_each("to_upper_kebab_case to_upper_snake_case", "col('b')"),
+        *(f"F.split_part(col('{column}'), '{delim}', {part})" for column, delim, part in PARTS),
+        *(f"F.substring_index(col('a'), '.', {count})" for count in (2, -1, 0)),
+        *_each("contains startswith endswith split regexp_count regexp", "col('a'), 'a'"),
+        *_each("left right repeat", "col('a'), 2"),
+        *_each("lpad rpad", "col('a'), 8, 'x'"),
+        *_each("replace regexp_replace", "col('a'), 'a', '-'"),
+        *_each("like ilike", "col('a'), 'c%'"),
+        *_each("concat_ws", "'-', col('a'), col('b')"),
+        *_each("format", "'{}:{}', col('a'), col('b')"),
+        *_each("serialize", "col('a'), 'json'"),
+        "F.substring_index(col('b'), '', 1)",
+        "F.translate(col('a'), 'abé', '1')",
+        "F.translate(col('a'), 'ab', '123')",
+        "F.find(col('a'), 't')",
+        "F.regexp_extract(col('a'), '([a-z])(t)', 1)",
+        "F.regexp_extract_all(col('a'), '[a-z]t')",
+        "F.regexp_split(col('a'), '[. ]')",
+        "F.count_matches(col('a'), ['a', 'tt'])",
+        "F.normalize(col('a'), lowercase=True, white_space=True)",
+        "col('a').is_in(['ab', 'CA'])",
+        "col('a').fill_null('?')",
+        "col('a') == col('b')",
+        "col('a') < col('b')",
+        "col('a') + col('b')",
+    ],
+    "numbers": [
+        *_each("bin chr_func", "col('i')"),
+        *_each("pmod try_divide hamming_distance bitwise_and bitwise_or bitwise_xor to_list", "col('i'), col('j')"),
+        *_each("columns_avg columns_max columns_mean columns_min columns_sum", "col('i'), col('j')"),
+        *_each("columns_avg columns_max columns_mean columns_min columns_sum", "col('i'), col('x'), col('y')"),
+        *_each("abs ceil floor negate sqrt cbrt exp expm1 ln log2 log10 log1p sin cos tan", "col('x')"),
+        *_each("cot sec csc arcsin arccos arctan sinh cosh tanh arcsinh arccosh arctanh", "col('x')"),
+        *_each("degrees radians is_nan is_inf not_nan", "col('x')"),
+        *_each("abs ceil floor sign negate sqrt exp ln", "col('i')"),
+        *_each("try_divide arctan2 hypot", "col('x'), col('y')"),
+        *_each("shift_left shift_right", "col('i'), lit(1)"),
+        *_each("pi e", ""),
+        *(f"F.conv(col('digits'), {bases})" for bases in ("10, 16", "16, 2", "10, -16", "36, 10", "1, 10")),
+        "F.factorial(col('i'))",
+        "F.space(col('j'))",
+        "F.great_circle_distance(col('x'), col('y'), col('y'), col('x'))",
+        "F.round(col('x'), 1)",
+        "F.clip(col('i'), 0, 10)",
+        "F.log(col('x'), 3)",
+        "F.fill_nan(col('x'), 0.0)",
+        "col('i') + col('j')",
+        "col('i') * col('x')",
+        "col('i') / col('j')",
+        "col('i').between(0, 7)",
+        "col('i').eq_null_safe(None)",
+    ],
+    "dates": [
+        *_each("add_months date_add date_sub", "col('d'), col('n')"),
+        *_each("date_diff datediff", "col('d'), col('e')"),
+        *_each("months_between date_diff", "col('t'), col('d')"),
+        *_each("last_day partition_days partition_months partition_years dayofmonth dayofyear weekofyear", "col('d')"),
+        *_each("last_day partition_days partition_months partition_years partition_hours", "col('t')"),
+        *_each("day_of_month year month day hour minute second millisecond microsecond nanosecond", "col('t')"),
+        *_each("quarter week_of_year day_of_week day_of_year date time strftime date_format", "col('t')"),
+        *_each("year day hour date time replace_time_zone", "col('z')"),
+        *_each("from_unixtime timestamp_seconds timestamp_millis timestamp_micros", "col('seconds')"),
+        *_each("from_utc_timestamp to_utc_timestamp", "col('t'), 'America/Los_Angeles'"),
+        *_each("partition_iceberg_bucket partition_iceberg_truncate", "col('seconds'), 10"),
+        *(f"F.datepart('{part}', col('t'))" for part in ("year", "dayofmonth", "weekofyear", "hour", "quarter")),
+        *(f"F.to_unix_epoch(col('t'), '{unit}')" for unit in ("s", "ms")),
+        *(f"F.date_trunc('{interval}', col('t'))" for interval in ("1 hour", "15 minutes")),
+        "F.dateadd(col('d'), lit(3))",
+        "F.next_day(col('d'), 'Mon')",
+        "F.next_day(col('t'), 'friday')",
+        "F.date_format(col('t'), '%Y/%m')",
+        "F.date_from_unix_date(col('n'))",
+        "F.from_unixtime(col('seconds'), '%H:%M')",
+        "F.from_utc_timestamp(col('z'), '+01:00')",
+        "F.convert_timezone('Asia/Tokyo', col('z'))",
+        "F.convert_time_zone(col('z'), 'Asia/Tokyo')",
+        "F.current_timezone()",
+        "F.partition_iceberg_bucket(col('d'), 16)",
+        "F.total_seconds(col('t') - col('t'))",
+    ],
+    "parts": [
+        "F.make_date(col('year'), col('month'), col('day'))",
+        *_each("make_timestamp make_timestamp_ltz", CLOCK),
+        *_each("make_timestamp make_timestamp_ltz", f"{CLOCK}, timezone='America/New_York'"),
+    ],
+    "vectors": [
+        *_each("jaccard_similarity pearson_correlation dot_product euclidean_distance", "col('v'), col('w')"),
+        *_each("list_sum list_mean list_min list_max list_count list_distinct list_sort length", "col('l')"),
+        "F.chunk(col('l'), 2)",
+        "F.seq(col('k'))",
+        "F.list_contains(col('l'), 4)",
+        "F.slice(col('l'), 0, 2)",
+        "F.get(col('l'), 0)",
+    ],
+    "json": [
+        *_each("json_array_length json_object_keys", "col('j')"),
+        "F.json_tuple(col('j'), 'a', 'b', 't', 's', 'z')",
+    ],
+    "bytes": [
+        *(f"F.decompress(F.compress(col('p'), '{codec}'), '{codec}')" for codec in ("deflate", "gzip", "zlib")),
+        *(f"F.encode(col('s'), '{charset}')" for charset in ("base64", "hex")),
+        *(f"F.decode(F.encode(col('p'), '{charset}'), '{charset}')" for charset in ("base64", "hex")),
+        "F.try_decompress(col('p'), 'gzip')",
+        "F.try_decode(col('p'), 'utf-8')",
+        "F.try_encode(col('p'), 'utf-8')",
+        "F.partition_iceberg_bucket(col('s'), 16)",
+        "F.partition_iceberg_truncate(col('s'), 3)",
+    ],
+    "urls": ["F.parse_url(col('u'))"],
+    "uuids": _each("extract_day_uuid7 extract_hour_uuid7 extract_minute_uuid7 extract_month_uuid7", "col('u')"),
+    "empty": [
+        *_each("soundex parse_url json_object_keys simhash upper to_snake_case", "col('a')"),
+        *_each("levenshtein_distance jaro_similarity", "col('a'), col('a')"),
+        *_each("compress", "col('a'), 'gzip'"),
+        *_each("bin seq factorial", "col('i')"),
+        *_each("last_day partition_hours", "col('t')"),
+    ],
+}
+
+
+def table(group: str) -> pa.Table:
+    """Return the columns of a group."""
+    return pa.table({name: pa.array(values) for name, values in COLUMNS[group].items()})
+
+
+def recorded(result: pa.Table) -> dict[str, Any]:
+    """Return the type and the values of a column as plain data that JSON can hold."""
+    column = result.column(0)
+    dtype = (
+        str(column.type).replace("large_", "").replace("element: ", "").replace("item: ", "").replace(" not null", "")
+    )
+    return {"type": dtype, "values": [_plain(value) for value in column.to_pylist()]}
+
+
+def _plain(value: Any) -> Any:
+    match value:
+        case bytes():
+            return value.hex()
+        case dt.date() | dt.time():
+            return value.isoformat()
+        case dt.timedelta():
+            return str(value)
+        case float() if not math.isfinite(value):
+            return str(value)
+        case float():
+            return float(f"{value:.12g}")
+        case list() | tuple():
+            return [_plain(item) for item in value]
+        case dict():
+            return {key: _plain(item) for key, item in value.items()}
+    return value
