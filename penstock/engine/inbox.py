@@ -28,7 +28,7 @@ class Inbox:
     def __init__(self, policy: Policy, clock: Callable[[], float] = time.monotonic) -> None:
         self._policy = policy
         self._bundles: deque[Bundle] = deque()
-        self._joins_bundles = isinstance(policy, Exactly | Measured)
+        self.joins_bundles = isinstance(policy, Exactly | Measured)  # which copies them
         self._is_size_promised = isinstance(policy, Exactly | Evenly | Gathered)
         self._is_size_free = isinstance(policy, AtMost | Paced | Measured)
         self._batch_rows = policy.num_rows if isinstance(policy, Exactly) and policy.is_cut_by_worker else None
@@ -69,7 +69,7 @@ class Inbox:
     @property
     def num_tasks(self) -> int:
         """Tasks that could be taken now."""
-        if self._joins_bundles:
+        if self.joins_bundles:
             return self.num_rows // self._wanted_rows or self._num_rest or self._num_groups
         match self._policy:
             case Gathered():
@@ -186,7 +186,7 @@ class Inbox:
 
     @property
     def _policy_rows(self) -> int:
-        if self._joins_bundles:
+        if self.joins_bundles:
             return min(self._wanted_rows, self.num_rows)
         match self._policy:
             case Gathered(nbytes):

@@ -70,7 +70,8 @@ class StageState:
         self._resources = resources
         self._pool = choice.pool if choice else None
         self._cores = resources.cores if choice and choice.takes_core else None
-        self._footprint = choice.footprint if choice else LEAST_FOOTPRINT
+        footprint = choice.footprint if choice else LEAST_FOOTPRINT
+        self._footprint = replace(footprint, num_inputs=footprint.num_inputs + self.inbox.joins_bundles)
         self._reads = reads
         self._next_read: ReadTask | None = None
         self._in_flight = InFlight(self._footprint, is_ordered=stage.is_ordered)
