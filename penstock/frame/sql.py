@@ -10,6 +10,7 @@ another query continues with the result in a column.
 from __future__ import annotations
 
 import itertools
+import json
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -35,7 +36,7 @@ from penstock.relational.parser import (
     walk_tree,
 )
 from penstock.types import Field, Schema
-from penstock.udf.decorators import BoundMethod, Func
+from penstock.udf.decorators import BoundMethod, ClsInstance, Func
 
 _attached: dict[str, Callable[..., Any]] = {}
 
@@ -52,7 +53,7 @@ def sql(query: str, register_globals: bool = True, **tables: DataFrame) -> DataF
     {'t': ['GOOD']}
     """
     scope = _callers_variables() if register_globals else {}
-    return _Query(query, {**scope, **tables}).frame(parse(query), query)
+    return _Query(query, scope, tables).frame(parse(query), query)
 
 
 def attach_function(function: Callable[..., Any], alias: str | None = None) -> None:
@@ -78,9 +79,10 @@ def _callers_variables() -> Mapping[str, Any]:
 class _Query:
     """Builds the DataFrame of one statement."""
 
-    def __init__(self, text: str, variables: Mapping[str, Any]) -> None:
+    def __init__(self, text: str, scope: Mapping[str, Any], tables: Mapping[str, Any]) -> None:
         self._text = text
-        self._variables = {name.lower(): value for name, value in variables.items()}
+        # SQL ignores case: a table that is passed hides every variable of its name.
+        self._variables = {name.lower(): value for each in (scope, tables) for name, value in each.items()}
         self._frames: dict[str, DataFrame] = {}  # parts of the statement that became DataFrames
         self._numbers = itertools.count()
 
@@ -96,6 +98,10 @@ class _Query:
         for entry in query["cte_map"]["map"]:
             self._frames[entry["key"].lower()] = self.frame(entry["value"]["query_node"])
         query = {**query, "cte_map": {"map": []}, "from_table": rewrite_tree(query["from_table"], self._as_table)}
+        for node in filter(self._is_lifted, walk_tree(query["from_table"])):
+            raise self._refusal(
+                node, f"{node['function_name']} cannot be in the condition of a join; call it in a subquery after FROM"
+            )
         return self._lifted(query) if self._next_calls(query) else self.frame(query)
 
     # --- queries that DuckDB runs ---
@@ -131,7 +137,7 @@ class _Query:
     def _output(self, query: Tree, text: str, schemas: Mapping[str, Schema]) -> Schema:
         """Return the columns of a query. A column that is selected as it is keeps its extension type."""
         empty = {name: _empty_table(schema) for name, schema in schemas.items()}
-        found = Schema.from_arrow(result_schema(text, empty))
+        found = Schema.from_arrow(result_schema(text, empty, self._text, list(public_functions())))
         sources = {
             item["alias"] or item["column_names"][-1]: item["column_names"][-1]
             for item in query.get("select_list", ())
@@ -158,7 +164,7 @@ class _Query:
         variable = self._variables.get(name)
         if name in _attached:
             return _attached[name]
-        if isinstance(variable, Func | BoundMethod):
+        if isinstance(variable, Func | BoundMethod | ClsInstance):
             return variable
         return None if name in function_names() else public_functions().get(name)
 
@@ -188,12 +194,19 @@ class _Query:
             if key not in names:
                 names[key] = self._name("column")
                 columns[names[key]] = node
-        calls_by_id = {id(call): self._name("call") for call in calls}
-        expressions = {calls_by_id[id(call)]: self._expression(call, columns) for call in calls}
+        equal_calls: dict[str, list[Tree]] = {}
+        for call in calls:
+            equal_calls.setdefault(_without_places(call), []).append(call)
+        calls_by_id = {
+            id(call): name for same in equal_calls.values() for name in [self._name("call")] for call in same
+        }
+        expressions = {calls_by_id[id(call)]: self._expression(call, columns) for call, *_ in equal_calls.values()}
         stars = [item for item in query["select_list"] if item["class"] == "STAR"]
         selected = [*({**star} for star in stars[:1]), *({**tree, "alias": name} for name, tree in columns.items())]
+        modifiers = query["modifiers"] if not waiting and self._can_choose_before_calls(query) else []
         first = {
-            **query, "modifiers": [], "select_list": selected or [_literal_one()], "where_clause": _conjunction(kept),
+            **query, "modifiers": modifiers, "select_list": selected or [_literal_one()],
+            "where_clause": _conjunction(kept),
             "group_expressions": [], "group_sets": [], "having": None, "qualify": None, "sample": None,
         }  # fmt: skip
         source = self.frame(_select_all_of(first))
@@ -234,7 +247,10 @@ class _Query:
                 positional.append(value)
         function = self._function(call)
         assert function is not None
-        expression = function(*positional, **named)
+        try:
+            expression = function(*positional, **named)
+        except TypeError as exc:  # the arguments do not fit
+            raise self._refusal(call, str(exc)) from None
         if not isinstance(expression, Expression):
             raise self._refusal(call, f"{call['function_name']} has no column as an argument")
         return expression
@@ -250,6 +266,24 @@ class _Query:
         for node in walk_tree({**query, "from_table": None}):
             if node.get("class") == "SUBQUERY":
                 raise self._refusal(node, "a query with models or Python functions takes subqueries only after FROM")
+
+    def _can_choose_before_calls(self, query: Tree) -> bool:
+        """Say whether ORDER BY and LIMIT choose the same rows before the calls of the select list are made."""
+        modifiers = {each["type"]: each for each in query["modifiers"]}
+        limit, order = modifiers.pop("LIMIT_MODIFIER", None), modifiers.pop("ORDER_MODIFIER", None)
+        if modifiers or limit is None or limit["limit_type"] != "ROW_COUNT" or limit["offset"]:
+            return False
+        makes_rows = function_names("aggregate") | {"unnest"}
+        if any(query[part] for part in ("group_expressions", "having", "qualify", "sample")) or any(
+            node.get("class") == "WINDOW" or node.get("function_name") in makes_rows
+            for node in walk_tree(query["select_list"])
+        ):
+            return False
+        aliases = {item["alias"].lower() for item in query["select_list"]}
+        return order is None or all(
+            by["expression"]["class"] == "COLUMN_REF" and by["expression"]["column_names"][0].lower() not in aliases
+            for by in order["orders"]
+        )
 
     def _refusal(self, node: Tree, message: str) -> InvalidArgumentError:
         return sql_error(self._text, node["query_location"], message)
@@ -307,6 +341,16 @@ def _without(query: Tree, calls: list[Tree]) -> Tree:
 
     result: Tree = rewrite_tree(query, change)
     return result
+
+
+def _without_places(call: Tree) -> str:
+    """Return a text that equal calls share, wherever they stand in the query and whatever their alias is."""
+
+    def change(node: Tree) -> Any:
+        has_place = node.get("query_location_length")
+        return rewrite_tree({**node, "query_location": 0, "query_location_length": 0}, change) if has_place else None
+
+    return json.dumps(rewrite_tree({**call, "alias": ""}, change))
 
 
 def _refs(part: Any) -> Iterator[Tree]:

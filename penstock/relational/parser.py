@@ -5,12 +5,13 @@ from __future__ import annotations
 import functools
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
 
-from penstock.errors import InvalidArgumentError
+from penstock.errors import InvalidArgumentError, did_you_mean
 
 Tree = dict[str, Any]
 SELECT = "select "
@@ -32,7 +33,7 @@ def parse(text: str, prefix: str = "") -> Tree:
     parsed = json.loads(serialized)
     if parsed["error"]:
         position = int(parsed["position"]) - len(prefix) if "position" in parsed else None
-        raise sql_error(text, position, parsed["error_message"])
+        raise sql_error(text, position, parsed["error_message"].replace("can be serialized to json!", "are possible"))
     if len(parsed["statements"]) != 1:
         raise InvalidArgumentError(f"sql takes one SELECT statement; got {len(parsed['statements'])}")
     query: Tree = parsed["statements"][0]["node"]
@@ -56,10 +57,14 @@ def render(query: Tree) -> str:
 
 
 def constant(expression: Tree) -> Any:
-    """Return the value of an expression that reads no column."""
+    """Return the value of an expression that reads no column; a number with a point is a float."""
     query = parse("select 1")
     query["select_list"] = [expression]
-    return _connection().cursor().execute(render(query)).fetchone()[0]
+    value = _connection().cursor().execute(render(query)).fetchone()[0]
+    values = [
+        float(each) if isinstance(each, Decimal) else each for each in (value if isinstance(value, list) else [value])
+    ]
+    return values if isinstance(value, list) else values[0]
 
 
 @functools.cache
@@ -102,21 +107,36 @@ def sql_error(text: str, position: int | None, message: str) -> InvalidArgumentE
     return InvalidArgumentError(f"SQL: {message}\n  {line}\n  {' ' * len(before.rpartition(chr(10))[2])}^")
 
 
-def result_schema(text: str, tables: dict[str, pa.Table]) -> pa.Schema:
-    """Return the columns of a query over tables; raise an error that points at what is wrong."""
+def result_schema(text: str, tables: dict[str, pa.Table], written: str, functions: Collection[str]) -> pa.Schema:
+    """Return the columns of a query over tables; raise an error that points at what is wrong.
+
+    ``written`` is the SQL of the user, which may differ from ``text``. ``functions`` are names beside those of DuckDB
+    that the user may have meant.
+    """
     import duckdb
 
-    connection = duckdb.connect(":memory:", config={"enable_external_access": False})
+    connection = duckdb.connect(":memory:", config={"enable_external_access": False, "errors_as_json": True})
     try:
         for name, table in tables.items():
             connection.register(name, table)
+        connection.execute(text).fetchall()  # its errors have a position, those of sql() do not
         relation = connection.sql(text)
         schema: pa.Schema = relation.to_arrow_table().schema
         wide = {name for name, dtype in zip(relation.columns, relation.types, strict=True) if str(dtype) == "HUGEINT"}
     except duckdb.Error as exc:
-        named = re.search('"([^"]+)"', str(exc))  # DuckDB names the column or function that it does not know
-        position = text.encode().lower().find(named[1].lower().encode()) if named else -1
-        raise sql_error(text, position if position >= 0 else None, str(exc)) from None
+        raise _binding_error(text, written, str(exc), functions) from None
     finally:
         connection.close()
     return pa.schema([(f.name, pa.int64() if f.name in wide else f.type) for f in schema])  # sums of whole numbers
+
+
+def _binding_error(text: str, written: str, error: str, functions: Collection[str]) -> InvalidArgumentError:
+    """Return an error of DuckDB, which is JSON after its class, with a mark below the token in the user's SQL."""
+    details = json.loads(error[error.index("{") :]) if "{" in error else {"exception_message": error}
+    message, name, position = details["exception_message"].rstrip(), details.get("name", ""), details.get("position")
+    if str(details.get("type")).endswith("Function"):
+        message = f"there is no function {name!r}.{did_you_mean(name, [*functions, *function_names()])}"
+    if position is not None and text != written:
+        token = re.match(rb"\w+", text.encode()[int(position) :])
+        position = written.encode().find(token[0]) if token else None
+    return sql_error(written, None if position in (None, -1) else int(position), message)

@@ -25,6 +25,18 @@ def size(text: str) -> int:
     return len(text)
 
 
+@ps.cls
+class Add:
+    def __init__(self, n: int) -> None:
+        self.n = n
+
+    def __call__(self, x: int) -> int:
+        return x + self.n
+
+
+add5 = Add(5)
+
+
 @pytest.mark.parametrize(
     ("query", "expected"),
     [
@@ -44,6 +56,12 @@ def size(text: str) -> int:
          {"id": [3], "s": ["FINECUP!"]}),
         ("select shout(text) s from reviews where id = 1 union all select name from products where id = 1 order by s",
          {"s": ["GOOD!", "lamp"]}),
+        ("select size(text) as s, count(*) as n from reviews group by size( text ) order by s",
+         {"s": [2, 3, 4], "n": [1, 1, 2]}),
+        ("select shout(text) s from reviews order by id desc limit 1", {"s": ["NO!"]}),
+        ("select shout(text) s from reviews order by s limit 1 offset 1", {"s": ["FINE!"]}),
+        ("select max(shout(text)) s from reviews limit 1", {"s": ["NO!"]}),
+        ("select add5(id) a from reviews where id = 2", {"a": [7]}),
         ("select list_transform([1, 2], lambda x: x + size(text)) l from reviews where id = 2", {"l": [[4, 5]]}),
     ],
 )  # fmt: skip
@@ -56,6 +74,8 @@ def test_queries(query: str, expected: dict[str, list[Any]]) -> None:
 
 def test_tables_and_functions_are_found_in_the_scope_of_the_caller() -> None:
     reviews = ps.from_pydict(REVIEWS)  # noqa: F841
+    ITEMS = "a variable that is no table"  # noqa: F841, N806
+    assert ps.sql("select * from items", items=ps.range(1)).to_pydict() == {"id": [0]}
     longer = ps.func(lambda text: text * 2, return_dtype="string")  # noqa: F841
     assert ps.sql("select longer(text) as t from reviews where id = 2").to_pydict() == {"t": ["badbad"]}
     with pytest.raises(InvalidArgumentError, match="there is no DataFrame 'reviews'"):
@@ -77,14 +97,17 @@ def test_attached_functions() -> None:
         ps.detach_function("yell")
 
 
-def test_models_are_asked_only_for_the_rows_that_pass(model_server: ModelServer) -> None:
+@pytest.mark.parametrize(
+    ("end", "ids"), [("order by id", [1, 3]), ("order by id desc limit 1", [3]), ("and text = 'good' limit 1", [1])]
+)
+def test_models_are_asked_only_for_the_rows_of_the_result(model_server: ModelServer, end: str, ids: list[int]) -> None:
     ps.set_provider("openai", base_url=model_server.openai_url, api_key="test")
-    query = "select id, prompt('Say: ' || text, model := 'gpt-5-mini') as s from t where stars > 3 order by id"
+    call = "prompt('Say: ' || text, model := 'gpt-5-mini', temperature := 0.5)"
     before = model_server.num_requests
-    rows = ps.sql(query, t=ps.from_pydict(REVIEWS)).to_pylist()
-    assert [row["id"] for row in rows] == [1, 3]
+    rows = ps.sql(f"select id, {call} as s from t where stars > 3 {end}", t=ps.from_pydict(REVIEWS)).to_pylist()
+    assert [row["id"] for row in rows] == ids
     assert all(isinstance(row["s"], str) for row in rows)
-    assert model_server.num_requests - before == 2
+    assert model_server.num_requests - before == len(ids)
 
 
 def test_extension_types_pass_through() -> None:
@@ -102,6 +125,14 @@ def test_extension_types_pass_through() -> None:
         ("selec 1", r'near "selec"\n  selec 1\n  \^'),
         ("select ratng from reviews", r'"ratng" not found.*\n.*\n  select ratng from reviews\n         \^'),
         ("select 1\nfrom revews", r"no DataFrame 'revews'.*Did you mean 'reviews'\?\n  from revews\n       \^"),
+        ("select prmpt(text) from reviews", r"'prmpt'. Did you mean 'prompt'\?\n  select prmpt\(text\).*\n         \^"),
+        ("select sum(text) from reviews", r"'sum\(VARCHAR\)'(.|\n)*\n  select sum\(text\) from reviews\n         \^"),
+        ("select nope, shout(text) from reviews", r"\n  select nope, shout\(text\) from reviews\n         \^"),
+        ("select shout() from reviews", r"missing 1 required.*\n.*\n         \^"),
+        (
+            "select 1 from reviews a join products b on shout(text) = name",
+            r"shout cannot be in the condition of a join",
+        ),
         ("select shout(string_agg(text, '')) from reviews", "cannot take an aggregate"),
         ("select shout(text) from reviews where id in (select id from products)", "subqueries only after FROM"),
         ("select * from read_csv('/etc/hostname'), reviews", "Cannot access file"),
@@ -119,6 +150,7 @@ def test_mistakes_point_at_the_token(query: str, message: str) -> None:
     ("text", "expression"),
     [
         ("a + 1", ps.col("a") + 1),
+        ("a * 0.5", ps.col("a") * 0.5),
         ("-a % 2", -ps.col("a") % 2),
         ("a > 1 and not b or c is null", ((ps.col("a") > 1) & ~ps.col("b")) | ps.col("c").is_null()),
         ("a in (1, 2)", ps.col("a").is_in([1, 2])),
