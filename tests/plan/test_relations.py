@@ -91,7 +91,15 @@ def test_a_limit_after_a_sort_finds_the_first_rows() -> None:
     assert "first 3" in optimized(left.sort("a").offset(1).limit(2))
 
 
-@pytest.mark.parametrize("verb", [lambda df: df.sort("a", desc=True).limit(1), lambda df: df.distinct("b")])
+@pytest.mark.parametrize(
+    "verb",
+    [
+        lambda df: df.sort("a", desc=True).limit(1),
+        lambda df: df.distinct("b"),
+        lambda df: df.join(ps.from_pydict(RIGHT), on="a", how="semi"),
+        lambda df: df.join(ps.from_pydict(RIGHT), on="a", how="anti").select("n", "b"),
+    ],
+)
 def test_functions_are_called_for_the_chosen_rows_only(verb: Callable[[ps.DataFrame], ps.DataFrame]) -> None:
     seen: list[int] = []
     note = ps.func(lambda value: seen.append(value) or value, return_dtype="int64", use_process=False)
@@ -159,8 +167,8 @@ def rows(df: ps.DataFrame, rules: tuple[Rule, ...]) -> list[str]:
     return sorted(map(repr, table.to_pylist()))
 
 
-@given(queries())
+@given(queries(), st.sampled_from([RULES, *((*REQUIRED, rule) for rule in RULES)]))
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-def test_optimized_plans_give_the_same_rows(df: ps.DataFrame) -> None:
-    assert optimize(df._plan).schema == df.schema
-    assert rows(df, REQUIRED) == rows(df, RULES)
+def test_all_rules_and_each_rule_alone_give_the_same_rows(df: ps.DataFrame, rules: tuple[Rule, ...]) -> None:
+    assert optimize(df._plan, rules).schema == df.schema
+    assert rows(df, REQUIRED) == rows(df, rules)
