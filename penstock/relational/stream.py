@@ -97,7 +97,8 @@ class QueryStream:
                     self._outputs.put(batch)
                     self._changed.notify_all()
         except BaseException as exc:
-            self._error = exc
+            if not self._is_stopped:  # then no one takes it, and its traceback would keep DuckDB's objects
+                self._error = exc
         with self._changed:
             self._is_done = True
             self._changed.notify_all()
