@@ -236,7 +236,7 @@ class WindowCall(Expr):
     """An aggregate or window function for each row, over the rows of its partition; only valid in select lists.
 
     ``directions`` says for each key whether it descends and whether null comes first. ``frame`` is the SQL of the rows
-    around the present one; None means the whole partition. With fewer than ``min_periods`` values the result is null.
+    around the present one; None means the whole partition. With fewer than ``min_periods`` rows the result is null.
     """
 
     function: str

@@ -90,12 +90,12 @@ class PairVerbs(AggregateVerbs):
         right, right_names, right_extra = with_computed(plan_of(other), [*right_keys, *right_time], "join_asof")
         shown = [name for name in names_of(left, "left") if name not in left_extra]
         others = [name for name in names_of(right, "right") if name not in right_extra]
-        left, right = with_common_keys(left, left_names, right, right_names)
-        schemas = _schema(left), _schema(right)
-        _check_asof(schemas, left_names, right_names, strategy)
         pairs = dict(zip(right_names, left_names, strict=True))
-        columns = join_columns(shown, others, pairs, "left", prefix, suffix)
-        text = _asof_sql(columns, schemas[0], left_names, right_names, strategy)
+        columns = join_columns(shown, others, pairs, "asof", prefix, suffix)
+        left, left_on_names, right, right_on_names = with_common_keys(left, left_names, right, right_names)
+        schemas = _schema(left), _schema(right)
+        _check_asof(schemas, left_on_names, right_on_names, strategy)
+        text = _asof_sql(columns, schemas[0], left_on_names, right_on_names, strategy)
         output = Schema([Field(name, schemas[side == 1][column].dtype) for side, column, name in columns])
         return self._with(
             nodes.Relate((left, right), SqlQuery(text, ("l", "r"), output, True, f"{strategy} asof join"))

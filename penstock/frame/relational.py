@@ -14,7 +14,7 @@ from penstock.frame.rows import RowVerbs
 from penstock.plan import nodes
 from penstock.plan.nodes import Plan, check_columns
 from penstock.plan.relations import Distinct, Join, JoinKind, SetOperation, Sort, SortKey
-from penstock.types import supertype
+from penstock.types import DataType, supertype
 from penstock.udf.options import refusing_unknown
 
 Columns = ColumnInput | Sequence[ColumnInput]
@@ -32,6 +32,8 @@ class RelationalVerbs(RowVerbs):
         {'a': [None, 3, 2]}
         """
         keys = nodes_of(by)
+        if not keys:
+            raise InvalidArgumentError("sort needs at least one key; use shuffle() for a random order")
         descending = _for_each("desc", desc, len(keys))
         first = descending if nulls_first is None else _for_each("nulls_first", nulls_first, len(keys))
         plan, names, extra = with_computed(self._plan, keys, "sort")
@@ -83,7 +85,6 @@ class RelationalVerbs(RowVerbs):
         left_keys, right_keys = _join_keys(on, left_on, right_on, how)
         left, left_names, left_extra = with_computed(self._plan, left_keys, "join")
         right, right_names, right_extra = with_computed(plan_of(other), right_keys, "join")
-        left, right = with_common_keys(left, left_names, right, right_names)
         columns = join_columns(
             [name for name in names_of(left, "left") if name not in left_extra],
             [name for name in names_of(right, "right") if name not in right_extra],
@@ -92,8 +93,10 @@ class RelationalVerbs(RowVerbs):
             prefix,
             suffix,
         )
-        relation = Join(how, tuple(left_names), tuple(right_names), columns)
-        return self._with(nodes.Relate((left, right), relation))
+        left, left_on, right, right_on = with_common_keys(left, left_names, right, right_names)
+        joined = dict(zip(left_names, left_on, strict=True))
+        columns = tuple((side, joined[name] if side == 2 else name, new) for side, name, new in columns)
+        return self._with(nodes.Relate((left, right), Join(how, left_on, right_on, columns)))
 
     def concat(self, other: LazyTable) -> Self:
         """Append the rows of another DataFrame with the same columns.
@@ -243,18 +246,31 @@ def _join_keys(
 
 def with_common_keys(
     left: Plan, left_names: Sequence[str], right: Plan, right_names: Sequence[str]
-) -> tuple[Plan, Plan]:
-    """Return both plans with keys cast to their common type; types without one are refused by the relation."""
-    if left.schema is None or right.schema is None:
-        return left, right
+) -> tuple[Plan, tuple[str, ...], Plan, tuple[str, ...]]:
+    """Return both plans and the names of their keys, with columns of the common type for keys of different types.
+
+    The relation refuses types that have none.
+    """
+    assert left.schema is not None
+    assert right.schema is not None
     common = [
         supertype(left.schema[name].dtype, right.schema[other].dtype)
         for name, other in zip(left_names, right_names, strict=True)
     ]
-    return (
-        _cast(left, dict(zip(left_names, common, strict=True))),
-        _cast(right, dict(zip(right_names, common, strict=True))),
-    )
+    return *_with_keys_of_types(left, left_names, common), *_with_keys_of_types(right, right_names, common)
+
+
+def _with_keys_of_types(
+    plan: Plan, names: Sequence[str], dtypes: Sequence[DataType | None]
+) -> tuple[Plan, tuple[str, ...]]:
+    assert plan.schema is not None
+    keys: list[str] = []
+    added: list[Alias] = []
+    for name, dtype in zip(names, dtypes, strict=True):
+        if dtype not in (None, plan.schema[name].dtype):
+            added.append(Alias(Cast(ColumnRef(name), dtype), f"__common_{len(added)}"))
+        keys.append(added[-1].alias if dtype not in (None, plan.schema[name].dtype) else name)
+    return nodes.Project(plan, (Star(), *added)) if added else plan, tuple(keys)
 
 
 def join_columns(
@@ -265,20 +281,20 @@ def join_columns(
     prefix: str | None,
     suffix: str | None,
 ) -> tuple[tuple[Literal[0, 1, 2], str, str], ...]:
-    """Return the output columns of a join. Keys of one name on both sides are one column."""
+    """Return the output columns of a join. Keys of one name on both sides are one column, and come first."""
     merged = {name for name, other in keys.items() if name == other}
     sides: dict[str, Literal[0, 1, 2]] = {"outer": 2, "right": 1}
-    columns: list[tuple[Literal[0, 1, 2], str, str]] = [
-        (sides.get(how, 0) if name in merged else 0, name, name) for name in left
-    ]
     if how in ("semi", "anti"):
-        return tuple(columns)
-    taken = set(left)
-    for name in right:
-        if name in merged:
-            continue
+        return tuple((0, name, name) for name in left)
+    columns: list[tuple[Literal[0, 1, 2], str, str]] = [
+        (sides.get(how, 0) if name in merged else 0, name, name)
+        for name in (left if how == "asof" else sorted(left, key=lambda name: name not in merged))
+    ]
+    others = [name for name in right if name not in merged]
+    taken = {*left, *others}
+    for name in others:
         new = name
-        while new in taken:
+        while new in left or (new != name and new in taken):
             new = f"{prefix or ('' if suffix else 'right.')}{new}{suffix or ''}"
         taken.add(new)
         columns.append((1, name, new))

@@ -61,7 +61,7 @@ class Window:
         return replace(self, _order=(*self._order, *keys), _directions=(*self._directions, *directions))
 
     def rows_between(self, start: float = float("-inf"), end: float = float("inf"), min_periods: int = 1) -> Window:
-        """Combine the rows from ``start`` to ``end``, counted from the present row; null with few values."""
+        """Combine the rows from ``start`` to ``end``, counted from the present row; null if there are few."""
         return replace(self, _frame=f"rows between {_bound(start)} and {_bound(end)}", _min_periods=min_periods)
 
     def range_between(self, start: float = float("-inf"), end: float = float("inf"), min_periods: int = 1) -> Window:

@@ -94,7 +94,7 @@ class TemporaryDatabase:
                 raise ComputeError(
                     f"{relation}: {reason}. Set a larger memory_limit or a smaller num_threads."
                 ) from exc
-            raise ComputeError(f"{relation}: {text}") from exc
+            raise ComputeError(f"{relation}: {text.removeprefix('Invalid Input Error: ')}") from exc
 
     def interrupt(self) -> None:
         self._connection.interrupt()

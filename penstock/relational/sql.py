@@ -83,7 +83,7 @@ def _window(column: WindowColumn, schema: Schema) -> str:
     if column.min_periods < 2:
         return _aggregate(column, schema, over)
     value, _, name = _aggregate(column, schema, over).rpartition(" as ")
-    return f"case when count({quoted(column.inputs[0])}){over} >= {column.min_periods} then {value} end as {name}"
+    return f"case when count(*){over} >= {column.min_periods} then {value} end as {name}"
 
 
 def _join(join: Join, left: Schema, right: Schema) -> str:

@@ -14,6 +14,7 @@ import penstock as ps
 from penstock.errors import ColumnNotFoundError, InvalidArgumentError, TypeMismatchError
 
 NAN = float("nan")
+LARGE = 2**53 + 1  # no float is equal to it
 LEFT = {"k": [1.0, 2.0, None, NAN, None], "v": [1, 2, 3, 4, 5]}
 RIGHT = {"k": [1.0, None, NAN, 9.0], "v": [10, 20, 30, 40], "w": [1, 2, 3, 4]}
 
@@ -79,12 +80,38 @@ def test_an_outer_join_has_the_rows_of_both_sides() -> None:
         ({"left_on": "v", "right_on": "w"}, ["k", "v", "right.k", "right.v", "w"]),
         ({"on": ps.col("k") + 1}, ["k", "v", "right.k", "right.v", "w"]),
         ({"how": "cross"}, ["k", "v", "right.k", "right.v", "w"]),
+        ({"on": "v"}, ["v", "k", "right.k", "w"]),
+        ({"on": "v", "how": "semi"}, ["k", "v"]),
     ],
 )
 def test_columns_of_a_join(options: dict[str, Any], columns: list[str]) -> None:
     joined = ps.from_pydict(LEFT).join(ps.from_pydict(RIGHT), **options)
     assert joined.columns == columns
     assert joined.to_arrow().schema.names == columns
+
+
+def test_a_new_name_of_a_join_is_not_the_name_of_another_column() -> None:
+    right = ps.from_pydict({"k": [1], "v": ["right"], "right.v": ["other"]})
+    joined = ps.from_pydict({"k": [1], "v": ["left"]}).join(right, on="k")
+    assert joined.to_pydict() == {"k": [1], "v": ["left"], "right.right.v": ["right"], "right.v": ["other"]}
+
+
+@pytest.mark.parametrize(
+    ("how", "expected"),
+    [
+        ("inner", [2]),
+        ("left", [2, LARGE]),
+        ("right", [2.0, 4.0]),
+        ("outer", [2.0, 4.0, float(LARGE)]),
+        ("anti", [LARGE]),
+    ],
+)
+def test_keys_of_different_types_keep_the_type_of_their_side(how: Any, expected: list[Any]) -> None:
+    left, right = ps.from_pydict({"k": [2, LARGE]}), ps.from_pydict({"k": [2.0, 4.0]})
+    found = left.join(right, on="k", how=how).sort("k").to_pydict()["k"]
+    assert (found, [type(key) for key in found]) == (expected, [type(key) for key in expected])
+    if how == "left":
+        assert left.join_asof(right, on="k").sort("k").to_pydict()["k"] == expected
 
 
 def test_groups_count_null_and_nan_as_values() -> None:
@@ -173,7 +200,11 @@ def test_all_types_pass_through_unharmed() -> None:
     )
     expected = df.to_arrow()
     order = pa.array([1, 0, 2])
-    for result in (df.sort("k"), df.distinct().sort("k"), df.join(df.select("half"), on="half").sort("k")):
+    for result in (
+        df.sort("k"),
+        df.distinct().sort("k"),
+        df.join(df.select("half"), on="half").sort("k").select(*df.columns),
+    ):
         assert result.to_arrow().equals(expected.take(order))
     assert (
         df.groupby("half").any_value().sort("half").to_arrow().column("embedding").type
@@ -192,6 +223,7 @@ def test_images_pass_through_a_sort() -> None:
     ("build", "error", "message"),
     [
         (lambda df: df.sort("z"), ColumnNotFoundError, "'z' not found in sort"),
+        (lambda df: df.sort([]), InvalidArgumentError, "at least one key"),
         (lambda df: df.sort("k", desc=[True, False]), InvalidArgumentError, "one bool for each key"),
         (lambda df: df.join(df), InvalidArgumentError, "either on="),
         (lambda df: df.join(df, on="k", how="full"), InvalidArgumentError, "how=inner"),
