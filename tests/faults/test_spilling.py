@@ -25,7 +25,7 @@ from tests.faults.spilling import BATCH_ROWS, PIPELINES, ROW_NBYTES, RandomRows
 
 BUDGET = 100 * 10**6  # four times that is far more than what the process may take
 MOST = BUDGET * 5 // 4
-INTERPRETER = 220 * 10**6  # with its libraries, DuckDB and its threads among them; not in the budget, which is small here
+INTERPRETER = 220 * 10**6  # with its libraries, DuckDB and its threads among them; not in the small budget
 ROOT = Path(__file__).parents[2]
 
 
