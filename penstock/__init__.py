@@ -29,6 +29,8 @@ from penstock.frame.read.memory import (
     read_source,
 )
 from penstock.frame.window import Window
+from penstock.observe import metrics
+from penstock.observe.subscribers import attach_subscriber, detach_subscriber
 from penstock.protocols import Condition, ReadRequest, ReadTask, Sink, Source, Writer
 from penstock.storage.file import AudioFile, File, ImageFile, VideoFile
 from penstock.types import DataType, Field, Schema, Series
@@ -73,13 +75,14 @@ __all__ = [
     "ActorPoolStrategy", "AudioFile", "Condition", "DataFrame", "DataType", "Expression", "FatalError", "Field",
     "File", "ImageFile", "Provider", "ReadRequest", "ReadTask", "RetryAfterError", "Schema", "Series", "Sink",
     "Source", "TaskPoolStrategy", "VideoFile", "Window", "Writer", "attach_function", "attach_provider",
-    "classify_image", "classify_text", "cls", "coalesce", "col", "config", "detach_function", "element",
-    "embed_image", "embed_text", "format", "from_arrow", "from_files", "from_glob_path", "from_huggingface",
-    "from_items", "from_numpy", "from_pandas", "from_pydict", "from_pylist", "from_ray_dataset", "from_torch",
-    "func", "get_config", "lit", "method", "prompt", "range", "read_audio", "read_binary_files", "read_csv",
-    "read_deltalake", "read_huggingface", "read_iceberg", "read_images", "read_json", "read_lance", "read_numpy",
-    "read_parquet", "read_pdf", "read_source", "read_sql", "read_text", "read_video_frames", "read_webdataset",
-    "set_config", "set_provider", "set_runner_local", "set_runner_ray", "sql", "sql_expr", "udaf", "unnest", "when",
+    "attach_subscriber", "classify_image", "classify_text", "cls", "coalesce", "col", "config", "detach_function",
+    "detach_subscriber", "element", "embed_image", "embed_text", "format", "from_arrow", "from_files",
+    "from_glob_path", "from_huggingface", "from_items", "from_numpy", "from_pandas", "from_pydict", "from_pylist",
+    "from_ray_dataset", "from_torch", "func", "get_config", "lit", "method", "metrics", "prompt", "range",
+    "read_audio", "read_binary_files", "read_csv", "read_deltalake", "read_huggingface", "read_iceberg",
+    "read_images", "read_json", "read_lance", "read_numpy", "read_parquet", "read_pdf", "read_source", "read_sql",
+    "read_text", "read_video_frames", "read_webdataset", "set_config", "set_provider", "set_runner_local",
+    "set_runner_ray", "sql", "sql_expr", "udaf", "unnest", "when",
 ]  # fmt: skip
 
 _LATER = {

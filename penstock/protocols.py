@@ -249,7 +249,13 @@ class CachesAnswers(Protocol):
 
 @runtime_checkable
 class Priced(Protocol):
-    """A model in a plan whose calls cost money."""
+    """A model in a plan whose calls cost money.
+
+    ``billed_as`` names the provider and the model in the account of the query; None if each row names its model.
+    """
+
+    @property
+    def billed_as(self) -> tuple[str, str] | None: ...
 
     def check_price(self) -> None:
         """Raise InvalidArgumentError if the price of a call is unknown. Called before a query with a budget."""

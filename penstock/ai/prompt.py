@@ -169,6 +169,10 @@ class ModelOfRow(Prompter):
             if inspect.isawaitable(closing := model.close()):
                 await closing
 
+    @property
+    def billed_as(self) -> None:
+        return None
+
     def check_price(self) -> None:
         """Check nothing: the models are known with their rows, and ``_loaded`` checks them."""
 

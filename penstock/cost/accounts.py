@@ -44,6 +44,7 @@ class ModelUse:
     model: str
     num_calls: int = 0
     num_cached: int = 0  # answered by a ledger
+    num_retried: int = 0  # attempts that failed and were repeated
     num_unpriced: int = 0
     num_unsure: int = 0  # broken off: counted at the estimated cost
     input_tokens: int = 0
@@ -64,6 +65,8 @@ class ModelUse:
 class Account:
     """The usage and cost of a query, by model. With ``is_sample`` it also records each call. Thread-safe.
 
+    Unless ``is_exact``, it counts answered calls alone, without those that are broken off.
+
     >>> account = Account()
     >>> account.count(("openai", "gpt-5-mini"), 1_000, 50, 0, nanodollars=350_000)
     >>> account.count_cached(("openai", "gpt-5-mini"))
@@ -71,9 +74,10 @@ class Account:
     (1, 1, 0.00035)
     """
 
-    def __init__(self, budget: float | None = None, is_sample: bool = False) -> None:
+    def __init__(self, budget: float | None = None, is_sample: bool = False, is_exact: bool = True) -> None:
         self.budget = budget  # dollars
         self.is_sample = is_sample
+        self.is_exact = is_exact
         self.calls: list[CallRecord] = []
         self._uses: dict[tuple[str, str], ModelUse] = {}
         self._lock = threading.Lock()
@@ -106,6 +110,11 @@ class Account:
         """Add calls that a ledger answered."""
         with self._lock:
             self._uses.setdefault(model, ModelUse(*model)).num_cached += num_cached
+
+    def count_retried(self, model: tuple[str, str]) -> None:
+        """Add an attempt that failed and is repeated."""
+        with self._lock:
+            self._uses.setdefault(model, ModelUse(*model)).num_retried += 1
 
     def record(self, call: CallRecord) -> None:
         """Record a call of a sample, besides counting it."""
@@ -161,6 +170,11 @@ def accounting(account: Account) -> Iterator[Account]:
         yield account
     finally:
         _account.reset(token)
+
+
+def make_current(account: Account) -> None:
+    """Record the calls made in the present context in an account."""
+    _account.set(account)
 
 
 def current_account() -> Account | None:

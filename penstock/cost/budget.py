@@ -222,7 +222,7 @@ class Billing:
         is_for_batch: bool = False,
     ) -> None:
         self.name = f"{provider} ({model})"
-        self.is_sample = account.is_sample
+        self.is_sample, self.is_exact = account.is_sample, account.is_exact
         self.max_inputs: int | None = None  # of one call
         self.num_under_way = 0  # guarded by the lock of the budget
         self._account, self._key, self._caps = account, (provider, model), caps
@@ -265,6 +265,14 @@ class Billing:
             self._account.count(self._key, *usage, None if self._price is None else cost, charge.is_unsure)
             if self.is_sample:
                 self._record(usage, tuple(charge.inputs), charge.latency_s, charge.max_at_once)
+
+    def count_answer(self, usage: Usage) -> None:
+        """Count a call that was answered. Runs for every call of most queries."""
+        self._account.count(self._key, *usage, None if self._price is None else self.cost(usage))
+
+    def count_retried(self) -> None:
+        """Count an attempt that failed and is repeated."""
+        self._account.count_retried(self._key)
 
     def count_cached(self, usage: Usage | None) -> None:
         """Count an answer from a ledger; ``usage`` is what it used when it was made, if known."""

@@ -11,12 +11,14 @@ from queue import Empty, SimpleQueue
 from penstock.engine.cancellation import Cancellation
 from penstock.engine.lineage import Lineage
 from penstock.engine.read_groups import in_groups
+from penstock.engine.read_queue import ReadQueue
 from penstock.engine.resources import Cores, QueryResources, Results
+from penstock.engine.sampling import INTERVAL_S, Sampler, stage_info
 from penstock.engine.scheduling import task_share
 from penstock.engine.stage import PoolChoice, StageState
 from penstock.errors import QueryCancelledError, QueryStalledError
 from penstock.observe import events
-from penstock.plan.stages import Read, Stage, Work, WriteOut
+from penstock.plan.stages import Read, Stage, Work
 from penstock.protocols import Bundle, Emit, QueryController, Report, Subscriber
 
 MakePool = Callable[[Stage, Work, Emit], PoolChoice]
@@ -47,6 +49,7 @@ class Executor:
         clock: Callable[[], float] = time.monotonic,
         mailbox: SimpleQueue[tuple[int, Report]] | None = None,
         stall_timeout_s: float = 0.0,
+        measure: Callable[[], events.Measures] = events.Measures,
     ) -> None:
         self._specs = stages
         self._make_pool = make_pool
@@ -65,6 +68,7 @@ class Executor:
         self._stall_timeout_s = stall_timeout_s or None
         self._progress_at_s = 0.0
         self._is_paused = False
+        self._sampler = Sampler(memory_bytes, clock, measure)
 
     def run(self) -> Generator[Bundle, None, None]:
         """Yield the last stage's bundles. Everything is released when the iterator ends, fails or is closed."""
@@ -74,10 +78,14 @@ class Executor:
             self._progress_at_s = self._clock()
             while not self._stages[-1].is_done or self._results:
                 self._dispatch()
+                if (sample := self._sampler.sample_if_due(self._stages, self._results.nbytes)) is not None:
+                    self._publish(sample)
                 has_result = bool(self._results)
                 if has_result:
+                    given_at_s = self._clock()
                     yield self._results.take()
                     self._progress_at_s = self._clock()
+                    self._sampler.reader_s += self._progress_at_s - given_at_s
                 for state, report in self._collect(may_wait=not has_result):
                     self._deliver(state, report)
                     del report  # it holds batches, and the next one may be far away
@@ -91,6 +99,7 @@ class Executor:
             try:
                 self._close()
             finally:
+                self._publish(self._sampler.sample(self._stages, 0))
                 self._publish(events.QueryFinished(error, self._clock()))
 
     # --- the three parts of a step ---
@@ -169,11 +178,9 @@ class Executor:
         for subscriber in self._subscribers:
             if isinstance(subscriber, QueryController):
                 subscriber.on_control(self)
-        infos = (
-            events.StageInfo(index, stage.name, stage.inputs[0] if isinstance(stage.work, WriteOut) else None)
-            for index, stage in enumerate(self._specs)
-        )
-        self._publish(events.QueryStarted(tuple(infos), self._clock()))
+        infos = tuple(stage_info(index, stage) for index, stage in enumerate(self._specs))
+        self._publish(events.QueryStarted(infos, self._clock()))
+        self._sampler.start()
         for state in self._stages:
             self._stop_if_satisfied(state)  # limit(0)
 
@@ -185,20 +192,18 @@ class Executor:
         if isinstance(stage.work, Read):
             tasks = stage.work.source.read_tasks(stage.work.request)
             lineage = self._resources.lineage
-            reads = in_groups(tasks) if lineage is None else lineage.reads(tasks)
+            reads = ReadQueue(in_groups(tasks) if lineage is None else lineage.reads(tasks), stage.work)
         choice = self._make_pool(stage, stage.work, partial(self._report, index))
         return StageState(index, stage, self._resources, inputs, choice, reads)
 
     def _report(self, index: int, report: Report) -> None:
         self._mailbox.put((index, report))
 
-    def _seconds_until_due(self) -> float | None:
-        """Return the time until gathered rows must be written, or until the query counts as stalled; None: any time."""
+    def _seconds_until_due(self) -> float:
+        """Return the time until gathered rows must be written, or until the next sample."""
         now = self._clock()
         due = [at - now for state in self._stages if (at := state.due_at_s) is not None]
-        if self._stall_timeout_s is not None:
-            due.append(self._progress_at_s + self._stall_timeout_s - now)
-        return min((seconds for seconds in due if seconds > 0), default=None)
+        return min([INTERVAL_S, *(seconds for seconds in due if seconds > 0)])
 
     def _check_progress(self) -> None:
         """Raise QueryStalledError if nothing has come for too long."""
@@ -227,6 +232,7 @@ class Executor:
         else:
             passed = taker.gate.pass_on(bundle)
             if passed is not None:
+                self._publish(events.BundleProduced(taker.index, passed.num_rows, passed.nbytes, 0.0))
                 self._hand_on(taker, passed)
             self._stop_if_satisfied(taker)
 

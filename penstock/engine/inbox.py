@@ -253,6 +253,11 @@ class Gate:
         """Rows that must still come; None without a limit."""
         return None if self._to_give is None else self._to_skip + self._to_give
 
+    def total_rows(self, num_rows_in: int) -> int:
+        """Return how many of ``num_rows_in`` rows pass."""
+        total = max(self.num_rows_out + num_rows_in - self.num_rows_in - self._to_skip, self.num_rows_out)
+        return total if self._to_give is None else min(total, self.num_rows_out + self._to_give)
+
     def num_rows_settled(self, num_rows_used: int) -> int:
         """Count the rows that passed or were dropped before ``num_rows_used`` rows had been given."""
         return self.num_rows_in - (self.num_rows_out - num_rows_used)

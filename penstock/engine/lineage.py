@@ -25,6 +25,7 @@ from penstock.plan.stages import (
     RunRelation,
     Select,
     Stage,
+    Step,
     TakeSample,
     Transform,
     Work,
@@ -59,12 +60,17 @@ def is_traceable(stages: Sequence[Stage]) -> bool:
     return True
 
 
+def is_row_preserving(steps: Sequence[Step]) -> bool:
+    """Return True if the steps give one row for each row."""
+    return all(isinstance(step, Select) for step in steps)
+
+
 def kind_of(work: Work | None) -> Kind:
     """Return how the output rows of a stage are related to its input rows."""
     match work:
         case Read():
             return "read"
-        case Transform(steps) if all(isinstance(step, Select) for step in steps):
+        case Transform(steps) if is_row_preserving(steps):
             return "rows"
         case CallUdf(call) if not call.udf.target.is_generator:
             return "rows"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from itertools import pairwise, takewhile
@@ -10,7 +10,8 @@ from itertools import pairwise, takewhile
 from penstock.engine.error_limit import ErrorLimit
 from penstock.engine.in_flight import InFlight
 from penstock.engine.inbox import Gate, Inbox
-from penstock.engine.lineage import kind_of
+from penstock.engine.lineage import is_row_preserving, kind_of
+from penstock.engine.read_queue import ReadQueue
 from penstock.engine.resources import QueryResources
 from penstock.engine.scheduling import (
     FIRST_GROWTH,
@@ -24,7 +25,7 @@ from penstock.engine.scheduling import (
 )
 from penstock.errors import PenstockError
 from penstock.plan.stages import CallBatch, CallUdf, RunRelation, Stage, Work, WriteOut
-from penstock.protocols import Bundle, DescribesTasks, EndOfInput, ReadTask, Report, Task, WorkerPool
+from penstock.protocols import Bundle, DescribesTasks, EndOfInput, Report, Task, WorkerPool
 
 MAX_DESCRIBED = 10  # tasks in an error message
 
@@ -54,7 +55,7 @@ class StageState:
         resources: QueryResources,
         inputs: Sequence[StageState],
         choice: PoolChoice | None = None,
-        reads: Iterator[ReadTask] | None = None,
+        reads: ReadQueue | None = None,
     ) -> None:
         self.index = index
         self.stage = stage
@@ -73,11 +74,11 @@ class StageState:
         footprint = choice.footprint if choice else LEAST_FOOTPRINT
         self._footprint = replace(footprint, num_inputs=footprint.num_inputs + self.inbox.joins_bundles)
         self._reads = reads
-        self._next_read: ReadTask | None = None
         self._in_flight = InFlight(self._footprint, is_ordered=stage.is_ordered)
         self._growth = GrowthEstimate(_first_growth(stage))
         self._error_limit = ErrorLimit(stage.work)
         self._kind = kind_of(stage.work)
+        self._keeps_rows = self._kind in ("rows", "write") and is_row_preserving(getattr(stage.work, "steps", ()))
         self._num_open_inputs = len(inputs)
         self._needs_end = isinstance(stage.work, RunRelation)  # a last task follows the input
         self._after: StageState | None = None  # must be done before this stage starts
@@ -194,6 +195,37 @@ class StageState:
         return self._in_flight.num_running
 
     @property
+    def num_workers(self) -> int:
+        """Tasks that can run at once, if cores are free."""
+        return self._capacity
+
+    @property
+    def total_rows(self) -> tuple[int, bool] | None:
+        """The rows that this stage will give, or write, and whether the number is exact; None if unknown so far."""
+        if self.is_done and not isinstance(self.stage.work, WriteOut):
+            return self.num_rows_out, True
+        if self._reads is not None:
+            return self._reads.total_rows(self.num_rows_out)
+        inputs = [each.total_rows for each in self.inputs]
+        known = [each for each in inputs if each is not None]
+        if len(known) < len(inputs):
+            return None
+        num_rows_in, is_exact = sum(num_rows for num_rows, _ in known), all(is_exact for _, is_exact in known)
+        if self.gate is not None:
+            return self.gate.total_rows(num_rows_in), is_exact
+        if self._keeps_rows:
+            return num_rows_in, is_exact
+        num_done = self.num_rows_taken - self._in_flight.num_rows_running
+        if isinstance(self.stage.work, RunRelation) or not num_done:
+            return None
+        return round(self.num_rows_out * num_rows_in / num_done), False
+
+    def count_rows_ahead(self, until_s: float) -> None:
+        """Look for the number of rows to read until a time, unless the reader may stop before the end."""
+        if self._reads is not None and not self.is_done and not self._has_reader:
+            self._reads.look_ahead(until_s, self._resources.clock)
+
+    @property
     def is_working(self) -> bool:
         """A report will come without anything being submitted."""
         return not self.is_done and (self._in_flight.num_running > 0 or self.is_finishing)
@@ -278,7 +310,7 @@ class StageState:
         with ExitStack() as closing:
             if self._pool is not None:
                 closing.callback(self._pool.close)
-            if isinstance(self._reads, Generator):
+            if self._reads is not None:
                 closing.callback(self._reads.close)
 
     def _receive_task(self, task: Task, report: Report) -> Sequence[Bundle]:
@@ -290,6 +322,8 @@ class StageState:
         if output is not None:
             self._growth.add_output(task.nbytes, output.nbytes)
             self.inbox.note_output(output.num_rows, output.nbytes)
+        if report.is_done and self._reads is not None and not isinstance(task.item, tuple | EndOfInput):
+            self._reads.note_done(task.item)
         if report.is_done and task.num_rows:
             self._growth.add_task(task.nbytes)
             self.inbox.note_task(task.num_rows, task.busy_s, task.nbytes, self._growth.output_of(task.nbytes))
@@ -299,9 +333,7 @@ class StageState:
 
     def _new_task(self) -> Task:
         if self._reads is not None:
-            read, self._next_read = self._next_read, None
-            assert read is not None
-            return Task(read, 0, nbytes=0)
+            return Task(self._reads.take(), 0, nbytes=0)
         if self._is_columns_alone and self._empty_input is not None:
             item, self._empty_input = (self._empty_input,), None
             return Task(item, 0, nbytes=0)
@@ -356,9 +388,7 @@ class StageState:
             if self.inbox.num_tasks > 0 or self.inbox.is_part_due(is_idle=not self._in_flight.num_running):
                 return True
             return (self._needs_end or self._is_columns_alone) and self.inbox.is_closed and not self._in_flight
-        if self._next_read is None:
-            self._next_read = next(self._reads, None)
-        return self._next_read is not None
+        return self._reads.has_task
 
     @property
     def _next_output_nbytes(self) -> int:

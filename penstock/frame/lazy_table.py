@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from penstock.config import get_config
 from penstock.engine.runners import run
+from penstock.observe.subscribers import attached_subscribers
 from penstock.plan import nodes
 from penstock.plan.nodes import Plan
 from penstock.plan.unknown_columns import with_line
@@ -69,7 +70,7 @@ class LazyTable:
         self, *, subscribers: Iterable[Subscriber] = (), **reading: Any
     ) -> Generator[pa.RecordBatch, None, None]:
         """Run the query and yield its rows; ``reading`` are further options of ``query.run``."""
-        return run(self._plan, subscribers=[*progress_subscribers(), *self._new_log(), *subscribers], **reading)
+        return run(self._plan, subscribers=[*query_subscribers(), *self._new_log(), *subscribers], **reading)
 
     def _new_log(self) -> list[Subscriber]:
         """Return the subscribers that record errors and stats of a new run. Rows in memory keep those they have."""
@@ -92,10 +93,11 @@ class LazyTable:
         return self._schema or Schema.from_arrow(table.schema)
 
 
-def progress_subscribers() -> list[Subscriber]:
+def query_subscribers() -> list[Subscriber]:
+    """Return the subscribers of a new query that the settings and the user ask for."""
     is_seen = "IPython" in sys.modules or (sys.stderr is not None and sys.stderr.isatty())  # else rich is not loaded
     if not (is_seen and get_config().progress):
-        return []
+        return attached_subscribers()
     from penstock.observe.progress import Progress
 
-    return [Progress()]
+    return [Progress(), *attached_subscribers()]

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     import pandas
     import torch
 
+    from penstock.observe.stats import Stats
+
 SHOWN_ROWS = 8
 ASYNC_ROWS = 1024  # the most rows of a loop between which other tasks of its event loop do not run
 
@@ -232,17 +234,21 @@ class ResultVerbs(PairVerbs):
 
         return self._with(nodes.Scan(MemorySource((self._errors or ErrorLog()).batches(), SCHEMA, name="errors")))
 
-    def stats(self) -> str:
-        """Return rows, bytes, time and failed rows of each stage of this DataFrame's last run.
+    def stats(self) -> Stats:
+        """Return the statistics of this DataFrame's last run: rows, bytes, times and waits of each stage.
+
+        ``print(df.stats())`` shows them with the bottleneck and what would help; ``.plot("timeline.svg")`` saves a
+        timeline. ``docs/OBSERVE.md`` explains the columns.
 
         >>> ps.range(3).stats()
-        'No query has run.'
-        >>> "finished in" in ps.range(3).with_column("x", ps.col("id") + 1).collect().stats()
-        True
+        No query has run.
+        >>> stats = ps.range(3).with_column("x", ps.col("id") + 1).collect().stats()
+        >>> stats.stages[-1].num_rows, "finished in" in str(stats)
+        (3, True)
         """
         from penstock.observe.stats import Stats
 
-        return str(self._stats or Stats())
+        return self._stats or Stats()
 
     def to_torch_iterable(self) -> torch.utils.data.IterableDataset[dict[str, Any]]:
         """Return a torch dataset that runs the query in each iteration and yields rows as dicts."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from penstock.engine.runners import write
 from penstock.errors import InvalidArgumentError
 from penstock.expr.column import Expression, col
-from penstock.frame.lazy_table import progress_subscribers
+from penstock.frame.lazy_table import query_subscribers
 from penstock.frame.reshape import ReshapeVerbs
 from penstock.frame.results import SHOWN_ROWS
 from penstock.plan import nodes
@@ -268,13 +268,13 @@ class WriteVerbs(ReshapeVerbs):
                 from penstock.jobs.folder import open_job_folder
 
                 open_job_folder(sink.root, sink.storage_options).lock.refuse_if_held()
-            table = write(plan, subscribers=[*progress_subscribers(), *log])
+            table = write(plan, subscribers=[*query_subscribers(), *log])
         else:
             from penstock.cost.budget import spending
             from penstock.jobs.write import write_job
 
             with nullcontext() if budget is None else spending(budget):
-                table = write_job(plan, resume, job_dir, subscribers=[*progress_subscribers(), *log])
+                table = write_job(plan, resume, job_dir, subscribers=[*query_subscribers(), *log])
         written = self._with(nodes.Scan(MemorySource.from_table(table)))
         written._errors, written._stats = self._errors, self._stats
         written._preview = table.slice(0, SHOWN_ROWS)

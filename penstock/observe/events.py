@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from penstock.types.frozen import frozen
+
+StageKind = Literal["read", "expressions", "function", "async function", "relation", "write", "limit"]
+WaitingFor = Literal["input", "output", "workers"]
 
 
 @frozen
 class StageInfo:
     """A stage as users see it.
 
-    A stage that writes gives a record for each file. Users count rows, those of the stage ``writes``.
+    A stage that writes gives a record for each file. Users count rows, those of the stage ``writes``. ``inputs`` are
+    the indices of the stages before it. ``model`` is the provider and the name of the model that it calls by an API.
     """
 
     index: int
     name: str
     writes: int | None = None
+    inputs: tuple[int, ...] = ()
+    kind: StageKind = "expressions"
+    model: tuple[str, str] | None = None
 
 
 @frozen
@@ -67,6 +76,80 @@ class StageFinished:
 
 
 @frozen
+class StageSample:
+    """The state of a stage at one moment.
+
+    ``num_running`` of the ``num_workers`` tasks that it can run at once are under way. Its queue holds inputs that no
+    task has taken; ``nbytes_held`` also counts the inputs and outputs of its tasks. It waits for ``"input"``, for
+    ``"workers"`` (all are busy), or for ``"output"``: later stages or memory must make room. ``total_rows`` is the
+    number of rows that it will produce, None if unknown.
+    """
+
+    stage: int
+    num_running: int
+    num_workers: int
+    num_rows_queued: int
+    nbytes_queued: int
+    nbytes_held: int
+    waiting_for: WaitingFor | None
+    total_rows: int | None
+    is_total_exact: bool
+
+
+@frozen
+class ModelSample:
+    """The calls to a model so far, and the state of its limiter. ``dollars`` is None if the price is not known.
+
+    A ledger answered ``num_cached`` calls. ``num_retried`` attempts failed and were repeated; the provider refused
+    ``num_refused`` because of a rate limit. At most ``num_allowed`` calls may be under way at once (None without a
+    limiter in this process), and ``num_waiting`` calls wait for that.
+    """
+
+    provider: str
+    model: str
+    num_calls: int
+    num_cached: int
+    num_retried: int
+    input_tokens: int
+    output_tokens: int
+    dollars: float | None
+    num_refused: int = 0
+    num_in_flight: int = 0
+    num_waiting: int = 0
+    num_allowed: int | None = None
+
+
+@frozen
+class Measures:
+    """Figures of a query that do not belong to a stage.
+
+    ``counters`` and ``gauges`` are those of ``ps.metrics``, added up over workers. ``rss_bytes`` is the memory of the
+    driver's process.
+    """
+
+    models: tuple[ModelSample, ...] = ()
+    counters: tuple[tuple[str, float], ...] = ()
+    gauges: tuple[tuple[str, float], ...] = ()
+    rss_bytes: int = 0
+
+
+@frozen
+class QuerySampled:
+    """The state of a running query, ten times a second and at its end.
+
+    The stages hold ``nbytes_held`` of the ``memory_bytes`` that they may. ``reader_s`` is the time so far for which the
+    query waited for the reader of its rows.
+    """
+
+    time_s: float
+    stages: tuple[StageSample, ...]
+    nbytes_held: int
+    memory_bytes: int
+    reader_s: float
+    measures: Measures = Measures()
+
+
+@frozen
 class QueryFinished:
     """The query ended; ``error`` is None if it completed or was closed early by its reader."""
 
@@ -92,4 +175,4 @@ class GpusSampled:
     gpus: tuple[GpuUse, ...]
 
 
-Event = QueryStarted | BundleProduced | RowsFailed | StageFinished | QueryFinished | GpusSampled
+Event = QueryStarted | BundleProduced | RowsFailed | StageFinished | QuerySampled | QueryFinished | GpusSampled

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TextIO
 from penstock.config import get_config
 from penstock.errors import QueryCancelledError
 from penstock.observe.events import Event, QueryFinished, QueryStarted
-from penstock.observe.stats import StageStats, Stats
+from penstock.observe.stage_stats import StageStats
+from penstock.observe.stats import Stats
 from penstock.observe.text import cell_width, fit, format_bytes, format_count, format_rate, format_seconds, visible_text
 
 if TYPE_CHECKING:

@@ -2,57 +2,67 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 
+from penstock.observe.bottleneck import bottleneck_text
 from penstock.observe.events import (
     BundleProduced,
     Event,
     GpusSampled,
     GpuUse,
+    ModelSample,
     QueryFinished,
+    QuerySampled,
     QueryStarted,
     RowsFailed,
     StageFinished,
 )
-from penstock.observe.text import cell_width, fit, format_bytes, format_count, format_rate, format_seconds, visible_text
+from penstock.observe.stage_stats import StageStats
+from penstock.observe.text import (
+    cell_width,
+    fit,
+    format_bytes,
+    format_count,
+    format_dollars,
+    format_number,
+    format_rate,
+    format_seconds,
+    visible_text,
+)
 
 MAX_NAME_WIDTH = 48
-HEADER = ("stage", "rows", "failed", "bytes", "bundles", "busy", "wall", "rate")  # "failed" only if any row did
+MAX_SAMPLES = 512  # of the timeline; with more, every second one is dropped
 
 SCHEMA = pa.schema(
     {
         "stage": pa.string(),
         **dict.fromkeys(("num_rows", "nbytes", "num_bundles", "num_failed"), pa.int64()),
-        "busy_s": pa.float64(),
-        "wall_s": pa.float64(),
+        **dict.fromkeys(("busy_s", "wall_s"), pa.float64()),
         "batch_rows": pa.int64(),
+        **dict.fromkeys(("waited_input_s", "waited_output_s", "waited_workers_s"), pa.float64()),
+        **dict.fromkeys(("peak_nbytes", "num_workers"), pa.int64()),
     }
 )
 
 
-@dataclass(slots=True)
-class StageStats:
-    """Totals of one stage. ``num_failed`` counts rows that are null or missing because their function failed.
+@dataclass(frozen=True, slots=True)
+class TimelinePoint:
+    """A sample, with the rows that each stage had given by then. ``elapsed_s`` is the time since the start."""
 
-    ``busy_s`` adds up all workers, so it can exceed ``wall_s``, the time from the start of the query to the end of the
-    stage (None while it runs). ``batch_rows`` is the batch size found by measurement.
-    """
-
-    stage: str
-    num_rows: int = 0
-    nbytes: int = 0
-    num_bundles: int = 0
-    num_failed: int = 0
-    busy_s: float = 0.0
-    wall_s: float | None = None
-    batch_rows: int | None = None
-    writes: int | None = None  # the stage whose rows a write counts
+    elapsed_s: float
+    num_rows: tuple[int, ...]
+    sample: QuerySampled
 
 
 class Stats:
-    """A Subscriber with the totals of the last query, for ``df.stats()`` and ``explain(analyze=True)``.
+    """The totals of a query, and how it went: ``print(df.stats())`` shows them as a table.
+
+    ``stages`` has the figures of each stage, ``table()`` the same as an Arrow table, ``models`` the calls to models,
+    ``counters`` and ``gauges`` those of ``ps.metrics``. A Subscriber of one
+    query after another.
 
     >>> from penstock.observe.events import StageInfo
     >>> stats = Stats()
@@ -73,11 +83,22 @@ class Stats:
     """
 
     def __init__(self) -> None:
+        self._clear()
+
+    def _clear(self) -> None:
         self.stages: list[StageStats] = []
         self.gpus: tuple[GpuUse, ...] = ()
+        self.models: tuple[ModelSample, ...] = ()
+        self.counters: dict[str, float] = {}
+        self.gauges: dict[str, float] = {}
+        self.timeline: list[TimelinePoint] = []
         self.elapsed_s: float | None = None
         self.error: BaseException | None = None
-        self._started_s = 0.0
+        self.reader_s = 0.0  # for which the query waited for the reader of its rows
+        self.peak_nbytes = 0  # data held by all stages
+        self.peak_rss_bytes = 0
+        self._started_s = self._sampled_s = 0.0
+        self._interval_s = 0.0  # between the points of the timeline
 
     def on_event(self, event: Event) -> None:
         match event:
@@ -87,14 +108,17 @@ class Stats:
                 stats.nbytes += nbytes
                 stats.num_bundles += 1
                 stats.busy_s += busy_s
+            case QuerySampled():
+                self._add_sample(event)
             case RowsFailed(stage, errors):
                 self.stages[stage].num_failed += len(errors)
             case StageFinished(stage, time_s, batch_rows):
                 self.stages[stage].wall_s = time_s - self._started_s
                 self.stages[stage].batch_rows = batch_rows
             case QueryStarted(stages, time_s):
-                self.stages = [StageStats(info.name, writes=info.writes) for info in stages]
-                self.elapsed_s, self.error, self._started_s, self.gpus = None, None, time_s, ()
+                self._clear()
+                self.stages = [StageStats.of(info) for info in stages]
+                self._started_s = self._sampled_s = time_s
             case GpusSampled(gpus):
                 self.gpus = gpus
             case QueryFinished(error, time_s):
@@ -103,20 +127,61 @@ class Stats:
                 for stats in self.stages:
                     stats.wall_s = self.elapsed_s if stats.wall_s is None else stats.wall_s
 
+    def _add_sample(self, event: QuerySampled) -> None:
+        seconds = event.time_s - self._sampled_s - (event.reader_s - self.reader_s)
+        for stats, sample in zip(self.stages, event.stages, strict=False):
+            stats.add_sample(sample, max(seconds, 0.0))
+        self._sampled_s, self.reader_s = event.time_s, event.reader_s
+        self.peak_nbytes = max(self.peak_nbytes, event.nbytes_held)
+        self.peak_rss_bytes = max(self.peak_rss_bytes, event.measures.rss_bytes)
+        self.models = event.measures.models
+        self.counters, self.gauges = dict(event.measures.counters), dict(event.measures.gauges)
+        elapsed_s = event.time_s - self._started_s
+        if self.timeline and elapsed_s < self.timeline[-1].elapsed_s + self._interval_s:
+            return
+        self.timeline.append(TimelinePoint(elapsed_s, tuple(stats.num_rows for stats in self.stages), event))
+        if len(self.timeline) > MAX_SAMPLES:
+            del self.timeline[1::2]
+            self._interval_s = 2 * elapsed_s / MAX_SAMPLES
+
     def table(self) -> pa.Table:
-        """Return one row per stage, with a column for each field of ``StageStats``."""
-        return pa.Table.from_pylist([asdict(stats) for stats in self.stages], SCHEMA)
+        """Return one row per stage, with the columns of ``StageStats`` that are numbers."""
+        rows = [{name: getattr(stats, name) for name in SCHEMA.names} for stats in self.stages]
+        return pa.Table.from_pylist(rows, SCHEMA)
+
+    def __repr__(self) -> str:
+        return str(self)
 
     def __str__(self) -> str:
         if not self.stages:
             return "No query has run."
-        rows = [HEADER, *(_row(stats) for stats in self.stages)]
-        if not self._num_failed:
-            rows = [(*row[:2], *row[3:]) for row in rows]
-        widths = [max(map(cell_width, column)) for column in zip(*rows, strict=True)]
+        columns = [[name, *values] for name, *values in self._columns() if any(values)]
+        widths = [max(map(cell_width, column)) for column in columns]
+        rows = [tuple(row) for row in zip(*columns, strict=True)]
         rows.insert(1, tuple("-" * width for width in widths))
         found = [f"{_name(s)}: found batches of {s.batch_rows:,} rows" for s in self.stages if s.batch_rows]
-        return "\n".join([*(_line(row, widths) for row in rows), self._summary(), *found, *map(_gpu_line, self.gpus)])
+        lines = [*(_line(row, widths) for row in rows), self._summary(), self._bottleneck_text(), *found]
+        lines += [*map(model_text, self.models), *map(_gpu_line, self.gpus), *self.metric_lines()]
+        return "\n".join(line for line in lines if line)
+
+    def _columns(self) -> list[list[str]]:
+        """Return the columns of the table, each with its header; one without any text is not shown."""
+        has_failed, has_waited = bool(self._num_failed), any(stats.peak_nbytes for stats in self.stages)
+        columns: dict[str, Any] = {
+            "stage": _name,
+            "rows": lambda s: f"{s.num_rows:,}",
+            "failed": lambda s: f"{s.num_failed:,}" if has_failed else "",
+            "bytes": lambda s: format_bytes(s.nbytes),
+            "bundles": lambda s: f"{s.num_bundles:,}",
+            "busy": lambda s: format_seconds(s.busy_s),
+            "no input": lambda s: format_seconds(s.waited_input_s) if has_waited else "",
+            "no room": lambda s: format_seconds(s.waited_output_s) if has_waited else "",
+            "no worker": lambda s: format_seconds(s.waited_workers_s) if has_waited else "",
+            "held": lambda s: format_bytes(s.peak_nbytes) if has_waited else "",
+            "wall": lambda s: "-" if s.wall_s is None else format_seconds(s.wall_s),
+            "rate": lambda s: format_rate(s.num_rows / s.wall_s) if s.wall_s else "-",
+        }
+        return [[header, *map(text, self.stages)] for header, text in columns.items()]
 
     def _summary(self) -> str:
         if self.elapsed_s is None:
@@ -125,7 +190,19 @@ class Stats:
         busiest = max(self.stages, key=lambda stats: stats.busy_s)
         ending = f"failed ({type(self.error).__name__}) after" if self.error is not None else "finished in"
         share = f"; most work in {_name(busiest)} ({busiest.busy_s / total_busy_s:.0%})" if total_busy_s else ""
-        return f"{ending} {format_seconds(self.elapsed_s)}{share}{self.failed_text()}"
+        held = f"; held up to {format_bytes(self.peak_nbytes)} of data" if self.peak_nbytes else ""
+        rss = f" in a process of {format_bytes(self.peak_rss_bytes)}" if held and self.peak_rss_bytes else ""
+        return f"{ending} {format_seconds(self.elapsed_s)}{share}{held}{rss}{self.failed_text()}"
+
+    def _bottleneck_text(self) -> str:
+        return bottleneck_text(self.stages, self.elapsed_s or 0.0, self.reader_s, self.models, self.gpus)
+
+    def metric_lines(self) -> list[str]:
+        """Return a line for each counter and gauge."""
+        return [
+            f"{visible_text(name)}: {format_number(value)}"
+            for name, value in [*self.counters.items(), *self.gauges.items()]
+        ]
 
     def result_size(self) -> tuple[int, int]:
         """Return the rows and bytes of the result, or those that were written."""
@@ -144,6 +221,19 @@ class Stats:
         return sum(stats.num_failed for stats in self.stages)
 
 
+def model_text(use: ModelSample) -> str:
+    """Return the calls to a model as one line."""
+    parts = [
+        format_count(use.num_calls, "call"),
+        f"{use.num_cached:,} cached" if use.num_cached else "",
+        f"{use.num_retried:,} retried" if use.num_retried else "",
+        f"{use.num_refused:,} refused" if use.num_refused else "",
+        f"{use.input_tokens:,} + {use.output_tokens:,} tokens",
+        "price not known" if use.dollars is None else format_dollars(use.dollars),
+    ]
+    return f"{use.provider} {visible_text(use.model)}: " + ", ".join(part for part in parts if part)
+
+
 def _gpu_line(use: GpuUse) -> str:
     power = "" if use.power_w is None else f", {use.power_w:.0f} W"
     memory = f"{format_bytes(use.memory_bytes)} of {format_bytes(use.total_bytes)}"
@@ -152,19 +242,6 @@ def _gpu_line(use: GpuUse) -> str:
 
 def _name(stats: StageStats) -> str:
     return fit(visible_text(stats.stage), MAX_NAME_WIDTH)
-
-
-def _row(stats: StageStats) -> tuple[str, ...]:
-    return (
-        _name(stats),
-        f"{stats.num_rows:,}",
-        f"{stats.num_failed:,}",
-        format_bytes(stats.nbytes),
-        f"{stats.num_bundles:,}",
-        format_seconds(stats.busy_s),
-        "-" if stats.wall_s is None else format_seconds(stats.wall_s),
-        format_rate(stats.num_rows / stats.wall_s) if stats.wall_s else "-",
-    )
 
 
 def _line(row: tuple[str, ...], widths: list[int]) -> str:

@@ -101,3 +101,23 @@ def format_rate(per_second: float) -> str:
     ('0.2 rows/s', '12,346 rows/s')
     """
     return f"{per_second:,.0f} rows/s" if per_second >= 10 else f"{per_second:.1f} rows/s"
+
+
+def format_number(value: float) -> str:
+    """Return a number with separators.
+
+    >>> format_number(12345), format_number(0.123456)
+    ('12,345', '0.1235')
+    """
+    return f"{int(value):,}" if float(value).is_integer() else f"{value:,.4g}"
+
+
+def format_dollars(amount: float) -> str:
+    """Return an amount with cents, or with two digits that count if it is smaller.
+
+    >>> format_dollars(12.345), format_dollars(0.00012345), format_dollars(0)
+    ('$12.35', '$0.00012', '$0.00')
+    """
+    if amount >= 0.01 or not amount:
+        return f"${amount:,.2f}"
+    return f"${amount:.2g}" if amount >= 0.0001 else f"${amount:.8f}".rstrip("0")

@@ -17,6 +17,7 @@ import numpy as np
 
 from penstock.errors import FatalError, QueryCancelledError, RetryAfterError
 from penstock.expr.udf import Policy
+from penstock.observe.metrics import increment_counter
 
 log = logging.getLogger("penstock.udf")
 
@@ -50,6 +51,7 @@ def with_policy(
     An error for which ``is_final`` holds is not retried, as it would occur again. A time limit works only in the main
     thread, which is where a worker process calls functions.
     """
+    counter = _retry_counter(function)
     if policy.timeout_s is not None:
         function = _timed(function, policy.timeout_s)
     if not policy.max_retries:
@@ -60,7 +62,7 @@ def with_policy(
             try:
                 return function(*map(fresh, args), **{name: fresh(value) for name, value in kwargs.items()})
             except Exception as exc:
-                delay_s = _delay_after(attempt, exc, policy, is_final)
+                delay_s = _delay_after(attempt, exc, policy, is_final, counter)
             _sleep(delay_s, is_cancelled)
 
     return call
@@ -68,6 +70,7 @@ def with_policy(
 
 def with_policy_async(function: Callable[..., Any], policy: Policy, is_final: IsFinal = never) -> Callable[..., Any]:
     """Return an async function with the retries and the time limit of the policy."""
+    counter = _retry_counter(function)
     if policy.timeout_s is not None:
         function = _timed_async(function, policy.timeout_s)
     if not policy.max_retries:
@@ -79,19 +82,24 @@ def with_policy_async(function: Callable[..., Any], policy: Policy, is_final: Is
             try:
                 return await function(*map(fresh, args), **{name: fresh(value) for name, value in kwargs.items()})
             except Exception as exc:
-                delay_s = _delay_after(attempt, exc, policy, is_final)
+                delay_s = _delay_after(attempt, exc, policy, is_final, counter)
             await asyncio.sleep(delay_s)
 
     return call
 
 
-def _delay_after(attempt: int, exc: Exception, policy: Policy, is_final: IsFinal) -> float:
+def _delay_after(attempt: int, exc: Exception, policy: Policy, is_final: IsFinal, counter: str) -> float:
     """Return the seconds to wait after a failed attempt, or raise its error if it was the last one."""
     is_retried = isinstance(exc, (RetryAfterError, *(policy.retry_on or (Exception,))))
     if isinstance(exc, FatalError) or is_final(exc) or not is_retried or attempt > policy.max_retries:
         raise exc
     log.debug("retry %d of %d after %r", attempt, policy.max_retries, exc)
+    increment_counter(counter)
     return exc.seconds if isinstance(exc, RetryAfterError) else delay_before(attempt, random.random())
+
+
+def _retry_counter(function: Callable[..., Any]) -> str:
+    return f"retries of {getattr(function, '__name__', type(function).__name__)}"
 
 
 def fresh(value: Any) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
@@ -78,7 +79,7 @@ class Query:
             for number in range(self.num_reads):
                 if number == 20 and self.fails.get("source") == "midway":
                     raise FileNotFoundError("gone")
-                yield object()
+                yield SimpleNamespace(num_rows=None, nbytes=None)
         finally:
             self.journal.append("close source")
 

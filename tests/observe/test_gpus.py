@@ -35,7 +35,7 @@ def test_a_query_with_gpus_reports_their_use(tmp_path: Path, monkeypatch: pytest
 
     df = ps.from_pydict({"x": [1]}).select(wait(ps.col("x"))).collect()
     assert df.to_pydict() == {"x": ["sampled"]}
-    assert df.stats().splitlines()[-2:] == [
+    assert str(df.stats()).splitlines()[-2:] == [
         "GPU 0: 80% busy, at most 1.0 GB of 2.1 GB, 350 W",
         "GPU 1: 40% busy, at most 524.3 MB of 2.1 GB",
     ]
@@ -43,4 +43,4 @@ def test_a_query_with_gpus_reports_their_use(tmp_path: Path, monkeypatch: pytest
 
 
 def test_a_query_without_gpus_reports_none() -> None:
-    assert "GPU" not in ps.from_pydict({"x": [1]}).collect().stats()
+    assert "GPU" not in str(ps.from_pydict({"x": [1]}).collect().stats())

@@ -37,7 +37,7 @@ from penstock.observe.events import (
     StageInfo,
 )
 from penstock.observe.progress import Progress, RecentRate, stage_lines
-from penstock.observe.stats import StageStats
+from penstock.observe.stage_stats import StageStats
 
 STAGES = (StageInfo(0, "Scan"), StageInfo(1, "Map(Predictor)"))
 STARTED = QueryStarted(STAGES, time_s=0.0)

@@ -37,7 +37,8 @@ def test_bundles_add_up_by_stage() -> None:
     )
     scan = {"stage": "Scan", "num_rows": 30, "nbytes": 3000, "num_bundles": 2, "busy_s": 0.5, "wall_s": 1.0}
     mapped = {"stage": "Map", "num_rows": 5, "nbytes": 50, "num_bundles": 1, "busy_s": 1.5, "wall_s": 4.0}
-    nothing = {"num_failed": 0, "batch_rows": None}
+    waits = {"waited_input_s": 0.0, "waited_output_s": 0.0, "waited_workers_s": 0.0, "peak_nbytes": 0, "num_workers": 0}
+    nothing = {"num_failed": 0, "batch_rows": None, **waits}
     assert stats.table().to_pylist() == [{**scan, **nothing}, {**mapped, **nothing}]
     assert stats.elapsed_s == 4.0
     assert str(stats) == (

@@ -81,7 +81,7 @@ def test_many_small_groups_share_tasks() -> None:
     got = result.to_pydict()
     assert sorted(got["k"]) == list(range(2000))
     assert set(got["n"]) == {3}
-    calls = next(line for line in result.stats().splitlines() if line.startswith("map_groups"))
+    calls = next(line for line in str(result.stats()).splitlines() if line.startswith("map_groups"))
     assert int(calls.split()[5].replace(",", "")) < 500  # bundles
 
 

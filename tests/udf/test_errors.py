@@ -270,10 +270,10 @@ def test_errors_of_several_functions_come_together() -> None:
 
 def test_every_account_of_a_run_counts_them(capsys: pytest.CaptureFixture[str]) -> None:
     df = numbers().map(odd_row, on_error="ignore")
-    assert df.stats() == "No query has run."
+    assert str(df.stats()) == "No query has run."
     df.explain(analyze=True)
     assert "; 3 rows failed, see errors()" in capsys.readouterr().out
-    (line,) = [line for line in df.stats().splitlines() if line.startswith("map")]
+    (line,) = [line for line in str(df.stats()).splitlines() if line.startswith("map")]
     assert line.split()[2:4] == ["3", "3"], df.stats()
 
 

@@ -149,7 +149,12 @@ class ApiClient:
 
         return self._exchange("POST", url, data, take, tokens=call.tokens, observer=observer)
 
-    async def retry(self, attempt: Callable[[], Awaitable[Answer]], is_safe: bool = True) -> Answer:
+    async def retry(
+        self,
+        attempt: Callable[[], Awaitable[Answer]],
+        is_safe: bool = True,
+        on_retry: Callable[[], None] = lambda: None,
+    ) -> Answer:
         """Repeat a request until it succeeds, ``max_retries`` is reached, or its error is final.
 
         A refusal because of a rate limit (429), and a lost connection to a server that answered before, do not count as
@@ -175,6 +180,7 @@ class ApiClient:
                     if num_failures > self.settings.max_retries or waited_s > MAX_WAIT_S:
                         raise
                     self._silence.failed(exc)
+                    on_retry()
                     delay_s = delay_before(max(num_failures, 1), exc, random.random(), self.settings.first_delay_s)
                     log.debug("asking %s again in %.1f s: %s", self._model, delay_s, exc)
                 await asyncio.sleep(delay_s)

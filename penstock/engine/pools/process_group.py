@@ -20,6 +20,7 @@ from penstock.engine.pools.worker import unpacked_error
 from penstock.engine.pools.worker_output import OutputForwarder
 from penstock.errors import QueryCancelledError, WorkerDiedError, WorkerGoneError
 from penstock.observe.events import RowError
+from penstock.observe.metrics import current_metrics
 
 CLOSE_TIMEOUT_S = 5.0
 START = """
@@ -93,12 +94,14 @@ class WorkerProcess:
                 raise WorkerGoneError("The worker process has ended.")
             try:
                 send(channel.sock, request, batch)
-                (is_done, given), output = receive(channel.sock, known=batch)
+                (is_done, given, metrics), output = receive(channel.sock, known=batch)
             except PeerClosedError as exc:
                 self._is_dead = True
                 if is_cancelled():
                     raise QueryCancelledError("the query was stopped") from exc
                 raise WorkerDiedError(self._death_message(is_starting=request[0] == "open")) from exc
+        if metrics is not None and (collected := current_metrics()) is not None:
+            collected.add(metrics)
         if is_done is None:
             raise unpacked_error(given)
         return is_done, given, output

@@ -23,6 +23,7 @@ import pyarrow as pa
 from penstock.engine.pools.handler_slot import HandlerSlot
 from penstock.engine.pools.transport import PeerClosedError, receive, send
 from penstock.observe.events import RowError
+from penstock.observe.metrics import taken_metrics
 
 
 def main(socket_fds: Sequence[int], lifeline_fd: int) -> None:
@@ -68,11 +69,13 @@ class HandlerServer:
         try:
             is_done, errors, output = self._answer(verb, *args, batch=batch)
             # NumPy arrays of a batch are read-only, but a tensor of torch that shares their memory can be written to.
-            send(self._sock, (is_done, errors), output, known=None if "torch" in sys.modules else batch)
+            send(
+                self._sock, (is_done, errors, taken_metrics()), output, known=None if "torch" in sys.modules else batch
+            )
         except PeerClosedError:
             raise
         except BaseException as exc:
-            send(self._sock, (None, packed_error(exc)))
+            send(self._sock, (None, packed_error(exc), taken_metrics()))
         return True
 
     def _answer(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import copy_context
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -111,9 +112,11 @@ class LocalPools:
         from penstock.engine.pools.thread_to_process import ThreadToProcessPool
         from penstock.observe.cpu_clock import wanted_cpu_s
 
+        context = copy_context()  # of the query: workers record in its account
+
         def make_processes(emit: Emit) -> ThreadPool | None:
             try:
-                packed_open = packed_opener(work)
+                packed_open = context.run(packed_opener, work)
             except UdfError:
                 return None
             return self._process_pool(stage, work, packed_open, emit) if len(packed_open) <= MAX_MOVED_NBYTES else None

@@ -15,6 +15,7 @@ from penstock.engine.pools.handler_slot import OpenHandler
 from penstock.engine.pools.worker_restart import RestartPolicy
 from penstock.engine.runners.placement import this_machine
 from penstock.engine.steps import Steps
+from penstock.observe.metrics import collect_for_driver
 from penstock.plan.relations import GroupRows, Relation, Sort
 from penstock.plan.similarity import DropNear, DropSimilar, Nearest
 from penstock.plan.stages import CallBatch, CallUdf, Read, RunRelation, Transform, Work, WriteOut
@@ -84,6 +85,7 @@ class DriverState:
             restore_shared_options(self.storage_options)
             restore_secrets(self.secrets)
             inherit_job_folder(self.job_folder)
+            collect_for_driver()
 
 
 def _open(work: Work, driver: DriverState, context: WorkerContext) -> Handler:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import reprlib
 from collections.abc import Callable, Generator, Sequence
-from contextlib import AbstractContextManager, closing
+from contextlib import AbstractContextManager, ExitStack, closing
+from contextvars import copy_context
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol
@@ -13,17 +14,19 @@ import pyarrow as pa
 
 from penstock.cache.ledger.open_ledgers import job_folder
 from penstock.config import Config, get_config
-from penstock.cost.accounts import current_account
+from penstock.cost.accounts import Account, current_account, make_current
 from penstock.engine.cancellation import Cancellation
 from penstock.engine.executor import Executor, MakePool
 from penstock.engine.handlers import unpacked_records
 from penstock.engine.lineage import Lineage, is_traceable
 from penstock.engine.prefetch import prefetched
 from penstock.engine.resources import Cores
+from penstock.engine.runners.measuring import measuring
 from penstock.engine.runners.placement import this_machine
 from penstock.errors import InvalidArgumentError, WriteError
 from penstock.observe.errors import SCHEMA, ErrorLog
 from penstock.observe.gpus import sampled_gpus
+from penstock.observe.metrics import collect_metrics
 from penstock.plan.lower import lower
 from penstock.plan.nodes import Plan, Write, called_functions, has_async_call, sink_name
 from penstock.plan.optimizer import RULES, optimize
@@ -166,11 +169,16 @@ def _execute(
     num_ahead: int = 0,
     is_read_gradually: bool = False,
 ) -> Generator[Bundle, None, None]:
-    with runner.open(get_config(), stages) as workplace:
+    # Workers run in this context: the caller's may change while the query waits for its reader.
+    context, account = copy_context(), current_account() or Account(is_exact=False)
+    context.run(make_current, account)
+    metrics = context.run(collect_metrics)
+    with ExitStack() as opened:
+        workplace = context.run(opened.enter_context, runner.open(get_config(), stages))
         stages, memory_bytes = with_memory(stages, workplace.memory_bytes)
         executor = Executor(
             stages,
-            workplace.make_pool,
+            lambda *given: context.run(workplace.make_pool, *given),
             memory_bytes=memory_bytes,
             cores=workplace.cores,
             subscribers=subscribers,
@@ -179,6 +187,7 @@ def _execute(
             num_ahead=num_ahead,
             is_read_gradually=is_read_gradually,
             stall_timeout_s=get_config().stall_timeout,
+            measure=measuring(account, metrics),
         )
         gpus = this_machine().gpus if any(stage.resources.gpus for stage in stages) else ()
         with sampled_gpus(gpus, subscribers), closing(executor.run()) as bundles:

@@ -58,6 +58,16 @@ class LimiterState:
     rate: float | None
     """Requests a second, learned from refusals; None if no request was ever refused."""
 
+    def plus(self, other: LimiterState) -> LimiterState:
+        rate = None if self.rate is None or other.rate is None else self.rate + other.rate
+        return LimiterState(
+            self.limit + other.limit,
+            self.in_flight + other.in_flight,
+            self.waiting + other.waiting,
+            self.refused + other.refused,
+            rate,
+        )
+
 
 class Permit:
     """Permission to send one request. The holder must settle it exactly once."""
@@ -278,6 +288,17 @@ def limiter_for(key: LimiterKey, caps: Caps = NO_CAPS) -> Limiter:
         if (key, caps) not in _limiters:
             _limiters[key, caps] = Limiter(caps, name=f"{key.provider} ({key.model})")
         return _limiters[key, caps]
+
+
+def limiter_states() -> dict[tuple[str, str], LimiterState]:
+    """Return the state of the limiters of each provider and model, those for different caps added up."""
+    with _lock:
+        limiters = list(_limiters.items())
+    found: dict[tuple[str, str], LimiterState] = {}
+    for (key, _), limiter in limiters:
+        name, state = (key.provider, key.model), limiter.state()
+        found[name] = state if name not in found else found[name].plus(state)
+    return found
 
 
 def forget_limits() -> None:

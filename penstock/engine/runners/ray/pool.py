@@ -20,6 +20,7 @@ from penstock.engine.runners.ray.stored import Recipe, StoredBatch, TaskInput, a
 from penstock.engine.runners.ray.worker import ActorPlace, ActorReport
 from penstock.errors import WorkerDiedError
 from penstock.observe.events import RowError
+from penstock.observe.metrics import current_metrics
 from penstock.protocols import Bundle, Emit, Report, Task
 
 log = logging.getLogger("penstock.workers")
@@ -110,6 +111,7 @@ class RayPool:
         self._num_unfinished = 0
         self._finishing = threading.Lock()
         self._is_closed = False
+        self._metrics = current_metrics()  # read here: replies come on Ray's threads
 
     @property
     def capacity(self) -> int:
@@ -444,6 +446,8 @@ class RayPool:
     def _replied(self, ref: Any, batch: Any, receive: Callable[..., None], reply: Any) -> None:
         self._awaited.pop(ref, None)
         try:
+            if self._metrics is not None and reply.exception() is None and reply.result().metrics is not None:
+                self._metrics.add(reply.result().metrics)
             if not self._is_closed:
                 receive(batch, reply)
         except BaseException as exc:  # Ray drops exceptions of its callbacks; unpickling the report may raise too

@@ -18,6 +18,7 @@ from penstock.engine.pools.handler_slot import HandlerSlot, Output
 from penstock.engine.pools.worker import packed_error, unpacked_error
 from penstock.errors import UdfError
 from penstock.observe.events import RowError
+from penstock.observe.metrics import MetricValues, taken_metrics
 from penstock.protocols import WorkerContext
 from penstock.types import joined
 from penstock.types.ipc import from_ipc, to_ipc
@@ -43,6 +44,7 @@ class ActorReport:
     busy_s: float = 0.0
     error: bytes | BaseException | None = None
     errors: tuple[RowError, ...] = ()
+    metrics: MetricValues | None = None  # of the functions since the last report
 
     @property
     def exception(self) -> BaseException | None:
@@ -203,11 +205,13 @@ def this_place() -> ActorPlace:
 
 def reply(batch: pa.RecordBatch | None, started: float, errors: tuple[RowError, ...], *, is_done: bool) -> Reply:
     if batch is None:
-        return None, ActorReport(busy_s=time.perf_counter() - started, errors=errors)
+        return None, ActorReport(busy_s=time.perf_counter() - started, errors=errors, metrics=taken_metrics())
     packed = to_ipc(batch)
     busy_s = time.perf_counter() - started
-    return packed, ActorReport(True, batch.num_rows, batch.nbytes, is_done, busy_s, errors=errors)
+    return packed, ActorReport(
+        True, batch.num_rows, batch.nbytes, is_done, busy_s, errors=errors, metrics=taken_metrics()
+    )
 
 
 def failed(exc: BaseException) -> Reply:
-    return None, ActorReport(error=packed_error(exc))
+    return None, ActorReport(error=packed_error(exc), metrics=taken_metrics())

@@ -1,0 +1,97 @@
+"""The state of a running query, sampled a few times a second for progress, statistics and viewers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from penstock.engine.stage import StageState
+from penstock.observe.events import Measures, QuerySampled, StageInfo, StageKind, StageSample, WaitingFor
+from penstock.plan.stages import CallBatch, CallUdf, Read, RunRelation, Stage, WriteOut
+from penstock.protocols import Priced
+
+INTERVAL_S = 0.1
+LOOK_AHEAD_S = 0.001  # for each sample
+
+
+class Sampler:
+    """Makes a sample of the stages every ``INTERVAL_S``. ``measure`` returns the figures that belong to no stage."""
+
+    def __init__(self, memory_bytes: int, clock: Callable[[], float], measure: Callable[[], Measures]) -> None:
+        self._memory_bytes = memory_bytes
+        self._clock = clock
+        self._measure = measure
+        self._due_at_s = 0.0
+        self.reader_s = 0.0  # for which the query waited for the reader of its rows
+
+    def start(self) -> None:
+        self._due_at_s = self._clock() + INTERVAL_S
+
+    def sample_if_due(self, stages: Sequence[StageState], nbytes_waiting: int) -> QuerySampled | None:
+        now = self._clock()
+        if now < self._due_at_s:
+            return None
+        for state in stages:
+            state.count_rows_ahead(now + LOOK_AHEAD_S)
+        self._due_at_s = self._clock() + INTERVAL_S
+        return self.sample(stages, nbytes_waiting)
+
+    def sample(self, stages: Sequence[StageState], nbytes_waiting: int) -> QuerySampled:
+        samples = tuple(map(stage_sample, stages))
+        nbytes_held = nbytes_waiting + sum(each.nbytes_held for each in samples)
+        return QuerySampled(self._clock(), samples, nbytes_held, self._memory_bytes, self.reader_s, self._measure())
+
+
+def stage_sample(state: StageState) -> StageSample:
+    total_rows, is_exact = state.total_rows or (None, False)
+    return StageSample(
+        state.index,
+        state.num_running,
+        state.num_workers,
+        state.inbox.num_rows,
+        state.inbox.nbytes,
+        state.nbytes_held - state.nbytes_coming,
+        waiting_for(state),
+        total_rows,
+        is_exact,
+    )
+
+
+def waiting_for(state: StageState) -> WaitingFor | None:
+    """Return what keeps a stage from running more tasks, after the executor has dispatched all it may."""
+    if state.is_done or state.gate is not None:
+        return None
+    if state.is_finishing or 0 < state.num_workers <= state.num_running:
+        return "workers"
+    if not state.has_input:
+        return "input"
+    return "output" if state.has_capacity else "workers"
+
+
+def stage_info(index: int, stage: Stage) -> StageInfo:
+    writes = stage.inputs[0] if isinstance(stage.work, WriteOut) else None
+    return StageInfo(index, stage.name, writes, stage.inputs, _kind(stage), _model(stage))
+
+
+def _kind(stage: Stage) -> StageKind:
+    match stage.work:
+        case None:
+            return "limit"
+        case Read():
+            return "read"
+        case CallUdf(call) if call.udf.target.is_async:
+            return "async function"
+        case CallBatch(spec) if spec.target.is_async:
+            return "async function"
+        case CallUdf() | CallBatch():
+            return "function"
+        case RunRelation():
+            return "relation"
+        case WriteOut():
+            return "write"
+        case _:
+            return "expressions"
+
+
+def _model(stage: Stage) -> tuple[str, str] | None:
+    arguments = stage.work.spec.target.init_args if isinstance(stage.work, CallUdf) else ()
+    return next((each.billed_as for each in arguments if isinstance(each, Priced)), None)

@@ -1,0 +1,67 @@
+"""The stage that limits the speed of a query, and what would make it faster."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from penstock.observe.events import GpuUse, ModelSample, StageKind
+from penstock.observe.stage_stats import StageStats
+from penstock.observe.text import fit, format_count, visible_text
+
+MIN_SHARE = 0.2  # of the time: a stage that is busy for less limits nothing
+NEAR = 0.8  # of the longest time: stages that share the cores are all busy, and the one with the most work counts
+MAX_NAME_WIDTH = 48
+
+REMEDIES: dict[StageKind, str] = {
+    "read": "Faster storage, fewer columns or a filter on the source would help.",
+    "expressions": "More cores would help.",
+    "function": "More workers (concurrency=, max_concurrency=) or cores would help.",
+    "async function": "A higher max_concurrency= would help.",
+    "relation": "More memory (memory_limit=) or fewer columns would help.",
+    "write": "More cores, faster storage or another compression would help.",
+    "limit": "",
+}
+
+
+def bottleneck(stages: Sequence[StageStats], elapsed_s: float) -> StageStats | None:
+    """Return the stage whose workers were all busy for the longest time; None if no stage limits the query."""
+    longest = max((stage.waited_workers_s for stage in stages), default=0.0)
+    if longest < MIN_SHARE * elapsed_s or not longest:
+        return None
+    return max((stage for stage in stages if stage.waited_workers_s >= NEAR * longest), key=lambda stage: stage.busy_s)
+
+
+def bottleneck_text(
+    stages: Sequence[StageStats],
+    elapsed_s: float,
+    reader_s: float,
+    models: Sequence[ModelSample] = (),
+    gpus: Sequence[GpuUse] = (),
+) -> str:
+    """Return sentences that name the bottleneck and what would help, or nothing if no stage limits the query."""
+    if elapsed_s and reader_s > elapsed_s / 2:
+        share = reader_s / elapsed_s
+        return f"Bottleneck: the code that reads the rows. The query waited for it {share:.0%} of the time."
+    if (stage := bottleneck(stages, elapsed_s)) is None:
+        return ""
+    share, name = min(stage.waited_workers_s / elapsed_s, 1.0), fit(visible_text(stage.stage), MAX_NAME_WIDTH)
+    workers = format_count(stage.num_workers, "worker")
+    busy = "Its worker was" if stage.num_workers == 1 else f"Its {workers}, or all cores, were"
+    return f"Bottleneck: {name}. {busy} busy {share:.0%} of the time. {_remedy(stage, models, gpus)}".rstrip()
+
+
+def _remedy(stage: StageStats, models: Sequence[ModelSample], gpus: Sequence[GpuUse]) -> str:
+    model = next((each for each in models if (each.provider, each.model) == stage.model), None)
+    if model is not None:
+        return _model_remedy(model)
+    if stage.kind == "function" and gpus:
+        busy = sum(each.busy for each in gpus) / len(gpus)
+        return "More GPUs would help." if busy > NEAR else f"Larger batches would help: GPUs were {busy:.0%} busy."
+    return REMEDIES[stage.kind]
+
+
+def _model_remedy(model: ModelSample) -> str:
+    if model.num_refused:
+        refused = format_count(model.num_refused, "request")
+        return f"{model.provider} refused {refused}: a higher rate limit or batch_api=True would help."
+    return "It waits for the model: a faster model or a higher max_concurrency= would help."
