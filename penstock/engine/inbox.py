@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable
 
 from penstock.engine.batch_size import BatchSizeSearch
-from penstock.engine.scheduling import GROUPED_TASK_S, PACED_TASK_S, at_most_rows, gathering_s, paced_rows
+from penstock.engine.scheduling import GROUPED_TASK_S, PACED_TASK_S, RowPace, at_most_rows, gathering_s, paced_rows
 from penstock.plan.stages import AtMost, Cut, Evenly, Exactly, Gathered, Inbox as Policy, Measured, Paced
 from penstock.protocols import Bundle
 
@@ -39,7 +39,7 @@ class Inbox:
         self._started_at_s = self._taken_at_s = clock()
         self._lull_until_s = 0.0  # an incomplete batch waits until then
         self.rows_per_task = first_rows(policy)
-        self._paced_before: tuple[int, float] | None = None  # rows and duration of the last task that set the pace
+        self._pace = RowPace()
         self.size_search = BatchSizeSearch(policy.max_rows, policy.first_rows) if isinstance(policy, Measured) else None
         self.max_task_nbytes: int | None = None
         self.num_rows = 0
@@ -146,8 +146,7 @@ class Inbox:
         elif isinstance(self._policy, Paced):
             # A shorter task than planned says something only if its rows were slow.
             if num_rows == self.rows_per_task or busy_s > PACED_TASK_S:
-                self.rows_per_task = paced_rows(num_rows, busy_s, before=self._paced_before)
-                self._paced_before = num_rows, busy_s
+                self.rows_per_task = self._pace.next_rows(num_rows, busy_s)
         elif isinstance(self._policy, AtMost) and self._policy.quick_rows is not None:
             self.rows_per_task = at_most_rows(self.rows_per_task, num_rows, busy_s, self._policy)
 

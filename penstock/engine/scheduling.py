@@ -109,27 +109,53 @@ class GrowthEstimate:
 PACED_TASK_S = 0.1
 GROUPED_TASK_S = 0.02  # of several batches: a hand-over to a process then costs some percent
 MAX_PACED_ROWS = 2**16
+RECENT = 0.9  # the weight of a task, relative to the next one
+MIN_SPREAD = 0.02  # the variance of the rows of tasks, relative to their mean squared, that shows the cost of a task
 QUICK_ROW_S = 1e-4  # a row that takes less waits for nothing
 
 
-def paced_rows(
-    num_rows: int, busy_s: float, task_s: float = PACED_TASK_S, before: tuple[int, float] | None = None
-) -> int:
+def paced_rows(num_rows: int, busy_s: float, task_s: float = PACED_TASK_S) -> int:
     """Return how many rows the next task should have to take ``task_s``, after ``num_rows`` took ``busy_s``.
 
-    The number grows at most eightfold at a time, because the first rows may be cheaper than the rest. If a task
-    ``before`` had twice the rows or more and took hardly longer, the time is that of the task, not of its rows, as with
-    thousands of columns: then tasks grow instead of shrinking further.
+    The number grows at most eightfold at a time, because the first rows may be cheaper than the rest.
 
     >>> paced_rows(32, 0.001), paced_rows(1000, 10.0), paced_rows(65536, 0.01)
     (256, 10, 65536)
-    >>> paced_rows(16, 0.19, before=(32, 0.2)), paced_rows(16, 0.2, before=(32, 0.4))
-    (64, 8)
     """
-    if before is not None and 2 * num_rows <= before[0] and before[1] < 1.5 * busy_s:
-        return min(2 * before[0], MAX_PACED_ROWS)
     wanted = int(task_s * num_rows / max(busy_s, 1e-9))
     return max(1, min(wanted, 8 * num_rows, MAX_PACED_ROWS))
+
+
+class RowPace:
+    """Find how many rows a task should have to take ``PACED_TASK_S``, or three times what it costs without any rows.
+
+    A task over thousands of columns takes a tenth of a second for itself, so without the second rule tasks would
+    shrink to single rows. A line through the recent tasks tells the cost of a task from that of its rows.
+
+    >>> pace, sizes = RowPace(), [32]
+    >>> for _ in range(8):
+    ...     sizes.append(pace.next_rows(sizes[-1], busy_s=0.2 + 0.001 * sizes[-1]))
+    >>> sizes
+    [32, 13, 36, 91, 187, 289, 354, 383, 394]
+    """
+
+    def __init__(self) -> None:
+        self._weight = self._x = self._y = self._xx = self._xy = 0.0  # decaying sums over tasks; x: rows, y: seconds
+        self._task_cost_s = 0.0
+
+    def next_rows(self, num_rows: int, busy_s: float) -> int:
+        """Learn from a finished task and return the rows of the next one."""
+        self._weight = RECENT * self._weight + 1
+        self._x = RECENT * self._x + num_rows
+        self._y = RECENT * self._y + busy_s
+        self._xx = RECENT * self._xx + num_rows * num_rows
+        self._xy = RECENT * self._xy + num_rows * busy_s
+        spread = self._weight * self._xx - self._x**2
+        if spread > MIN_SPREAD * self._x**2:
+            row_s = (self._weight * self._xy - self._x * self._y) / spread
+            self._task_cost_s = max(0.0, (self._y - row_s * self._x) / self._weight)
+        # No task takes less than it costs, so one that is quick corrects the estimate.
+        return paced_rows(num_rows, busy_s, max(PACED_TASK_S, 3 * min(self._task_cost_s, busy_s)))
 
 
 def at_most_rows(most_rows: int, num_rows: int, busy_s: float, policy: AtMost) -> int:

@@ -97,18 +97,6 @@ def test_tasks_that_take_no_time_grow_and_shrink_again_when_they_wait() -> None:
     assert sizes == [4, 16, 16, 16, 4]
 
 
-@pytest.mark.parametrize(("task_s", "row_s", "least", "most"), [(0.2, 0.001, 32, 512), (0.0, 0.5, 1, 2)])
-def test_a_cost_of_the_task_itself_does_not_make_tasks_of_one_row(
-    task_s: float, row_s: float, least: int, most: int
-) -> None:
-    inbox = Inbox(Paced())
-    sizes = []
-    for _ in range(40):
-        sizes.append(inbox.rows_per_task)
-        inbox.note_task(sizes[-1], task_s + row_s * sizes[-1], 0, 0)
-    assert least <= sum(sizes[10:]) / 30 <= most
-
-
 def test_tasks_of_others_stay_as_they_are() -> None:
     inbox = filled(AtMost(4), [200])
     inbox.note_task(4, 1e-9, 0, 0)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from random import Random
+from statistics import mean
 
 import pytest
 
@@ -13,6 +15,7 @@ from penstock.engine.scheduling import (
     MAX_PACED_ROWS,
     PACED_TASK_S,
     GrowthEstimate,
+    RowPace,
     is_queue_short,
     paced_rows,
     task_share,
@@ -165,9 +168,28 @@ def test_paced_rows(num_rows: int, busy_s: float, wanted: int) -> None:
 @pytest.mark.parametrize("row_s", [1e-7, 1e-4, 0.003, 0.02, 2.0])
 def test_pacing_settles(row_s: float) -> None:
     """From any start, a few tasks are enough to find the size that takes a moment."""
-    num_rows = 32
+    num_rows, pace = 32, RowPace()
     for _ in range(8):
-        num_rows = paced_rows(num_rows, num_rows * row_s)
+        num_rows = pace.next_rows(num_rows, num_rows * row_s)
     assert num_rows == max(1, min(MAX_PACED_ROWS, round(PACED_TASK_S / row_s))) or num_rows * row_s == pytest.approx(
         PACED_TASK_S, rel=0.2
     )
+
+
+@pytest.mark.parametrize(
+    ("task_s", "row_s", "least", "most"),
+    [
+        (0.2, 0.001, 200, 1000),  # thousands of columns: half of the time and more is that of the rows
+        (0.0, 0.001, 50, 250),
+        (0.0, 1.0, 1, 2),  # slow rows: nothing is gained by larger tasks
+    ],
+)
+def test_pacing_tells_the_cost_of_a_task_from_that_of_its_rows(
+    task_s: float, row_s: float, least: int, most: int
+) -> None:
+    """Durations vary by half, as on a busy machine."""
+    random, pace, sizes = Random(0), RowPace(), [32]
+    for _ in range(200):
+        durations = [task_s] + [row_s] * sizes[-1]
+        sizes.append(pace.next_rows(sizes[-1], sum(random.lognormvariate(0, 0.5) * each for each in durations)))
+    assert least <= mean(sizes[8:]) <= most
