@@ -146,6 +146,8 @@ AZURE_FILTER = {
         (403, {"code": 403, "message": "Key limit exceeded", "metadata": None}, AuthenticationError),
         (403, OPENROUTER_FLAG, ContentFilteredError),
         (403, {"code": "content_policy_violation", "message": "no"}, ContentFilteredError),
+        (403, {"message": "Your input was flagged by moderation"}, ContentFilteredError),
+        (403, "Content violates usage guidelines.", ContentFilteredError),
         (400, AZURE_FILTER, ContentFilteredError),
         (400, {"innererror": {"code": "ResponsibleAIPolicyViolation"}}, ContentFilteredError),
         (400, {"message": "context too long", "details": "x", "metadata": "y"}, RequestRefusedError),

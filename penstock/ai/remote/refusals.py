@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import orjson
@@ -47,15 +47,17 @@ NO_CREDIT_WORDS = ("credit balance is too low", "insufficient balance", "insuffi
 BAD_KEY = ("api_key_invalid", "invalid_api_key")
 FILTERED = ("content_filter", "responsibleaipolicyviolation", "content_policy_violation", "moderation")
 """Codes of a content filter, Azure's among them. A 403 with one is about the request and not about the key."""
+FILTERED_WORDS = ("moderation", "was flagged", "content policy", "usage guidelines")
+"""Gateways and xAI say this with status 403 and no code."""
 
 
 def error_for_status(status: int, raw: bytes, headers: Mapping[str, str], name: str, base_url: str) -> ProviderError:
     """Return the error for a status and body."""
     text, codes = _message_and_codes(raw)
     message = f"{name}, {status}: {text}"
-    if status < 500 and not codes.isdisjoint(FILTERED):
+    if status < 500 and (not codes.isdisjoint(FILTERED) or (status == 403 and _has_any(text, FILTERED_WORDS))):
         return ContentFilteredError(message)
-    if status == 402 or not codes.isdisjoint(NO_CREDIT) or (status < 500 and _says_no_credit(text)):
+    if status == 402 or not codes.isdisjoint(NO_CREDIT) or (status < 500 and _has_any(text, NO_CREDIT_WORDS)):
         return QuotaExceededError(f"{message}\nAdd credit and run again; finished calls are not lost.")
     if status in (401, 403) or not codes.isdisjoint(BAD_KEY):
         return AuthenticationError(
@@ -86,8 +88,8 @@ def status_meant(error: Any) -> int:
     return next((STATUSES[word.lower()] for word in words if str(word).lower() in STATUSES), 502)
 
 
-def _says_no_credit(text: str) -> bool:
-    return any(words in text.lower() for words in NO_CREDIT_WORDS)
+def _has_any(text: str, phrases: Sequence[str]) -> bool:
+    return any(phrase in text.lower() for phrase in phrases)
 
 
 def _message_and_codes(raw: bytes) -> tuple[str, set[str]]:
