@@ -42,7 +42,7 @@ OWN_FILE: dict[str, set[str]] = {
     "penstock.engine.runners.ray": {"ray"},
     **{
         f"penstock.engine.runners.ray.{name}": {"ray"}
-        for name in ("actors", "cluster", "failures", "ledgers", "pool", "runner", "stored", "worker")
+        for name in ("actors", "cluster", "exchange", "failures", "ledgers", "pool", "runner", "stored", "worker")
     },
     "penstock.frame.torch": {"torch"},
     "penstock.ai.local.slot_cache": {"torch", "transformers"},

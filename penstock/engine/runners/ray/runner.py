@@ -13,7 +13,7 @@ import pyarrow as pa
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from penstock.config import Config
+from penstock.config import Config, get_config
 from penstock.engine.pools.asyncio import AsyncPool, LoopThread
 from penstock.engine.resources import Cores
 from penstock.engine.runners.openers import async_opener, opener, restart_policy
@@ -21,6 +21,8 @@ from penstock.engine.runners.placement import num_async_tasks, sharing_key
 from penstock.engine.runners.query import Workplace
 from penstock.engine.runners.ray.actors import ActorSource, OwnActors, SharedActor, actor_options
 from penstock.engine.runners.ray.cluster import Cluster, demand, most_workers
+from penstock.engine.runners.ray.exchange import RowExchange
+from penstock.engine.runners.ray.exchange_pool import ExchangePool
 from penstock.engine.runners.ray.ledgers import DriverLedgers, driver_ledgers, with_ledgers
 from penstock.engine.runners.ray.pool import PoolSize, RayPool
 from penstock.engine.runners.ray.stored import DriverBatches, fetched
@@ -29,6 +31,7 @@ from penstock.errors import InvalidArgumentError
 from penstock.expr.udf import API_LOOP, Resources
 from penstock.plan.stages import CallBatch, CallUdf, RunRelation, Stage, Work, WriteOut
 from penstock.protocols import Bundle, Emit, OneWriterSink, PartSink
+from penstock.relational.partition import HashParts, RangeParts, parts_of
 from penstock.types.ipc import from_ipc
 
 PLAIN = actor_options(Resources())
@@ -108,8 +111,10 @@ class RayPools:
                 is_plain = options == PLAIN and not work.spec.target.is_class
                 source = OwnActors(with_ledgers(self._ledgers, opener(work)), options, "anywhere" if is_plain else None)
                 return PoolChoice(self._pool(source, size, emit, restart=restart_policy(work)), takes_core)
-            case RunRelation():  # one worker, which needs all the rows
-                return PoolChoice(self._one_actor(work, emit), takes_core=False)
+            case RunRelation(relation, schemas):
+                parts = parts_of(relation, schemas)
+                pool = self._one_actor(work, emit) if parts is None else self._exchange_pool(work, parts, emit)
+                return PoolChoice(pool, takes_core=False)
             case WriteOut(sink, False) if isinstance(sink, OneWriterSink) and sink.needs_one_writer:
                 return PoolChoice(self._one_actor(work, emit), takes_core)
             case WriteOut(sink):
@@ -137,6 +142,13 @@ class RayPools:
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
         source = OwnActors(opener(work), PLAIN | {"scheduling_strategy": here}, kind="here")
         return self._pool(source, PoolSize(lambda: 1), emit, has_state=True)
+
+    def _exchange_pool(self, work: RunRelation, parts: HashParts | RangeParts, emit: Emit) -> ExchangePool:
+        num_cores = self._cluster.num_cores
+        max_nbytes = min(work.memory_bytes, get_config().memory_bytes)
+        return ExchangePool(
+            partial(self._one_actor, work), partial(RowExchange, work, parts, num_cores), num_cores, max_nbytes, emit
+        )
 
     def _api_pool(self, stage: Stage, work: CallUdf, emit: Emit) -> AsyncPool:
         """Return a pool in the driver's process: calls of remote models wait, and one limiter, budget and ledger serve

@@ -1,0 +1,134 @@
+"""The pool of a relation whose rows are exchanged once they do not fit in the memory of one node."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+
+from penstock.engine.runners.ray.exchange import GROUP_NBYTES, RowExchange
+from penstock.engine.runners.ray.pool import RayPool
+from penstock.protocols import Bundle, Emit, EndOfInput, Report, Task
+
+
+class ExchangePool:
+    """Implements ``WorkerPool``. All rows go to one actor, until they are more than ``max_nbytes`` and nothing has come
+    out: then what the actor got, and everything after it, goes through an exchange.
+    """
+
+    def __init__(
+        self,
+        make_single: Callable[[Emit], RayPool],
+        make_exchange: Callable[[], RowExchange],
+        num_cores: int,
+        max_nbytes: int,
+        emit: Emit,
+    ) -> None:
+        self._single = make_single(self._pass_on)
+        self._make_exchange = make_exchange
+        self._exchange: RowExchange | None = None
+        self._num_cores = num_cores
+        self._max_nbytes = max_nbytes
+        self._emit = emit
+        self._bundles: list[Bundle] = []  # sent to the actor, or waiting to be a group
+        self._nbytes = 0
+        self._has_output = False
+        self._last: Task | None = None
+        self._threads: ThreadPoolExecutor | None = None
+        self._futures: list[Future[None]] = []
+        self._may_continue = threading.Event()
+        self._is_closed = False
+
+    @property
+    def capacity(self) -> int:
+        return 1 if self._exchange is None else self._num_cores
+
+    def submit(self, task: Task) -> None:
+        is_new, self._last = task is not self._last, task
+        if self._exchange is None:
+            if is_new and isinstance(task.item, tuple) and not self._has_output:
+                self._bundles += task.item
+                self._nbytes += task.nbytes
+            if self._has_output or self._nbytes <= self._max_nbytes:
+                return self._single.submit(task)
+            self._begin()
+        elif not is_new:
+            return self._may_continue.set()
+        elif isinstance(task.item, EndOfInput):
+            return self._on_thread(task, partial(self._end, task, tuple(self._futures)))
+        else:
+            assert isinstance(task.item, tuple)
+            self._bundles += task.item
+            self._nbytes += task.nbytes
+        group = list[Bundle]()
+        if self._nbytes >= GROUP_NBYTES:
+            group, self._bundles, self._nbytes = self._bundles, [], 0
+        self._on_thread(task, partial(self._add, task, group))
+
+    def finish(self) -> None:
+        if self._exchange is None:
+            self._single.finish()
+        else:
+            self._emit(Report(None, None, is_done=True))
+
+    def close(self) -> None:
+        self._is_closed = True
+        self._may_continue.set()
+        self._single.close()
+        if self._exchange is not None and self._threads is not None:
+            self._exchange.close()
+            self._threads.shutdown(cancel_futures=True)
+
+    def described_tasks(self) -> list[str]:
+        """Implements ``DescribesTasks``."""
+        return self._single.described_tasks() if self._exchange is None else ["rows divided into parts"]
+
+    def _pass_on(self, report: Report) -> None:
+        """Receive the reports of the actor."""
+        if self._exchange is not None:
+            return  # it is being closed
+        if report.output is not None and report.output.num_rows:
+            self._has_output = True
+            self._bundles = []
+        self._emit(report)
+
+    def _begin(self) -> None:
+        self._threads = ThreadPoolExecutor(self._num_cores + 1, "penstock-ray-exchange")
+        self._exchange = self._make_exchange()
+        self._threads.submit(self._single.close)
+
+    def _add(self, task: Task, group: list[Bundle]) -> None:
+        assert self._exchange is not None
+        if group:
+            self._exchange.add(group)
+        self._emit(Report(task, None, is_done=True))
+
+    def _end(self, task: Task, earlier: tuple[Future[None], ...]) -> None:
+        assert self._exchange is not None
+        for future in earlier:
+            future.result()
+        group, self._bundles = self._bundles, []
+        self._exchange.add(group)
+        del group
+        for bundle in self._exchange.results():
+            if self._is_closed:
+                return
+            self._may_continue.clear()
+            self._emit(Report(task, bundle, is_done=False))
+            del bundle
+            self._may_continue.wait()
+        self._emit(Report(task, None, is_done=True))
+
+    def _on_thread(self, task: Task, work: Callable[[], None]) -> None:
+        """Do work that blocks; an error ends the query."""
+
+        def act() -> None:
+            try:
+                work()
+            except BaseException as exc:
+                if not self._is_closed:
+                    self._emit(Report(task, None, is_done=True, error=exc))
+
+        assert self._threads is not None
+        self._futures.append(self._threads.submit(act))

@@ -1,0 +1,112 @@
+"""Relations over more rows than they have memory for: the rows are divided, and the parts are computed by tasks."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import ray
+
+import penstock as ps
+from penstock.engine.runners.ray.actors import put_packed
+from penstock.engine.runners.ray.exchange import started_part
+from penstock.protocols import EndOfInput
+from penstock.types.ipc import from_ipc, to_ipc
+from tests.engine.runners.ray.test_faults import die_once
+
+pytestmark = pytest.mark.ray
+
+NUM_ROWS = 40_000
+MEMORY = 4_000_000  # of which a relation gets half
+
+
+@pytest.fixture(autouse=True)
+def on_ray(ray_cluster: None) -> Iterator[None]:
+    ps.set_runner_ray()
+    with ps.config(memory_limit=MEMORY):
+        yield
+    ps.set_runner_local()
+
+
+def rows() -> ps.DataFrame:
+    """Return 4 MB in small batches, of columns that are not known before they are there."""
+    numbers = np.random.default_rng(0).permutation(NUM_ROWS)
+    table = pa.table({"n": numbers, "k": numbers % 7919, "text": [f"{number:>80}" for number in numbers]})
+    return ps.from_arrow(table).into_batches(4000).map_batches(lambda batch: batch)
+
+
+def by_sort(df: ps.DataFrame) -> ps.DataFrame:
+    return df.sort(["k", "n"], desc=[True, False]).select("n", "text")
+
+
+def by_group(df: ps.DataFrame) -> ps.DataFrame:
+    return df.groupby("k").agg(ps.col("n").sum(), ps.col("text").min())
+
+
+def by_join(df: ps.DataFrame) -> ps.DataFrame:
+    known = ps.from_arrow(df.to_arrow()).into_batches(4000)
+    few = ps.from_pydict({"k": [1.0, 2.0, 9000.0, None], "w": [1, 2, 3, 4]})
+    return few.join(known, on="k", how="outer")
+
+
+@pytest.mark.parametrize("verb", [by_sort, by_group, by_join])
+def test_more_rows_than_memory_give_what_one_machine_gives(
+    verb: Callable[[ps.DataFrame], ps.DataFrame], caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO, "penstock.workers"):
+        found = verb(rows()).to_arrow()
+    assert "they are divided into 8 parts" in caplog.text
+    ps.set_runner_local()
+    expected = verb(rows()).to_arrow()
+    if verb is not by_sort:
+        order = [(name, "ascending") for name in expected.column_names]
+        found, expected = found.sort_by(order), expected.sort_by(order)
+    assert found.equals(expected)
+
+
+def test_a_reader_that_stops_ends_the_tasks() -> None:
+    with closing(rows().sort("n").iter_rows()) as found:
+        assert next(found)["n"] == 0
+    assert ps.range(3).sort("id", desc=True).to_pydict() == {"id": [2, 1, 0]}
+
+
+def test_later_rows_get_the_types_of_the_first() -> None:
+    def changing(batch: dict[str, Any]) -> dict[str, Any]:
+        return {**batch, "k": batch["k"].astype(np.float32 if batch["n"][0] % 2 else np.int64)}
+
+    groups = rows().map_batches(changing, batch_size=4000).groupby("k").agg(ps.col("n").count()).to_arrow()
+    assert groups.num_rows == 7919
+    assert pa.compute.sum(groups["n"]).as_py() == NUM_ROWS
+
+
+class DeadlyRelation:
+    """Kills its worker once, after a part of its output."""
+
+    def __init__(self, flag: str) -> None:
+        self._flag = flag
+        self._batches: list[pa.RecordBatch] = []
+
+    def process(self, item: Any, first_row: int) -> Iterator[pa.RecordBatch]:
+        if not isinstance(item, EndOfInput):
+            self._batches.append(item)
+            return
+        yield self._batches[0]
+        die_once(self._flag)
+        yield from self._batches[1:]
+
+    def close(self) -> None:
+        pass
+
+
+def test_a_part_whose_worker_is_killed_is_computed_again(tmp_path: Path) -> None:
+    flag = str(tmp_path / "flag")
+    pieces = [ray.put(to_ipc(pa.record_batch({"x": [number]}))) for number in range(3)]
+    objects = [ray.get(each) for each in started_part(put_packed(lambda context: DeadlyRelation(flag)), pieces)]
+    assert [from_ipc(each).to_pydict() for each in objects[::2]] == [{"x": [0]}, {"x": [1]}, {"x": [2]}]
+    assert Path(flag).exists()
