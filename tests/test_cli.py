@@ -165,6 +165,24 @@ def test_a_folder_that_does_not_exist(command: str, capsys: pytest.CaptureFixtur
 
 
 @pytest.mark.parametrize(
+    "args",
+    [
+        ["prompt", "-m", "m", "--prompt", "Say: {txt}"],
+        ["cost", "-m", "m", "-c", "txt"],
+        ["embed", "-p", "openai", "-m", "m", "-c", "txt"],
+        ["classify", "-p", "openai", "-m", "m", "-c", "txt", "-l", "praise", "-l", "complaint"],
+    ],
+    ids=lambda args: args[0],
+)
+def test_a_wrong_column_is_reported_before_a_missing_key(
+    args: list[str], reviews: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    assert main([*args, str(reviews)]) == 1
+    assert "Column 'txt' not found" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
     ("args", "message"),
     [
         (["prompt", "reviews.csv"], "Give one of --prompt, --prompt-file and --column"),

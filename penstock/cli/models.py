@@ -17,7 +17,7 @@ from penstock.cli.results import TableOutput, write_and_report
 from penstock.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
-    from penstock.expr.column import Expression
+    from penstock.frame.dataframe import DataFrame
 
 Column = Annotated[str, typer.Option("--column", "-c", metavar="NAME", help="The column of texts.")]
 
@@ -68,7 +68,8 @@ class PromptText:
     ] = None
     usage: Annotated[bool, typer.Option("--usage", help="Add tokens, cost and latency to each answer.")] = False
 
-    def expression(self, model: ModelChoice) -> Expression:
+    def answered(self, rows: DataFrame, name: str, model: ModelChoice) -> DataFrame:
+        """Return the rows with a column of answers."""
         import penstock as ps
 
         template = self.prompt if self.prompt_file is None else _content(self.prompt_file)
@@ -76,7 +77,9 @@ class PromptText:
             raise InvalidArgumentError("Give one of --prompt, --prompt-file and --column")
         message = ps.col(self.column) if template is None else ps.format(template)  # type: ignore[arg-type]
         schema = None if self.schema is None else _parsed(_content(self.schema), str(self.schema))
-        return ps.prompt(message, schema, system_message=self.system, usage=self.usage, **model.options())
+        rows.select(message)  # a wrong column is an error before a missing key
+        answer = ps.prompt(message, schema, system_message=self.system, usage=self.usage, **model.options())
+        return rows.with_column(name, answer)
 
 
 @app.command()
@@ -95,7 +98,7 @@ def prompt(
     penstock prompt reviews.parquet --prompt "Summarise: {text}" -m gpt-5-mini -o out/ --resume --budget 5
     penstock prompt questions.jsonl -c question -m gpt-5-mini --schema answer.json | head -3
     """
-    write_and_report(table.rows().with_column(name, text.expression(model)), result, json)
+    write_and_report(text.answered(table.rows(), name, model), result, json)
 
 
 @app.command()
@@ -116,7 +119,9 @@ def embed(
     """
     import penstock as ps
 
-    write_and_report(table.rows().with_column(name, ps.embed_text(ps.col(column), **model.options())), result, json)
+    rows = table.rows()
+    rows.select(column)  # a wrong column is an error before a missing key
+    write_and_report(rows.with_column(name, ps.embed_text(ps.col(column), **model.options())), result, json)
 
 
 @app.command()
@@ -137,8 +142,10 @@ def classify(
     """
     import penstock as ps
 
+    rows = table.rows()
+    rows.select(column)
     labels = ps.classify_text(ps.col(column), label, **model.options())
-    write_and_report(table.rows().with_column(name, labels), result, json)
+    write_and_report(rows.with_column(name, labels), result, json)
 
 
 @app.command()
@@ -155,7 +162,7 @@ def cost(
     \b
     penstock cost reviews.parquet --prompt "Summarise: {text}" -m gpt-5-mini
     """
-    estimate = table.rows().with_column("answer", text.expression(model)).plan_cost(sample)
+    estimate = text.answered(table.rows(), "answer", model).plan_cost(sample)
     if json:
         print_json(dataclasses.asdict(estimate))
     else:

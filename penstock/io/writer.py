@@ -102,13 +102,15 @@ class FileSink:
     def start(self) -> None:
         with writing(self.root):
             self._check_target()
-            try:
+        try:  # around `writing`, since an interrupt may come at its end
+            with writing(self.root):
                 self.output.begin()
                 if self.mode != "append":  # two writes that begin at the same time see each other now
                     self.output.deletes.extend(self._check_target())
-            except BaseException:
+        except BaseException:
+            with writing(self.root):
                 self.output.abandon()
-                raise
+            raise
 
     def refuse_other_writes(self, alive: Sequence[str]) -> None:
         """Raise an error if another run is writing, unless both only add files."""

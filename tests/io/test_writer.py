@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+import sys
 import threading
 from datetime import date
 from pathlib import Path
@@ -557,3 +559,26 @@ def test_a_start_that_fails_midway_leaves_nothing(tmp_path: Path, monkeypatch: p
 def test_a_path_of_another_type_is_refused(path: Any) -> None:
     with pytest.raises(InvalidArgumentError, match=r"path=.* must name a folder"):
         ps.from_pydict({"a": [1]}).write_parquet(path)
+
+
+def test_an_interrupt_at_any_call_of_a_start_leaves_no_lock(tmp_path: Path) -> None:
+    """Python delivers a Ctrl-C when a function is called, so each call of ``start`` is interrupted once."""
+    for number in itertools.count():
+        write = sink_to(tmp_path)
+        calls = itertools.count()
+
+        def interrupt(frame: object, event: str, argument: object) -> None:
+            if event == "call" and next(calls) == number:  # noqa: B023
+                raise KeyboardInterrupt
+
+        sys.setprofile(interrupt)
+        try:
+            write.start()
+        except KeyboardInterrupt:
+            assert list(tmp_path.rglob("*.lock")) == [], f"call {number}"
+        else:
+            break
+        finally:
+            sys.setprofile(None)
+    assert number > 20
+    write.abort()
