@@ -57,14 +57,17 @@ def stage_sample(state: StageState) -> StageSample:
 
 
 def waiting_for(state: StageState) -> WaitingFor | None:
-    """Return what keeps a stage from running more tasks, after the executor has dispatched all it may."""
+    """Return what a stage waits for, after the executor has dispatched all it may.
+
+    A stage that works on the last of its input waits for its workers.
+    """
     if state.is_done or state.gate is not None:
         return None
     if state.is_finishing or 0 < state.num_workers <= state.num_running:
         return "workers"
-    if not state.has_input:
-        return "input"
-    return "output" if state.has_capacity else "workers"
+    if state.has_input:
+        return "output" if state.has_capacity else "workers"
+    return "workers" if state.num_running and all(each.is_done for each in state.inputs) else "input"
 
 
 def stage_info(index: int, stage: Stage) -> StageInfo:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Generator, Iterable
 from typing import TYPE_CHECKING, Any, Self
 
@@ -95,9 +94,8 @@ class LazyTable:
 
 def query_subscribers() -> list[Subscriber]:
     """Return the subscribers of a new query that the settings and the user ask for."""
-    is_seen = "IPython" in sys.modules or (sys.stderr is not None and sys.stderr.isatty())  # else rich is not loaded
-    if not (is_seen and get_config().progress):
+    if not get_config().progress:
         return attached_subscribers()
-    from penstock.observe.progress import Progress
+    from penstock.observe.progress import progress_subscriber
 
-    return [Progress(), *attached_subscribers()]
+    return [progress_subscriber(), *attached_subscribers()]

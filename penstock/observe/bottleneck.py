@@ -45,9 +45,16 @@ def bottleneck_text(
     if (stage := bottleneck(stages, elapsed_s)) is None:
         return ""
     share, name = min(stage.waited_workers_s / elapsed_s, 1.0), fit(visible_text(stage.stage), MAX_NAME_WIDTH)
-    workers = format_count(stage.num_workers, "worker")
-    busy = "Its worker was" if stage.num_workers == 1 else f"Its {workers}, or all cores, were"
-    return f"Bottleneck: {name}. {busy} busy {share:.0%} of the time. {_remedy(stage, models, gpus)}".rstrip()
+    text = f"Bottleneck: {name}. {_busy_workers(stage)} {share:.0%} of the time. {_remedy(stage, models, gpus)}"
+    return text.rstrip()
+
+
+def _busy_workers(stage: StageStats) -> str:
+    if stage.kind == "async function":
+        return "Calls were under way"
+    return (
+        "Its worker was busy" if stage.num_workers == 1 else f"Its {stage.num_workers} workers, or all cores, were busy"
+    )
 
 
 def _remedy(stage: StageStats, models: Sequence[ModelSample], gpus: Sequence[GpuUse]) -> str:
@@ -64,4 +71,4 @@ def _model_remedy(model: ModelSample) -> str:
     if model.num_refused:
         refused = format_count(model.num_refused, "request")
         return f"{model.provider} refused {refused}: a higher rate limit or batch_api=True would help."
-    return "It waits for the model: a faster model or a higher max_concurrency= would help."
+    return "A faster model or a higher max_concurrency= would help."

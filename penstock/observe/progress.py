@@ -7,48 +7,26 @@ draw, and loads rich, after half a second, and has ended when ``on_event`` retur
 from __future__ import annotations
 
 import contextlib
-import importlib
 import os
 import sys
 import threading
 import time
-from collections import defaultdict, deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol, TextIO
+from typing import TextIO
 
 from penstock.config import get_config
-from penstock.errors import QueryCancelledError
-from penstock.observe.events import Event, QueryFinished, QueryStarted
-from penstock.observe.stage_stats import StageStats
+from penstock.observe.events import Event, QueryFinished, QuerySampled, QueryStarted
+from penstock.observe.progress_text import Rates, progress_line, progress_text, summary_line
+from penstock.observe.screens import Screen, is_notebook, open_screen
 from penstock.observe.stats import Stats
-from penstock.observe.text import cell_width, fit, format_bytes, format_count, format_rate, format_seconds, visible_text
-
-if TYPE_CHECKING:
-    from rich.text import Text
+from penstock.protocols import Subscriber
 
 DELAY_S = 0.5
 INTERVAL_S = 0.15
 MAX_JOIN_S = 1.0  # a terminal that takes no output (Ctrl-S) must not hold up the query
-RATE_WINDOW = 64  # drawings, about ten seconds
-MAX_NAME_WIDTH = 40
-NOTEBOOK_WIDTH = 100
-
-Part = tuple[str, str]  # text and its style
+LINE_INTERVAL_S = 30.0  # without a terminal
 
 _screen_lock = threading.Lock()  # held by the one query on the screen: a query inside a query stays silent
-
-
-class RecentRate:
-    """Rows per second of one stage over the last drawings."""
-
-    def __init__(self) -> None:
-        self._recent: deque[tuple[float, int]] = deque(maxlen=RATE_WINDOW)
-
-    def update(self, now_s: float, num_rows: int) -> float | None:
-        """Record the rows so far; return None if none came during the last drawings."""
-        self._recent.append((now_s, num_rows))
-        then_s, then_rows = self._recent[0]
-        return (num_rows - then_rows) / (now_s - then_s) if num_rows > then_rows and now_s > then_s else None
 
 
 class Progress:
@@ -111,7 +89,7 @@ class QueryDisplay:
 
     def __init__(self, stream: TextIO, clock: Callable[[], float], delay_s: float) -> None:
         self.stats = Stats()
-        self._rates: defaultdict[int, RecentRate] = defaultdict(RecentRate)
+        self._rates = Rates()
         self._stream = stream
         self._clock = clock
         self._delay_s = delay_s
@@ -150,11 +128,8 @@ class QueryDisplay:
                 _screen_lock.release()
                 raise
         elapsed_s = now_s - self._started_s
-        rates = [
-            0.0 if stage.wall_s is not None else self._rates[index].update(now_s, stage.num_rows)
-            for index, stage in enumerate(self.stats.stages)
-        ]
-        self._screen.draw(lambda width: stage_lines(self.stats.stages, rates, elapsed_s, width))
+        self._rates.update(now_s, self.stats)
+        self._screen.draw(lambda width: progress_text(self.stats, self._rates, elapsed_s, width))
 
     def finish(self, summary: str) -> None:
         """Replace the display, if there is one, by ``summary``."""
@@ -175,63 +150,46 @@ class QueryDisplay:
 
     def summary(self, error: BaseException | None) -> str:
         """Return the line that stays."""
-        elapsed_s = self._clock() - self._started_s
-        num_rows, nbytes = self.stats.result_size()
-        rows, failed = format_count(num_rows, "row"), self.stats.failed_text()
-        if error is None:
-            rate = format_rate(num_rows / elapsed_s) if elapsed_s else "-"
-            return f"✓ {rows} in {format_seconds(elapsed_s)} ({rate}, {format_bytes(nbytes)}){failed}"
-        ending = "stopped" if isinstance(error, KeyboardInterrupt | QueryCancelledError) else "failed"
-        return f"✗ {ending} after {format_seconds(elapsed_s)} ({rows}){failed}"
+        return summary_line(self.stats, error, self._clock() - self._started_s)
 
 
-def stage_lines(stages: list[StageStats], rates: list[float | None], elapsed_s: float, width: int) -> Text:
-    """Return one line per stage, and below them the elapsed time, in ``width`` cells.
+class ProgressLog:
+    """A Subscriber that prints one line every 30 seconds, for a query whose progress goes to a file."""
 
-    ``rates`` are rows per second; None means the average since the start. A narrow screen drops the bytes first, then
-    the rate; numbers are never cut.
-    """
-    from rich.text import Text
+    def __init__(self, stream: TextIO | None = None) -> None:
+        self._stream = stream if stream is not None else sys.stderr
+        self._stats = Stats()
+        self._started_s = self._due_at_s = 0.0
+        self._has_screen = False
 
-    names = [visible_text(stage.stage) for stage in stages]
-    rates = [
-        stage.num_rows / max(elapsed_s, 1e-9) if rate is None else rate
-        for stage, rate in zip(stages, rates, strict=True)
-    ]
-    columns = {
-        "rows": [[(f"{stage.num_rows:,}", ""), (" rows", "dim")] for stage in stages],
-        "failed": [[(f"{stage.num_failed:,} failed", "red")] if stage.num_failed else [] for stage in stages],
-        "rate": [[(format_rate(rate) if rate else "", "cyan")] for rate in rates],
-        "bytes": [[(format_bytes(stage.nbytes), "dim")] for stage in stages],
-    }
-    widths = {kind: max(map(_length, cells), default=0) for kind, cells in columns.items()}
-    longest = min(max(map(cell_width, names), default=0), MAX_NAME_WIDTH)
-    room = width
-    kinds = ["rows", "failed", "rate", "bytes"]
-    for dropped in ("", "bytes", "rate"):
-        kinds = [kind for kind in kinds if kind != dropped]
-        room = width - 3 - sum(widths[kind] + 2 for kind in kinds if widths[kind])
-        if room >= min(longest, 20):
-            break
-    name_width = max(min(longest, room), 4)
-    text = Text(no_wrap=True, overflow="ellipsis")
-    for row, stage in enumerate(stages):
-        name = fit(names[row], name_width)
-        text.append(
-            *(("✓ ", "green") if stage.wall_s is not None else ("● ", "cyan") if stage.num_rows else ("○ ", "dim"))
-        )
-        text.append(name + " " * (name_width - cell_width(name)))
-        for kind in kinds:
-            if widths[kind]:
-                text.append(" " * (2 + widths[kind] - _length(columns[kind][row])))
-                for part, style in columns[kind][row]:
-                    text.append(part, style)
-        text.append("\n")
-    return text.append(format_seconds(elapsed_s), "dim")
+    def on_event(self, event: Event) -> None:
+        with contextlib.suppress(Exception):  # an error of the display must not end the query
+            self._take(event)
+
+    def _take(self, event: Event) -> None:
+        self._stats.on_event(event)
+        match event:
+            case QueryStarted(_, time_s):
+                self._started_s, self._due_at_s = time_s, time_s + LINE_INTERVAL_S
+            case QuerySampled(time_s) if time_s >= self._due_at_s:
+                self._due_at_s = time_s + LINE_INTERVAL_S
+                self._has_screen = self._has_screen or _screen_lock.acquire(blocking=False)
+                self._print(progress_line(self._stats, time_s - self._started_s))
+            case QueryFinished(error, time_s):
+                self._print(f"penstock: {summary_line(self._stats, error, time_s - self._started_s)}")
+                if self._has_screen:
+                    self._has_screen = False
+                    _screen_lock.release()
+
+    def _print(self, line: str) -> None:
+        if self._has_screen and self._stream is not None:
+            self._stream.write(line + "\n")
+            self._stream.flush()
 
 
-def _length(parts: list[Part]) -> int:
-    return sum(len(text) for text, _ in parts)
+def progress_subscriber() -> Subscriber:
+    """Return the progress for a person who watches, or for a file."""
+    return Progress() if _is_watched(sys.stderr) else ProgressLog()
 
 
 def _is_watched(stream: TextIO) -> bool:
@@ -242,75 +200,3 @@ def _is_watched(stream: TextIO) -> bool:
     except (AttributeError, ValueError):  # no standard error, as under pythonw, or a closed one
         return False
     return is_terminal or is_notebook()
-
-
-class Screen(Protocol):
-    """A place for one drawing. ``draw`` replaces the drawing, and ``close`` leaves one line.
-
-    ``lines`` returns the drawing for a width in cells.
-    """
-
-    def draw(self, lines: Callable[[int], Text]) -> None: ...
-
-    def close(self, summary: str) -> None: ...
-
-
-def open_screen(stream: TextIO) -> Screen:
-    """Return the screen that the user watches."""
-    return NotebookScreen() if is_notebook() else TerminalScreen(stream)
-
-
-class TerminalScreen:
-    """A terminal. Text that the program prints meanwhile appears above the drawing."""
-
-    def __init__(self, stream: TextIO) -> None:
-        from rich.console import Console
-        from rich.live import Live
-
-        self._console = Console(file=stream, highlight=False)
-        # Rich writes captured output to its own stream, so only output to the same terminal may be captured.
-        self._live = Live(
-            console=self._console,
-            auto_refresh=False,
-            transient=True,
-            redirect_stdout=stream is sys.stderr and sys.stdout.isatty(),
-            redirect_stderr=stream is sys.stderr,
-        )
-
-    def draw(self, lines: Callable[[int], Text]) -> None:
-        self._live.update(lines(self._console.width))
-        if self._live.is_started:
-            self._live.refresh()
-        else:
-            self._live.start(refresh=True)
-
-    def close(self, summary: str) -> None:
-        from rich.text import Text
-
-        self._live.stop()
-        if summary:
-            self._console.print(Text(summary), soft_wrap=True)
-
-
-class NotebookScreen:
-    """The output of a notebook's cell, without widgets."""
-
-    def __init__(self) -> None:
-        ipython = importlib.import_module("IPython.display")
-        self._handle: Any = ipython.display({"text/plain": ""}, raw=True, display_id=True)
-
-    def draw(self, lines: Callable[[int], Text]) -> None:
-        self._update(lines(NOTEBOOK_WIDTH).plain)
-
-    def close(self, summary: str) -> None:
-        self._update(summary)
-
-    def _update(self, text: str) -> None:
-        self._handle.update({"text/plain": text}, raw=True)
-
-
-def is_notebook() -> bool:
-    """Return True in a Jupyter kernel."""
-    ipython: Any = sys.modules.get("IPython")
-    shell = ipython.get_ipython() if ipython is not None else None
-    return shell is not None and hasattr(shell, "kernel")

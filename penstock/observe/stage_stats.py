@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from penstock.observe.events import StageInfo, StageKind, StageSample
@@ -51,3 +52,10 @@ class StageStats:
                 self.waited_output_s += seconds
             case "workers":
                 self.waited_workers_s += seconds
+
+
+def rows_done(stages: Sequence[StageStats], stage: StageStats) -> int:
+    """Return the rows that a stage has given; those that it has taken if it writes them."""
+    if stage.writes is None:
+        return stage.num_rows
+    return stages[stage.writes].num_rows - (0 if stage.sample is None else stage.sample.num_rows_queued)

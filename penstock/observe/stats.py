@@ -20,7 +20,7 @@ from penstock.observe.events import (
     RowsFailed,
     StageFinished,
 )
-from penstock.observe.stage_stats import StageStats
+from penstock.observe.stage_stats import StageStats, rows_done
 from penstock.observe.text import (
     cell_width,
     fit,
@@ -169,7 +169,7 @@ class Stats:
         has_failed, has_waited = bool(self._num_failed), any(stats.peak_nbytes for stats in self.stages)
         columns: dict[str, Any] = {
             "stage": _name,
-            "rows": lambda s: f"{s.num_rows:,}",
+            "rows": lambda s: f"{rows_done(self.stages, s):,}",
             "failed": lambda s: f"{s.num_failed:,}" if has_failed else "",
             "bytes": lambda s: format_bytes(s.nbytes),
             "bundles": lambda s: f"{s.num_bundles:,}",
@@ -179,7 +179,7 @@ class Stats:
             "no worker": lambda s: format_seconds(s.waited_workers_s) if has_waited else "",
             "held": lambda s: format_bytes(s.peak_nbytes) if has_waited else "",
             "wall": lambda s: "-" if s.wall_s is None else format_seconds(s.wall_s),
-            "rate": lambda s: format_rate(s.num_rows / s.wall_s) if s.wall_s else "-",
+            "rate": lambda s: format_rate(rows_done(self.stages, s) / s.wall_s) if s.wall_s else "-",
         }
         return [[header, *map(text, self.stages)] for header, text in columns.items()]
 

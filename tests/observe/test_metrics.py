@@ -101,11 +101,14 @@ def test_attached_subscribers_see_every_query(caplog: pytest.LogCaptureFixture) 
     finally:
         for each in (broken, recorder):
             ps.detach_subscriber(each)
-    assert recorder.events == ["QueryStarted", "BundleProduced", "StageFinished", "QuerySampled", "QueryFinished"]
-    assert broken.events == ["QueryStarted", "BundleProduced"]
+    assert recorder.events[-2] == "QuerySampled"  # others come every tenth of a second
+    others = [name for name in recorder.events if name != "QuerySampled"]
+    assert others == ["QueryStarted", "BundleProduced", "StageFinished", "QueryFinished"]
+    assert broken.events[-1] == "BundleProduced"
     assert "Recorder failed and gets no more events of this query" in caplog.text
+    num_events = len(recorder.events)
     ps.range(3).collect()
-    assert len(recorder.events) == 5
+    assert len(recorder.events) == num_events
     with pytest.raises(ps.errors.InvalidArgumentError, match="on_event"):
         ps.attach_subscriber(print)  # type: ignore[arg-type]
     with pytest.raises(ps.errors.InvalidArgumentError, match="not attached"):

@@ -16,8 +16,9 @@ import threading
 import time
 import types
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 import pytest
 from rich.cells import cell_len
@@ -29,14 +30,19 @@ from penstock.errors import QueryCancelledError
 from penstock.observe.events import (
     BundleProduced,
     Event,
+    Measures,
+    ModelSample,
     QueryFinished,
+    QuerySampled,
     QueryStarted,
     RowError,
     RowsFailed,
     StageFinished,
     StageInfo,
+    StageSample,
 )
-from penstock.observe.progress import Progress, RecentRate, stage_lines
+from penstock.observe.progress import Progress, ProgressLog
+from penstock.observe.progress_text import RecentRate, stage_lines
 from penstock.observe.stage_stats import StageStats
 
 STAGES = (StageInfo(0, "Scan"), StageInfo(1, "Map(Predictor)"))
@@ -218,6 +224,70 @@ def test_rows_that_failed_are_counted(terminal: FakeTerminal, clock: Clock) -> N
     assert terminal.screen() == ["✓ 497 rows in 1.0 s (497 rows/s, 4.0 kB); 3 rows failed, see errors()"]
 
 
+def sampled(time_s: float, *stages: StageSample, **measures: Any) -> QuerySampled:
+    return QuerySampled(time_s, stages, 5_000, 10**9, 0.0, Measures(**measures))
+
+
+PROMPTS = (
+    QueryStarted((StageInfo(0, "read"), StageInfo(1, "udf prompt", None, (0,), "async function", ("o", "gpt"))), 0.0),
+    BundleProduced(0, 8000, 4_000, 0.1),
+    BundleProduced(1, 1000, 1_000, 10.0),
+    sampled(
+        10.0,
+        StageSample(0, 0, 2, 0, 0, 0, "output", 20_000, True),
+        StageSample(1, 3, 4, 6000, 3_000_000, 5_000_000, "workers", 20_000, False),
+        models=(ModelSample("o", "gpt", 900, 100, 7, 50_000, 10_000, 1.5, 3, 64, 12, 128),),
+        counters=(("pages", 1234.0),),
+    ),
+)
+
+
+def test_a_sampled_query_shows_totals_queues_models_and_what_is_left(terminal: FakeTerminal, clock: Clock) -> None:
+    progress = Progress(terminal.stream, clock=clock, interval_s=None)
+    for event in PROMPTS:
+        progress.on_event(event)
+    clock.now_s += 10
+    progress.refresh()
+    assert terminal.screen() == [
+        "● read         8,000 of 20,000 rows  800 rows/s  0/2 busy",
+        "● udf prompt  1,000 of ~20,000 rows  100 rows/s  3/4 busy  3.0 MB queued  ◀",
+        "  o gpt  900 calls  $1.50 of ~$30.00  100 cached  64/128 in flight  12 waiting …",
+        "  pages: 1,234",
+        "10.0 s, about 3m 10s left; ◀ bottleneck: udf prompt",
+    ]
+    progress.on_event(FINISHED)
+    assert terminal.screen() == ["✓ 1,000 rows in 10.0 s (100 rows/s, 1.0 kB, $1.50)"]
+
+
+def test_without_a_terminal_there_is_a_line_every_half_minute() -> None:
+    stream = io.StringIO()
+    log, inner = ProgressLog(stream), ProgressLog(stream)
+    for event in PROMPTS:
+        log.on_event(event)
+    inner.on_event(STARTED)
+    assert stream.getvalue() == ""
+    for time_s in (29.9, 30.0, 59.9, 60.1):
+        log.on_event(replace(PROMPTS[-1], time_s=time_s))
+        inner.on_event(replace(PROMPTS[-1], time_s=time_s))  # a query inside a query stays silent
+    inner.on_event(QueryFinished(None, 60.5))
+    log.on_event(QueryFinished(None, 61.0))
+    model = "o gpt, 900 calls, $1.50 of ~$30.00, 100 cached, 64/128 in flight, 12 waiting, 3 refused"
+    ending = f"{model}; bottleneck: udf prompt; pages 1,234"
+    assert stream.getvalue().splitlines() == [
+        f"penstock: 1,000 of ~20,000 rows (5%) in 30.0 s (33 rows/s); about 9m 30s left; {ending}",
+        f"penstock: 1,000 of ~20,000 rows (5%) in 1m 00s (17 rows/s); about 19m 02s left; {ending}",
+        "penstock: ✓ 1,000 rows in 1m 01s (16 rows/s, 1.0 kB, $1.50)",
+    ]
+
+
+def test_a_short_query_prints_no_line() -> None:
+    stream = io.StringIO()
+    log = ProgressLog(stream)
+    for event in (*PROMPTS, FINISHED):
+        log.on_event(event)
+    assert stream.getvalue() == ""
+
+
 @pytest.mark.parametrize(
     ("error", "line"),
     [
@@ -248,7 +318,7 @@ def test_a_short_query_does_not_load_rich() -> None:
     code = """
 import io, sys
 from penstock.observe.events import *
-from penstock.observe.progress import Progress
+from penstock.observe.progress import Progress, ProgressLog
 progress = Progress(io.StringIO(), is_enabled=True)
 progress.on_event(QueryStarted((StageInfo(0, "a"),), 0.0))
 progress.on_event(BundleProduced(0, 1, 1, 0.1))
@@ -299,8 +369,8 @@ def test_lines_fit_and_numbers_stay_whole(width: int) -> None:
         StageStats("Write", 0, 0),
     ]
     lines = stage_lines(stages, [None, 3.0, 0.0], 10.0, width).plain.splitlines()
-    assert len(lines) == 4
-    assert len({cell_len(line) for line in lines[:3]}) == 1
+    assert len(lines) == 3
+    assert len({cell_len(line) for line in lines}) == 1
     if width >= 40:
         assert max(map(cell_len, lines)) <= width
     assert "123,456 rows" in lines[0]
@@ -413,7 +483,7 @@ def test_prints_stay_above_and_redirected_output_stays_clean(tmp_path: object) -
     code = """
 import sys
 from penstock.observe.events import *
-from penstock.observe.progress import Progress
+from penstock.observe.progress import Progress, ProgressLog
 now = 0.0
 progress = Progress(clock=lambda: now, interval_s=None)
 progress.on_event(QueryStarted((StageInfo(0, "Stage"),), 0.0))
@@ -457,6 +527,7 @@ def test_a_notebook_sees_the_progress_of_a_query(monkeypatch: pytest.MonkeyPatch
     class Handle:
         def update(self, data: dict[str, str], raw: bool) -> None:
             drawn.append(data["text/plain"])
+            assert data["text/html"].startswith("<pre")
 
     ipython, display = types.ModuleType("IPython"), types.ModuleType("IPython.display")
     ipython.get_ipython = lambda: types.SimpleNamespace(kernel=True)  # type: ignore[attr-defined]

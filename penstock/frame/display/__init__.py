@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from penstock.frame.display.html import render_html
 from penstock.frame.display.text import check_format, print_table, render_text
-from penstock.observe.progress import is_notebook
+from penstock.observe.screens import is_notebook
 from penstock.types import Schema
 
 __all__ = ["check_format", "print_table", "render_html", "render_text", "show"]
