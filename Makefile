@@ -76,11 +76,14 @@ $(DEV): $(TOOLS) pyproject.toml
 	$(INSTALL) --no-build-isolation --editable '.[dev]'
 	@touch $@ $(LOCAL)
 
-# The tests start a PostgreSQL of their own. Debian keeps its programs out of the PATH.
-$(SYSTEM): | $(TOOLS)
+# The tests start a PostgreSQL of their own, whose programs Debian keeps out of the PATH, and a headless Chromium.
+$(SYSTEM): Makefile | $(TOOLS)
 	@ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || command -v initdb >/dev/null || { \
 	    echo "Installing PostgreSQL for the tests ..."; apt-get update -qq && \
 	    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends postgresql >/dev/null; }
+	@command -v chromium >/dev/null || { \
+	    echo "Installing Chromium for the tests of the dashboard ..."; apt-get update -qq && \
+	    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium >/dev/null; }
 	@touch $@
 
 # The peers live apart, so that what they need never decides what Penstock gets.

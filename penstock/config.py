@@ -36,6 +36,7 @@ class Config:
     decompressed answer of a model server; a longer one is an error of its row. ``checkpoint_interval`` is the time in
     seconds between commits of a resumable job; it grows to twelve times that as the job takes longer. A query whose
     workers give nothing for ``stall_timeout`` seconds ("1h") ends with an error that names them; ``0`` means never.
+    ``dashboard`` shows queries on a local page (``docs/DASHBOARD.md``); the first query prints its URL.
     """
 
     memory_limit: int = 0
@@ -45,6 +46,7 @@ class Config:
     checkpoint_interval: float = 5.0
     stall_timeout: float = 0.0
     progress: bool = True
+    dashboard: bool = False
     cache_dir: str = ""
     cache_max_size: int = 0
     cache_max_age: float = 0.0
@@ -158,7 +160,7 @@ _PARSERS: dict[str, Callable[[Any], Any]] = {
     **dict.fromkeys(("cache_max_age", "stall_timeout"), parse_age),
     **dict.fromkeys(("num_threads", "max_image_pixels"), _parse_whole),
     "checkpoint_interval": _parse_seconds,
-    **dict.fromkeys(("progress", "allow_local_files", "allow_private_urls"), _parse_switch),
+    **dict.fromkeys(("progress", "dashboard", "allow_local_files", "allow_private_urls"), _parse_switch),
     "runner": _parse_runner,
     "prices": _parse_prices,
     **dict.fromkeys(("cache_dir", "temp_dir"), _parse_path),

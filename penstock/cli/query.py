@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from penstock.cli.app import AsJson, app
+from penstock.cli.dashboard import wait_for_interrupt
 from penstock.cli.groups import with_groups
 from penstock.cli.inputs import read_table
 from penstock.cli.results import TableOutput, write_and_report
@@ -49,6 +50,7 @@ def run(
     script: Annotated[Path, typer.Argument(metavar="SCRIPT", exists=True, dir_okay=False, help="A Python script.")],
     runner: Annotated[str | None, typer.Option(help="local or ray.")] = None,
     memory_limit: Annotated[str | None, typer.Option(metavar="SIZE", help="Such as 4GB.")] = None,
+    dashboard: Annotated[bool, typer.Option("--dashboard", help="Show the queries on a local page.")] = False,
 ) -> None:
     """Run a Python script with settings for Penstock.
 
@@ -56,11 +58,14 @@ def run(
 
     \b
     penstock run pipeline.py --runner ray --since 2026-01-01
+    penstock run pipeline.py --dashboard
     """
     import penstock as ps
 
-    settings = {"runner": runner, "memory_limit": memory_limit}
+    settings = {"runner": runner, "memory_limit": memory_limit, "dashboard": dashboard or None}
     ps.set_config(**{name: value for name, value in settings.items() if value is not None})
     sys.argv = [str(script), *context.args]
     sys.path[0] = str(script.parent.absolute())
     runpy.run_path(str(script), run_name="__main__")
+    if dashboard and sys.stderr.isatty():
+        wait_for_interrupt("The script has ended. The dashboard stays open until Ctrl-C.")

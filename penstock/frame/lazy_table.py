@@ -94,8 +94,13 @@ class LazyTable:
 
 def query_subscribers() -> list[Subscriber]:
     """Return the subscribers of a new query that the settings and the user ask for."""
-    if not get_config().progress:
-        return attached_subscribers()
-    from penstock.observe.progress import progress_subscriber
+    subscribers = attached_subscribers()
+    if get_config().dashboard:
+        from penstock.observe.dashboard.process import watch_query
 
-    return [progress_subscriber(), *attached_subscribers()]
+        subscribers.append(watch_query())
+    if get_config().progress:
+        from penstock.observe.progress import progress_subscriber
+
+        subscribers.append(progress_subscriber())
+    return subscribers

@@ -6,7 +6,7 @@ import logging
 import secrets
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -24,6 +24,7 @@ from penstock.errors import (
     JobChangedError,
     JobError,
     OutputExistsError,
+    PenstockError,
     TypeMismatchError,
 )
 from penstock.io.commit.output import writing
@@ -33,6 +34,8 @@ from penstock.jobs.folder import JobFolder
 from penstock.jobs.order import in_input_order
 from penstock.jobs.reconcile import CutFile, Reconciled, reconcile
 from penstock.jobs.state import Failure, JobPart, JobState, UnfinishedRows, read_key
+from penstock.jobs.summary import RUN
+from penstock.observe.dashboard.live import LiveQuery
 from penstock.observe.errors import SCHEMA, ErrorLog
 from penstock.observe.events import RowError
 from penstock.plan.nodes import Write
@@ -75,6 +78,7 @@ class Job:
         self._state = JobState()
         self._reconciled = Reconciled()
         self._description = Description(plan.child, sink)
+        self._live = LiveQuery()
 
     @property
     def era(self) -> str:
@@ -230,13 +234,16 @@ class Job:
     def run(self, runner: query.Runner, subscribers: Sequence[Subscriber]) -> pa.Table:
         """Write the remaining rows, and commit."""
         errors = next((each for each in subscribers if isinstance(each, ErrorLog)), None) or ErrorLog()
-        subscribers = [errors, *(each for each in subscribers if each is not errors)]
+        subscribers = [errors, self._live, *(each for each in subscribers if each is not errors)]
         nbytes = min(PART_NBYTES, get_config().memory_bytes // 16)
         stages = query.stages_in_parts(self._plan, Gathered(nbytes, get_config().checkpoint_interval))
-        if stages is None:
-            self._write_whole(runner, subscribers, errors)
-        else:
-            self._write_parts(stages, runner, subscribers)
+        try:
+            if stages is None:
+                self._write_whole(runner, subscribers, errors)
+            else:
+                self._write_parts(stages, runner, subscribers)
+        finally:
+            self._note_run()
         self._folder.lock.confirm()
         return self._commit()
 
@@ -250,10 +257,16 @@ class Job:
                 self._output.files.sync([record["path"] for record in records])
                 part = JobPart(tuple(records), origins)
                 self._folder.journal.append(self._state.add(lineage.take_update(), part))
+                self._note_run()
         if update := lineage.take_update():
             self._folder.journal.append(self._state.add(update))
         if query.is_written_in_order(self._plan) and not self._sink.partition_cols:
             self._put_in_order(selection.positions)
+
+    def _note_run(self) -> None:
+        """Record the present figures of this run, for the dashboard."""
+        with suppress(PenstockError):
+            self._folder.notes.write(RUN, self._live.snapshot())
 
     def _put_in_order(self, positions: Mapping[int, tuple[int, int]]) -> None:
         """Merge rows that were computed again with those that stayed, so that all are in input order."""

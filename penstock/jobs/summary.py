@@ -15,6 +15,7 @@ from penstock.jobs.state import JobState
 from penstock.storage.options import StorageOptions
 
 COMMAND = "command"  # the note of the command line that began a job
+RUN = "run"  # the note of the last run of a job, for the dashboard
 
 
 @dataclass(frozen=True)
@@ -46,21 +47,25 @@ def job_summary(root: str) -> JobSummary | None:
     if folder.notes.read("job") is None:
         return None
     state = JobState.of(folder.journal.read())
-    command = folder.notes.read(COMMAND)
-    text = None if command is None else " ".join(["penstock", *command["argv"]])
-    return JobSummary(root, _state(folder), state.num_rows, len(state.failures), text)
+    return JobSummary(root, run_state(folder), state.num_rows, len(state.failures), command_text(folder))
 
 
 def open_folder(root: str) -> JobFolder:
     return open_job_folder(root if "://" in root else str(Path(root).absolute()), StorageOptions())
 
 
-def _state(folder: JobFolder) -> Literal["running", "unfinished", "finished"]:
+def run_state(folder: JobFolder) -> Literal["running", "unfinished", "finished"]:
     try:
         folder.lock.refuse_if_held()
     except JobRunningError:
         return "running"
     return "finished" if folder.output.is_finished else "unfinished"
+
+
+def command_text(folder: JobFolder) -> str | None:
+    """Return the command line that began a job, None if a script did."""
+    command = folder.notes.read(COMMAND)
+    return None if command is None else " ".join(["penstock", *command["argv"]])
 
 
 def note_command(root: str, argv: list[str]) -> None:

@@ -19,7 +19,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("udf", "io", "engine", "observe", "relational"),
     ("ai", "media"),
     ("engine.runners",),
-    ("functions", "cost.estimates", "frame", "jobs", "llm", "testing"),
+    ("functions", "cost.estimates", "frame", "jobs", "llm", "testing", "observe.dashboard"),
     ("__init__", "cli", "compat", "__main__"),
 )
 LAYER = {name: number for number, names in enumerate(LAYERS, start=1) for name in names}
@@ -45,6 +45,7 @@ OWN_FILE: dict[str, set[str]] = {
         for name in ("actors", "cluster", "exchange", "failures", "ledgers", "pool", "runner", "stored", "worker")
     },
     "penstock.frame.torch": {"torch"},
+    "penstock.observe.dashboard.server": {"aiohttp"},
     "penstock.ai.local.slot_cache": {"torch", "transformers"},
 }
 

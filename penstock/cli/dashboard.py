@@ -1,0 +1,56 @@
+"""``penstock dashboard``: a page that shows a job and its rows."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from penstock.cli.app import app
+from penstock.cli.inputs import READERS, suffix_of
+
+if TYPE_CHECKING:
+    from penstock.frame.dataframe import DataFrame
+
+
+@app.command()
+def dashboard(
+    out: Annotated[str, typer.Argument(metavar="OUT", help="The folder or URL that the job writes to.")],
+    other: Annotated[str | None, typer.Argument(metavar="OTHER", help="The folder of another run to compare.")] = None,
+    host: Annotated[str, typer.Option(metavar="ADDRESS", help="The address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(metavar="N", help="The port to listen on; 0 is any free one.")] = 0,
+) -> None:
+    """Show a job on a local page: its run, its errors and its rows.
+
+    The job may be finished, or run in another process. Ctrl-C ends the dashboard.
+
+    \b
+    penstock dashboard out/
+    penstock dashboard out/ other-model/
+    """
+    from penstock.observe.dashboard.job import JobBoard
+    from penstock.observe.dashboard.server import DashboardServer
+
+    roots = [root for root in (out, other) if root is not None]
+    server = DashboardServer(JobBoard(roots, read_files), host, port)
+    wait_for_interrupt(f"Dashboard: {server.url}")
+
+
+def read_files(paths: Sequence[str]) -> DataFrame:
+    """Return the rows of files of one format."""
+    import penstock as ps
+
+    reader, options = READERS[suffix_of(paths[0])]
+    df: DataFrame = getattr(ps, reader)(list(paths), **options)
+    return df
+
+
+def wait_for_interrupt(message: str) -> None:
+    """Print a message and wait for Ctrl-C."""
+    with contextlib.suppress(KeyboardInterrupt):
+        print(message, file=sys.stderr)
+        threading.Event().wait()

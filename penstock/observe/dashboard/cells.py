@@ -1,0 +1,112 @@
+"""Values of rows as the page shows them: text, or an image."""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import orjson
+import pyarrow as pa
+
+from penstock.errors import PenstockError
+from penstock.observe.text import format_bytes
+from penstock.storage.mime import sniff
+from penstock.types.arrays import NDArray
+from penstock.types.extension import ImageType
+
+SHOWN_IMAGES = {"image/png", "image/jpeg", "image/gif", "image/webp"}  # no SVG: it is markup
+SHOWN_NUMBERS = 8  # of a vector
+
+Cell = dict[str, Any] | None  # None for null
+
+
+@dataclass(frozen=True, slots=True)
+class CellLimits:
+    """The most that a cell may hold."""
+
+    max_chars: int
+    max_image_nbytes: int
+    max_pixels: int  # on the longer side of an image that is encoded for the page
+
+
+IN_TABLE = CellLimits(1_200, 300_000, 320)
+ALONE = CellLimits(500_000, 16_000_000, 2_000)
+
+
+def cells_of(column: pa.Array, limits: CellLimits) -> list[Cell]:
+    """Return the cell of each row of a column.
+
+    >>> cells_of(pa.array(["hi", None]), IN_TABLE)
+    [{'text': 'hi'}, None]
+    >>> cells_of(pa.array([{"answer": "yes", "tokens": 3}]), IN_TABLE)
+    [{'text': '{\\n  "answer": "yes",\\n  "tokens": 3\\n}'}]
+    """
+    is_image = isinstance(column.type, ImageType)
+    return [_cell(value, is_image, limits) for value in column.to_pylist()]
+
+
+def _cell(value: Any, is_image: bool, limits: CellLimits) -> Cell:
+    match value:
+        case None:
+            return None
+        case str():
+            return _text(value, limits)
+        case bool() | int() | float():
+            return {"text": str(value), "number": True}
+        case bytes():
+            return _binary(value, limits)
+        case np.ndarray() if is_image:
+            return _pixels(value, limits)
+        case np.ndarray():
+            numbers = ", ".join(f"{number:.4g}" for number in value.ravel()[:SHOWN_NUMBERS])
+            shape = " by ".join(map(str, value.shape))
+            return {"text": f"{shape} {value.dtype}: {numbers}{', …' if value.size > SHOWN_NUMBERS else ''}"}
+        case {"value": answer, "input_tokens": _}:  # of a prompt with usage=True
+            usage = {name: each for name, each in value.items() if name != "value" and each not in (None, [])}
+            return {**(_cell(answer, False, limits) or {"text": "null"}), "usage": _plain_values(usage)}
+        case dict() | list() | tuple():
+            options = orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY
+            return _text(orjson.dumps(value, default=_plain, option=options).decode(), limits)
+        case _:
+            return _text(str(value), limits)
+
+
+def _text(text: str, limits: CellLimits) -> Cell:
+    if len(text) <= limits.max_chars:
+        return {"text": text}
+    return {"text": f"{text[: limits.max_chars]}…", "num_chars": len(text)}
+
+
+def _binary(data: bytes, limits: CellLimits) -> Cell:
+    kind = sniff(data)
+    if kind in SHOWN_IMAGES and len(data) <= limits.max_image_nbytes:
+        return _image(data, kind)
+    return {"text": f"{kind or 'binary data'}, {format_bytes(len(data))}"}
+
+
+def _pixels(pixels: NDArray, limits: CellLimits) -> Cell:
+    from penstock.media.images.encode import encoded
+
+    height, width, _ = pixels.shape
+    step = -(-max(height, width) // limits.max_pixels)
+    try:
+        return _image(encoded(pixels[::step, ::step], "PNG", 90), "image/png")
+    except (PenstockError, ValueError, TypeError):  # without Pillow, or pixels that PNG cannot hold
+        return {"text": f"image, {width} by {height}"}
+
+
+def _image(data: bytes, kind: str) -> Cell:
+    return {
+        "text": f"image, {format_bytes(len(data))}",
+        "image": f"data:{kind};base64,{base64.b64encode(data).decode()}",
+    }
+
+
+def _plain_values(usage: dict[str, Any]) -> dict[str, str | float]:
+    return {name: value if isinstance(value, int | float) else str(value) for name, value in usage.items()}
+
+
+def _plain(value: Any) -> str:
+    return f"{len(value):,} bytes" if isinstance(value, bytes) else str(value)

@@ -1,0 +1,161 @@
+"""A job in a folder, which another process may write to at the moment."""
+
+from __future__ import annotations
+
+import threading
+import time
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from operator import itemgetter
+from typing import Any
+
+from penstock.errors import InvalidArgumentError
+from penstock.jobs.reconcile import rows_by_file
+from penstock.jobs.state import JobState
+from penstock.jobs.summary import RUN, command_text, open_folder, run_state
+from penstock.observe.dashboard.live import MAX_ERRORS, shortened
+from penstock.observe.dashboard.rows import ReadFiles, RowFile, RowsRequest, rows_page
+from penstock.observe.events import RowError
+from penstock.protocols import Origin
+
+REREAD_S = 1.0  # the folder is read at most so often
+
+NO_RUN: dict[str, Any] = {
+    "id": 1, "name": "job", "started_at": None, "can_control": False, "error": "", "elapsed_s": 0.0, "stages": [],
+    "bottleneck": None, "history": {"times": [], "figures": []}, "errors": [], "num_failed": 0, "models": [],
+    "counters": [], "memory_bytes": None,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class JobContent:
+    """The content of the folder of a job at one moment."""
+
+    state: str
+    run: dict[str, Any]
+    files: list[RowFile]
+    errors: list[RowError]
+    formulas: dict[str, str]  # by column, the expression that computes it
+    command: str | None
+
+
+class JobFolderView:
+    """Reads the folder of a job, again and again. Thread-safe."""
+
+    def __init__(self, root: str) -> None:
+        self.root = root
+        self._folder = open_folder(root)
+        self._lock = threading.Lock()
+        self._content: JobContent | None = None
+        self._read_at_s = 0.0
+        if self._folder.notes.read("job") is None:
+            raise InvalidArgumentError(
+                f"There is no job in {root!r}. A write with --resume, or resume=True in Python, is a job."
+            )
+
+    def content(self) -> JobContent:
+        with self._lock:
+            if self._content is None or time.monotonic() - self._read_at_s > REREAD_S:
+                self._content, self._read_at_s = self._read(), time.monotonic()
+            return self._content
+
+    def _read(self) -> JobContent:
+        folder = self._folder
+        state = JobState.of(folder.journal.read())
+        found = folder.output.find([file["path"] for file in state.files])
+        paths = {
+            name: f"{self.root}/{name}"
+            if each.staged_nbytes is None
+            else f"{self.root}/{folder.output.folder}/data/{name}"
+            for name, each in found.items()
+        }
+        run = folder.notes.read(RUN) or NO_RUN
+        errors = [failure.error for failure in state.failures]
+        formulas = column_formulas(folder.notes.read("job") or {})
+        return JobContent(run_state(folder), run, row_files(state, paths), errors, formulas, command_text(folder))
+
+
+class JobBoard:
+    """Implements ``Board``: a job, and perhaps another run of it to compare its rows with."""
+
+    def __init__(self, roots: Sequence[str], read: ReadFiles) -> None:
+        self._views = [JobFolderView(root.rstrip("/")) for root in roots]
+        self._read = read
+
+    def state(self, query: int | None) -> dict[str, Any]:
+        content = self._views[0].content()
+        run = {**content.run, "can_control": False}
+        is_done = content.state == run.get("state") or content.state == "finished"
+        shown_state = content.state if is_done or run.get("state") in (None, "running", "paused") else run["state"]
+        if not run["stages"]:
+            run["name"] = self._views[0].root
+        run |= {
+            "state": shown_state,
+            "num_failed": len(content.errors),
+            "errors": [shortened(error) for error in content.errors[: -MAX_ERRORS - 1 : -1]],
+            "num_rows": sum(file.num_rows for file in content.files),
+        }
+        return {
+            "source": content.command or " and ".join(view.root for view in self._views),
+            "has_rows": True,
+            "runs": [view.root for view in self._views],
+            "queries": [],
+            "query": run,
+        }
+
+    def rows(self, asked: dict[str, str]) -> dict[str, Any]:
+        content, *others = [view.content() for view in self._views]
+        page = rows_page(content.files, others[0].files if others else [], self._read, RowsRequest.of(asked))
+        page["formulas"] = content.formulas
+        return page
+
+    def control(self, query: int, action: str, stage: int, max_running: int) -> None:
+        raise InvalidArgumentError(
+            "A job in another process cannot be changed from here; start it with --dashboard for that."
+        )
+
+
+def column_formulas(description: Mapping[str, Any]) -> dict[str, str]:
+    """Return the expression of each column that a job computes, as its description has it.
+
+    >>> steps = [{"step": "read"}, {"step": "select", "column 'a'": {"expression": "prompt(col(t)) as a"}}]
+    >>> column_formulas({"query": {"steps": [*steps, {"step": "select", "column 'a'": {"expression": "col(a)"}}]}})
+    {'a': 'prompt(col(t))'}
+    """
+    formulas: dict[str, str] = {}
+    for step in description.get("query", {}).get("steps", ()):
+        for title, column in step.items():
+            name = title.removeprefix("column '").removesuffix("'")
+            if title.startswith("column '") and column["expression"] != f"col({name})":
+                formulas[name] = column["expression"].removesuffix(f" as {name}")
+    return formulas
+
+
+def row_files(state: JobState, paths: dict[str, str]) -> list[RowFile]:
+    """Return the files of a job that exist, in the order of their names, with the rows of them that failed."""
+    failures: dict[int, list[tuple[int, RowError]]] = {}  # by read, with the number of the row there
+    for failure in state.failures:
+        if failure.origin is not None and failure.origin.start is not None:
+            failures.setdefault(failure.origin.source, []).append((failure.origin.start, failure.error))
+    for found in failures.values():
+        found.sort(key=itemgetter(0))
+    files = {
+        file["path"]: RowFile(paths[file["path"]], file["rows"], _failed_rows(origins, failures))
+        for part in state.parts
+        for file, origins in rows_by_file(part)
+        if file["path"] in paths
+    }
+    return [files[name] for name in sorted(files)]
+
+
+def _failed_rows(origins: Sequence[Origin], failures: Mapping[int, list[tuple[int, RowError]]]) -> dict[int, RowError]:
+    """Return the failed rows among those that ``origins`` describe one after another."""
+    failed: dict[int, RowError] = {}
+    position = 0
+    for source, start, num_rows in origins:
+        if start is not None and (found := failures.get(source)):
+            first, last = (bisect_left(found, row, key=itemgetter(0)) for row in (start, start + num_rows))
+            failed.update((position + row - start, error) for row, error in found[first:last])
+        position += num_rows
+    return failed

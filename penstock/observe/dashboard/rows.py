@@ -1,0 +1,249 @@
+"""Pages of the rows of a job: all rows, those with a text, those that failed, or beside those of another job."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.config import config
+from penstock.errors import InvalidArgumentError
+from penstock.expr.column import col
+from penstock.observe.dashboard.cells import ALONE, IN_TABLE, Cell, CellLimits, cells_of
+from penstock.observe.events import RowError
+
+if TYPE_CHECKING:
+    from penstock.frame.dataframe import DataFrame
+
+PAGE_ROWS = 25
+BATCH_ROWS = 4096
+MAX_SEARCH_S = 3.0  # then the page shows what was found, and the person may go on
+KEY_NAMES = ("id", "_id", "key", "uuid", "path", "url")
+
+ReadFiles = Callable[[Sequence[str]], "DataFrame"]
+
+
+@dataclass(frozen=True, slots=True)
+class RowFile:
+    """A file of rows, with the rows of it that failed."""
+
+    path: str
+    num_rows: int
+    failed: Mapping[int, RowError] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class RowsRequest:
+    """A page that the person asks for, from the row ``first`` of all rows on."""
+
+    first: int = 0
+    search: str = ""
+    is_failed: bool = False
+    is_different: bool = False
+    key: str = ""
+    is_alone: bool = False  # one row, with all its text
+
+    @staticmethod
+    def of(asked: Mapping[str, str]) -> RowsRequest:
+        return RowsRequest(
+            max(int(asked.get("first") or 0), 0),
+            asked.get("search", "")[:1000],
+            asked.get("failed") == "1",
+            asked.get("different") == "1",
+            asked.get("key", ""),
+            asked.get("alone") == "1",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class FoundRows:
+    """Rows of one batch that match, with their numbers among all rows. The next batch starts at row ``end``."""
+
+    batch: pa.RecordBatch
+    numbers: list[int]
+    errors: list[RowError | None]
+    end: int
+
+    def take(self, kept: Sequence[int]) -> FoundRows:
+        if len(kept) == len(self.numbers):
+            return self
+        numbers, errors = [self.numbers[row] for row in kept], [self.errors[row] for row in kept]
+        return FoundRows(self.batch.take(pa.array(kept, pa.int64())), numbers, errors, self.end)
+
+
+def rows_page(
+    files: Sequence[RowFile],
+    others: Sequence[RowFile],
+    read: ReadFiles,
+    asked: RowsRequest,
+    clock: Callable[[], float] = time.monotonic,
+) -> dict[str, Any]:
+    """Return a page of rows as JSON values. With ``others``, each row has the row of the other job with the same key.
+
+    ``next`` is the row at which the next page starts, None after the last one.
+    """
+    limits, size = (ALONE, 1) if asked.is_alone else (IN_TABLE, PAGE_ROWS)
+    with config(progress=False, dashboard=False):
+        pieces, following = _gathered(files, others, read, asked, size, clock)
+        page: dict[str, Any] = {
+            "num_rows": sum(file.num_rows for file in files),
+            "next": following,
+            "columns": [],
+            "rows": [],
+            "keys": [],
+            "key": "",
+        }
+        if not pieces:
+            return page
+        batch = pa.Table.from_batches([piece.batch for piece in pieces]).combine_chunks().to_batches()[0]
+        columns = [cells_of(column, limits) for column in batch.columns]
+        pairs: Sequence[list[Cell] | None] = [None] * batch.num_rows
+        if others:
+            counterparts = Counterparts(others, read, asked.key, batch)
+            pairs = counterparts.cells(limits)
+            page |= {"keys": counterparts.keys, "key": counterparts.key}
+    page["columns"] = [{"name": each.name, "type": str(each.type)} for each in batch.schema]
+    found = ((number, error) for piece in pieces for number, error in zip(piece.numbers, piece.errors, strict=True))
+    page["rows"] = [
+        {"number": number, "cells": list(cells), "error": asdict(error) if error else None, "other": other}
+        for (number, error), cells, other in zip(found, zip(*columns, strict=True), pairs, strict=True)
+    ]
+    return page
+
+
+def _gathered(
+    files: Sequence[RowFile],
+    others: Sequence[RowFile],
+    read: ReadFiles,
+    asked: RowsRequest,
+    size: int,
+    clock: Callable[[], float],
+) -> tuple[list[FoundRows], int | None]:
+    """Return up to ``size`` rows, and the row at which the next page starts. Give up after ``MAX_SEARCH_S``."""
+    until_s, num_missing = clock() + MAX_SEARCH_S, size
+    pieces: list[FoundRows] = []
+    for found in _found(files, read, asked, size):
+        if asked.is_different and others and found.numbers:
+            found = _different(found, Counterparts(others, read, asked.key, found.batch))
+        if len(found.numbers) > num_missing:
+            following = found.numbers[num_missing]
+            return [*pieces, found.take(range(num_missing))] if num_missing else pieces, following
+        if found.numbers:
+            pieces.append(found)
+            num_missing -= len(found.numbers)
+        if clock() > until_s:
+            return pieces, found.end if found.end < sum(file.num_rows for file in files) else None
+    return pieces, None
+
+
+def _found(files: Sequence[RowFile], read: ReadFiles, asked: RowsRequest, size: int) -> Iterator[FoundRows]:
+    """Yield the rows from the first one asked for on, batch by batch, without those that do not match."""
+    batch_rows = BATCH_ROWS if asked.search or asked.is_failed or asked.is_different else size + 1
+    start = 0
+    for file in files:
+        position = max(asked.first - start, 0)
+        if position < file.num_rows and (file.failed or not asked.is_failed):
+            rows = read([file.path]).offset(position)
+            for table in rows.iter_batches(batch_format="pyarrow", batch_size=batch_rows):
+                for batch in table.combine_chunks().to_batches():
+                    yield _matching(batch, start, position, file, asked)
+                    position += batch.num_rows
+        start += file.num_rows
+
+
+def _matching(batch: pa.RecordBatch, start: int, position: int, file: RowFile, asked: RowsRequest) -> FoundRows:
+    """Return the rows of a batch that match. It starts at ``position`` of a file that starts at row ``start``."""
+    in_file = range(position, position + batch.num_rows)
+    numbers, errors = [start + row for row in in_file], [file.failed.get(row) for row in in_file]
+    found = FoundRows(batch, numbers, errors, numbers[-1] + 1)
+    if asked.is_failed:
+        found = found.take([row for row, error in enumerate(found.errors) if error])
+    if asked.search:
+        found = found.take([row for row, has in enumerate(contains_text(found.batch, asked.search).to_pylist()) if has])
+    return found
+
+
+def _different(found: FoundRows, counterparts: Counterparts) -> FoundRows:
+    """Return the rows whose counterpart is missing or shows something else, apart from the usage of calls."""
+
+    def shown(cells: Sequence[Cell] | None) -> list[tuple[Any, Any]] | None:
+        return None if cells is None else [(each and each["text"], each and each.get("image")) for each in cells]
+
+    mine = zip(*(cells_of(column, IN_TABLE) for column in found.batch.columns), strict=True)
+    pairs = zip(mine, counterparts.cells(IN_TABLE), strict=True)
+    return found.take([row for row, (cells, others) in enumerate(pairs) if shown(cells) != shown(others)])
+
+
+def contains_text(batch: pa.RecordBatch, text: str) -> pa.Array:
+    """Return whether a text or number anywhere in a row contains ``text``, in any case.
+
+    >>> batch = pa.RecordBatch.from_pydict({"a": ["Red", None], "b": [{"c": ["x"]}, {"c": ["dark RED"]}]})
+    >>> contains_text(batch, "red").to_pylist(), contains_text(batch, "dark").to_pylist()
+    ([True, True], [False, True])
+    """
+    found = pa.array([False] * batch.num_rows)
+    for column in batch.columns:
+        found = pc.or_(found, pc.fill_null(_contains(column, text), False))
+    return found
+
+
+def _contains(array: pa.Array, text: str) -> pa.Array:
+    kind = array.type
+    if isinstance(kind, pa.BaseExtensionType):
+        return pa.nulls(len(array), pa.bool_())
+    if pa.types.is_struct(kind):
+        found = pa.nulls(len(array), pa.bool_())
+        for part in array.flatten():
+            found = pc.or_kleene(found, _contains(part, text))
+        return found
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        parents = pc.list_parent_indices(array).filter(pc.fill_null(_contains(array.flatten(), text), False))
+        return pc.is_in(pa.array(range(len(array)), pa.int64()), pc.cast(parents, pa.int64()))
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return pc.match_substring(array, text, ignore_case=True)
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind):
+        return pc.match_substring(pc.cast(array, pa.string()), text, ignore_case=True)
+    return pa.nulls(len(array), pa.bool_())
+
+
+class Counterparts:
+    """The rows of another job that have the keys of a batch, in the order of the batch."""
+
+    def __init__(self, files: Sequence[RowFile], read: ReadFiles, key: str, batch: pa.RecordBatch) -> None:
+        rows = read([file.path for file in files])
+        self._names = batch.schema.names
+        self.keys = [name for name in self._names if name in rows.column_names and _can_be_key(batch.schema, name)]
+        if not self.keys:
+            raise InvalidArgumentError(
+                "The two jobs have no column of texts or whole numbers in common to match rows by."
+            )
+        self.key = key if key in self.keys else next((name for name in KEY_NAMES if name in self.keys), self.keys[0])
+        self._values = batch.column(self.key).to_pylist()
+        wanted = list({value for value in self._values if value is not None})
+        shared = [name for name in self._names if name in rows.column_names]
+        self._table = rows.where(col(self.key).is_in(wanted)).select(*shared).to_arrow()
+
+    def cells(self, limits: CellLimits) -> list[list[Cell] | None]:
+        """Return the cells of the counterpart of each row; None for a row that the other job does not have."""
+        table = self._table.combine_chunks()
+        columns = {
+            name: cells_of(table.column(name).chunk(0), limits) if table.num_rows else [] for name in table.column_names
+        }
+        places: dict[Any, int] = {}
+        for place, value in enumerate(table.column(self.key).to_pylist()):
+            places.setdefault(value, place)
+        return [
+            [columns[name][places[value]] if name in columns else None for name in self._names]
+            if value in places
+            else None
+            for value in self._values
+        ]
+
+
+def _can_be_key(schema: pa.Schema, name: str) -> bool:
+    kind = schema.field(name).type
+    return bool(pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind))

@@ -1,0 +1,177 @@
+"""The page and its data over HTTP, on a thread of its own.
+
+The page itself holds no data, so everyone may load it. Its data, and every change of state, need the token in the
+``Authorization`` header, which a page of another origin cannot send. The token reaches the page in the fragment of its
+URL, which browsers do not send, log or put into ``Referer``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import ipaddress
+import secrets
+import socket
+import threading
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, Protocol
+
+import orjson
+from aiohttp import web
+
+from penstock.errors import InvalidArgumentError, PenstockError
+
+PAGE = Path(__file__).parent / "page"
+FILES = {
+    "/": ("index.html", "text/html"),
+    "/app.css": ("app.css", "text/css"),
+    "/app.js": ("app.js", "text/javascript"),
+}
+HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+    "img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+MAX_BODY_NBYTES = 64 * 1024
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class Board(Protocol):
+    """The content of a dashboard. Called on several threads; each call may block."""
+
+    def state(self, query: int | None) -> dict[str, Any]:
+        """Return the list of queries, and the state of one of them; None for the latest."""
+        ...
+
+    def rows(self, asked: dict[str, str]) -> dict[str, Any]:
+        """Return a page of rows; see ``rows.RowsRequest``."""
+        ...
+
+    def control(self, query: int, action: str, stage: int, max_running: int) -> None:
+        """Change a running query; see ``LiveQuery.control``."""
+        ...
+
+
+class DashboardServer:
+    """Serves a board, from its creation until ``close``. Raises InvalidArgumentError if it cannot use the address."""
+
+    def __init__(self, board: Board, host: str = "127.0.0.1", port: int = 0) -> None:
+        self._board = board
+        self._token = secrets.token_urlsafe(24)
+        self._socket = _listening_socket(host, port)
+        self._host, self._port = host, self._socket.getsockname()[1]
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._serve, name="penstock-dashboard", daemon=True)
+        self._thread.start()
+
+    @property
+    def url(self) -> str:
+        """The URL of the page, with the token."""
+        host = f"[{self._host}]" if ":" in self._host else self._host
+        return f"http://{host}:{self._port}/#{self._token}"
+
+    def close(self) -> None:
+        """End the server and its thread. May be called twice."""
+        if self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+
+    def _serve(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        runner = web.AppRunner(self._app(), access_log=None, shutdown_timeout=0.1)
+        self._loop.run_until_complete(runner.setup())
+        self._loop.run_until_complete(web.SockSite(runner, self._socket).start())
+        self._loop.run_forever()
+        self._loop.run_until_complete(runner.cleanup())
+        self._loop.run_until_complete(self._loop.shutdown_default_executor())
+        self._loop.close()
+
+    def _app(self) -> web.Application:
+        app = web.Application(middlewares=[self._guarded], client_max_size=MAX_BODY_NBYTES)
+        app.on_response_prepare.append(_add_headers)
+        app.router.add_routes(
+            [
+                *(web.get(path, _static(*file)) for path, file in FILES.items()),
+                web.get("/api/state", self._state),
+                web.get("/api/rows", self._rows),
+                web.post("/api/control", self._control),
+            ]
+        )
+        return app
+
+    @web.middleware
+    async def _guarded(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Refuse names that another site may have pointed at this address, and data without the token."""
+        if not is_trusted_host(request.host):
+            raise web.HTTPForbidden(text="Open the dashboard by its address, not by this name.")
+        if request.path.startswith("/api/"):
+            given = request.headers.get("Authorization", "").removeprefix("Bearer ")
+            if not hmac.compare_digest(given.encode(errors="surrogateescape"), self._token.encode()):
+                raise web.HTTPUnauthorized(text="The token is missing or wrong.")
+        try:
+            return await handler(request)
+        except (PenstockError, ValueError, KeyError, TypeError) as exc:
+            status = 400 if not isinstance(exc, PenstockError) or isinstance(exc, InvalidArgumentError) else 500
+            return _json({"error": str(exc)}, status)
+
+    async def _state(self, request: web.Request) -> web.Response:
+        query = request.query.get("query")
+        return _json(await asyncio.to_thread(self._board.state, None if query is None else int(query)))
+
+    async def _rows(self, request: web.Request) -> web.Response:
+        return _json(await asyncio.to_thread(self._board.rows, dict(request.query)))
+
+    async def _control(self, request: web.Request) -> web.Response:
+        asked = orjson.loads(await request.read())
+        given = int(asked["query"]), str(asked["action"]), int(asked.get("stage", 0)), int(asked.get("max_running", 1))
+        await asyncio.to_thread(self._board.control, *given)
+        return _json({})
+
+
+def is_trusted_host(host: str) -> bool:
+    """Say whether a Host header names this machine in a way that no other site can point elsewhere.
+
+    An address cannot be rebound by DNS, a name can.
+
+    >>> [is_trusted_host(host) for host in ("127.0.0.1:8000", "localhost:8000", "[::1]:80", "evil.example:8000", "")]
+    [True, True, True, False, False]
+    """
+    name = host.rpartition("]")[0].removeprefix("[") if host.startswith("[") else host.partition(":")[0]
+    if name == "localhost":
+        return True
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def _listening_socket(host: str, port: int) -> socket.socket:
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        return socket.create_server(address[:2], family=family)
+    except (OSError, OverflowError) as exc:
+        raise InvalidArgumentError(
+            f"The dashboard cannot listen on {host}, port {port}: {exc}. Choose another port, or 0 for any free one."
+        ) from None
+
+
+def _static(name: str, content_type: str) -> Handler:
+    async def serve(request: web.Request) -> web.Response:
+        body = await asyncio.to_thread((PAGE / name).read_bytes)
+        return web.Response(body=body, content_type=content_type, charset="utf-8")
+
+    return serve
+
+
+def _json(value: Any, status: int = 200) -> web.Response:
+    return web.Response(body=orjson.dumps(value, default=str), content_type="application/json", status=status)
+
+
+async def _add_headers(request: web.Request, response: web.StreamResponse) -> None:
+    response.headers.update(HEADERS)

@@ -1,0 +1,149 @@
+"""``penstock dashboard OUT`` shows a job of this or another process, its rows, and those of another run beside them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Page, expect
+
+import penstock as ps
+from penstock.cli.dashboard import read_files
+from penstock.errors import InvalidArgumentError
+from penstock.observe.dashboard.job import JobBoard
+from penstock.observe.dashboard.server import DashboardServer
+
+MARKUP = "<img src=x onerror=alert(1)>"
+
+
+def run_job(out: Path, suffix: str = "", num_rows: int = 60) -> None:
+    """Write a job with texts, images and a failed row."""
+
+    @ps.func(on_error="ignore", use_process=False, version="1")
+    def answer(text: str, id: int) -> str:
+        if id == 41:
+            raise ValueError("no answer")
+        return f"{text}: answer {id}{suffix if id % 20 == 7 else ''}"
+
+    pixels = [np.full((8, 8, 3), number, np.uint8) for number in range(num_rows)]
+    df = ps.from_pydict({"id": list(range(num_rows)), "text": [f"question {MARKUP}"] * num_rows, "image": pixels})
+    df = df.with_column("image", ps.col("image").cast(ps.DataType.image("RGB")))
+    df.with_column("answer", answer(ps.col("text"), ps.col("id"))).write_parquet(str(out), resume=True)
+
+
+@contextmanager
+def served(*roots: Path) -> Iterator[DashboardServer]:
+    server = DashboardServer(JobBoard([str(root) for root in roots], read_files))
+    yield server
+    server.close()
+
+
+@pytest.fixture(scope="module")
+def jobs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    folder = tmp_path_factory.mktemp("jobs")
+    run_job(folder / "one")
+    run_job(folder / "two", " (better)")
+    return folder / "one", folder / "two"
+
+
+def test_the_rows_of_a_finished_job(jobs: tuple[Path, Path], page: Page) -> None:
+    with served(jobs[0]) as server:
+        page.goto(server.url)
+        expect(page.locator("#query-state")).to_have_text("finished")
+        expect(page.locator(".tile .value").first).to_have_text("60")
+        expect(page.locator("#plan .node").last).to_contain_text("write parquet")
+        expect(page.locator("#pause")).to_be_hidden()
+        page.get_by_role("link", name="Rows").press("Enter")
+        lines, summary = page.locator("#rows-table tbody tr"), page.locator("#rows-summary")
+        expect(summary).to_have_text("Rows 0 to 24 of 60.")
+        expect(lines.first).to_contain_text(f"question {MARKUP}: answer 0")
+        assert lines.first.locator("img").evaluate("image => image.naturalWidth") == 8
+        page.get_by_role("button", name="Next").click()
+        expect(summary).to_have_text("Rows 25 to 49 of 60.")
+        page.get_by_role("button", name="Previous").click()
+        expect(summary).to_have_text("Rows 0 to 24 of 60.")
+        page.get_by_label("Search").fill("ANSWER 5")
+        expect(summary).to_have_text("11 rows found among 60.")
+        page.get_by_label("Search").fill("")
+        page.get_by_label("Failed rows only").check()
+        expect(summary).to_have_text("1 rows found among 60.")
+        expect(lines.last).to_have_text("ValueError: no answer")
+        page.get_by_role("button", name="Open row 41").press("Enter")
+        expect(page.locator("#row-body")).to_contain_text("Traceback")
+        expect(page.locator("#row-body")).to_contain_text("answer(col(text), col(id))")
+        assert page.locator("[onerror]").count() == 0
+
+
+@pytest.mark.parametrize(("theme", "width"), [("light", 390), ("dark", 1280)])
+def test_two_runs_side_by_side(jobs: tuple[Path, Path], page: Page, theme: str, width: int) -> None:
+    page.set_viewport_size({"width": width, "height": 800})
+    page.emulate_media(color_scheme="dark" if theme == "dark" else "light")
+    with served(*jobs) as server:
+        page.goto(server.url)
+        page.get_by_role("link", name="Rows").click()
+        page.get_by_label("Different rows only").check()
+        expect(page.locator("#rows-summary")).to_have_text("3 rows found among 60.")
+        expect(page.locator("#rows-table .differs")).to_contain_text(["answer 7 (better)"] * 1 + ["(better)"] * 2)
+        assert page.get_by_label("Match by").input_value() == "id"
+        found = Axe().run(page)
+        assert found.violations_count == 0, found.generate_report()
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        page.get_by_role("button", name="Open row 7").click()
+        expect(page.locator("#row-body .side > div")).to_have_count(2)
+
+
+def test_a_job_that_runs_is_followed(tmp_path: Path, page: Page) -> None:
+    """The page shows parts as they are committed, and the end. The rows from the hundredth on wait."""
+    release = threading.Event()
+
+    @ps.func(use_process=False, version="1")
+    def halve(x: int) -> int:
+        if x >= 100:
+            release.wait()
+        return x // 2
+
+    def run() -> None:
+        with ps.config(checkpoint_interval=0.01, progress=False):
+            ps.range(400).with_column("half", halve(ps.col("id"))).write_parquet(str(tmp_path / "out"), resume=True)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        while not (tmp_path / "out" / "_penstock_job" / "run.json").exists():
+            assert thread.is_alive()
+        with served(tmp_path / "out") as server:
+            page.goto(server.url)
+            expect(page.locator("#query-state")).to_have_text("running")
+            expect(page.locator("#stages tbody th", has_text="halve")).to_be_visible()
+            release.set()
+            expect(page.locator("#query-state")).to_have_text("finished")
+            expect(page.locator(".tile .value").first).to_have_text("400")
+    finally:
+        release.set()
+        thread.join()
+
+
+def test_a_folder_without_a_job_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidArgumentError, match="There is no job in"):
+        JobBoard([str(tmp_path)], read_files)
+
+
+def test_the_commands_print_the_url_and_end_with_ctrl_c(jobs: tuple[Path, Path], tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "penstock", "dashboard", str(jobs[0])]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        assert process.stderr.readline().startswith("Dashboard: http://127.0.0.1:")
+        process.send_signal(2)
+        assert process.wait() == 0
+    script = tmp_path / "script.py"
+    script.write_text("import penstock as ps\nps.range(3).collect()\n")
+    command = [sys.executable, "-m", "penstock", "run", str(script), "--dashboard"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stderr.startswith("Dashboard: http://127.0.0.1:")

@@ -1,0 +1,151 @@
+"""The page shows a query while it runs, and controls it. Everything here is done in a real Chromium."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Page, expect
+
+import penstock as ps
+from penstock.errors import QueryCancelledError
+from penstock.observe.dashboard.server import DashboardServer
+from tests.observe.dashboard.test_server import ask
+
+MARKUP = "<img src=x onerror=alert(1)><script>alert(2)</script>"
+
+
+class Running:
+    """A query on a thread of its own, whose rows from the hundredth on wait for ``release``."""
+
+    def __init__(self, num_rows: int = 1000) -> None:
+        self.release = threading.Event()
+        self.error: BaseException | None = None
+        self._num_rows = num_rows
+        self._thread = threading.Thread(target=self._run)
+
+    def __enter__(self) -> Running:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.release.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        @ps.func(on_error="ignore", use_process=False)
+        def halve(x: int) -> int:
+            if x == 7:
+                raise ValueError(MARKUP)
+            if x >= 100:
+                self.release.wait()
+            return x // 2
+
+        try:
+            with ps.config(dashboard=True, progress=False):
+                ps.range(self._num_rows).with_column(MARKUP, halve(ps.col("id"))).collect()
+        except BaseException as exc:
+            self.error = exc
+
+
+def test_a_query_from_start_to_end(dashboard: DashboardServer, page: Page) -> None:
+    """Data that looks like markup is shown as text; the token leaves the address bar."""
+    dialogs: list[Any] = []
+    page.on("dialog", lambda dialog: (dialogs.append(dialog), dialog.dismiss()))
+    with Running() as running:
+        page.goto(dashboard.url)
+        expect(page.locator("#query-state")).to_have_text("running")
+        assert page.url.endswith("/")
+        function = page.locator("#stages tbody tr", has_text="halve")
+        expect(function.locator("td").nth(2)).to_have_text("2")  # both workers wait
+        expect(page.locator("#plan svg .node")).to_have_count(2)
+        expect(page.locator("#errors summary")).to_contain_text(MARKUP)
+        running.release.set()
+        expect(page.locator("#query-state")).to_have_text("finished")
+    expect(function.locator("td").first).to_have_text("1,000")
+    expect(function.locator("td").last).to_have_text("1")
+    expect(page.locator("#pause")).to_be_hidden()
+    page.locator("#errors summary").click()
+    expect(page.locator("#errors pre").last).to_contain_text("ValueError")
+    assert page.locator("main img, main script").count() == 0
+    assert dialogs == []
+
+
+def test_pause_limit_and_resume(dashboard: DashboardServer, page: Page) -> None:
+    with Running() as running:
+        page.goto(dashboard.url)
+        most = page.get_by_label("Most tasks at once of udf halve")
+        expect(most).to_have_value("2")
+        ordered(page, lambda: (most.fill("1"), most.press("Tab")))
+        ordered(page, page.get_by_role("button", name="Pause").click)
+        expect(page.locator("#query-state")).to_have_text("paused")
+        running.release.set()
+        ordered(page, page.get_by_role("button", name="Resume").click)
+        expect(page.locator("#query-state")).to_have_text("finished")
+    state = json.loads(ask(dashboard, "GET", "/api/state")[2])
+    assert [stage["limit"] for stage in state["query"]["stages"]] == [None, 1]
+
+
+def test_cancel_by_keyboard(dashboard: DashboardServer, page: Page) -> None:
+    with Running() as running:
+        page.goto(dashboard.url)
+        page.get_by_role("button", name="Cancel", exact=True).focus()
+        page.keyboard.press("Enter")
+        expect(page.get_by_role("dialog")).to_be_visible()
+        page.keyboard.press("Escape")
+        expect(page.get_by_role("dialog")).to_be_hidden()
+        page.keyboard.press("Enter")
+        expect(page.get_by_role("button", name="Keep it running")).to_be_focused()
+        page.keyboard.press("Tab")
+        ordered(page, lambda: page.keyboard.press("Enter"))
+        running.release.set()
+        expect(page.locator("#query-state")).to_have_text("cancelled")
+    assert isinstance(running.error, QueryCancelledError)
+
+
+def ordered(page: Page, act: Callable[[], object]) -> None:
+    """Do something that sends an order, and wait until the server has taken it."""
+    with page.expect_response("**/api/control") as answer:
+        act()
+    assert answer.value.ok
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 390])
+def test_the_page_is_accessible(dashboard: DashboardServer, page: Page, theme: str, width: int) -> None:
+    """In both themes and on a phone: no violation of axe's rules, and nothing beyond the edge of the screen."""
+    page.set_viewport_size({"width": width, "height": 800})
+    page.emulate_media(color_scheme="dark" if theme == "light" else "light")
+    with Running():
+        page.goto(dashboard.url)
+        page.get_by_role("button", name=f"Change to the {theme} theme").press("Enter")
+        expect(page.locator("html")).to_have_attribute("data-theme", theme)
+        expect(page.locator("#errors summary")).to_be_visible()
+        found = Axe().run(page)
+        assert found.violations_count == 0, found.generate_report()
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+    page.reload()
+    expect(page.locator("html")).to_have_attribute("data-theme", theme)
+
+
+def test_a_page_without_its_token_says_so(dashboard: DashboardServer, page: Page) -> None:
+    page.goto(dashboard.url.partition("#")[0])
+    expect(page.get_by_role("status").first).to_contain_text("Open the whole URL that Penstock printed")
+
+
+def test_a_million_rows_are_no_more_to_show_than_a_thousand(dashboard: DashboardServer, page: Page) -> None:
+    def run(num_rows: int) -> tuple[int, int]:
+        with ps.config(dashboard=True, progress=False):
+            ps.range(num_rows).map_batches(lambda batch: batch, batch_size=1000, use_process=False).count_rows()
+        expect(page.locator("#stages tbody td").first).to_have_text(f"{num_rows:,}")
+        return page.evaluate("document.querySelectorAll('*').length"), len(ask(dashboard, "GET", "/api/state")[2])
+
+    page.goto(dashboard.url)
+    num_elements, nbytes = run(1_000)
+    more_elements, more_nbytes = run(1_000_000)
+    assert more_elements <= num_elements + 10
+    assert more_nbytes <= nbytes + 40_000  # at most 200 points of the charts
