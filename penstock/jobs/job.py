@@ -256,8 +256,8 @@ class Job:
                 lineage.written(origins)
                 self._output.files.sync([record["path"] for record in records])
                 part = JobPart(tuple(records), origins)
-                self._folder.journal.append(self._state.add(lineage.take_update(), part))
                 self._note_run()
+                self._folder.journal.append(self._state.add(lineage.take_update(), part))
         if update := lineage.take_update():
             self._folder.journal.append(self._state.add(update))
         if query.is_written_in_order(self._plan) and not self._sink.partition_cols:

@@ -12,7 +12,8 @@ from typing import Any, Literal
 from penstock.errors import InvalidArgumentError, QueryCancelledError
 from penstock.observe.bottleneck import bottleneck
 from penstock.observe.events import Event, QueryFinished, QuerySampled, QueryStarted, RowError, RowsFailed
-from penstock.observe.stats import StageStats, Stats
+from penstock.observe.stage_stats import StageStats
+from penstock.observe.stats import Stats
 from penstock.protocols import QueryControl
 
 MAX_ERRORS = 100  # the last ones
@@ -102,7 +103,7 @@ class LiveQuery:
         """Return the state of the query as JSON values."""
         with self._lock:
             stats, elapsed_s = self._stats, self._now_s - self._started_s
-            slowest = None if self.is_ended else bottleneck(stats.stages, elapsed_s)
+            slowest = bottleneck([stage for stage in stats.stages if stage.wall_s is None], elapsed_s)
             return {
                 **self.headline(),
                 "can_control": self._control is not None,
@@ -112,7 +113,7 @@ class LiveQuery:
                     self._stage(index, *each)
                     for index, each in enumerate(zip(stats.stages, self._rates(), strict=True))
                 ],
-                "bottleneck": None if slowest is None else stats.stages.index(slowest),
+                "bottleneck": next((index for index, stage in enumerate(stats.stages) if stage is slowest), None),
                 "history": self._history(),
                 "errors": [shortened(error) for error in reversed(self._errors)],
                 "num_failed": sum(stage.num_failed for stage in stats.stages),

@@ -65,9 +65,12 @@ class DashboardServer:
         self._token = secrets.token_urlsafe(24)
         self._socket = _listening_socket(host, port)
         self._host, self._port = host, self._socket.getsockname()[1]
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._serve, name="penstock-dashboard", daemon=True)
+        self._is_ready = threading.Event()
+        self._thread = threading.Thread(
+            target=asyncio.run, args=(self._serve(),), name="penstock-dashboard", daemon=True
+        )
         self._thread.start()
+        self._is_ready.wait()
 
     @property
     def url(self) -> str:
@@ -78,18 +81,17 @@ class DashboardServer:
     def close(self) -> None:
         """End the server and its thread. May be called twice."""
         if self._thread.is_alive():
-            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._loop.call_soon_threadsafe(self._is_closed.set)
             self._thread.join()
 
-    def _serve(self) -> None:
-        asyncio.set_event_loop(self._loop)
+    async def _serve(self) -> None:
+        self._loop, self._is_closed = asyncio.get_running_loop(), asyncio.Event()
+        self._is_ready.set()
         runner = web.AppRunner(self._app(), access_log=None, shutdown_timeout=0.1)
-        self._loop.run_until_complete(runner.setup())
-        self._loop.run_until_complete(web.SockSite(runner, self._socket).start())
-        self._loop.run_forever()
-        self._loop.run_until_complete(runner.cleanup())
-        self._loop.run_until_complete(self._loop.shutdown_default_executor())
-        self._loop.close()
+        await runner.setup()
+        await web.SockSite(runner, self._socket).start()
+        await self._is_closed.wait()
+        await runner.cleanup()
 
     def _app(self) -> web.Application:
         app = web.Application(middlewares=[self._guarded], client_max_size=MAX_BODY_NBYTES)

@@ -37,7 +37,7 @@ class Running:
         self._thread.join()
 
     def _run(self) -> None:
-        @ps.func(on_error="ignore", use_process=False)
+        @ps.func(on_error="ignore", use_process=False, max_concurrency=2)
         def halve(x: int) -> int:
             if x == 7:
                 raise ValueError(MARKUP)
