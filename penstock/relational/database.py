@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
 
-from penstock.errors import ComputeError, PenstockError, WriteError
-from penstock.relational.spill import spill_error, spill_folder
+from penstock.errors import ComputeError, PenstockError
+from penstock.relational.spill import new_spill_folder, spill_error
 from penstock.relational.sql import quoted
 
 VECTOR_ROWS = 2048  # DuckDB computes in vectors of this many rows
@@ -32,7 +31,7 @@ class TemporaryDatabase:
     def __init__(self, memory_bytes: int, num_threads: int) -> None:
         import duckdb
 
-        self._folder = _temporary_folder()
+        self._folder = new_spill_folder()
         self._cleaner = subprocess.Popen(
             ["/bin/sh", "-c", 'read -r line; rm -rf "$1"', "sh", self._folder],
             stdin=subprocess.PIPE,
@@ -104,10 +103,3 @@ class TemporaryDatabase:
         del self._connection  # a traceback may keep this object, and DuckDB complains at exit about open connections
         shutil.rmtree(self._folder, ignore_errors=True)
         self._cleaner.communicate()
-
-
-def _temporary_folder() -> str:
-    try:
-        return tempfile.mkdtemp(prefix="penstock-", dir=spill_folder())
-    except OSError as exc:
-        raise WriteError(f"temp_dir {spill_folder()!r} cannot be used: {exc.strerror}") from exc

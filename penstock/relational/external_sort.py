@@ -1,6 +1,6 @@
 """The handler of a sort: it sorts runs, sets them aside in memory or in a file, and merges them block by block.
 
-DuckDB orders the keys alone. The rows stay in Arrow, so a sort takes rows of any width and type.
+NumPy or DuckDB orders the keys alone. The rows stay in Arrow, so a sort takes rows of any width and type.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from penstock.relational.arrow import to_duckdb
 from penstock.relational.database import BATCH_NBYTES, MIN_MEMORY_BYTES, TemporaryDatabase
 from penstock.relational.groups import whole_groups
 from penstock.relational.handler import no_rows, with_types
+from penstock.relational.number_order import order_of_numbers
 from penstock.relational.spill import spill_error, spill_file
 from penstock.relational.sql import ordered
 from penstock.types import Schema
@@ -58,7 +59,8 @@ class SortHandler:
         self._schemas = list(work.schemas)
         self._is_cancelled = is_cancelled
         self._keys = _keys(relation)
-        self._database = TemporaryDatabase(work.memory_bytes, get_config().thread_count)
+        self._memory_bytes = work.memory_bytes
+        self._database: TemporaryDatabase | None = None  # keys that are numbers need none
         self._file = spill_file()
         self._run_nbytes = min(max(work.memory_bytes, MIN_MEMORY_BYTES) // RUNS_IN_MEMORY, MAX_RUN_NBYTES)
         self._run: list[pa.RecordBatch] = []
@@ -86,12 +88,14 @@ class SortHandler:
         return iter(())
 
     def interrupt(self, *, is_busy: bool) -> None:
-        self._database.interrupt()
+        if self._database is not None:
+            self._database.interrupt()
 
     def close(self) -> None:
         with contextlib.suppress(OSError):  # writing the rest fails again if the disk is full
             self._file.close()
-        self._database.close()
+        if self._database is not None:
+            self._database.close()
 
     def _ended(self) -> Iterator[pa.RecordBatch]:
         (schema,) = self._schemas
@@ -181,9 +185,15 @@ class SortHandler:
         """Return the numbers of the rows in the order of their keys; equal keys stay in the order of the rows."""
         if self._is_cancelled():
             raise QueryCancelledError("the query was stopped")
+        columns = to_duckdb(keys).columns
+        by_numbers = order_of_numbers(columns, [key.is_descending for key in self._keys])
+        if by_numbers is not None:
+            return by_numbers
+        if self._database is None:
+            self._database = TemporaryDatabase(self._memory_bytes, get_config().thread_count)
         names = [f"k{number}" for number in range(len(self._keys))]
         numbers = arrow_numbers(np.arange(keys.num_rows))
-        table = pa.RecordBatch.from_arrays([*to_duckdb(keys).columns, numbers], names=[*names, "number"])
+        table = pa.RecordBatch.from_arrays([*columns, numbers], names=[*names, "number"])
         chunks = [table.slice(start, CHUNK_ROWS) for start in range(0, table.num_rows, CHUNK_ROWS)]
         by = ordered(tuple(replace(key, column=name) for key, name in zip(self._keys, names, strict=True)))
         stream = pa.RecordBatchReader.from_batches(table.schema, chunks)

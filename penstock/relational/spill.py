@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from penstock.config import get_config
@@ -16,7 +18,22 @@ def spill_folder() -> str:
 
 def spill_file() -> Any:
     """Open a file without a name in ``temp_dir``. The system frees it when it is closed or the process is killed."""
-    return tempfile.TemporaryFile(prefix="penstock-", dir=spill_folder())
+    with _naming_temp_dir():
+        return tempfile.TemporaryFile(prefix="penstock-", dir=spill_folder())
+
+
+def new_spill_folder() -> str:
+    """Make an empty folder in ``temp_dir``."""
+    with _naming_temp_dir():
+        return tempfile.mkdtemp(prefix="penstock-", dir=spill_folder())
+
+
+@contextmanager
+def _naming_temp_dir() -> Iterator[None]:
+    try:
+        yield
+    except OSError as exc:
+        raise WriteError(f"temp_dir {spill_folder()!r} cannot be used: {exc.strerror}") from exc
 
 
 def spill_error(relation: str, reason: str) -> WriteError:
