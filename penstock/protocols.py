@@ -431,6 +431,15 @@ class Subscriber(Protocol):
     def on_event(self, event: Event) -> None: ...
 
 
+@runtime_checkable
+class QuerySubscribers(Protocol):
+    """An attached subscriber with an object of its own for each query: several queries may run at once."""
+
+    def for_query(self) -> Subscriber:
+        """Return the subscriber for the events of a new query."""
+        ...
+
+
 class QueryControl(Protocol):
     """Controls a running query, from any thread. After the end of the query its methods have no effect."""
 

@@ -142,6 +142,8 @@ class Executor:
             self._publish(events.RowsFailed(state.index, report.errors))
         if (output := report.output) is not None:
             self._publish(events.BundleProduced(state.index, output.num_rows, output.nbytes, report.busy_s))
+        elif report.busy_s:
+            self._publish(events.BundleProduced(state.index, 0, 0, report.busy_s))
         for bundle in state.receive(report):
             self._hand_on(state, bundle)
         if report.task is None and report.is_done:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 from penstock.errors import InvalidArgumentError
 from penstock.frame.results import SHOWN_ROWS
@@ -40,26 +40,36 @@ class DataFrame(SimilarityVerbs, WriteVerbs):
         """Apply a function of a DataFrame; the same as ``pipe``."""
         return self.pipe(function, *args, **kwargs)
 
-    def explain(self, analyze: bool = False, *, file: TextIO | None = None) -> None:
+    def explain(
+        self,
+        analyze: bool = False,
+        *,
+        format: Literal["text", "mermaid", "svg"] = "text",
+        file: TextIO | None = None,
+    ) -> None:
         """Print the plan as written, as optimized, and the stages it runs in; to ``file`` if it is given.
 
-        With ``analyze`` the query runs, its rows are dropped, and the stats of each stage are added. To get the text,
-        pass an ``io.StringIO()``:
+        With ``analyze`` the query runs, its rows are dropped, and the stats of each stage are added. The formats
+        ``"mermaid"`` and ``"svg"`` give a diagram of the stages. To get the text, pass an ``io.StringIO()``:
 
         >>> import io
         >>> text = io.StringIO()
         >>> ps.range(3).explain(file=text)
         >>> text.getvalue().splitlines()[:2]
         ['== Plan ==', 'Scan range(0, 3)']
+        >>> ps.range(3).explain(format="mermaid")
+        flowchart TD
+          s0["read range(0, 3)"]
         """
+        from penstock.plan.diagram import diagram
         from penstock.plan.explain import explain_query
 
-        parts = [explain_query(self._plan)]
+        text = explain_query(self._plan) if format == "text" else diagram(self._plan, format)
+        (file or sys.stdout).write(f"{text}\n")
         if analyze:
             for _ in self._batches():
                 pass
-            parts.append(f"== Run ==\n{self.stats()}")
-        (file or sys.stdout).write("\n\n".join(parts) + "\n")
+            (file or sys.stdout).write(f"\n== Run ==\n{self.stats()}\n")
 
     def plan_cost(self, sample: int = 20) -> CostEstimate:
         """Run the query on a sample of its rows, write nothing, and project tokens, dollars and time to all of them.

@@ -34,7 +34,7 @@ class QueryStarted:
 
 @frozen
 class BundleProduced:
-    """A stage produced one bundle, on which a worker spent ``busy_s``."""
+    """A stage produced one bundle, on which a worker spent ``busy_s``. Without rows, a task ended without output."""
 
     stage: int
     num_rows: int

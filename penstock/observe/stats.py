@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import os
 from typing import Any
 
 import pyarrow as pa
@@ -32,6 +32,7 @@ from penstock.observe.text import (
     format_seconds,
     visible_text,
 )
+from penstock.observe.timeline import TimelinePoint, timeline_svg
 
 MAX_NAME_WIDTH = 48
 MAX_SAMPLES = 512  # of the timeline; with more, every second one is dropped
@@ -46,15 +47,6 @@ SCHEMA = pa.schema(
         **dict.fromkeys(("peak_nbytes", "num_workers"), pa.int64()),
     }
 )
-
-
-@dataclass(frozen=True, slots=True)
-class TimelinePoint:
-    """A sample, with the rows that each stage had given by then. ``elapsed_s`` is the time since the start."""
-
-    elapsed_s: float
-    num_rows: tuple[int, ...]
-    sample: QuerySampled
 
 
 class Stats:
@@ -106,7 +98,7 @@ class Stats:
                 stats = self.stages[stage]
                 stats.num_rows += num_rows
                 stats.nbytes += nbytes
-                stats.num_bundles += 1
+                stats.num_bundles += num_rows > 0
                 stats.busy_s += busy_s
             case QuerySampled():
                 self._add_sample(event)
@@ -149,6 +141,12 @@ class Stats:
         rows = [{name: getattr(stats, name) for name in SCHEMA.names} for stats in self.stages]
         return pa.Table.from_pylist(rows, SCHEMA)
 
+    def plot(self, path: str | os.PathLike[str]) -> None:
+        """Save a timeline of the query as an SVG file: the rows per second and the waits of each stage, and memory."""
+        names = [stats.stage for stats in self.stages]
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(timeline_svg(names, self.timeline, self.elapsed_s, self.bottleneck_text()))
+
     def __repr__(self) -> str:
         return str(self)
 
@@ -160,7 +158,7 @@ class Stats:
         rows = [tuple(row) for row in zip(*columns, strict=True)]
         rows.insert(1, tuple("-" * width for width in widths))
         found = [f"{_name(s)}: found batches of {s.batch_rows:,} rows" for s in self.stages if s.batch_rows]
-        lines = [*(_line(row, widths) for row in rows), self._summary(), self._bottleneck_text(), *found]
+        lines = [*(_line(row, widths) for row in rows), self._summary(), self.bottleneck_text(), *found]
         lines += [*map(model_text, self.models), *map(_gpu_line, self.gpus), *self.metric_lines()]
         return "\n".join(line for line in lines if line)
 
@@ -194,7 +192,8 @@ class Stats:
         rss = f" in a process of {format_bytes(self.peak_rss_bytes)}" if held and self.peak_rss_bytes else ""
         return f"{ending} {format_seconds(self.elapsed_s)}{share}{held}{rss}{self.failed_text()}"
 
-    def _bottleneck_text(self) -> str:
+    def bottleneck_text(self) -> str:
+        """Return sentences that name the bottleneck and what would help, or nothing."""
         return bottleneck_text(self.stages, self.elapsed_s or 0.0, self.reader_s, self.models, self.gpus)
 
     def metric_lines(self) -> list[str]:

@@ -6,7 +6,7 @@ import logging
 
 from penstock.errors import InvalidArgumentError
 from penstock.observe.events import Event
-from penstock.protocols import Subscriber
+from penstock.protocols import QuerySubscribers, Subscriber
 
 log = logging.getLogger("penstock.observe")
 
@@ -45,7 +45,7 @@ def detach_subscriber(subscriber: Subscriber) -> None:
 
 def attached_subscribers() -> list[Subscriber]:
     """Return the attached subscribers for a new query."""
-    return [_Guarded(subscriber) for subscriber in _attached]
+    return [_Guarded(each.for_query() if isinstance(each, QuerySubscribers) else each) for each in _attached]
 
 
 class _Guarded:

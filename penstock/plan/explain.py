@@ -37,17 +37,26 @@ def explain(plan: Plan) -> str:
 
 
 def explain_stages(stages: Sequence[Stage]) -> str:
-    """List stages in the order of the data flow, with their inputs and inbox policies."""
-    width = max(len(stage.name) for stage in stages)
-    lines = []
-    for index, stage in enumerate(stages):
-        details = "; ".join(_stage_details(stage))
-        lines.append(f"{index:>2}  {stage.name:<{width}}  {details}".rstrip())
-    return "\n".join(lines)
+    """Draw the stages of a query, the last at the top, with their inbox policies.
+
+    write parquet
+    └─ udf predict: batches of 256; gpus 1
+       └─ read parquet: columns a, b
+    """
+    trees: list[list[str]] = []
+    for stage in stages:
+        head = _with_details(stage.name, stage_details(stage))
+        trees.append(_drawn(head, [trees[number] for number in stage.inputs]))
+    return "\n".join(trees[-1])
 
 
 def _tree(plan: Plan, branches: list[list[str]]) -> list[str]:
-    lines = [_line(plan)]
+    return _drawn(_line(plan), branches)
+
+
+def _drawn(head: str, branches: list[list[str]]) -> list[str]:
+    """Return the lines of a tree, given those of its branches."""
+    lines = [head]
     for position, (first, *rest) in enumerate(branches):
         is_last = position == len(branches) - 1
         lines.append(f"{'└─' if is_last else '├─'} {first}")
@@ -135,9 +144,9 @@ def _shown(value: Any) -> str:
     return ", ".join(map(_shown, value)) if isinstance(value, tuple) else getattr(value, "__name__", str(value))
 
 
-def _stage_details(stage: Stage) -> list[str]:
-    details = [f"from {', '.join(map(str, stage.inputs))}"] if stage.inputs else []
-    details += _inbox_details(stage.inbox)
+def stage_details(stage: Stage) -> list[str]:
+    """Return how a stage runs: its batches, columns, further steps and resources."""
+    details = _inbox_details(stage.inbox)
     match stage.work:
         case Read(_, request, steps):
             if request.columns is not None:

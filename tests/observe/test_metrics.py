@@ -102,8 +102,8 @@ def test_attached_subscribers_see_every_query(caplog: pytest.LogCaptureFixture) 
         for each in (broken, recorder):
             ps.detach_subscriber(each)
     assert recorder.events[-2] == "QuerySampled"  # others come every tenth of a second
-    others = [name for name in recorder.events if name != "QuerySampled"]
-    assert others == ["QueryStarted", "BundleProduced", "StageFinished", "QueryFinished"]
+    others = dict.fromkeys(name for name in recorder.events if name != "QuerySampled")
+    assert list(others) == ["QueryStarted", "BundleProduced", "StageFinished", "QueryFinished"]
     assert broken.events[-1] == "BundleProduced"
     assert "Recorder failed and gets no more events of this query" in caplog.text
     num_events = len(recorder.events)

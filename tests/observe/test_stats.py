@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
-import pyarrow as pa
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
 
+import pyarrow as pa
+import pytest
+
+from penstock.observe.bottleneck import bottleneck_text
 from penstock.observe.events import (
     BundleProduced,
     Event,
+    GpuUse,
+    Measures,
+    ModelSample,
     QueryFinished,
+    QuerySampled,
     QueryStarted,
     RowError,
     RowsFailed,
     StageFinished,
     StageInfo,
+    StageSample,
 )
-from penstock.observe.stats import Stats
+from penstock.observe.stage_stats import StageStats
+from penstock.observe.stats import MAX_SAMPLES, Stats
+from penstock.observe.timeline import COLORS
 
 STARTED = QueryStarted((StageInfo(0, "Scan"), StageInfo(1, "Map")), time_s=100.0)
 
@@ -102,3 +115,78 @@ def test_rows_that_failed_are_counted() -> None:
         "Map       49   1,151    50 B        1  750 ms  4.0 s   12 rows/s\n"
         "finished in 4.0 s; most work in Map (75%); 1,151 rows failed, see errors()"
     )
+
+
+def sampled(time_s: float, waiting_for: Any, reader_s: float = 0.0, **measures: Any) -> QuerySampled:
+    stages = (
+        StageSample(0, 0, 2, 0, 0, 100, "output", 10, True),
+        StageSample(1, 2, 2, 5, 50, 900, waiting_for, 10, True),
+    )
+    return QuerySampled(time_s, stages, 1000, 10**9, reader_s, Measures(rss_bytes=10**8, **measures))
+
+
+def test_samples_add_up_to_waits_and_name_the_bottleneck() -> None:
+    model = ModelSample("openai", "gpt", 12, 3, 2, 1000, 100, 0.25, 1)
+    stats = stats_of(
+        STARTED,
+        BundleProduced(0, 10, 1000, 0.25),
+        sampled(101.0, "input"),
+        BundleProduced(1, 10, 1000, 7.5),
+        sampled(104.0, "workers", models=(model,), counters=(("pages", 7),)),
+        QueryFinished(None, 104.0),
+    )
+    assert [(s.waited_input_s, s.waited_output_s, s.waited_workers_s) for s in stats.stages] == [(0, 4, 0), (1, 0, 3)]
+    assert str(stats) == (
+        "stage  rows   bytes  bundles    busy  no input  no room  no worker   held   wall        rate\n"
+        "-----  ----  ------  -------  ------  --------  -------  ---------  -----  -----  ----------\n"
+        "Scan     10  1.0 kB        1  250 ms      0 ms    4.0 s       0 ms  100 B  4.0 s  2.5 rows/s\n"
+        "Map      10  1.0 kB        1   7.5 s     1.0 s     0 ms      3.0 s  900 B  4.0 s  2.5 rows/s\n"
+        "finished in 4.0 s; most work in Map (97%); held up to 1.0 kB of data in a process of 100.0 MB\n"
+        "Bottleneck: Map. Its 2 workers, or all cores, were busy 75% of the time. More cores would help.\n"
+        "openai gpt: 12 calls, 3 cached, 2 retried, 1 refused, 1,000 + 100 tokens, $0.25\n"
+        "pages: 7"
+    )
+
+
+def test_a_slow_reader_is_the_bottleneck() -> None:
+    stats = stats_of(STARTED, sampled(104.0, "workers", reader_s=3.0), QueryFinished(None, 104.0))
+    assert stats.stages[1].waited_workers_s == 1.0
+    assert str(stats).endswith("Bottleneck: the code that reads the rows. The query waited for it 75% of the time.")
+
+
+@pytest.mark.parametrize(
+    ("kind", "model", "refused", "gpus", "remedy"),
+    [
+        ("read", None, 0, (), "Faster storage"),
+        ("async function", ("openai", "gpt"), 5, (), "openai refused 5 requests: a higher rate limit"),
+        ("async function", ("openai", "gpt"), 0, (), "A faster model or a higher max_concurrency="),
+        ("function", None, 0, (GpuUse("0", 0.95, 1, 1, None),), "More GPUs"),
+        ("function", None, 0, (GpuUse("0", 0.25, 1, 1, None),), "Larger batches would help: GPUs were 25% busy"),
+    ],
+)
+def test_the_bottleneck_comes_with_a_remedy(kind: Any, model: Any, refused: int, gpus: Any, remedy: str) -> None:
+    stages = [StageStats("Map", kind=kind, model=model, waited_workers_s=9.0, num_workers=1)]
+    uses = [ModelSample("openai", "gpt", 12, 0, 0, 1000, 100, 0.25, refused)]
+    assert remedy in bottleneck_text(stages, 10.0, 0.0, uses, gpus)
+    assert bottleneck_text(stages, 100.0, 0.0, uses, gpus) == ""
+
+
+def test_a_timeline_is_an_image(tmp_path: Path) -> None:
+    started = QueryStarted((StageInfo(0, "Scan <&>"), StageInfo(1, "Map")), time_s=100.0)
+    stats = stats_of(started, sampled(101.0, "input"), sampled(102.0, "workers"), QueryFinished(None, 102.0))
+    stats.plot(tmp_path / "timeline.svg")
+    drawing = ElementTree.parse(tmp_path / "timeline.svg").getroot()
+    texts = [element.text for element in drawing.iter("{http://www.w3.org/2000/svg}text")]
+    assert texts[:2] == ["2.0 s", stats.bottleneck_text()]
+    assert {"Scan <&>", "Map", "data held", "1.0 kB"} <= set(texts)
+    colors = [box.get("fill") for box in drawing.iter("{http://www.w3.org/2000/svg}rect")][3:]
+    assert colors == [COLORS["output"]] * 2 + [COLORS["input"], COLORS["workers"]]
+    Stats().plot(tmp_path / "empty.svg")
+
+
+def test_a_long_query_keeps_a_short_timeline() -> None:
+    stats = stats_of(STARTED, *(sampled(100.0 + second, "input") for second in range(5000)))
+    assert MAX_SAMPLES / 4 < len(stats.timeline) <= MAX_SAMPLES
+    times = [point.elapsed_s for point in stats.timeline]
+    assert times == sorted(times)
+    assert times[-1] > 4900

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 from typing import Any
+from xml.etree import ElementTree
 
 from penstock.expr.column import col
 from penstock.expr.nodes import UdfCall
+from penstock.plan.diagram import mermaid, svg
 from penstock.plan.explain import explain, explain_stages
 from penstock.plan.lower import lower
 from penstock.plan.nodes import (
@@ -50,10 +52,10 @@ Write parquet
          └─ Scan table: columns a, b; where col(s) == 'x'"""
 
 STAGES = """\
- 0  read table     columns a, b; where (s == "x"); then filter (col(a) + col(b)) > 3
- 1  limit 100      from 0; any order
- 2  udf _double    from 1; batches of 256; _double(col(b)) as e; gpus 1; max_workers 4; any order
- 3  write parquet  from 2; any order"""
+write parquet: any order
+└─ udf _double: batches of 256; _double(col(b)) as e; gpus 1; max_workers 4; any order
+   └─ limit 100: any order
+      └─ read table: columns a, b; where (s == "x"); then filter (col(a) + col(b)) > 3"""
 
 BRANCHES = """\
 Concat
@@ -74,19 +76,19 @@ Concat
                               └─ Scan table"""
 
 BRANCH_STAGES = """\
- 0  read table          columns a, l; then explode l
- 1  offset 3            from 0
- 2  map_batches repeat  from 1; batches by throughput
- 3  read table          then select a, l
- 4  into batches        from 3; batches of 10
- 5  repartition 2       from 4; 2 equal batches
- 6  sample 0.5          from 5; batches of 1024
- 7  udf _count_to       from 6; batches by time; _count_to(col(a)) as n; then select n, m
- 8  unpivot             from 7
- 9  number rows as id   from 8
-10  map_batches repeat  from 9; batches by throughput
-11  limit 5 offset 1    from 10
-12  concat              from 2, 11"""
+concat
+├─ map_batches repeat: batches by throughput
+│  └─ offset 3
+│     └─ read table: columns a, l; then explode l
+└─ limit 5 offset 1
+   └─ map_batches repeat: batches by throughput
+      └─ number rows as id
+         └─ unpivot
+            └─ udf _count_to: batches by time; _count_to(col(a)) as n; then select n, m
+               └─ sample 0.5: batches of 1024
+                  └─ repartition 2: 2 equal batches
+                     └─ into batches: batches of 10
+                        └─ read table: then select a, l"""
 
 
 def test_a_plan_as_written() -> None:
@@ -115,3 +117,28 @@ def test_a_scan_with_everything_pushed_down() -> None:
     plan = scan("a", predicate=b > 1, limit=3)
     assert explain(plan) == "Scan table: columns a; where col(b) > 1; limit 3"
     assert explain(select(plan, double(a))) == f"Project _double(col(a))\n└─ {explain(plan)}"
+
+
+MERMAID = """\
+flowchart TD
+  s0["read table<br/>columns a"]
+  s1["read table<br/>columns a; where (s == #quot;&lt;b&gt;#quot;)"]
+  s2["concat"]
+  s3["map_batches repeat<br/>batches by throughput"]
+  s0 --> s2
+  s1 --> s2
+  s2 --> s3"""
+
+
+def test_stages_as_a_diagram() -> None:
+    stages = lower(MapBatches(Concat((scan("a"), scan("a", predicate=s == "<b>"))), REPEAT), is_ordered=True)
+    assert mermaid(stages) == MERMAID
+    drawing = ElementTree.fromstring(svg(stages))
+    texts = [element.text for element in drawing.iter("{http://www.w3.org/2000/svg}text")]
+    assert texts[:5] == ["read table", "columns a", "read table", 'columns a; where (s == "<b>")', "concat"]
+    corners = [
+        (float(box.get("x", 0)), float(box.get("y", 0))) for box in drawing.iter("{http://www.w3.org/2000/svg}rect")
+    ]
+    (left, top), (right, _), (middle, below), (_, last) = corners
+    assert left < middle < right
+    assert top < below < last
