@@ -15,6 +15,7 @@ from penstock.errors import InvalidArgumentError
 from penstock.expr.column import col
 from penstock.observe.dashboard.cells import ALONE, IN_TABLE, Cell, CellLimits, cells_of
 from penstock.observe.events import RowError
+from penstock.types import Schema
 
 if TYPE_CHECKING:
     from penstock.frame.dataframe import DataFrame
@@ -106,7 +107,7 @@ def rows_page(
             counterparts = Counterparts(others, read, asked.key, batch)
             pairs = counterparts.cells(limits)
             page |= {"keys": counterparts.keys, "key": counterparts.key}
-    page["columns"] = [{"name": each.name, "type": str(each.type)} for each in batch.schema]
+    page["columns"] = [{"name": each.name, "type": str(each.dtype)} for each in Schema.from_arrow(batch.schema)]
     found = ((number, error) for piece in pieces for number, error in zip(piece.numbers, piece.errors, strict=True))
     page["rows"] = [
         {"number": number, "cells": list(cells), "error": asdict(error) if error else None, "other": other}

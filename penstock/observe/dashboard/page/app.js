@@ -256,7 +256,7 @@ function node(stage, { x, y }, width, height, query) {
 // --- charts ---
 
 function renderCharts(query) {
-  const { times, figures } = query.history, stages = query.stages.slice(-MAX_LINES);
+  const { times, figures } = query.history, stages = query.stages.filter((stage) => stage.kind !== "write").slice(-MAX_LINES);
   const lines = stages.map((stage) => ({
     name: stage.name, points: rates(times, figures.map((row) => row[2 + stage.index])), latest: `${rate(stage.rate)} rows/s`,
   }));
@@ -269,10 +269,13 @@ function renderCharts(query) {
   renderChart("memory", times, memory, Math.max(0, ...figures.flatMap((row) => row.slice(0, 2))), bytes, bytes);
 }
 
+// Rows come in batches, so a rate is the mean over a window.
 function rates(times, rows) {
+  const window = Math.max(2, 0.04 * (times[times.length - 1] ?? 0));
+  let before = 0;
   return rows.map((value, index) => {
-    const before = Math.max(index - 3, 0);
-    return index && times[index] > times[before] ? (value - rows[before]) / (times[index] - times[before]) : 0;
+    while (before < index && times[before + 1] <= times[index] - window) before += 1;
+    return times[index] > times[before] ? (value - rows[before]) / (times[index] - times[before]) : 0;
   });
 }
 
@@ -282,11 +285,12 @@ function niceMaximum(value) {
   return [1, 2, 2.5, 5, 10].map((step) => step * power).find((step) => step >= value * 0.999);
 }
 
-// A burst at the start, such as a quick read, must not flatten all the rest: it leaves the chart at the top.
+// A short burst, such as a quick read at the start, must not flatten all the rest: it leaves the chart at the top.
 function usualMaximum(lines) {
-  const all = lines.flatMap((line) => line.points).filter((value) => value > 0).sort((a, b) => a - b);
-  const usual = all[Math.floor(all.length * 0.9)] ?? 0, last = lines[lines.length - 1]?.points ?? [];
-  return Math.min(all[all.length - 1] ?? 0, Math.max(usual, 1.2 * Math.max(0, ...last)));
+  const usual = lines.map((line) => [...line.points].sort((a, b) => a - b)[Math.floor(line.points.length * 0.75)] ?? 0);
+  const last = lines[lines.length - 1]?.points ?? [], highest = Math.max(0, ...lines.flatMap((line) => line.points));
+  const shown = Math.max(2 * Math.max(0, ...usual), 1.1 * Math.max(0, ...last));
+  return shown > 0 ? Math.min(highest, shown) : highest;
 }
 
 function renderChart(name, times, lines, maximum, label, spoken) {
