@@ -10,6 +10,7 @@ import pyarrow as pa
 from penstock.config import get_config
 from penstock.engine.runners import run
 from penstock.observe.subscribers import attached_subscribers
+from penstock.observe.tracebacks import with_trimmed_errors
 from penstock.plan import nodes
 from penstock.plan.nodes import Plan
 from penstock.plan.unknown_columns import with_line
@@ -69,7 +70,8 @@ class LazyTable:
         self, *, subscribers: Iterable[Subscriber] = (), **reading: Any
     ) -> Generator[pa.RecordBatch, None, None]:
         """Run the query and yield its rows; ``reading`` are further options of ``query.run``."""
-        return run(self._plan, subscribers=[*query_subscribers(), *self._new_log(), *subscribers], **reading)
+        watching = [*query_subscribers(), *self._new_log(), *subscribers]
+        return with_trimmed_errors(run(self._plan, subscribers=watching, **reading))
 
     def _new_log(self) -> list[Subscriber]:
         """Return the subscribers that record errors and stats of a new run. Rows in memory keep those they have."""

@@ -14,6 +14,7 @@ from penstock.expr.column import Expression, col
 from penstock.frame.lazy_table import query_subscribers
 from penstock.frame.reshape import ReshapeVerbs
 from penstock.frame.results import SHOWN_ROWS
+from penstock.observe.tracebacks import TrimmedErrors
 from penstock.plan import nodes
 from penstock.plan.nodes import check_columns
 from penstock.protocols import Sink
@@ -268,12 +269,13 @@ class WriteVerbs(ReshapeVerbs):
                 from penstock.jobs.folder import open_job_folder
 
                 open_job_folder(sink.root, sink.storage_options).lock.refuse_if_held()
-            table = write(plan, subscribers=[*query_subscribers(), *log])
+            with TrimmedErrors():
+                table = write(plan, subscribers=[*query_subscribers(), *log])
         else:
             from penstock.cost.budget import spending
             from penstock.jobs.write import write_job
 
-            with nullcontext() if budget is None else spending(budget):
+            with TrimmedErrors(), nullcontext() if budget is None else spending(budget):
                 table = write_job(plan, resume, job_dir, subscribers=[*query_subscribers(), *log])
         written = self._with(nodes.Scan(MemorySource.from_table(table)))
         written._errors, written._stats = self._errors, self._stats

@@ -55,6 +55,11 @@ class Notes:
         with writing(self._place.root):
             self._place.write(f"{JOB_FOLDER}/{name}.json", json.dumps(checked, indent=1).encode())
 
+    def write_text(self, name: str, text: str) -> None:
+        """Replace a file for people."""
+        with writing(self._place.root):
+            self._place.write(f"{JOB_FOLDER}/{name}", text.encode("utf-8", "backslashreplace"))
+
     def delete(self, name: str) -> None:
         with writing(self._place.root):
             self._place.delete([f"{JOB_FOLDER}/{name}.json"])

@@ -28,6 +28,7 @@ from penstock.errors import (
     TypeMismatchError,
 )
 from penstock.io.commit.output import writing
+from penstock.io.settled import JOB_FOLDER
 from penstock.io.writer import FileSink, file_table
 from penstock.jobs.description import Description
 from penstock.jobs.folder import JobFolder
@@ -38,6 +39,7 @@ from penstock.jobs.summary import RUN
 from penstock.observe.dashboard.live import LiveQuery
 from penstock.observe.errors import SCHEMA, ErrorLog
 from penstock.observe.events import RowError
+from penstock.observe.tracebacks import full_traceback
 from penstock.plan.nodes import Write
 from penstock.plan.stages import Gathered, Read, Stage
 from penstock.plan.unknown_columns import naming_lines
@@ -61,7 +63,7 @@ def run_job(
     if (files := job.prepare(resume)) is not None:
         return files
     try:
-        with folder.ledger.open() as ledger, job_ledger(ledger, job.era), _note_on_resume(sink.root):
+        with folder.ledger.open() as ledger, job_ledger(ledger, job.era), _note_on_resume(folder, sink.root):
             return job.run(runner, subscribers)
     finally:
         folder.output.abandon()
@@ -341,8 +343,11 @@ def _refusal(root: str, differences: Sequence[str]) -> str:
 
 
 @contextmanager
-def _note_on_resume(root: str) -> Iterator[None]:
-    """Add to errors that the job can be resumed, unless another run would fail in the same way."""
+def _note_on_resume(folder: JobFolder, root: str) -> Iterator[None]:
+    """Add to errors that the job can be resumed, unless another run would fail in the same way.
+
+    The whole traceback goes to a file, because the one that people see has only their own code.
+    """
     try:
         yield
     except (InvalidArgumentError, ColumnNotFoundError, TypeMismatchError):
@@ -350,7 +355,12 @@ def _note_on_resume(root: str) -> Iterator[None]:
     except BaseException as exc:
         if isinstance(exc, BudgetSpentError) and not exc.num_calls:  # a budget too small for any call
             raise
-        exc.add_note(f"The job in {root!r} keeps what is done: run it again with resume=True to continue.")
+        note = f"The job in {root!r} keeps what is done: run it again with resume=True to continue."
+        if isinstance(exc, Exception):
+            with suppress(PenstockError):  # the store may be what fails
+                folder.notes.write_text("error.txt", full_traceback(exc))
+                note += f" The whole traceback is in {JOB_FOLDER}/error.txt there."
+        exc.add_note(note)
         raise
 
 

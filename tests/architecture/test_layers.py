@@ -12,7 +12,10 @@ from tests.architecture.imports import Import, imports_of, package_modules, reso
 # A top-level module or folder of the package stands in exactly one layer, as low as it can be. A folder or module
 # inside one may stand in a layer of its own: the longest name counts.
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("errors", "config", "storage", "types", "observe.events", "observe.cpu_clock", "observe.metrics", "cost"),
+    (
+        *("errors", "config", "storage", "types", "cost"),
+        *("observe.events", "observe.cpu_clock", "observe.metrics", "observe.tracebacks"),
+    ),
     ("protocols", "media.images"),
     ("expr", "cache"),
     ("plan",),

@@ -22,8 +22,10 @@ import pyarrow as pa
 
 from penstock.engine.pools.handler_slot import HandlerSlot
 from penstock.engine.pools.transport import PeerClosedError, receive, send
+from penstock.errors import PenstockError
 from penstock.observe.events import RowError
 from penstock.observe.metrics import taken_metrics
+from penstock.observe.tracebacks import trimmed_text
 
 
 def main(socket_fds: Sequence[int], lifeline_fd: int) -> None:
@@ -118,10 +120,13 @@ def packed_error(exc: BaseException) -> bytes:
     """Pickle an exception with its cause and the text of its traceback, which pickle drops."""
     import cloudpickle
 
-    note = "In the worker process:\n" + "".join(traceback.format_exception(exc))
+    whole = "".join(traceback.format_exception(exc))
+    note = whole
+    if isinstance(exc, PenstockError):  # its own message is shown anyway
+        note = "" if exc.__cause__ is None else trimmed_text(exc.__cause__)
     for error, cause in ((exc, exc.__cause__), (exc, None), (RuntimeError(f"{type(exc).__name__}: {exc}"), None)):
         with contextlib.suppress(Exception):
-            packed: bytes = cloudpickle.dumps((error, cause, note))
+            packed: bytes = cloudpickle.dumps((error, cause, note, whole))
             pickle.loads(packed)  # some exceptions can be pickled but not restored
             return packed
     raise AssertionError("a RuntimeError with a text can be pickled")
@@ -130,9 +135,12 @@ def packed_error(exc: BaseException) -> bytes:
 def unpacked_error(packed: bytes) -> BaseException:
     """Return an exception of another process, with the text of its traceback as a note."""
     error: BaseException
-    error, cause, note = pickle.loads(packed)
+    error, cause, note, whole = pickle.loads(packed)
     error.__cause__ = cause or error.__cause__
-    error.add_note(note)
+    if note:
+        error.add_note(f"In the worker process:\n{note.rstrip()}")
+    with contextlib.suppress(AttributeError):  # a class may have slots
+        error.worker_traceback = whole  # type: ignore[attr-defined]
     return error
 
 

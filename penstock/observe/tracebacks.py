@@ -1,0 +1,87 @@
+"""Tracebacks for people: the frames of their own code, without those of this package."""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from collections.abc import Generator, Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import TypeVar
+
+from penstock.errors import PenstockError
+
+PACKAGE = str(Path(__file__).parents[1])
+
+log = logging.getLogger("penstock")
+
+Item = TypeVar("Item")
+
+
+class TrimmedErrors:
+    """Trim the tracebacks of expected errors that leave the context. The whole text is logged at level DEBUG.
+
+    Other errors, which are bugs, keep all frames.
+    """
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, frames: TracebackType | None) -> None:
+        if isinstance(error, PenstockError):
+            if log.isEnabledFor(logging.DEBUG):
+                log.debug("%s", full_traceback(error))
+            trim_traceback(error)
+
+
+def with_trimmed_errors(items: Generator[Item, None, None]) -> Generator[Item, None, None]:
+    """Yield the items, and trim an error of their generator."""
+    with TrimmedErrors():
+        yield from items
+
+
+def trim_traceback(error: BaseException) -> None:
+    """Drop the frames of this package from an error and its causes."""
+    for each in _chain(error):
+        each.__traceback__ = own_frames(each.__traceback__)
+
+
+def own_frames(frames: TracebackType | None) -> TracebackType | None:
+    """Return a traceback without the frames of this package; None if no other is left."""
+    kept: TracebackType | None = None
+    for frame in reversed(list(_walk(frames))):
+        if not frame.tb_frame.f_code.co_filename.startswith(PACKAGE):
+            kept = TracebackType(kept, frame.tb_frame, frame.tb_lasti, frame.tb_lineno)
+    return kept
+
+
+def trimmed_text(error: BaseException) -> str:
+    """Return the traceback of an error as text, without the frames of this package. The error itself stays whole."""
+    found = traceback.TracebackException.from_exception(error)
+    link: traceback.TracebackException | None = found
+    while link is not None:
+        link.stack = traceback.StackSummary.from_list(
+            [frame for frame in link.stack if not frame.filename.startswith(PACKAGE)]
+        )
+        link = link.__cause__ or link.__context__
+    return "".join(found.format())
+
+
+def full_traceback(error: BaseException) -> str:
+    """Return the whole traceback of an error, with that of its worker process."""
+    in_worker = getattr(error, "worker_traceback", "")
+    return "".join(traceback.format_exception(error)) + (f"\nIn the worker process:\n{in_worker}" if in_worker else "")
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        yield error
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+
+
+def _walk(frames: TracebackType | None) -> Iterator[TracebackType]:
+    while frames is not None:
+        yield frames
+        frames = frames.tb_next
