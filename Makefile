@@ -26,10 +26,10 @@ INSTALL := $(BIN)/python -m pip install --quiet --no-compile --constraint $(PINS
 PYTEST_WORKERS ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check test format stubs bench clean
+.PHONY: help demo check test format stubs compat-table bench clean
 
 help:  ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 demo: $(LOCAL)  ## Embed, classify and search the shipped reviews on this machine
 	$(BIN)/python examples/quickstart.py
@@ -50,6 +50,9 @@ format: $(DEV)  ## Format and fix what can be fixed
 
 stubs: $(DEV)  ## List every method of Expression for editors
 	$(BIN)/python scripts/generate_stubs.py
+
+compat-table: $(DEV)  ## Write the tables of names in the migration pages
+	$(BIN)/python scripts/generate_compat_tables.py
 
 bench: $(DEV) $(PEERS)/.installed  ## Measure against Daft and Ray Data, side by side
 	$(BIN)/python -m benchmarks.run --peers-python $(PEERS)/bin/python

@@ -109,6 +109,34 @@ class Expression:
         """Return the angle of the point ``(x, y)`` in radians."""
     def arctanh(self) -> Expression:
         """Return the inverse hyperbolic tangent."""
+    def as_binary(self) -> Expression:
+        """Convert to binary; a value that does not fit is an error."""
+    def as_bool(self) -> Expression:
+        """Convert to bool; a value that does not fit is an error."""
+    def as_date(self) -> Expression:
+        """Convert to date; a value that does not fit is an error."""
+    def as_float32(self) -> Expression:
+        """Convert to float32; a value that does not fit is an error."""
+    def as_float64(self) -> Expression:
+        """Convert to float64; a value that does not fit is an error."""
+    def as_int16(self) -> Expression:
+        """Convert to int16; a value that does not fit is an error."""
+    def as_int32(self) -> Expression:
+        """Convert to int32; a value that does not fit is an error."""
+    def as_int64(self) -> Expression:
+        """Convert to int64; a value that does not fit is an error."""
+    def as_int8(self) -> Expression:
+        """Convert to int8; a value that does not fit is an error."""
+    def as_string(self) -> Expression:
+        """Convert to string; a value that does not fit is an error."""
+    def as_uint16(self) -> Expression:
+        """Convert to uint16; a value that does not fit is an error."""
+    def as_uint32(self) -> Expression:
+        """Convert to uint32; a value that does not fit is an error."""
+    def as_uint64(self) -> Expression:
+        """Convert to uint64; a value that does not fit is an error."""
+    def as_uint8(self) -> Expression:
+        """Convert to uint8; a value that does not fit is an error."""
     def ascii(self) -> Expression:
         """Return the code of the first character; 0 for empty text."""
     def asin(self) -> Expression:

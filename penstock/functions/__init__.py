@@ -28,7 +28,15 @@ _MODULES = (
         "numeric",
     ),
     *("patterns", "real", "temporal", "text", "vector", "windows"),
-    *("tables.dates", "tables.distances", "tables.encodings", "tables.numbers", "tables.rows", "tables.words"),
+    *(
+        "tables.casts",
+        "tables.dates",
+        "tables.distances",
+        "tables.encodings",
+        "tables.numbers",
+        "tables.rows",
+        "tables.words",
+    ),
 )
 
 

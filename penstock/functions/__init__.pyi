@@ -236,6 +236,48 @@ def arctan(expr: Expression) -> Expression:
 def arctanh(expr: Expression) -> Expression:
     """Return the inverse hyperbolic tangent."""
 
+def as_binary(expr: Expression) -> Expression:
+    """Convert to binary; a value that does not fit is an error."""
+
+def as_bool(expr: Expression) -> Expression:
+    """Convert to bool; a value that does not fit is an error."""
+
+def as_date(expr: Expression) -> Expression:
+    """Convert to date; a value that does not fit is an error."""
+
+def as_float32(expr: Expression) -> Expression:
+    """Convert to float32; a value that does not fit is an error."""
+
+def as_float64(expr: Expression) -> Expression:
+    """Convert to float64; a value that does not fit is an error."""
+
+def as_int16(expr: Expression) -> Expression:
+    """Convert to int16; a value that does not fit is an error."""
+
+def as_int32(expr: Expression) -> Expression:
+    """Convert to int32; a value that does not fit is an error."""
+
+def as_int64(expr: Expression) -> Expression:
+    """Convert to int64; a value that does not fit is an error."""
+
+def as_int8(expr: Expression) -> Expression:
+    """Convert to int8; a value that does not fit is an error."""
+
+def as_string(expr: Expression) -> Expression:
+    """Convert to string; a value that does not fit is an error."""
+
+def as_uint16(expr: Expression) -> Expression:
+    """Convert to uint16; a value that does not fit is an error."""
+
+def as_uint32(expr: Expression) -> Expression:
+    """Convert to uint32; a value that does not fit is an error."""
+
+def as_uint64(expr: Expression) -> Expression:
+    """Convert to uint64; a value that does not fit is an error."""
+
+def as_uint8(expr: Expression) -> Expression:
+    """Convert to uint8; a value that does not fit is an error."""
+
 def ascii(expr: Expression) -> Expression:
     """Return the code of the first character; 0 for empty text."""
 

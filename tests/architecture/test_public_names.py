@@ -30,12 +30,19 @@ def members(of: Any, names: list[str]) -> dict[str, list[str]]:
     return {name: parameters(value) if callable(value := getattr(of, name)) else [] for name in sorted(names)}
 
 
+def is_own(cls: type, name: str) -> bool:
+    """Return True for a public name, unless an adapter for programs of other systems has added it."""
+    value = inspect.getattr_static(cls, name)
+    module = getattr(getattr(value, "fget", value), "__module__", None) or ""
+    return not name.startswith("_") and not module.startswith("penstock.compat")
+
+
 def public_names() -> dict[str, dict[str, list[str]]]:
     """Return the parameters of each public name, for each public module and class."""
     found = {name: members(module, module.__all__) for name in MODULES if (module := importlib.import_module(name))}
     for name in CLASSES:
         cls = getattr(importlib.import_module("penstock"), name)
-        found[f"penstock.{name}"] = members(cls, [each for each in dir(cls) if not each.startswith("_")])
+        found[f"penstock.{name}"] = members(cls, [each for each in dir(cls) if is_own(cls, each)])
     return found
 
 

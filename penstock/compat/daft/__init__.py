@@ -1,1 +1,174 @@
-"""Adapter for programs of Daft: ``import penstock.compat.daft as daft``."""
+"""Adapter for programs of Daft: ``import penstock.compat.daft as daft``.
+
+The names of ``penstock`` are here with Daft's parameters, with the names that only Daft has. A name that is missing is
+refused with an error; ``docs/MIGRATING_FROM_DAFT.md`` lists all of them.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Sequence
+from enum import StrEnum
+from typing import Any
+
+import penstock as ps
+from penstock.compat.daft import expressions, functions, io
+from penstock.compat.daft.frame import DaftDataFrame as DataFrame
+from penstock.compat.daft.io import IOConfig, storage_options
+from penstock.compat.daft.session import TableSession as Session
+from penstock.compat.translation import refusal, translated
+from penstock.errors import InvalidArgumentError
+from penstock.types.frozen import frozen
+
+_SESSION = Session()
+
+
+def _made(frame: ps.DataFrame) -> DataFrame:
+    return DataFrame(frame._plan)
+
+
+def _reader(name: str) -> Callable[..., DataFrame]:
+    return translated(
+        getattr(ps, name),
+        f"daft.{name}",
+        renamed={
+            "io_config": "storage_options",
+            "path": "paths" if name == "read_webdataset" else "path",
+            "ds": "dataset",
+        },
+        values={"io_config": storage_options},
+        ignored=("partitions", "_multithreaded_io"),
+        returns=_made,
+    )
+
+
+_FRAMES = [name for name in ps.__all__ if name == "range" or name.startswith(("read_", "from_"))]
+globals().update({name: getattr(ps, name) for name in ps.__all__ if name not in _FRAMES and name != "DataFrame"})
+globals().update({name: _reader(name) for name in _FRAMES})
+__all__ = [*ps.__all__, "IOConfig", "ImageFormat", "ImageMode", "MediaType", "Session", "TimeUnit", "attach_table",
+    "concat", "create_temp_table", "detach_table", "expressions", "functions", "get_table", "has_table", "interval",
+    "io", "list_tables", "read_table", "set_runner_native", "sql", "udf"]  # fmt: skip
+
+set_runner_native = ps.set_runner_local
+attach_table, create_temp_table, detach_table = _SESSION.attach_table, _SESSION.create_temp_table, _SESSION.detach_table
+get_table, has_table, list_tables, read_table = (
+    *(_SESSION.get_table, _SESSION.has_table),
+    *(_SESSION.list_tables, _SESSION.read_table),
+)
+
+
+def sql(sql: str, register_globals: bool = True, **bindings: ps.DataFrame) -> DataFrame:
+    """Run SQL over the DataFrames of the caller, those given by name, and the tables of the session."""
+    import inspect
+
+    caller = inspect.currentframe()
+    found: dict[str, Any] = {}
+    if register_globals and caller is not None and caller.f_back is not None:
+        found = {**caller.f_back.f_globals, **caller.f_back.f_locals}
+    frames = {name: value for name, value in found.items() if isinstance(value, ps.DataFrame)}
+    return _made(_SESSION.sql(sql, **{**frames, **bindings}))
+
+
+def concat(dfs: Sequence[ps.DataFrame]) -> DataFrame:
+    """Append the rows of several DataFrames."""
+    if not dfs:
+        raise InvalidArgumentError("concat needs at least one DataFrame")
+    result = dfs[0]
+    for each in dfs[1:]:
+        result = result.concat(each)
+    return _made(result)
+
+
+def interval(*, years: int | None = None, months: int | None = None, days: int = 0, hours: int = 0, minutes: int = 0,
+             seconds: int = 0, millis: int = 0, nanos: int = 0) -> ps.Expression:  # fmt: skip
+    """Return a duration; years and months have none, so add them with ``add_months``."""
+    if years or months:
+        raise refusal("interval(years=, months=)", "use functions.add_months")
+    microseconds, rest = divmod(nanos, 1000)
+    if rest:
+        raise refusal("interval(nanos=...) below a microsecond")
+    return ps.lit(dt.timedelta(days, seconds, microseconds, millis, minutes, hours))
+
+
+class ImageFormat(StrEnum):
+    """Formats of ``encode_image``."""
+
+    PNG = "png"
+    JPEG = "jpeg"
+    TIFF = "tiff"
+    GIF = "gif"
+    BMP = "bmp"
+
+
+class ImageMode(StrEnum):
+    """Modes of images."""
+
+    L = "L"
+    LA = "LA"
+    RGB = "RGB"
+    RGBA = "RGBA"
+
+
+class MediaType(StrEnum):
+    """Kinds of files."""
+
+    AUDIO = "audio"
+    IMAGE = "image"
+    VIDEO = "video"
+
+
+class TimeUnit(StrEnum):
+    """Units of timestamps, as ``TimeUnit.us()``."""
+
+    SECONDS = "s"
+    MILLISECONDS = "ms"
+    MICROSECONDS = "us"
+    NANOSECONDS = "ns"
+
+    def __call__(self) -> TimeUnit:
+        return self
+
+    @staticmethod
+    def from_str(unit: str) -> TimeUnit:
+        return TimeUnit(unit)
+
+
+TimeUnit.s, TimeUnit.ms, TimeUnit.us, TimeUnit.ns = TimeUnit  # type: ignore[attr-defined]
+
+
+@frozen
+class LegacyClass:
+    """A class under ``@daft.udf``: called with columns, it makes the object once for each worker."""
+
+    make: Callable[..., Any]
+    args: tuple[Any, ...] = ()
+
+    def with_init_args(self, *args: Any) -> LegacyClass:
+        return LegacyClass(self.make, args)
+
+    def __call__(self, *columns: Any, **named: Any) -> Any:
+        return self.make(*self.args)(*columns, **named)
+
+
+def udf(*, return_dtype: Any, num_cpus: float | None = None, num_gpus: float = 0, memory_bytes: int | None = None,
+        batch_size: int | None = None, concurrency: int | None = None, use_process: bool | None = None,
+        ) -> Callable[[Any], Any]:  # fmt: skip
+    """Make a function or a class of batches an expression; ``func.batch`` and ``cls`` are the present names."""
+    batch: dict[str, Any] = {"return_dtype": return_dtype, **({} if batch_size is None else {"batch_size": batch_size})}
+    resources: dict[str, Any] = {"gpus": num_gpus, "use_process": use_process, "max_concurrency": concurrency}
+    if num_cpus is not None:
+        resources["cpus"] = num_cpus
+
+    def decorate(target: Any) -> Any:
+        if isinstance(target, type):
+            setattr(target, "__call__", ps.method.batch(**batch)(target.__call__))  # noqa: B010
+            return LegacyClass(ps.cls(**resources)(target))
+        return ps.func.batch(**batch, **resources)(target)
+
+    return decorate
+
+
+def __getattr__(name: str) -> Any:
+    if name.startswith("_"):
+        raise AttributeError(name)
+    raise AttributeError(f"Penstock cannot honour daft.{name}; docs/MIGRATING_FROM_DAFT.md lists all names.")

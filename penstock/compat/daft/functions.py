@@ -1,6 +1,30 @@
 """The functions of ``daft.functions``: those of ``penstock.functions``, and the names that differ."""
 
-from penstock.functions import *  # noqa: F403
-from penstock.functions import ascii as ascii_func, chr as chr_func
+from typing import Any
 
-__all__ = ["ascii_func", "chr_func"]  # and all of penstock.functions
+from penstock import functions
+from penstock.expr.column import Expression
+from penstock.frame.window import over
+from penstock.functions import *  # noqa: F403
+from penstock.functions import ascii as ascii_func, chr as chr_func, decode_image, prompt
+
+__all__ = [*vars(functions)["__all__"], "ascii_func", "chr_func", "decode_image_file", "llm_generate", "over"]
+
+
+def decode_image_file(file_expr: Expression, mode: str | None = None) -> Expression:
+    """Decode image files; ``decode_image`` takes files too."""
+    return decode_image(file_expr, mode=mode)
+
+
+def llm_generate(
+    text: Expression,
+    model: str = "facebook/opt-125m",
+    provider: str = "vllm",
+    concurrency: int = 1,
+    batch_size: int | None = None,
+    num_cpus: int | None = None,
+    num_gpus: int | None = None,
+    **generation_config: Any,
+) -> Expression:
+    """Ask a model; ``prompt`` decides by itself how many workers and batches there are."""
+    return prompt(text, provider=provider, model=model, **generation_config)

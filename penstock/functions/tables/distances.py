@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from penstock.errors import InvalidArgumentError
 from penstock.expr.arrays import Numbers, filled, masked, ranges, text_bytes, validity
-from penstock.expr.kinds import FLOAT64, INT64, INTEGER, TEXT, UINT32, UINT64
+from penstock.expr.kinds import FLOAT64, INT64, INTEGER, STRING, TEXT, UINT32, UINT64
 from penstock.functions.hashing import GOLDEN, mix
 from penstock.functions.tables.table import FunctionTable
 
@@ -64,7 +64,8 @@ def _by_matrix(compute: Matrices, dtype: pa.DataType) -> Callable[[pa.Array, pa.
 
 def _matrix(side: tuple[Numbers, Numbers, Numbers], rows: Numbers, width: int, padding: int) -> Numbers:
     codes, starts, lengths = side
-    matrix = np.full((width, len(rows)), padding, np.int32)  # a column for each text, so that steps are contiguous
+    # A column for each text, so that steps are contiguous, of the smallest type that holds the codes.
+    matrix = np.full((width, len(rows)), padding, np.int8 if codes.max(initial=0) < 128 else np.int32)
     counts = lengths[rows]
     where = ranges(np.zeros(len(rows), np.int64), counts)
     matrix[where, np.repeat(np.arange(len(rows)), counts)] = codes[ranges(starts[rows], counts)]
@@ -76,7 +77,7 @@ def _edits(has_swaps: bool) -> Matrices:
 
     def compute(left: Numbers, right: Numbers, num_left: Numbers, num_right: Numbers) -> Numbers:
         width, num_rows = left.shape
-        kind = np.int16 if width < 2**14 else np.int32
+        kind = np.int8 if width < 120 else np.int16 if width < 2**14 else np.int32
         previous = np.repeat(np.arange(width + 1, dtype=kind)[:, None], num_rows, axis=1)
         before = previous
         found = num_right.astype(np.int64)  # for rows of an empty left side
@@ -84,8 +85,7 @@ def _edits(has_swaps: bool) -> Matrices:
         for i in range(width):
             current = np.empty_like(previous)
             current[0] = i + 1
-            costs = (right != left[i]).astype(kind)
-            lowest = np.minimum(previous[1:] + 1, previous[:-1] + costs)
+            lowest = np.minimum(previous[1:] + kind(1), previous[:-1] + (right != left[i]).view(np.int8))
             for j in range(width):
                 np.minimum(lowest[j], current[j] + kind(1), out=current[j + 1])
                 if has_swaps and i and j:
@@ -159,6 +159,47 @@ jaro_winkler_similarity = _define(
     "jaro_winkler_similarity", _PAIR, FLOAT64, _by_matrix(_jaro_winkler, pa.float64()),
     "Return the Jaro similarity with a bonus for a common prefix of up to four characters.", ("abc", "abc"), 1.0,
 )  # fmt: skip
+
+
+_LETTERS = np.zeros(256, np.uint8)  # the digit of each letter; 7 for H and W, which do not separate equal digits
+for _digit, _group in enumerate(("BFPV", "CGJKQSXZ", "DT", "L", "MN", "R", "HW"), start=1):
+    _LETTERS[[ord(letter) for letter in _group + _group.lower()]] = _digit
+
+
+def _soundex(texts: pa.Array) -> pa.Array:
+    flat, starts, ends = text_bytes(texts.cast(pa.string()))
+    counts = ends - starts
+    places = ranges(starts, counts)
+    rows = np.repeat(np.arange(len(texts)), counts)
+    is_first = places == np.repeat(starts, counts)
+    digits = _LETTERS[flat[places]] if len(places) else np.empty(0, np.uint8)
+    heard = digits != 7
+    digits, rows, is_first = digits[heard], rows[heard], is_first[heard]
+    is_same = np.zeros(len(digits), bool)
+    is_same[1:] = (digits[1:] == digits[:-1]) & (rows[1:] == rows[:-1])
+    kept = (digits > 0) & ~is_first & ~is_same
+    digits, rows = digits[kept], rows[kept]
+    rank = np.arange(len(rows)) - np.searchsorted(rows, rows)
+    codes = np.full((len(texts), 4), ord("0"), np.uint8)
+    codes[rows[rank < 3], 1 + rank[rank < 3]] = digits[rank < 3] + ord("0")
+    first = np.where(counts > 0, flat[np.minimum(starts, max(len(flat) - 1, 0))] if len(flat) else 0, 0)
+    codes[:, 0] = first & 0xDF  # upper case
+    is_letter = (codes[:, 0] >= ord("A")) & (codes[:, 0] <= ord("Z"))
+    codes[~is_letter] = 0
+    offsets = pa.py_buffer(np.arange(0, 4 * len(texts) + 4, 4, dtype=np.int32))
+    found = pa.StringArray.from_buffers(len(texts), offsets, pa.py_buffer(codes))
+    return pc.if_else(pa.array(is_letter), found, texts.cast(pa.string()))
+
+
+soundex = _define(
+    "soundex",
+    {"expr": TEXT},
+    STRING,
+    _soundex,
+    "Return the Soundex code, a letter and three digits for the sound; text without a first letter stays.",
+    ("Robert",),
+    "R163",
+)
 
 
 def _hamming_bits(left: pa.Array, right: pa.Array) -> pa.Array:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
+import operator
 
 import numpy as np
 import pyarrow as pa
@@ -10,10 +12,11 @@ import pyarrow.compute as pc
 
 from penstock.errors import ComputeError, InvalidArgumentError
 from penstock.expr.arrays import Numbers, filled, list_bounds, masked, ranges, to_lists, validity
-from penstock.expr.column import Expression, call, col, lit, when
+from penstock.expr.column import Expression, col, lit, when
 from penstock.expr.kinds import FLOAT64, INT64, INTEGER, LIST, NUMBER
 from penstock.expr.signatures import element_type
-from penstock.functions.lists import to_list
+from penstock.functions.core import coalesce
+from penstock.functions.numeric import greatest, least
 from penstock.functions.tables.table import FunctionTable
 from penstock.types import DataType
 
@@ -53,9 +56,18 @@ factorial = _table.kernel(
 )  # fmt: skip
 
 
+def _pmod(a: pa.Array, b: pa.Array) -> pa.Array:
+    dividend, divisor = (filled(side) for side in (a, b))
+    is_zero = divisor == 0
+    divisor = np.where(is_zero, 1, divisor)
+    with np.errstate(all="ignore"):
+        remainder = np.fmod(dividend, divisor)
+        remainder = np.where(remainder < 0, np.fmod(remainder + divisor, divisor), remainder)
+    return masked(remainder, validity(a, b) & ~is_zero)
+
+
 pmod = _table.kernel(
-    "pmod", {"a": NUMBER, "b": NUMBER}, lambda a, b: FLOAT64 if a.is_float() or b.is_float() else INT64,
-    "case when b = 0 then null when a % b >= 0 then a % b else (a % b + b) % b end",
+    "pmod", {"a": NUMBER, "b": NUMBER}, lambda a, b: FLOAT64 if a.is_float() or b.is_float() else INT64, _pmod,
     "Return the remainder, not negative for a positive divisor; null for the divisor 0.", (-7, 3), 2,
 )  # fmt: skip
 try_divide = _table.build(
@@ -112,11 +124,10 @@ chunk = _table.kernel(
 )  # fmt: skip
 
 
-def _of_row(function: str, exprs: tuple[Expression | str, ...]) -> Expression:
+def _columns(exprs: tuple[Expression | str, ...]) -> list[Expression]:
     if not exprs:
         raise InvalidArgumentError("Give at least one column")
-    columns = [col(expr) if isinstance(expr, str) else lit(expr) for expr in exprs]
-    return call(function, to_list(*columns)).alias(columns[0].name())
+    return [col(expr) if isinstance(expr, str) else lit(expr) for expr in exprs]
 
 
 def columns_sum(*exprs: Expression | str) -> Expression:
@@ -125,7 +136,9 @@ def columns_sum(*exprs: Expression | str) -> Expression:
     >>> ps.from_pydict({"a": [1, None], "b": [2, 3]}).select(columns_sum("a", "b")).to_pydict()
     {'a': [3, 3]}
     """
-    return _of_row("list_sum", exprs)
+    columns = _columns(exprs)
+    total = functools.reduce(operator.add, (column.fill_null(0) for column in columns))
+    return coalesce(*columns).is_null().if_else(None, total).alias(columns[0].name())
 
 
 def columns_mean(*exprs: Expression | str) -> Expression:
@@ -134,7 +147,9 @@ def columns_mean(*exprs: Expression | str) -> Expression:
     >>> ps.from_pydict({"a": [1, None], "b": [2, 3]}).select(columns_mean("a", "b")).to_pydict()
     {'a': [1.5, 3.0]}
     """
-    return _of_row("list_mean", exprs)
+    columns = _columns(exprs)
+    counts = functools.reduce(operator.add, (column.not_null().cast("int64") for column in columns))
+    return (columns_sum(*columns) / counts).alias(columns[0].name())
 
 
 def columns_avg(*exprs: Expression | str) -> Expression:
@@ -152,7 +167,7 @@ def columns_min(*exprs: Expression | str) -> Expression:
     >>> ps.from_pydict({"a": [1, None], "b": [2, 3]}).select(columns_min("a", "b")).to_pydict()
     {'a': [1, 3]}
     """
-    return _of_row("list_min", exprs)
+    return least(*_columns(exprs))
 
 
 def columns_max(*exprs: Expression | str) -> Expression:
@@ -161,4 +176,4 @@ def columns_max(*exprs: Expression | str) -> Expression:
     >>> ps.from_pydict({"a": [1, None], "b": [2, 3]}).select(columns_max("a", "b")).to_pydict()
     {'a': [2, 3]}
     """
-    return _of_row("list_max", exprs)
+    return greatest(*_columns(exprs))

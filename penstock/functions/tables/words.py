@@ -60,20 +60,6 @@ translate = _define(
     ("hello", "el", "ip"), "hippo",
 )  # fmt: skip
 
-# Vowels separate equal codes, H and W do not, and the first letter counts as a code.
-_CODES = "regexp_replace(translate(upper(a), 'BFPVCGJKQSXZDTLMNRHW', '111122222222334556'), '[^1-6]', '0', 'g')"
-_RUNS = _CODES
-for _digit in "123456":
-    _RUNS = f"regexp_replace({_RUNS}, '{_digit}+', '{_digit}', 'g')"
-soundex = _define(
-    "soundex", {"expr": TEXT}, STRING,
-    # Behind the first letter: its own code is dropped, also that of H and W, which have none.
-    "case when regexp_matches(a, '^[A-Za-z]') then upper(a[1]) || rpad(replace(case when upper(a[1]) in ('H', 'W') "
-    f"then {_RUNS} else {_RUNS}[2:] end, '0', '')[:3], 3, '0') else a end",
-    "Return the Soundex code, a letter and three digits for the sound; text without a first letter stays.",
-    ("Robert",), "R163",
-)  # fmt: skip
-
 # The rules of words: ``fooBar`` and ``XMLHttp`` have two each, and so has what other characters separate.
 _SEPARATED = (
     r"regexp_replace(regexp_replace(a, '(\p{Ll}\p{N}*)(\p{Lu})', '\1 \2', 'g'), '(\p{Lu})(\p{Lu}\p{Ll})', '\1 \2', 'g')"

@@ -1,0 +1,101 @@
+"""The aggregations of ``ray.data.aggregate`` as expressions: one row each with the name of its result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from penstock.compat.translation import refusal
+from penstock.errors import InvalidArgumentError
+from penstock.expr.column import Expression, col, lit, when
+from penstock.functions import (
+    approx_percentiles,
+    count_distinct,
+    list_agg,
+    list_agg_distinct,
+    percentile,
+    value_counts,
+)
+
+if TYPE_CHECKING:
+    from penstock.frame.dataframe import DataFrame
+
+Build = Callable[..., Expression]
+
+
+class AggregateFn:
+    """An aggregation of one column, or of the rows. Subclasses name the expression that computes it."""
+
+    label: str
+    build: Build
+
+    def __init__(
+        self, on: str | None = None, *args: Any, ignore_nulls: bool | None = None, alias_name: str | None = None,
+        **options: Any,
+    ) -> None:  # fmt: skip
+        if "build" not in vars(type(self)):
+            raise refusal(f"ray.data.aggregate.{type(self).__name__} with functions", "write a @penstock.udaf class")
+        if ignore_nulls is False and type(self).__name__ not in ("Count", "AsList", "Unique"):
+            raise refusal(f"{type(self).__name__}(ignore_nulls=False)", "nulls are skipped; fill them before")
+        self.on = on
+        self.name = alias_name or f"{self.label}({on or ''})"
+        self._arguments = (args, options, ignore_nulls)
+
+    def expression(self) -> Expression:
+        """Return the aggregation as an expression under its name."""
+        args, options, ignore_nulls = self._arguments
+        if self.on is None and self.label != "count":
+            raise InvalidArgumentError(f"{type(self).__name__} needs the name of a column")
+        keywords = options if ignore_nulls is None else {**options, "ignore_nulls": ignore_nulls}
+        return type(self).build(None if self.on is None else col(self.on), *args, **keywords).alias(self.name)
+
+
+def _count(column: Expression | None, ignore_nulls: bool = False) -> Expression:
+    if column is None:
+        return lit(1).count()
+    return column.count() if ignore_nulls else column.count("all")
+
+
+def _share(condition: Expression) -> Expression:
+    return when(condition, 100.0).otherwise(0.0).mean()
+
+
+def _skipping(build: Build) -> Build:
+    """Return the aggregation, which skips nulls in any case."""
+    return lambda column, *args, ignore_nulls=True, **options: build(column, *args, **options)
+
+
+_TABLE: dict[str, tuple[str, Build]] = {
+    "Count": ("count", _count),
+    "Sum": ("sum", _skipping(lambda column: column.sum())),
+    "Min": ("min", _skipping(lambda column: column.min())),
+    "Max": ("max", _skipping(lambda column: column.max())),
+    "Mean": ("mean", _skipping(lambda column: column.mean())),
+    "Std": ("std", _skipping(lambda column, ddof=1: column.stddev(ddof=ddof))),
+    "AbsMax": ("abs_max", _skipping(lambda column: column.abs().max())),
+    "Quantile": ("quantile", _skipping(lambda column, q=0.5: percentile(column, q))),
+    "ApproximateQuantile": ("approx_quantile", lambda column, quantiles, **_: approx_percentiles(column, quantiles)),
+    "AsList": ("list", lambda column, ignore_nulls=False: list_agg(column)),
+    "Unique": ("unique", lambda column, ignore_nulls=False: list_agg_distinct(column)),
+    "CountDistinct": ("count_distinct", _skipping(count_distinct)),
+    "ValueCounter": ("value_counter", value_counts),
+    "MissingValuePercentage": ("missing_pct", lambda column: _share(column.is_null())),
+    "ZeroPercentage": ("zero_pct", _skipping(lambda column: when(column.is_null(), None).otherwise(
+        when(column == 0, 100.0).otherwise(0.0)).mean())),
+}  # fmt: skip
+for _name, (_label, _build) in _TABLE.items():
+    globals()[_name] = type(
+        _name, (AggregateFn,), {"label": _label, "build": staticmethod(_build), "__module__": __name__}
+    )
+
+
+class AggregateFnV2(AggregateFn):
+    """An aggregation by functions, which is refused."""
+
+
+__all__ = ["AggregateFn", "AggregateFnV2", *_TABLE]
+
+
+def results_of(frame: DataFrame, aggregations: Sequence[AggregateFn]) -> dict[str, Any]:
+    """Run aggregations over all rows and return their results by name."""
+    return frame.agg(*(each.expression() for each in aggregations)).to_pylist()[0]

@@ -1,0 +1,340 @@
+"""``Dataset``: a DataFrame with the verbs and parameters of Ray Data."""
+
+# mypy: disable-error-code="override"
+# Ray Data gives some verbs of DataFrame other parameters; users of one class never hold the other.
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Self
+
+import numpy as np
+
+from penstock.compat.ray.data.aggregate import AggregateFn, results_of
+from penstock.compat.ray.data.expressions import parsed
+from penstock.compat.ray.data.grouped import GroupedData
+from penstock.compat.ray.data.options import FORMATS, PLACEMENT, RESOURCES, check_placement, function_options
+from penstock.compat.translation import refusal, translated
+from penstock.errors import InvalidArgumentError
+from penstock.expr.column import col as column_of
+from penstock.frame.dataframe import DataFrame
+
+_JOINS = {"left_outer": "left", "right_outer": "right", "full_outer": "outer", "left_semi": "semi", "left_anti": "anti"}
+
+
+def _writer(verb: str) -> Callable[..., Any]:
+    return translated(
+        getattr(DataFrame, verb),
+        verb,
+        renamed={"max_rows_per_file": "rows_per_file", "min_rows_per_file": "rows_per_file"},
+        values={"mode": lambda mode: getattr(mode, "value", mode)},
+        ignored=PLACEMENT | RESOURCES,
+        defaults={"mode": "append"},
+        returns=lambda _: None,
+    )
+
+
+class Dataset(DataFrame):
+    """A lazy table with Ray Data's verbs. Every verb of ``penstock.DataFrame`` that Ray Data lacks works too."""
+
+    # --- rows and columns ---
+
+    def map_batches(self, fn: Callable[..., Any], **options: Any) -> Self:
+        return super().map_batches(fn, **function_options(options))
+
+    def map(self, fn: Callable[..., Any], **options: Any) -> Self:
+        return super().map(fn, **function_options(options))
+
+    def flat_map(self, fn: Callable[..., Any], **options: Any) -> Self:
+        return super().flat_map(fn, **function_options(options))
+
+    def filter(self, fn: Any = None, expr: Any = None, **options: Any) -> Self:
+        if (fn is None) == (expr is None):
+            raise InvalidArgumentError("filter takes either fn= or expr=")
+        if expr is None:
+            return self.where(fn, **function_options(options))
+        return self.where(parsed(expr) if isinstance(expr, str) else expr)
+
+    def with_column(self, column_name: str, expr: Any, **options: Any) -> Self:
+        check_placement("with_column", options)
+        return super().with_column(column_name, expr)
+
+    def add_column(
+        self, col: str, fn: Callable[[Any], Any], *, batch_format: str | None = "pandas", **options: Any
+    ) -> Self:
+        def added(batch: Any) -> Any:
+            values = fn(batch)
+            if hasattr(batch, "append_column"):
+                return batch.append_column(col, values)
+            if isinstance(batch, dict):
+                return {**batch, col: np.asarray(values)}
+            return batch.assign(**{col: values})
+
+        return self.map_batches(added, batch_format=batch_format, **options)
+
+    def select_columns(self, cols: str | Sequence[str], **options: Any) -> Self:
+        check_placement("select_columns", options)
+        names = [cols] if isinstance(cols, str) else list(cols)
+        return self.select(*names)
+
+    def drop_columns(self, *cols: Any, **options: Any) -> Self:
+        check_placement("drop_columns", options)
+        return super().drop_columns(*cols)
+
+    def rename_columns(self, names: Any, **options: Any) -> Self:
+        check_placement("rename_columns", options)
+        if isinstance(names, Mapping):
+            return super().rename_columns(names)
+        if len(names) != len(self.columns):
+            raise InvalidArgumentError(f"rename_columns takes {len(self.columns)} names here; got {list(names)!r}")
+        return super().rename_columns(dict(zip(self.columns, names, strict=True)))
+
+    def limit(self, limit: int) -> Self:
+        return super().limit(limit)
+
+    def sort(self, key: Any, descending: bool | list[bool] = False, boundaries: Any = None, **options: Any) -> Self:
+        return super().sort(key, desc=options.get("desc", descending), nulls_first=options.get("nulls_first"))
+
+    # --- several datasets ---
+
+    def union(self, *other: Dataset) -> Self:
+        """Append the rows of others; unlike ``DataFrame.union``, which drops duplicates."""
+        result = self
+        for each in other:
+            result = result.concat(each)
+        return result
+
+    def zip(self, *other: Any) -> Self:
+        result = self
+        for each in other:
+            result = DataFrame.zip(result, each)
+        return result
+
+    def join(self, ds: Any, join_type: str, num_partitions: Any = None, on: Any = ("id",), right_on: Any = None,
+             left_suffix: str | None = None, right_suffix: str | None = None, **options: Any) -> Self:  # fmt: skip
+        check_placement("join", options)
+        if left_suffix is not None:
+            raise refusal("join(left_suffix=...)", "rename the column before the join")
+        how: Any = _JOINS.get(join_type, join_type)
+        if how in ("right_semi", "right_anti"):
+            raise refusal(f"join(join_type={join_type!r})", "swap the two sides")
+        keys: dict[str, Any] = (
+            {"on": list(on)} if right_on is None else {"left_on": list(on), "right_on": list(right_on)}
+        )
+        suffix = {} if right_suffix is None else {"suffix": right_suffix}
+        return super().join(ds, how=how, **keys, **suffix)
+
+    # --- order and parts ---
+
+    def random_sample(self, fraction: float, *, seed: int | None = None) -> Self:
+        return self.sample(fraction, seed=seed)
+
+    def random_shuffle(self, *, seed: int | None = None, **options: Any) -> Self:
+        return self.shuffle(seed)
+
+    def randomize_block_order(self, *, seed: int | None = None) -> Self:
+        """Return the rows as they are: the order of blocks is no promise."""
+        return self
+
+    def repartition(
+        self,
+        num_blocks: int | None = None,
+        target_num_rows_per_block: int | None = None,
+        *,
+        strict: bool = False,
+        shuffle: bool = False,
+        keys: Sequence[str] | None = None,
+        sort: bool = False,
+    ) -> Self:
+        """Ignore ``strict`` and ``sort``, which say how blocks are made."""
+        if target_num_rows_per_block is not None:
+            return self.into_batches(target_num_rows_per_block)
+        shuffled = self.shuffle() if shuffle else self
+        if keys is not None:
+            return DataFrame.repartition(shuffled, num_blocks or 1, *keys)
+        return shuffled if num_blocks is None else DataFrame.repartition(shuffled, num_blocks)
+
+    def split_at_indices(self, indices: Sequence[int]) -> list[Self]:
+        rows = self.materialize()
+        ends = [0, *indices, rows.count()]
+        if any(start > end for start, end in itertools.pairwise(ends[:-1])) or min(ends) < 0:
+            raise InvalidArgumentError(f"split_at_indices takes indices in ascending order; got {list(indices)!r}")
+        return [rows.offset(start).limit(max(0, end - start)) for start, end in itertools.pairwise(ends)]
+
+    def split(self, n: int, *, equal: bool = False, **options: Any) -> list[Self]:
+        rows = self.materialize()
+        share, rest = divmod(rows.count(), n)
+        sizes = [share + (number < rest and not equal) for number in range(n)]
+        return rows.split_at_indices(list(itertools.accumulate(sizes)))[:n]
+
+    def split_proportionately(self, proportions: Sequence[float]) -> list[Self]:
+        if not proportions or min(proportions) <= 0 or sum(proportions) >= 1:
+            raise InvalidArgumentError("split_proportionately takes shares above 0 with a sum below 1")
+        rows = self.materialize()
+        num_rows = rows.count()
+        return rows.split_at_indices([int(num_rows * share) for share in itertools.accumulate(proportions)])
+
+    def train_test_split(
+        self, test_size: float | int, *, shuffle: bool = False, seed: int | None = None, stratify: str | None = None
+    ) -> tuple[Self, Self]:
+        if stratify is not None:
+            raise refusal("train_test_split(stratify=...)", "split each group with where()")
+        return self.materialize()._split_once(test_size, shuffle, seed)
+
+    def _split_once(self, test_size: float | int, shuffle: bool, seed: int | None) -> tuple[Self, Self]:
+        return super().train_test_split(test_size, shuffle=shuffle, seed=seed)
+
+    def streaming_split(self, n: int, *, equal: bool = False, **options: Any) -> list[DataIterator]:
+        return [DataIterator(part) for part in self.split(n, equal=equal)]
+
+    def iterator(self) -> DataIterator:
+        return DataIterator(self)
+
+    # --- aggregates ---
+
+    def aggregate(self, *aggs: AggregateFn) -> dict[str, Any]:
+        return results_of(self, aggs)
+
+    def groupby(self, key: Any, num_partitions: int | None = None) -> GroupedData:
+        return GroupedData(self, [] if key is None else [key] if isinstance(key, str) else list(key))
+
+    def count(self) -> int:
+        return self.count_rows()
+
+    def unique(self, column: str, ignore_nulls: bool = False) -> list[Any]:
+        values = self.select(column).distinct().to_pydict()[column]
+        return [value for value in values if not (ignore_nulls and value is None)]
+
+    def _overall(self, function: str, on: Any, **options: Any) -> Any:
+        names = [on] if isinstance(on, str) else list(on or self.columns)
+        found = self.agg(*(getattr(column_of(name), function)(**options).alias(name) for name in names)).to_pylist()[0]
+        name = "std" if function == "stddev" else function
+        return found[on] if isinstance(on, str) else {f"{name}({key})": value for key, value in found.items()}
+
+    def sum(self, on: Any = None, ignore_nulls: bool = True) -> Any:
+        return self._overall("sum", on)
+
+    def min(self, on: Any = None, ignore_nulls: bool = True) -> Any:
+        return self._overall("min", on)
+
+    def max(self, on: Any = None, ignore_nulls: bool = True) -> Any:
+        return self._overall("max", on)
+
+    def mean(self, on: Any = None, ignore_nulls: bool = True) -> Any:
+        return self._overall("mean", on)
+
+    def std(self, on: Any = None, ddof: int = 1, ignore_nulls: bool = True) -> Any:
+        return self._overall("stddev", on, ddof=ddof)
+
+    # --- results ---
+
+    def take(self, limit: int = 20) -> list[dict[str, Any]]:
+        return super().take(limit)
+
+    def take_all(self, limit: int | None = None) -> list[dict[str, Any]]:
+        rows = self.to_pylist() if limit is None else self.take(limit + 1)
+        if limit is not None and len(rows) > limit:
+            raise InvalidArgumentError(f"take_all(limit={limit}): there are more rows")
+        return rows
+
+    def take_batch(self, batch_size: int = 20, batch_format: Any = "default") -> Any:
+        return super().take_batch(batch_size, FORMATS.get(batch_format, batch_format))
+
+    def show(self, limit: int = 20) -> None:
+        for row in self.take(limit):
+            print(row)  # noqa: T201  # as Ray Data does
+
+    def to_pandas(self, limit: int | None = None) -> Any:
+        return super().to_pandas() if limit is None else self.limit(limit).to_pandas()
+
+    def iter_batches(
+        self,
+        *,
+        prefetch_batches: int = 1,
+        batch_size: int | None = 256,
+        batch_format: Any = "default",
+        drop_last: bool = False,
+        local_shuffle_buffer_size: int | None = None,
+        local_shuffle_seed: int | None = None,
+    ) -> Iterator[Any]:
+        source = self if local_shuffle_buffer_size is None else self.shuffle(local_shuffle_seed)
+        chosen = FORMATS.get(batch_format, batch_format)
+        return DataFrame.iter_batches(source, batch_size, chosen, prefetch_batches, drop_last)
+
+    def iter_torch_batches(
+        self,
+        *,
+        dtypes: Any = None,
+        device: Any = "auto",
+        collate_fn: Any = None,
+        pin_memory: bool = False,
+        **options: Any,
+    ) -> Iterator[Any]:
+        import torch
+
+        target = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
+        for batch in self.iter_batches(batch_format="numpy" if collate_fn else "torch", **options):
+            tensors = collate_fn(batch) if collate_fn else batch
+            if not isinstance(tensors, dict):
+                yield tensors.to(target) if hasattr(tensors, "to") else tensors
+                continue
+            wanted = dtypes if isinstance(dtypes, Mapping) else dict.fromkeys(tensors, dtypes)
+            yield {name: each.to(target, wanted.get(name)) for name, each in tensors.items()}
+
+    def num_blocks(self) -> int:
+        """Return 1: rows in memory are one block, and a query has no blocks before it runs."""
+        return 1
+
+    def size_bytes(self) -> int:
+        return int(self.to_arrow().nbytes)
+
+    def input_files(self) -> list[str]:
+        from penstock.plan.nodes import Scan
+
+        pending, found = [self._plan], list[str]()
+        while pending:
+            plan = pending.pop()
+            pending += plan.children
+            if isinstance(plan, Scan):
+                found += [str(file.path) for file in getattr(plan.source, "files", ())]
+        return sorted(found)
+
+    write_parquet = _writer("write_parquet")
+    write_csv = _writer("write_csv")
+    write_json = _writer("write_json")
+
+    def write_sql(self, sql: str, connection_factory: Callable[[], Any], **options: Any) -> None:
+        """Run an insert statement with a placeholder for each column, in one transaction."""
+        connection = connection_factory()
+        try:
+            for rows in DataFrame.iter_batches(self, 1024, "pylist"):
+                connection.cursor().executemany(sql, [tuple(row.values()) for row in rows])
+            connection.commit()
+        finally:
+            connection.close()
+
+
+class DataIterator:
+    """The rows of a dataset for one reader, such as a training worker."""
+
+    def __init__(self, dataset: Dataset) -> None:
+        self._dataset = dataset
+
+    def iter_batches(self, **options: Any) -> Iterator[Any]:
+        return self._dataset.iter_batches(**options)
+
+    def iter_torch_batches(self, **options: Any) -> Iterator[Any]:
+        return self._dataset.iter_torch_batches(**options)
+
+    def iter_rows(self) -> Iterator[dict[str, Any]]:
+        return self._dataset.iter_rows()
+
+    def materialize(self) -> Dataset:
+        return self._dataset.materialize()
+
+    def schema(self) -> Any:
+        return self._dataset.schema
+
+    def stats(self) -> str:
+        return self._dataset.stats()

@@ -1,0 +1,36 @@
+"""Parameters of Ray Data that say where and how quickly work runs: Penstock accepts them and decides by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from penstock.compat.translation import refusal
+
+PLACEMENT = frozenset(
+    {
+        *("override_num_blocks", "parallelism", "ray_remote_args", "ray_remote_args_fn", "runtime_env", "resources"),
+        *("label_selector", "fallback_strategy", "max_calls", "accelerator_type", "scheduling_strategy", "num_blocks"),
+        *("zero_copy_batch", "udf_modifying_row_count", "try_create_dir", "meta_provider", "locality_hints", "strict"),
+        *("aggregator_ray_remote_args", "partition_size_hint", "validate_schemas", "boundaries", "num_partitions"),
+    }
+)
+RESOURCES = frozenset({"concurrency", "num_cpus", "num_gpus", "memory", "compute"})
+FORMATS: dict[Any, Any] = {"default": "numpy", None: "pyarrow"}
+
+
+def function_options(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of a function that ``map_batches`` knows; a format of None is Arrow."""
+    options = {key: value for key, value in given.items() if key not in PLACEMENT}
+    if "batch_format" in options:
+        options["batch_format"] = FORMATS.get(options["batch_format"], options["batch_format"])
+    if options.get("batch_size") == "default":
+        del options["batch_size"]
+    return {key: value for key, value in options.items() if value is not None}
+
+
+def check_placement(verb: str, given: Mapping[str, Any]) -> None:
+    """Refuse what a verb without a function of the user cannot honour."""
+    for key, value in given.items():
+        if key not in PLACEMENT and key not in RESOURCES and value is not None:
+            raise refusal(f"{verb}({key}=...)")

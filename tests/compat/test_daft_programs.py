@@ -1,0 +1,76 @@
+"""Programs of Daft run with the import line changed, and what the adapter cannot honour is refused by name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import penstock.compat.daft as daft
+from penstock.compat.daft import DataType, col
+from penstock.errors import InvalidArgumentError
+
+
+def test_parameters_of_daft(tmp_path: Path) -> None:
+    df = daft.from_pydict({"a": [1, 2, 3], "l": [[1, 2], [], None]})
+    config = daft.IOConfig(s3=daft.io.S3Config(region_name="eu-west-1", anonymous=True))
+    for _ in range(2):  # Daft appends
+        df.write_parquet(root_dir=str(tmp_path / "p"), io_config=None, write_mode="append")
+    assert daft.read_parquet(str(tmp_path / "p"), io_config=config).count_rows() == 6
+    assert df.explode("l", ignore_empty_and_null=True).to_pydict() == {"a": [1, 1], "l": [1, 2]}
+    assert daft.concat([df, df]).collect(num_preview_rows=2).count_rows() == 6
+    assert daft.range(1, 5, 2, partitions=2).to_pydict() == {"id": [1, 3]}
+    assert next(df.to_arrow_iter(results_buffer_size=1)).num_rows == 3
+    assert isinstance(df.groupby("a").agg(col("a").count().alias("n")), daft.DataFrame)
+
+
+def test_legacy_udfs() -> None:
+    @daft.udf(return_dtype=DataType.int64())
+    def plus_one(x: Any) -> list[int]:
+        return [value + 1 for value in x.to_pylist()]
+
+    @daft.udf(return_dtype=DataType.int64(), concurrency=1, batch_size=2)
+    class Plus:
+        def __init__(self, n: int = 5) -> None:
+            self.n = n
+
+        def __call__(self, x: Any) -> list[int]:
+            return [value + self.n for value in x.to_pylist()]
+
+    df = daft.from_pydict({"a": [1, 2, 3]})
+    found = df.select(
+        plus_one(col("a")).alias("f"), Plus(col("a")).alias("c"), Plus.with_init_args(10)(col("a")).alias("d")
+    )
+    assert found.to_pydict() == {"f": [2, 3, 4], "c": [6, 7, 8], "d": [11, 12, 13]}
+
+
+def test_sql_sees_the_callers_frames_and_the_session() -> None:
+    frame = daft.from_pydict({"a": [1, 2]})
+    assert daft.sql("select sum(a) as s from frame").to_pydict() == {"s": [3]}
+    session = daft.Session()
+    session.create_temp_table("t", frame)
+    assert session.sql("select max(a) as m from t").to_pydict() == {"m": [2]}
+
+
+def test_expressions_of_daft() -> None:
+    assert (col("a").is_column(), daft.lit(5).as_py(), col("a").column_name()) == (True, 5, "a")
+    df = daft.from_pydict({"a": ["1", None]})
+    found = df.select(
+        col("a").as_int64().alias("i"),
+        col("a").apply(lambda value: f"{value}!", return_dtype=DataType.string()).alias("p"),
+        col("a").coalesce("none").alias("c"),
+    )
+    assert found.to_pydict() == {"i": [1, None], "p": ["1!", "None!"], "c": ["1", "none"]}
+
+
+def test_what_cannot_be_honoured_is_refused_by_name(tmp_path: Path) -> None:
+    df = daft.from_pydict({"a": [1]})
+    with pytest.raises(InvalidArgumentError, match=r"DataFrame\.write_csv\(delimiter="):
+        df.write_csv(str(tmp_path), delimiter="|")
+    with pytest.raises(AttributeError, match=r"daft\.read_hudi"):
+        daft.read_hudi("table")
+    with pytest.raises(InvalidArgumentError, match=r"explode\(index_column="):
+        df.explode("a", index_column="i")
+    with pytest.raises(InvalidArgumentError, match="interval"):
+        daft.interval(months=1)
