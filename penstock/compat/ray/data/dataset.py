@@ -337,4 +337,4 @@ class DataIterator:
         return self._dataset.schema
 
     def stats(self) -> str:
-        return self._dataset.stats()
+        return str(self._dataset.stats())
