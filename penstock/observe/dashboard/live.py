@@ -11,7 +11,15 @@ from typing import Any, Literal
 
 from penstock.errors import InvalidArgumentError, QueryCancelledError
 from penstock.observe.bottleneck import bottleneck
-from penstock.observe.events import Event, QueryFinished, QuerySampled, QueryStarted, RowError, RowsFailed
+from penstock.observe.events import (
+    BundleProduced,
+    Event,
+    QueryFinished,
+    QuerySampled,
+    QueryStarted,
+    RowError,
+    RowsFailed,
+)
 from penstock.observe.stage_stats import StageStats
 from penstock.observe.stats import Stats
 from penstock.protocols import QueryControl
@@ -53,6 +61,9 @@ class LiveQuery:
         self._control = control
 
     def on_event(self, event: Event) -> None:
+        if isinstance(event, BundleProduced):  # nearly all are, and they only add to numbers
+            self._stats.on_event(event)
+            return
         with self._lock:
             self._stats.on_event(event)
             match event:
