@@ -94,8 +94,9 @@ def run(*args: object, input: str = "", status: int = 0) -> str:
 
 def test_prompts_from_a_file_to_a_job_and_back(reviews: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = reviews.parent / "out"
-    command = ["prompt", str(reviews), "--prompt", "Say: {text}", "-m", "gpt-5-mini", "--where", "stars > 1"]
-    assert main([*command, "-o", str(out), "--resume", "--json"]) == 0
+    command = ["prompt", str(reviews), "--column", "text", "--prompt", "Say: {text}", "--model", "gpt-5-mini"]
+    command += ["--where", "stars > 1"]
+    assert main([*command, "-o", str(out), "--resume", "--budget", "5", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == {"output": str(out), "rows": 2, "failed_rows": 0}
     assert ps.read_parquet(str(out)).to_pydict()["answer"] == ["Say: good", "Say: fine"]
     assert main(["jobs", str(reviews.parent), "--json"]) == 0
@@ -104,6 +105,13 @@ def test_prompts_from_a_file_to_a_job_and_back(reviews: Path, capsys: pytest.Cap
     assert job["command"].startswith("penstock prompt")
     assert main([*command, "-o", str(out)]) == 1
     assert "already holds data" in capsys.readouterr().err
+
+
+def test_a_prompt_without_the_column_is_sent_before_it(reviews: Path, model_server: ModelServer) -> None:
+    out = str(reviews.parent / "out.jsonl")
+    assert main(["prompt", str(reviews), "-c", "text", "--prompt", "Say", "-m", "gpt-5-mini", "-o", out]) == 0
+    answers = ps.read_json(out).to_pydict()["answer"]
+    assert [answer.split() for answer in answers] == [["Say", "good"], ["Say", "bad"], ["Say", "fine"]]
 
 
 def test_streams_are_json_lines(reviews: Path) -> None:
@@ -185,7 +193,7 @@ def test_a_wrong_column_is_reported_before_a_missing_key(
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (["prompt", "reviews.csv"], "Give one of --prompt, --prompt-file and --column"),
+        (["prompt", "reviews.csv"], "Give --prompt or --prompt-file, --column, or both"),
         (["prompt", "reviews.csv", "-c", "text", "--resume"], "need a folder for the results"),
         (["prompt", "reviews.csv", "-c", "text", "-o", "out.xlsx"], "cannot write files of type '.xlsx'"),
         (["prompt", "reviews.csv", "-c", "text", "--schema", "nowhere.json"], "Cannot read the text in 'nowhere.json'"),

@@ -25,7 +25,11 @@ Dir = Annotated[
 
 @commands.command()
 def stats(dir: Dir = None, json: AsJson = False) -> None:
-    """Show the number, size and age of the finished calls."""
+    """Show the number, size and age of the finished calls.
+
+    \b
+    penstock cache stats --dir out/ --json
+    """
     from penstock.cache.ledger import maintenance
 
     print_values("Finished calls", dataclasses.asdict(maintenance.stats(_path(dir))), json)
@@ -40,7 +44,11 @@ def prune(
     ] = None,
     json: AsJson = False,
 ) -> None:
-    """Remove files of old calls, then the least recently used ones."""
+    """Remove files of old calls, then the least recently used ones.
+
+    \b
+    penstock cache prune --older-than 30d --max-size 10GB
+    """
     from penstock.cache.ledger import maintenance
 
     if max_size is None and older_than is None:

@@ -38,6 +38,9 @@ def doctor(
     """Show the packages, GPUs, keys and folders of this machine.
 
     Of a key it says only whether it is set.
+
+    \b
+    penstock doctor --store s3://bucket/folder
     """
     found = {
         "machine": _machine(),

@@ -21,7 +21,11 @@ def jobs(
     folder: Annotated[str, typer.Argument(metavar="FOLDER", help="Where to look, with all folders below it.")] = ".",
     json: AsJson = False,
 ) -> None:
-    """List the jobs in a folder, with their state and rows."""
+    """List the jobs in a folder, with their state and rows.
+
+    \b
+    penstock jobs results/ --json
+    """
     from penstock.jobs.summary import summaries_below
 
     _check_exists(folder)
@@ -43,7 +47,12 @@ def errors(
     limit: Annotated[int, typer.Option(metavar="N", help="The number of rows to show.")] = 20,
     json: Annotated[bool, typer.Option("--json", help="Print all of them as JSON lines.")] = False,
 ) -> None:
-    """Show the rows that failed, with their inputs and errors."""
+    """Show the rows that failed, with their inputs and errors.
+
+    \b
+    penstock errors out/ --limit 5
+    penstock errors out/ --json | jq .message
+    """
     import penstock as ps
 
     _check_exists(out)
@@ -63,6 +72,9 @@ def retry(out: Out) -> None:
     """Run the failed rows of a job again.
 
     The job must have been begun by this command line. The new results replace the old ones.
+
+    \b
+    penstock retry out/
     """
     from penstock.jobs.summary import noted_command
 

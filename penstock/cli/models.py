@@ -56,7 +56,8 @@ class PromptText:
     """The question, and the form of its answer."""
 
     column: Annotated[
-        str | None, typer.Option("--column", "-c", metavar="NAME", help="The column to send, without --prompt.")
+        str | None,
+        typer.Option("--column", "-c", metavar="NAME", help="The column to send, after the prompt if that lacks it."),
     ] = None
     prompt: Annotated[
         str | None, typer.Option(metavar="TEXT", help="The text to send; {name} stands for the column of that name.")
@@ -73,12 +74,15 @@ class PromptText:
         import penstock as ps
 
         template = self.prompt if self.prompt_file is None else _content(self.prompt_file)
-        if (template is None) == (self.column is None) or None not in (self.prompt, self.prompt_file):
-            raise InvalidArgumentError("Give one of --prompt, --prompt-file and --column")
-        message = ps.col(self.column) if template is None else ps.format(template)  # type: ignore[arg-type]
+        if (template is None and self.column is None) or None not in (self.prompt, self.prompt_file):
+            raise InvalidArgumentError("Give --prompt or --prompt-file, --column, or both")
+        parts = [] if template is None else [ps.format(template)]
+        if self.column is not None and f"{{{self.column}}}" not in (template or ""):
+            parts.append(ps.col(self.column))
         schema = None if self.schema is None else _parsed(_content(self.schema), str(self.schema))
-        rows.select(message)  # a wrong column is an error before a missing key
-        answer = ps.prompt(message, schema, system_message=self.system, usage=self.usage, **model.options())
+        for part in parts:
+            rows.select(part)  # a wrong column is an error before a missing key
+        answer = ps.prompt(parts, schema, system_message=self.system, usage=self.usage, **model.options())
         return rows.with_column(name, answer)
 
 
