@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import logging
+from typing import TYPE_CHECKING
 
 from penstock.errors import InvalidArgumentError
-from penstock.observe.events import Event
 from penstock.protocols import QuerySubscribers, Subscriber
+
+if TYPE_CHECKING:
+    from penstock.observe.events import Event
 
 log = logging.getLogger("penstock.observe")
 

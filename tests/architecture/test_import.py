@@ -29,7 +29,10 @@ print(json.dumps([first, "asyncio" in sys.modules]))
     loaded = set(first)
     assert not has_worker_asyncio
     assert not loaded & {*HEAVY, "pyarrow.compute", "asyncio"}
-    later = ("functions", "frame.read.media", "frame.read.tables", "frame.sql", "io", "plan.lower", "plan.optimizer")
+    later = (
+        "functions", "frame.read.media", "frame.read.tables", "frame.sql", "io", "observe.events", "plan.lower",
+        "plan.optimizer",
+    )  # fmt: skip
     assert not loaded & {f"penstock.{module}" for module in later}
 
 
