@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import logging
+import os
 import traceback
 from collections.abc import Generator, Iterator
-from pathlib import Path
 from types import TracebackType
 from typing import TypeVar
 
 from penstock.errors import PenstockError
 
-PACKAGE = str(Path(__file__).parents[1])
+PACKAGE = os.path.join(os.path.dirname(os.path.dirname(__file__)), "")  # `import penstock` needs no pathlib
 
 log = logging.getLogger("penstock")
 
