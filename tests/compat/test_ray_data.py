@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 import penstock.compat.ray as ray
-from penstock.compat.ray.data import expressions
+from penstock.compat.ray.data import aggregate, expressions
 from penstock.errors import InvalidArgumentError
+from tests.compat import ray_programs
+
+
+def test_programs_return_what_ray_data_returns(tmp_path: Path) -> None:
+    expected = json.loads((Path(__file__).parent / "recorded" / "ray.json").read_text())
+    found = ray_programs.results(ray.data, expressions, aggregate, tmp_path)
+    assert json.loads(json.dumps(found, default=float)) == expected
 
 
 def test_sql_with_a_connection_factory(tmp_path: Path) -> None:
@@ -19,6 +28,29 @@ def test_sql_with_a_connection_factory(tmp_path: Path) -> None:
     connect().execute("create table rows(id, x)")
     ray.data.from_items([{"id": 1, "x": "a"}, {"id": 2, "x": "b"}]).write_sql("insert into rows values (?, ?)", connect)
     assert ray.data.read_sql("select * from rows where id > 1", connect).take_all() == [{"id": 2, "x": "b"}]
+
+
+def test_images_and_files_as_ray_data_reads_them(tmp_path: Path) -> None:
+    for shade in range(2):
+        Image.new("RGB", (5, 4), (shade, shade, shade)).save(tmp_path / f"{shade}.png")
+    (tmp_path / "notes.txt").write_text("a\n")
+    folder = str(tmp_path)
+    assert ray.data.read_images(folder, file_extensions=["png"]).take_batch()["image"].shape == (2, 4, 5, 3)
+    gray = ray.data.read_images(paths=folder, file_extensions=["png"], mode="L", include_paths=True).take_batch()
+    assert (gray["image"].shape, sorted(gray)) == ((2, 4, 5), ["image", "path"])
+    strategy = ray.data.ActorPoolStrategy(size=1, initial_size=1, max_tasks_in_flight_per_actor=2)
+    counted = ray.data.range(4).map_batches(lambda batch: {"n": batch["id"]}, compute=strategy)
+    assert counted.sum("n") == 6
+
+
+def test_join_and_splits() -> None:
+    left = ray.data.from_items([{"id": i, "x": i * i} for i in range(4)])
+    right = ray.data.from_items([{"key": 2, "y": "two"}, {"key": 9, "y": "nine"}])
+    joined = left.join(right, join_type="left_outer", num_partitions=2, on=("id",), right_on=("key",))
+    assert sorted((row["id"], row["y"]) for row in joined.take_all()) == [(0, None), (1, None), (2, "two"), (3, None)]
+    assert [len(list(part.iter_rows())) for part in left.streaming_split(2, equal=True)] == [2, 2]
+    with pytest.raises(InvalidArgumentError, match="more rows"):
+        left.to_pandas(limit=3)
 
 
 def test_show_prints_rows_as_dicts(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from enum import Enum
 from types import SimpleNamespace
 from typing import Any
 
 import penstock as ps
-from penstock.compat.ray.data import aggregate, expressions
+from penstock.compat.ray.data import aggregate, expressions, llm
 from penstock.compat.ray.data.dataset import DataIterator, Dataset
 from penstock.compat.ray.data.grouped import GroupedData
 from penstock.compat.ray.data.options import PLACEMENT, RESOURCES
 from penstock.compat.translation import refusal, translated
 from penstock.types import Schema
-from penstock.udf.specs import ActorPoolStrategy, TaskPoolStrategy
+from penstock.udf.specs import TaskPoolStrategy
 
 __all__ = ["ActorPoolStrategy", "DataContext", "DataIterator", "Dataset", "ExecutionOptions", "FileShuffleConfig",
-    "GroupedData", "SaveMode", "Schema", "TaskPoolStrategy", "aggregate", "expressions", "range_tensor"]  # fmt: skip
+    "GroupedData", "SaveMode", "Schema", "TaskPoolStrategy", "aggregate", "expressions", "llm",
+    "range_tensor"]  # fmt: skip
 
 
 def _dataset(frame: ps.DataFrame) -> Dataset:
@@ -31,24 +33,33 @@ def _partitioning(given: Any) -> bool:
     raise refusal(f"partitioning={given!r}", "only 'hive' partitioning is known")
 
 
-def _reader(name: str, original: str | None = None, **defaults: Any) -> Callable[..., Dataset]:
-    return translated(
-        getattr(ps, original or name),
+def _reader(name: str, original: str, defaults: dict[str, Any]) -> Callable[..., Dataset]:
+    renamed = {"paths": "path", "include_paths": "file_path_column"} if name not in _OWN_PATHS else {}
+    read: Callable[..., Dataset] = translated(
+        getattr(ps, original),
         f"ray.data.{name}",
-        renamed={
-            **({"paths": "path", "include_paths": "file_path_column"} if name not in _OWN_PATHS else {}),
-            "partitioning": "hive_partitioning",
-            "connection_factory": "conn",
-            **({"dataset": "repo"} if name == "read_huggingface" else {}),
+        renamed={**renamed, "partitioning": "hive_partitioning", "connection_factory": "conn"},
+        values={
+            "partitioning": _partitioning,
+            **({"include_paths": lambda wanted: "path" if wanted else None} if name not in _OWN_PATHS else {}),
         },
-        values={"include_paths": lambda wanted: ("path" if wanted else None) if name not in _OWN_PATHS else wanted,
-                "partitioning": _partitioning},
         ignored=PLACEMENT | RESOURCES,
         defaults=defaults,
         returns=_dataset,
-    )  # fmt: skip
+    )
+
+    @functools.wraps(read)
+    def of_extensions(*args: Any, file_extensions: list[str] | None = None, **options: Any) -> Dataset:
+        if file_extensions is None:
+            return read(*args, **options)
+        paths = args[0] if args else options.pop("paths")
+        found = ps.from_glob_path(paths).to_pydict()["path"]
+        return read([path for path in found if path.endswith(tuple(f".{each}" for each in file_extensions))], **options)
+
+    return of_extensions if name in _WITH_EXTENSIONS else read
 
 
+_WITH_EXTENSIONS = ("read_parquet", "read_csv", "read_json", "read_text", "read_binary_files", "read_images")
 _OWN_PATHS = ("read_images", "read_webdataset")
 _READERS: dict[str, tuple[str, dict[str, Any]]] = {
     "read_parquet": ("read_parquet", {"hive_partitioning": True}),
@@ -61,8 +72,30 @@ _READERS: dict[str, tuple[str, dict[str, Any]]] = {
     "range": ("range", {}),
 }
 for _name, (_original, _defaults) in _READERS.items():
-    globals()[_name] = _reader(_name, _original, **_defaults)
+    globals()[_name] = _reader(_name, _original, _defaults)
 __all__ += list(_READERS)  # made from the table above
+
+
+_read_images = globals()["read_images"]
+
+
+def read_images(*args: Any, mode: str | None = None, **options: Any) -> Dataset:
+    """Read images; those of mode ``L`` have no axis of channels, as in Ray Data."""
+    dataset: Dataset = _read_images(*args, **({} if mode is None else {"mode": mode}), **options)
+    return dataset.map_batches(_without_channels) if mode == "L" else dataset
+
+
+def _without_channels(batch: dict[str, Any]) -> dict[str, Any]:
+    images = batch["image"]
+    flat = [image[..., 0] for image in images] if images.dtype == object else images[..., 0]
+    return {**batch, "image": flat}
+
+
+ActorPoolStrategy = translated(
+    ps.ActorPoolStrategy,
+    "ray.data.ActorPoolStrategy",
+    ignored=("initial_size", "max_tasks_in_flight_per_actor", "enable_true_multi_threading"),
+)
 
 
 def range_tensor(n: int, *, shape: tuple[int, ...] = (1,), **options: Any) -> Dataset:

@@ -246,7 +246,11 @@ class Dataset(DataFrame):
             print(row)  # noqa: T201  # as Ray Data does
 
     def to_pandas(self, limit: int | None = None) -> Any:
-        return super().to_pandas() if limit is None else self.limit(limit).to_pandas()
+        """Raise an error if there are more rows than ``limit``, as Ray Data does."""
+        frame = DataFrame.to_pandas(self if limit is None else self.limit(limit + 1))
+        if limit is not None and len(frame) > limit:
+            raise InvalidArgumentError(f"to_pandas(limit={limit}): there are more rows")
+        return frame
 
     def iter_batches(
         self,
