@@ -46,7 +46,10 @@ def translated(
         result = function(*args, **options)
         return result if returns is None else returns(result)
 
-    vars(call)["translation"] = {"renamed": dict(renamed or {}), "ignored": sorted(ignored)}
+    applied = {
+        name: ours for name, ours in (renamed or {}).items() if name != ours and (ours in parameters or takes_any)
+    }
+    vars(call)["translation"] = {"renamed": applied, "ignored": sorted(ignored)}
     return call
 
 

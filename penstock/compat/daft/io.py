@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from penstock.errors import InvalidArgumentError
+
 
 @dataclass(frozen=True)
 class S3Config:
@@ -72,9 +74,10 @@ class IOConfig:
 
     def storage_options(self) -> dict[str, Any]:
         """Return the settings that are given, by our names."""
-        given = {
-            name: value for store in vars(self).values() if store is not None for name, value in vars(store).items()
-        }
+        stores = [store for store in vars(self).values() if store is not None]
+        if len(stores) > 1:
+            raise InvalidArgumentError("IOConfig takes the settings of one store here; make one for each store.")
+        given = vars(stores[0]) if stores else {}
         return {_NAMES.get(name, name): value for name, value in given.items() if value is not None}
 
 
