@@ -25,8 +25,14 @@ INSTALL := $(BIN)/python -m pip install --quiet --no-compile --constraint $(PINS
 # tests have a process of their own, and those that count what a query leaves behind are not disturbed.
 PYTEST_WORKERS ?= 3
 
+# Tests of DataFrames that also run on Ray: their functions share no memory with the test.
+HALF_ON_RAY := $(patsubst %,tests/%.py,frame/test_columns frame/test_combine frame/test_sets frame/test_layout \
+    frame/test_rows relational/test_sort_join_group relational/test_windows)
+REST_ON_RAY := $(patsubst %,tests/%.py,frame/test_chains frame/test_errors frame/test_unknown_columns \
+    relational/test_map_groups)
+
 .DEFAULT_GOAL := help
-.PHONY: help demo check test format stubs compat-table bench clean
+.PHONY: help demo check test test-ray format stubs compat-table bench clean
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -41,8 +47,11 @@ check: $(DEV)  ## Format, lint, types, layers, and what `import penstock` loads
 	$(BIN)/python -m pytest -q tests/architecture/test_layers.py tests/architecture/test_house.py tests/architecture/test_import.py tests/architecture/test_protocols.py
 
 test: $(DEV) $(SYSTEM)  ## Run every test and every docstring example
-	$(BIN)/python -m pytest -q -m ray tests/engine tests/udf tests/llm tests/seeds
+	$(BIN)/python -m pytest -q -m ray --on-ray tests/engine tests/udf tests/llm tests/seeds $(HALF_ON_RAY)
 	$(BIN)/python -m pytest -q -m 'not ray' -n $(PYTEST_WORKERS) --dist worksteal penstock tests
+
+test-ray: $(DEV)  ## Run the tests of DataFrames on Ray, twice as many as `make test` does
+	$(BIN)/python -m pytest -q -m ray --on-ray $(HALF_ON_RAY) $(REST_ON_RAY)
 
 format: $(DEV)  ## Format and fix what can be fixed
 	$(BIN)/ruff format .

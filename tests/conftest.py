@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import cloudpickle
 import pytest
@@ -38,6 +39,34 @@ def runner(request: pytest.FixtureRequest) -> Iterator[str]:
         request.getfixturevalue("ray_cluster")
         ps.set_runner_ray()
     yield request.param
+    ps.set_runner_local()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--on-ray", action="store_true", help="run the queries of the tests of DataFrames on Ray")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark the tests that run on Ray with ``--on-ray``."""
+    if config.getoption("--on-ray"):
+        for item in filter(_can_be_on_ray, items):
+            item.add_marker("ray")
+
+
+def _can_be_on_ray(item: Any) -> bool:
+    return item.path.parent.name in ("frame", "relational") and not item.get_closest_marker("one_machine")
+
+
+@pytest.fixture(autouse=True)
+def _on_ray(request: pytest.FixtureRequest) -> Iterator[None]:
+    if not (request.config.getoption("--on-ray") and _can_be_on_ray(request.node)):
+        yield
+        return
+    import penstock as ps
+
+    request.getfixturevalue("ray_cluster")
+    ps.set_runner_ray()
+    yield
     ps.set_runner_local()
 
 

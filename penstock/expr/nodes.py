@@ -87,7 +87,8 @@ class Expr(_Structural):
             return object.__reduce_ex__(self, protocol)
         nodes = bottom_up(self)
         positions = {id(node): position for position, node in enumerate(nodes)}
-        return _rebuilt, ([_part(node, [positions[id(child)] for child in node.children]) for node in nodes],)
+        parts = [_part(node, [positions[id(child)] for child in node.children]) for node in nodes]
+        return _rebuilt, (parts,)
 
 
 @frozen
@@ -111,6 +112,15 @@ class Literal(Expr):
     """A constant. Held as an Arrow scalar because Python's ``1 == True == 1.0`` would merge distinct constants."""
 
     scalar: pa.Scalar
+
+    def __reduce__(self) -> Any:
+        if self.scalar.type.num_fields or isinstance(self.scalar.type, pa.BaseExtensionType):
+            return _literal, (pa.repeat(self.scalar, 1),)  # Arrow cannot unpickle a scalar of an extension type
+        return Literal, (self.scalar,)
+
+
+def _literal(values: pa.Array) -> Literal:
+    return Literal(values[0])
 
 
 @frozen
@@ -328,16 +338,21 @@ def rewrite(expr: Expr, change: Callable[[Expr], Expr]) -> Expr:
 _Part = tuple[type[Expr], tuple[Any, ...], list[int]]
 
 
-def _part(node: Expr, children: list[int]) -> _Part:
+def _part(node: Expr, children: list[int]) -> Expr | _Part:
     """Return the class and the fields of a node, and the positions of its children, whose places ELEMENT takes."""
+    if not children:
+        return node
     return type(node), values_of(node.with_children((ELEMENT,) * len(children))), children
 
 
-def _rebuilt(parts: list[_Part]) -> Expr:
+def _rebuilt(parts: list[Expr | _Part]) -> Expr:
     nodes: list[Expr] = []
-    for kind, values, children in parts:
-        node = kind(*values)
-        nodes.append(node.with_children(tuple(nodes[child] for child in children)) if children else node)
+    for part in parts:
+        if isinstance(part, Expr):
+            nodes.append(part)
+        else:
+            kind, values, children = part
+            nodes.append(kind(*values).with_children(tuple(nodes[child] for child in children)))
     return nodes[-1]
 
 

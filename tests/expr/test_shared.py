@@ -64,3 +64,9 @@ def test_the_hash_does_not_travel() -> None:
         "assert hash(node) == hash((col('id') + 1)._node) and node == (col('id') + 1)._node"
     )
     subprocess.run([sys.executable, "-c", code], input=pickle.dumps(node), check=True)
+
+
+def test_constants_of_any_type_can_be_pickled() -> None:
+    for value in (1, None, "x", [1, None], ps.File("a.txt"), [ps.File("a.txt")], {"a": ps.File("a.txt")}):
+        node = (ps.lit(value).is_null() | col("x"))._node
+        assert pickle.loads(pickle.dumps(node)) == node

@@ -77,6 +77,7 @@ def test_udfs_add_and_replace_columns(unknown: ps.DataFrame) -> None:
     assert unknown.where(plus(col("a"), 0.0) > 1).select("a").to_pydict() == {"a": [2]}
 
 
+@pytest.mark.one_machine
 def test_schema_runs_the_first_rows_once(unknown: ps.DataFrame, source: Counted) -> None:
     assert unknown.schema["s"].dtype.is_struct()
     assert unknown.schema.names == ["a", "b", "s"]

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Protocol
 import ray
 
 from penstock.engine.runners.ray.worker import AsyncWorker, Worker
+from penstock.errors import UdfError
 from penstock.expr.udf import Resources
 
 CLOSE_TIMEOUT_S = 5.0
@@ -58,10 +59,10 @@ class OwnActors:
     _spares: ClassVar[dict[str, list[Any]]] = {}
     _spares_connection: ClassVar[Any] = None  # the connection to Ray that the spares belong to
 
-    def __init__(self, open_handler: Callable[..., Any], options: dict[str, Any], kind: str | None) -> None:
+    def __init__(self, packed_open: Any, options: dict[str, Any], kind: str | None) -> None:
         self._kind = kind
         self._actor_cls = ray.remote(Worker).options(**options)
-        self._packed_open = put_packed(open_handler)
+        self._packed_open = packed_open
 
     def acquire(self, *, is_alone: bool) -> Any:
         spares = self._current_spares()
@@ -112,9 +113,9 @@ class SharedActor:
         self._others: list[Any] = []  # actors of single tasks
         self._lock = threading.Lock()
 
-    def join(self, open_handler: Callable[..., Any], num_tasks: int) -> ActorSlot:
+    def join(self, packed_open: Any, num_tasks: int) -> ActorSlot:
         """Add a stage with at most ``num_tasks`` tasks at once."""
-        self._packed_opens.append(put_packed(open_handler))
+        self._packed_opens.append(packed_open)
         self._num_tasks += num_tasks
         self._num_members += 1
         return ActorSlot(self, len(self._packed_opens) - 1)
@@ -177,11 +178,17 @@ class ActorSlot:
         self._actor.leave(self._stage, list(running), is_again=is_again)
 
 
-def put_packed(open_handler: Callable[..., Any]) -> Any:
-    """Return a reference to the pickled opener of a handler."""
+def put_packed(open_handler: Callable[..., Any], name: str) -> Any:
+    """Return a reference to the pickled opener of the handlers of ``name``."""
     import cloudpickle
 
-    return ray.put(cloudpickle.dumps(open_handler))
+    try:
+        return ray.put(cloudpickle.dumps(open_handler))
+    except Exception as exc:  # __reduce__ of an object may raise anything
+        raise UdfError(
+            f"{name!r} cannot be sent to a Ray worker because something it uses cannot be pickled: {exc}. Make it "
+            "inside the function or in __init__ of a class."
+        ) from exc
 
 
 def has_succeeded(ref: Any, timeout_s: float = CLOSE_TIMEOUT_S) -> bool:

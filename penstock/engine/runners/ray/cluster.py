@@ -9,6 +9,8 @@ from typing import Any
 
 import ray
 
+from penstock.errors import InvalidArgumentError
+
 POLL_S = 2.0
 STORE_SHARE = 0.75  # of the object store that bundles may fill; Ray spills to disk from 0.8 on
 
@@ -60,8 +62,30 @@ def is_node_alive(node_id: str) -> bool:
     node = next((node for node in ray.nodes() if node["NodeID"] == node_id and node["Alive"]), None)
     if node is None:
         return False
+    return _takes_connections(node["NodeManagerAddress"], node["NodeManagerPort"])
+
+
+def reachable_address(named: str) -> str:
+    """Return the address of the cluster that the user names, of the one on this machine, or "local" without one.
+
+    Ray waits forever for a cluster that does not answer, also for one that was killed and has left its address here.
+    """
+    address = ray._private.services.canonicalize_bootstrap_address(named or None)
+    if address is None:
+        return "local"
+    host, _, port = address.rpartition(":")
+    if _takes_connections(host.strip("[]"), int(port)):
+        return str(address)
+    if named and named != "auto":
+        raise InvalidArgumentError(
+            f"No Ray cluster answers at {named}. Start one there, or name the address of another."
+        )
+    return "local"
+
+
+def _takes_connections(host: str, port: int) -> bool:
     try:
-        socket.create_connection((node["NodeManagerAddress"], node["NodeManagerPort"]), timeout=POLL_S).close()
+        socket.create_connection((host, port), timeout=POLL_S).close()
     except OSError:
         return False
     return True

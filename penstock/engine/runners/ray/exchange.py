@@ -57,7 +57,7 @@ class RowExchange:
         self._schemas: dict[int, pa.Schema] = {}
         self._waiting: list[Bundle] = []  # for the ranges of their keys
         memory_bytes = get_config().memory_bytes // this_machine().num_cpus
-        self._packed_open = put_packed(opener(replace(work, memory_bytes=int(memory_bytes))))
+        self._packed_open = put_packed(opener(replace(work, memory_bytes=int(memory_bytes))), str(work.relation))
         self._running: list[Any] = []  # generators of parts
         self._is_closed = False
         log.info("%s: too many rows for one worker; they are divided into %d parts", work.relation, self._num_parts)

@@ -19,8 +19,8 @@ from penstock.engine.resources import Cores
 from penstock.engine.runners.openers import async_opener, opener, restart_policy
 from penstock.engine.runners.placement import num_async_tasks, sharing_key
 from penstock.engine.runners.query import Workplace
-from penstock.engine.runners.ray.actors import ActorSource, OwnActors, SharedActor, actor_options
-from penstock.engine.runners.ray.cluster import Cluster, demand, most_workers
+from penstock.engine.runners.ray.actors import ActorSource, OwnActors, SharedActor, actor_options, put_packed
+from penstock.engine.runners.ray.cluster import Cluster, demand, most_workers, reachable_address
 from penstock.engine.runners.ray.exchange import RowExchange
 from penstock.engine.runners.ray.exchange_pool import ExchangePool
 from penstock.engine.runners.ray.ledgers import DriverLedgers, driver_ledgers, with_ledgers
@@ -73,7 +73,9 @@ class RayRunner:
                 "is not part of the cluster. Run the script on a node, or with: ray job submit -- python script.py"
             )
         if not ray.is_initialized():
-            ray.init(self._address, ignore_reinit_error=True, include_dashboard=False, logging_level=logging.WARNING)
+            # Errors alone: Ray warns of its own settings, such as token authentication.
+            options = {"include_dashboard": False, "logging_level": logging.ERROR}
+            ray.init(reachable_address(address), ignore_reinit_error=True, **options)
             return
         connected = ray.get_runtime_context().gcs_address
         if self._address not in (None, "auto", "local", connected):
@@ -109,7 +111,7 @@ class RayPools:
             case CallUdf() | CallBatch():
                 size = PoolSize(self._most(stage), resources.min_workers, is_gradual=work.spec.target.is_class)
                 is_plain = options == PLAIN and not work.spec.target.is_class
-                source = OwnActors(with_ledgers(self._ledgers, opener(work)), options, "anywhere" if is_plain else None)
+                source = OwnActors(self._packed(work, opener(work)), options, "anywhere" if is_plain else None)
                 return PoolChoice(self._pool(source, size, emit, restart=restart_policy(work)), takes_core)
             case RunRelation(relation, schemas):
                 parts = parts_of(relation, schemas)
@@ -120,11 +122,13 @@ class RayPools:
             case WriteOut(sink):
                 # Parts are complete files, so that a writer that dies loses only the part that it writes.
                 has_parts = isinstance(sink, PartSink)
-                source = OwnActors(opener(WriteOut(sink, is_in_parts=has_parts)), options, kind="anywhere")
+                source = OwnActors(
+                    put_packed(opener(WriteOut(sink, is_in_parts=has_parts)), stage.name), options, kind="anywhere"
+                )
                 size = PoolSize(self._most(stage))
                 return PoolChoice(self._pool(source, size, emit, has_state=not has_parts), takes_core)
             case _:
-                source = OwnActors(opener(work), options, kind="anywhere")
+                source = OwnActors(put_packed(opener(work), stage.name), options, kind="anywhere")
                 return PoolChoice(self._pool(source, PoolSize(self._most(stage)), emit), takes_core)
 
     def _most(self, stage: Stage) -> Callable[[], int]:
@@ -140,7 +144,9 @@ class RayPools:
     def _one_actor(self, work: Work, emit: Emit) -> RayPool:
         """Return one actor with all the rows of a stage, on the driver's node: no other node's loss ends it."""
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
-        source = OwnActors(opener(work), PLAIN | {"scheduling_strategy": here}, kind="here")
+        source = OwnActors(
+            put_packed(opener(work), type(work).__name__), PLAIN | {"scheduling_strategy": here}, kind="here"
+        )
         return self._pool(source, PoolSize(lambda: 1), emit, has_state=True)
 
     def _exchange_pool(self, work: RunRelation, parts: HashParts | RangeParts, emit: Emit) -> ExchangePool:
@@ -163,9 +169,12 @@ class RayPools:
         if key not in self._shared:
             self._shared[key] = SharedActor(options)
         num_tasks = num_async_tasks(stage, work.spec)
-        slot = self._shared[key].join(with_ledgers(self._ledgers, async_opener(work)), num_tasks)
+        slot = self._shared[key].join(self._packed(work, async_opener(work)), num_tasks)
         size = PoolSize(lambda: 1, tasks_per_worker=num_tasks)
         return self._pool(slot, size, emit, restart=restart_policy(work))
+
+    def _packed(self, work: CallUdf | CallBatch, open_handler: Callable[..., Any]) -> Any:
+        return put_packed(with_ledgers(self._ledgers, open_handler), work.spec.name)
 
     def _pool(self, source: ActorSource, size: PoolSize, emit: Emit, **options: Any) -> RayPool:
         pool = RayPool(source, size, self._cluster, emit, **options)

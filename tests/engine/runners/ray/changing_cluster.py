@@ -38,6 +38,7 @@ def main(path: str) -> None:
         ray.shutdown()
         for node in [*cluster.worker_nodes, cluster.head_node]:
             cluster.remove_node(node, allow_graceful=False)  # at once: a node that is asked to end drains first
+        ray._private.utils.reset_ray_address()  # or the next script on this machine looks for the cluster
 
 
 class Gate:

@@ -107,6 +107,8 @@ class DeadlyRelation:
 def test_a_part_whose_worker_is_killed_is_computed_again(tmp_path: Path) -> None:
     flag = str(tmp_path / "flag")
     pieces = [ray.put(to_ipc(pa.record_batch({"x": [number]}))) for number in range(3)]
-    objects = [ray.get(each) for each in started_part(put_packed(lambda context: DeadlyRelation(flag)), pieces)]
+    objects = [
+        ray.get(each) for each in started_part(put_packed(lambda context: DeadlyRelation(flag), "deadly"), pieces)
+    ]
     assert [from_ipc(each).to_pydict() for each in objects[::2]] == [{"x": [0]}, {"x": [1]}, {"x": [2]}]
     assert Path(flag).exists()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
+import threading
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import closing
@@ -22,6 +24,7 @@ import penstock as ps
 from penstock.config import get_config
 from penstock.engine.executor import Executor
 from penstock.engine.resources import Cores
+from penstock.engine.runners.ray.cluster import reachable_address
 from penstock.engine.runners.ray.runner import RayRunner
 from penstock.errors import InvalidArgumentError, ReadError, UdfError
 from penstock.plan.stages import Read, Stage, Transform
@@ -164,6 +167,18 @@ def test_an_error_surfaces_as_itself_with_the_workers_traceback(on_ray: None) ->
     assert "in fussy" in "\n".join(caught.value.__notes__)
 
 
+def test_a_function_that_cannot_be_pickled_is_named(on_ray: None) -> None:
+    lock = threading.Lock()
+
+    @ps.func
+    def locked(x: int) -> int:
+        with lock:
+            return x
+
+    with pytest.raises(UdfError, match=r"'locked' cannot be sent to a Ray worker .*cannot pickle '_thread.lock'"):
+        ps.range(2).select(locked(ps.col("id"))).collect()
+
+
 def restored(pid: int) -> Exception:
     if os.getpid() != pid:
         raise RuntimeError("this error stays at home")
@@ -216,6 +231,20 @@ def test_ray_client_is_refused() -> None:
     finally:
         ps.set_runner_ray(None)
         ps.set_runner_local()
+
+
+def test_a_cluster_that_does_not_answer_is_an_error_or_passed_over(
+    on_ray: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address = ray.get_runtime_context().gcs_address
+    assert reachable_address(address) == address
+    with closing(socket.create_server(("127.0.0.1", 0))) as server:
+        dead = f"127.0.0.1:{server.getsockname()[1]}"
+    with pytest.raises(InvalidArgumentError, match=f"No Ray cluster answers at {dead}"):
+        reachable_address(dead)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setattr(ray._private.utils, "read_ray_address", lambda temp_dir=None: dead)  # as one that was killed
+    assert reachable_address("") == "local"
 
 
 def test_workers_without_state_serve_the_next_query(on_ray: None) -> None:
