@@ -9,7 +9,7 @@ from penstock.observe.events import Measures, QuerySampled, StageInfo, StageKind
 from penstock.plan.stages import CallBatch, CallUdf, Read, RunRelation, Stage, WriteOut
 from penstock.protocols import Priced
 
-INTERVAL_S = 0.1
+INTERVAL_S = 0.2
 LOOK_AHEAD_S = 0.001  # for each sample
 
 
@@ -36,13 +36,16 @@ class Sampler:
         return self.sample(stages, nbytes_waiting)
 
     def sample(self, stages: Sequence[StageState], nbytes_waiting: int) -> QuerySampled:
-        samples = tuple(map(stage_sample, stages))
+        totals: list[tuple[int, bool] | None] = []
+        for state in stages:
+            totals.append(state.total_rows([totals[each.index] for each in state.inputs]))
+        samples = tuple(map(stage_sample, stages, totals))
         nbytes_held = nbytes_waiting + sum(each.nbytes_held for each in samples)
         return QuerySampled(self._clock(), samples, nbytes_held, self._memory_bytes, self.reader_s, self._measure())
 
 
-def stage_sample(state: StageState) -> StageSample:
-    total_rows, is_exact = state.total_rows or (None, False)
+def stage_sample(state: StageState, total: tuple[int, bool] | None) -> StageSample:
+    total_rows, is_exact = total or (None, False)
     return StageSample(
         state.index,
         state.num_running,

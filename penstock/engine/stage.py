@@ -199,14 +199,15 @@ class StageState:
         """Tasks that can run at once, if cores are free."""
         return self._capacity
 
-    @property
-    def total_rows(self) -> tuple[int, bool] | None:
-        """The rows that this stage will give, or write, and whether the number is exact; None if unknown so far."""
+    def total_rows(self, inputs: Sequence[tuple[int, bool] | None]) -> tuple[int, bool] | None:
+        """Return the rows that this stage will give, or write, and whether the number is exact; None if unknown so far.
+
+        ``inputs`` are those of the stages that feed it.
+        """
         if self.is_done and not isinstance(self.stage.work, WriteOut):
             return self.num_rows_out, True
         if self._reads is not None:
             return self._reads.total_rows(self.num_rows_out)
-        inputs = [each.total_rows for each in self.inputs]
         known = [each for each in inputs if each is not None]
         if len(known) < len(inputs):
             return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal
 
 from penstock.types.frozen import frozen
@@ -75,7 +76,7 @@ class StageFinished:
     batch_rows: int | None = None
 
 
-@frozen
+@dataclass(frozen=True, slots=True)  # quicker to make than with ``frozen``: there are many
 class StageSample:
     """The state of a stage at one moment.
 
@@ -135,7 +136,7 @@ class Measures:
 
 @frozen
 class QuerySampled:
-    """The state of a running query, ten times a second and at its end.
+    """The state of a running query, five times a second and at its end.
 
     The stages hold ``nbytes_held`` of the ``memory_bytes`` that they may. ``reader_s`` is the time so far for which the
     query waited for the reader of its rows.

@@ -22,7 +22,7 @@ from penstock.observe.stats import Stats
 from penstock.protocols import Subscriber
 
 DELAY_S = 0.5
-INTERVAL_S = 0.15
+INTERVAL_S = 0.3
 MAX_JOIN_S = 1.0  # a terminal that takes no output (Ctrl-S) must not hold up the query
 LINE_INTERVAL_S = 30.0  # without a terminal
 

@@ -26,7 +26,7 @@ from penstock.observe.text import (
 if TYPE_CHECKING:
     from rich.text import Text
 
-RATE_WINDOW = 64  # drawings, about ten seconds
+RATE_WINDOW = 32  # drawings, about ten seconds
 MAX_NAME_WIDTH = 40
 DROPPED_FIRST = ("", "bytes", "queued", "busy", "rate", "bottleneck")  # on a narrow screen
 

@@ -101,7 +101,7 @@ def test_attached_subscribers_see_every_query(caplog: pytest.LogCaptureFixture) 
     finally:
         for each in (broken, recorder):
             ps.detach_subscriber(each)
-    assert recorder.events[-2] == "QuerySampled"  # others come every tenth of a second
+    assert recorder.events[-2] == "QuerySampled"  # others come while it runs
     others = dict.fromkeys(name for name in recorder.events if name != "QuerySampled")
     assert list(others) == ["QueryStarted", "BundleProduced", "StageFinished", "QueryFinished"]
     assert broken.events[-1] == "BundleProduced"
