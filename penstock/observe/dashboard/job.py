@@ -14,18 +14,12 @@ from penstock.errors import InvalidArgumentError
 from penstock.jobs.reconcile import rows_by_file
 from penstock.jobs.state import JobState
 from penstock.jobs.summary import RUN, command_text, open_folder, run_state
-from penstock.observe.dashboard.live import MAX_ERRORS, shortened
+from penstock.observe.dashboard.live import MAX_ERRORS, LiveQuery, shortened
 from penstock.observe.dashboard.rows import ReadFiles, RowFile, RowsRequest, rows_page
 from penstock.observe.events import RowError
 from penstock.protocols import Origin
 
 REREAD_S = 1.0  # the folder is read at most so often
-
-NO_RUN: dict[str, Any] = {
-    "id": 1, "name": "job", "started_at": None, "can_control": False, "error": "", "elapsed_s": 0.0, "stages": [],
-    "bottleneck": None, "history": {"times": [], "figures": []}, "errors": [], "num_failed": 0, "models": [],
-    "counters": [], "memory_bytes": None,
-}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +64,7 @@ class JobFolderView:
             else f"{self.root}/{folder.output.folder}/data/{name}"
             for name, each in found.items()
         }
-        run = folder.notes.read(RUN) or NO_RUN
+        run = folder.notes.read(RUN) or LiveQuery().snapshot()
         errors = [failure.error for failure in state.failures]
         formulas = column_formulas(folder.notes.read("job") or {})
         return JobContent(run_state(folder), run, row_files(state, paths), errors, formulas, command_text(folder))
@@ -85,13 +79,13 @@ class JobBoard:
 
     def state(self, query: int | None) -> dict[str, Any]:
         content = self._views[0].content()
-        run = {**content.run, "can_control": False}
-        is_done = content.state == run.get("state") or content.state == "finished"
-        shown_state = content.state if is_done or run.get("state") in (None, "running", "paused") else run["state"]
-        if not run["stages"]:
-            run["name"] = self._views[0].root
-        run |= {
-            "state": shown_state,
+        run = content.run
+        has_failed = content.state == "unfinished" and run["state"] in ("failed", "cancelled")  # else it was killed
+        run = run | {
+            "name": run["name"] or self._views[0].root,
+            "state": run["state"] if has_failed else content.state,
+            "error": run["error"] if has_failed else "",
+            "can_control": False,
             "num_failed": len(content.errors),
             "errors": [shortened(error) for error in content.errors[: -MAX_ERRORS - 1 : -1]],
             "num_rows": sum(file.num_rows for file in content.files),

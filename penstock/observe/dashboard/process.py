@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.errors import InvalidArgumentError
 from penstock.observe.dashboard.live import LiveQuery
+from penstock.storage.urls import redacted
 
 if TYPE_CHECKING:
     from penstock.observe.dashboard.server import DashboardServer
@@ -34,7 +35,7 @@ class LiveBoard:
         running = [each for each in queries if not each.is_ended]
         chosen = [each for each in queries if each.number == query] or running[-1:] or queries[-1:]
         return {
-            "source": " ".join(sys.argv)[:300],
+            "source": " ".join(map(redacted, sys.argv))[:300],
             "has_rows": False,
             "queries": [each.headline() for each in reversed(queries)],
             "query": chosen[0].snapshot() if chosen else None,

@@ -147,3 +147,21 @@ def test_the_commands_print_the_url_and_end_with_ctrl_c(jobs: tuple[Path, Path],
     command = [sys.executable, "-m", "penstock", "run", str(script), "--dashboard"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stderr.startswith("Dashboard: http://127.0.0.1:")
+
+
+def test_a_failed_run_shows_its_error_until_the_next_run(tmp_path: Path) -> None:
+    def run(divisor: int) -> None:
+        @ps.func(use_process=False, version="1")
+        def divide(x: int) -> int:
+            return x // divisor
+
+        ps.range(10).with_column("y", divide(ps.col("id"))).write_parquet(str(tmp_path / "out"), resume=True)
+
+    with pytest.raises(ZeroDivisionError):
+        run(0)
+    shown = JobBoard([str(tmp_path / "out")], read_files).state(None)["query"]
+    assert shown["state"] == "failed"
+    assert "ZeroDivisionError" in shown["error"]
+    run(2)
+    shown = JobBoard([str(tmp_path / "out")], read_files).state(None)["query"]
+    assert (shown["state"], shown["error"], shown["num_rows"]) == ("finished", "", 10)
