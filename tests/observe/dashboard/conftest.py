@@ -23,8 +23,11 @@ FLAGS = [
 ]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
+    """A browser for the tests of one module. Playwright runs an event loop on this thread meanwhile, so that other
+    tests, which may call ``asyncio.run``, must not run in between.
+    """
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=FLAGS)
         yield browser
