@@ -22,6 +22,7 @@ ps: Any = penstock  # type checkers would refuse these calls too
         (lambda: ps.range(1).write_parquet("x", checkpoint_interval=5), "ps.set_config(checkpoint_interval=...)"),
         (lambda: ps.range(1).write_csv("x", min_rows_per_file=5), "Use rows_per_file= instead."),
         (lambda: ps.range(1).write_json("x", try_create_dir=True), "folders are created"),
+        (lambda: ps.range(1).sort("id", descending=True), "Use desc= instead."),
         (lambda: ps.range(1).write_sql("t", "sqlite:///x", write_mode="append"), "Use mode= instead."),
         (lambda: ps.read_parquet(paths="x"), "Use path= instead."),
         (lambda: ps.read_parquet("x", io_config=None), "Use storage_options= instead."),
