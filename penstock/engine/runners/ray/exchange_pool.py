@@ -50,6 +50,8 @@ class ExchangePool:
             if is_new and isinstance(task.item, tuple) and not self._has_output:
                 self._bundles += task.item
                 self._nbytes += task.nbytes
+            if isinstance(task.item, EndOfInput):
+                self._bundles = []
             if self._has_output or self._nbytes <= self._max_nbytes:
                 return self._single.submit(task)
             self._begin()

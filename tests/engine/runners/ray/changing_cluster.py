@@ -38,7 +38,8 @@ def main(path: str) -> None:
         ray.shutdown()
         for node in [*cluster.worker_nodes, cluster.head_node]:
             cluster.remove_node(node, allow_graceful=False)  # at once: a node that is asked to end drains first
-        ray._private.utils.reset_ray_address()  # or the next script on this machine looks for the cluster
+        if ray._private.utils.read_ray_address() == cluster.address:  # or the next script looks for the cluster
+            Path(ray._private.utils.get_ray_address_file(None)).unlink()
 
 
 class Gate:
