@@ -14,6 +14,7 @@ from penstock.observe.bottleneck import bottleneck
 from penstock.observe.events import (
     BundleProduced,
     Event,
+    ModelSample,
     QueryFinished,
     QuerySampled,
     QueryStarted,
@@ -82,7 +83,10 @@ class LiveQuery:
                         self._error = f"{type(error).__name__}: {error}"[:MAX_ERROR_CHARS]
 
     def control(self, action: str, stage: int, max_running: int) -> None:
-        """Pause, resume or cancel the query, or limit the tasks of a stage. Does nothing after its end."""
+        """Pause, resume or cancel the query, or limit the tasks of a stage. Does nothing after its end.
+
+        The limit of a stage that calls a model by an API is one on concurrent requests to that model.
+        """
         control = self._control
         if control is None:
             return
@@ -93,7 +97,12 @@ class LiveQuery:
             case "cancel":
                 control.cancel()
             case "limit" if 0 <= stage < len(self._stats.stages) and max_running >= 1:
-                control.limit_tasks(stage, max_running)
+                if (model := self._stats.stages[stage].model) is None:
+                    control.limit_tasks(stage, max_running)
+                else:
+                    from penstock.ai.remote.limits.limiter import limit_requests
+
+                    limit_requests(*model, max_running)
                 self._limits[stage] = max_running
             case _:
                 raise InvalidArgumentError(f"The dashboard knows no action {action!r} with these values.")
@@ -150,6 +159,8 @@ class LiveQuery:
             "num_running": num_running,
             "num_workers": stats.num_workers,
             "limit": self._limits.get(index),
+            "is_remote": stats.model is not None,
+            "num_allowed": next((each.num_allowed for each in self._stats.models if _name(each) == stats.model), None),
             "num_rows_queued": sample.num_rows_queued if sample and not is_finished else 0,
             "nbytes_queued": sample.nbytes_queued if sample and not is_finished else 0,
         }
@@ -193,6 +204,10 @@ class LiveQuery:
             rate if stage.wall_s is None else _per_second(num_rows, stage.wall_s)
             for rate, num_rows, stage in zip(lately, rows, self._stats.stages, strict=True)
         ]
+
+
+def _name(model: ModelSample) -> tuple[str, str]:
+    return model.provider, model.model
 
 
 def _per_second(num_rows: int, seconds: float) -> float:

@@ -11,8 +11,11 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect
 
 import penstock as ps
+from penstock.ai.remote.limits.limiter import LimiterKey, limiter_for
 from penstock.errors import QueryCancelledError
+from penstock.observe.dashboard.live import LiveQuery
 from penstock.observe.dashboard.server import DashboardServer
+from penstock.observe.events import QueryStarted, StageInfo
 from tests.observe.dashboard.test_server import ask
 
 MARKUP = "<img src=x onerror=alert(1)><script>alert(2)</script>"
@@ -87,6 +90,21 @@ def test_pause_limit_and_resume(dashboard: DashboardServer, page: Page) -> None:
         expect(page.locator("#query-state")).to_have_text("finished")
     state = json.loads(ask(dashboard, "GET", "/api/state")[2])
     assert [stage["limit"] for stage in state["query"]["stages"]] == [None, 1]
+
+
+def test_the_limit_of_a_stage_that_calls_a_model_is_one_on_requests() -> None:
+    class Control:
+        def set_paused(self, is_paused: bool) -> None: ...
+        def cancel(self) -> None: ...
+        def limit_tasks(self, stage: int, max_running: int) -> None: ...
+
+    limiter = limiter_for(LimiterKey("provider", "http://127.0.0.1", "model"))
+    query = LiveQuery()
+    query.on_control(Control())
+    query.on_event(QueryStarted((StageInfo(0, "prompt", model=("provider", "model")),), 0.0))
+    query.control("limit", 0, 3)
+    assert limiter.state().limit == 3
+    assert query.snapshot()["stages"][0]["limit"] == 3
 
 
 def test_cancel_by_keyboard(dashboard: DashboardServer, page: Page) -> None:

@@ -26,6 +26,11 @@ class Concurrency:
         self._round_at: float | None = None
         self._round_limit = self.limit
 
+    def set_ceiling(self, ceiling: int) -> None:
+        """Change the ceiling. A higher one is reached as answers come."""
+        self.ceiling = ceiling
+        self.limit = min(self.limit, ceiling)
+
     def hold(self, until: float) -> None:
         """Do not grow before ``until``."""
         self._hold_until = max(self._hold_until, until)

@@ -75,6 +75,10 @@ class Pace:
         self._reserved_total = 0
         self.num_refused = 0
 
+    def limit_requests(self, max_concurrency: int) -> None:
+        """Allow at most so many concurrent requests from now on."""
+        self._concurrency.set_ceiling(max_concurrency)
+
     def hold_growth(self, until: float) -> None:
         """Do not allow more concurrent requests before ``until``."""
         self._concurrency.hold(until)

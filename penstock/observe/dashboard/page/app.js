@@ -106,7 +106,7 @@ function renderState(state) {
   runs = state.runs ?? [];
   renderQueries(state.queries);
   if (!state.query) return;
-  const query = state.query, isNew = shown === null || shown.id !== query.id;
+  const query = state.query;
   shown = query;
   document.title = `${query.state} · Penstock`;
   setText($("query-name"), query.name);
@@ -122,7 +122,7 @@ function renderState(state) {
   renderTiles(query);
   renderPlan(query);
   renderCharts(query);
-  renderStages(query, isNew);
+  renderStages(query);
   renderModels(query.models);
   renderCounters(query.counters);
   renderErrors(query);
@@ -321,9 +321,10 @@ function renderChart(name, times, lines, maximum, label, spoken) {
 
 // --- tables ---
 
-function renderStages(query, isNew) {
-  const body = $("stages").tBodies[0];
-  if (isNew || body.rows.length !== query.stages.length) {
+function renderStages(query) {
+  const body = $("stages").tBodies[0], key = `${query.id} ${query.stages.map((stage) => canLimit(stage, query))}`;
+  if (body.dataset.key !== key) {
+    body.dataset.key = key;
     body.replaceChildren(...query.stages.map((stage) => stageRow(stage, query)));
   }
   query.stages.forEach((stage, index) => {
@@ -341,19 +342,21 @@ function renderStages(query, isNew) {
     failed.className = stage.num_failed ? "n bad-text" : "n";
     const input = limit.querySelector("input");
     if (input) {
-      input.disabled = !query.can_control || stage.state === "finished";
-      if (document.activeElement !== input) input.value = stage.limit ?? stage.num_workers;
+      if (document.activeElement !== input) input.value = stage.limit ?? stage.num_allowed ?? stage.num_workers;
     } else {
-      setText(limit, stage.num_workers ? count(stage.num_workers) : "–");
+      setText(limit, stage.num_workers ? count(stage.limit ?? stage.num_workers) : "–");
     }
   });
 }
 
+const canLimit = (stage, query) => query.can_control && stage.num_workers > 0 && stage.state !== "finished";
+
 function stageRow(stage, query) {
   const cell = (label) => make("td", { class: "n", "data-label": label });
   const limit = cell("At most");
-  if (query.can_control && stage.num_workers) {
-    const input = make("input", { type: "number", min: 1, max: stage.num_workers, "aria-label": `Most tasks at once of ${stage.name}` });
+  if (canLimit(stage, query)) {
+    const input = make("input", { type: "number", min: 1, max: stage.is_remote ? null : stage.num_workers,
+      "aria-label": `Most ${stage.is_remote ? "calls" : "tasks"} at once of ${stage.name}` });
     input.addEventListener("change", () => {
       const value = Number.parseInt(input.value, 10);
       if (value >= 1) control({ action: "limit", stage: stage.index, max_running: value });
