@@ -1,6 +1,5 @@
 """The dashboard: a local page that shows queries while they run, and the rows of jobs.
 
-history   History: figures over time, bounded
 live      LiveQuery: a Subscriber with what the page shows of one query
 process   the dashboard of this process, for ``ps.set_config(dashboard=True)``
 cells     values of rows as the page shows them
