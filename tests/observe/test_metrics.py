@@ -29,13 +29,6 @@ def test_counters_add_up_over_workers(function: Any) -> None:
     assert str(df.stats()).splitlines()[-3:] == ["rows: 1,000", "batches: 10", "weight: 2.5"]
 
 
-@pytest.mark.ray
-def test_counters_add_up_over_actors(ray_cluster: None) -> None:
-    with ps.config(runner="ray"):
-        df = ps.range(1000).map_batches(count, batch_size=100).collect()
-    assert df.stats().counters == {"rows": 1000, "batches": 10}
-
-
 def test_counters_and_gauges_of_processes_add_up(tmp_path: Path) -> None:
     """Each of two processes waits for the other, so that both take part."""
 
