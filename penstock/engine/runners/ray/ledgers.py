@@ -12,7 +12,6 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from penstock.cache.ledger.open_ledgers import SharedLedger, job_folder, open_ledgers_with
 from penstock.config import get_config
-from penstock.engine.runners.ray.actors import CLOSE_TIMEOUT_S
 from penstock.plan.stages import CallBatch, CallUdf, Stage
 from penstock.protocols import CachesAnswers, Ledger
 
@@ -33,10 +32,6 @@ class LedgerActor:
 
     def flush(self, folder: Path) -> None:
         self._opened(folder).flush()
-
-    def close(self) -> None:
-        for ledger in self._ledgers.values():
-            ledger.close()
 
     def _opened(self, folder: Path) -> SharedLedger:
         if folder not in self._ledgers:
@@ -101,8 +96,7 @@ def driver_ledgers(stages: Sequence[Stage]) -> Iterator[DriverLedgers | None]:
         yield ledgers
     finally:
         if ray.is_initialized():
-            ray.wait([ledgers.actor.close.remote()], timeout=CLOSE_TIMEOUT_S)
-            ray.kill(ledgers.actor)
+            ray.kill(ledgers.actor)  # the workers have flushed what they sent, and it may not even have started
 
 
 def _caches(stage: Stage) -> bool:
