@@ -26,10 +26,10 @@ INSTALL := $(BIN)/python -m pip install --quiet --no-compile --constraint $(PINS
 PYTEST_WORKERS ?= 3
 
 # Tests of DataFrames that also run on Ray: their functions share no memory with the test.
-HALF_ON_RAY := $(patsubst %,tests/%.py,frame/test_columns frame/test_combine frame/test_sets frame/test_layout \
-    frame/test_rows relational/test_sort_join_group relational/test_windows)
-REST_ON_RAY := $(patsubst %,tests/%.py,frame/test_chains frame/test_errors frame/test_unknown_columns \
-    relational/test_map_groups)
+HALF_ON_RAY := $(patsubst %,tests/%.py,frame/test_columns frame/test_combine frame/test_layout frame/test_rows \
+    relational/test_sort_join_group)
+REST_ON_RAY := $(patsubst %,tests/%.py,frame/test_chains frame/test_errors frame/test_sets frame/test_unknown_columns \
+    relational/test_map_groups relational/test_windows)
 
 .DEFAULT_GOAL := help
 .PHONY: help demo check test test-ray format stubs compat-table bench clean
