@@ -75,3 +75,16 @@ def test_what_cannot_be_honoured_is_refused_by_name(tmp_path: Path) -> None:
         ray.data.read_hudi("table")
     with pytest.raises(InvalidArgumentError, match=r"train_test_split\(stratify="):
         ray.data.range(2).train_test_split(0.5, stratify="id")
+
+
+def test_nulls_are_counted_on_request() -> None:
+    rows = ray.data.from_items([{"k": 1, "x": 1}, {"k": 1, "x": None}, {"k": 2, "x": 3}])
+    assert (rows.sum("x"), rows.sum("x", ignore_nulls=False), rows.max(["k"], ignore_nulls=False)) == (
+        4,
+        None,
+        {"max(k)": 2},
+    )
+    grouped = rows.groupby("k").mean("x", ignore_nulls=False).take_all()
+    assert grouped == [{"k": 1, "mean(x)": None}, {"k": 2, "mean(x)": 3.0}]
+    with pytest.raises(InvalidArgumentError, match=r"repartition\(sort=True\)"):
+        rows.repartition(2, keys=["k"], sort=True)

@@ -35,8 +35,8 @@ class AggregateFn:
     ) -> None:  # fmt: skip
         if "build" not in vars(type(self)):
             raise refusal(f"ray.data.aggregate.{type(self).__name__} with functions", "write a @penstock.udaf class")
-        if ignore_nulls is False and type(self).__name__ not in ("Count", "AsList", "Unique"):
-            raise refusal(f"{type(self).__name__}(ignore_nulls=False)", "nulls are skipped; fill them before")
+        if ignore_nulls and type(self).__name__ in ("AsList", "Unique"):
+            raise refusal(f"{type(self).__name__}(ignore_nulls=True)", "filter nulls before")
         self.on = on
         self.name = alias_name or f"{self.label}({on or ''})"
         self._arguments = (args, options, ignore_nulls)
@@ -61,8 +61,13 @@ def _share(condition: Expression) -> Expression:
 
 
 def _skipping(build: Build) -> Build:
-    """Return the aggregation, which skips nulls in any case."""
-    return lambda column, *args, ignore_nulls=True, **options: build(column, *args, **options)
+    """Return an aggregation that skips nulls, or is null if there are some."""
+
+    def aggregation(column: Expression, *args: Any, ignore_nulls: bool = True, **options: Any) -> Expression:
+        found = build(column, *args, **options)
+        return found if ignore_nulls else when(column.count("null") == 0, found).otherwise(None)
+
+    return aggregation
 
 
 _TABLE: dict[str, tuple[str, Build]] = {
@@ -75,8 +80,8 @@ _TABLE: dict[str, tuple[str, Build]] = {
     "AbsMax": ("abs_max", _skipping(lambda column: column.abs().max())),
     "Quantile": ("quantile", _skipping(lambda column, q=0.5: percentile(column, q))),
     "ApproximateQuantile": ("approx_quantile", lambda column, quantiles, **_: approx_percentiles(column, quantiles)),
-    "AsList": ("list", lambda column, ignore_nulls=False: list_agg(column)),
-    "Unique": ("unique", lambda column, ignore_nulls=False: list_agg_distinct(column)),
+    "AsList": ("list", lambda column, **_: list_agg(column)),
+    "Unique": ("unique", lambda column, **_: list_agg_distinct(column)),
     "CountDistinct": ("count_distinct", _skipping(count_distinct)),
     "ValueCounter": ("value_counter", value_counts),
     "MissingValuePercentage": ("missing_pct", lambda column: _share(column.is_null())),

@@ -11,13 +11,13 @@ from typing import Any, Self
 
 import numpy as np
 
+from penstock.compat.ray.data import aggregate
 from penstock.compat.ray.data.aggregate import AggregateFn, results_of
 from penstock.compat.ray.data.expressions import parsed
 from penstock.compat.ray.data.grouped import GroupedData
 from penstock.compat.ray.data.options import FORMATS, PLACEMENT, RESOURCES, check_placement, function_options
 from penstock.compat.translation import refusal, translated
 from penstock.errors import InvalidArgumentError
-from penstock.expr.column import col as column_of
 from penstock.frame.dataframe import DataFrame
 
 _JOINS = {"left_outer": "left", "right_outer": "right", "full_outer": "outer", "left_semi": "semi", "left_anti": "anti"}
@@ -131,6 +131,7 @@ class Dataset(DataFrame):
         return self.sample(fraction, seed=seed)
 
     def random_shuffle(self, *, seed: int | None = None, **options: Any) -> Self:
+        check_placement("random_shuffle", options)
         return self.shuffle(seed)
 
     def randomize_block_order(self, *, seed: int | None = None) -> Self:
@@ -147,7 +148,9 @@ class Dataset(DataFrame):
         keys: Sequence[str] | None = None,
         sort: bool = False,
     ) -> Self:
-        """Ignore ``strict`` and ``sort``, which say how blocks are made."""
+        """Ignore ``strict``, which says how blocks are made."""
+        if sort:
+            raise refusal("repartition(sort=True)", "sort by the keys")
         if target_num_rows_per_block is not None:
             return self.into_batches(target_num_rows_per_block)
         shuffled = self.shuffle() if shuffle else self
@@ -206,26 +209,25 @@ class Dataset(DataFrame):
         values = self.select(column).distinct().to_pydict()[column]
         return [value for value in values if not (ignore_nulls and value is None)]
 
-    def _overall(self, function: str, on: Any, **options: Any) -> Any:
+    def _overall(self, name: str, on: Any, **options: Any) -> Any:
         names = [on] if isinstance(on, str) else list(on or self.columns)
-        found = self.agg(*(getattr(column_of(name), function)(**options).alias(name) for name in names)).to_pylist()[0]
-        name = "std" if function == "stddev" else function
-        return found[on] if isinstance(on, str) else {f"{name}({key})": value for key, value in found.items()}
+        found = results_of(self, [getattr(aggregate, name)(each, **options) for each in names])
+        return found[next(iter(found))] if isinstance(on, str) else found
 
     def sum(self, on: Any = None, ignore_nulls: bool = True) -> Any:
-        return self._overall("sum", on)
+        return self._overall("Sum", on, ignore_nulls=ignore_nulls)
 
     def min(self, on: Any = None, ignore_nulls: bool = True) -> Any:
-        return self._overall("min", on)
+        return self._overall("Min", on, ignore_nulls=ignore_nulls)
 
     def max(self, on: Any = None, ignore_nulls: bool = True) -> Any:
-        return self._overall("max", on)
+        return self._overall("Max", on, ignore_nulls=ignore_nulls)
 
     def mean(self, on: Any = None, ignore_nulls: bool = True) -> Any:
-        return self._overall("mean", on)
+        return self._overall("Mean", on, ignore_nulls=ignore_nulls)
 
     def std(self, on: Any = None, ddof: int = 1, ignore_nulls: bool = True) -> Any:
-        return self._overall("stddev", on, ddof=ddof)
+        return self._overall("Std", on, ddof=ddof, ignore_nulls=ignore_nulls)
 
     # --- results ---
 

@@ -34,19 +34,19 @@ class GroupedData:
         return self.aggregate(getattr(aggregate, "Count")())  # noqa: B009  # made from a table
 
     def sum(self, on: Any = None, ignore_nulls: bool = True) -> Any:
-        return self._by("Sum", on)
+        return self._by("Sum", on, ignore_nulls=ignore_nulls)
 
     def min(self, on: Any = None, ignore_nulls: bool = True) -> Any:
-        return self._by("Min", on)
+        return self._by("Min", on, ignore_nulls=ignore_nulls)
 
     def max(self, on: Any = None, ignore_nulls: bool = True) -> Any:
-        return self._by("Max", on)
+        return self._by("Max", on, ignore_nulls=ignore_nulls)
 
     def mean(self, on: Any = None, ignore_nulls: bool = True) -> Any:
-        return self._by("Mean", on)
+        return self._by("Mean", on, ignore_nulls=ignore_nulls)
 
     def std(self, on: Any = None, ddof: int = 1, ignore_nulls: bool = True) -> Any:
-        return self._by("Std", on, ddof=ddof)
+        return self._by("Std", on, ddof=ddof, ignore_nulls=ignore_nulls)
 
     def map_groups(self, fn: Callable[..., Any], **options: Any) -> Any:
         return DataFrame.groupby(self._dataset, *self._keys).map_groups(fn, **function_options(options))
