@@ -131,7 +131,7 @@ def test_value_that_does_not_fit(value: Any, dtype: str) -> None:
     assert ".try_cast(" in message
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=50)
 @given(st.lists(st.none() | st.integers(-5, 5).map(str) | st.text(max_size=3), max_size=30))
 def test_try_cast_keeps_every_good_row(texts: list[str | None]) -> None:
     def parse(text: str | None) -> int | None:

@@ -67,7 +67,7 @@ values = st.lists(st.one_of(st.none(), st.integers(0, 5)), max_size=20)
 
 
 @given(values, values)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 def test_like_sets(left: list[int | None], right: list[int | None]) -> None:
     dtype = ps.DataType.int64()
     one, two = (ps.from_pydict({"x": ps.Series.from_pylist(v, dtype=dtype)}) for v in (left, right))

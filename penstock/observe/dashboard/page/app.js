@@ -190,6 +190,7 @@ function renderTiles(query) {
 
 function renderPlan(query) {
   const holder = $("plan"), width = Math.max(holder.clientWidth, 280), stages = query.stages;
+  if (!stages.length) return holder.replaceChildren(); // a job that has not noted its stages yet
   const depth = [];
   stages.forEach((stage) => { depth[stage.index] = Math.max(-1, ...stage.inputs.map((input) => depth[input])) + 1; });
   const levels = [];
