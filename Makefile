@@ -32,7 +32,7 @@ REST_ON_RAY := $(patsubst %,tests/%.py,frame/test_chains frame/test_errors frame
     relational/test_map_groups relational/test_windows)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check test test-ray format stubs compat-table bench clean
+.PHONY: help demo check test on-ray not-on-ray test-ray format stubs compat-table bench clean
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -45,8 +45,12 @@ check: $(DEV)  ## Format, lint and types
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-test: $(DEV) $(SYSTEM)  ## Run every test and every docstring example
+test: on-ray not-on-ray  ## Run every test and every docstring example
+
+on-ray: $(DEV)
 	$(BIN)/python -m pytest -q -m ray --on-ray tests/engine tests/udf tests/llm tests/seeds $(HALF_ON_RAY)
+
+not-on-ray: $(DEV) $(SYSTEM)
 	$(BIN)/python -m pytest -q -m 'not ray' -n $(PYTEST_WORKERS) --dist worksteal penstock tests
 
 test-ray: $(DEV)  ## Run the tests of DataFrames on Ray, twice as many as `make test` does

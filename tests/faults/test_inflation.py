@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.mark.parametrize(
     ("pipeline", "num_rows", "budget"),
     [
-        pytest.param("threads", 240, 2 * GB, id="12 GB through batch functions"),
+        pytest.param("threads", 120, 2 * GB, id="6 GB through batch functions"),
         pytest.param("rows", 42, GB, id="row functions"),
         pytest.param("processes", 42, GB, id="worker processes"),
         pytest.param("expressions", 42, GB, id="explode"),
