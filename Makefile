@@ -25,13 +25,15 @@ INSTALL := $(BIN)/python -m pip install --quiet --no-compile --constraint $(PINS
 # tests have a process of their own, and those that count what a query leaves behind are not disturbed.
 PYTEST_WORKERS ?= 3
 
+ON_NODES := tests/engine/runners/ray/test_changing_cluster.py
+
 # Tests of DataFrames that also run on Ray: their functions share no memory with the test.
 HALF_ON_RAY := $(patsubst %,tests/%.py,frame/test_columns frame/test_combine frame/test_layout frame/test_rows)
 REST_ON_RAY := $(patsubst %,tests/%.py,frame/test_chains frame/test_errors frame/test_sets frame/test_unknown_columns \
     relational/test_map_groups relational/test_sort_join_group relational/test_windows)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check test on-ray not-on-ray test-ray format stubs compat-table bench clean
+.PHONY: help demo check test on-nodes on-ray not-on-ray test-ray format stubs compat-table bench clean
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -44,12 +46,15 @@ check: $(DEV)  ## Format, lint and types
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-test: on-ray not-on-ray  ## Run every test and every docstring example
+test: on-nodes on-ray not-on-ray  ## Run every test and every docstring example
+
+# Apart from the rest, which may fill the machine: a node of Ray must start within 30 seconds.
+on-nodes: $(DEV)
+	$(BIN)/python -m pytest -q -m ray $(ON_NODES)
 
 on-ray: $(DEV)
-	$(BIN)/python -m pytest -q -m ray --on-ray tests/engine tests/udf tests/llm tests/seeds $(HALF_ON_RAY)
+	$(BIN)/python -m pytest -q -m ray --on-ray --ignore $(ON_NODES) tests/engine tests/udf tests/llm tests/seeds $(HALF_ON_RAY)
 
-# Where both run at once, the tests on Ray go first: a node of Ray must start within 30 seconds.
 not-on-ray: $(DEV) $(SYSTEM)
 	nice -n 5 $(BIN)/python -m pytest -q -m 'not ray' -n $(PYTEST_WORKERS) --dist worksteal penstock tests
 
