@@ -55,6 +55,7 @@ on-nodes: $(DEV)
 on-ray: $(DEV)
 	$(BIN)/python -m pytest -q -m ray --on-ray --ignore $(ON_NODES) tests/engine tests/udf tests/llm tests/seeds $(HALF_ON_RAY)
 
+# At a lower priority than tests on Ray that run beside it.
 not-on-ray: $(DEV) $(SYSTEM)
 	nice -n 5 $(BIN)/python -m pytest -q -m 'not ray' -n $(PYTEST_WORKERS) --dist worksteal penstock tests
 
