@@ -74,3 +74,22 @@ def test_what_cannot_be_honoured_is_refused_by_name(tmp_path: Path) -> None:
         df.explode("a", index_column="i")
     with pytest.raises(InvalidArgumentError, match="interval"):
         daft.interval(months=1)
+
+
+def test_explain_never_runs_the_query(capsys: pytest.CaptureFixture[str]) -> None:
+    """The first parameter of Daft's ``explain`` is ``show_all``, and ours runs the query."""
+
+    def fail(batch: object) -> object:
+        raise AssertionError("it ran")
+
+    df = daft.from_pydict({"x": [1]}).map_batches(fail)
+    df.explain(True)
+    df.explain(format="mermaid")
+    assert "flowchart" in capsys.readouterr().out
+    with pytest.raises(InvalidArgumentError, match="explain"):
+        df.explain(format="png")
+
+
+def test_a_checkpoint_is_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(InvalidArgumentError, match="checkpoint_config"):
+        daft.from_pydict({"x": [1]}).write_parquet(str(tmp_path), checkpoint_config=object())

@@ -94,7 +94,9 @@ class Dataset(DataFrame):
         return super().limit(limit)
 
     def sort(self, key: Any, descending: bool | list[bool] = False, boundaries: Any = None, **options: Any) -> Self:
-        return super().sort(key, desc=options.get("desc", descending), nulls_first=options.get("nulls_first"))
+        ours = {"desc": options.pop("desc", descending), "nulls_first": options.pop("nulls_first", None)}
+        check_placement("sort", options)
+        return super().sort(key, **ours)
 
     # --- several datasets ---
 
@@ -166,6 +168,7 @@ class Dataset(DataFrame):
         return [rows.offset(start).limit(max(0, end - start)) for start, end in itertools.pairwise(ends)]
 
     def split(self, n: int, *, equal: bool = False, **options: Any) -> list[Self]:
+        check_placement("split", options)
         rows = self.materialize()
         share, rest = divmod(rows.count(), n)
         sizes = [share + (number < rest and not equal) for number in range(n)]
@@ -189,7 +192,7 @@ class Dataset(DataFrame):
         return super().train_test_split(test_size, shuffle=shuffle, seed=seed)
 
     def streaming_split(self, n: int, *, equal: bool = False, **options: Any) -> list[DataIterator]:
-        return [DataIterator(part) for part in self.split(n, equal=equal)]
+        return [DataIterator(part) for part in self.split(n, equal=equal, **options)]
 
     def iterator(self) -> DataIterator:
         return DataIterator(self)
@@ -312,6 +315,7 @@ class Dataset(DataFrame):
 
     def write_sql(self, sql: str, connection_factory: Callable[[], Any], **options: Any) -> None:
         """Run an insert statement with a placeholder for each column, in one transaction."""
+        check_placement("write_sql", options)
         connection = connection_factory()
         try:
             for rows in DataFrame.iter_batches(self, 1024, "pylist"):
