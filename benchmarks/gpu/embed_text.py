@@ -1,4 +1,7 @@
-"""Text embedding on one GPU, Parquet to Parquet: a MiniLM-shaped encoder with random weights, texts of 5 to 250 words.
+"""Text embedding on one GPU, Parquet to Parquet: a MiniLM-shaped encoder with random weights.
+
+The texts have 5 to 250 words: with the lengths of reviews, or with `--variant uniform`, which makes them three times as
+long.
 
 `python -m benchmarks.gpu.embed_text` compares
 
@@ -52,8 +55,15 @@ def made_up_words(rng: np.random.Generator) -> list[str]:
 
 def made_up_texts(rng: np.random.Generator, words: list[str], place: Place) -> Iterator[str]:
     chosen = np.array(words, object)
-    for count in rng.integers(MIN_WORDS, MAX_WORDS + 1, place.num_rows):
+    for count in num_words(rng, place):
         yield " ".join(chosen[(len(words) * rng.random(count) ** 2).astype(int)])
+
+
+def num_words(rng: np.random.Generator, place: Place) -> np.ndarray:
+    """Return the lengths of the texts: all equally frequent, or as in reviews, where half have at most 25 words."""
+    if place.variant == "uniform":
+        return rng.integers(MIN_WORDS, MAX_WORDS + 1, place.num_rows)
+    return np.clip(rng.lognormal(np.log(25), 0.9, place.num_rows), MIN_WORDS, MAX_WORDS).astype(int)
 
 
 def save_model(folder: Path, words: list[str]) -> None:
@@ -207,4 +217,4 @@ if __name__ == "__main__":
         "gpu alone": gpu_alone,
         "sentence-transformers": sentence_transformers,
     }
-    main("benchmarks.gpu.embed_text", NUM_ROWS, prepare, parts)
+    main("benchmarks.gpu.embed_text", NUM_ROWS, prepare, parts, variants=("reviews", "uniform"))

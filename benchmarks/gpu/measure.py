@@ -14,7 +14,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,6 +27,7 @@ class Place:
 
     folder: Path
     num_rows: int
+    variant: str = ""
 
     @property
     def model(self) -> str:
@@ -50,30 +51,33 @@ def main(
     prepare: Callable[[Place], None],
     parts: Mapping[str, Callable[[Place], Figures]],
     argv: list[str] | None = None,
+    variants: Sequence[str] = ("",),
 ) -> None:
     parser = argparse.ArgumentParser(prog=f"python -m {module}")
     parser.add_argument("--rows", type=int, default=num_rows)
     parser.add_argument("--folder", type=Path, help="keep the model and the data here, and use them again")
     parser.add_argument("--part", choices=parts, action="append", help="run only this part; may be given several times")
+    parser.add_argument("--variant", choices=variants, default=variants[0], help="of the data")
     parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args(argv)
     if given.here:
-        print(json.dumps(parts[given.part[0]](Place(given.folder, given.rows))))
+        print(json.dumps(parts[given.part[0]](Place(given.folder, given.rows, given.variant))))
         return
     with contextlib.ExitStack() as closing:
         folder = given.folder or Path(closing.enter_context(tempfile.TemporaryDirectory()))
-        place = Place(folder, given.rows)
+        place = Place(folder, given.rows, given.variant)
         if not Path(place.small_input).exists():
             folder.mkdir(parents=True, exist_ok=True)
             prepare(place)
         found = {part: _in_process(module, part, place) for part in given.part or parts}
     print(_table(found))
-    print(json.dumps({"benchmark": module, "rows": given.rows, **found}))
+    print(json.dumps({"benchmark": module, "variant": given.variant, "rows": given.rows, **found}))
 
 
 def _in_process(module: str, part: str, place: Place) -> Figures:
     command = [sys.executable, "-m", module, "--here", "--part", part, "--folder", str(place.folder)]
-    done = subprocess.run([*command, "--rows", str(place.num_rows)], stdout=subprocess.PIPE, text=True)
+    command += ["--rows", str(place.num_rows), "--variant", place.variant]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True)
     if done.returncode:
         print(f"{part} ended with exit code {done.returncode}", file=sys.stderr)
         return {}

@@ -25,17 +25,18 @@ TEXTS = [
 """Of different lengths, one of them empty."""
 
 
-def save_bert(folder: Path, *, num_positions: int = 64, width: int = 16) -> str:
-    """Write a plain BERT encoder with the words of ``TEXTS``."""
-    from transformers import BertConfig, BertModel
+def save_bert(folder: Path, *, num_positions: int = 64, width: int = 16, family: str = "bert") -> str:
+    """Write a plain encoder of the BERT family with the words of ``TEXTS``."""
+    from transformers import AutoConfig, AutoModel
 
     torch.manual_seed(0)
     tokenizer = _word_tokenizer(TEXTS)
-    config = BertConfig(
+    config = AutoConfig.for_model(
+        family,
         vocab_size=len(tokenizer), hidden_size=width, intermediate_size=32, num_hidden_layers=2, num_attention_heads=2,
         max_position_embeddings=num_positions, initializer_range=0.5,
     )  # fmt: skip
-    BertModel(config).save_pretrained(folder)
+    AutoModel.from_config(config).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return str(folder)
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import pickle
+import subprocess
+import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,6 +16,8 @@ import pytest
 import torch
 
 from penstock.ai.local import batch_runner, text_encoder
+from penstock.ai.local.bert import load_bert
+from penstock.ai.local.checkpoint import Checkpoint
 from penstock.ai.local.transformers import TextEmbedder, TransformersProvider
 from penstock.ai.provider import TextEmbedding
 from penstock.errors import InvalidArgumentError, RequestRefusedError
@@ -65,6 +70,37 @@ def test_minilm_without_network_is_what_sentence_transformers_gives() -> None:
     alone = np.concatenate([by_default.embed([text]) for text in texts])
     assert (found * alone).sum(1).min() > 1 - 1e-4
     np.testing.assert_allclose(found, alone, atol=2e-3)
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta", "xlm-roberta", "distilbert"])
+def test_encoders_agree_with_transformers(family: str, tmp_path: Path) -> None:
+    model = save_bert(tmp_path, family=family)
+    is_own = family != "distilbert"
+    assert (load_bert(Checkpoint(model, device="cpu"), "") is not None) is is_own
+    assert load_bert(Checkpoint(model, device="cpu", attn_implementation="eager"), "") is None
+    by_transformers = embed(TEXTS, model, attn_implementation="eager")
+    np.testing.assert_allclose(embed(TEXTS, model), by_transformers, atol=1e-5)
+
+
+def test_minilm_starts_without_transformers() -> None:
+    code = (
+        "import sys; import penstock as ps; "
+        "ps.from_pydict({'t': ['a']}).select(ps.col('t').embed_text(provider='transformers', device='cpu')).collect(); "
+        "sys.exit('transformers' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_settings_that_the_tokenizer_file_contradicts(tmp_path: Path) -> None:
+    model = save_bert(tmp_path)
+    settings = tmp_path / "tokenizer_config.json"
+    tokenizer = tmp_path / "tokenizer.json"
+    normalizer = {"clean_text": True, "handle_chinese_chars": True, "strip_accents": None, "lowercase": True}
+    content = json.loads(tokenizer.read_text()) | {"normalizer": {"type": "BertNormalizer", **normalizer}}
+    tokenizer.write_text(json.dumps(content))
+    for is_lowercase in (True, False):
+        settings.write_text(json.dumps(json.loads(settings.read_text()) | {"do_lower_case": is_lowercase}))
+        assert (load_bert(Checkpoint(model, device="cpu"), "") is not None) is is_lowercase
 
 
 def test_minilm_has_short_names() -> None:

@@ -17,7 +17,7 @@ from penstock.ai.local.checkpoint import Checkpoint
 from penstock.ai.local.local_model import LocalModel
 from penstock.ai.local.sentence_modules import read_modules
 from penstock.ai.local.text_encoder import CPU_TOKENS, GPU_TOKENS, TextEncoder
-from penstock.ai.local.tokens import BatchTokenizer, max_input_tokens
+from penstock.ai.local.tokens import BatchTokenizer, max_input_tokens, takes_plain_mask
 from penstock.ai.provider import Classifier, ImageClassification, NDArray, ScoringClassifier, TextClassification
 from penstock.errors import InvalidArgumentError
 
@@ -75,7 +75,7 @@ class SequenceModel:
         if tokenizer.pad_token_id is None:
             tokenizer.pad_token = tokenizer.eos_token
         self._padding = tokenizer.pad_token_id
-        self._max_length = max_input_tokens(self.model.config, tokenizer, max_length)
+        self._max_length = max_input_tokens(self.model.config.to_dict(), tokenizer, max_length)
         self._tokenizer = BatchTokenizer(tokenizer, self._max_length, has_pairs=has_pairs)
         self._device = checkpoint.torch_device()
         self._runner = BatchRunner(self._device, cpu_tokens=CPU_TOKENS, gpu_tokens=GPU_TOKENS)
@@ -83,8 +83,9 @@ class SequenceModel:
     def logits(self, texts: Sequence[str] | Sequence[tuple[str, str]]) -> NDArray:
         """Return the logits of texts, or of pairs of texts; a long first text is truncated."""
         tokens = self._tokenizer.tokens(texts)
-        padded = tokens.on(self._device, self._padding, self._max_length, self.model.config)
-        return self._runner.run(tokens.lengths, lambda rows: self.model(**padded.batch(rows)[0]).logits)
+        is_plain = takes_plain_mask(self.model.config)
+        on_device = tokens.on(self._device, self._padding, self._max_length, takes_plain_mask=is_plain)
+        return self._runner.run(tokens.lengths, lambda rows: self.model(**on_device.batch(rows)[0]).logits)
 
 
 class SequenceClassifier(LocalModel[SequenceModel], ScoringClassifier):

@@ -8,9 +8,10 @@ from typing import Any, Literal
 import numpy as np
 
 from penstock.ai.local.batch_runner import BatchRunner
+from penstock.ai.local.bert import load_bert
 from penstock.ai.local.checkpoint import Checkpoint
 from penstock.ai.local.sentence_modules import DenseLayer, SentenceModules
-from penstock.ai.local.tokens import BatchTokenizer, Tokens, max_input_tokens
+from penstock.ai.local.tokens import BatchTokenizer, DeviceTokens, Tokens, max_input_tokens, takes_plain_mask
 from penstock.errors import RequestRefusedError
 
 NDArray = np.ndarray[Any, Any]
@@ -20,6 +21,22 @@ CPU_TOKENS, GPU_TOKENS = 1_024, 131_072
 """Tokens of a batch. On a CPU the activations of larger batches no longer fit its cache."""
 
 _ENCODER_DECODERS = ("t5", "mt5", "umt5")  # AutoModel would require input for the decoder
+
+
+class TransformersEncoder:
+    """An encoder and its tokenizer as transformers loads them."""
+
+    def __init__(self, checkpoint: Checkpoint, subfolder: str) -> None:
+        is_encoder_decoder = checkpoint.config(subfolder).get("model_type") in _ENCODER_DECODERS
+        self._model = checkpoint.load("AutoModelForTextEncoding" if is_encoder_decoder else "AutoModel", subfolder)
+        self.config: dict[str, Any] = self._model.config.to_dict()
+        self.tokenizer = checkpoint.from_pretrained("AutoTokenizer", subfolder)
+        self.takes_plain_mask = takes_plain_mask(self._model.config)
+
+    def hidden(self, tokens: DeviceTokens, rows: NDArray) -> tuple[Any, Any]:
+        """Return a vector for each token of some rows, in padded batches, and the mask: True for tokens."""
+        inputs, mask = tokens.batch(rows)
+        return self._model(**inputs).last_hidden_state, mask
 
 
 class TextEncoder:
@@ -41,14 +58,12 @@ class TextEncoder:
         self._is_normalized = is_normalized
         self._long_input = long_input
         self._prompt = prompt
-        is_encoder_decoder = checkpoint.config(modules.path).get("model_type") in _ENCODER_DECODERS
-        auto_class = "AutoModelForTextEncoding" if is_encoder_decoder else "AutoModel"
-        self._model = checkpoint.load(auto_class, modules.path)
+        self._network = load_bert(checkpoint, modules.path) or TransformersEncoder(checkpoint, modules.path)
         self._device = checkpoint.torch_device()
         self._runner = BatchRunner(self._device, cpu_tokens=CPU_TOKENS, gpu_tokens=GPU_TOKENS)
-        tokenizer = checkpoint.from_pretrained("AutoTokenizer", modules.path)
+        tokenizer = self._network.tokenizer
         self._padding = tokenizer.pad_token_id or 0
-        self._max_length = max_input_tokens(self._model.config, tokenizer, max_length or modules.max_length)
+        self._max_length = max_input_tokens(self._network.config, tokenizer, max_length or modules.max_length)
         self._tokenizer = BatchTokenizer(tokenizer, self._max_length)
         has_unpooled = not modules.pools_prompt and prompt
         self._num_prompt_tokens = int(self._tokenizer.tokens([prompt]).lengths[0]) - 1 if has_unpooled else 0
@@ -59,11 +74,12 @@ class TextEncoder:
         if not len(texts):
             return np.empty((0, self._width), np.float32)
         tokens = self._tokens(texts)
-        padded = tokens.on(self._device, self._padding, self._max_length, self._model.config)
+        takes_plain_mask = self._network.takes_plain_mask
+        on_device = tokens.on(self._device, self._padding, self._max_length, takes_plain_mask=takes_plain_mask)
 
         def forward(rows: NDArray) -> Any:
-            inputs, mask = padded.batch(rows)
-            return self._pooled(self._model(**inputs).last_hidden_state.float(), mask)
+            hidden, mask = self._network.hidden(on_device, rows)
+            return self._pooled(hidden.float(), mask)
 
         vectors = self._runner.run(tokens.lengths, forward)
         if len(tokens.owners):

@@ -1,4 +1,4 @@
-"""Texts as token ids in one flat array, from which padded batches are gathered on the device.
+"""Texts as token ids in one flat array, from which batches are gathered on the device: padded, or packed end to end.
 
 The Rust tokenizer works on all cores without the GIL. Python touches each text once, to take its ids.
 """
@@ -6,12 +6,13 @@ The Rust tokenizer works on all cores without the GIL. Python touches each text 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
+from penstock.ai.local.word_tokens import WordTokenizer, splits_at_spaces
 from penstock.errors import RequestRefusedError
 
 NDArray = np.ndarray[Any, Any]
@@ -31,13 +32,13 @@ class Tokens:
     types: NDArray | None = None  # the segment of each token, for models that tell the texts of a pair apart
     owners: Sequence[int] = ()
 
-    def on(self, device: Any, padding: int, max_length: int, config: Any) -> PaddedTokens:
-        """Copy the tokens to a device, for a model with this configuration."""
-        return PaddedTokens(self, device, padding, max_length, takes_plain_mask(config))
+    def on(self, device: Any, padding: int, max_length: int, *, takes_plain_mask: bool) -> DeviceTokens:
+        """Copy the tokens to a device. A plain mask has four dimensions, as attention takes it."""
+        return DeviceTokens(self, device, padding, max_length, takes_plain_mask)
 
 
-class PaddedTokens:
-    """Tokens on a device, and the padded batches of them."""
+class DeviceTokens:
+    """Tokens on a device, and the batches of them."""
 
     def __init__(self, tokens: Tokens, device: Any, padding: int, max_length: int, takes_plain_mask: bool) -> None:
         self._device = device
@@ -49,6 +50,27 @@ class PaddedTokens:
         self._types = None if tokens.types is None else to_device(tokens.types, device)
         self._starts = to_device(np.cumsum(tokens.lengths) - tokens.lengths, device)
         self._sizes = to_device(tokens.lengths, device)
+
+    def packed(self, rows: NDArray) -> PackedTokens:
+        import torch
+
+        lengths = self._lengths[rows]
+        longest, total = int(lengths.max()), int(lengths.sum())
+        where = to_device(rows, self._device)
+        sizes = self._sizes[where]
+        stops = sizes.cumsum(0)
+        starts = stops - sizes
+        line = torch.repeat_interleave(sizes, output_size=total)
+        positions = torch.arange(total, device=self._device) - starts[line]
+        steps = torch.arange(longest, device=self._device)
+        return PackedTokens(
+            self._ids[self._starts[where][line] + positions].long(),
+            positions,
+            torch.nn.functional.pad(stops, (1, 0)).int(),
+            longest,
+            (starts[:, None] + steps).clamp_(max=total - 1),
+            steps < sizes[:, None],
+        )
 
     def batch(self, rows: NDArray) -> tuple[dict[str, Any], Any]:
         """Return the arguments of a model for some rows, and the mask: True for tokens, False for padding.
@@ -76,6 +98,21 @@ class PaddedTokens:
         return inputs, mask
 
 
+@dataclass(frozen=True, slots=True)
+class PackedTokens:
+    """A batch of texts end to end, as tensors on the device.
+
+    ``stops`` has 0 and the end of each text. ``places`` finds the tokens of a padded batch, where ``mask`` is True.
+    """
+
+    ids: Any
+    positions: Any
+    stops: Any
+    longest: int
+    places: Any
+    mask: Any
+
+
 class BatchTokenizer:
     """The tokenizer of a model, for texts or pairs of texts. The first text of a pair is truncated."""
 
@@ -88,11 +125,16 @@ class BatchTokenizer:
         if self._backend is not None:
             self._backend.no_padding()
             self._backend.enable_truncation(max_length, strategy=self._truncation)
+        self._words: WordTokenizer | None = None
+        if self._backend is not None and not has_pairs and splits_at_spaces(tokenizer):
+            self._words = WordTokenizer(self._backend, max_length)
 
     def tokens(self, texts: Sequence[str] | Sequence[tuple[str, str]]) -> Tokens:
         """Return the tokens of texts, or of pairs of texts, truncated to the length of the model."""
         if self._backend is None:
             return self._slow_tokens(texts)
+        if self._words is not None:
+            return Tokens(*self._words.tokens(cast(Sequence[str], texts)))
         encodings = self._backend.encode_batch_fast(list(texts))
         types = flat([each.type_ids for each in encodings])[0] if self._has_types else None
         return Tokens(*flat([each.ids for each in encodings]), types)
@@ -144,10 +186,9 @@ def to_device(values: NDArray, device: Any) -> Any:
     return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
 
 
-def max_input_tokens(config: Any, tokenizer: Any, wanted: int | None) -> int:
+def max_input_tokens(config: Mapping[str, Any], tokenizer: Any, wanted: int | None) -> int:
     """Return the smaller of the wanted length (by default the tokenizer's) and the positions of the model."""
-    settings = config.to_dict()
-    positions = settings.get("max_position_embeddings")
-    if positions and settings.get("model_type") in ("roberta", "xlm-roberta", "camembert", "mpnet"):
-        positions -= config.pad_token_id + 1  # their positions start after that of the padding
+    positions = config.get("max_position_embeddings")
+    if positions and config.get("model_type") in ("roberta", "xlm-roberta", "camembert", "mpnet"):
+        positions -= config["pad_token_id"] + 1  # their positions start after that of the padding
     return int(min(wanted or tokenizer.model_max_length, positions or NO_LIMIT, NO_LIMIT))

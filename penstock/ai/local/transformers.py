@@ -3,7 +3,8 @@
 weights.py            find the files                    checkpoint.py   a model as data
 local_model.py        base of all models                length_batches.py   batches of similar lengths
 sentence_modules.py   read the modules of an encoder    text_encoder.py   run them
-tokens.py             texts as padded batches           batch_runner.py   run batches on the device
+bert.py               encoders of the BERT family       batch_runner.py   run batches on the device
+tokens.py             texts as batches of tokens        word_tokens.py    tokenize each word once
 text_classifier.py, vision.py
 generation.py         prompts and answers               chat.py         chat templates
 decoding.py           continue many sequences at once   slot_cache.py   their keys and values

@@ -1,0 +1,202 @@
+"""Encoders of the BERT family in a few lines of torch, read from their files.
+
+Most models for text embedding are of this family. transformers would take seconds to import, and compute the padding of
+each batch. Here a batch on a GPU is packed: its texts lie end to end in one row, and attention stays within each text.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from penstock.ai.local.checkpoint import Checkpoint
+from penstock.ai.local.tokens import NO_LIMIT, DeviceTokens
+
+NDArray = np.ndarray[Any, Any]
+Tensor = Any
+Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
+"""Takes the queries, keys and values of all tokens, each of shape (tokens, heads, width)."""
+
+FAMILIES = {"bert": "bert.", "roberta": "roberta.", "xlm-roberta": "roberta.", "camembert": "roberta."}
+"""The types of models, and the prefix of their weights if a head was saved with them."""
+
+
+DEFAULTS = {
+    "hidden_act": "gelu",
+    "layer_norm_eps": 1e-12,
+    "num_attention_heads": 12,
+    "num_hidden_layers": 12,
+    "pad_token_id": 0,
+    "position_embedding_type": "absolute",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class FileTokenizer:
+    """A tokenizer as its files describe it, with the attributes that one of transformers has."""
+
+    backend_tokenizer: Any
+    model_max_length: int
+    pad_token_id: int
+    truncation_side: str
+    is_fast: bool = True
+    model_input_names: tuple[str, ...] = ("input_ids",)
+
+
+class BertEncoder:
+    """The weights of a model on a device."""
+
+    takes_plain_mask = True
+
+    def __init__(self, config: Mapping[str, Any], weights: Mapping[str, Tensor], tokenizer: FileTokenizer) -> None:
+        import torch
+
+        self.config = config
+        self.tokenizer = tokenizer
+        self._eps = config["layer_norm_eps"]
+        self._num_heads = config["num_attention_heads"]
+        self._words = weights["embeddings.word_embeddings.weight"]
+        # All texts are of the first segment, so its vector is a part of each position's.
+        positions = weights["embeddings.position_embeddings.weight"]
+        self._positions = positions + weights["embeddings.token_type_embeddings.weight"][0]
+        self._first_position = 0 if config["model_type"] == "bert" else config["pad_token_id"] + 1
+        self._norm = pair(weights, "embeddings.LayerNorm")
+        self._layers = [layer_of(weights, number) for number in range(config["num_hidden_layers"])]
+        has_small_matrices = self._layers[0].up[0].dtype != self._words.dtype
+        self._casting: Any = torch.autocast("cpu", torch.bfloat16) if has_small_matrices else nullcontext()
+        self._is_packed = self._words.device.type == "cuda" and self._words.dtype in (torch.bfloat16, torch.float16)
+
+    def hidden(self, tokens: DeviceTokens, rows: NDArray) -> tuple[Tensor, Tensor]:
+        """Return a vector for each token of some rows, in padded batches, and the mask: True for tokens."""
+        if self._is_packed:
+            return self._packed(tokens, rows)
+        import torch
+        from torch.nn.functional import scaled_dot_product_attention
+
+        inputs, mask = tokens.batch(rows)
+        shape = mask.shape
+
+        def attend(*parts: Tensor) -> Tensor:
+            split = (part.unflatten(0, shape).transpose(1, 2) for part in parts)
+            found = scaled_dot_product_attention(*split, attn_mask=inputs.get("attention_mask"))
+            return found.transpose(1, 2).flatten(0, 1)
+
+        positions = torch.arange(shape[1], device=mask.device).repeat(shape[0])
+        return self._forward(inputs["input_ids"].flatten(), positions, attend).unflatten(0, shape), mask
+
+    def _packed(self, tokens: DeviceTokens, rows: NDArray) -> tuple[Tensor, Tensor]:
+        from torch.nn.attention.varlen import varlen_attn
+
+        batch = tokens.packed(rows)
+
+        def attend(*parts: Tensor) -> Tensor:
+            return varlen_attn(*parts, batch.stops, batch.stops, batch.longest, batch.longest)
+
+        return self._forward(batch.ids, batch.positions, attend)[batch.places], batch.mask
+
+    def _forward(self, ids: Tensor, positions: Tensor, attend: Attend) -> Tensor:
+        from torch.nn.functional import embedding, gelu, layer_norm, linear
+
+        width = self._words.shape[1]
+
+        def normalized(values: Tensor, weights: tuple[Tensor, Tensor]) -> Tensor:
+            return layer_norm(values, (width,), *weights, self._eps)
+
+        found = embedding(ids, self._words) + embedding(positions + self._first_position, self._positions)
+        found = normalized(found, self._norm)
+        with self._casting:
+            for layer in self._layers:
+                parts = linear(found, *layer.attention).view(len(found), 3, self._num_heads, -1).unbind(1)
+                found = normalized(found + linear(attend(*parts).flatten(1), *layer.merge), layer.merge_norm)
+                found = normalized(found + linear(gelu(linear(found, *layer.up)), *layer.down), layer.down_norm)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """The weights and biases of a layer. ``attention`` makes queries, keys and values in one product."""
+
+    attention: tuple[Tensor, Tensor]
+    merge: tuple[Tensor, Tensor]
+    merge_norm: tuple[Tensor, Tensor]
+    up: tuple[Tensor, Tensor]
+    down: tuple[Tensor, Tensor]
+    down_norm: tuple[Tensor, Tensor]
+
+
+def layer_of(weights: Mapping[str, Tensor], number: int) -> Layer:
+    import torch
+
+    prefix = f"encoder.layer.{number}"
+    parts = [pair(weights, f"{prefix}.attention.self.{name}") for name in ("query", "key", "value")]
+    return Layer(
+        (torch.cat([weight for weight, _ in parts]), torch.cat([bias for _, bias in parts])),
+        pair(weights, f"{prefix}.attention.output.dense"),
+        pair(weights, f"{prefix}.attention.output.LayerNorm"),
+        pair(weights, f"{prefix}.intermediate.dense"),
+        pair(weights, f"{prefix}.output.dense"),
+        pair(weights, f"{prefix}.output.LayerNorm"),
+    )
+
+
+def pair(weights: Mapping[str, Tensor], name: str) -> tuple[Tensor, Tensor]:
+    return weights[f"{name}.weight"], weights[f"{name}.bias"]
+
+
+def load_bert(checkpoint: Checkpoint, subfolder: str) -> BertEncoder | None:
+    """Return the encoder in a folder of a checkpoint, None if transformers is needed for it."""
+    folder = checkpoint.folder() / subfolder
+    config = DEFAULTS | checkpoint.config(subfolder)
+    if not can_load(checkpoint, config, folder) or (tokenizer := read_tokenizer(config, folder)) is None:
+        return None
+    return BertEncoder(config, read_weights(checkpoint, config, folder), tokenizer)
+
+
+def can_load(checkpoint: Checkpoint, config: Mapping[str, Any], folder: Path) -> bool:
+    """Return whether a folder has one file for each part, and its configuration nothing that is not known here."""
+    return (
+        config.get("model_type") in FAMILIES
+        and config["hidden_act"] == "gelu"
+        and config["position_embedding_type"] == "absolute"
+        and not config.get("is_decoder")
+        and not (checkpoint.trust_remote_code and "auto_map" in config)
+        and checkpoint.attn_implementation is None
+        and all((folder / name).is_file() for name in ("model.safetensors", "tokenizer.json", "tokenizer_config.json"))
+        and importlib.util.find_spec("torch.nn.attention.varlen") is not None
+    )
+
+
+def read_tokenizer(config: Mapping[str, Any], folder: Path) -> FileTokenizer | None:
+    """Return the tokenizer, None if its two files disagree on lower case; transformers follows the settings then."""
+    from tokenizers import Tokenizer
+
+    backend = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    settings = json.loads((folder / "tokenizer_config.json").read_text())
+    wanted = settings.get("do_lower_case")
+    if wanted is not None and getattr(backend.normalizer, "lowercase", wanted) != wanted:
+        return None
+    max_length = min(settings.get("model_max_length") or NO_LIMIT, NO_LIMIT)
+    return FileTokenizer(backend, max_length, config["pad_token_id"], settings.get("truncation_side", "right"))
+
+
+def read_weights(checkpoint: Checkpoint, config: Mapping[str, Any], folder: Path) -> dict[str, Tensor]:
+    """Return the weights by their names in a model without a head, on the device."""
+    import torch
+    from safetensors.torch import load_file
+
+    device, dtype = checkpoint.torch_device(), checkpoint.torch_dtype()
+    prefix = FAMILIES[config["model_type"]]
+    found = {}
+    for name, weight in load_file(folder / "model.safetensors", device=str(device)).items():
+        name = name.removeprefix(prefix).replace(".gamma", ".weight").replace(".beta", ".bias")
+        is_product = name.startswith("encoder.") and "LayerNorm" not in name
+        kind = torch.bfloat16 if checkpoint.has_small_matrices and is_product else dtype
+        found[name] = weight if kind == "auto" or not weight.is_floating_point() else weight.to(kind)
+    return found
