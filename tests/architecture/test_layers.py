@@ -45,7 +45,18 @@ OWN_FILE: dict[str, set[str]] = {
     "penstock.engine.runners.ray": {"ray"},
     **{
         f"penstock.engine.runners.ray.{name}": {"ray"}
-        for name in ("actors", "cluster", "exchange", "failures", "ledgers", "pool", "runner", "stored", "worker")
+        for name in (
+            "actor_group",
+            "actors",
+            "cluster",
+            "exchange",
+            "failures",
+            "ledgers",
+            "pool",
+            "runner",
+            "stored",
+            "worker",
+        )
     },
     "penstock.frame.torch": {"torch"},
     "penstock.observe.dashboard.server": {"aiohttp"},

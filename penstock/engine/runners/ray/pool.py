@@ -1,23 +1,23 @@
-"""The worker pool on Ray actors."""
+"""The worker pool on Ray actors: runs tasks, starts them again after failures, and makes lost batches again."""
 
 from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import ray
 
 from penstock.engine.pools.worker_restart import RestartPlan, RestartPolicy
+from penstock.engine.runners.ray.actor_group import ActorGroup, PoolActor, PoolSize
 from penstock.engine.runners.ray.actors import CLOSE_TIMEOUT_S, ActorSource
 from penstock.engine.runners.ray.cluster import Cluster, is_node_alive
 from penstock.engine.runners.ray.failures import is_death, translated
 from penstock.engine.runners.ray.stored import Recipe, StoredBatch, TaskInput, arguments, has_restored, put_batch
-from penstock.engine.runners.ray.worker import ActorPlace, ActorReport
+from penstock.engine.runners.ray.worker import ActorReport
 from penstock.errors import WorkerDiedError
 from penstock.observe.events import RowError
 from penstock.observe.metrics import current_metrics
@@ -25,36 +25,7 @@ from penstock.protocols import Bundle, Emit, Report, Task
 
 log = logging.getLogger("penstock.workers")
 
-MAX_FAILED_STARTS = 3  # of actors in a row that die before they have opened their handler
 MAX_DEATHS = 3  # of actors of one task that cannot be cut, such as a read
-IDLE_S = 30.0  # until an actor that the stage may have, but does not need, is released
-
-
-@dataclass(frozen=True, slots=True)
-class PoolSize:
-    """The number of actors of a stage. It may grow to ``most()``, which follows the cluster.
-
-    With ``is_gradual`` it doubles once its actors have opened their handlers: a model takes long to load, and tasks
-    that are quick need few. Such actors are released when they are idle, down to ``least``.
-    """
-
-    most: Callable[[], int]
-    least: int = 1
-    tasks_per_worker: int = 1
-    is_gradual: bool = False
-
-
-@dataclass(eq=False, slots=True)
-class PoolActor:
-    """An actor of a pool. ``opened`` is the reply of ``open``."""
-
-    handle: Any
-    opened: Any
-    is_alone: bool = False
-    place: ActorPlace | None = None  # once it is open
-    num_tasks: int = 0
-    num_remakes: int = 0
-    idle_since_s: float = field(default_factory=time.monotonic)
 
 
 @dataclass(eq=False, slots=True)
@@ -93,21 +64,14 @@ class RayPool:
         has_state: bool = False,
     ) -> None:
         self._source = source
-        self._size = size
-        self._cluster = cluster
         self._emit = emit
         self._restart = restart
         self._has_state = has_state
-        self._actors: list[PoolActor] = []
-        self._free: list[PoolActor] = []  # an actor for each task that it could take, the one used last at the end
-        self._lock = threading.RLock()  # for the actors
+        can_leave = not has_state and size.tasks_per_worker == 1
+        self._group = ActorGroup(source, size, cluster, self, can_leave=can_leave)
         self._running: dict[Task, RunningTask] = {}
-        self._waiting: list[RunningTask] = []  # for their actors to open: they do not cause a death before that
         self._awaited: dict[Any, PoolActor] = {}  # the actor that owes each reply
         self._threads: set[threading.Thread] = set()
-        self._most = max(size.most(), size.least)
-        self._num_open = 0  # actors
-        self._num_failed_starts = 0
         self._num_unfinished = 0
         self._finishing = threading.Lock()
         self._is_closed = False
@@ -115,10 +79,7 @@ class RayPool:
 
     @property
     def capacity(self) -> int:
-        num_actors = self._most
-        if self._size.is_gradual:
-            num_actors = min(num_actors, max(self._size.least, 2 * self._num_open))
-        return num_actors * self._size.tasks_per_worker
+        return self._group.capacity
 
     def submit(self, task: Task) -> None:
         run = self._running.get(task)
@@ -135,41 +96,26 @@ class RayPool:
     def finish(self) -> None:
         if not self._has_state:
             self._emit(Report(None, None, is_done=True))
-            self._on_thread(self._release)
+            self.on_thread(lambda: self._group.release(dict(self._awaited)))
             return
-        self._num_unfinished = len(self._actors)
-        for actor in self._actors:
+        actors = self._group.actors
+        self._num_unfinished = len(actors)
+        for actor in actors:
             self._call(actor, "finish", (), self._receive_rest)
-        if not self._actors:
+        if not actors:
             self._emit(Report(None, None, is_done=True))
 
     def close(self) -> None:
         if self._is_closed or not ray.is_initialized():
             return
         self._is_closed = True
-        self._release()
+        self._group.close(dict(self._awaited))
         for thread in list(self._threads):
             thread.join(CLOSE_TIMEOUT_S)
 
     def adjust(self) -> None:
-        """Release actors that are idle or on a draining node, and tell the executor that the capacity may differ."""
-        now = time.monotonic()
-        self._most = max(self._size.most(), self._size.least)
-        gone: list[PoolActor] = []
-        with self._lock:
-            num_spare = len(self._actors) - self._size.least if self._size.is_gradual else 0
-            for actor in () if self._has_state else self._actors:
-                is_idle = not actor.num_tasks and not actor.num_remakes
-                if is_idle and self._is_leaving(actor):
-                    gone.append(actor)
-                elif is_idle and num_spare > 0 and now - actor.idle_since_s > IDLE_S:
-                    gone.append(actor)
-                    num_spare -= 1
-            for actor in gone:
-                self._forget(actor)
-        for actor in gone:
-            self._source.discard(actor.handle)
-        self._emit_unless_closed(Report(None, None, is_done=False))
+        """Follow the cluster: its size, and nodes that drain."""
+        self._group.adjust()
 
     def described_tasks(self) -> list[str]:
         """Implements ``DescribesTasks``."""
@@ -184,15 +130,8 @@ class RayPool:
     def _start(self, run: RunningTask) -> None:
         """Start the present part of a task, or the rest of it, in an actor."""
         run.input = run.input or run.part_input()
-        while True:
-            actor = run.actor or self._free_actor(is_alone=self._size.tasks_per_worker > 1 and run.num_deaths > 1)
-            with self._lock:
-                is_open = actor.place is not None
-                run.actor = actor if is_open or actor in self._actors else None  # it may have failed to open
-                if run.actor is not None and not is_open:
-                    self._waiting.append(run)
-            if run.actor is not None:
-                return self._send(run) if is_open else None
+        if self._group.lend(run, is_alone=run.num_deaths > 1):
+            self._send(run)
 
     def _send(self, run: RunningTask) -> None:
         assert run.input is not None
@@ -206,7 +145,7 @@ class RayPool:
         failure = reply.exception()
         if failure is not None:
             batch.future()  # read, or Ray would print its error
-            self._on_thread(partial(self._recover, run, given, failure), run)
+            self.on_thread(partial(self._recover, run, given, failure), run)
             return
         report: ActorReport = reply.result()
         if report.exception is not None:
@@ -241,7 +180,7 @@ class RayPool:
     def _end(self, run: RunningTask, report: Report) -> None:
         self._running.pop(run.task, None)
         if run.actor is not None:
-            self._give_back(run.actor)
+            self._group.take_back(run.actor)
         self._emit_unless_closed(report)
 
     # --- failures ---
@@ -256,9 +195,9 @@ class RayPool:
                 raise translated(failure)
             return self._start(run)
         actor, run.actor = run.actor, None
-        self._discard(actor)
+        self._group.discard(actor)
         if actor.place is None:
-            self._note_failed_start(failure)
+            self._group.note_failed_start(failure)
         elif self._has_state:
             raise translated(failure, actor.place.name)
         elif is_node_alive(actor.place.node_id):  # otherwise the task is not the cause
@@ -268,7 +207,6 @@ class RayPool:
     def _retry(self, run: RunningTask, death: BaseException) -> None:
         """Plan the next attempt after a death that the task may have caused."""
         assert isinstance(death, WorkerDiedError)
-        self._num_failed_starts = 0
         run.num_deaths += 1
         assert run.input is not None
         if run.plan is None or run.num_rows_out:
@@ -291,150 +229,55 @@ class RayPool:
             output = put_batch(given)
         self._report(run, output, is_part_done=True, errors=tuple(errors))
 
-    def _note_failed_start(self, death: BaseException) -> None:
-        self._num_failed_starts += 1
-        if self._num_failed_starts > MAX_FAILED_STARTS:
-            raise WorkerDiedError(
-                f"{self._num_failed_starts} Ray workers in a row died while they were starting. Ray says: {death}"
-            ) from death
-
     def remake(self, recipe: Recipe) -> Any:
         """Implements ``Remaker``."""
         while not self._is_closed:
             items = recipe.inputs()
             given = arguments(items)
-            actor = self._remaking_actor()
             leading = (recipe.first_row, recipe.start, recipe.num_rows, recipe.slices)
-            method = actor.handle.remake.options(num_returns=2)
-            try:
-                ray.get(actor.opened)
-                batch, reply = method.remote(*self._source.address, *leading, *given)
-                report = ray.get(reply)
-            except ray.exceptions.RayError as exc:
-                if is_death(exc):
-                    self._discard(actor)
-                    if actor.place is None:
-                        self._note_failed_start(exc)
-                elif not has_restored(items, given, exc):
-                    raise translated(exc) from exc
-                continue
-            finally:
-                with self._lock:
-                    actor.num_remakes -= 1
+            with self._group.remaking() as actor:
+                try:
+                    ray.get(actor.opened)
+                    call = actor.handle.remake.options(num_returns=2)
+                    batch, reply = call.remote(*self._source.address, *leading, *given)
+                    report = ray.get(reply)
+                except ray.exceptions.RayError as exc:
+                    if is_death(exc):
+                        self._group.discard(actor)
+                        if actor.place is None:
+                            self._group.note_failed_start(exc)
+                    elif not has_restored(items, given, exc):
+                        raise translated(exc) from exc
+                    continue
             if report.exception is not None:
                 raise report.exception
             return batch
         raise WorkerDiedError("The query ended while a lost batch was made again.")
 
-    def _remaking_actor(self) -> PoolActor:
-        """Return the actor that remakes the fewest batches, or a new one if all are busy with that."""
-        with self._lock:
-            actor = min(self._actors, key=lambda each: (each.num_remakes, each.num_tasks), default=None)
-            is_busy = actor is None or (actor.num_remakes > 0 and len(self._actors) < self._most)
-        if actor is None or is_busy:
-            actor = self._new_actor(is_alone=False)
-        with self._lock:
-            actor.num_remakes += 1
-        return actor
+    def actor_is_ready(self, borrower: RunningTask, failure: BaseException | None) -> None:
+        """Implements ``GroupOwner``, with ``capacity_changed`` and ``on_thread``."""
+        work = partial(self._send, borrower) if failure is None else partial(self._recover, borrower, (), failure)
+        self.on_thread(work, borrower)
 
-    # --- actors ---
+    def capacity_changed(self) -> None:
+        self._emit_unless_closed(Report(None, None, is_done=False))
 
-    # The lock is not held during calls of Ray: they wait for its threads, which wait for the lock.
+    def on_thread(self, work: Callable[[], None], run: RunningTask | None = None) -> None:
+        """Do work that may block; an error ends the query."""
 
-    def _free_actor(self, *, is_alone: bool) -> PoolActor:
-        while True:
-            with self._lock:
-                if self._free and not is_alone:
-                    actor = self._free.pop()
-                    actor.num_tasks += 1
-                    return actor
-                num_new = 1 if is_alone else max(self._size.least - len(self._actors), 1)
-            for _ in range(num_new):
-                actor = self._new_actor(is_alone=is_alone)
-            if is_alone:
-                actor.num_tasks += 1
-                return actor
+        def act() -> None:
+            try:
+                work()
+            except BaseException as exc:
+                self._emit_unless_closed(Report(None if run is None else run.task, None, is_done=True, error=exc))
+            finally:
+                self._threads.discard(thread)
 
-    def _new_actor(self, *, is_alone: bool) -> PoolActor:
-        handle = self._source.acquire(is_alone=is_alone)
-        actor = PoolActor(handle, handle.open.remote(*self._source.address), is_alone)
-        with self._lock:
-            self._actors.append(actor)
-            if not is_alone:
-                self._free.extend([actor] * self._size.tasks_per_worker)
-        if self._is_closed:  # since the call
-            self._discard(actor)
-        self._on_thread(partial(self._await_open, actor))
-        return actor
+        thread = threading.Thread(target=act, name="penstock-ray-recovery", daemon=True)
+        self._threads.add(thread)
+        thread.start()
 
-    def _await_open(self, actor: PoolActor) -> None:
-        """Start the tasks that wait for an actor once it is open or dead."""
-        place, failure = None, None
-        try:
-            place = ray.get(actor.opened)
-        except ray.exceptions.RayError as exc:
-            failure = exc
-        with self._lock:
-            waiting = [run for run in self._waiting if run.actor is actor]
-            self._waiting = [run for run in self._waiting if run.actor is not actor]
-            actor.place = place
-            if place is None:
-                self._forget(actor)
-            else:
-                self._num_open += actor in self._actors
-        for run in waiting:
-            work = partial(self._send, run) if failure is None else partial(self._recover, run, (), failure)
-            self._on_thread(work, run)
-        self._emit_unless_closed(Report(None, None, is_done=False))  # the capacity may have grown
-
-    def _give_back(self, actor: PoolActor) -> None:
-        with self._lock:
-            actor.num_tasks -= 1
-            actor.idle_since_s = time.monotonic()
-            if actor.is_alone or (self._is_leaving(actor) and not actor.num_tasks):
-                self._forget(actor)
-                self._on_thread(partial(self._discard, actor))  # a call of Ray on its own thread would never return
-            elif actor in self._actors:
-                self._free.append(actor)
-                self._take_waiting(actor)
-
-    def _is_leaving(self, actor: PoolActor) -> bool:
-        """Say whether an actor must get no more work, because its node drains or is gone. Shared actors stay."""
-        can_leave = not self._has_state and self._size.tasks_per_worker == 1
-        return can_leave and actor.place is not None and actor.place.node_id not in self._cluster.usable
-
-    def _take_waiting(self, actor: PoolActor) -> None:
-        """Give a free actor a task that waits for another one to open: that may take long, or fail for lack of room."""
-        if self._waiting and actor.place is not None:
-            run = self._waiting.pop(0)
-            assert run.actor is not None
-            run.actor.num_tasks -= 1
-            self._free.insert(0, run.actor)
-            self._free.remove(actor)
-            run.actor = actor
-            actor.num_tasks += 1
-            self._on_thread(partial(self._send, run), run)
-
-    def _discard(self, actor: PoolActor) -> None:
-        with self._lock:
-            self._forget(actor)
-        self._source.discard(actor.handle)
-
-    def _forget(self, actor: PoolActor) -> None:
-        if actor in self._actors:
-            self._actors.remove(actor)
-            self._num_open -= actor.place is not None
-            self._free = [each for each in self._free if each is not actor]
-
-    def _release(self) -> None:
-        with self._lock:
-            running = {reply: actor.handle for reply, actor in self._awaited.items()}
-            others = set(self._actors) - set(self._awaited.values())
-            self._actors, self._free, self._num_open = [], [], 0
-        for actor in others:
-            if actor.place is None:
-                self._source.discard(actor.handle)
-        self._source.release([actor.handle for actor in others if actor.place is not None], running)
+    # --- calls ---
 
     def _call(self, actor: PoolActor, method: str, args: tuple[Any, ...], receive: Callable[..., None]) -> None:
         """Call a method of an actor; its reply goes to ``receive``, while the batch stays in the object store."""
@@ -464,18 +307,3 @@ class RayPool:
     def _emit_unless_closed(self, report: Report) -> None:
         if not self._is_closed:
             self._emit(report)
-
-    def _on_thread(self, work: Callable[[], None], run: RunningTask | None = None) -> None:
-        """Do work that may block; an error ends the query."""
-
-        def act() -> None:
-            try:
-                work()
-            except BaseException as exc:
-                self._emit_unless_closed(Report(None if run is None else run.task, None, is_done=True, error=exc))
-            finally:
-                self._threads.discard(thread)
-
-        thread = threading.Thread(target=act, name="penstock-ray-recovery", daemon=True)
-        self._threads.add(thread)
-        thread.start()

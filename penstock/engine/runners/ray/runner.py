@@ -19,12 +19,13 @@ from penstock.engine.resources import Cores
 from penstock.engine.runners.openers import async_opener, opener, restart_policy
 from penstock.engine.runners.placement import num_async_tasks, sharing_key
 from penstock.engine.runners.query import Workplace
+from penstock.engine.runners.ray.actor_group import PoolSize
 from penstock.engine.runners.ray.actors import ActorSource, OwnActors, SharedActor, actor_options, put_packed
 from penstock.engine.runners.ray.cluster import Cluster, demand, most_workers, reachable_address
 from penstock.engine.runners.ray.exchange import RowExchange
 from penstock.engine.runners.ray.exchange_pool import ExchangePool
 from penstock.engine.runners.ray.ledgers import DriverLedgers, driver_ledgers, with_ledgers
-from penstock.engine.runners.ray.pool import PoolSize, RayPool
+from penstock.engine.runners.ray.pool import RayPool
 from penstock.engine.runners.ray.stored import DriverBatches, fetched
 from penstock.engine.stage import PoolChoice
 from penstock.errors import InvalidArgumentError

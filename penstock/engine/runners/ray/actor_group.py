@@ -1,0 +1,267 @@
+"""The actors of one pool: started on first use, lent to tasks, released when they are idle."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Protocol
+
+import ray
+
+from penstock.engine.runners.ray.actors import ActorSource
+from penstock.engine.runners.ray.cluster import Cluster
+from penstock.engine.runners.ray.worker import ActorPlace
+from penstock.errors import WorkerDiedError
+
+MAX_FAILED_STARTS = 3  # of actors in a row that die before they have opened their handler
+IDLE_S = 30.0  # until an actor that the stage may have, but does not need, is released
+
+
+@dataclass(frozen=True, slots=True)
+class PoolSize:
+    """The number of actors of a stage. It may grow to ``most()``, which follows the cluster.
+
+    With ``is_gradual`` it doubles once its actors have opened their handlers: a model takes long to load, and tasks
+    that are quick need few. Such actors are released when they are idle, down to ``least``.
+    """
+
+    most: Callable[[], int]
+    least: int = 1
+    tasks_per_worker: int = 1
+    is_gradual: bool = False
+
+
+@dataclass(eq=False, slots=True)
+class PoolActor:
+    """An actor of a pool. ``opened`` is the reply of ``open``."""
+
+    handle: Any
+    opened: Any
+    is_alone: bool = False
+    place: ActorPlace | None = None  # once it is open
+    num_tasks: int = 0
+    num_remakes: int = 0
+    idle_since_s: float = field(default_factory=time.monotonic)
+
+
+class Borrower(Protocol):
+    """A task that needs an actor."""
+
+    actor: PoolActor | None
+
+
+class GroupOwner(Protocol):
+    """The pool of a group of actors. Its methods may be called on any thread and must not block."""
+
+    def actor_is_ready(self, borrower: Any, failure: BaseException | None) -> None:
+        """Use the actor that a borrower has waited for; ``failure`` says why it did not open."""
+        ...
+
+    def capacity_changed(self) -> None: ...
+
+    def on_thread(self, work: Callable[[], None]) -> None:
+        """Do work that blocks; an error ends the query."""
+        ...
+
+
+class ActorGroup:
+    """Starts the actors of a pool and lends them to tasks.
+
+    With ``can_leave``, actors are released when their node drains. The lock is not held during calls of Ray: they wait
+    for its threads, which wait for the lock.
+    """
+
+    def __init__(
+        self, source: ActorSource, size: PoolSize, cluster: Cluster, owner: GroupOwner, *, can_leave: bool
+    ) -> None:
+        self._source = source
+        self._size = size
+        self._cluster = cluster
+        self._owner = owner
+        self._can_leave = can_leave
+        self._actors: list[PoolActor] = []
+        self._free: list[PoolActor] = []  # an actor for each task that it could take, the one used last at the end
+        self._waiting: list[Borrower] = []  # for their actors to open: they do not cause a death before that
+        self._lock = threading.RLock()
+        self._most = max(size.most(), size.least)
+        self._num_open = 0
+        self._num_failed_starts = 0
+        self._is_closed = False
+
+    @property
+    def capacity(self) -> int:
+        """The number of tasks that the actors could take, with those that may be started."""
+        num_actors = self._most
+        if self._size.is_gradual:
+            num_actors = min(num_actors, max(self._size.least, 2 * self._num_open))
+        return num_actors * self._size.tasks_per_worker
+
+    @property
+    def actors(self) -> list[PoolActor]:
+        return list(self._actors)
+
+    def lend(self, borrower: Borrower, *, is_alone: bool) -> bool:
+        """Set the actor of a borrower, unless it has one. Return False if the actor is not open: the owner hears then.
+
+        With ``is_alone`` the actor has no other task, if it could have several.
+        """
+        is_alone = is_alone and self._size.tasks_per_worker > 1
+        while True:
+            actor = borrower.actor or self._free_actor(is_alone=is_alone)
+            with self._lock:
+                is_open = actor.place is not None
+                borrower.actor = actor if is_open or actor in self._actors else None  # it may have failed to open
+                if borrower.actor is not None and not is_open:
+                    self._waiting.append(borrower)
+            if borrower.actor is not None:
+                return is_open
+
+    def take_back(self, actor: PoolActor) -> None:
+        """Make an actor free for the next task."""
+        with self._lock:
+            actor.num_tasks -= 1
+            actor.idle_since_s = time.monotonic()
+            if actor.is_alone or (self._is_leaving(actor) and not actor.num_tasks):
+                self._forget(actor)
+                self._owner.on_thread(partial(self._source.discard, actor.handle))
+            elif actor in self._actors:
+                self._free.append(actor)
+                self._take_waiting(actor)
+
+    @contextmanager
+    def remaking(self) -> Iterator[PoolActor]:
+        """Lend the actor that remakes the fewest batches, or a new one if all are busy with that."""
+        with self._lock:
+            actor = min(self._actors, key=lambda each: (each.num_remakes, each.num_tasks), default=None)
+            is_busy = actor is None or (actor.num_remakes > 0 and len(self._actors) < self._most)
+        if actor is None or is_busy:
+            actor = self._new_actor(is_alone=False)
+        with self._lock:
+            actor.num_remakes += 1
+        try:
+            yield actor
+        finally:
+            with self._lock:
+                actor.num_remakes -= 1
+
+    def discard(self, actor: PoolActor) -> None:
+        """Kill an actor, which may be dead."""
+        with self._lock:
+            self._forget(actor)
+        self._source.discard(actor.handle)
+
+    def note_failed_start(self, death: BaseException) -> None:
+        """Count an actor that died before it was open. Raise WorkerDiedError if there were too many in a row."""
+        self._num_failed_starts += 1
+        if self._num_failed_starts > MAX_FAILED_STARTS:
+            raise WorkerDiedError(
+                f"{self._num_failed_starts} Ray workers in a row died while they were starting. Ray says: {death}"
+            ) from death
+
+    def adjust(self) -> None:
+        """Release actors that are idle or on a draining node, and follow the size of the cluster."""
+        now = time.monotonic()
+        self._most = max(self._size.most(), self._size.least)
+        gone: list[PoolActor] = []
+        with self._lock:
+            num_spare = len(self._actors) - self._size.least if self._size.is_gradual else 0
+            for actor in self._actors:
+                is_idle = not actor.num_tasks and not actor.num_remakes
+                if is_idle and self._is_leaving(actor):
+                    gone.append(actor)
+                elif is_idle and num_spare > 0 and now - actor.idle_since_s > IDLE_S:
+                    gone.append(actor)
+                    num_spare -= 1
+            for actor in gone:
+                self._forget(actor)
+        for actor in gone:
+            self._source.discard(actor.handle)
+        self._owner.capacity_changed()
+
+    def release(self, awaited: Mapping[Any, PoolActor]) -> None:
+        """Give all actors back. ``awaited`` are those that owe a reply; a lost batch may start others later."""
+        with self._lock:
+            others = set(self._actors) - set(awaited.values())
+            self._actors, self._free, self._num_open = [], [], 0
+        for actor in others:
+            if actor.place is None:
+                self._source.discard(actor.handle)
+        idle = [actor.handle for actor in others if actor.place is not None]
+        self._source.release(idle, {reply: actor.handle for reply, actor in awaited.items()})
+
+    def close(self, awaited: Mapping[Any, PoolActor]) -> None:
+        """Give all actors back for good."""
+        self._is_closed = True
+        self.release(awaited)
+
+    def _free_actor(self, *, is_alone: bool) -> PoolActor:
+        while True:
+            with self._lock:
+                if self._free and not is_alone:
+                    actor = self._free.pop()
+                    actor.num_tasks += 1
+                    return actor
+                num_new = 1 if is_alone else max(self._size.least - len(self._actors), 1)
+            for _ in range(num_new):
+                actor = self._new_actor(is_alone=is_alone)
+            if is_alone:
+                actor.num_tasks += 1
+                return actor
+
+    def _new_actor(self, *, is_alone: bool) -> PoolActor:
+        handle = self._source.acquire(is_alone=is_alone)
+        actor = PoolActor(handle, handle.open.remote(*self._source.address), is_alone)
+        with self._lock:
+            self._actors.append(actor)
+            if not is_alone:
+                self._free.extend([actor] * self._size.tasks_per_worker)
+        if self._is_closed:  # since the call
+            self.discard(actor)
+        self._owner.on_thread(partial(self._await_open, actor))
+        return actor
+
+    def _await_open(self, actor: PoolActor) -> None:
+        """Hand an actor to the tasks that wait for it once it is open or dead."""
+        place, failure = None, None
+        try:
+            place = ray.get(actor.opened)
+        except ray.exceptions.RayError as exc:
+            failure = exc
+        with self._lock:
+            waiting = [each for each in self._waiting if each.actor is actor]
+            self._waiting = [each for each in self._waiting if each.actor is not actor]
+            actor.place = place
+            if place is None:
+                self._forget(actor)
+            else:
+                self._num_failed_starts = 0
+                self._num_open += actor in self._actors
+        for borrower in waiting:
+            self._owner.actor_is_ready(borrower, failure)
+        self._owner.capacity_changed()
+
+    def _take_waiting(self, actor: PoolActor) -> None:
+        """Give a free actor a task that waits for another one to open: that may take long, or fail for lack of room."""
+        if self._waiting and actor.place is not None:
+            borrower = self._waiting.pop(0)
+            assert borrower.actor is not None
+            borrower.actor.num_tasks -= 1
+            self._free.insert(0, borrower.actor)
+            self._free.remove(actor)
+            borrower.actor = actor
+            actor.num_tasks += 1
+            self._owner.actor_is_ready(borrower, None)
+
+    def _is_leaving(self, actor: PoolActor) -> bool:
+        """Say whether an actor must get no more work, because its node drains or is gone."""
+        return self._can_leave and actor.place is not None and actor.place.node_id not in self._cluster.usable
+
+    def _forget(self, actor: PoolActor) -> None:
+        if actor in self._actors:
+            self._actors.remove(actor)
+            self._num_open -= actor.place is not None
+            self._free = [each for each in self._free if each is not actor]
