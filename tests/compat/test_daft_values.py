@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 from pathlib import Path
 
@@ -36,10 +37,29 @@ def test_texts_in_ascii_are_compared_as_other_texts_are() -> None:
         ("", ""),
         ("a", None),
     ]
-    names = ("levenshtein_distance", "jaro_similarity", "jaro_winkler_similarity")
-    exprs = [getattr(functions, name)(ps.col("a"), ps.col("b")).alias(name) for name in names]
+    pairs += [(text, "") for text in ("fooBar1Baz", "XMLHttp2Go", "aB", "A1b", "_x y__Z-", "ABc", "1a", "a1B2")]
+    of_two = ("levenshtein_distance", "jaro_similarity", "jaro_winkler_similarity")
+    of_one = ("to_snake_case", "to_upper_kebab_case", "to_title_case", "to_camel_case", "to_upper_camel_case")
+    exprs = [getattr(functions, name)(ps.col("a"), ps.col("b")).alias(name) for name in of_two]
+    exprs += [getattr(functions, name)(ps.col("a")).alias(name) for name in of_one]
     plain, general = (
         ps.from_pydict({"a": [a for a, _ in rows], "b": [b for _, b in rows]}).select(*exprs).to_pydict()
         for rows in (pairs, [*pairs, ("é", "e")])
     )
     assert plain == {name: pytest.approx(values[:-1]) for name, values in general.items()}
+
+
+def test_texts_that_repeat_and_dates_far_away() -> None:
+    """Texts that repeat are computed once each, and months are looked up only from 1800 to 2300."""
+    texts = ["fooBar", None, "", "https://Host.com:80/a?q#f", "Robert"]
+    names = ("to_snake_case", "soundex", "parse_url", "to_camel_case")
+    exprs = [getattr(functions, name)(ps.col("x")).alias(name) for name in names]
+    few, many = (ps.from_pydict({"x": texts * times}).select(*exprs).to_pydict() for times in (1, 2000))
+    assert many == {name: values * 2000 for name, values in few.items()}
+    days = [dt.date(1600, 1, 31), dt.date(2024, 1, 31), dt.date(1799, 12, 31), dt.date(2300, 1, 31), None]
+    moved = [
+        ps.from_pydict({"day": given}).select(functions.add_months(ps.col("day"), 1)).to_pydict()["day"]
+        for given in (days, *([day] for day in days[:-1]))
+    ]
+    expected = [dt.date(1600, 2, 29), dt.date(2024, 2, 29), dt.date(1800, 1, 31), dt.date(2300, 2, 28), None]
+    assert moved == [expected, *([day] for day in expected[:-1])]

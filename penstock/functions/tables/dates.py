@@ -28,8 +28,27 @@ _ENDS = {"end": DATE_OR_TIMESTAMP, "start": DATE_OR_TIMESTAMP}
 
 # --- arithmetic -------------------------------------------------------------------------------------------------------
 
+_FIRST_DAYS = np.arange(np.datetime64("1800-01"), np.datetime64("2300-02")).astype("M8[D]").astype(np.int32)
+_MONTHS = np.repeat(np.arange(len(_FIRST_DAYS) - 1, dtype=np.int32), np.diff(_FIRST_DAYS))  # of each day
+
+
+def _add_months(dates: pa.Array, months: pa.Array) -> pa.Array:
+    """Look up months from 1800 to 2300, which takes a fifth of the time of DuckDB's arithmetic."""
+    days = filled(dates.cast(pa.date32()).view(pa.int32()))
+    places = days - _FIRST_DAYS[0]
+    if len(days) and places.min() >= 0 and places.max() < len(_MONTHS):
+        old = _MONTHS[places]
+        new = old + filled(months)
+        if new.min() >= 0 and new.max() < len(_FIRST_DAYS) - 1:
+            found = np.minimum(_FIRST_DAYS[new] + days - _FIRST_DAYS[old], _FIRST_DAYS[new + 1] - 1)
+            return masked(found, validity(dates, months)).view(pa.date32())
+    from penstock.relational.scalar import evaluate
+
+    return evaluate("add_months", "(a::date + to_months(b::int))::date", [dates, months])
+
+
 add_months = _define(
-    "add_months", {**_DATE, "months": INTEGER}, DATE, "(a::date + to_months(b::int))::date",
+    "add_months", {**_DATE, "months": INTEGER}, DATE, _add_months,
     "Add months to a date; the day is at most the last one of that month.", (_DAY, 1), dt.date(2024, 2, 29),
 )  # fmt: skip
 _ADD = ({**_DATE, "days": INTEGER}, DATE, "a::date + b::int", "Add days to a date.", (_DAY, 1), dt.date(2024, 2, 1))

@@ -7,6 +7,7 @@ import types
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from penstock.errors import InvalidArgumentError
@@ -22,6 +23,8 @@ from penstock.types import DataType
 Builder = Callable[..., Expression]
 Compute = str | Callable[..., pa.Array]
 Parameters = Mapping[str, Kind | type | types.UnionType]
+
+_SAMPLE = 2048  # rows that show whether texts repeat
 
 _HINTS = {TEXT: "Expression | str", INTEGER: "Expression | int", NUMBER: "Expression | float"}
 
@@ -55,7 +58,10 @@ class FunctionTable:
         rule = takes(*kinds, returns=returns)
 
         def run(*values: Value, **options: Any) -> Value:
-            arrays = broadcast(*values)
+            arrays, rows = broadcast(*values), None
+            if len(arrays) == 1 and _repeats(arrays[0]):
+                encoded = arrays[0].dictionary_encode(null_encoding="encode")
+                arrays, rows = [encoded.dictionary], encoded.indices
             if isinstance(compute, str):
                 from penstock.relational.scalar import evaluate
 
@@ -64,6 +70,8 @@ class FunctionTable:
                 array = compute(*arrays, **options)
             dtype = rule(*(DataType(value.type) for value in values), **options)
             array = cast(array, dtype=dtype, is_strict=True)
+            if rows is not None:
+                return array.take(rows)
             return array[0] if all(isinstance(value, pa.Scalar) for value in values) else array
 
         strict(name, rule)(run)
@@ -93,6 +101,17 @@ class FunctionTable:
         function.__doc__ = f"{doc}\n\n    {setup}{example}\n    {{'x': [{result!r}]}}\n    "
         generated[name] = method(function)
         return function
+
+
+def _repeats(texts: pa.Array) -> bool:
+    """Guess whether an array has at most a quarter as many different texts as rows, so each is computed once.
+
+    Of n random rows with d different values, about n * n / 2d repeat an earlier one.
+    """
+    if texts.type != pa.string() or len(texts) < 4 * _SAMPLE:
+        return False
+    sample = texts.take(np.random.default_rng(0).integers(0, len(texts), _SAMPLE))
+    return bool(_SAMPLE - len(sample.unique()) >= 2 * _SAMPLE**2 / len(texts))
 
 
 def _signature(parameters: Parameters) -> inspect.Signature:

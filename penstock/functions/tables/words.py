@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.expr.arrays import text_bytes
 from penstock.expr.column import call
 from penstock.expr.kinds import INT32, INTEGER, STRING, TEXT, Kind
 from penstock.expr.signatures import text_kernel
@@ -66,55 +70,104 @@ _SEPARATED = (
 )
 _JOINED = rf"trim(regexp_replace({_SEPARATED}, '[^\p{{L}}\p{{N}}]+', ' ', 'g'))"
 _TITLES = f"list_transform(string_split({_JOINED}, ' '), lambda w: upper(w[1]) || lower(w[2:]))"
-_PASCAL = f"array_to_string({_TITLES}, '')"
 
 
-def _case(name: str, sql: str, result: str) -> object:
+_OTHER, _DIGIT, _LOWER, _UPPER = range(4)
+_KINDS = np.zeros(128, np.uint8)
+_KINDS[48:58], _KINDS[97:123], _KINDS[65:91] = _DIGIT, _LOWER, _UPPER
+
+
+def _recased(texts: pa.Array, separator: str, case: str) -> pa.Array | None:
+    """Return texts in ASCII with their words in another case, all at once; None if there are other texts."""
+    flat, starts, ends = text_bytes(texts.fill_null(""))
+    data = flat[starts[0] : ends[-1]] if len(texts) else flat
+    if not len(data) or data.max() > 127:
+        return None
+    rows = np.append(starts, ends[-1]) - starts[0]
+    kinds = np.append(_KINDS[data], np.uint8(_OTHER))
+    begins = np.zeros(len(kinds), bool)
+    begins[rows] = True
+    letters = np.where((kinds == _DIGIT) & ~begins, 0, np.arange(len(kinds), dtype=np.int32))
+    is_word = begins.copy()
+    is_word[1:] |= kinds[:-1] == _OTHER
+    is_word[1:] |= (kinds[1:] == _UPPER) & (kinds[np.maximum.accumulate(letters)[:-1]] == _LOWER)  # fooBar, foo1Bar
+    is_word[1:-1] |= (kinds[:-2] == _UPPER) & (kinds[1:-1] == _UPPER) & (kinds[2:] == _LOWER) & ~begins[2:]  # XMLHttp
+    kept = kinds[:-1] != _OTHER
+    data, is_letter, is_word = data[kept], kinds[:-1][kept] >= _LOWER, is_word[:-1][kept]
+    rows = np.append(0, np.cumsum(kept))[rows]
+    follows = np.append(is_word, False)
+    follows[rows] = False  # the first word of a row
+    follows = follows[:-1]
+    is_upper = {"lower": False, "upper": True, "title": is_word, "camel": follows}[case]
+    data = np.where(is_letter, np.where(is_upper, data & 0xDF, data | 0x20), data)
+    if separator:
+        shifts = np.append(0, np.cumsum(follows))
+        spread = np.full(len(data) + shifts[-1], ord(separator), np.uint8)
+        spread[np.arange(len(data)) + shifts[1:]] = data
+        data, rows = spread, rows + shifts[rows]
+    offsets = pa.py_buffer(rows.astype(np.int32))
+    return pa.StringArray.from_buffers(len(texts), offsets, pa.py_buffer(data))
+
+
+def _case(name: str, separator: str, case: str, sql: str, result: str) -> object:
+    def kernel(texts: pa.Array) -> pa.Array:
+        found = _recased(texts, separator, case)
+        if found is None:
+            from penstock.relational.scalar import evaluate
+
+            return evaluate(name, sql, [texts])
+        return pc.if_else(pc.is_valid(texts), found, None) if texts.null_count else found
+
     doc = f"Convert an identifier or a phrase to the case of ``{result}``."
-    return _define(name, {"expr": TEXT}, STRING, sql, doc, ("fooBar baz",), result)
+    return _define(name, {"expr": TEXT}, STRING, kernel, doc, ("fooBar baz",), result)
 
 
-to_snake_case = _case("to_snake_case", f"replace(lower({_JOINED}), ' ', '_')", "foo_bar_baz")
-to_kebab_case = _case("to_kebab_case", f"replace(lower({_JOINED}), ' ', '-')", "foo-bar-baz")
-to_upper_snake_case = _case("to_upper_snake_case", f"replace(upper({_JOINED}), ' ', '_')", "FOO_BAR_BAZ")
-to_upper_kebab_case = _case("to_upper_kebab_case", f"replace(upper({_JOINED}), ' ', '-')", "FOO-BAR-BAZ")
-to_title_case = _case("to_title_case", f"array_to_string({_TITLES}, ' ')", "Foo Bar Baz")
-to_upper_camel_case = _case("to_upper_camel_case", _PASCAL, "FooBarBaz")
-to_camel_case = _case(
-    "to_camel_case", f"lower(string_split({_JOINED}, ' ')[1]) || array_to_string({_TITLES}[2:], '')", "fooBarBaz"
-)
+_CAMEL = f"lower(string_split({_JOINED}, ' ')[1]) || array_to_string({_TITLES}[2:], '')"
+to_snake_case = _case("to_snake_case", "_", "lower", f"replace(lower({_JOINED}), ' ', '_')", "foo_bar_baz")
+to_kebab_case = _case("to_kebab_case", "-", "lower", f"replace(lower({_JOINED}), ' ', '-')", "foo-bar-baz")
+to_upper_snake_case = _case("to_upper_snake_case", "_", "upper", f"replace(upper({_JOINED}), ' ', '_')", "FOO_BAR_BAZ")
+to_upper_kebab_case = _case("to_upper_kebab_case", "-", "upper", f"replace(upper({_JOINED}), ' ', '-')", "FOO-BAR-BAZ")
+to_title_case = _case("to_title_case", " ", "title", f"array_to_string({_TITLES}, ' ')", "Foo Bar Baz")
+to_upper_camel_case = _case("to_upper_camel_case", "", "title", f"array_to_string({_TITLES}, '')", "FooBarBaz")
+to_camel_case = _case("to_camel_case", "", "camel", _CAMEL, "fooBarBaz")
 
 
 _DIGITS = Kind("a string or an integer", lambda dtype: dtype.is_string() or dtype.is_integer())
 
 
+_DIGITS_OF = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+_FORMATS = {2: "b", 8: "o", 10: "d", 16: "X"}
+
+
 def _conv(texts: pa.Array, *, from_base: int, to_base: int) -> pa.Array:
-    digits = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+    """Convert each different number once."""
     if not (2 <= from_base <= 36 and 2 <= abs(to_base) <= 36):
         return pa.nulls(len(texts), pa.string())
+    number = re.compile(rf"\s*(-?)([{_DIGITS_OF[:from_base]}]*)", re.IGNORECASE | re.ASCII)
 
-    def converted(text: str | None) -> str | None:
-        text = (text or "").strip()
-        if not text:
+    def converted(text: str) -> str | None:
+        if not text or text.isspace():
             return None
-        is_negative = text[0] == "-"
-        value = 0
-        for character in text[is_negative:].upper():
-            digit = digits.find(character)
-            if not 0 <= digit < from_base:
-                break
-            value = value * from_base + digit
-        if value >= 2**64 or (is_negative and value > 2**63):
+        sign, digits = number.match(text).groups()  # type: ignore[union-attr]
+        value = int(digits or "0", from_base)
+        if value >= 2**64 or (sign and value > 2**63):
             return None
-        if is_negative and to_base > 0:
-            value = -value % 2**64
-        found = ""
-        while value or not found:
-            value, digit = divmod(value, abs(to_base))
-            found = digits[digit] + found
-        return f"-{found}" if is_negative and to_base < 0 and found != "0" else found
+        if sign and to_base > 0:
+            value, sign = -value % 2**64, ""
+        return sign * bool(value) + _written(value, abs(to_base))
 
-    return pa.array([converted(text) for text in texts.cast(pa.string()).to_pylist()], pa.string())
+    encoded = texts.cast(pa.string()).dictionary_encode()
+    return pa.array(map(converted, encoded.dictionary.to_pylist()), pa.string()).take(encoded.indices)
+
+
+def _written(value: int, base: int) -> str:
+    if base in _FORMATS:
+        return format(value, _FORMATS[base])
+    found = ""
+    while value or not found:
+        value, digit = divmod(value, base)
+        found = _DIGITS_OF[digit] + found
+    return found
 
 
 conv = _define(
