@@ -7,12 +7,15 @@ may have been measured while the machine was busy elsewhere, so it is measured a
 
 from __future__ import annotations
 
+import math
+
 FIRST_ROWS = 8
 TASK_COST_S = 0.0003  # the engine's own cost of a task, which a cheap function spreads over more rows
 BYTE_COST_S = 1e-9  # the cost of a byte in other stages: a function cheaper than that gains nothing from larger batches
 LONG_S = 1.0
-MIN_GAIN = 0.05  # in rows per second, that a larger size must bring; proportionally more for batches above ``LONG_S``
+MIN_GAIN = 0.05  # in rows per second, for each doubling of the size; proportionally more for batches above ``LONG_S``
 NUM_TRIES = 2  # sizes without a gain before the best one is taken: one may have been measured at a bad moment
+LARGE_NBYTES = 2**23  # above this size, or above half of ``LONG_S``, one try without a gain is enough
 SHORT_S = 0.1
 FIRST_PATIENCE = 32  # tasks shorter than ``SHORT_S`` until a settled size is measured again; doubled each time
 MEMORY_SHARE = 0.25  # of the query's budget, for the inputs and outputs of all workers of the stage
@@ -93,10 +96,12 @@ class BatchSizeSearch:
         """Try a size larger than ``top``, or settle on the best."""
         self._num_without_gain = 0 if best == top else self._num_without_gain + 1
         task_s = self._task_s(top)
-        room = self._max_nbytes / max(nbytes_per_row + self._nbytes_out_per_row, 1)
+        nbytes_per_row = max(nbytes_per_row + self._nbytes_out_per_row, 1)
+        room = self._max_nbytes / nbytes_per_row
         larger = int(min(top * (4 if task_s < 0.01 else 2), self._max_rows, room))  # short tasks are far from the knee
         is_last = larger <= 1.2 * top or _wanted_gain(2 * task_s) >= 1
-        if is_last or self._num_without_gain == (1 if task_s > LONG_S / 2 else NUM_TRIES):
+        is_large = task_s > LONG_S / 2 or nbytes_per_row * top > LARGE_NBYTES
+        if is_last or self._num_without_gain == (1 if is_large else NUM_TRIES):
             self._settle(best)
         else:
             self.num_rows = larger
@@ -108,7 +113,8 @@ class BatchSizeSearch:
         """Return the smallest size that no larger one beats by the wanted gain."""
         first, *others = sorted(self._rates)
         for size in others:
-            if self._rates[size] >= self._rates[first] * (1 + _wanted_gain(self._task_s(size))):
+            wanted_gain = _wanted_gain(self._task_s(size)) * math.log2(size / first)
+            if self._rates[size] >= self._rates[first] * (1 + wanted_gain):
                 first = size
         return first
 
@@ -117,5 +123,5 @@ class BatchSizeSearch:
 
 
 def _wanted_gain(task_s: float) -> float:
-    """Return the gain that a size must bring over a smaller one if its tasks take ``task_s``."""
+    """Return the gain that twice the rows must bring if their tasks take ``task_s``."""
     return MIN_GAIN * max(1.0, task_s / LONG_S)

@@ -95,6 +95,17 @@ def test_it_stays_before_a_cliff() -> None:
     assert searched(with_cliff(0.002, 0.000_01, 4096)).num_rows <= 4096
 
 
+def test_batches_of_many_megabytes_are_not_tried_without_a_gain() -> None:
+    """A kernel on two columns of numbers: its rows per second hardly grow beyond a hundred thousand rows."""
+    search, sizes = BatchSizeSearch(MAX_ROWS), set()
+    search.fit(2**34, num_workers=2)
+    while not search.is_settled:
+        sizes.add(search.num_rows)
+        search.note(search.num_rows, 1e-4 + 4e-9 * search.num_rows, 16 * search.num_rows, 8 * search.num_rows)
+    assert search.num_rows == 2**17
+    assert max(sizes) == 2**19
+
+
 def test_it_stops_at_a_knee() -> None:
     assert searched(with_knee(0.001, 0.05, 256)).num_rows == 256
 
