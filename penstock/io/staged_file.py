@@ -14,16 +14,18 @@ import pyarrow as pa
 
 from penstock.config import get_config
 from penstock.io.commit.place import StagedFiles
+from penstock.storage.durable import begin_sync
 from penstock.types.plain import arrow_numbers
 
 BLOCK_ROWS, BLOCK_NBYTES = 2**20, 32 * 2**20  # of the rows that a file writes at once, such as a row group
+SMALL_NBYTES = 2**18  # a copy of less takes no time, and one chunk is encoded in less time than several
 BLOCKS_IN_MEMORY = 16  # a block takes at most this part of the memory: each core writes one, and copies it to encode it
 
 
 class FileEncoder(Protocol):
     """One open file; ``close`` is always called, again if it fails."""
 
-    def write(self, batch: pa.RecordBatch) -> None: ...
+    def write(self, block: pa.Table) -> None: ...
 
     def close(self) -> None: ...
 
@@ -70,6 +72,8 @@ class StagedFile:
         num_rows, nbytes = batch.num_rows, batch.nbytes
         if self._num_rows_held + num_rows > BLOCK_ROWS or self.nbytes_held + nbytes > self._block_nbytes:
             self.flush()
+            if self._path is not None:
+                begin_sync(self._path)
         self._held.append(batch)
         self._num_rows_held += num_rows
         self.nbytes_held += nbytes
@@ -79,17 +83,15 @@ class StagedFile:
     def flush(self) -> None:
         """Write the rows that are held back."""
         if self._held:
-            block = self._joined()
+            is_small = self.nbytes_held < SMALL_NBYTES
+            block = pa.Table.from_batches([pa.concat_batches(self._held)] if is_small else self._held)
             self._held, self._num_rows_held, self.nbytes_held = [], 0, 0
             self._open().write(block)
 
     def copy_held(self) -> None:
         """Copy the rows that are held back; as slices they would keep their whole batches in memory."""
         if self._held:
-            self._held = [self._joined().take(arrow_numbers(np.arange(self._num_rows_held)))]
-
-    def _joined(self) -> pa.RecordBatch:
-        return self._held[0] if len(self._held) == 1 else pa.concat_batches(self._held)
+            self._held = [pa.concat_batches(self._held).take(arrow_numbers(np.arange(self._num_rows_held)))]
 
     def _open(self) -> FileEncoder:
         if self._encoder is None:

@@ -231,6 +231,38 @@ def test_row_groups_are_bounded_by_the_memory_limit(tmp_path: Path) -> None:
     assert [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)] == [1000, 1000, 500]
 
 
+class AddressEncoding(CsvEncoding):
+    """An encoding that writes the addresses of its input instead of the rows."""
+
+    def open(self, path: str, schema: pa.Schema) -> Any:
+        return AddressEncoder(open(path, "w"))
+
+
+class AddressEncoder:
+    def __init__(self, file: Any) -> None:
+        self._file = file
+
+    def write(self, block: pa.Table) -> None:
+        print(*map(address, block.column("a").chunks), file=self._file)
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def address(column: pa.Array) -> int:
+    return int(column.buffers()[1].address)
+
+
+def test_large_blocks_are_encoded_without_a_copy(tmp_path: Path) -> None:
+    batches = [batch_of(a=np.arange(2**17)) for _ in range(5)]
+    with ps.config(memory_limit=16 * 2**21):
+        write_all(FileSink(str(tmp_path), AddressEncoding()), *batches)
+    [name] = visible_files(tmp_path)
+    addresses = [address(batch.column("a")) for batch in batches]
+    blocks = [addresses[:2], addresses[2:4], addresses[4:]]
+    assert (tmp_path / name).read_text().splitlines() == [" ".join(map(str, block)) for block in blocks]
+
+
 @pytest.mark.parametrize("compression", ["snappy", "zstd", "gzip", "none", None])
 def test_compression(tmp_path: Path, compression: str | None) -> None:
     shown = write_all(FileSink(str(tmp_path), ParquetEncoding(compression)), batch_of(a=[1]))

@@ -243,8 +243,8 @@ class CsvEncoder:
         self._stream = pa.output_stream(path, compression=compression)
         self._writer = pyarrow.csv.CSVWriter(self._stream, schema)
 
-    def write(self, batch: pa.RecordBatch) -> None:
-        self._writer.write_batch(batch)
+    def write(self, block: pa.Table) -> None:
+        self._writer.write_table(block)
 
     def close(self) -> None:
         self._writer.close()

@@ -162,8 +162,8 @@ class EncodedFile:
     def __init__(self, path: str) -> None:
         self._stream = pa.OSFile(path, "wb")
 
-    def write(self, batch: pa.RecordBatch) -> None:
-        for value in batch.column(0):
+    def write(self, block: pa.Table) -> None:
+        for value in block.column(0):
             self._stream.write(value.as_buffer())
 
     def close(self) -> None:

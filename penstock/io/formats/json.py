@@ -279,9 +279,10 @@ class JsonEncoder:
     def __init__(self, path: str, compression: str | None) -> None:
         self._stream = pa.output_stream(path, compression=compression)
 
-    def write(self, batch: pa.RecordBatch) -> None:
-        for lines in json_lines(batch):
-            self._stream.write(lines)
+    def write(self, block: pa.Table) -> None:
+        for batch in block.to_batches():
+            for lines in json_lines(batch):
+                self._stream.write(lines)
 
     def close(self) -> None:
         self._stream.close()

@@ -137,13 +137,13 @@ class NumpyEncoder:
         self._sample = default_numpy(schema.empty_table().column(0).combine_chunks())
         self._write_header()
 
-    def write(self, batch: pa.RecordBatch) -> None:
-        column = batch.column(0)
-        if column.null_count:
-            raise WriteError(f"write_numpy: column {self._column!r} has nulls, which .npy files cannot hold.")
-        self._sample = np.ascontiguousarray(default_numpy(column))
-        self._num_rows += len(self._sample)
-        self._file.write(self._sample.data)
+    def write(self, block: pa.Table) -> None:
+        for column in block.column(0).chunks:
+            if column.null_count:
+                raise WriteError(f"write_numpy: column {self._column!r} has nulls, which .npy files cannot hold.")
+            self._sample = np.ascontiguousarray(default_numpy(column))
+            self._num_rows += len(self._sample)
+            self._file.write(self._sample.data)
 
     def close(self) -> None:
         if self._file.closed:

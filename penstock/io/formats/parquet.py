@@ -209,27 +209,27 @@ class ParquetEncoder:
         self._compression = compression or "none"
         self._writer: Any = None
 
-    def write(self, batch: pa.RecordBatch) -> None:
-        self._opened(batch).write_batch(batch, row_group_size=ROW_GROUP_ROWS)
+    def write(self, block: pa.Table) -> None:
+        self._opened(block).write_table(block, row_group_size=ROW_GROUP_ROWS)
 
     def close(self) -> None:
         self._opened(None).close()
         self._file.close()
 
-    def _opened(self, first: pa.RecordBatch | None) -> Any:
+    def _opened(self, first: pa.Table | None) -> Any:
         import pyarrow.parquet as pq
 
         if self._writer is None:
             columns = _repeating_columns(self._schema)
             if first is not None:
-                many = {name for name in first.schema.names if _has_many_values(first.column(name))}
-                columns = [path for path in columns if path not in many]
+                names = set(first.schema.names)
+                columns = [path for path in columns if path not in names or not _has_many_values(first.column(path))]
             options = {"compression": self._compression, "use_dictionary": columns}
             self._writer = pq.ParquetWriter(self._file, self._schema, **options)
         return self._writer
 
 
-def _has_many_values(column: pa.Array) -> bool:
+def _has_many_values(column: pa.ChunkedArray) -> bool:
     """Estimate from a sample whether the different values exceed a dictionary, which Arrow gives up after trying it."""
     nbytes, num_rows = column.nbytes, len(column)
     if nbytes <= _DICTIONARY_NBYTES or num_rows < _SAMPLE_ROWS or pa.types.is_nested(column.type):
