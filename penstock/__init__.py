@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
+import penstock.expr.series_methods  # noqa: F401  # gives Series its methods
 from penstock.config import config, get_config, set_config
 from penstock.engine.runners import set_runner_local, set_runner_ray
 from penstock.errors import FatalError, RetryAfterError

@@ -81,19 +81,19 @@ class DataType:
         return DataType(pa.binary(size))
 
     @staticmethod
-    def time(unit: str = "us") -> DataType:
-        """Times of day, counted in ``unit``: ``s``, ``ms``, ``us`` or ``ns``."""
-        return DataType(time_type(unit))
+    def time(timeunit: str = "us") -> DataType:
+        """Times of day, counted in ``timeunit``: ``s``, ``ms``, ``us`` or ``ns``."""
+        return DataType(time_type(timeunit))
 
     @staticmethod
-    def timestamp(unit: str = "us", timezone: str | None = None) -> DataType:
+    def timestamp(timeunit: str = "us", timezone: str | None = None) -> DataType:
         """Points in time; with a timezone they are absolute, without one they are local."""
-        return DataType(timestamp_type(unit, timezone))
+        return DataType(timestamp_type(timeunit, timezone))
 
     @staticmethod
-    def duration(unit: str = "us") -> DataType:
-        """Lengths of time, counted in ``unit``: ``s``, ``ms``, ``us`` or ``ns``."""
-        return DataType(pa.duration(unit))
+    def duration(timeunit: str = "us") -> DataType:
+        """Lengths of time, counted in ``timeunit``: ``s``, ``ms``, ``us`` or ``ns``."""
+        return DataType(pa.duration(timeunit))
 
     @staticmethod
     def decimal128(precision: int, scale: int) -> DataType:
@@ -101,14 +101,14 @@ class DataType:
         return DataType(pa.decimal128(precision, scale))
 
     @staticmethod
-    def list(inner: Any) -> DataType:
+    def list(dtype: Any) -> DataType:
         """Lists of any length."""
-        return DataType(pa.list_(DataType.of(inner).arrow))
+        return DataType(pa.list_(DataType.of(dtype).arrow))
 
     @staticmethod
-    def fixed_size_list(inner: Any, size: int) -> DataType:
+    def fixed_size_list(dtype: Any, size: int) -> DataType:
         """Lists of one length."""
-        return DataType(pa.list_(DataType.of(inner).arrow, size))
+        return DataType(pa.list_(DataType.of(dtype).arrow, size))
 
     @staticmethod
     def struct(fields: Mapping[str, Any]) -> DataType:
@@ -120,9 +120,9 @@ class DataType:
         return DataType(pa.struct([(name, DataType.of(dtype).arrow) for name, dtype in fields.items()]))
 
     @staticmethod
-    def map(key: Any, value: Any) -> DataType:
+    def map(key_type: Any, value_type: Any) -> DataType:
         """Dictionaries whose keys are not known beforehand."""
-        return DataType(pa.map_(DataType.of(key).arrow, DataType.of(value).arrow))
+        return DataType(pa.map_(DataType.of(key_type).arrow, DataType.of(value_type).arrow))
 
     @staticmethod
     def embedding(dtype: Any, size: int) -> DataType:
@@ -140,9 +140,9 @@ class DataType:
         return DataType(ImageType(mode, height, width))
 
     @staticmethod
-    def file(media: str | None = None) -> DataType:
-        """References to files, by path or in memory; ``media`` is ``image``, ``audio`` or ``video`` where all are."""
-        return DataType(FileType(media))
+    def file(media_type: str | None = None) -> DataType:
+        """References to files, by path or in memory; ``media_type`` is ``image``, ``audio`` or ``video`` if all are."""
+        return DataType(FileType(media_type))
 
     @staticmethod
     def python() -> DataType:
@@ -202,11 +202,19 @@ class DataType:
 
     # --- predicates ---------------------------------------------------------------------------------------------
 
+    is_int8, is_int16 = _predicate(pt.is_int8), _predicate(pt.is_int16)
+    is_int32, is_int64 = _predicate(pt.is_int32), _predicate(pt.is_int64)
+    is_uint8, is_uint16 = _predicate(pt.is_uint8), _predicate(pt.is_uint16)
+    is_uint32, is_uint64 = _predicate(pt.is_uint32), _predicate(pt.is_uint64)
+    is_float16, is_float32 = _predicate(pt.is_float16), _predicate(pt.is_float32)
+    is_float64 = _predicate(pt.is_float64)
     is_null = _predicate(pt.is_null)
     is_boolean = _predicate(pt.is_boolean)
     is_integer = _predicate(pt.is_integer)
     is_float = _predicate(pt.is_floating)
     is_decimal = _predicate(pt.is_decimal)
+    is_decimal128 = _predicate(pt.is_decimal128)
+    is_fixed_size_binary = _predicate(pt.is_fixed_size_binary)
     is_string = _predicate(pt.is_string)
     is_date = _predicate(pt.is_date)
     is_time = _predicate(pt.is_time)
@@ -220,6 +228,8 @@ class DataType:
     is_image = _class_predicate(ImageType)
     is_file = _class_predicate(FileType)
     is_python = _class_predicate(PythonType)
+    is_fixed_shape_tensor = _predicate(lambda arrow: isinstance(arrow, TensorType) and arrow.shape is not None)
+    is_fixed_shape_image = _predicate(lambda arrow: isinstance(arrow, ImageType) and arrow.shape is not None)
 
     def is_numeric(self) -> builtins.bool:
         """Check whether it holds integers, floats or decimals; booleans are not numbers."""
@@ -301,6 +311,20 @@ class DataType:
         """The mode of every image, or None if each row has its own."""
         mode: str | None = self._part("mode", "mode")
         return mode
+
+    @property
+    def precision(self) -> int:
+        """The number of digits of a decimal."""
+        return int(self._part("precision", "precision"))
+
+    @property
+    def scale(self) -> int:
+        """The number of digits of a decimal after the point."""
+        return int(self._part("scale", "scale"))
+
+    # The names of Daft.
+    dtype, key_type, value_type, timeunit, image_mode = inner, key, value, unit, mode
+    infer_from_type, infer_from_object, from_numpy_dtype = from_hint, from_value, from_hint
 
     def _part(self, arrow_name: str, name: str) -> Any:
         try:

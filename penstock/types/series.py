@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
 import pyarrow as pa
@@ -53,6 +53,16 @@ class Series:
     def from_numpy(cls, array: NDArray, name: str = "", dtype: Any = None) -> Series:
         """Return an ndarray as a Series, with a row for each index of the first dimension."""
         return cls.from_pylist(array, name, dtype)
+
+    @classmethod
+    def from_pandas(cls, data: Any, name: str = "", dtype: Any = None) -> Series:
+        """Return a Series of pandas as a Series."""
+        return cls.from_pylist(pa.Array.from_pandas(data), name, dtype)
+
+    @classmethod
+    def concat(cls, series: Sequence[Series]) -> Series:
+        """Return the rows of several Series of one type, under the name of the first."""
+        return cls(pa.chunked_array([each._array for each in series]), series[0].name)
 
     @property
     def name(self) -> str:
@@ -115,8 +125,42 @@ class Series:
         """Return the rows from ``start`` up to but not including ``end``."""
         return self[start:end]
 
+    def filter(self, mask: Series) -> Series:
+        """Return the rows for which ``mask`` is true."""
+        return Series(self._array.filter(mask._array), self._name)
+
+    def take(self, idx: Series) -> Series:
+        """Return the rows with these numbers."""
+        return Series(self._array.take(idx._array), self._name)
+
+    def argsort(self, descending: bool = False, nulls_first: bool | None = None) -> Series:
+        """Return the numbers of the rows in order; nulls are first if the order is descending, as in Daft."""
+        import pyarrow.compute as pc
+
+        is_first = descending if nulls_first is None else nulls_first
+        order, place = "descending" if descending else "ascending", "at_start" if is_first else "at_end"
+        return Series(pc.array_sort_indices(self._array, order=order, null_placement=place), self._name)
+
+    def sort(self, descending: bool = False, nulls_first: bool | None = None) -> Series:
+        """Return the rows in order; see ``argsort``."""
+        return self.take(self.argsort(descending, nulls_first))
+
+    def datatype(self) -> DataType:
+        """Return the type of the values."""
+        return self.dtype
+
+    def size_bytes(self) -> int:
+        """Return the memory of the values in bytes."""
+        return int(self._array.nbytes)
+
     def __len__(self) -> int:
         return len(self._array)
+
+    def __getattr__(self, name: str) -> Any:
+        """Find a function of expressions: ``series.upper()``; see ``penstock.expr.series_methods``."""
+        if name.startswith("_"):  # libraries look for protocols of theirs, often
+            raise AttributeError(f"Series has no attribute {name!r}.")
+        return _find_method[0](self, name)
 
     @overload
     def __getitem__(self, key: int) -> Any: ...
@@ -145,6 +189,14 @@ class Series:
     def __repr__(self) -> str:
         rows = ", ".join(repr(value) for value in self[:8].to_pylist()) + (", ..." if len(self) > 8 else "")
         return f"Series({self._name!r}, {self.dtype}, {len(self)} rows: [{rows}])"
+
+
+_find_method: list[Callable[[Series, str], Any]] = []
+
+
+def connect_methods(find: Callable[[Series, str], Any]) -> None:
+    """Supply the lookup of methods that compute expressions, which build on this module."""
+    _find_method[:] = [find]
 
 
 @frozen

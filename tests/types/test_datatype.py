@@ -174,3 +174,20 @@ def test_types_are_immutable_and_parameters_checked() -> None:
 )
 def test_a_value_tells_its_type(value: object, dtype: DataType) -> None:
     assert D.from_value(value) == dtype
+
+
+def test_names_and_parameters_of_daft() -> None:
+    assert DataType.list(dtype="int8").dtype == DataType.int8()
+    assert DataType.map(key_type="str", value_type="int").key_type == DataType.string()
+    assert (DataType.timestamp(timeunit="ms").timeunit, DataType.image("RGB").image_mode) == ("ms", "RGB")
+    decimal = DataType.decimal128(5, 2)
+    assert (decimal.precision, decimal.scale, decimal.is_decimal128()) == (5, 2, True)
+    assert (DataType.int8().is_int8(), DataType.int8().is_int16(), DataType.float16().is_float16()) == (
+        True,
+        False,
+        True,
+    )
+    assert (DataType.image("L", 2, 3).is_fixed_shape_image(), DataType.image().is_fixed_shape_image()) == (True, False)
+    assert DataType.infer_from_type(list[int]) == DataType.infer_from_object([1]) == DataType.list("int64")
+    with pytest.raises(TypeMismatchError, match="has no 'precision'"):
+        _ = DataType.int8().precision
