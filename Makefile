@@ -46,7 +46,9 @@ check: $(DEV)  ## Format, lint and types
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-test: on-nodes on-ray not-on-ray  ## Run every test and every docstring example
+# Two at a time, since each of them leaves a part of the machine idle.
+test: on-nodes  ## Run every test and every docstring example
+	$(MAKE) --jobs=2 --output-sync=line on-ray not-on-ray
 
 # Apart from the rest, which may fill the machine: a node of Ray must start within 30 seconds.
 on-nodes: $(DEV)

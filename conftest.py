@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 import signal
 import sys
 from collections.abc import Iterator
@@ -97,6 +98,12 @@ def tiny_clip(tmp_path: Path) -> str:
     from tests.ai.local_models import save_clip
 
     return save_clip(tmp_path)
+
+
+def pytest_collection_finish() -> None:
+    """Hide the tests and their imports from the garbage collector, which would look at them again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 def _not_run(config: pytest.Config) -> list[Any]:

@@ -15,6 +15,7 @@ import inspect
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -168,6 +169,7 @@ class Imports:
         return lines + [f"from {module} import {', '.join(sorted(names))}" for module, names in sorted(others.items())]
 
 
+@cache
 def imported_names(module: str) -> dict[str, tuple[str, str | None]]:
     """Return the origin of each name that a module imports."""
     known: dict[str, tuple[str, str | None]] = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 
 import numpy as np
 import pytest
@@ -20,28 +21,29 @@ WORDS = st.sampled_from(
 TEXTS = st.lists(st.one_of(st.lists(WORDS, max_size=30).map(" ".join), st.text(max_size=40)), min_size=1, max_size=8)
 
 
-def minilm() -> Tokenizer:
+@cache  # it takes longer to load than all the texts
+def minilm(use: str = "tested") -> Tokenizer:
+    """Return a tokenizer that is shared by all tests with the same use for it."""
     backend = Tokenizer.from_file(str(get_model_path() / "tokenizer.json"))
     backend.no_padding()
     backend.no_truncation()
     return backend
 
 
-def expected(backend: Tokenizer, texts: list[str], max_length: int) -> tuple[list[int], list[int]]:
+def expected(texts: list[str], max_length: int) -> tuple[list[int], list[int]]:
+    backend = minilm("reference")
     backend.enable_truncation(max_length)
     ids = [encoding.ids for encoding in backend.encode_batch(texts)]
-    backend.no_truncation()
     return [each for row in ids for each in row], [len(row) for row in ids]
 
 
 @settings(deadline=None, max_examples=60)
 @given(batches=st.lists(TEXTS, min_size=1, max_size=3), max_length=st.integers(3, 40))
 def test_tokens_are_those_of_the_tokenizer(batches: list[list[str]], max_length: int) -> None:
-    backend = minilm()
     words = WordTokenizer(minilm(), max_length)
     for texts in batches:
         ids, lengths = words.tokens(texts)
-        assert (ids.tolist(), lengths.tolist()) == expected(backend, texts, max_length)
+        assert (ids.tolist(), lengths.tolist()) == expected(texts, max_length)
 
 
 def test_words_beyond_the_limit_are_learned_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -49,7 +51,7 @@ def test_words_beyond_the_limit_are_learned_again(monkeypatch: pytest.MonkeyPatc
     words = WordTokenizer(minilm(), 64)
     texts = [f"number {number} of many" for number in range(50)]
     for text in texts:
-        assert words.tokens([text])[0].tolist() == expected(minilm(), [text], 64)[0]
+        assert words.tokens([text])[0].tolist() == expected([text], 64)[0]
     assert len(words._known.words) < 20
 
 
@@ -58,12 +60,12 @@ def test_threads_share_the_known_words() -> None:
     texts = [[f"word{number * each} and word{each}" for each in range(40)] for number in range(24)]
     with ThreadPoolExecutor(8) as threads:
         for given_texts, (ids, _) in zip(texts, threads.map(words.tokens, texts), strict=True):
-            np.testing.assert_array_equal(ids, expected(minilm(), given_texts, 64)[0])
+            np.testing.assert_array_equal(ids, expected(given_texts, 64)[0])
 
 
 def test_other_tokenizers_are_not_split() -> None:
     assert splits_at_spaces(FileTokenizer(minilm(), 512, 0, "right"))
     assert not splits_at_spaces(FileTokenizer(minilm(), 512, 0, "left"))
-    with_phrase = minilm()
+    with_phrase = minilm("changed")
     with_phrase.add_tokens([AddedToken("New York")])
     assert not splits_at_spaces(FileTokenizer(with_phrase, 512, 0, "right"))

@@ -21,11 +21,15 @@ import penstock as ps
 
 NUM_ROWS = 40
 NODE = {"object_store_memory": 200_000_000}
-HEALTH = {"health_check_period_ms": 1000, "health_check_failure_threshold": 3}  # a dead node is noticed in seconds
+SYSTEM = {
+    "health_check_period_ms": 1000,  # a dead node is noticed in seconds
+    "health_check_failure_threshold": 3,
+    "worker_niceness": 0,  # or workers starve on a busy machine
+}
 
 
 def main(path: str) -> None:
-    head = {"num_cpus": 1, "include_dashboard": False, "_system_config": HEALTH, **NODE}
+    head = {"num_cpus": 1, "include_dashboard": False, "_system_config": SYSTEM, **NODE}
     cluster = Cluster(initialize_head=True, head_node_args=head)
     try:
         ray.init(cluster.address, log_to_driver=False)

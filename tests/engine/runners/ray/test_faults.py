@@ -202,5 +202,5 @@ def test_more_data_than_the_object_store_holds_flows_through() -> None:
     def size(blobs: ps.Series) -> list[int]:
         return [len(blob) for blob in blobs.to_pylist()]
 
-    sizes = ps.range(50).select(size(inflated(ps.col("id"))).alias("size")).to_pydict()["size"]
-    assert sizes == [5_000_000 + x for x in range(50)]  # 250 MB; the store has 200 MB
+    sizes = ps.range(25).select(size(inflated(ps.col("id"))).alias("size")).to_pydict()["size"]
+    assert sizes == [5_000_000 + x for x in range(25)]  # 125 MB; the store has 100 MB
