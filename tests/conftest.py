@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import cloudpickle
@@ -11,6 +13,7 @@ import pytest
 import tests.engine
 import tests.faults
 import tests.udf
+from penstock.config import get_config
 from tests.storage.servers import Bucket, new_bucket, serving
 from tests.storage.web import Web, start_web
 
@@ -25,7 +28,14 @@ def ray_cluster() -> Iterator[None]:
     """One small Ray cluster for the session; a test that asks for it must be marked ``ray``."""
     import ray
 
-    ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False, object_store_memory=200_000_000)
+    ray.init(
+        "local",
+        num_cpus=2,
+        include_dashboard=False,
+        log_to_driver=False,
+        object_store_memory=100_000_000,
+        _system_config={"worker_niceness": 0},  # or its workers starve beside the tests that are not on Ray
+    )
     yield
     ray.shutdown()
 
@@ -40,6 +50,22 @@ def runner(request: pytest.FixtureRequest) -> Iterator[str]:
         ps.set_runner_ray()
     yield request.param
     ps.set_runner_local()
+
+
+@pytest.fixture
+def run_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[[str], str]:
+    """Run the code of a page in this process, in a folder of its own, and return what it prints."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr(import_module("penstock.config"), "_process_config", get_config())  # a page may change it
+
+    def run(code: str) -> str:
+        exec(compile(code, "<page>", "exec", dont_inherit=True), {"__name__": "__main__"})
+        return capsys.readouterr().out
+
+    return run
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -2,93 +2,51 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from penstock.testing import ModelServer
 from tests.architecture.imports import ROOT
+from tests.media.images.samples import jpeg, picture
 
 
-@pytest.fixture
-def photos(tmp_path: Path) -> Path:
-    """A folder to work in, with a few images."""
-    from tests.media.images.samples import jpeg, picture
+def code_of(text: str) -> str:
+    return "\n".join(re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL))
 
-    (tmp_path / "photos").mkdir()
+
+def code_on(page: str) -> str:
+    return code_of((ROOT / "docs" / page).read_text())
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # of files that the page leaves open
+def test_the_examples_of_the_page_on_images_run(run_page: Callable[[str], str]) -> None:
+    Path("photos").mkdir()
     for name in ("a.jpg", "b.jpg"):
-        (tmp_path / "photos" / name).write_bytes(jpeg(picture()))
-    return tmp_path
+        Path("photos", name).write_bytes(jpeg(picture()))
+    assert "not an image" in run_page(code_on("IMAGES.md"))
+    assert len(list(Path("thumbnails").glob("*.jpeg"))) == 2
 
 
-def test_the_examples_of_the_page_on_images_run(photos: Path) -> None:
-    page = (ROOT / "docs" / "IMAGES.md").read_text()
-    script = "\n".join(re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL))
-    result = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", script],
-        cwd=photos,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "PENSTOCK_PROGRESS": "0"},
-        capture_output=True,
-        text=True,
-    )
-    assert result.returncode == 0, result.stderr
-    assert "not an image" in result.stdout
-    assert len(list((photos / "thumbnails").glob("*.jpeg"))) == 2
+def test_the_example_of_the_page_on_processors_runs(
+    run_page: Callable[[str], str], model_server: ModelServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model_server.change(api_key="sk-docs")
+    monkeypatch.setenv("OPENAI_BASE_URL", model_server.openai_url)
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-docs")
+    assert "3 ** 3 = ?" in run_page(code_on("LLM.md"))
+    assert {each.body["temperature"] for each in model_server.requests} == {0.0, 0.3}
 
 
-def test_the_example_of_the_page_on_processors_runs(tmp_path: Path) -> None:
-    from penstock.testing import ModelServer
-
-    page = (ROOT / "docs" / "LLM.md").read_text()
-    script = "\n".join(re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL))
-    with ModelServer(api_key="sk-docs", in_thread=True) as server:
-        result = subprocess.run(
-            [sys.executable, "-W", "error", "-c", script],
-            cwd=tmp_path,
-            env={
-                **os.environ,
-                "PYTHONPATH": str(ROOT),
-                "PENSTOCK_PROGRESS": "0",
-                "OPENAI_BASE_URL": server.openai_url,
-                "OPENAI_API_KEY": "sk-docs",
-            },
-            capture_output=True,
-            text=True,
-        )
-        assert result.returncode == 0, result.stderr
-        assert "3 ** 3 = ?" in result.stdout
-        assert {each.body["temperature"] for each in server.requests} == {0.0, 0.3}
+def test_the_example_of_the_page_on_finished_work_runs(run_page: Callable[[str], str]) -> None:
+    assert run_page(code_on("DURABLE.md")) == "computing one\ncomputing three\nb'4'\n"
 
 
-def test_the_example_of_the_page_on_finished_work_runs(tmp_path: Path) -> None:
-    page = (ROOT / "docs" / "DURABLE.md").read_text()
-    script = "\n".join(re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL))
-    result = subprocess.run(
-        [sys.executable, "-W", "error", "-c", script],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path)},
-        capture_output=True,
-        text=True,
-    )
-    assert result.returncode == 0, result.stderr
-    assert result.stdout == "computing one\ncomputing three\nb'4'\n"
-
-
-def test_the_examples_of_the_page_on_relations_run(tmp_path: Path) -> None:
+def test_the_examples_of_the_page_on_relations_run(run_page: Callable[[str], str]) -> None:
     page, _, _ = (ROOT / "docs" / "RELATIONAL.md").read_text().partition("## Similar rows")
-    script = "\n".join(re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL))
-    result = subprocess.run(
-        [sys.executable, "-W", "error", "-c", script],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-    )
-    assert result.returncode == 0, result.stderr
-    assert result.stdout.splitlines()[-2:] == [
+    assert run_page(code_of(page)).splitlines()[-2:] == [
         "{'item': [1, 2], 'spread': [2, 0]}",
         "{'text': ['bright'], 'stars': [5]}",
     ]
