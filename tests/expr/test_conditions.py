@@ -31,7 +31,7 @@ VALUES = {
 
 
 @pytest.mark.parametrize("kind", VALUES)
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 @given(data=st.data())
 def test_comparison_as_in_python(kind: str, data: st.DataObject) -> None:
     values = st.none() | VALUES[kind]

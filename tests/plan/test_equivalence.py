@@ -13,8 +13,8 @@ from penstock.plan.optimizer import REQUIRED, RULES, Rule, optimize
 from tests.plan.reference import reference
 from tests.plan.strategies import plans, plans_of_unknown_schema
 
-thorough = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-quick = settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+thorough = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+quick = settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def rows(data: pa.RecordBatch | pa.Table) -> list[str]:

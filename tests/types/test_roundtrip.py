@@ -113,7 +113,7 @@ def through_pickle(array: pa.Array) -> pa.Array:
 
 @pytest.mark.parametrize(("dtype", "values"), CASES, ids=ids)
 @given(data=st.data())
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10, deadline=None)
 def test_values_survive_storage(dtype: DataType, values: st.SearchStrategy[Any], data: st.DataObject) -> None:
     rows = data.draw(st.lists(st.none() | values, max_size=6))
     array = to_arrow_array(rows, dtype, what="column")
@@ -128,7 +128,7 @@ def test_values_survive_storage(dtype: DataType, values: st.SearchStrategy[Any],
 
 @pytest.mark.parametrize(("dtype", "values"), CASES, ids=ids)
 @given(data=st.data())
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10, deadline=None)
 def test_columns_can_be_cut_and_joined(dtype: DataType, values: st.SearchStrategy[Any], data: st.DataObject) -> None:
     rows = data.draw(st.lists(st.none() | values, min_size=1, max_size=6))
     array = to_arrow_array(rows, dtype, what="column")
