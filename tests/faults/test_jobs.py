@@ -28,7 +28,7 @@ from tests.jobs.helpers import num_safe, staged, wait_until
 MOST_UNDER_WAY = 4
 """Calls that a run makes at once, and so the most that a kill may cost."""
 
-NUM_KILLS, NUM_LANES = 30, 2
+NUM_KILLS, NUM_LANES = 20, 2
 
 
 def expected_rows(kind: str, job: str) -> list[tuple[str, ...]]:

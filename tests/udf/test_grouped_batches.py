@@ -12,8 +12,8 @@ from penstock import DataType, Series, col
 from penstock.errors import UdfError
 
 INT = DataType.int64()
-NUM_ROWS, SIZE = 20_050, 50
-BAD = 15_025  # in the middle of a batch, when batches are grouped already
+NUM_ROWS, SIZE = 4_010, 10
+BAD = 3_005  # in the middle of a batch, when batches are grouped already
 
 
 def in_process(function: Any, **options: Any) -> Any:
@@ -35,7 +35,7 @@ def test_a_batch_that_fails_is_named_and_the_others_keep_their_rows() -> None:
             raise KeyError(len(values))
         return [2 * value for value in values]
 
-    with pytest.raises(UdfError, match="failed on a batch of 50 rows: KeyError: 50"):
+    with pytest.raises(UdfError, match=f"failed on a batch of {SIZE} rows: KeyError: {SIZE}"):
         ps.range(NUM_ROWS).select(in_process(doubled)(col("id"))).collect()
     df = ps.range(NUM_ROWS).select(in_process(doubled, on_error="ignore")(col("id"))).collect()
     assert df.to_pydict()["id"] == [None if i == BAD else 2 * i for i in range(NUM_ROWS)]
