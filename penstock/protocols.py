@@ -463,6 +463,15 @@ class QueryController(Protocol):
     def on_control(self, control: QueryControl) -> None: ...
 
 
+@runtime_checkable
+class RowWatcher(Protocol):
+    """A Subscriber that looks at rows."""
+
+    def on_rows(self, stage: int, work: object, report: Report) -> None:
+        """Look at the output of a task of a stage and at its failed rows. Keeps no batch, returns quickly."""
+        ...
+
+
 class Ledger(Protocol):
     """A durable log of finished calls, by key. Safe to use from several threads and processes at once.
 

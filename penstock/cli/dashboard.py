@@ -26,7 +26,7 @@ def dashboard(
 ) -> None:
     """Show a job on a local page: its run, its errors and its rows.
 
-    The job may be finished, or run in another process. Ctrl-C ends the dashboard.
+    The job may be finished, or run in another process, which the page can pause or cancel. Ctrl-C ends the dashboard.
 
     \b
     penstock dashboard out/

@@ -19,7 +19,7 @@ from penstock.engine.stage import PoolChoice, StageState
 from penstock.errors import QueryCancelledError, QueryStalledError
 from penstock.observe import events
 from penstock.plan.stages import Read, Stage, Work
-from penstock.protocols import Bundle, Emit, QueryController, Report, Subscriber
+from penstock.protocols import Bundle, Emit, QueryController, Report, RowWatcher, Subscriber
 
 MakePool = Callable[[Stage, Work, Emit], PoolChoice]
 
@@ -54,6 +54,7 @@ class Executor:
         self._specs = stages
         self._make_pool = make_pool
         self._subscribers = subscribers
+        self._row_watchers = [each for each in subscribers if isinstance(each, RowWatcher)]
         self._cancellation = cancellation
         self._clock = clock
         self._mailbox = mailbox or SimpleQueue[tuple[int, Report]]()  # reports, each with the index of its stage
@@ -144,6 +145,8 @@ class Executor:
             self._publish(events.BundleProduced(state.index, output.num_rows, output.nbytes, report.busy_s))
         elif report.busy_s:
             self._publish(events.BundleProduced(state.index, 0, 0, report.busy_s))
+        for watcher in self._row_watchers:
+            watcher.on_rows(state.index, self._specs[state.index].work, report)
         for bundle in state.receive(report):
             self._hand_on(state, bundle)
         if report.task is None and report.is_done:

@@ -2,6 +2,8 @@
 
 <root>/_penstock_job/lock             the lock: a file, or numbered leases on an object store (see ``lock``)
 <root>/_penstock_job/job.json         the description of the job (see ``description``)
+<root>/_penstock_job/run.json         the figures of the last run, for the dashboard
+<root>/_penstock_job/orders.json      orders of a dashboard to the run (see ``orders``)
 <root>/_penstock_job/journal/         an entry for each part that is done (see ``state``)
 <root>/_penstock_job/ledger/          the answers of calls
 <root>/_penstock_job/data/...         staged files, and the steps of the commit (see ``io.commit``)
@@ -71,7 +73,7 @@ def _checksum(content: Mapping[str, Any]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class JobFolder:
-    """The parts of a job's folder. Only the holder of the lock writes to them."""
+    """The parts of a job's folder. Only the holder of the lock writes to them, apart from orders."""
 
     lock: JobLock
     notes: Notes

@@ -33,6 +33,7 @@ from penstock.io.writer import FileSink, file_table
 from penstock.jobs.description import Description
 from penstock.jobs.folder import JobFolder
 from penstock.jobs.order import in_input_order
+from penstock.jobs.orders import OrderReader
 from penstock.jobs.reconcile import CutFile, Reconciled, reconcile
 from penstock.jobs.state import Failure, JobPart, JobState, UnfinishedRows, read_key
 from penstock.jobs.summary import RUN
@@ -236,7 +237,8 @@ class Job:
     def run(self, runner: query.Runner, subscribers: Sequence[Subscriber]) -> pa.Table:
         """Write the remaining rows, and commit."""
         errors = next((each for each in subscribers if isinstance(each, ErrorLog)), None) or ErrorLog()
-        subscribers = [errors, self._live, *(each for each in subscribers if each is not errors)]
+        orders = OrderReader(self._folder, self._live, self._note_run)
+        subscribers = [errors, self._live, orders, *(each for each in subscribers if each is not errors)]
         nbytes = min(PART_NBYTES, get_config().memory_bytes // 16)
         stages = query.stages_in_parts(self._plan, Gathered(nbytes, get_config().checkpoint_interval))
         try:

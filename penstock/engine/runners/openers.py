@@ -81,7 +81,7 @@ class DriverState:
     def apply(self) -> None:
         """Apply the state to this process, unless it is the driver's."""
         if os.getpid() != self.pid:
-            set_config(**self.settings)
+            set_config(**self.settings, dashboard=False)  # the driver's page shows the query
             restore_shared_options(self.storage_options)
             restore_secrets(self.secrets)
             inherit_job_folder(self.job_folder)

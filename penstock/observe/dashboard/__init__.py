@@ -1,10 +1,13 @@
-"""The dashboard: a local page that shows queries while they run, and the rows of jobs.
+"""The dashboard: a local page that shows queries while they run, and the rows of queries and jobs.
 
-live      LiveQuery: a Subscriber with what the page shows of one query
-process   the dashboard of this process, for ``ps.set_config(dashboard=True)``
-cells     values of rows as the page shows them
-rows      pages of the rows of a job: search, failed rows, two jobs side by side
-job       JobBoard: a job in a folder, which another process may write
-server    DashboardServer: the page and its data over HTTP, for those who have the token
-page/     the page: one HTML, one CSS and one JavaScript file
+live        LiveQuery: a Subscriber with what the page shows of one query
+recent      the last rows of a query that runs
+process     the dashboard of this process, for ``ps.set_config(dashboard=True)``
+cells       values of rows as the page shows them
+prompts     the prompts of rows, rendered as they were sent
+found_rows  rows that were found for a page
+rows        pages of the rows of a job: search, failed rows, two jobs side by side
+job         JobBoard: a job in a folder, which another process may write
+server      DashboardServer: the page and its data over HTTP, for those who have the token
+page/       the page: one HTML, one CSS and one JavaScript file
 """

@@ -52,11 +52,11 @@ def _cell(value: Any, is_image: bool, limits: CellLimits) -> Cell:
         case None:
             return None
         case str():
-            return _text(value, limits)
+            return text_cell(value, limits)
         case bool() | int() | float():
             return {"text": str(value), "number": True}
         case bytes():
-            return _binary(value, limits)
+            return binary_cell(value, limits)
         case np.ndarray() if is_image:
             return _pixels(value, limits)
         case np.ndarray():
@@ -68,18 +68,18 @@ def _cell(value: Any, is_image: bool, limits: CellLimits) -> Cell:
             return {**(_cell(answer, False, limits) or {"text": "null"}), "usage": _plain_values(usage)}
         case dict() | list() | tuple():
             options = orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY
-            return _text(orjson.dumps(value, default=_plain, option=options).decode(), limits)
+            return text_cell(orjson.dumps(value, default=_plain, option=options).decode(), limits)
         case _:
-            return _text(str(value), limits)
+            return text_cell(str(value), limits)
 
 
-def _text(text: str, limits: CellLimits) -> Cell:
+def text_cell(text: str, limits: CellLimits) -> Cell:
     if len(text) <= limits.max_chars:
         return {"text": text}
     return {"text": f"{text[: limits.max_chars]}…", "num_chars": len(text)}
 
 
-def _binary(data: bytes, limits: CellLimits) -> Cell:
+def binary_cell(data: bytes, limits: CellLimits) -> Cell:
     kind = sniff(data)
     if kind in SHOWN_IMAGES and len(data) <= limits.max_image_nbytes:
         return _image(data, kind)

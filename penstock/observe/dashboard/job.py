@@ -11,11 +11,14 @@ from operator import itemgetter
 from typing import Any
 
 from penstock.errors import InvalidArgumentError
+from penstock.jobs.orders import OrderWriter, can_order
 from penstock.jobs.reconcile import rows_by_file
 from penstock.jobs.state import JobState
 from penstock.jobs.summary import RUN, command_text, open_folder, run_state
+from penstock.observe.dashboard.found_rows import RowsRequest
 from penstock.observe.dashboard.live import MAX_ERRORS, LiveQuery, shortened
-from penstock.observe.dashboard.rows import ReadFiles, RowFile, RowsRequest, rows_page
+from penstock.observe.dashboard.prompts import PromptTemplate, read_prompts
+from penstock.observe.dashboard.rows import ReadFiles, RowFile, rows_page
 from penstock.observe.events import RowError
 from penstock.protocols import Origin
 
@@ -27,10 +30,12 @@ class JobContent:
     """The content of the folder of a job at one moment."""
 
     state: str
+    can_control: bool
     run: dict[str, Any]
     files: list[RowFile]
     errors: list[RowError]
     formulas: dict[str, str]  # by column, the expression that computes it
+    prompts: dict[str, PromptTemplate]  # by column
     command: str | None
 
 
@@ -40,6 +45,7 @@ class JobFolderView:
     def __init__(self, root: str) -> None:
         self.root = root
         self._folder = open_folder(root)
+        self.orders = OrderWriter(self._folder)
         self._lock = threading.Lock()
         self._content: JobContent | None = None
         self._read_at_s = 0.0
@@ -49,6 +55,7 @@ class JobFolderView:
             )
 
     def content(self) -> JobContent:
+        """Return the content, not older than a second. A run in another process learns that a person watches."""
         with self._lock:
             if self._content is None or time.monotonic() - self._read_at_s > REREAD_S:
                 self._content, self._read_at_s = self._read(), time.monotonic()
@@ -66,8 +73,20 @@ class JobFolderView:
         }
         run = folder.notes.read(RUN) or LiveQuery().snapshot()
         errors = [failure.error for failure in state.failures]
-        formulas = column_formulas(folder.notes.read("job") or {})
-        return JobContent(run_state(folder), run, row_files(state, paths), errors, formulas, command_text(folder))
+        described, at_present = folder.notes.read("job") or {}, run_state(folder)
+        can_control = at_present == "running" and can_order(folder)
+        if can_control:
+            self.orders.beat()
+        return JobContent(
+            at_present,
+            can_control,
+            run,
+            row_files(state, paths),
+            errors,
+            column_formulas(described),
+            read_prompts(described.get("prompts", {})),
+            command_text(folder),
+        )
 
 
 class JobBoard:
@@ -81,18 +100,18 @@ class JobBoard:
         content = self._views[0].content()
         run = content.run
         has_failed = content.state == "unfinished" and run["state"] in ("failed", "cancelled")  # else it was killed
+        is_paused = content.state == "running" and run["state"] == "paused"
         run = run | {
             "name": run["name"] or self._views[0].root,
-            "state": run["state"] if has_failed else content.state,
+            "state": run["state"] if has_failed or is_paused else content.state,
             "error": run["error"] if has_failed else "",
-            "can_control": False,
+            "can_control": content.can_control,
             "num_failed": len(content.errors),
             "errors": [shortened(error) for error in content.errors[: -MAX_ERRORS - 1 : -1]],
             "num_rows": sum(file.num_rows for file in content.files),
         }
         return {
             "source": content.command or " and ".join(view.root for view in self._views),
-            "has_rows": True,
             "runs": [view.root for view in self._views],
             "queries": [],
             "query": run,
@@ -100,14 +119,14 @@ class JobBoard:
 
     def rows(self, asked: dict[str, str]) -> dict[str, Any]:
         content, *others = [view.content() for view in self._views]
-        page = rows_page(content.files, others[0].files if others else [], self._read, RowsRequest.of(asked))
-        page["formulas"] = content.formulas
-        return page
+        other_files = others[0].files if others else []
+        page = rows_page(content.files, other_files, self._read, RowsRequest.of(asked), content.prompts)
+        return page | {"formulas": content.formulas}
 
     def control(self, query: int, action: str, stage: int, max_running: int) -> None:
-        raise InvalidArgumentError(
-            "A job in another process cannot be changed from here; start it with --dashboard for that."
-        )
+        if not self._views[0].content().can_control:
+            raise InvalidArgumentError("The job does not run, or its folder is not on disk or not yours to write to.")
+        self._views[0].orders.order(action, stage, max_running)
 
 
 def column_formulas(description: Mapping[str, Any]) -> dict[str, str]:

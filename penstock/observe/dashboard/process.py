@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import sys
 import threading
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from penstock.errors import InvalidArgumentError
+from penstock.observe.dashboard.found_rows import EMPTY_PAGE, RowsRequest
 from penstock.observe.dashboard.live import LiveQuery
+from penstock.observe.dashboard.recent import RecentRows, watched_stage
+from penstock.observe.events import Event, QueryStarted
+from penstock.protocols import Report
 from penstock.storage.urls import redacted
 
 if TYPE_CHECKING:
@@ -18,31 +22,58 @@ if TYPE_CHECKING:
 MAX_QUERIES = 30  # the last ones
 
 
+class WatchedQuery(LiveQuery):
+    """A query of this process, with its last rows."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.recent = RecentRows()
+        self._watched = 0
+
+    def on_event(self, event: Event) -> None:
+        super().on_event(event)
+        if isinstance(event, QueryStarted):
+            self._watched = watched_stage(event.stages)
+
+    def on_rows(self, stage: int, work: object, report: Report) -> None:
+        if stage == self._watched:
+            with contextlib.suppress(Exception):  # an error of the display must not end the query
+                self.recent.add(work, report)
+
+
 class LiveBoard:
     """Implements ``Board``: the queries of this process."""
 
     def __init__(self) -> None:
-        self._queries: deque[LiveQuery] = deque(maxlen=MAX_QUERIES)
+        self._queries: deque[WatchedQuery] = deque(maxlen=MAX_QUERIES)
         self._numbers = itertools.count(1)
 
-    def watch(self) -> LiveQuery:
+    def watch(self) -> WatchedQuery:
         """Return a Subscriber for a new query."""
-        self._queries.append(LiveQuery(next(self._numbers)))
+        self._queries.append(WatchedQuery(next(self._numbers)))
         return self._queries[-1]
 
     def state(self, query: int | None) -> dict[str, Any]:
-        queries = [each for each in list(self._queries) if each.is_started]
-        running = [each for each in queries if not each.is_ended]
-        chosen = [each for each in queries if each.number == query] or running[-1:] or queries[-1:]
+        queries, chosen = self._started(), self._chosen(query)
         return {
             "source": " ".join(map(redacted, sys.argv))[:300],
-            "has_rows": False,
             "queries": [each.headline() for each in reversed(queries)],
-            "query": chosen[0].snapshot() if chosen else None,
+            "query": None if chosen is None else chosen.snapshot(),
         }
 
     def rows(self, asked: dict[str, str]) -> dict[str, Any]:
-        raise InvalidArgumentError("This dashboard shows queries; 'penstock dashboard OUT' shows the rows of a job.")
+        chosen = self._chosen(int(asked["query"]) if asked.get("query") else None)
+        page = EMPTY_PAGE if chosen is None else chosen.recent.page(RowsRequest.of(asked))
+        return page | {"is_recent": True}
+
+    def _started(self) -> list[WatchedQuery]:
+        return [each for each in list(self._queries) if each.is_started]
+
+    def _chosen(self, number: int | None) -> WatchedQuery | None:
+        """Return a query by its number, or else the last one that runs, or the last one."""
+        queries = self._started()
+        running = [each for each in queries if not each.is_ended]
+        return next(iter([each for each in queries if each.number == number] or running[-1:] or queries[-1:]), None)
 
     def control(self, query: int, action: str, stage: int, max_running: int) -> None:
         for each in list(self._queries):
@@ -55,7 +86,7 @@ _lock = threading.Lock()
 _server: DashboardServer | None = None
 
 
-def watch_query() -> LiveQuery:
+def watch_query() -> WatchedQuery:
     """Return a Subscriber that shows a new query on the dashboard of this process."""
     start_dashboard()
     return _board.watch()

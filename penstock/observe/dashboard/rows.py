@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from penstock.config import config
 from penstock.errors import InvalidArgumentError
 from penstock.expr.column import col
-from penstock.observe.dashboard.cells import ALONE, IN_TABLE, Cell, CellLimits, cells_of
+from penstock.observe.dashboard.cells import IN_TABLE, Cell, CellLimits, cells_of
+from penstock.observe.dashboard.found_rows import EMPTY_PAGE, FoundRows, RowsRequest, contains_text, joined, shown_rows
+from penstock.observe.dashboard.prompts import PromptTemplate
 from penstock.observe.events import RowError
-from penstock.types import Schema
 
 if TYPE_CHECKING:
     from penstock.frame.dataframe import DataFrame
 
-PAGE_ROWS = 25
 BATCH_ROWS = 4096
 MAX_SEARCH_S = 3.0  # then the page shows what was found, and the person may go on
 KEY_NAMES = ("id", "_id", "key", "uuid", "path", "url")
@@ -37,82 +36,30 @@ class RowFile:
     failed: Mapping[int, RowError] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class RowsRequest:
-    """A page that the person asks for, from the row ``first`` of all rows on."""
-
-    first: int = 0
-    search: str = ""
-    is_failed: bool = False
-    is_different: bool = False
-    key: str = ""
-    is_alone: bool = False  # one row, with all its text
-
-    @staticmethod
-    def of(asked: Mapping[str, str]) -> RowsRequest:
-        return RowsRequest(
-            max(int(asked.get("first") or 0), 0),
-            asked.get("search", "")[:1000],
-            asked.get("failed") == "1",
-            asked.get("different") == "1",
-            asked.get("key", ""),
-            asked.get("alone") == "1",
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class FoundRows:
-    """Rows of one batch that match, with their numbers among all rows. The next batch starts at row ``end``."""
-
-    batch: pa.RecordBatch
-    numbers: list[int]
-    errors: list[RowError | None]
-    end: int
-
-    def take(self, kept: Sequence[int]) -> FoundRows:
-        if len(kept) == len(self.numbers):
-            return self
-        numbers, errors = [self.numbers[row] for row in kept], [self.errors[row] for row in kept]
-        return FoundRows(self.batch.take(pa.array(kept, pa.int64())), numbers, errors, self.end)
-
-
 def rows_page(
     files: Sequence[RowFile],
     others: Sequence[RowFile],
     read: ReadFiles,
     asked: RowsRequest,
+    prompts: Mapping[str, PromptTemplate],
     clock: Callable[[], float] = time.monotonic,
 ) -> dict[str, Any]:
     """Return a page of rows as JSON values. With ``others``, each row has the row of the other job with the same key.
 
     ``next`` is the row at which the next page starts, None after the last one.
     """
-    limits, size = (ALONE, 1) if asked.is_alone else (IN_TABLE, PAGE_ROWS)
     with config(progress=False, dashboard=False):
-        pieces, following = _gathered(files, others, read, asked, size, clock)
-        page: dict[str, Any] = {
-            "num_rows": sum(file.num_rows for file in files),
-            "next": following,
-            "columns": [],
-            "rows": [],
-            "keys": [],
-            "key": "",
-        }
+        pieces, following = _gathered(files, others, read, asked, asked.num_rows, clock)
+        numbers = {"num_rows": sum(file.num_rows for file in files), "next": following}
         if not pieces:
-            return page
-        batch = pa.Table.from_batches([piece.batch for piece in pieces]).combine_chunks().to_batches()[0]
-        columns = [cells_of(column, limits) for column in batch.columns]
-        pairs: Sequence[list[Cell] | None] = [None] * batch.num_rows
+            return EMPTY_PAGE | numbers
+        found = joined(pieces)
+        page = shown_rows(found, asked, prompts) | numbers
         if others:
-            counterparts = Counterparts(others, read, asked.key, batch)
-            pairs = counterparts.cells(limits)
+            counterparts = Counterparts(others, read, asked.key, found.batch)
             page |= {"keys": counterparts.keys, "key": counterparts.key}
-    page["columns"] = [{"name": each.name, "type": str(each.dtype)} for each in Schema.from_arrow(batch.schema)]
-    found = ((number, error) for piece in pieces for number, error in zip(piece.numbers, piece.errors, strict=True))
-    page["rows"] = [
-        {"number": number, "cells": list(cells), "error": asdict(error) if error else None, "other": other}
-        for (number, error), cells, other in zip(found, zip(*columns, strict=True), pairs, strict=True)
-    ]
+            for row, other in zip(page["rows"], counterparts.cells(asked.limits), strict=True):
+                row["other"] = other
     return page
 
 
@@ -177,38 +124,6 @@ def _different(found: FoundRows, counterparts: Counterparts) -> FoundRows:
     mine = zip(*(cells_of(column, IN_TABLE) for column in found.batch.columns), strict=True)
     pairs = zip(mine, counterparts.cells(IN_TABLE), strict=True)
     return found.take([row for row, (cells, others) in enumerate(pairs) if shown(cells) != shown(others)])
-
-
-def contains_text(batch: pa.RecordBatch, text: str) -> pa.Array:
-    """Return whether a text or number anywhere in a row contains ``text``, in any case.
-
-    >>> batch = pa.RecordBatch.from_pydict({"a": ["Red", None], "b": [{"c": ["x"]}, {"c": ["dark RED"]}]})
-    >>> contains_text(batch, "red").to_pylist(), contains_text(batch, "dark").to_pylist()
-    ([True, True], [False, True])
-    """
-    found = pa.array([False] * batch.num_rows)
-    for column in batch.columns:
-        found = pc.or_(found, pc.fill_null(_contains(column, text), False))
-    return found
-
-
-def _contains(array: pa.Array, text: str) -> pa.Array:
-    kind = array.type
-    if isinstance(kind, pa.BaseExtensionType):
-        return pa.nulls(len(array), pa.bool_())
-    if pa.types.is_struct(kind):
-        found = pa.nulls(len(array), pa.bool_())
-        for part in array.flatten():
-            found = pc.or_kleene(found, _contains(part, text))
-        return found
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        parents = pc.list_parent_indices(array).filter(pc.fill_null(_contains(array.flatten(), text), False))
-        return pc.is_in(pa.array(range(len(array)), pa.int64()), pc.cast(parents, pa.int64()))
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        return pc.match_substring(array, text, ignore_case=True)
-    if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind):
-        return pc.match_substring(pc.cast(array, pa.string()), text, ignore_case=True)
-    return pa.nulls(len(array), pa.bool_())
 
 
 class Counterparts:

@@ -49,7 +49,7 @@ class Board(Protocol):
         ...
 
     def rows(self, asked: dict[str, str]) -> dict[str, Any]:
-        """Return a page of rows; see ``rows.RowsRequest``."""
+        """Return a page of rows; see ``found_rows.RowsRequest``."""
         ...
 
     def control(self, query: int, action: str, stage: int, max_running: int) -> None:

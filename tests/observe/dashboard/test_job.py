@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -17,7 +17,9 @@ import penstock as ps
 from penstock.cli.dashboard import read_files
 from penstock.errors import InvalidArgumentError
 from penstock.observe.dashboard.job import JobBoard
+from penstock.observe.dashboard.prompts import described_prompts
 from penstock.observe.dashboard.server import DashboardServer
+from penstock.testing import ModelServer
 from tests.observe.dashboard.test_live import check_access
 
 MARKUP = "<img src=x onerror=alert(1)>"
@@ -81,6 +83,51 @@ def test_the_rows_of_a_finished_job(jobs: tuple[Path, Path], page: Page) -> None
         assert page.locator("[onerror]").count() == 0
 
 
+def test_the_prompt_of_a_row_is_shown_as_it_was_sent(tmp_path: Path, model_server: ModelServer, page: Page) -> None:
+    ps.set_provider("openai", base_url=model_server.openai_url, api_key="test")
+    df = ps.from_pydict({"text": [f"red {MARKUP}"], "picture": [np.zeros((8, 8, 3), np.uint8)], "rule": ["Be brief."]})
+    parts = [ps.format("Say {}", ps.col("text").upper()), ps.col("picture"), "In one word."]
+    answers = ps.prompt(parts, system_message=ps.col("rule"), model="gpt-5-mini", usage=True)
+    df.with_column("answer", answers).write_parquet(str(tmp_path / "out"), resume=True)
+    with served(tmp_path / "out") as server:
+        page.goto(server.url)
+        page.get_by_role("link", name="Rows").click()
+        page.get_by_role("button", name="Open row 0").click()
+        expect(page.locator(".message")).to_have_count(2)
+        shown = page.locator(".message pre").all_text_contents()
+        expect(page.locator(".message img")).to_have_count(1)
+        expect(page.locator("#row-body")).to_contain_text("output_tokens")
+        check_access(page)
+    (seen,) = model_server.requests
+    sent = [each["text"] for each in seen.body["input"][0]["content"] if each["type"] == "input_text"]
+    assert shown == [seen.body["instructions"], *sent] == ["Be brief.", f"Say RED {MARKUP.upper()}", "In one word."]
+
+
+@ps.func
+def shout(text: str) -> str:
+    return text.upper()
+
+
+@pytest.mark.parametrize(
+    ("change", "prompt", "is_shown"),
+    [
+        (lambda df: df.where(ps.col("n") > 0).limit(5), ps.col("t"), True),
+        (lambda df: df.with_column("t", ps.lit("another text")), ps.col("t"), False),
+        (lambda df: df.select("a"), ps.col("t"), False),
+        (lambda df: df.with_column("a", ps.col("a").upper()), ps.col("t"), False),
+        (lambda df: df.map_batches(lambda batch: batch), ps.col("t"), False),
+        (lambda df: df, shout(ps.col("t")), False),
+    ],
+)
+def test_a_prompt_that_the_rows_of_a_job_cannot_fill_is_not_shown(
+    change: Callable[[ps.DataFrame], ps.DataFrame], prompt: ps.Expression, is_shown: bool, model_server: ModelServer
+) -> None:
+    """The columns that it was made of are gone or have other values, or a function would run again."""
+    ps.set_provider("openai", base_url=model_server.openai_url, api_key="test")
+    df = ps.from_pydict({"t": ["text"], "n": [1]}).with_column("a", ps.prompt(prompt, model="gpt-5-mini"))
+    assert bool(described_prompts(change(df)._plan)) == is_shown
+
+
 def test_two_runs_side_by_side(jobs: tuple[Path, Path], page: Page) -> None:
     with served(*jobs) as server:
         page.goto(server.url)
@@ -99,8 +146,8 @@ def test_two_runs_side_by_side(jobs: tuple[Path, Path], page: Page) -> None:
         expect(page.locator("#row-body .side > div")).to_have_count(2)
 
 
-def test_a_job_that_runs_is_followed(tmp_path: Path, page: Page) -> None:
-    """The page shows parts as they are committed, and the end. The rows from the hundredth on wait."""
+def test_a_job_that_runs_is_followed_and_paused(tmp_path: Path, page: Page) -> None:
+    """The page shows the run at once, before a part is committed, and the end. The rows from the hundredth on wait."""
     begun, release = threading.Event(), threading.Event()
 
     @ps.func(use_process=False, max_concurrency=2, version="1")
@@ -111,7 +158,7 @@ def test_a_job_that_runs_is_followed(tmp_path: Path, page: Page) -> None:
         return x // 2
 
     def run() -> None:
-        with ps.config(checkpoint_interval=0.01, progress=False):
+        with ps.config(checkpoint_interval=3600, progress=False):
             ps.range(400).with_column("half", halve(ps.col("id"))).write_parquet(str(tmp_path / "out"), resume=True)
 
     thread = threading.Thread(target=run)
@@ -122,7 +169,10 @@ def test_a_job_that_runs_is_followed(tmp_path: Path, page: Page) -> None:
             page.goto(server.url)
             expect(page.locator("#query-state")).to_have_text("running")
             expect(page.locator("#stages tbody th", has_text="halve")).to_be_visible()
+            page.get_by_role("button", name="Pause").click()
+            expect(page.locator("#query-state")).to_have_text("paused")
             release.set()
+            page.get_by_role("button", name="Resume").click()
             expect(page.locator("#query-state")).to_have_text("finished")
             expect(page.locator(".tile .value").first).to_have_text("400")
     finally:

@@ -77,6 +77,25 @@ def test_a_query_from_start_to_end(dashboard: DashboardServer, page: Page) -> No
     assert dialogs == []
 
 
+def test_the_last_rows_of_a_query_that_runs(dashboard: DashboardServer, page: Page) -> None:
+    with Running():
+        page.goto(dashboard.url)
+        page.get_by_role("link", name="Rows").press("Enter")
+        open_row = page.get_by_role("button", name="Open row 7")
+        page.get_by_label("Failed rows only").check()
+        expect(page.locator("#rows-summary")).to_have_text("1 rows found among the last rows, the newest first.")
+        expect(page.locator("#rows-table tbody tr").last).to_have_text(f"ValueError: {MARKUP}")
+        page.get_by_label("Search").fill("no such text")
+        expect(page.locator("#rows-summary")).to_have_text("No such row.")
+        page.get_by_label("Search").fill("7")
+        check_access(page)
+        open_row.press("Enter")
+        expect(page.locator("#row-body")).to_contain_text("Traceback")
+        check_access(page)
+        page.keyboard.press("Escape")
+        expect(open_row).to_be_focused()
+
+
 def test_pause_limit_and_resume(dashboard: DashboardServer, page: Page) -> None:
     with Running() as running:
         page.goto(dashboard.url)

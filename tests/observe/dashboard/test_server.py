@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import http.client
 import json
+import sys
 from urllib.parse import urlsplit
 
 import pytest
 
+import penstock as ps
 from penstock.errors import InvalidArgumentError
 from penstock.observe.dashboard.process import LiveBoard
 from penstock.observe.dashboard.server import DashboardServer
@@ -76,3 +78,15 @@ def test_a_port_in_use_is_refused(dashboard: DashboardServer) -> None:
     port = urlsplit(dashboard.url).port or 0
     with pytest.raises(InvalidArgumentError, match=f"cannot listen on 127.0.0.1, port {port}"):
         DashboardServer(LiveBoard(), port=port)
+
+
+def test_a_worker_process_starts_no_dashboard(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PENSTOCK_DASHBOARD", "1")
+
+    @ps.func(use_process=True)
+    def has_server(x: int) -> bool:
+        ps.range(x).collect()
+        return "penstock.observe.dashboard.server" in sys.modules
+
+    with ps.config(dashboard=False):
+        assert ps.range(1).select(has_server(ps.col("id"))).to_pydict() == {"id": [False]}

@@ -102,11 +102,10 @@ function notice(text) {
 
 function renderState(state) {
   setText($("source"), state.source);
-  show($("tabs"), state.has_rows);
   runs = state.runs ?? [];
   renderQueries(state.queries);
   if (!state.query) return;
-  const query = state.query;
+  const query = state.query, isNews = ["running", "paused"].includes(query.state) || query.state !== shown?.state;
   shown = query;
   document.title = `${query.state} · Penstock`;
   setText($("query-name"), query.name);
@@ -126,6 +125,7 @@ function renderState(state) {
   renderModels(query.models);
   renderCounters(query.counters);
   renderErrors(query);
+  if (isFollowed && isNews && canReplaceRows()) loadRows();
 }
 
 function renderQueries(queries) {
@@ -429,18 +429,22 @@ $("pause").addEventListener("click", () => control({ action: shown.state === "pa
 $("cancel").addEventListener("click", () => $("confirm").showModal());
 $("confirm-no").addEventListener("click", () => $("confirm").close());
 $("confirm-yes").addEventListener("click", () => { $("confirm").close(); control({ action: "cancel" }); });
-$("queries").addEventListener("change", (event) => { chosen = event.target.value === "" ? null : Number(event.target.value); });
+$("queries").addEventListener("change", (event) => { chosen = event.target.value === "" ? null : Number(event.target.value); if (!$("rows").hidden) restart(); });
 
 // --- rows ---
 
 let runs = []; // the folders of the jobs: one, or two to compare
 let first = 0, earlier = [], following = null; // the first row of this page, those of the pages before, and of the next
 let rowsAsked = 0; // only the answer to the last question is shown
+let isFollowed = false; // the rows shown are the last ones of a query that runs
+
+// Rows that a person reads or has the focus on stay.
+const canReplaceRows = () => !$("rows").hidden && first === 0 && !$("row").open && !$("rows-table").contains(document.activeElement);
 
 async function loadRows() {
   const mine = ++rowsAsked;
-  const query = new URLSearchParams({ first, search: $("search").value, failed: $("failed").checked ? 1 : 0, different: $("differing").checked ? 1 : 0, key: $("key").value });
-  setText($("rows-summary"), "Reading …");
+  const query = new URLSearchParams({ first, search: $("search").value, failed: $("failed").checked ? 1 : 0, different: $("differing").checked ? 1 : 0, key: $("key").value, query: chosen ?? "" });
+  if (!isFollowed) setText($("rows-summary"), "Reading …");
   try {
     const page = await ask(`api/rows?${query}`);
     if (mine === rowsAsked) renderRows(page);
@@ -459,11 +463,14 @@ function renderRows(page) {
     $("key").value = page.key;
   }
   following = page.next;
+  isFollowed = Boolean(page.is_recent);
   $("previous").disabled = earlier.length === 0;
   $("next").disabled = following === null;
   const isFiltered = Boolean($("search").value) || $("failed").checked || $("differing").checked;
   const range = page.rows.length ? `${count(page.rows[0].number)} to ${count(page.rows[page.rows.length - 1].number)}` : "";
-  setText($("rows-summary"), !page.rows.length
+  setText($("rows-summary"), page.rows.length && isFollowed
+    ? `${isFiltered ? `${count(page.num_rows)} rows found among the last rows` : `${count(page.num_rows)} of the last rows`}, the newest first.`
+    : !page.rows.length
     ? isFiltered ? `No such row${following === null ? "" : ` before row ${count(following)}; press Next to go on`}.` : "There are no rows yet."
     : isFiltered ? `${count(page.rows.length)} rows found among ${count(page.num_rows)}.` : `Rows ${range} of ${count(page.num_rows)}.`);
   const table = $("rows-table");
@@ -505,16 +512,17 @@ function usageText(usage) {
 }
 
 async function openRow(number) {
-  const page = await ask(`api/rows?${new URLSearchParams({ first: number, alone: 1, key: $("key").value })}`);
+  const page = await ask(`api/rows?${new URLSearchParams({ first: number, alone: 1, key: $("key").value, query: chosen ?? "" })}`);
   const row = page.rows[0];
-  if (!row) return;
+  if (!row) return setText($("rows-summary"), `Row ${count(number)} is not among the last rows any more.`);
   setText($("row-title"), `Row ${count(row.number)}`);
   const parts = !row.error ? [] : [
     make("h3", {}, `Error in ${row.error.operator}`), make("pre", { class: "bad-text" }, row.error.traceback || `${row.error.error_type}: ${row.error.message}`),
     make("h3", {}, `Input of ${row.error.operator}`), make("pre", {}, row.error.input),
   ];
   page.columns.forEach((column, index) => {
-    const formula = page.formulas[column.name];
+    const formula = page.formulas[column.name], messages = row.prompts?.[column.name];
+    if (messages) parts.push(make("h3", {}, `Prompt for ${column.name}`), make("div", { class: "messages" }, ...messages.map(shownMessage)));
     parts.push(make("h3", {}, column.name, ...(formula ? [make("code", {}, formula)] : [])));
     if (row.other && !same(row.cells[index], row.other[index])) {
       parts.push(make("div", { class: "side" }, ...[row.cells[index], row.other[index]].map((cell, run) =>
@@ -528,12 +536,16 @@ async function openRow(number) {
   $("row").showModal();
 }
 
+function shownMessage(message) {
+  return make("div", { class: "message", "data-role": message.role }, make("span", { class: "run-name" }, message.role), ...message.parts.map(wholeCell));
+}
+
 function wholeCell(cell) {
   if (cell === null) return make("pre", { class: "null" }, "null");
   if (cell.image) return make("img", { src: cell.image, alt: cell.text });
   const text = make("pre", {}, cell.text);
   if (!cell.usage) return text;
-  const usage = Object.entries(cell.usage).flatMap(([name, value]) => [make("dt", {}, name), make("dd", {}, value)]);
+  const usage = Object.entries(cell.usage).flatMap(([name, value]) => [make("dt", {}, name), make("dd", {}, Number.isFinite(value) && !Number.isInteger(value) ? Number(value.toPrecision(3)) : value)]);
   return make("div", {}, text, make("dl", { class: "pairs usage" }, ...usage));
 }
 

@@ -1,0 +1,100 @@
+"""The last rows of a query that runs, in bounded memory."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.observe.dashboard.found_rows import EMPTY_PAGE, FoundRows, RowsRequest, contains_text, joined, shown_rows
+from penstock.observe.dashboard.prompts import PromptTemplate
+from penstock.observe.events import RowError, StageInfo
+from penstock.plan.stages import CallUdf
+from penstock.protocols import Bundle, Report
+
+MAX_ROWS = 200
+MAX_NBYTES = 32 << 20
+ROWS_OF_OUTPUT = 10  # the first ones, and as many that failed
+INTERVAL_S = 0.2  # between outputs that are looked at, unless rows failed
+
+
+def watched_stage(stages: Sequence[StageInfo]) -> int:
+    """Return the stage whose rows are shown: the last one that calls a function, or the last one that has rows."""
+    calls = [each.index for each in stages if each.kind in ("function", "async function")]
+    return [0, *(each.index for each in stages if each.kind not in ("write", "limit")), *calls][-1]
+
+
+class RecentRows:
+    """The last rows of one stage, with their inputs and errors. Rows are copied, so that no batch stays in memory."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._lock = threading.Lock()
+        self._pieces: deque[FoundRows] = deque()  # the oldest first, all with the same columns
+        self._prompts: dict[str, PromptTemplate] = {}
+        self._num_rows = 0
+        self._clock = clock
+        self._looked_at_s = 0.0
+
+    def add(self, work: object, report: Report) -> None:
+        """Take some rows of the output of a task, if it is in the memory of this process."""
+        output, task, now = report.output, report.task, self._clock()
+        if output is None or not isinstance(output.handle, pa.RecordBatch) or not output.num_rows:
+            return
+        start, self._num_rows = self._num_rows, self._num_rows + output.num_rows
+        if not report.errors and now - self._looked_at_s < INTERVAL_S:
+            return
+        self._looked_at_s = now
+        errors, inputs = dict[int, RowError](), tuple[Bundle, ...]()
+        if task is not None and isinstance(task.item, tuple) and task.num_rows == output.num_rows:  # row for row
+            start, inputs = task.first_row, task.item
+            errors = {each.row - start: each for each in report.errors if each.row is not None}
+        kept = sorted({*range(min(ROWS_OF_OUTPUT, output.num_rows)), *list(errors)[:ROWS_OF_OUTPUT]})
+        columns = {**_taken(inputs, kept), **_taken([output], kept)}
+        found = FoundRows(
+            pa.RecordBatch.from_pydict(columns), [start + row for row in kept], [errors.get(row) for row in kept], 0
+        )
+        if found.batch.nbytes <= MAX_NBYTES:
+            self._keep(found)
+        if isinstance(work, CallUdf) and (template := PromptTemplate.of(work.call)) is not None:
+            self._prompts = {work.column: template}
+
+    def _keep(self, found: FoundRows) -> None:
+        with self._lock:
+            if self._pieces and not self._pieces[-1].batch.schema.equals(found.batch.schema):
+                self._pieces.clear()
+            self._pieces.append(found)
+            while (
+                sum(len(piece.numbers) for piece in self._pieces) > MAX_ROWS
+                or sum(piece.batch.nbytes for piece in self._pieces) > MAX_NBYTES
+            ):
+                self._pieces.popleft()
+
+    def page(self, asked: RowsRequest) -> dict[str, Any]:
+        """Return a page of the rows, the newest first. ``first`` counts rows from there, or names the row alone."""
+        with self._lock:
+            pieces = list(self._pieces)
+        if not pieces:
+            return EMPTY_PAGE
+        found = joined(pieces)
+        rows = range(len(found.numbers) - 1, -1, -1)
+        if asked.is_alone:
+            alone = [row for row in rows if found.numbers[row] == asked.first][:1]
+            return shown_rows(found.take(alone), asked, self._prompts)
+        matches = contains_text(found.batch, asked.search).to_pylist() if asked.search else [True] * len(rows)
+        chosen = [row for row in rows if matches[row] and (found.errors[row] or not asked.is_failed)]
+        end = asked.first + asked.num_rows
+        page = shown_rows(found.take(chosen[asked.first : end]), asked, self._prompts)
+        return page | {"num_rows": len(chosen), "next": end if end < len(chosen) else None}
+
+
+def _taken(bundles: Sequence[Bundle], rows: Sequence[int]) -> dict[str, pa.Array]:
+    """Return copies of some rows of bundles that follow each other."""
+    if not bundles:
+        return {}
+    table = pa.Table.from_batches([each.handle.slice(each.offset, each.num_rows) for each in bundles])
+    taken = table.take(pa.array(rows, pa.int64())).combine_chunks()
+    return {name: column.chunk(0) for name, column in zip(taken.column_names, taken.columns, strict=True)}
