@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple, Protocol
 
-from penstock.errors import FatalError
+from penstock.errors import FatalError, PenstockError
 from penstock.expr.udf import Target
 from penstock.plan.stages import CallUdf
 from penstock.udf.failures import CALL_FAILURES
@@ -151,8 +151,8 @@ def close_instance(instance: Any) -> Any:
         return None
     try:
         closing = close()
-    except Exception:
-        _log_close(instance)
+    except Exception as exc:
+        _log_close(instance, exc)
         return None
     return _await_close(instance, closing) if inspect.isawaitable(closing) else None
 
@@ -174,9 +174,10 @@ def close_instance_sync(closing: Any) -> None:
 async def _await_close(instance: Any, closing: Awaitable[Any]) -> None:
     try:
         await closing
-    except Exception:
-        _log_close(instance)
+    except Exception as exc:
+        _log_close(instance, exc)
 
 
-def _log_close(instance: Any) -> None:
-    log.warning("%s.close() failed", type(instance).__name__, exc_info=True)
+def _log_close(instance: Any, error: Exception) -> None:
+    """Log an error of ``close()``; an expected one in a line."""
+    log.warning("%s.close() failed: %s", type(instance).__name__, error, exc_info=not isinstance(error, PenstockError))

@@ -9,8 +9,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypedDict, TypeVar, cast, get_args
 
 from penstock.config import parse_bytes
-from penstock.errors import InvalidArgumentError, did_you_mean
+from penstock.errors import InvalidArgumentError, PenstockError, did_you_mean
 from penstock.expr.udf import BatchLimits, BatchSize, MaxErrors, OnError, Policy
+from penstock.observe.tracebacks import trim_traceback
 from penstock.udf.peer_options import peer_hint
 
 AnyCallable = TypeVar("AnyCallable", bound=Callable[..., Any])
@@ -94,7 +95,10 @@ many, since bad rows often lie together."""
 
 
 def refusing_unknown(what: str) -> Callable[[AnyCallable], AnyCallable]:
-    """Make a function raise an error that lists its options when it gets an unknown one."""
+    """Make a function raise an error that lists its options when it gets an unknown one.
+
+    Expected errors of the function itself show the frames of the user.
+    """
 
     def decorate(function: AnyCallable) -> AnyCallable:
         code = inspect.unwrap(function).__code__  # ``inspect.signature`` is slow, and this runs at import
@@ -103,7 +107,11 @@ def refusing_unknown(what: str) -> Callable[[AnyCallable], AnyCallable]:
         @functools.wraps(function)
         def call(*args: Any, **options: Any) -> Any:
             check_known(what, options, known)
-            return function(*args, **options)
+            try:
+                return function(*args, **options)
+            except PenstockError as exc:
+                trim_traceback(exc)
+                raise
 
         return cast(AnyCallable, call)
 

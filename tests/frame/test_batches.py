@@ -15,7 +15,7 @@ import pytest
 import torch
 
 import penstock as ps
-from penstock.errors import PenstockError, TypeMismatchError, UdfError
+from penstock.errors import LedgerError, PenstockError, TypeMismatchError, UdfError
 
 
 @pytest.fixture
@@ -415,16 +415,18 @@ def test_close_is_called_once_per_worker_also_after_an_error() -> None:
     assert closed == ["good", "bad"]
 
 
-def test_a_close_that_fails_does_not_take_the_results_away(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("error", [RuntimeError("already closed"), LedgerError("the disk is full")])
+def test_a_close_that_fails_does_not_take_the_results_away(error: Exception, caplog: pytest.LogCaptureFixture) -> None:
     class Resource:
         def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
             return batch
 
         def close(self) -> None:
-            raise RuntimeError("already closed")
+            raise error
 
     assert ps.range(2).map_batches(Resource).to_pydict() == {"id": [0, 1]}
-    assert "Resource.close() failed" in caplog.text
+    assert f"Resource.close() failed: {error}" in caplog.text
+    assert ("Traceback" in caplog.text) == isinstance(error, RuntimeError)  # an expected error is one line
 
 
 def test_a_function_may_add_columns_to_the_dict_it_was_given() -> None:
