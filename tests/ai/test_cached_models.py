@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import penstock as ps
+from penstock.ai.local import bert
 from penstock.ai.local.checkpoint import Checkpoint
 from penstock.ai.local.weights import fingerprint
 from penstock.ai.provider import Classifier, Embedder, Generation, Model, Prompter, Request
@@ -155,13 +156,16 @@ def test_nothing_is_cached_without_ledger_identity_or_permission(tmp_path: Path,
 def loads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of the models that were loaded."""
     names: list[str] = []
-    load = Checkpoint.load
 
-    def noting(checkpoint: Checkpoint, *args: Any) -> Any:
-        names.append(checkpoint.name)
-        return load(checkpoint, *args)
+    def noting(load: Callable[..., Any]) -> Callable[..., Any]:
+        def noted(checkpoint: Checkpoint, *args: Any) -> Any:
+            names.append(checkpoint.name)
+            return load(checkpoint, *args)
 
-    monkeypatch.setattr(Checkpoint, "load", noting)
+        return noted
+
+    monkeypatch.setattr(Checkpoint, "load", noting(Checkpoint.load))
+    monkeypatch.setattr(bert, "read_weights", noting(bert.read_weights))
     return names
 
 
