@@ -133,7 +133,7 @@ class DeadlyEncoding(ParquetEncoding):
 
     def open(self, path: str, schema: pa.Schema) -> ParquetEncoder:
         encoder = super().open(path, schema)
-        encoder.write(pa.record_batch({"id": [-1]}))
+        encoder.write(pa.table({"id": [-1]}))
         die_once(self.flag)
         encoder.close()
         return super().open(path, schema)
