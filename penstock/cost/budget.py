@@ -264,7 +264,7 @@ class Billing:
             usage = charge.usage or Usage(charge.tokens, 0)
             self._account.count(self._key, *usage, None if self._price is None else cost, charge.is_unsure)
             if self.is_sample:
-                self._record(usage, tuple(charge.inputs), charge.latency_s, charge.max_at_once)
+                self.record(usage, tuple(charge.inputs), charge.latency_s, charge.max_at_once)
 
     def count_answer(self, usage: Usage) -> None:
         """Count a call that was answered. Runs for every call of most queries."""
@@ -274,18 +274,16 @@ class Billing:
         """Count an attempt that failed and is repeated."""
         self._account.count_retried(self._key)
 
-    def count_cached(self, usage: Usage | None) -> None:
-        """Count an answer from a ledger; ``usage`` is what it used when it was made, if known."""
-        self._account.count_cached(self._key)
-        if self.is_sample:
-            self._record(usage or Usage(0, 0))
+    def count_cached(self, num_answers: int = 1) -> None:
+        """Count answers from a ledger."""
+        self._account.count_cached(self._key, num_answers)
 
     def count_cached_inputs(self, tokens: Sequence[int]) -> None:
         """Count inputs whose vectors a ledger had, given the estimated tokens of each."""
         self._account.count_cached(self._key, len(tokens))
         if self.is_sample:
             for each in tokens:
-                self._record(Usage(each, 0), (each,))
+                self.record(Usage(each, 0), (each,))
 
     def cost(self, usage: Usage) -> int:
         """Return the cost of tokens in billionths of a dollar; 0 if the price is not known."""
@@ -309,7 +307,7 @@ class Billing:
         self._num_known += 1
         self._usual.learn(charge.input_cost, cost)
 
-    def _record(
+    def record(
         self,
         usage: Usage,
         inputs: tuple[int, ...] = (),

@@ -189,7 +189,7 @@ class UdfCalls:
     def _output(
         self, batch: pa.RecordBatch, first_row: int, results: list[Any], parents: Sequence[int] | None
     ) -> pa.RecordBatch:
-        rows = None if parents is None else pa.array(parents, pa.int64())
+        rows = None if parents is None else arrow_numbers(np.array(parents, np.int64))
         column = column_of_rows(results, self._spec.return_dtype, self._failures, batch, first_row, rows)
         output = with_column(batch, self._work, column, rows)
         if parents:
@@ -290,9 +290,10 @@ class UdfCalls:
         keys: Sequence[Any] | None = None,
     ) -> list[Any]:
         """Call ``function`` with all ``rows`` of the batch, and with their ``keys`` as first arguments, if given."""
-        part = batch if rows is None or len(rows) == batch.num_rows else batch.take(pa.array(rows, pa.int64()))
-        if not part.num_rows:
+        if not batch.num_rows or (rows is not None and not len(rows)):
             return []
+        is_part = rows is not None and len(rows) < batch.num_rows
+        part = batch.take(arrow_numbers(np.array(rows, np.int64))) if is_part else batch
 
         def fail(row: int, exc: BaseException) -> None:
             self._failures.row(part, row, first_row + (row if rows is None else rows[row]), exc)

@@ -40,9 +40,11 @@ def test_a_query_and_a_write_load_no_pandas(tmp_path: Path) -> None:
     """Importing pandas takes longer than a small query."""
     code = f"""
 import sys, penstock as ps
-add = ps.func(lambda number: number + 1, return_dtype=ps.DataType.int64())
+ps.set_config(cache_dir={str(tmp_path / "cache")!r})
+add = ps.func(lambda number: number + 1, return_dtype=ps.DataType.int64(), cache=True)
 df = ps.from_pydict({{"a": list(range(20_000)), "t": [f"{{number:0100d}}" for number in range(20_000)]}})
-df.with_column("b", add(ps.col("a"))).sort("a", desc=True).write_parquet({str(tmp_path)!r})
+for _ in ("computed", "cached"):
+    df.with_column("b", add(ps.col("a"))).sort("a", desc=True).write_parquet({str(tmp_path / "o")!r}, mode="overwrite")
 print("pandas" in sys.modules)
 """
     assert run_python(code).strip() == "False"

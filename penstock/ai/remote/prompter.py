@@ -128,6 +128,7 @@ class CachedCalls:
         self, calls: Calls, memo: Memo, wire: PromptWire, server: Mapping[str, str], billing: Billing | None
     ) -> None:
         self._calls, self._memo, self._wire, self._billing = calls, memo, wire, billing
+        self._is_sample = billing is not None and billing.is_sample
         self._server = canonical(server)
         self._text_keys: tuple[Request, _TextKeys | None] | None = None
 
@@ -148,7 +149,9 @@ class CachedCalls:
 
         answers, is_new = await self._memo.share(call.key, compute)
         if not is_new:
-            self._count(answers)
+            if self._billing is not None:
+                self._billing.count_cached()
+                self._record(answers)
             answers = [replace(answer) for answer in answers]  # each row sets its latency
         return answers, latency_s
 
@@ -194,10 +197,14 @@ class CachedCalls:
 
     def _found(self, keys: list[bytes]) -> Iterator[Found]:
         stored = self._memo.get_encoded(keys)
-        return self._decoded(keys, stored) if stored else iter(keys)
+        if not stored:
+            return iter(keys)
+        if self._billing is not None:
+            self._billing.count_cached(sum(key in stored for key in keys))
+        return self._decoded(keys, stored)
 
     def _decoded(self, keys: list[bytes], stored: Mapping[bytes, bytes]) -> Iterator[Found]:
-        get, decode = stored.get, self._memo.codec.decode
+        get, decode, is_sample = stored.get, self._memo.codec.decode, self._is_sample
         for key in keys:
             if (raw := get(key)) is None:
                 yield key
@@ -207,17 +214,15 @@ class CachedCalls:
             except Exception as exc:
                 yield exc
                 continue
-            if self._billing is not None:
-                self._count(answers)
+            if is_sample:
+                self._record(answers)
             yield answers
 
-    def _count(self, answers: Sequence[Generation]) -> None:
-        if self._billing is not None:
+    def _record(self, answers: Sequence[Generation]) -> None:
+        """Record cached answers of a sample as a call, with what they used when they were made."""
+        if self._billing is not None and self._is_sample:
             a = answers[0]
-            usage = (
-                None if a.input_tokens is None else Usage(a.input_tokens, a.output_tokens or 0, a.cached_tokens or 0)
-            )
-            self._billing.count_cached(usage)
+            self._billing.record(Usage(a.input_tokens or 0, a.output_tokens or 0, a.cached_tokens or 0))
 
 
 @dataclass(frozen=True, slots=True)
