@@ -51,6 +51,7 @@ if TYPE_CHECKING:
         read_iceberg,
         read_lance,
         read_numpy,
+        read_orc,
         read_sql,
         read_webdataset,
     )
@@ -81,8 +82,8 @@ __all__ = [
     "from_glob_path", "from_huggingface", "from_items", "from_numpy", "from_pandas", "from_pydict", "from_pylist",
     "from_ray_dataset", "from_torch", "func", "get_config", "lit", "method", "metrics", "prompt", "range",
     "read_audio", "read_binary_files", "read_csv", "read_deltalake", "read_huggingface", "read_iceberg",
-    "read_images", "read_json", "read_lance", "read_numpy", "read_parquet", "read_pdf", "read_source", "read_sql",
-    "read_text", "read_video_frames", "read_webdataset", "set_config", "set_provider", "set_runner_local",
+    "read_images", "read_json", "read_lance", "read_numpy", "read_orc", "read_parquet", "read_pdf", "read_source",
+    "read_sql", "read_text", "read_video_frames", "read_webdataset", "set_config", "set_provider", "set_runner_local",
     "set_runner_ray", "sql", "sql_expr", "udaf", "unnest", "when",
 ]  # fmt: skip
 
@@ -92,7 +93,7 @@ _LATER = {
     "penstock.frame.read.media": ["read_audio", "read_pdf", "read_video_frames"],
     "penstock.frame.read.tables": [
         *("from_huggingface", "from_ray_dataset", "from_torch", "read_deltalake", "read_huggingface"),
-        *("read_iceberg", "read_lance", "read_numpy", "read_sql", "read_webdataset"),
+        *("read_iceberg", "read_lance", "read_numpy", "read_orc", "read_sql", "read_webdataset"),
     ],
     "penstock.frame.sql": ["attach_function", "detach_function", "sql"],
     "penstock.frame.sql_expression": ["sql_expr"],

@@ -88,6 +88,10 @@ class TypeMismatchError(PlanError, TypeError):
     """An expression does not accept the type of an argument."""
 
 
+class NoSuchPartError(TypeMismatchError, AttributeError):
+    """A type lacks a part, such as the fields of an integer."""
+
+
 class InvalidArgumentError(PlanError):
     """An argument has an invalid value; the message lists the valid ones."""
 

@@ -114,7 +114,7 @@ class AggregateVerbs(AggregateShortcuts, RelationalVerbs):
         >>> ps.from_pydict({"a": [1, None]}).count().to_pydict()
         {'count': [2]}
         """
-        if not columns or columns == ("*",):
+        if not columns or (len(columns) == 1 and isinstance(to_node(columns[0]), Star)):
             return self.agg(lit(1).count().alias("count"))
         return self._aggregate("count", columns)
 
@@ -165,7 +165,7 @@ class GroupedDataFrame(AggregateShortcuts):
         ``fn`` gets the rows of one group, keys included, in input order, and returns rows; both have the formats of
         ``map_batches``, and so have the options but for those of batch sizes. ``fn`` may be a generator, or async. With
         ``on_error`` of ``log`` or ``ignore`` failed groups are dropped and recorded by their keys. A group must fit in
-        memory.
+        memory. ``fn`` may also be a call of a batch function with columns, whose results follow the keys.
 
         >>> df = ps.from_pydict({"k": ["x", "y", "x"], "v": [1, 2, 3]})
         >>> df.groupby("k").map_groups(lambda g: {"k": g["k"][:1], "top": [g["v"].max()]}).sort("k").to_pydict()
@@ -173,6 +173,10 @@ class GroupedDataFrame(AggregateShortcuts):
         """
         check_known("map_groups", options, GROUP_OPTIONS)
         names = tuple(key.name for key in self._keys)
+        if isinstance(fn, Expression):
+            from penstock.frame.group_call import GroupCall
+
+            fn, options = GroupCall.of(fn, names), {**options, "batch_format": "pyarrow"}
         spec = make_batch_spec("map_groups", fn, options, names)
         plan = nodes.MonotonicId(self._with_keys("map_groups"), "__row")
         return self._frame._with(nodes.MapBatches(nodes.Relate((plan,), GroupRows(names, "__row")), spec))

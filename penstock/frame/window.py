@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, TypeAlias
@@ -64,7 +65,12 @@ class Window:
         """Combine the rows from ``start`` to ``end``, counted from the present row; null if there are few."""
         return replace(self, _frame=f"rows between {_bound(start)} and {_bound(end)}", _min_periods=min_periods)
 
-    def range_between(self, start: float = float("-inf"), end: float = float("inf"), min_periods: int = 1) -> Window:
+    def range_between(
+        self,
+        start: float | dt.timedelta = float("-inf"),
+        end: float | dt.timedelta = float("inf"),
+        min_periods: int = 1,
+    ) -> Window:
         """Combine the rows whose key lies from ``start`` to ``end``, counted from that of the present row."""
         return replace(self, _frame=f"range between {_bound(start)} and {_bound(end)}", _min_periods=min_periods)
 
@@ -123,8 +129,14 @@ def _flat(columns: Sequence[ColumnInput | Sequence[ColumnInput]]) -> tuple[Expr,
 
 
 def _bound(distance: Any) -> str:
+    if isinstance(distance, dt.timedelta):
+        microseconds = distance // dt.timedelta(microseconds=1)
+        side = "preceding" if microseconds < 0 else "following"
+        return f"interval '{abs(microseconds)} microseconds' {side}"
     if isinstance(distance, bool) or not isinstance(distance, int | float):
-        raise InvalidArgumentError(f"A bound of a window is a number, or Window.unbounded_preceding; got {distance!r}")
+        raise InvalidArgumentError(
+            f"A bound of a window is a number, a timedelta, or Window.unbounded_preceding; got {distance!r}"
+        )
     if distance in (float("-inf"), float("inf")):
         return f"unbounded {'preceding' if distance < 0 else 'following'}"
     return "current row" if not distance else f"{abs(distance)} {'preceding' if distance < 0 else 'following'}"

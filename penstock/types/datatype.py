@@ -5,25 +5,15 @@ from __future__ import annotations
 import builtins
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pyarrow.types as pt
 
-from penstock.errors import TypeMismatchError
+from penstock.errors import NoSuchPartError, TypeMismatchError
 from penstock.types.extension import EmbeddingType, FileType, ImageType, PythonType, TensorType
 from penstock.types.names import format_type, parse_type, time_type, timestamp_type
 from penstock.types.normalize import normal_type
-
-
-def _constructor(arrow_type: pa.DataType, doc: str) -> staticmethod[[], DataType]:
-    """Return the constructor of a type without parameters."""
-
-    def make() -> DataType:
-        return DataType(arrow_type)
-
-    make.__doc__ = doc
-    return staticmethod(make)
 
 
 def _predicate(test: Callable[[pa.DataType], Any]) -> Callable[[DataType], bool]:
@@ -58,22 +48,28 @@ class DataType:
 
     # --- constructors -------------------------------------------------------------------------------------------------
 
-    null = _constructor(pa.null(), "The type of a column in which every value is missing.")
-    bool = _constructor(pa.bool_(), "True or false.")
-    int8 = _constructor(pa.int8(), "Signed integers of 8 bits.")
-    int16 = _constructor(pa.int16(), "Signed integers of 16 bits.")
-    int32 = _constructor(pa.int32(), "Signed integers of 32 bits.")
-    int64 = _constructor(pa.int64(), "Signed integers of 64 bits.")
-    uint8 = _constructor(pa.uint8(), "Unsigned integers of 8 bits.")
-    uint16 = _constructor(pa.uint16(), "Unsigned integers of 16 bits.")
-    uint32 = _constructor(pa.uint32(), "Unsigned integers of 32 bits.")
-    uint64 = _constructor(pa.uint64(), "Unsigned integers of 64 bits.")
-    float16 = _constructor(pa.float16(), "Floating point numbers of 16 bits.")
-    float32 = _constructor(pa.float32(), "Floating point numbers of 32 bits.")
-    float64 = _constructor(pa.float64(), "Floating point numbers of 64 bits.")
-    string = _constructor(pa.string(), "Text.")
-    binary = _constructor(pa.binary(), "Bytes of any length.")
-    date = _constructor(pa.date32(), "Calendar days.")
+    # Types without parameters; ``DataType.int64`` and ``DataType.int64()`` are the same.
+    null: ClassVar[DataType]
+    bool: ClassVar[DataType]
+    int8: ClassVar[DataType]
+    int16: ClassVar[DataType]
+    int32: ClassVar[DataType]
+    int64: ClassVar[DataType]
+    uint8: ClassVar[DataType]
+    uint16: ClassVar[DataType]
+    uint32: ClassVar[DataType]
+    uint64: ClassVar[DataType]
+    float16: ClassVar[DataType]
+    float32: ClassVar[DataType]
+    float64: ClassVar[DataType]
+    string: ClassVar[DataType]
+    binary: ClassVar[DataType]
+    date: ClassVar[DataType]
+    python: ClassVar[DataType]  # arbitrary Python objects, pickled
+
+    def __call__(self) -> DataType:
+        """Return the type itself, so that ``DataType.int64()`` is ``DataType.int64``."""
+        return self
 
     @staticmethod
     def fixed_size_binary(size: int) -> DataType:
@@ -143,11 +139,6 @@ class DataType:
     def file(media_type: str | None = None) -> DataType:
         """References to files, by path or in memory; ``media_type`` is ``image``, ``audio`` or ``video`` if all are."""
         return DataType(FileType(media_type))
-
-    @staticmethod
-    def python() -> DataType:
-        """Arbitrary Python objects, pickled."""
-        return DataType(PythonType())
 
     @staticmethod
     def from_arrow_type(arrow_type: pa.DataType) -> DataType:
@@ -333,8 +324,13 @@ class DataType:
             raise self._missing(name) from None
 
     def _missing(self, name: str) -> TypeMismatchError:
-        return TypeMismatchError(f"{self} has no {name!r}.")
+        return NoSuchPartError(f"{self} has no {name!r}.")
 
+
+for _name in ("null", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32",
+              "float64", "string", "binary"):  # fmt: skip
+    setattr(DataType, _name, DataType(getattr(pa, _name)()))
+DataType.bool, DataType.date, DataType.python = DataType(pa.bool_()), DataType(pa.date32()), DataType(PythonType())
 
 _conversions: dict[str, Callable[[Any], DataType]] = {}
 

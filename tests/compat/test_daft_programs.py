@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,9 @@ def test_parameters_of_daft(tmp_path: Path) -> None:
     assert daft.concat([df, df]).collect(num_preview_rows=2).count_rows() == 6
     assert daft.range(1, 5, 2, partitions=2).to_pydict() == {"id": [1, 3]}
     assert next(df.to_arrow_iter(results_buffer_size=1)).num_rows == 3
+    numbered = df.select("l").explode("l", index_column="i", ignore_empty_and_null=True)
+    assert numbered.to_pydict() == {"l": [1, 2], "i": [0, 1]}
+    assert df.count(df["*"]).to_pydict() == {"count": [3]}
     assert isinstance(df.groupby("a").agg(col("a").count().alias("n")), daft.DataFrame)
 
 
@@ -43,6 +47,32 @@ def test_legacy_udfs() -> None:
         plus_one(col("a")).alias("f"), Plus(col("a")).alias("c"), Plus.with_init_args(10)(col("a")).alias("d")
     )
     assert found.to_pydict() == {"f": [2, 3, 4], "c": [6, 7, 8], "d": [11, 12, 13]}
+    smaller = Plus.override_options(batch_size=1).with_concurrency(2)
+    assert df.select(smaller(col("a"))).to_pydict() == {"a": [6, 7, 8]}
+
+
+def test_groups_windows_and_modules_of_daft() -> None:
+    from penstock.compat.daft.datatype import DataType as Types
+    from penstock.compat.daft.window import Window
+
+    @daft.func.batch(return_dtype=Types.float64)
+    def spread(values: Any, times: int = 1) -> list[float]:
+        return [float(max(values) - min(values)) * times]
+
+    df = daft.from_pydict({"g": ["x", "x", "y"], "v": [1, 5, 2], "d": [dt.date(2024, 1, day) for day in (1, 2, 9)]})
+    found = df.groupby("g").map_groups(spread(df["v"] + 1, times=2)).sort("g")
+    assert found.to_pydict() == {"g": ["x", "y"], "v": [8.0, 0.0]}
+    week = Window().order_by("d").range_between(dt.timedelta(days=-7), dt.timedelta())
+    assert df.select("d", col("v").sum().over(week).alias("s")).sort("d").to_pydict()["s"] == [1, 6, 7]
+    with pytest.raises(InvalidArgumentError, match="map_groups takes a function"):
+        df.groupby("g").map_groups(df["v"])
+
+
+def test_delta_tables(tmp_path: Path) -> None:
+    df = daft.from_pydict({"a": [1, 2], "g": ["x", "y"]})
+    for mode in ("append", "append", "overwrite"):
+        df.write_deltalake(str(tmp_path), mode=mode, partition_cols=["g"])
+    assert daft.read_deltalake(str(tmp_path)).sort("a").to_pydict() == {"a": [1, 2], "g": ["x", "y"]}
 
 
 def test_sql_sees_the_callers_frames_and_the_session() -> None:
@@ -70,8 +100,8 @@ def test_what_cannot_be_honoured_is_refused_by_name(tmp_path: Path) -> None:
         df.write_csv(str(tmp_path), delimiter="|")
     with pytest.raises(AttributeError, match=r"daft\.read_hudi"):
         daft.read_hudi("table")
-    with pytest.raises(InvalidArgumentError, match=r"explode\(index_column="):
-        df.explode("a", index_column="i")
+    with pytest.raises(AttributeError, match=r"DataFrame\.skip_existing; use write_parquet"):
+        df.skip_existing("path")
     with pytest.raises(InvalidArgumentError, match="interval"):
         daft.interval(months=1)
 

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
+import pandas as pd
+import pyarrow as pa
 import pytest
 from PIL import Image
+from pyarrow import orc
 
 import penstock.compat.ray as ray
 from penstock.compat.ray.data import aggregate, expressions
@@ -71,10 +76,58 @@ def test_what_cannot_be_honoured_is_refused_by_name(tmp_path: Path) -> None:
         ray.data.read_parquet(str(tmp_path), filesystem=object())
     with pytest.raises(InvalidArgumentError, match=r"str\.center"):
         expressions.col("x").str.center(5)
-    with pytest.raises(AttributeError, match=r"ray\.data\.read_hudi"):
-        ray.data.read_hudi("table")
+    with pytest.raises(AttributeError, match=r"ray\.data\.read_avro; read_binary_files\(\) and flat_map"):
+        ray.data.read_avro("table")
+    with pytest.raises(AttributeError, match=r"Dataset\.mix; use union\(\)"):
+        ray.data.range(2).mix(ray.data.range(2))
     with pytest.raises(InvalidArgumentError, match=r"train_test_split\(stratify="):
         ray.data.range(2).train_test_split(0.5, stratify="id")
+
+
+def test_sources_sinks_and_aggregations_of_your_own(tmp_path: Path) -> None:
+    class Numbers(ray.data.Datasource):
+        def get_read_tasks(self, parallelism: int, per_task_row_limit: int | None = None) -> list[ray.data.ReadTask]:
+            blocks = [pd.DataFrame({"x": [n, n + 1]}) for n in (1, 3)]
+            return [
+                ray.data.ReadTask(lambda block=block: [block], ray.data.BlockMetadata(num_rows=2)) for block in blocks
+            ]
+
+    class Folder(ray.data.Datasink):
+        def on_write_start(self, schema: Any = None) -> None:
+            (tmp_path / "out").mkdir()
+
+        def write(self, blocks: Iterable[pa.Table], ctx: Any) -> int:
+            for block in blocks:
+                orc.write_table(block, tmp_path / "out" / f"{ctx.task_idx}.orc")
+            return ctx.task_idx
+
+        def on_write_complete(self, write_result: Any) -> None:
+            (tmp_path / "rows").write_text(str(write_result.num_rows))
+
+    class Total(aggregate.AggregateFnV2):
+        def __init__(self, on: str) -> None:
+            super().__init__(f"total({on})", lambda: 0, on=on, ignore_nulls=True)
+
+        def aggregate_block(self, block: pa.Table) -> int:
+            return sum(block[self.on].to_pylist())
+
+        def combine(self, current_accumulator: int, new: int) -> int:
+            return current_accumulator + new
+
+    ds = ray.data.read_datasource(Numbers(), override_num_blocks=2)
+    ds.write_datasink(Folder())
+    back = ray.data.read_orc(str(tmp_path / "out"))
+    assert (sorted(back.unique("x")), (tmp_path / "rows").read_text()) == ([1, 2, 3, 4], "4")
+    assert ds.aggregate(Total("x")) == {"total(x)": 10}
+    assert ds.add_column("g", lambda df: df["x"] % 2).groupby("g").aggregate(Total("x")).take_all() == [
+        {"g": 0, "total(x)": 6},
+        {"g": 1, "total(x)": 4},
+    ]
+    twice = ds.groupby("x").with_column("y", expressions.col("x") * 2)
+    assert twice.select_columns("y").take(1) == [{"y": 2}]
+    seed = ray.data.RandomSeedConfig(seed=1)
+    assert sum(part.count() for part in ds.streaming_train_test_split(0.5, seed=1)) == 4
+    assert sorted(row["x"] for row in ds.random_shuffle(seed=seed).take_all()) == [1, 2, 3, 4]
 
 
 def test_nulls_are_counted_on_request() -> None:

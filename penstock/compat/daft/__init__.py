@@ -7,6 +7,8 @@ refused with an error; ``docs/MIGRATING_FROM_DAFT.md`` lists all of them.
 from __future__ import annotations
 
 import datetime as dt
+import functools
+import sys
 from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import Any
@@ -18,7 +20,6 @@ from penstock.compat.daft.io import IOConfig, storage_options
 from penstock.compat.daft.session import TableSession as Session
 from penstock.compat.translation import refusal, translated
 from penstock.errors import InvalidArgumentError
-from penstock.types.frozen import frozen
 
 _SESSION = Session()
 
@@ -136,36 +137,53 @@ class TimeUnit(StrEnum):
 TimeUnit.s, TimeUnit.ms, TimeUnit.us, TimeUnit.ns = TimeUnit  # type: ignore[attr-defined]
 
 
-@frozen
-class LegacyClass:
-    """A class under ``@daft.udf``: called with columns, it makes the object once for each worker."""
+class LegacyUdf:
+    """A function or class under ``@daft.udf``; each worker builds an object of a class once."""
 
-    make: Callable[..., Any]
-    args: tuple[Any, ...] = ()
+    def __init__(self, target: Any, options: dict[str, Any], args: tuple[Any, ...] = (), kwargs: Any = None) -> None:
+        functools.update_wrapper(self, target, updated=())
+        self._target, self._options, self._args, self._kwargs = target, options, args, kwargs or {}
 
-    def with_init_args(self, *args: Any) -> LegacyClass:
-        return LegacyClass(self.make, args)
+    def with_init_args(self, *args: Any, **kwargs: Any) -> LegacyUdf:
+        return LegacyUdf(self._target, self._options, args, kwargs)
+
+    def override_options(self, **options: Any) -> LegacyUdf:
+        return LegacyUdf(self._target, {**self._options, **options}, self._args, self._kwargs)
+
+    def with_concurrency(self, concurrency: int) -> LegacyUdf:
+        return self.override_options(concurrency=concurrency)
+
+    @functools.cached_property
+    def _function(self) -> Any:
+        given = {_UDF_OPTIONS[name]: value for name, value in self._options.items() if value is not None}
+        batch = {name: given.pop(name) for name in ("return_dtype", "batch_size") if name in given}
+        given.pop("memory_bytes", None)
+        if not isinstance(self._target, type):
+            return ps.func.batch(**batch, **given)(self._target)
+        methods = {"__call__": ps.method.batch(**batch)(self._target.__call__), "__module__": self._target.__module__}
+        return ps.cls(**given)(type(self._target.__name__, (self._target,), methods))(*self._args, **self._kwargs)
 
     def __call__(self, *columns: Any, **named: Any) -> Any:
-        return self.make(*self.args)(*columns, **named)
+        return self._function(*columns, **named)
 
 
-def udf(*, return_dtype: Any, num_cpus: float | None = None, num_gpus: float = 0, memory_bytes: int | None = None,
-        batch_size: int | None = None, concurrency: int | None = None, use_process: bool | None = None,
-        ) -> Callable[[Any], Any]:  # fmt: skip
+_UDF_OPTIONS = {
+    "return_dtype": "return_dtype", "num_cpus": "cpus", "num_gpus": "gpus", "memory_bytes": "memory_bytes",
+    "batch_size": "batch_size", "concurrency": "max_concurrency", "use_process": "use_process",
+}  # fmt: skip
+
+
+def udf(*, return_dtype: Any, num_cpus: float | None = None, num_gpus: float | None = None,
+        memory_bytes: int | None = None, batch_size: int | None = None, concurrency: int | None = None,
+        use_process: bool | None = None) -> Callable[[Any], LegacyUdf]:  # fmt: skip
     """Make a function or a class of batches an expression; ``func.batch`` and ``cls`` are the present names."""
-    batch: dict[str, Any] = {"return_dtype": return_dtype, **({} if batch_size is None else {"batch_size": batch_size})}
-    resources: dict[str, Any] = {"gpus": num_gpus, "use_process": use_process, "max_concurrency": concurrency}
-    if num_cpus is not None:
-        resources["cpus"] = num_cpus
+    options = dict(locals())
+    return lambda target: LegacyUdf(target, options)
 
-    def decorate(target: Any) -> Any:
-        if isinstance(target, type):
-            setattr(target, "__call__", ps.method.batch(**batch)(target.__call__))  # noqa: B010
-            return LegacyClass(ps.cls(**resources)(target))
-        return ps.func.batch(**batch, **resources)(target)
 
-    return decorate
+# Daft keeps some of these names in modules of their own: ``from daft.window import Window``.
+for _module in ("context", "dataframe", "datatype", "file", "schema", "series", "window"):
+    sys.modules[f"{__name__}.{_module}"] = sys.modules[__name__]
 
 
 def __getattr__(name: str) -> Any:

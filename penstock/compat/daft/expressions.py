@@ -6,11 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock.errors import InvalidArgumentError
-from penstock.expr.column import Expression, method
+from penstock.expr.column import Expression, col, element, lit, method
 from penstock.expr.nodes import ColumnRef, Literal
 from penstock.functions import coalesce as _coalesce
 from penstock.types import DataType
 from penstock.udf.decorators import func
+
+__all__ = ["Expression", "coalesce", "col", "element", "lit"]
 
 
 @method

@@ -12,8 +12,18 @@ import pyarrow as pa
 
 from penstock.compat.daft.io import storage_options
 from penstock.compat.translation import refusal, translated
+from penstock.errors import load_extra
 from penstock.expr.column import col
 from penstock.frame.dataframe import DataFrame
+from penstock.functions import seq
+from penstock.storage.options import library_options
+
+_REMEDIES = {
+    "skip_existing": "use write_parquet(..., resume=True)",
+    "skipped_corrupt_files": "use errors()",
+    "to_torch_dataloader": "use torch.utils.data.DataLoader(df.to_torch_iterable())",
+    "write_clickhouse": "use write_sql() or write_sink()",
+}
 
 
 def _verb(name: str, **translation: Any) -> Callable[..., Any]:
@@ -65,12 +75,42 @@ class DaftDataFrame(DataFrame):
         return super().iter_rows()
 
     def explode(self, *columns: Any, index_column: str | None = None, ignore_empty_and_null: bool = False) -> Self:
-        if index_column is not None:
-            raise refusal("explode(index_column=...)", "explode the list and a list of numbers together")
+        lists = [col(column) if isinstance(column, str) else column for column in columns]
         kept = self
-        for column in columns if ignore_empty_and_null else ():
-            kept = kept.where((col(column) if isinstance(column, str) else column).list_length() > 0)
-        return DataFrame.explode(kept, *columns)
+        for each in lists if ignore_empty_and_null else ():
+            kept = kept.where(each.list_length() > 0)
+        if index_column is not None:
+            kept = kept.with_column(index_column, seq(lists[0].list_length()))
+            lists.append(col(index_column))
+        return DataFrame.explode(kept, *lists)
+
+    def write_deltalake(
+        self, table: Any, *, mode: str = "append", partition_cols: list[str] | None = None, io_config: Any = None,
+        schema_mode: str | None = None,
+    ) -> None:  # fmt: skip
+        """Stream the rows into a Delta table by its own library, which commits them at once."""
+        library = load_extra("deltalake", "deltalake", "Writing Delta tables")
+        options = {} if io_config is None else storage_options(io_config)
+        rows = pa.RecordBatchReader.from_batches(self.schema.to_arrow(), self.to_arrow_iter())
+        library.write_deltalake(table, rows, mode=mode, partition_by=partition_cols, schema_mode=schema_mode,
+                                storage_options=library_options(str(table), options))  # fmt: skip
+
+    def write_iceberg(self, table: Any, mode: str = "append", io_config: Any = None) -> None:
+        """Write the rows, which must fit in memory, into a table of pyiceberg."""
+        if io_config is not None or mode not in ("append", "overwrite"):
+            raise refusal("write_iceberg(io_config=...) or another mode", "set it in the catalog of the table")
+        getattr(table, mode)(self.to_arrow())
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        remedy = _REMEDIES.get(name, "docs/MIGRATING_FROM_DAFT.md lists all names")
+        raise AttributeError(f"Penstock cannot honour DataFrame.{name}; {remedy}.")
+
+    @property
+    def metrics(self) -> Any:
+        """The statistics of the last run."""
+        return self.stats()
 
     def to_arrow_iter(self, results_buffer_size: Any = None) -> Iterator[pa.RecordBatch]:
         """Yield Arrow record batches while the query runs."""

@@ -47,3 +47,6 @@ class TableSession:
     def sql(self, sql_text: str, **bindings: DataFrame) -> DataFrame:
         """Run SQL over the tables of the session and those given by name."""
         return DaftDataFrame(sql(sql_text, register_globals=False, **{**self._tables, **bindings})._plan)
+
+
+Session = TableSession

@@ -185,6 +185,29 @@ def read_numpy(
     return read_file_format(NumpyFormat(), paths, **options)
 
 
+@refusing_unknown("read_orc")
+def read_orc(
+    path: Paths,
+    *,
+    file_path_column: str | None = None,
+    hive_partitioning: bool = False,
+    ignore_corrupt_files: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
+) -> DataFrame:
+    """Read ORC files; the options are those of ``read_parquet``.
+
+    >>> from pyarrow import orc
+    >>> path = getfixture("tmp_path") / "a.orc"
+    >>> orc.write_table(ps.from_pydict({"x": [1, 2]}).to_arrow(), path)
+    >>> ps.read_orc(path).to_pydict()
+    {'x': [1, 2]}
+    """
+    options = options_of(locals(), "path")
+    from penstock.io.formats.orc import OrcFormat
+
+    return read_file_format(OrcFormat(), path, **options)
+
+
 @refusing_unknown("read_huggingface")
 def read_huggingface(
     repo: str | os.PathLike[str],

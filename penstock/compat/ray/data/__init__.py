@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable
 from enum import Enum
 from types import SimpleNamespace
@@ -10,16 +11,28 @@ from typing import Any
 
 import penstock as ps
 from penstock.compat.ray.data import aggregate, expressions, llm
+from penstock.compat.ray.data.custom import (
+    BlockMetadata,
+    BlockReadTask as ReadTask,
+    Datasink,
+    Datasource,
+    DatasourceAsSource,
+    WriteResult,
+)
 from penstock.compat.ray.data.dataset import DataIterator, Dataset
 from penstock.compat.ray.data.grouped import GroupedData
-from penstock.compat.ray.data.options import PLACEMENT, RESOURCES
+from penstock.compat.ray.data.options import PLACEMENT, RESOURCES, check_placement
 from penstock.compat.translation import refusal, translated
-from penstock.types import Schema
+from penstock.types import DataType, Schema
 from penstock.udf.specs import TaskPoolStrategy
 
-__all__ = ["ActorPoolStrategy", "DataContext", "DataIterator", "Dataset", "ExecutionOptions", "FileShuffleConfig",
-    "GroupedData", "SaveMode", "Schema", "TaskPoolStrategy", "aggregate", "expressions", "llm",
-    "range_tensor"]  # fmt: skip
+__all__ = ["ActorPoolStrategy", "BlockMetadata", "DataContext", "DataIterator", "DataType", "Dataset", "Datasink",
+    "Datasource", "ExecutionOptions", "ExecutionResources", "FileShuffleConfig", "GroupedData", "RandomSeedConfig",
+    "ReadTask", "SaveMode", "Schema", "TaskPoolStrategy", "WriteResult", "aggregate", "expressions", "from_daft", "llm",
+    "range_tensor", "read_datasource"]  # fmt: skip
+# Ray keeps some of these names in modules of their own: ``from ray.data.context import DataContext``.
+for _module in ("block", "context", "datasource", "datatype", "grouped_data", "iterator"):
+    sys.modules[f"{__name__}.{_module}"] = sys.modules[__name__]
 
 
 def _dataset(frame: ps.DataFrame) -> Dataset:
@@ -59,11 +72,22 @@ def _reader(name: str, original: str, defaults: dict[str, Any]) -> Callable[...,
     return of_extensions if name in _WITH_EXTENSIONS else read
 
 
-_WITH_EXTENSIONS = ("read_parquet", "read_csv", "read_json", "read_text", "read_binary_files", "read_images")
+_WITH_EXTENSIONS = (
+    "read_parquet",
+    "read_orc",
+    "read_csv",
+    "read_json",
+    "read_text",
+    "read_binary_files",
+    "read_images",
+)
 _OWN_PATHS = ("read_images", "read_webdataset")
 _READERS: dict[str, tuple[str, dict[str, Any]]] = {
     "read_parquet": ("read_parquet", {"hive_partitioning": True}),
-    **{f"read_{kind}": (f"read_{kind}", {}) for kind in ("csv", "json", "text", "binary_files", "numpy", "images")},
+    **{
+        f"read_{kind}": (f"read_{kind}", {})
+        for kind in ("csv", "json", "text", "orc", "binary_files", "numpy", "images")
+    },
     **{f"read_{kind}": (f"read_{kind}", {}) for kind in ("sql", "lance", "iceberg", "webdataset", "audio")},
     "read_delta": ("read_deltalake", {}),
     "read_videos": ("read_video_frames", {}),
@@ -105,6 +129,17 @@ def range_tensor(n: int, *, shape: tuple[int, ...] = (1,), **options: Any) -> Da
     return _dataset(ps.from_numpy(np.broadcast_to(np.arange(n).reshape(n, *[1] * len(shape)), (n, *shape)).copy()))
 
 
+def read_datasource(datasource: Datasource, **options: Any) -> Dataset:
+    """Read from a source written for Ray Data."""
+    check_placement("read_datasource", options)
+    return _dataset(ps.read_source(DatasourceAsSource(datasource)))
+
+
+def from_daft(df: Any) -> Dataset:
+    """Run a query of the real Daft, or of the adapter, and return its rows."""
+    return _dataset(ps.from_arrow(df.to_arrow()))
+
+
 class SaveMode(Enum):
     """The modes of writes; a new file or more files are the default."""
 
@@ -121,6 +156,17 @@ class ExecutionOptions(SimpleNamespace):
     """Limits of Ray's scheduler. Penstock schedules by ``ps.set_config(memory_limit=..., num_threads=...)``."""
 
 
+class ExecutionResources(SimpleNamespace):
+    """Resources of Ray's scheduler, which change nothing here."""
+
+
+class RandomSeedConfig(SimpleNamespace):
+    """A seed; every run of a query uses it again."""
+
+    def __init__(self, seed: int | None = None, **options: Any) -> None:
+        super().__init__(seed=seed, **options)
+
+
 class DataContext(SimpleNamespace):
     """Settings of Ray's scheduler: they can be set and read, and change nothing."""
 
@@ -133,7 +179,16 @@ class DataContext(SimpleNamespace):
         return cls._current
 
 
+_REMEDIES = {
+    "read_avro": "read_binary_files() and flat_map() with fastavro read the files",
+    "read_tfrecords": "read_binary_files() and flat_map() with a parser of tf.train.Example read the files",
+    **dict.fromkeys(("from_arrow_refs", "from_pandas_refs", "from_numpy_refs"), "pass the objects, not references"),
+    **dict.fromkeys(("read_mongo", "read_clickhouse", "read_snowflake"), "use read_sql(), or read_datasource()"),
+}
+
+
 def __getattr__(name: str) -> Any:
     if name.startswith("_"):
         raise AttributeError(name)
-    raise AttributeError(f"Penstock cannot honour ray.data.{name}; docs/MIGRATING_FROM_RAY_DATA.md lists all names.")
+    remedy = _REMEDIES.get(name, "docs/MIGRATING_FROM_RAY_DATA.md lists all names")
+    raise AttributeError(f"Penstock cannot honour ray.data.{name}; {remedy}.")

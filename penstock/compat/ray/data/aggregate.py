@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
 from penstock.compat.translation import refusal
 from penstock.errors import InvalidArgumentError
 from penstock.expr.column import Expression, col, lit, when
@@ -16,6 +18,8 @@ from penstock.functions import (
     percentile,
     value_counts,
 )
+from penstock.types import DataType, Series
+from penstock.udf.aggregates import udaf
 
 if TYPE_CHECKING:
     from penstock.frame.dataframe import DataFrame
@@ -95,7 +99,35 @@ for _name, (_label, _build) in _TABLE.items():
 
 
 class AggregateFnV2(AggregateFn):
-    """An aggregation by functions, which is refused."""
+    """An aggregation by methods of yours; a group is one block. Its results are Python objects."""
+
+    def __init__(self, name: str, zero_factory: Callable[[], Any], *, on: str | None, ignore_nulls: bool) -> None:
+        if on is None:
+            raise refusal(f"{type(self).__name__}(on=None)", "name a column")
+        self.on, self.name, self._zero, self._ignores_nulls = on, name, zero_factory, ignore_nulls
+
+    def get_target_column(self) -> str | None:
+        return self.on
+
+    def expression(self) -> Expression:
+        reduce: Callable[..., Expression] = udaf(self._reduced, return_dtype=DataType.python())
+        return reduce(col(str(self.on))).alias(self.name)
+
+    def _reduced(self, values: Series) -> Any:
+        array = values.to_arrow().drop_null() if self._ignores_nulls else values.to_arrow()
+        if not len(array):
+            return self.finalize(self._zero())
+        block = pa.table({str(self.on): array})
+        return self.finalize(self.combine(self._zero(), self.aggregate_block(block)))
+
+    def aggregate_block(self, block: pa.Table) -> Any:
+        raise NotImplementedError(f"{type(self).__name__} needs aggregate_block(block)")
+
+    def combine(self, current_accumulator: Any, new: Any) -> Any:
+        raise NotImplementedError(f"{type(self).__name__} needs combine(current_accumulator, new)")
+
+    def finalize(self, accumulator: Any) -> Any:
+        return accumulator
 
 
 __all__ = ["AggregateFn", "AggregateFnV2", *_TABLE]

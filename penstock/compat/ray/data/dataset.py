@@ -13,14 +13,29 @@ import numpy as np
 
 from penstock.compat.ray.data import aggregate
 from penstock.compat.ray.data.aggregate import AggregateFn, results_of
+from penstock.compat.ray.data.custom import Datasink, DatasinkAsSink
 from penstock.compat.ray.data.expressions import parsed
 from penstock.compat.ray.data.grouped import GroupedData
 from penstock.compat.ray.data.options import FORMATS, PLACEMENT, RESOURCES, check_placement, function_options
 from penstock.compat.translation import refusal, translated
 from penstock.errors import InvalidArgumentError
+from penstock.expr.column import col
 from penstock.frame.dataframe import DataFrame
 
 _JOINS = {"left_outer": "left", "right_outer": "right", "full_outer": "outer", "left_semi": "semi", "left_anti": "anti"}
+
+
+_REMEDIES = {
+    **dict.fromkeys(
+        ("to_arrow_refs", "to_pandas_refs", "to_numpy_refs"), "use to_arrow(), to_pandas() or iter_batches()"
+    ),
+    **dict.fromkeys(("write_delta", "write_iceberg"), "give to_arrow() to the library of the table"),
+    **dict.fromkeys(("write_tfrecords", "write_orc", "write_webdataset"), "use write_parquet()"),
+    **dict.fromkeys(("iter_tf_batches", "to_tf"), "use iter_batches() or iter_torch_batches()"),
+    "mix": "use union() and random_shuffle()",
+    "summary": "use describe() or aggregate()",
+    "to_daft": "use daft.from_arrow(dataset.to_arrow())",
+}
 
 
 def _writer(verb: str) -> Callable[..., Any]:
@@ -33,6 +48,12 @@ def _writer(verb: str) -> Callable[..., Any]:
         defaults={"mode": "append"},
         returns=lambda _: None,
     )
+
+
+def _seed(given: Any) -> int | None:
+    """Return the seed of a number or of a RandomSeedConfig."""
+    seed: int | None = getattr(given, "seed", given)
+    return seed
 
 
 class Dataset(DataFrame):
@@ -129,12 +150,12 @@ class Dataset(DataFrame):
 
     # --- order and parts ---
 
-    def random_sample(self, fraction: float, *, seed: int | None = None) -> Self:
-        return self.sample(fraction, seed=seed)
+    def random_sample(self, fraction: float, *, seed: Any = None) -> Self:
+        return self.sample(fraction, seed=_seed(seed))
 
-    def random_shuffle(self, *, seed: int | None = None, **options: Any) -> Self:
+    def random_shuffle(self, *, seed: Any = None, **options: Any) -> Self:
         check_placement("random_shuffle", options)
-        return self.shuffle(seed)
+        return self.shuffle(_seed(seed))
 
     def randomize_block_order(self, *, seed: int | None = None) -> Self:
         """Return the rows as they are: the order of blocks is no promise."""
@@ -190,6 +211,17 @@ class Dataset(DataFrame):
 
     def _split_once(self, test_size: float | int, shuffle: bool, seed: int | None) -> tuple[Self, Self]:
         return super().train_test_split(test_size, shuffle=shuffle, seed=seed)
+
+    def streaming_train_test_split(
+        self, test_size: float, *, split_type: str = "random", hash_column: str | None = None, seed: int | None = None,
+        **options: Any,
+    ) -> tuple[Self, Self]:  # fmt: skip
+        """Split like ``train_test_split`` with a shuffle; rows of equal keys stay together by ``split_type="hash"``."""
+        check_placement("streaming_train_test_split", options)
+        if split_type == "random":
+            return self.train_test_split(test_size, shuffle=True, seed=seed)
+        key = col(str(hash_column)).hash(seed=seed or 0) % 2**32 / 2**32
+        return self.where(key >= test_size), self.where(key < test_size)
 
     def streaming_split(self, n: int, *, equal: bool = False, **options: Any) -> list[DataIterator]:
         return [DataIterator(part) for part in self.split(n, equal=equal, **options)]
@@ -312,6 +344,17 @@ class Dataset(DataFrame):
     write_parquet = _writer("write_parquet")
     write_csv = _writer("write_csv")
     write_json = _writer("write_json")
+
+    def write_datasink(self, datasink: Datasink, **options: Any) -> None:
+        """Give the rows to a sink written for Ray Data."""
+        check_placement("write_datasink", options)
+        self.write_sink(DatasinkAsSink(datasink))
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        remedy = _REMEDIES.get(name, "docs/MIGRATING_FROM_RAY_DATA.md lists all names")
+        raise AttributeError(f"Penstock cannot honour Dataset.{name}; {remedy}.")
 
     def write_sql(self, sql: str, connection_factory: Callable[[], Any], **options: Any) -> None:
         """Run an insert statement with a placeholder for each column, in one transaction."""
