@@ -131,13 +131,11 @@ class GpuSamples:
             with contextlib.suppress(ValueError):
                 self.values.append(float(line))
 
-    def busy_percent(self) -> float:
-        """Return the mean between the first and the last sample that is not zero."""
-        working = [index for index, value in enumerate(self.values) if value]
-        if not working:
-            return 0.0
-        during = self.values[working[0] : working[-1] + 1]
-        return sum(during) / len(during)
+    def busy_percent(self, start_s: float, total_s: float) -> float:
+        """Return the mean of a run from the end of its start to its own end."""
+        first = int(len(self.values) * start_s / total_s)
+        during = self.values[first:]
+        return sum(during) / len(during) if during else 0.0
 
 
 def pipeline_figures(place: Place, run: Callable[[str, str], None]) -> Figures:
@@ -160,7 +158,7 @@ def pipeline_figures(place: Place, run: Callable[[str, str], None]) -> Figures:
         "total s": total_s,
         "rows/s": place.num_rows / total_s,
         "rows/s after start": place.num_rows / (total_s - starts[1]),
-        "GPU busy %": samples.busy_percent(),
+        "GPU busy %": samples.busy_percent(starts[1], total_s),
     }
 
 

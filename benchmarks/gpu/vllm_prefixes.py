@@ -114,12 +114,12 @@ ARRIVALS = [Arrivals()]
 @dataclass
 class Chunk:
     texts: list[str]
-    pause_s: float
+    arrives_s: float
     num_rows: int | None = None
     nbytes: int | None = None
 
     def read(self) -> Iterator[pa.RecordBatch]:
-        time.sleep(self.pause_s)
+        time.sleep(max(0.0, ARRIVALS[0].started + self.arrives_s - time.perf_counter()))
         yield pa.record_batch({"q": pa.array(self.texts)})
         ARRIVALS[0].input_end_s = time.perf_counter() - ARRIVALS[0].started
 
@@ -138,9 +138,9 @@ class Chunks:
         return Schema.from_arrow(pa.schema({"q": pa.string()}))
 
     def read_tasks(self, request: Any) -> Iterator[Chunk]:
-        pause_s = self.input_s * self.chunk_rows / len(self.texts)
         for start in range(0, len(self.texts), self.chunk_rows):
-            yield Chunk(self.texts[start : start + self.chunk_rows], pause_s)
+            stop = start + self.chunk_rows
+            yield Chunk(self.texts[start:stop], self.input_s * stop / len(self.texts))
 
 
 class TimedPrompter(EnginePrompter):

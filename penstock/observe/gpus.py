@@ -11,7 +11,9 @@ from collections.abc import Iterator, Sequence
 from penstock.observe.events import GpusSampled, GpuUse
 from penstock.protocols import Subscriber
 
-INTERVAL_S = 1
+INTERVAL_MS = 200
+"""Also the most that the end of a query waits: nvidia-smi ends only between two samples."""
+
 FIELDS = ("index", "utilization.gpu", "memory.used", "memory.total", "power.draw")
 
 
@@ -24,7 +26,7 @@ def sampled_gpus(gpus: Sequence[str], subscribers: Sequence[Subscriber]) -> Iter
         return
     command = [program, f"--id={','.join(gpus)}", f"--query-gpu={','.join(FIELDS)}", "--format=csv,noheader,nounits"]
     with tempfile.TemporaryFile("w+") as samples:
-        process = subprocess.Popen([*command, f"--loop={INTERVAL_S}"], stdout=samples, stderr=subprocess.DEVNULL)
+        process = subprocess.Popen([*command, f"--loop-ms={INTERVAL_MS}"], stdout=samples, stderr=subprocess.DEVNULL)
         try:
             yield
         finally:
