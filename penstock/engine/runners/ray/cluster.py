@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import socket
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import ray
@@ -57,6 +59,14 @@ class Cluster:
                 listener()
 
 
+def connect(named: str) -> None:
+    """Connect this process to the cluster that the user names, to the one on this machine, or to a new local one."""
+    address = reachable_address(named)
+    with lean_start() if address == "local" else nullcontext():
+        # Errors alone: Ray warns of its own settings, such as token authentication.
+        ray.init(address, ignore_reinit_error=True, include_dashboard=False, logging_level=logging.ERROR)
+
+
 def is_node_alive(node_id: str) -> bool:
     """Say whether Ray's process on a node takes connections. Ray itself notices a dead node only after seconds."""
     node = next((node for node in ray.nodes() if node["NodeID"] == node_id and node["Alive"]), None)
@@ -81,6 +91,33 @@ def reachable_address(named: str) -> str:
             f"No Ray cluster answers at {named}. Start one there, or name the address of another."
         )
     return "local"
+
+
+class LeanNode(ray._private.node.Node):  # type: ignore[misc]
+    """A local node without the autoscaler and the server of the dashboard, which take half the time of the start."""
+
+    def start_monitor(self) -> None:
+        pass
+
+    def start_api_server(self, **options: Any) -> None:
+        self._webui_url = ""
+
+
+@contextmanager
+def lean_start() -> Iterator[None]:
+    """Start no process that a local cluster does not need. Ray has no options for that, so its names are replaced."""
+    replaced = [
+        (ray._private.node, "Node", LeanNode),
+        (ray._private.utils, "get_dashboard_dependency_error", ImportError),  # or the driver imports the dashboard
+    ]
+    originals = [getattr(module, name, None) for module, name, _ in replaced]
+    for module, name, replacement in replaced:
+        setattr(module, name, replacement)
+    try:
+        yield
+    finally:
+        for (module, name, _), original in zip(replaced, originals, strict=True):
+            setattr(module, name, original)
 
 
 def _takes_connections(host: str, port: int) -> bool:

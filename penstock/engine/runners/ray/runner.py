@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -21,7 +20,7 @@ from penstock.engine.runners.placement import num_async_tasks, sharing_key
 from penstock.engine.runners.query import Workplace
 from penstock.engine.runners.ray.actor_group import PoolSize
 from penstock.engine.runners.ray.actors import ActorSource, OwnActors, SharedActor, actor_options, put_packed
-from penstock.engine.runners.ray.cluster import Cluster, demand, most_workers, reachable_address
+from penstock.engine.runners.ray.cluster import Cluster, connect, demand, most_workers
 from penstock.engine.runners.ray.exchange import RowExchange
 from penstock.engine.runners.ray.exchange_pool import ExchangePool
 from penstock.engine.runners.ray.ledgers import DriverLedgers, driver_ledgers, with_ledgers
@@ -74,10 +73,7 @@ class RayRunner:
                 "is not part of the cluster. Run the script on a node, or with: ray job submit -- python script.py"
             )
         if not ray.is_initialized():
-            # Errors alone: Ray warns of its own settings, such as token authentication.
-            options = {"include_dashboard": False, "logging_level": logging.ERROR}
-            ray.init(reachable_address(address), ignore_reinit_error=True, **options)
-            return
+            return connect(address)
         connected = ray.get_runtime_context().gcs_address
         if self._address not in (None, "auto", "local", connected):
             raise InvalidArgumentError(

@@ -247,6 +247,13 @@ def test_a_cluster_that_does_not_answer_is_an_error_or_passed_over(
     assert reachable_address("") == "local"
 
 
+def test_a_local_cluster_starts_no_autoscaler_and_no_dashboard(on_ray: None) -> None:
+    started = set(ray._private.worker._global_node.all_processes)
+    assert {"gcs_server", "raylet", "log_monitor"} <= started
+    assert started.isdisjoint({"monitor", "dashboard"})
+    assert ray._private.node.Node.__name__ == "Node"  # what was replaced is back
+
+
 def test_workers_without_state_serve_the_next_query(on_ray: None) -> None:
     df = ps.from_pydict({"x": [1]}).select(process_id(ps.col("x")))
     before = workers_alive()
