@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.errors import TypeMismatchError, did_you_mean
-from penstock.expr.arrays import Numbers, filled, list_bounds, masked, on_arrays, ranges, to_lists, validity
+from penstock.expr.arrays import Numbers, filled, list_bounds, masked, on_arrays, ranges, text_bytes, to_lists, validity
 from penstock.expr.kinds import INTEGER, LIST, STRUCT
 from penstock.expr.registry import Value
 from penstock.expr.signatures import strict
@@ -82,23 +82,29 @@ def map_value(value: Value, key: Any) -> Value:
 
 
 def _slice_type(dtype: DataType, *positions: DataType) -> DataType:
-    LIST.check(dtype)
+    if not dtype.is_binary():
+        LIST.check(dtype)
     for position in positions:
         INTEGER.check(position)
-    return dtype if dtype.is_null() else DataType.list(dtype.inner)
+    return dtype if dtype.is_null() or dtype.is_binary() else DataType.list(dtype.inner)
 
 
 @strict("list_slice", _slice_type)
 @on_arrays
 def list_slice(lists: pa.Array, start: pa.Array, stop: pa.Array | None = None) -> pa.Array:
-    """Return the elements from ``start`` up to ``stop``; negative numbers count from the end."""
-    values, starts, ends = list_bounds(lists)
+    """Return the elements, or bytes, from ``start`` up to ``stop``; negative numbers count from the end."""
+    is_binary = DataType(lists.type).is_binary()
+    values, starts, ends = text_bytes(lists.cast(pa.binary())) if is_binary else list_bounds(lists)
     lengths = ends - starts
     first = _offsets(start, lengths)
     last = lengths if stop is None else _offsets(stop, lengths)
     valid = validity(lists, start) if stop is None else validity(lists, start, stop)
     kept = np.where(valid, np.maximum(last - first, 0), 0)
-    return to_lists(values.take(pa.array(ranges(starts + first, kept))), kept, valid)
+    rows = ranges(starts + first, kept)
+    if is_binary:
+        validity_bits, offsets = to_lists(pa.array(values[rows]), kept, valid).buffers()[:2]
+        return pa.Array.from_buffers(pa.binary(), len(lists), [validity_bits, offsets, pa.py_buffer(values[rows])])
+    return to_lists(values.take(pa.array(rows)), kept, valid)
 
 
 def _offsets(positions: pa.Array, lengths: Numbers) -> Numbers:

@@ -474,6 +474,8 @@ class Expression:
         """Sort each list; nulls come last unless ``nulls_first``."""
     def list_sum(self) -> Expression:
         """Return the sum of each list, ignoring nulls; null without elements."""
+    def list_value_counts(self) -> Expression:
+        """Count how often each value occurs in a list; nulls are not counted."""
     def ln(self) -> Expression:
         """Return the natural logarithm; NaN for negative numbers."""
     def log(self, base: float = ...) -> Expression:
@@ -672,7 +674,7 @@ class Expression:
     def skew(self) -> Expression:
         """Return the skewness of the values, as of a whole population."""
     def slice(self, start: int | Expression, end: int | Expression | None = None) -> Expression:
-        """Return the elements of a list from ``start`` up to ``end``; negative numbers count from the end."""
+        """Return the elements of a list, or the bytes, from ``start`` up to ``end``; negative numbers count from the end."""
     def soundex(self) -> Expression:
         """Return the Soundex code, a letter and three digits for the sound; text without a first letter stays."""
     def space(self) -> Expression:

@@ -66,12 +66,17 @@ class WriteVerbs(ReshapeVerbs):
         mode: WriteMode = "create",
         partition_cols: Iterable[str] | None = None,
         compression: str | None = None,
+        delimiter: str = ",",
+        header: bool = True,
         rows_per_file: int | None = None,
         storage_options: Mapping[str, Any] | None = None,
         resume: Resume = False,
         budget: float | None = None,
     ) -> Self:
-        """Run the query and write its rows as CSV files into a folder; the options are those of ``write_parquet``."""
+        """Run the query and write its rows as CSV files into a folder; the options are those of ``write_parquet``.
+
+        ``header`` writes the names of the columns as the first line of each file.
+        """
         options = options_of(locals(), "path")
         from penstock.io.formats.csv import csv_sink
 

@@ -487,6 +487,9 @@ def list_min(list_expr: Expression) -> Expression:
 def list_sum(list_expr: Expression) -> Expression:
     """Return the sum of each list, ignoring nulls; null without elements."""
 
+def list_value_counts(list_expr: Expression) -> Expression:
+    """Count how often each value occurs in a list; nulls are not counted."""
+
 def ln(expr: Expression) -> Expression:
     """Return the natural logarithm; NaN for negative numbers."""
 

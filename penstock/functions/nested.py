@@ -111,7 +111,7 @@ def list_slice(list_expr: Expression, start: int | Expression, end: int | Expres
 
 @method
 def slice(expr: Expression, start: int | Expression, end: int | Expression | None = None) -> Expression:
-    """Return the elements of a list from ``start`` up to ``end``; negative numbers count from the end.
+    """Return the elements of a list, or the bytes, from ``start`` up to ``end``; negative numbers count from the end.
 
     >>> ps.from_pydict({"a": [[1, 2, 3]]}).select(slice(ps.col("a"), 0, -1)).to_pydict()
     {'a': [[1, 2]]}

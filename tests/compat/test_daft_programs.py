@@ -68,6 +68,36 @@ def test_groups_windows_and_modules_of_daft() -> None:
         df.groupby("g").map_groups(df["v"])
 
 
+def test_schemas_files_and_counters(tmp_path: Path) -> None:
+    @daft.func
+    def size(file: daft.File) -> int:
+        daft.metrics.increment_counter("files", amount=2)
+        return file.size() if isinstance(file, daft.File) else -1
+
+    (tmp_path / "a.txt").write_text("hello")
+    df = daft.from_pydict({"path": [str(tmp_path / "a.txt")]}).select(size(col("path"))).collect()
+    assert (df.to_pydict(), df.metrics.counters) == ({"path": [5]}, {"files": 2})
+    assert daft.File(str(tmp_path / "a.txt"), io_config=None).read() == b"hello"
+    daft.from_pydict({"a": [1]}).write_parquet(str(tmp_path / "p"))
+    schema = daft.Schema.from_parquet(str(tmp_path / "p"))
+    more = daft.Schema.from_field_name_and_types([("b", DataType.string)])
+    assert schema.union(more).to_name_set() == {"a", "b"}
+    assert daft.io.read_parquet(str(tmp_path / "p")).schema() == schema
+    with (
+        daft.execution_config_ctx(default_morsel_size=10),
+        pytest.raises(InvalidArgumentError, match=r"File\(offset, length\)"),
+    ):
+        daft.File("a", offset=1, length=2)
+
+
+def test_formats_of_written_dates(tmp_path: Path) -> None:
+    df = daft.from_pydict({"a": [1], "d": [dt.date(2024, 1, 2)]})
+    df.write_csv(str(tmp_path / "c"), delimiter="|", header=False, date_format="%d/%m/%Y")
+    df.write_json(root_dir=str(tmp_path / "j"), date_format="%Y")
+    texts = [next((tmp_path / folder).glob("*.*")).read_text() for folder in "cj"]
+    assert texts == ['1|"02/01/2024"\n', '{"a":1,"d":"2024"}\n']
+
+
 def test_delta_tables(tmp_path: Path) -> None:
     df = daft.from_pydict({"a": [1, 2], "g": ["x", "y"]})
     for mode in ("append", "append", "overwrite"):
@@ -92,12 +122,15 @@ def test_expressions_of_daft() -> None:
         col("a").coalesce("none").alias("c"),
     )
     assert found.to_pydict() == {"i": [1, None], "p": ["1!", "None!"], "c": ["1", "none"]}
+    df = daft.from_pydict({"l": [["a", "b", "a"], [], None], "b": [b"Hello", b"", None]})
+    counted = df.select(daft.functions.value_counts(col("l")), col("b").slice(1, -1))
+    assert counted.to_pydict() == {"l": [{"a": 2, "b": 1}, {}, None], "b": [b"ell", b"", None]}
 
 
 def test_what_cannot_be_honoured_is_refused_by_name(tmp_path: Path) -> None:
     df = daft.from_pydict({"a": [1]})
-    with pytest.raises(InvalidArgumentError, match=r"DataFrame\.write_csv\(delimiter="):
-        df.write_csv(str(tmp_path), delimiter="|")
+    with pytest.raises(InvalidArgumentError, match=r"DataFrame\.write_csv\(quote="):
+        df.write_csv(str(tmp_path), quote="'")
     with pytest.raises(AttributeError, match=r"daft\.read_hudi"):
         daft.read_hudi("table")
     with pytest.raises(AttributeError, match=r"DataFrame\.skip_existing; use write_parquet"):

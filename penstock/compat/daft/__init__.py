@@ -6,22 +6,26 @@ refused with an error; ``docs/MIGRATING_FROM_DAFT.md`` lists all of them.
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import functools
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from enum import StrEnum
 from typing import Any
 
 import penstock as ps
-from penstock.compat.daft import expressions, functions, io
+from penstock.ai.registry import find_provider
+from penstock.compat.daft import expressions, functions, io, session
 from penstock.compat.daft.frame import DaftDataFrame as DataFrame
 from penstock.compat.daft.io import IOConfig, storage_options
+from penstock.compat.daft.schema import DaftFile, DaftSchema
 from penstock.compat.daft.session import TableSession as Session
 from penstock.compat.translation import refusal, translated
 from penstock.errors import InvalidArgumentError
 
 _SESSION = Session()
+File, Schema = DaftFile, DaftSchema
 
 
 def _made(frame: ps.DataFrame) -> DataFrame:
@@ -44,11 +48,15 @@ def _reader(name: str) -> Callable[..., DataFrame]:
 
 
 _FRAMES = [name for name in ps.__all__ if name == "range" or name.startswith(("read_", "from_"))]
-globals().update({name: getattr(ps, name) for name in ps.__all__ if name not in _FRAMES and name != "DataFrame"})
-globals().update({name: _reader(name) for name in _FRAMES})
+_OWN = ("DataFrame", "File", "Schema", "metrics")
+globals().update({name: getattr(ps, name) for name in ps.__all__ if name not in _FRAMES and name not in _OWN})
+_READERS = {name: _reader(name) for name in _FRAMES}
+globals().update(_READERS)
+vars(io).update(_READERS)  # Daft has them in both places
 __all__ = [*ps.__all__, "IOConfig", "ImageFormat", "ImageMode", "MediaType", "Session", "TimeUnit", "attach_table",
-    "concat", "create_temp_table", "detach_table", "expressions", "functions", "get_table", "has_table", "interval",
-    "io", "list_tables", "read_table", "set_runner_native", "sql", "udf"]  # fmt: skip
+    "concat", "create_temp_table", "current_provider", "current_session", "detach_table", "execution_config_ctx",
+    "expressions", "functions", "get_provider", "get_table", "has_table", "interval", "io", "list_tables",
+    "read_table", "set_execution_config", "set_runner_native", "sql", "udf"]  # fmt: skip
 
 set_runner_native = ps.set_runner_local
 attach_table, create_temp_table, detach_table = _SESSION.attach_table, _SESSION.create_temp_table, _SESSION.detach_table
@@ -56,6 +64,48 @@ get_table, has_table, list_tables, read_table = (
     *(_SESSION.get_table, _SESSION.has_table),
     *(_SESSION.list_tables, _SESSION.read_table),
 )
+
+
+def current_session() -> Session:
+    """Return the session whose tables ``daft.sql`` sees."""
+    return _SESSION
+
+
+vars(session)["current_session"] = current_session  # Daft has it in both places
+
+
+def get_provider(identifier: str) -> Any:
+    """Return a provider by name."""
+    return find_provider(identifier, "prompt")
+
+
+def current_provider() -> Any:
+    """Return the provider of functions that name none."""
+    return find_provider(None, "prompt")
+
+
+def set_execution_config(**options: Any) -> None:
+    """Ignore options of Daft's scheduler, which change no result."""
+
+
+@contextlib.contextmanager
+def execution_config_ctx(**options: Any) -> Iterator[None]:
+    """Ignore options of Daft's scheduler, which change no result."""
+    yield
+
+
+class metrics:  # noqa: N801  # a module in Daft
+    """Counters and gauges of your own, with Daft's parameters."""
+
+    set_gauge = staticmethod(ps.metrics.set_gauge)
+
+    @staticmethod
+    def increment_counter(
+        name: str, amount: float = 1, *, description: str | None = None, attributes: Any = None
+    ) -> None:
+        if attributes:
+            raise refusal("increment_counter(attributes=...)", "put them into the name")
+        ps.metrics.increment_counter(name, amount)
 
 
 def sql(sql: str, register_globals: bool = True, **bindings: ps.DataFrame) -> DataFrame:
@@ -184,6 +234,7 @@ def udf(*, return_dtype: Any, num_cpus: float | None = None, num_gpus: float | N
 # Daft keeps some of these names in modules of their own: ``from daft.window import Window``.
 for _module in ("context", "dataframe", "datatype", "file", "schema", "series", "window"):
     sys.modules[f"{__name__}.{_module}"] = sys.modules[__name__]
+    globals().setdefault(_module, sys.modules[__name__])
 
 
 def __getattr__(name: str) -> Any:

@@ -11,11 +11,12 @@ from typing import Any, Self, TextIO
 import pyarrow as pa
 
 from penstock.compat.daft.io import storage_options
+from penstock.compat.daft.schema import DaftSchema
 from penstock.compat.translation import refusal, translated
 from penstock.errors import load_extra
 from penstock.expr.column import col
 from penstock.frame.dataframe import DataFrame
-from penstock.functions import seq
+from penstock.functions import seq, strftime
 from penstock.storage.options import library_options
 
 _REMEDIES = {
@@ -40,6 +41,9 @@ def _writer(name: str) -> Callable[..., Any]:
     )
 
 
+_write_csv, _write_json = _writer("write_csv"), _writer("write_json")
+
+
 class DaftDataFrame(DataFrame):
     """A DataFrame that takes Daft's parameters; ``penstock.compat.daft.DataFrame``."""
 
@@ -49,8 +53,6 @@ class DaftDataFrame(DataFrame):
     with_column = _verb("with_column", renamed={"column_name": "name"})
     with_columns_renamed = _verb("with_columns_renamed", renamed={"cols_map": "names"})
     write_parquet = _writer("write_parquet")
-    write_csv = _writer("write_csv")
-    write_json = _writer("write_json")
     write_sql = _verb("write_sql", renamed={"write_mode": "mode"}, defaults={"mode": "append"})
     write_lance = _verb("write_lance", renamed={"io_config": "storage_options"}, values={"io_config": storage_options})
 
@@ -84,6 +86,24 @@ class DaftDataFrame(DataFrame):
             lists.append(col(index_column))
         return DataFrame.explode(kept, *lists)
 
+    def write_csv(
+        self, root_dir: str, *, date_format: str | None = None, timestamp_format: str | None = None, **options: Any
+    ) -> Any:
+        return _write_csv(self._with_times_as_text(date_format, timestamp_format), root_dir, **options)
+
+    def write_json(
+        self, root_dir: str, *, date_format: str | None = None, timestamp_format: str | None = None, **options: Any
+    ) -> Any:
+        return _write_json(self._with_times_as_text(date_format, timestamp_format), root_dir, **options)
+
+    def _with_times_as_text(self, date_format: str | None, timestamp_format: str | None) -> Self:
+        texts = {}
+        for field in self.schema if date_format or timestamp_format else ():
+            text = date_format if field.dtype.is_date() else timestamp_format if field.dtype.is_timestamp() else None
+            if text is not None:
+                texts[field.name] = strftime(col(field.name), text)
+        return self.with_columns(texts) if texts else self
+
     def write_deltalake(
         self, table: Any, *, mode: str = "append", partition_cols: list[str] | None = None, io_config: Any = None,
         schema_mode: str | None = None,
@@ -106,6 +126,10 @@ class DaftDataFrame(DataFrame):
             raise AttributeError(name)
         remedy = _REMEDIES.get(name, "docs/MIGRATING_FROM_DAFT.md lists all names")
         raise AttributeError(f"Penstock cannot honour DataFrame.{name}; {remedy}.")
+
+    @property
+    def schema(self) -> DaftSchema:
+        return DaftSchema(super().schema)
 
     @property
     def metrics(self) -> Any:

@@ -11,6 +11,9 @@ from penstock.functions import ascii as ascii_func, chr as chr_func, decode_imag
 __all__ = [*vars(functions)["__all__"], "ascii_func", "chr_func", "decode_image_file", "llm_generate", "over"]
 
 
+vars()["value_counts"] = functions.list_value_counts  # that of Penstock combines rows
+
+
 def decode_image_file(file_expr: Expression, mode: str | None = None) -> Expression:
     """Decode image files; ``decode_image`` takes files too."""
     return decode_image(file_expr, mode=mode)

@@ -177,3 +177,14 @@ def columns_max(*exprs: Expression | str) -> Expression:
     {'a': [2, 3]}
     """
     return greatest(*_columns(exprs))
+
+
+def _counts_type(dtype: DataType) -> DataType:
+    return DataType.map(element_type(dtype), DataType.uint64())
+
+
+list_value_counts = _table.kernel(
+    "list_value_counts", {"list_expr": LIST}, _counts_type,
+    "case when a is not null then coalesce(list_aggregate(a, 'histogram'), map()) end",
+    "Count how often each value occurs in a list; nulls are not counted.", (["a", "b", "a"],), {"a": 2, "b": 1},
+)  # fmt: skip

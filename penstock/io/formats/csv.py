@@ -209,10 +209,14 @@ class CsvEncoding:
     """An encoding as CSV: nulls are empty fields, the empty text is ``""``."""
 
     compression: str | None = None
+    delimiter: str = ","
+    header: bool = True
     replaces: ClassVar[tuple[str, ...]] = CsvFormat.suffixes
 
     def __post_init__(self) -> None:
         check_compression(self.compression)
+        if len(self.delimiter) != 1 or not self.delimiter.isascii():
+            raise InvalidArgumentError(f"write_csv: delimiter={self.delimiter!r} must be one ASCII character")
 
     @property
     def suffix(self) -> str:
@@ -228,20 +232,21 @@ class CsvEncoding:
                 )
 
     def open(self, path: str, schema: pa.Schema) -> CsvEncoder:
-        return CsvEncoder(path, schema, self.compression)
+        return CsvEncoder(path, schema, self)
 
     def copy_rows(self, target: str, pieces: Sequence[Piece]) -> None:
-        copy_records(target, pieces, self.compression, is_csv=True)
+        copy_records(target, pieces, self.compression, is_csv=True, has_header=self.header)
 
 
 class CsvEncoder:
     """One open CSV file."""
 
-    def __init__(self, path: str, schema: pa.Schema, compression: str | None) -> None:
+    def __init__(self, path: str, schema: pa.Schema, encoding: CsvEncoding) -> None:
         import pyarrow.csv
 
-        self._stream = pa.output_stream(path, compression=compression)
-        self._writer = pyarrow.csv.CSVWriter(self._stream, schema)
+        options = pyarrow.csv.WriteOptions(include_header=encoding.header, delimiter=encoding.delimiter)
+        self._stream = pa.output_stream(path, compression=encoding.compression)
+        self._writer = pyarrow.csv.CSVWriter(self._stream, schema, write_options=options)
 
     def write(self, block: pa.Table) -> None:
         self._writer.write_table(block)
@@ -251,6 +256,8 @@ class CsvEncoder:
         self._stream.close()
 
 
-def csv_sink(path: str, *, compression: str | None = None, **options: Any) -> FileSink:
+def csv_sink(
+    path: str, *, compression: str | None = None, delimiter: str = ",", header: bool = True, **options: Any
+) -> FileSink:
     """Return the sink for CSV files below ``path``; the options are those of ``file_sink``."""
-    return file_sink(path, CsvEncoding(compression=compression), **options)
+    return file_sink(path, CsvEncoding(compression, delimiter, header), **options)

@@ -91,7 +91,9 @@ def shortened(text: str | bytes) -> str:
     return repr(shown if len(shown) <= 80 else shown[:77] + "...")
 
 
-def copy_records(target: str, pieces: Sequence[Piece], compression: str | None, *, is_csv: bool = False) -> None:
+def copy_records(
+    target: str, pieces: Sequence[Piece], compression: str | None, *, is_csv: bool = False, has_header: bool = False
+) -> None:
     """Copy the bytes of ranges of records; a record is a line, or a row of CSV, which has a header before the first."""
     readers: dict[str, tuple[Iterator[bytes], int]] = {}  # by path, the records behind a position
     with ExitStack() as files:
@@ -101,7 +103,7 @@ def copy_records(target: str, pieces: Sequence[Piece], compression: str | None, 
             if position > start:
                 lines = files.enter_context(io.BufferedReader(pa.input_stream(path, compression=compression)))
                 records, position = csv_records(lines) if is_csv else iter(lines), 0
-                header = next(records) if is_csv else b""
+                header = next(records) if has_header else b""
                 out.write(b"" if readers else header)
             for record in itertools.islice(records, start - position, stop - position):
                 out.write(record)

@@ -33,6 +33,7 @@ __all__ = ["ActorPoolStrategy", "BlockMetadata", "DataContext", "DataIterator", 
 # Ray keeps some of these names in modules of their own: ``from ray.data.context import DataContext``.
 for _module in ("block", "context", "datasource", "datatype", "grouped_data", "iterator"):
     sys.modules[f"{__name__}.{_module}"] = sys.modules[__name__]
+    globals().setdefault(_module, sys.modules[__name__])
 
 
 def _dataset(frame: ps.DataFrame) -> Dataset:
