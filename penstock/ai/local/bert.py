@@ -84,8 +84,8 @@ class BertEncoder:
         shape = mask.shape
 
         def attend(*parts: Tensor) -> Tensor:
-            split = (part.unflatten(0, shape).transpose(1, 2) for part in parts)
-            found = scaled_dot_product_attention(*split, attn_mask=inputs.get("attention_mask"))
+            query, key, value = (part.unflatten(0, shape).transpose(1, 2) for part in parts)
+            found = scaled_dot_product_attention(query, key, value, attn_mask=inputs.get("attention_mask"))
             return found.transpose(1, 2).flatten(0, 1)
 
         positions = torch.arange(shape[1], device=mask.device).repeat(shape[0])
