@@ -100,10 +100,15 @@ def tiny_clip(tmp_path: Path) -> str:
     return save_clip(tmp_path)
 
 
-def pytest_collection_finish() -> None:
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
     """Hide the tests and their imports from the garbage collector, which would look at them again and again."""
+    gc.disable()
+    is_done: Any = yield
+    gc.enable()
     gc.collect()
     gc.freeze()
+    return is_done
 
 
 def _not_run(config: pytest.Config) -> list[Any]:
