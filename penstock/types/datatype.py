@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -107,13 +107,13 @@ class DataType:
         return DataType(pa.list_(DataType.of(dtype).arrow, size))
 
     @staticmethod
-    def struct(fields: Mapping[str, Any]) -> DataType:
-        """Records of named, typed fields.
+    def struct(fields: Mapping[str, Any] | Iterable[tuple[str, Any]]) -> DataType:
+        """Records of named, typed fields: a dict, or pairs.
 
         >>> DataType.struct({"a": DataType.int64(), "b": "string"})
         struct[a: int64, b: string]
         """
-        return DataType(pa.struct([(name, DataType.of(dtype).arrow) for name, dtype in fields.items()]))
+        return DataType(pa.struct([(name, DataType.of(dtype).arrow) for name, dtype in dict(fields).items()]))
 
     @staticmethod
     def map(key_type: Any, value_type: Any) -> DataType:

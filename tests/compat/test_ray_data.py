@@ -10,7 +10,9 @@ from typing import Any
 
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
+import torch
 from PIL import Image
 from pyarrow import orc
 
@@ -123,6 +125,25 @@ def test_sources_sinks_and_aggregations_of_your_own(tmp_path: Path) -> None:
         {"g": 0, "total(x)": 6},
         {"g": 1, "total(x)": 4},
     ]
+
+    class Pairs(ray.data.ArrowBatchCollateFn):
+        def __call__(self, batch: pa.Table) -> dict[str, torch.Tensor]:
+            return {"x": torch.tensor(batch["x"].to_pylist())}
+
+    assert [batch["x"].tolist() for batch in ds.iter_torch_batches(collate_fn=Pairs(), batch_size=4)] == [[1, 2, 3, 4]]
+
+    @expressions.udf(return_dtype=ray.data.DataType.struct([("y", ray.data.DataType.int64())]))
+    class Plus:
+        def __init__(self, n: int) -> None:
+            self.n = n
+
+        def __call__(self, x: pa.Array) -> pa.Array:
+            return pa.StructArray.from_arrays([pc.add(x, self.n)], ["y"])
+
+    added = ds.with_columns(expressions.unnest(Plus(5)(expressions.col("x"))))
+    assert added.take(1) == [{"x": 1, "y": 6}]
+    added.write_parquet(f"local://{tmp_path}/local")
+    assert ray.data.read_parquet(str(tmp_path / "local")).count() == 4
     twice = ds.groupby("x").with_column("y", expressions.col("x") * 2)
     assert twice.select_columns("y").take(1) == [{"y": 2}]
     seed = ray.data.RandomSeedConfig(seed=1)

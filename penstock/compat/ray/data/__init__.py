@@ -12,11 +12,14 @@ from typing import Any
 import penstock as ps
 from penstock.compat.ray.data import aggregate, expressions, llm
 from penstock.compat.ray.data.custom import (
+    ArrowBatchCollateFn,
     BlockMetadata,
     BlockReadTask as ReadTask,
     Datasink,
     Datasource,
     DatasourceAsSource,
+    NumpyBatchCollateFn,
+    PandasBatchCollateFn,
     WriteResult,
 )
 from penstock.compat.ray.data.dataset import DataIterator, Dataset
@@ -26,12 +29,13 @@ from penstock.compat.translation import refusal, translated
 from penstock.types import DataType, Schema
 from penstock.udf.specs import TaskPoolStrategy
 
-__all__ = ["ActorPoolStrategy", "BlockMetadata", "DataContext", "DataIterator", "DataType", "Dataset", "Datasink",
-    "Datasource", "ExecutionOptions", "ExecutionResources", "FileShuffleConfig", "GroupedData", "RandomSeedConfig",
-    "ReadTask", "SaveMode", "Schema", "TaskPoolStrategy", "WriteResult", "aggregate", "expressions", "from_daft", "llm",
-    "range_tensor", "read_datasource"]  # fmt: skip
+__all__ = ["ActorPoolStrategy", "ArrowBatchCollateFn", "BlockMetadata", "DataContext", "DataIterator", "DataType",
+    "Dataset", "Datasink", "Datasource", "ExecutionOptions", "ExecutionResources", "FileShuffleConfig",
+    "GroupedData", "NumpyBatchCollateFn", "PandasBatchCollateFn", "RandomSeedConfig", "ReadTask", "SaveMode",
+    "Schema", "TaskPoolStrategy", "WriteResult", "aggregate", "expressions", "from_daft", "llm", "range_tensor",
+    "read_datasource"]  # fmt: skip
 # Ray keeps some of these names in modules of their own: ``from ray.data.context import DataContext``.
-for _module in ("block", "context", "datasource", "datatype", "grouped_data", "iterator"):
+for _module in ("block", "collate_fn", "context", "datasource", "datatype", "grouped_data", "iterator"):
     sys.modules[f"{__name__}.{_module}"] = sys.modules[__name__]
     globals().setdefault(_module, sys.modules[__name__])
 

@@ -26,8 +26,14 @@ class Datasource:
         raise NotImplementedError(f"{type(self).__name__} needs get_read_tasks(parallelism, ...)")
 
 
-class BlockMetadata(SimpleNamespace):
-    """Facts of a block: ``num_rows``, ``size_bytes`` and others that change nothing here."""
+@dataclass
+class BlockMetadata:
+    """Facts of a block; the last two change nothing here."""
+
+    num_rows: int | None = None
+    size_bytes: int | None = None
+    input_files: Any = None
+    exec_stats: Any = None
 
 
 @dataclass
@@ -66,6 +72,23 @@ class DatasourceAsSource:
 
     def read_tasks(self, request: ReadRequest) -> Iterator[BlockReadTask]:
         yield from self.datasource.get_read_tasks(NUM_TASKS)
+
+
+class CollateFn:
+    """A function that makes tensors of a batch in ``iter_torch_batches``; its class names the format of the batch."""
+
+    batch_format = "numpy"
+
+
+class NumpyBatchCollateFn(CollateFn): ...
+
+
+class ArrowBatchCollateFn(CollateFn):
+    batch_format = "pyarrow"
+
+
+class PandasBatchCollateFn(CollateFn):
+    batch_format = "pandas"
 
 
 class Datasink:

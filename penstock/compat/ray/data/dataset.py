@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Self
@@ -19,7 +20,7 @@ from penstock.compat.ray.data.grouped import GroupedData
 from penstock.compat.ray.data.options import FORMATS, PLACEMENT, RESOURCES, check_placement, function_options
 from penstock.compat.translation import refusal, translated
 from penstock.errors import InvalidArgumentError
-from penstock.expr.column import col
+from penstock.expr.column import Expression, col
 from penstock.frame.dataframe import DataFrame
 
 _JOINS = {"left_outer": "left", "right_outer": "right", "full_outer": "outer", "left_semi": "semi", "left_anti": "anti"}
@@ -39,7 +40,7 @@ _REMEDIES = {
 
 
 def _writer(verb: str) -> Callable[..., Any]:
-    return translated(
+    write = translated(
         getattr(DataFrame, verb),
         verb,
         renamed={"max_rows_per_file": "rows_per_file", "min_rows_per_file": "rows_per_file"},
@@ -48,6 +49,12 @@ def _writer(verb: str) -> Callable[..., Any]:
         defaults={"mode": "append"},
         returns=lambda _: None,
     )
+
+    @functools.wraps(write)
+    def write_local(self: Dataset, path: str, *args: Any, **options: Any) -> None:
+        write(self, path.removeprefix("local://"), *args, **options)
+
+    return write_local
 
 
 def _seed(given: Any) -> int | None:
@@ -80,6 +87,13 @@ class Dataset(DataFrame):
     def with_column(self, column_name: str, expr: Any, **options: Any) -> Self:
         check_placement("with_column", options)
         return super().with_column(column_name, expr)
+
+    def with_columns(self, exprs: Any, *more_exprs: Any, **options: Any) -> Self:
+        """Add columns by name, or expressions that name themselves, such as ``unnest(...)``."""
+        check_placement("with_columns", options)
+        if isinstance(exprs, Mapping):
+            return super().with_columns(exprs)
+        return self.select(col("*"), *([exprs] if isinstance(exprs, Expression) else exprs), *more_exprs)
 
     def add_column(
         self, col: str, fn: Callable[[Any], Any], *, batch_format: str | None = "pandas", **options: Any
@@ -315,7 +329,8 @@ class Dataset(DataFrame):
         import torch
 
         target = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
-        for batch in self.iter_batches(batch_format="numpy" if collate_fn else "torch", **options):
+        chosen = getattr(collate_fn, "batch_format", "numpy") if collate_fn else "torch"
+        for batch in self.iter_batches(batch_format=chosen, **options):
             tensors = collate_fn(batch) if collate_fn else batch
             if not isinstance(tensors, dict):
                 yield tensors.to(target) if hasattr(tensors, "to") else tensors
@@ -344,6 +359,8 @@ class Dataset(DataFrame):
     write_parquet = _writer("write_parquet")
     write_csv = _writer("write_csv")
     write_json = _writer("write_json")
+    write_numpy = _writer("write_numpy")
+    write_images = _writer("write_images")
 
     def write_datasink(self, datasink: Datasink, **options: Any) -> None:
         """Give the rows to a sink written for Ray Data."""

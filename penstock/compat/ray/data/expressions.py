@@ -16,8 +16,8 @@ from penstock.compat.translation import refusal
 from penstock.errors import InvalidArgumentError
 from penstock.expr.column import Expression, col, lit, method as add_method
 from penstock.functions import monotonically_increasing_id, unnest, uuid
-from penstock.types import DataType
-from penstock.udf.decorators import func
+from penstock.types import DataType, Series
+from penstock.udf.decorators import cls, func, method
 
 __all__ = [
     "col",
@@ -50,19 +50,25 @@ def random(*, seed: int | None = None, reseed_after_execution: bool = True) -> E
     return f.random_int(0, 2**53 - 1, seed) / 2**53
 
 
-def udf(return_dtype: Any) -> Callable[[Callable[..., Any]], Callable[..., Expression]]:
-    """Make a function of Arrow arrays an expression."""
+def udf(return_dtype: Any) -> Callable[[Any], Any]:
+    """Make a function, or a class, of Arrow arrays an expression."""
     dtype = DataType.of(getattr(return_dtype, "_physical_dtype", return_dtype))
 
-    def decorate(function: Callable[..., Any]) -> Callable[..., Expression]:
-        def on_series(*columns: Any) -> Any:
-            return function(*(column.to_arrow() if hasattr(column, "to_arrow") else column for column in columns))
-
-        on_series.__name__ = function.__name__
-        made: Callable[..., Expression] = func.batch(return_dtype=dtype)(on_series)
-        return made
+    def decorate(function: Any) -> Any:
+        if isinstance(function, type):  # one object for each worker
+            methods = {"__call__": method.batch(return_dtype=dtype)(_on_arrays(function.__call__))}
+            return cls(type(function.__name__, (function,), {**methods, "__module__": function.__module__}))
+        return func.batch(return_dtype=dtype)(_on_arrays(function))
 
     return decorate
+
+
+def _on_arrays(function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def on_series(*columns: Any) -> Any:
+        return function(*(each.to_arrow() if isinstance(each, Series) else each for each in columns))
+
+    return on_series
 
 
 pyarrow_udf = udf
