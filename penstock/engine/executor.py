@@ -206,9 +206,11 @@ class Executor:
 
     def _seconds_until_due(self) -> float:
         """Return the time until gathered rows must be written, or until the next sample."""
+        due = [at for state in self._stages if (at := state.due_at_s) is not None]
+        if not due:
+            return INTERVAL_S
         now = self._clock()
-        due = [at - now for state in self._stages if (at := state.due_at_s) is not None]
-        return min([INTERVAL_S, *(seconds for seconds in due if seconds > 0)])
+        return min([INTERVAL_S, *(at - now for at in due if at > now)])
 
     def _check_progress(self) -> None:
         """Raise QueryStalledError if nothing has come for too long."""

@@ -43,7 +43,7 @@ class Steps:
 
     def __call__(self, batch: pa.RecordBatch, first_row: int) -> pa.RecordBatch:
         """Return the output of steps that do not multiply rows."""
-        return next(self.pieces(batch, first_row))
+        return next(self.pieces(batch, first_row)) if self._steps else batch
 
     def pieces(self, batch: pa.RecordBatch, first_row: int) -> Iterator[pa.RecordBatch]:
         """Yield the output, in pieces of bounded size if a step makes many rows of few."""

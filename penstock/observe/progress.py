@@ -163,8 +163,10 @@ class ProgressLog:
         self._has_screen = False
 
     def on_event(self, event: Event) -> None:
-        with contextlib.suppress(Exception):  # an error of the display must not end the query
+        try:
             self._take(event)
+        except Exception:  # an error of the display must not end the query
+            return
 
     def _take(self, event: Event) -> None:
         self._stats.on_event(event)

@@ -13,7 +13,7 @@ import pyarrow.types as pt
 from penstock.errors import ComputeError, InvalidArgumentError, TypeMismatchError
 from penstock.types.datatype import DataType
 from penstock.types.extension import IMAGE_CHANNELS, IMAGE_MODES, EmbeddingType, ImageArray, ImageType, TensorType
-from penstock.types.plain import arrow_numbers, numpy_values
+from penstock.types.plain import arrow_numbers, arrow_values, numpy_values
 
 NDArray = np.ndarray[Any, Any]
 
@@ -234,8 +234,7 @@ def _natural_dtype(values: NDArray, what: str) -> DataType:
 
 def _flat(values: NDArray, what: str) -> pa.Array:
     try:
-        flat = values.reshape(-1)
-        array = arrow_numbers(flat) if flat.dtype.kind in "iuf" and flat.dtype.isnative else pa.array(flat)
+        array = arrow_values(values.reshape(-1))
     except (pa.ArrowNotImplementedError, pa.ArrowInvalid) as exc:
         raise TypeMismatchError(f"{what}: has an array of {values.dtype}, which Arrow cannot hold: {exc}") from exc
     if isinstance(array, pa.ChunkedArray):

@@ -27,7 +27,7 @@ from penstock.types.datatype import DataType
 from penstock.types.extension import IMAGE_CHANNELS
 from penstock.types.hints import is_address, is_named_tuple, record_fields
 from penstock.types.images import image_column
-from penstock.types.plain import arrow_array, arrow_flags
+from penstock.types.plain import arrow_array, arrow_flags, arrow_values
 
 REFUSALS = (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, TypeError, ValueError, OverflowError)
 """The errors of ``encode`` for a value that does not fit: those of pyarrow, TypeError and ValueError."""
@@ -201,7 +201,7 @@ def _encode_fixed(values: Sequence[Any], dtype: DataType) -> pa.Array:
     rows = _numbers([value for value in values if value is not None])
     if rows.shape[1:] != shape and len(rows):
         raise ValueError(f"the values have shape {rows.shape[1:]}")
-    return arrays.fixed_rows(pa.array(_spread(rows, values, shape).reshape(-1)), dtype.arrow, _mask(values))
+    return arrays.fixed_rows(arrow_values(_spread(rows, values, shape).reshape(-1)), dtype.arrow, _mask(values))
 
 
 def _numbers(rows: Sequence[Any]) -> arrays.NDArray:
@@ -225,7 +225,7 @@ def _spread(rows: arrays.NDArray, values: Sequence[Any], shape: tuple[int, ...])
 def _encode_ragged(values: Sequence[Any], dtype: DataType) -> pa.Array:
     rows = [np.zeros(0, bool) if value is None else _numbers([value])[0] for value in values]
     flat = np.concatenate([np.ravel(row) for row in rows]) if rows else np.zeros(0)
-    return arrays.ragged_rows(pa.array(flat), [np.shape(row) for row in rows], dtype, _mask(values))
+    return arrays.ragged_rows(arrow_values(flat), [np.shape(row) for row in rows], dtype, _mask(values))
 
 
 def _encode_image(values: Sequence[Any], dtype: DataType) -> pa.Array:

@@ -42,6 +42,12 @@ def arrow_numbers(values: np.ndarray[Any, Any], is_null: np.ndarray[Any, Any] | 
     return pa.Array.from_buffers(arrow_type, len(values), [validity, pa.py_buffer(np.ascontiguousarray(values))])
 
 
+def arrow_values(values: np.ndarray[Any, Any]) -> pa.Array | pa.ChunkedArray:
+    """Return a flat ndarray as an Arrow array; one of native numbers without importing pandas."""
+    is_plain = values.dtype.kind in "iuf" and values.dtype.isnative
+    return arrow_numbers(values) if is_plain else pa.array(values)
+
+
 def arrow_flags(values: np.ndarray[Any, Any]) -> pa.Array:
     """Return an ndarray of booleans as an Arrow array.
 
@@ -69,9 +75,13 @@ def _build(values: Sequence[Any]) -> pa.Array | None:
     kinds = set(map(type, values))
     has_null = NoneType in kinds
     kinds.discard(NoneType)
+    if not kinds:
+        return pa.nulls(len(values))
     if len(kinds) != 1:
         return None
     kind = kinds.pop()
+    if kind is bool and not has_null:
+        return arrow_flags(np.array(values))
     if kind is str:
         builder = pa.lib.StringBuilder()
         builder.append_values(values)

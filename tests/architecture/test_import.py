@@ -55,11 +55,13 @@ def test_images_to_embeddings_load_no_pandas(tmp_path: Path) -> None:
     cv2.imwrite(str(tmp_path / "a.jpg"), np.zeros((8, 8, 3), np.uint8))
     code = f"""
 import sys, numpy as np, penstock as ps
-@ps.func.batch(return_dtype=ps.DataType.list(ps.DataType.float32()))
-def embed(images):
+def embed(images, is_bright=False, scale=None):
     return [np.float32(image).ravel()[:2] for image in images.to_pylist()]
+f32 = ps.DataType.float32()
+listed = ps.func.batch(embed, return_dtype=ps.DataType.list(f32))
+packed = ps.func.batch(embed, return_dtype=ps.DataType.embedding(f32, 2))
 image = ps.col("path").download().decode_image(mode="RGB").resize(4, 4)
-df = ps.from_glob_path({str(tmp_path / "*.jpg")!r}).select(embed(image).alias("e"))
+df = ps.from_glob_path({str(tmp_path / "*.jpg")!r}).select(listed(image, True).alias("e"), packed(image, scale=None))
 df.write_parquet({str(tmp_path / "out")!r})
 print("pandas" in sys.modules)
 """
