@@ -25,6 +25,7 @@ REMEDIES: dict[StageKind, str] = {
 
 def bottleneck(stages: Sequence[StageStats], elapsed_s: float) -> StageStats | None:
     """Return the stage whose workers were all busy for the longest time; None if no stage limits the query."""
+    stages = [stage for stage in stages if stage.wall_s is not None or not stage.has_all_rows]
     longest = max((stage.waited_workers_s for stage in stages), default=0.0)
     if longest < MIN_SHARE * elapsed_s or not longest:
         return None

@@ -162,8 +162,10 @@ def projected_dollars(stats: Stats, use: ModelSample) -> float | None:
 
 
 def seconds_left(stages: Sequence[StageStats], recent: Sequence[float | None], elapsed_s: float) -> float | None:
-    """Return the time until the slowest stage is done; None if the number of rows of the result is not known."""
+    """Return the time until the slowest stage is done; None before the first row of the result, or without a total."""
     if not stages or _total(stages[-1]) is None:
+        return None
+    if not (stages[-1] if stages[-1].writes is None else stages[stages[-1].writes]).num_rows:
         return None
     left = []
     for stage, rate in zip(stages, recent, strict=True):

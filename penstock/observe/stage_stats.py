@@ -40,6 +40,12 @@ class StageStats:
     def of(info: StageInfo) -> StageStats:
         return StageStats(info.name, writes=info.writes, kind=info.kind, model=info.model, inputs=info.inputs)
 
+    @property
+    def has_all_rows(self) -> bool:
+        """True if it has given all its rows and is about to end."""
+        sample = self.sample
+        return sample is not None and sample.is_total_exact and self.num_rows == sample.total_rows
+
     def add_sample(self, sample: StageSample, seconds: float) -> None:
         """Add the state of the stage, which it had for some time."""
         self.sample = sample

@@ -259,6 +259,19 @@ def test_a_sampled_query_shows_totals_queues_models_and_what_is_left(terminal: F
     assert terminal.screen() == ["✓ 1,000 rows in 10.0 s (100 rows/s, 1.0 kB, $1.50)"]
 
 
+def test_before_the_first_row_of_the_result_nothing_is_said_of_its_end(terminal: FakeTerminal, clock: Clock) -> None:
+    """A read that has given all its rows, and now waits for cores, is not the bottleneck."""
+    progress = Progress(terminal.stream, clock=clock, interval_s=None)
+    waiting = [StageSample(stage, 2 * stage, 2, 0, 0, 0, "workers", 300, True) for stage in (0, 1)]
+    started = QueryStarted((StageInfo(0, "read"), StageInfo(1, "udf slow", None, (0,), "function")), 0.0)
+    for event in (started, BundleProduced(0, 300, 2_400, 0.1), sampled(10.0, *waiting)):
+        progress.on_event(event)
+    clock.now_s += 10
+    progress.refresh()
+    assert terminal.screen()[-1] == "10.0 s; ◀ bottleneck: udf slow"
+    progress.on_event(FINISHED)
+
+
 def test_without_a_terminal_there_is_a_line_every_half_minute() -> None:
     stream = io.StringIO()
     log, inner = ProgressLog(stream), ProgressLog(stream)
