@@ -23,6 +23,8 @@ from penstock.protocols import Subscriber
 
 DELAY_S = 0.5
 INTERVAL_S = 0.3
+MAX_INTERVAL_S = 1.0  # of a long query, whose numbers change little: a drawing takes a millisecond
+MAX_INTERVAL_SHARE = 0.05  # of the time so far
 MAX_JOIN_S = 1.0  # a terminal that takes no output (Ctrl-S) must not hold up the query
 LINE_INTERVAL_S = 30.0  # without a terminal
 
@@ -100,7 +102,7 @@ class QueryDisplay:
         self._summary = ""
 
     def start(self, interval_s: float) -> None:
-        """Draw every ``interval_s``, in a thread."""
+        """Draw every ``interval_s``, in a thread; less often when the query is long."""
         self._thread = threading.Thread(target=self._run, args=(interval_s,), name="penstock-progress", daemon=True)
         self._thread.start()
 
@@ -110,7 +112,8 @@ class QueryDisplay:
             wait_s = self._delay_s
             while not self._is_over.wait(wait_s):
                 self.refresh()
-                wait_s = interval_s
+                elapsed_s = self._clock() - self._started_s
+                wait_s = max(interval_s, min(elapsed_s * MAX_INTERVAL_SHARE, MAX_INTERVAL_S))
         with contextlib.suppress(Exception):
             self._close()
 
