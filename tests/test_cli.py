@@ -108,8 +108,11 @@ def test_prompts_from_a_file_to_a_job_and_back(reviews: Path, capsys: pytest.Cap
 
 
 def test_a_prompt_without_the_column_is_sent_before_it(reviews: Path, model_server: ModelServer) -> None:
-    out = str(reviews.parent / "out.jsonl")
-    assert main(["prompt", str(reviews), "-c", "text", "--prompt", "Say", "-m", "gpt-5-mini", "-o", out]) == 0
+    out, question = str(reviews.parent / "out.jsonl"), reviews.parent / "prompt.txt"
+    question.write_text("Say\n")
+    command = ["prompt", str(reviews), "-c", "text", "--prompt-file", str(question), "-m", "gpt-5-mini", "-o", out]
+    assert main(command) == 0
+    assert '"Say"' in json.dumps(model_server.requests[0].body)
     answers = ps.read_json(out).to_pydict()["answer"]
     assert [answer.split() for answer in answers] == [["Say", "good"], ["Say", "bad"], ["Say", "fine"]]
 
@@ -127,7 +130,7 @@ def test_failed_rows_are_shown_and_retried(
     out = reviews.parent / "out"
     command = ["prompt", str(reviews), "-c", "text", "-m", "gpt-5-mini", "--on-error", "null", "--resume"]
     assert main([*command, "-o", str(out)]) == 3
-    assert f"1 rows failed: penstock errors {out}" in capfd.readouterr().err
+    assert f"1 row failed: penstock errors {out}" in capfd.readouterr().err
     assert main(["errors", str(out), "--json"]) == 0
     (failed,) = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
     assert "bad" in failed["input"]
@@ -144,6 +147,13 @@ def test_a_schema_a_cost_and_labels(reviews: Path, capsys: pytest.CaptureFixture
     assert set(ps.read_json(out).to_pydict()["label"]) <= {"praise", "blame"}
 
 
+def test_rows_that_go_into_a_table_are_counted(reviews: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for query in ("select * from reviews", "select * from reviews where stars > 1"):
+        out = str(reviews.parent / f"{len(query)}.lance")
+        assert main(["sql", query, str(reviews), "-o", out, "--json"]) == 0
+    assert [json.loads(line)["rows"] for line in capsys.readouterr().out.splitlines()] == [3, 2]
+
+
 def test_sql_joins_files_by_name(reviews: Path) -> None:
     names = reviews.parent / "names.jsonl"
     names.write_text('{"stars": 5, "name": "five"}\n{"stars": 1, "name": "one"}\n')
@@ -156,6 +166,19 @@ def test_a_script_gets_its_arguments_and_settings(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text("import sys, penstock as ps\nprint(sys.argv[1:], ps.get_config().memory_limit)")
     assert run("run", "--memory-limit", "1GB", script, "--since", "May") == "['--since', 'May'] 1000000000\n"
+
+
+def test_an_error_in_a_script_shows_its_line(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text("import penstock as ps\nps.range(3).select('nope')\n")
+    _, place, line, *_, message = run("run", script, status=1).splitlines()
+    assert (place.strip(), line.strip()) == (f'File "{script}", line 2, in <module>', "ps.range(3).select('nope')")
+    assert message == "penstock.errors.ColumnNotFoundError: Column 'nope' not found; available: id."
+
+
+def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"penstock {ps.__version__}\n"
 
 
 def test_doctor_names_no_key(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

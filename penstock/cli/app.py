@@ -25,7 +25,24 @@ app = typer.Typer(
 
 command_line: list[str] = []  # the arguments of the command that runs; a job remembers them
 
+
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+
+
+def _print_version(is_asked: bool) -> None:
+    if is_asked:
+        from penstock import __version__
+
+        print(f"penstock {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None: ...
 
 
 def main(argv: Sequence[str] | None = None) -> int:

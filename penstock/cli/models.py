@@ -37,7 +37,10 @@ class ModelChoice:
         typer.Option(metavar="NAME=VALUE", help="Another option, such as temperature=0; may be repeated."),
     ] = None
     on_error: Annotated[
-        str, typer.Option(help="If a row fails: raise ends the run; null, log and ignore record the row and go on.")
+        str,
+        typer.Option(
+            metavar="raise|null|log|ignore", help="If a row fails: raise ends the run, the others record it and go on."
+        ),
     ] = "raise"
 
     def options(self) -> dict[str, Any]:
@@ -73,7 +76,7 @@ class PromptText:
         """Return the rows with a column of answers."""
         import penstock as ps
 
-        template = self.prompt if self.prompt_file is None else _content(self.prompt_file)
+        template = self.prompt if self.prompt_file is None else _content(self.prompt_file).removesuffix("\n")
         if (template is None and self.column is None) or None not in (self.prompt, self.prompt_file):
             raise InvalidArgumentError("Give --prompt or --prompt-file, --column, or both")
         parts = [] if template is None else [ps.format(template)]
@@ -133,7 +136,9 @@ def embed(
 def classify(
     table: TableInput,
     column: Column,
-    label: Annotated[list[str], typer.Option("--label", "-l", help="A label to choose from; repeat it.")],
+    label: Annotated[
+        list[str], typer.Option("--label", "-l", metavar="TEXT", help="A label to choose from; repeat it.")
+    ],
     model: ModelChoice,
     result: TableOutput,
     name: Annotated[str, typer.Option("--as", metavar="NAME", help="The name of the new column.")] = "label",

@@ -14,6 +14,8 @@ from penstock.cli.dashboard import wait_for_interrupt
 from penstock.cli.groups import with_groups
 from penstock.cli.inputs import read_table
 from penstock.cli.results import TableOutput, write_and_report
+from penstock.errors import PenstockError
+from penstock.observe.tracebacks import trimmed_text
 
 
 @app.command()
@@ -22,7 +24,7 @@ def sql(
     query: Annotated[str, typer.Argument(metavar="QUERY", help="A SELECT statement.")],
     tables: Annotated[
         list[str],
-        typer.Argument(metavar="[NAME=]INPUT...", help="The tables; without NAME= a table has the name of its file."),
+        typer.Argument(metavar="[NAME=]INPUT", help="The tables; without NAME= a table has the name of its file."),
     ],
     result: TableOutput,
     json: AsJson = False,
@@ -48,7 +50,7 @@ def sql(
 def run(
     context: typer.Context,
     script: Annotated[Path, typer.Argument(metavar="SCRIPT", exists=True, dir_okay=False, help="A Python script.")],
-    runner: Annotated[str | None, typer.Option(help="local or ray.")] = None,
+    runner: Annotated[str | None, typer.Option(metavar="local|ray", help="Where queries run.")] = None,
     memory_limit: Annotated[str | None, typer.Option(metavar="SIZE", help="Such as 4GB.")] = None,
     dashboard: Annotated[bool, typer.Option("--dashboard", help="Show the queries on a local page.")] = False,
 ) -> None:
@@ -66,6 +68,10 @@ def run(
     ps.set_config(**{name: value for name, value in settings.items() if value is not None})
     sys.argv = [str(script), *context.args]
     sys.path[0] = str(script.parent.absolute())
-    runpy.run_path(str(script), run_name="__main__")
+    try:
+        runpy.run_path(str(script), run_name="__main__")
+    except PenstockError as exc:
+        print(trimmed_text(exc, ("<frozen runpy>", "<string>")), end="", file=sys.stderr)
+        raise typer.Exit(1) from None
     if dashboard and sys.stderr.isatty():
         wait_for_interrupt("The script has ended. The dashboard stays open until Ctrl-C.")

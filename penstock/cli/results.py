@@ -12,6 +12,7 @@ import typer
 from penstock.cli.app import SOME_ROWS_FAILED, command_line, print_json
 from penstock.cli.inputs import STREAM, suffix_of
 from penstock.errors import InvalidArgumentError, PenstockError
+from penstock.observe.text import format_count
 from penstock.storage.urls import redacted
 
 if TYPE_CHECKING:
@@ -40,9 +41,10 @@ class TableOutput:
             "'-' is JSON lines to standard output.",
         ),
     ] = STREAM
-    mode: Annotated[str, typer.Option(help="If OUT holds data: create refuses, append adds, overwrite replaces.")] = (
-        "create"
-    )
+    mode: Annotated[
+        str,
+        typer.Option(metavar="create|append|overwrite", help="If OUT holds data: refuse, add to it, or replace it."),
+    ] = "create"
     resume: Annotated[
         bool, typer.Option("--resume", help="Continue after a crash, when the same command is run again.")
     ] = False
@@ -81,16 +83,22 @@ def write_and_report(df: DataFrame, result: TableOutput, as_json: bool) -> None:
                 note_command(result.output, argv)
     num_failed = written.errors().count_rows()
     if result.output != STREAM:
-        has_files = "rows" in written.column_names
-        num_rows = sum(written.to_pydict()["rows"]) if has_files else written.count_rows()
+        num_rows = _num_written(df, written)
         if as_json:
             print_json({"output": result.output, "rows": num_rows, "failed_rows": num_failed})
         else:
-            print(f"{num_rows:,} rows: {result.output}", file=sys.stderr)
+            print(f"{format_count(num_rows, 'row')}: {result.output}", file=sys.stderr)
     if num_failed:
         hint = "" if result.output == STREAM else f": penstock errors {result.output}"
-        print(f"{num_failed:,} rows failed{hint}", file=sys.stderr)
+        print(f"{format_count(num_failed, 'row')} failed{hint}", file=sys.stderr)
         raise typer.Exit(SOME_ROWS_FAILED)
+
+
+def _num_written(df: DataFrame, written: DataFrame) -> int:
+    """Return the rows of a write: those of its files, or those that it gave to a table."""
+    if "rows" in written.column_names:
+        return int(sum(written.to_pydict()["rows"]))
+    return written.stats().result_size()[0] if written.stats().stages else df.count_rows()  # a copy has no statistics
 
 
 def print_rows(df: DataFrame) -> None:

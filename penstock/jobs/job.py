@@ -40,6 +40,7 @@ from penstock.jobs.summary import RUN
 from penstock.observe.dashboard.live import LiveQuery
 from penstock.observe.errors import SCHEMA, ErrorLog
 from penstock.observe.events import RowError
+from penstock.observe.text import format_count
 from penstock.observe.tracebacks import full_traceback
 from penstock.plan.nodes import Write
 from penstock.plan.stages import Gathered, Read, Stage
@@ -199,7 +200,8 @@ class Job:
     def _nothing_to_do(self) -> pa.Table:
         files = self._state.files
         say(
-            f"The job in {self._sink.root!r} is complete: {self._state.num_rows:,} rows in {len(files):,} files. "
+            f"The job in {self._sink.root!r} is complete: "
+            f"{format_count(self._state.num_rows, 'row')} in {format_count(len(files), 'file')}. "
             "Nothing was done."
         )
         return file_table(self._sink.root, files)

@@ -55,13 +55,16 @@ def own_frames(frames: TracebackType | None) -> TracebackType | None:
     return kept
 
 
-def trimmed_text(error: BaseException) -> str:
-    """Return the traceback of an error as text, without the frames of this package. The error itself stays whole."""
+def trimmed_text(error: BaseException, others: tuple[str, ...] = ()) -> str:
+    """Return the traceback of an error as text, without the frames of this package and of ``others``, files by name.
+
+    The error itself stays whole.
+    """
     found = traceback.TracebackException.from_exception(error)
     link: traceback.TracebackException | None = found
     while link is not None:
         link.stack = traceback.StackSummary.from_list(
-            [frame for frame in link.stack if not frame.filename.startswith(PACKAGE)]
+            [frame for frame in link.stack if not frame.filename.startswith((PACKAGE, *others))]
         )
         link = link.__cause__ or link.__context__
     return "".join(found.format())

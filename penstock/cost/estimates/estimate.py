@@ -169,9 +169,11 @@ def compact(number: float) -> str:
 def _dollars(amount: float) -> str:
     """Format an amount, to the cent if that is precise enough.
 
-    >>> _dollars(1234.5), _dollars(0.0123), _dollars(0)
-    ('$1,234.50', '$0.0123', '$0')
+    >>> _dollars(1234.5), _dollars(0.0123), _dollars(0.000038), _dollars(0)
+    ('$1,234.50', '$0.0123', '$0.000038', '$0')
     """
     if not amount:
         return "$0"
+    if amount < 0.0001:
+        return f"${amount:.8f}".rstrip("0")
     return f"${amount:,.2f}" if amount >= 1 else f"${amount:.3g}"
