@@ -81,10 +81,8 @@ def test_a_job_goes_on_after_its_driver_was_killed(on_ray: None, tmp_path: Path)
         stderr=subprocess.PIPE,
         text=True,
     ) as driver:
-        deadline = time.monotonic() + 120
         while num_safe(out) < 200:
             assert driver.poll() is None, driver.communicate()
-            assert time.monotonic() < deadline
             time.sleep(0.01)
         driver.send_signal(signal.SIGKILL)
     pause.unlink()
