@@ -27,6 +27,8 @@ PAGES = {"daft": "MIGRATING_FROM_DAFT.md", "ray": "MIGRATING_FROM_RAY_DATA.md"}
 OWNERS: dict[str, Any] = {
     "daft": daft, "daft.functions": daft.functions, "daft.DataFrame": daft.DataFrame,
     "daft.Expression": daft.Expression, "daft.Window": daft.Window, "GroupedDataFrame": GroupedDataFrame,
+    "daft.Series": daft.Series.from_pylist([0]), "daft.DataType": daft.DataType, "daft.Schema": daft.Schema,
+    "daft.File": daft.File,
     "ray.data": ray.data, "ray.data.Dataset": ray.data.Dataset, "GroupedData": ray.data.GroupedData,
     "ray.data.aggregate": ray.data.aggregate, "ray.data.expressions": ray.data.expressions,
 }  # fmt: skip
@@ -87,7 +89,7 @@ def status(owner: Any, name: str) -> tuple[str, str]:
         )
     original = getattr(value, "__name__", name)
     is_ours = getattr(value, "__module__", "").startswith("penstock") and not isinstance(value, type)
-    if is_ours and original not in (name, "call", "function") and not original.startswith("_"):
+    if is_ours and original not in (name, "call", "function", "<lambda>") and not original.startswith("_"):
         return "renamed", "; ".join([f"`penstock`: `{original}`", *notes])
     return "same", "; ".join(notes)
 

@@ -18,6 +18,7 @@ import ray.data.aggregate
 import ray.data.expressions
 import ray.data.grouped_data
 
+CLASSES = ("DataFrame", "Expression", "Window", "Series", "DataType", "Schema", "File")
 AGGREGATE = "ray.data.aggregate"
 COMPAT = Path(__file__).parent.parent / "tests" / "compat"
 
@@ -40,7 +41,7 @@ def public_names() -> dict[str, dict[str, list[str]]]:
     daft_owners = {
         "daft": daft.__all__,
         "daft.functions": daft.functions.__all__,
-        **{f"daft.{each}": dir(getattr(daft, each)) for each in ("DataFrame", "Expression", "Window")},
+        **{f"daft.{each}": dir(getattr(daft, each)) for each in CLASSES},
         "GroupedDataFrame": dir(daft.dataframe.dataframe.GroupedDataFrame),
     }
     ray_owners = {

@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import pyarrow as pa
@@ -49,12 +50,12 @@ def _find(series: Series, name: str) -> Any:
     if name in _NAMESPACES:
         return SeriesNamespace(series, _NAMESPACES[name])
     if name in _AGGREGATES:
-        return lambda: _aggregated(name, series)
+        return functools.partial(_aggregated, name, series)
     try:
         getattr(col("x"), name)
     except AttributeError as exc:
         raise AttributeError(str(exc).replace("Expression", "Series", 1)) from None
-    return lambda *args, **options: _computed(name, series, *args, **options)
+    return functools.partial(_computed, name, series)
 
 
 def _aggregated(name: str, series: Series) -> Series:

@@ -14,10 +14,10 @@ from penstock.types import DataType, Field, Schema
 
 
 def _read(reader: Any) -> Any:
-    def read(cls: type[DaftSchema], path: str, *, io_config: IOConfig | None = None) -> DaftSchema:
+    def call(cls: type[DaftSchema], path: str, *, io_config: IOConfig | None = None) -> DaftSchema:
         return cls(reader(path, storage_options=None if io_config is None else io_config.storage_options()).schema)
 
-    return classmethod(read)
+    return classmethod(call)
 
 
 class DaftSchema(Schema):
