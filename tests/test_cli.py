@@ -87,7 +87,7 @@ def reviews(tmp_path: Path, model_server: ModelServer, monkeypatch: pytest.Monke
 def run(*args: object, input: str = "", status: int = 0) -> str:
     """Run a command in a process and return its standard output."""
     command = [sys.executable, "-m", "penstock", *map(str, args)]
-    done = subprocess.run(command, input=input, capture_output=True, text=True, timeout=50)
+    done = subprocess.run(command, input=input, capture_output=True, text=True)
     assert done.returncode == status, done.stderr
     return done.stdout if status in (0, 3) else done.stderr
 

@@ -75,10 +75,12 @@ def test_the_rows_of_a_finished_job(jobs: tuple[Path, Path], page: Page) -> None
         expect(summary).to_have_text("11 rows found among 60.")
         page.get_by_label("Search").fill("")
         page.get_by_label("Failed rows only").check()
-        expect(summary).to_have_text("1 rows found among 60.")
+        expect(summary).to_have_text("1 row found among 60.")
         expect(lines.last).to_have_text("ValueError: no answer")
         page.get_by_role("button", name="Open row 41").press("Enter")
-        expect(page.locator("#row-body")).to_contain_text("Traceback")
+        expect(page.locator("#row-body > pre").first).to_have_text("ValueError: no answer")
+        page.locator("summary", has_text="Traceback").press("Enter")
+        expect(page.locator("#row-body details pre").first).to_contain_text("Traceback (most recent call last)")
         expect(page.locator("#row-body")).to_contain_text("answer(col(text), col(id))")
         assert page.locator("[onerror]").count() == 0
 

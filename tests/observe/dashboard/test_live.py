@@ -83,7 +83,7 @@ def test_the_last_rows_of_a_query_that_runs(dashboard: DashboardServer, page: Pa
         page.get_by_role("link", name="Rows").press("Enter")
         open_row = page.get_by_role("button", name="Open row 7")
         page.get_by_label("Failed rows only").check()
-        expect(page.locator("#rows-summary")).to_have_text("1 rows found among the last rows, the newest first.")
+        expect(page.locator("#rows-summary")).to_have_text("1 row found among the last rows, the newest first.")
         expect(page.locator("#rows-table tbody tr").last).to_have_text(f"ValueError: {MARKUP}")
         page.get_by_label("Search").fill("no such text")
         expect(page.locator("#rows-summary")).to_have_text("No such row.")

@@ -50,6 +50,7 @@ function show(element, isShown) {
 // --- numbers for people ---
 
 const count = (value) => Math.round(value).toLocaleString("en-US");
+const counted = (rows) => `${count(rows)} ${rows === 1 ? "row" : "rows"}`;
 const rate = (value) => (value >= 10 ? count(value) : value ? value.toFixed(1) : "0");
 
 function bytes(value) {
@@ -469,10 +470,10 @@ function renderRows(page) {
   const isFiltered = Boolean($("search").value) || $("failed").checked || $("differing").checked;
   const range = page.rows.length ? `${count(page.rows[0].number)} to ${count(page.rows[page.rows.length - 1].number)}` : "";
   setText($("rows-summary"), page.rows.length && isFollowed
-    ? `${isFiltered ? `${count(page.num_rows)} rows found among the last rows` : `${count(page.num_rows)} of the last rows`}, the newest first.`
+    ? `${isFiltered ? `${counted(page.num_rows)} found among the last rows` : `${count(page.num_rows)} of the last rows`}, the newest first.`
     : !page.rows.length
     ? isFiltered ? `No such row${following === null ? "" : ` before row ${count(following)}; press Next to go on`}.` : "There are no rows yet."
-    : isFiltered ? `${count(page.rows.length)} rows found among ${count(page.num_rows)}.` : `Rows ${range} of ${count(page.num_rows)}.`);
+    : isFiltered ? `${counted(page.rows.length)} found among ${count(page.num_rows)}.` : `Rows ${range} of ${count(page.num_rows)}.`);
   const table = $("rows-table");
   table.tHead.replaceChildren(make("tr", {}, make("th", { scope: "col" }, "Row"),
     ...page.columns.map((column) => make("th", { scope: "col" }, column.name, make("small", {}, shortened(column.type, 40))))));
@@ -517,8 +518,9 @@ async function openRow(number) {
   if (!row) return setText($("rows-summary"), `Row ${count(number)} is not among the last rows any more.`);
   setText($("row-title"), `Row ${count(row.number)}`);
   const parts = !row.error ? [] : [
-    make("h3", {}, `Error in ${row.error.operator}`), make("pre", { class: "bad-text" }, row.error.traceback || `${row.error.error_type}: ${row.error.message}`),
-    make("h3", {}, `Input of ${row.error.operator}`), make("pre", {}, row.error.input),
+    make("h3", {}, `Error in ${row.error.operator}`), make("pre", { class: "bad-text" }, `${row.error.error_type}: ${row.error.message}`),
+    make("details", {}, make("summary", {}, "Traceback"), make("pre", {}, row.error.traceback)),
+    make("details", {}, make("summary", {}, `Input of ${row.error.operator}`), make("pre", {}, row.error.input)),
   ];
   page.columns.forEach((column, index) => {
     const formula = page.formulas[column.name], messages = row.prompts?.[column.name];
