@@ -62,9 +62,10 @@ class OrderReader:
 
     def __init__(self, folder: JobFolder, live: LiveQuery, note_run: Callable[[], None]) -> None:
         self._folder, self._live, self._note_run = folder, live, note_run
-        self._look_at_s = self._beat_at_s = 0.0 if can_order(folder) else float("inf")
-        self._seen = {order["id"] for order in _orders(self._note())}
-        self._beat = ""
+        is_readable = can_order(folder)
+        self._look_at_s = 0.0 if is_readable else float("inf")
+        self._seen = {order["id"] for order in _orders(self._note())} if is_readable else set[str]()
+        self._beat, self._beat_at_s = "", 0.0
 
     def on_event(self, event: Event) -> None:
         if isinstance(event, QuerySampled) and event.time_s >= self._look_at_s:
