@@ -118,6 +118,18 @@ class File:
             guess = mimetypes.guess_type(self.name)[0]
         return guess or UNKNOWN
 
+    def is_image(self) -> bool:
+        """Return whether the content is an image, by its MIME type."""
+        return self.mime_type().startswith("image/")
+
+    def is_audio(self) -> bool:
+        """Return whether the content is audio, by its MIME type."""
+        return self.mime_type().startswith("audio/")
+
+    def is_video(self) -> bool:
+        """Return whether the content is a video, by its MIME type."""
+        return self.mime_type().startswith("video/")
+
     def to_tempfile(self, buffer_size: int = COPY_NBYTES) -> IO[bytes]:
         """Return a temporary copy on the local disk, open at its start, for libraries that need a path.
 

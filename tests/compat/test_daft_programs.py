@@ -78,6 +78,8 @@ def test_schemas_files_and_counters(tmp_path: Path) -> None:
     df = daft.from_pydict({"path": [str(tmp_path / "a.txt")]}).select(size(col("path"))).collect()
     assert (df.to_pydict(), df.metrics.counters) == ({"path": [5]}, {"files": 2})
     assert daft.File(str(tmp_path / "a.txt"), io_config=None).read() == b"hello"
+    png = daft.File(b"\x89PNG\r\n\x1a\n")
+    assert (png.is_image(), png.is_audio(), daft.File("a.mp4").is_video()) == (True, False, True)
     daft.from_pydict({"a": [1]}).write_parquet(str(tmp_path / "p"))
     schema = daft.Schema.from_parquet(str(tmp_path / "p"))
     more = daft.Schema.from_field_name_and_types([("b", DataType.string)])
