@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -104,14 +104,15 @@ class ActorGroup:
     def actors(self) -> list[PoolActor]:
         return list(self._actors)
 
-    def lend(self, borrower: Borrower, *, is_alone: bool) -> bool:
-        """Set the actor of a borrower, unless it has one. Return False if the actor is not open: the owner hears then.
+    def lend(self, borrower: Borrower, node_id: str | None, *, is_alone: bool) -> bool:
+        """Set the actor of a borrower, unless it has one: on the node, if one is free there. Return False if it is not
+        open: the owner hears then.
 
         With ``is_alone`` the actor has no other task, if it could have several.
         """
         is_alone = is_alone and self._size.tasks_per_worker > 1
         while True:
-            actor = borrower.actor or self._free_actor(is_alone=is_alone)
+            actor = borrower.actor or self._free_actor(node_id, is_alone=is_alone)
             with self._lock:
                 is_open = actor.place is not None
                 borrower.actor = actor if is_open or actor in self._actors else None  # it may have failed to open
@@ -198,11 +199,11 @@ class ActorGroup:
         self._is_closed = True
         self.release(awaited)
 
-    def _free_actor(self, *, is_alone: bool) -> PoolActor:
+    def _free_actor(self, node_id: str | None, *, is_alone: bool) -> PoolActor:
         while True:
             with self._lock:
                 if self._free and not is_alone:
-                    actor = self._free.pop()
+                    actor = self._free.pop(nearest([each.place for each in self._free], node_id))
                     actor.num_tasks += 1
                     return actor
                 num_new = 1 if is_alone else max(self._size.least - len(self._actors), 1)
@@ -265,3 +266,14 @@ class ActorGroup:
             self._actors.remove(actor)
             self._num_open -= actor.place is not None
             self._free = [each for each in self._free if each is not actor]
+
+
+def nearest(free: Sequence[ActorPlace | None], node_id: str | None) -> int:
+    """Return the index of the last free actor on a node, or of the last one of all. None is one that is not open.
+
+    >>> places = [ActorPlace("a", "pid 1"), ActorPlace("b", "pid 2"), None]
+    >>> nearest(places, "a"), nearest(places, "c"), nearest(places, None)
+    (0, 2, 2)
+    """
+    last = len(free) - 1
+    return next((i for i in range(last, -1, -1) if (place := free[i]) and place.node_id == node_id), last)

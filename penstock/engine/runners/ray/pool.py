@@ -130,7 +130,7 @@ class RayPool:
     def _start(self, run: RunningTask) -> None:
         """Start the present part of a task, or the rest of it, in an actor."""
         run.input = run.input or run.part_input()
-        if self._group.lend(run, is_alone=run.num_deaths > 1):
+        if self._group.lend(run, run.input.node_id(), is_alone=run.num_deaths > 1):
             self._send(run)
 
     def _send(self, run: RunningTask) -> None:
@@ -154,7 +154,8 @@ class RayPool:
         if report.has_output:
             assert run.input is not None
             recipe = None if self._has_state else run.input.recipe(self, run.num_rows_out, report.num_rows)
-            output = Bundle(StoredBatch(batch, recipe), report.num_rows, report.nbytes)
+            node_id = run.actor.place.node_id if run.actor and run.actor.place else None
+            output = Bundle(StoredBatch(batch, recipe, node_id), report.num_rows, report.nbytes)
             run.num_rows_out += report.num_rows
         if report.is_done and run.plan is not None:
             run.plan.note_done()

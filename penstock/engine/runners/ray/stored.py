@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import weakref
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -34,10 +35,11 @@ class Remaker(Protocol):
 class StoredBatch:
     """A batch in the object store: the handle of a bundle."""
 
-    __slots__ = ("__weakref__", "recipe", "ref")
+    __slots__ = ("__weakref__", "node_id", "recipe", "ref")
 
-    def __init__(self, ref: Any, recipe: Recipe | None) -> None:
+    def __init__(self, ref: Any, recipe: Recipe | None, node_id: str | None = None) -> None:
         self.ref = ref
+        self.node_id = node_id  # of the worker that made it
         self.recipe = recipe  # None: lives on the driver's node, without which there is no query
         if recipe is not None:
             recipe.stored = weakref.ref(self)
@@ -90,6 +92,13 @@ class TaskInput:
         bundles = task.item if num_rows is None else cut(task.item, offset, num_rows)
         slices = tuple((bundle.offset, bundle.num_rows) for bundle in bundles)
         return TaskInput(task.first_row + offset, slices, [bundle.handle for bundle in bundles])
+
+    def node_id(self) -> str | None:
+        """Return the node that has most of the rows."""
+        num_rows = Counter[str | None]()
+        for item, (_, count) in zip(self.items, self.slices or (), strict=False):
+            num_rows[item.node_id] += count
+        return max(num_rows, key=num_rows.__getitem__, default=None)
 
     def recipe(self, remaker: Remaker, start: int, num_rows: int) -> Recipe:
         items = (item.recipe or item if isinstance(item, StoredBatch) else item for item in self.items)
