@@ -29,7 +29,8 @@ SYSTEM = {
 
 
 def main(path: str) -> None:
-    head = {"num_cpus": 1, "include_dashboard": False, "_system_config": SYSTEM, **NODE}
+    storage = {"gcs_storage": "rocksdb", "gcs_storage_path": tempfile.mkdtemp()}  # or a restart forgets the cluster
+    head = {"num_cpus": 1, "include_dashboard": False, "_system_config": SYSTEM | storage, **NODE}
     cluster = Cluster(initialize_head=True, head_node_args=head)
     try:
         ray.init(cluster.address, log_to_driver=False)
@@ -37,6 +38,7 @@ def main(path: str) -> None:
         ps.set_config(progress=False)
         seen = {"lost": lost_node(cluster), "cached": cached_on_another_node()}
         seen |= {"grown": grown_cluster(cluster), "drained": drained_node(cluster)}
+        seen["restarted"] = restarted_gcs(cluster)
         Path(path).write_text(json.dumps(seen))
     finally:
         ray.shutdown()
@@ -191,6 +193,17 @@ def drained_node(cluster: Cluster) -> Any:
         while num_other < 50:
             num_other = 0 if next(nodes) == node.node_id else num_other + 1
     return {"is_used_before": is_used_before}
+
+
+def restarted_gcs(cluster: Cluster) -> Any:
+    """The GCS, which knows nodes and actors, is killed in the middle of a query and started again."""
+    gate = Gate()
+    query = Collected(ps.range(NUM_ROWS).map_batches(Where, batch_size=1, concurrency=2, fn_constructor_args=(gate,)))
+    until(lambda: len(gate.noted()) > 0)
+    cluster.head_node.kill_gcs_server()
+    cluster.head_node.start_gcs_server()
+    gate.open()
+    return {"is_exact": query.rows()["id"] == list(range(NUM_ROWS))}
 
 
 if __name__ == "__main__":
