@@ -21,7 +21,7 @@ from benchmarks.dataset import prepare, warm
 from benchmarks.process import Measurement, measure
 from benchmarks.report import print_results, write_results
 from benchmarks.results import EngineResult, RunResult, WorkloadResult
-from benchmarks.workload import ENGINES, PEERS, Workload, load, names
+from benchmarks.workload import ENGINES, ON_RAY, PEERS, Workload, load, names
 
 ROOT = Path(__file__).parent.parent
 DATA = ROOT / "benchmarks" / "data"
@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the workloads, print and write the results. 1 where an engine failed or outputs differ, else 0."""
     options = parse(arguments)
     peers_python = os.path.abspath(options.peers_python)  # runs in other folders; resolving links would leave the venv
-    pythons = {engine: peers_python if engine in PEERS else sys.executable for engine in ENGINES}
+    pythons = {engine: peers_python if engine in PEERS else sys.executable for engine in (*ENGINES, *ON_RAY)}
     machine = machine_facts(pythons, options)
     results = []
     for name in options.only:
@@ -67,8 +67,14 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--only", nargs="+", choices=names(), default=names(), metavar="WORKLOAD", help=", ".join(names())
     )
+    engines = (*ENGINES, *ON_RAY)
     parser.add_argument(
-        "--engines", nargs="+", choices=ENGINES, default=ENGINES, metavar="ENGINE", help=", ".join(ENGINES)
+        "--engines",
+        nargs="+",
+        choices=engines,
+        default=ENGINES,
+        metavar="ENGINE",
+        help=f"{', '.join(engines)} (default: without those that end with _ray)",
     )
     parser.add_argument(
         "--repeat", type=int, default=3, help="runs of each engine; some workloads take more (default 3)"

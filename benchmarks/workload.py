@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 ENGINES = ("penstock", "daft", "ray_data", "plain")
-PEERS = ("daft", "ray_data")
+ON_RAY = {"penstock_ray": "penstock", "daft_ray": "daft"}  # an engine with its Ray runner, by its own function
+PEERS = ("daft", "ray_data", "daft_ray")
 METRICS = {"work_s": "work", "wall_s": "whole process", "peak_mb": "peak memory", "unit_us": "microseconds per unit"}
 
 
@@ -79,7 +80,7 @@ def load(name: str) -> Workload:
     return Workload(
         name=name,
         title=(module.__doc__ or name).strip().splitlines()[0].rstrip("."),
-        engines=tuple(engine for engine in ENGINES if hasattr(module, engine)),
+        engines=tuple(engine for engine in (*ENGINES, *ON_RAY) if hasattr(module, ON_RAY.get(engine, engine))),
         targets=tuple(Target(*target, figures.get(target[0])) for target in getattr(module, "TARGETS", ())),
         min_repeat=getattr(module, "MIN_REPEAT", 1),
         once=getattr(module, "ONCE", ()),

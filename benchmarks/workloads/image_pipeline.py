@@ -6,7 +6,7 @@ threads of simplejpeg and OpenCV, with libjpeg's scaled decoding as in `image_de
 
 from benchmarks.workloads.image_decode import DATASET, NUM_ROWS, SIZE, make_file, named
 
-__all__ = ["DATASET", "NUM_ROWS", "TARGETS", "daft", "make_file", "penstock", "plain"]
+__all__ = ["DATASET", "NUM_ROWS", "TARGETS", "daft", "make_file", "penstock", "plain", "ray_data"]
 
 TARGETS = [("work_s", 1 / 3, "daft"), ("work_s", 1.1, "plain"), ("peak_mb", 250, None)]
 GRID = 4  # an embedding holds the means of so many rows and columns of tiles
@@ -69,6 +69,25 @@ def daft(run):
         image = resize(decode_image(download(daft.col("path")), mode="RGB"), SIZE, SIZE)
         df = daft.from_glob_path(f"{run.input}/*.jpg").select("path", embedding(image).alias("embedding"))
         df.write_parquet(folder, write_mode="overwrite", compression="snappy")
+    return written(folder)
+
+
+def ray_data(run):
+    import tempfile
+
+    import ray
+
+    from benchmarks.ray_cluster import start
+
+    folder = tempfile.mkdtemp()
+
+    def embedding(batch):
+        return {"path": batch["path"], "embedding": embed(batch["image"])}
+
+    start()
+    with run.working():
+        rows = ray.data.read_images(run.input, size=(SIZE, SIZE), mode="RGB", include_paths=True)
+        rows.map_batches(embedding, batch_size=64).write_parquet(folder, compression="snappy")
     return written(folder)
 
 

@@ -1,10 +1,11 @@
 """Prompts: 10,000 to a server that answers each after 50 ms, Parquet to Parquet.
 
-Only the hand-written loop is given a concurrency: the best one for this server. Daft takes minutes and runs once.
+Only the hand-written loop is given a concurrency: the best one for this server. Ray Data gets it too, with the client of OpenAI. Daft takes minutes and runs once.
 """
 
 from benchmarks.model_server import (
     API_KEY,
+    CONCURRENCY,
     DAFT_OPTIONS,
     MODEL,
     PlainClient,
@@ -49,6 +50,34 @@ def daft(run):
         answer = prompt(daft.col("prompt"), model=MODEL, **DAFT_OPTIONS)
         df = daft.read_parquet(run.input).with_column("answer", answer)
         df.write_parquet(run.output, write_mode="overwrite", compression="snappy")
+
+
+def ray_data(run):
+    import asyncio
+
+    import openai
+    import ray
+
+    from benchmarks.ray_cluster import start
+
+    url = fresh_api()
+
+    class Asker:
+        def __init__(self):
+            self._client = openai.AsyncOpenAI(base_url=url, api_key=API_KEY, max_retries=5)
+            self._free = asyncio.Semaphore(CONCURRENCY)
+
+        async def _ask(self, prompt):
+            async with self._free:
+                return (await self._client.responses.create(model=MODEL, input=prompt)).output_text
+
+        async def __call__(self, batch):
+            yield batch | {"answer": await asyncio.gather(*map(self._ask, batch["prompt"]))}
+
+    start()
+    with run.working():
+        rows = ray.data.read_parquet(run.input).map_batches(Asker, batch_size=1024, concurrency=1)
+        rows.write_parquet(run.output, compression="snappy")
 
 
 def plain(run):
