@@ -35,20 +35,3 @@ def daft(run):
             col("n").sum().alias("total"), col("n").count().alias("c"), col("x").min(), col("x").max().alias("y")
         )
         df.sort(["total", "k"], desc=[True, False]).write_parquet(run.output, write_mode="overwrite")
-
-
-def ray_data(run):
-    import ray
-    from ray.data.aggregate import Count, Max, Min, Sum
-
-    from benchmarks.ray_cluster import start
-
-    def typed(table):
-        return table.select(["k", "total", "c", "x", "y"])
-
-    start()
-    with run.working():
-        aggregates = [Sum("n", alias_name="total"), Count("n", alias_name="c"), Min("x", alias_name="x")]
-        rows = ray.data.read_parquet(run.input).groupby("k").aggregate(*aggregates, Max("x", alias_name="y"))
-        rows = rows.map_batches(typed, batch_format="pyarrow").sort(["total", "k"], descending=[True, False])
-        rows.write_parquet(run.output)

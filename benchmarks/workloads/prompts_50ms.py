@@ -1,7 +1,7 @@
 """Prompts: 10,000 to a server that answers each after 50 ms, Parquet to Parquet.
 
-Only the hand-written loop is given a concurrency: the best one for this server. Ray Data gets it too, with the client of
-OpenAI. Daft takes minutes and runs once.
+Only the hand-written loop is given a concurrency: the best one for this server. Ray Data gets it too, with the client
+of OpenAI. Daft takes minutes and runs once.
 """
 
 from benchmarks.model_server import (
