@@ -95,8 +95,8 @@ def _percentiles_sql(function: str) -> Callable[..., str]:
 
 def _joined_sql(dtype: DataType, *, delimiter: str = "") -> str:
     quoted = "'" + delimiter.replace("'", "''").replace("{", "{{").replace("}", "}}") + "'"
-    if dtype.is_string():
-        return f"string_agg({{0}}, {quoted}){{over}}"
+    if dtype.is_string() or dtype.is_null():
+        return f"string_agg({{0}}::varchar, {quoted}){{over}}"
     return "flatten(list({0}) filter ({0} is not null){over})"
 
 
@@ -121,8 +121,8 @@ AGGREGATES = {
     "stddev": AggregateFunction(takes(NUMBER, returns=FLOAT64), _spread_sql("stddev")),
     "var": AggregateFunction(takes(NUMBER, returns=FLOAT64), _spread_sql("var")),
     "skew": AggregateFunction(takes(NUMBER, returns=FLOAT64), _SKEW),
-    "bool_and": AggregateFunction(takes(BOOLEAN, returns=BOOL), "bool_and({0}){over}"),
-    "bool_or": AggregateFunction(takes(BOOLEAN, returns=BOOL), "bool_or({0}){over}"),
+    "bool_and": AggregateFunction(takes(BOOLEAN, returns=BOOL), "bool_and({0}::boolean){over}"),
+    "bool_or": AggregateFunction(takes(BOOLEAN, returns=BOOL), "bool_or({0}::boolean){over}"),
     "list_agg": AggregateFunction(takes(ANY, returns=DataType.list), "coalesce(list({0}){over}, [])"),
     "list_agg_distinct": AggregateFunction(
         takes(ANY, returns=DataType.list), "coalesce(list(distinct {0}) filter ({0} is not null){over}, [])"

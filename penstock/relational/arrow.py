@@ -62,6 +62,8 @@ def _decoded(array: pa.Array, target: pa.DataType) -> pa.Array:
         return array
     if pt.is_null(target):
         return pa.nulls(len(array))
+    if pt.is_list(target) and pt.is_null(target.value_type):  # to which Arrow casts nothing
+        return pa.ListArray.from_arrays(array.offsets, pa.nulls(len(array.values)), type=target, mask=array.is_null())
     plain = _storage_type(target)
     return _with_extensions(array if array.type == plain else array.cast(plain), target)
 

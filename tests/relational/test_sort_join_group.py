@@ -243,3 +243,22 @@ def test_images_pass_through_a_sort() -> None:
 def test_mistakes_are_found_when_the_plan_is_built(build: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         build(ps.from_pydict({"k": [1], "t": ["x"]}))
+
+
+def test_aggregates_of_a_column_of_nulls_only() -> None:
+    df = ps.from_pydict({"k": ["a", "a", "b"], "n": [None, None, None]})
+    n = ps.col("n")
+    found = {
+        "and": n.bool_and(),
+        "or": n.bool_or(),
+        "text": n.string_agg(),
+        "all": n.list_agg(),
+        "set": n.list_agg_distinct(),
+    }
+    by_key = df.groupby("k").agg(*(each.alias(name) for name, each in found.items())).sort("k").to_pydict()
+    assert by_key == {
+        "k": ["a", "b"],
+        **{name: [None, None] for name in ("and", "or", "text")},
+        "all": [[None, None], [None]],
+        "set": [[], []],
+    }
