@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import chain, islice
 from typing import cast
@@ -14,6 +16,11 @@ from penstock.types import joined
 
 MAX_TASKS = 256
 MAX_NBYTES = 16 * 2**20
+
+# Tiny files are opened by one thread at a time: each takes the GIL several times, and two threads that compete for it
+# take longer than one alone.
+TINY_NBYTES = 2**15
+_opening = threading.Lock()
 
 
 @dataclass(eq=False)
@@ -27,7 +34,9 @@ class ReadGroup:
     def read(self) -> Iterable[pa.RecordBatch]:
         """Return a list if there is one batch, which then is known to be the last."""
         batches = self._joined()
-        first = list(islice(batches, 2))
+        is_tiny = self.nbytes is not None and self.nbytes < TINY_NBYTES * len(self.tasks)
+        with _opening if is_tiny else nullcontext():
+            first = list(islice(batches, 2))
         return first if len(first) < 2 else chain(first, batches)
 
     def _joined(self) -> Iterator[pa.RecordBatch]:
