@@ -35,6 +35,7 @@ from penstock.relational.parser import (
     sql_error,
     walk_tree,
 )
+from penstock.relational.sql import quoted
 from penstock.types import Field, Schema
 from penstock.udf.decorators import BoundMethod, ClsInstance, Func
 
@@ -121,7 +122,10 @@ class _Query:
         once = [name for name in frames if uses.count(name) == 1]
         is_streamed = bool(once) and not local_names
         names = [once[0], *(name for name in frames if name != once[0])] if is_streamed else list(frames)
-        output = self._output(query, text, {name: frame.schema for name, frame in frames.items()})
+        schemas = {name: frame.schema for name, frame in frames.items()}
+        if repeated := _repeated_columns(query, schemas):
+            text = f"select * from ({text.rstrip('; ')}\n) as joined({', '.join(map(quoted, repeated))})"
+        output = self._output(query, text, schemas)
         relation = SqlQuery(text, tuple(names), output, is_streamed)
         return DataFrame(nodes.Relate(tuple(_narrowed(frames[name], query)._plan for name in names), relation))
 
@@ -146,6 +150,7 @@ class _Query:
 
         def restored(field: Field) -> Field:
             source = sources.get(field.name, field.name)
+            source = source if any(source in schema for schema in schemas.values()) else source.rpartition(".")[2]
             for schema in schemas.values():
                 if source in schema and duckdb_type(schema[source].dtype.arrow) == field.dtype.arrow:
                     return Field(field.name, schema[source].dtype)
@@ -301,6 +306,40 @@ class _Query:
 
     def _name(self, kind: str) -> str:
         return f"__{kind}_{next(self._numbers)}"
+
+
+def _repeated_columns(query: Tree, schemas: Mapping[str, Schema]) -> list[str]:
+    """Return the columns of ``select *`` over a join in which a name appears again; empty without such a name.
+
+    The later column gets the name of its table, as in ``b.k``.
+    """
+    if not _is_star(query.get("select_list", [])):
+        return []
+    names: list[str] = []
+    num_repeated = 0
+    for table in _joined_tables(query["from_table"]):
+        if (schema := schemas.get(table["table_name"].lower())) is None or table["column_name_alias"]:
+            return []
+        label = table["alias"] or table["table_name"]
+        num_repeated += sum(name in names for name in schema.names)
+        names += [f"{label}.{name}" if name in names else name for name in schema.names]
+    return names if num_repeated and len(set(names)) == len(names) else []
+
+
+def _joined_tables(node: Tree) -> list[Tree]:
+    """Return the tables of joins that keep all columns of both sides, from left to right; none of other joins."""
+    if node["type"] == "BASE_TABLE":
+        return [node]
+    is_kept = node["type"] == "JOIN" and node["ref_type"] in ("REGULAR", "CROSS") and not node["using_columns"]
+    if not is_kept or node["join_type"] in ("SEMI", "ANTI", "MARK"):
+        return []
+    left, right = _joined_tables(node["left"]), _joined_tables(node["right"])
+    return [*left, *right] if left and right else []
+
+
+def _is_star(select_list: list[Tree]) -> bool:
+    changes = ("relation_name", "exclude_list", "replace_list", "rename_list", "columns", "expr")
+    return [item["class"] for item in select_list] == ["STAR"] and not any(select_list[0][name] for name in changes)
 
 
 def _narrowed(frame: DataFrame, query: Tree) -> DataFrame:

@@ -182,3 +182,22 @@ def test_expressions(text: str, expression: ps.Expression) -> None:
 def test_mistakes_in_expressions(text: Any, message: str) -> None:
     with pytest.raises(InvalidArgumentError, match=message):
         ps.sql_expr(text)
+
+
+@pytest.mark.parametrize(
+    ("query", "columns"),
+    [
+        ("select * from a join b on a.k = b.k", ["k", "x", "b.k", "y"]),
+        ("select * from a, b as c where a.k = c.k order by y desc;", ["k", "x", "c.k", "y"]),
+        ("select * from a join b using (k)", ["k", "x", "y"]),
+        ("select * from a semi join b on a.k = b.k", ["k", "x"]),
+    ],
+)
+def test_a_star_over_a_join_names_a_repeated_column_by_its_table(query: str, columns: list[str]) -> None:
+    a = ps.from_pydict({"k": [1, 2, 3], "x": ["one", "two", "three"]})
+    b = ps.from_pydict({"k": [2, 3], "y": [20, 30]})
+    found = ps.sql(query, a=a, b=b)
+    assert found.column_names == columns
+    assert sorted(found.to_pydict()["k"]) == [2, 3]
+    if "order by" in query:
+        assert found.to_pydict()["y"] == [30, 20]
