@@ -1,4 +1,4 @@
-"""Features of vLLM in the process that need the real engine: chat templates, JSON schemas, images, LoRA, replicas.
+"""Features of vLLM in the process that need the real engine: chat templates, JSON schemas, LoRA, replicas.
 
 The models are small and have random weights; what they say is nonsense, but it must have the right form:
 
@@ -28,7 +28,6 @@ from penstock.ai.local.serving.provider import PrefixCachingProvider, VllmProvid
 from penstock.ai.local.serving.shared_engine import SharedEngine
 from penstock.ai.provider import Prompting
 from penstock.functions import prompt
-from tests.ai.local_models import SEEING_TEMPLATE
 from tests.seeds.tiny_models import _byte_tokenizer
 
 SHAPE = {"hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 2, "num_attention_heads": 4}
@@ -83,27 +82,6 @@ def save_adapter(folder: Path, seed: int) -> str:
     return str(folder)
 
 
-def save_llava(folder: Path) -> str:
-    import torch
-    from transformers import CLIPImageProcessor, LlavaConfig, LlavaForConditionalGeneration, LlavaProcessor
-
-    torch.manual_seed(0)
-    tokenizer = _byte_tokenizer()
-    tokenizer.add_special_tokens({"additional_special_tokens": ["<image>"]})
-    end, image = tokenizer.convert_tokens_to_ids(["<|endoftext|>", "<image>"])
-    tokenizer.chat_template = SEEING_TEMPLATE
-    text = text_config(len(tokenizer), end) | {"model_type": "llama"}
-    vision = SHAPE | {"model_type": "clip_vision_model", "image_size": 32, "patch_size": 8}
-    config = LlavaConfig(vision_config=vision, text_config=text, image_token_index=image, image_token_id=image)
-    LlavaForConditionalGeneration(config).to(torch.bfloat16).save_pretrained(folder)
-    pixels = CLIPImageProcessor(size={"shortest_edge": 32}, crop_size={"height": 32, "width": 32})
-    LlavaProcessor(
-        pixels, tokenizer, patch_size=8, vision_feature_select_strategy="default", num_additional_image_tokens=1,
-        chat_template=SEEING_TEMPLATE,
-    ).save_pretrained(folder)  # fmt: skip
-    return str(folder)
-
-
 # --- checks -----------------------------------------------------------------------------------------------------------
 
 QUESTIONS = {"q": ["how was it?", "and the other one?", "how was it?"]}
@@ -149,18 +127,6 @@ def check_chat(model: str) -> dict[str, Any]:
     }
 
 
-def check_images(model: str) -> dict[str, Any]:
-    dark, light = np.zeros((40, 40, 3), np.uint8), np.full((40, 40, 3), 255, np.uint8)
-    df = ps.from_pydict({"q": ["what is it?"] * 3, "image": [dark, light, dark]})
-    found = ask(df, [ps.col("q"), ps.col("image")], model, {}, usage=True)
-    alone = ask(df, ps.col("q"), model, {}, usage=True)
-    return {
-        "repeatable": found[0]["value"] == found[2]["value"],
-        "image matters": found[0]["value"] != found[1]["value"],
-        "image tokens": found[0]["input_tokens"] - alone[0]["input_tokens"] == (32 // 8) ** 2,
-    }
-
-
 def check_lora(model: str, adapters: list[str]) -> dict[str, Any]:
     rows = {"q": ["how was it?"] * 4, "adapter": [None, *adapters, None]}
     settings = {"enable_lora": True, "max_loras": 2, "max_lora_rank": 8}
@@ -194,11 +160,9 @@ def main() -> None:
     folder = Path(tempfile.mkdtemp())
     model = save_llama(folder / "llama")
     adapters = [save_adapter(folder / f"adapter-{seed}", seed) for seed in (1, 2)]
-    seeing = save_llava(folder / "llava")
     checks: dict[str, Callable[[], dict[str, Any]]] = {
         "chat": lambda: with_engine(model, check_chat),
         "LoRA by row": lambda: check_lora(model, adapters),
-        "images": lambda: with_engine(seeing, check_images),
         "two replicas": lambda: check_replicas(model),
     }
     results = {}

@@ -62,7 +62,8 @@ def _aggregated(name: str, series: Series) -> Series:
     """Return a Series of one row."""
     import pyarrow.compute as pc
 
-    found = getattr(pc, name)(series.to_arrow())
+    options = {"ddof": 1} if name == "stddev" else {}  # as that of expressions
+    found = getattr(pc, name)(series.to_arrow(), **options)
     return Series(pa.array([found.as_py()], found.type), series.name)
 
 

@@ -141,7 +141,10 @@ class _Query:
     def _output(self, query: Tree, text: str, schemas: Mapping[str, Schema]) -> Schema:
         """Return the columns of a query. A column that is selected as it is keeps its extension type."""
         empty = {name: _empty_table(schema) for name, schema in schemas.items()}
-        found = Schema.from_arrow(result_schema(text, empty, self._text, list(public_functions())))
+        columns = result_schema(text, empty, self._text, list(public_functions()))
+        if twice := [name for name in columns.names if columns.names.count(name) > 1]:
+            raise InvalidArgumentError(f"SQL: the result has two columns {twice[0]!r}; rename one of them with AS")
+        found = Schema.from_arrow(columns)
         sources = {
             item["alias"] or item["column_names"][-1]: item["column_names"][-1]
             for item in query.get("select_list", ())

@@ -201,3 +201,9 @@ def test_a_star_over_a_join_names_a_repeated_column_by_its_table(query: str, col
     assert sorted(found.to_pydict()["k"]) == [2, 3]
     if "order by" in query:
         assert found.to_pydict()["y"] == [30, 20]
+
+
+def test_two_selected_columns_of_one_name_are_refused() -> None:
+    a, b = ps.from_pydict({"k": [1]}), ps.from_pydict({"k": [1]})
+    with pytest.raises(InvalidArgumentError, match="two columns 'k'; rename one of them with AS"):
+        ps.sql("select a.k, b.k from a join b on a.k = b.k", a=a, b=b)

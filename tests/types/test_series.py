@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+import penstock as ps
 from penstock.errors import ComputeError, InvalidArgumentError, TypeMismatchError
 from penstock.types import DataType, Series
 
@@ -137,3 +138,9 @@ def test_functions_of_expressions_are_methods() -> None:
         numbers + others[:2]
     with pytest.raises(InvalidArgumentError, match="download needs a query"):
         words.download()
+
+
+def test_the_standard_deviation_is_that_of_expressions() -> None:
+    values = [1, 2, 4]
+    expected = ps.from_pydict({"x": values}).agg(ps.col("x").stddev()).to_pydict()["x"]
+    assert Series.from_pylist(values).stddev().to_pylist() == pytest.approx(expected)

@@ -27,7 +27,8 @@ class OrcFormat(FileFormat):
     def parts(self, file: DataFile, schema: pa.Schema, predicate: pc.Expression | None) -> Iterator[FilePart]:
         with reading(file), file.open_file() as stream:
             num_stripes = _open(stream).nstripes
-        yield from (FilePart(nbytes=file.size, detail=stripe) for stripe in range(num_stripes))
+        nbytes = None if file.size is None else file.size // max(num_stripes, 1)
+        yield from (FilePart(nbytes=nbytes, detail=stripe) for stripe in range(num_stripes))
 
     def read(self, file: DataFile, part: FilePart, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         with reading(file, f"stripe {part.detail}"), file.open_file() as stream:

@@ -29,7 +29,7 @@ SAME_ROWS = (Filter, Limit, Sample, IntoBatches, Repartition)
 
 @dataclass(frozen=True, slots=True)
 class PromptTemplate:
-    """The parts of a prompt as expressions, the last of which are the options of a row, and the system message."""
+    """The system message of a prompt, and expressions for its parts and then for the options of a row."""
 
     parts: tuple[Expr, ...]
     system: str | None

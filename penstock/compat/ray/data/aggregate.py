@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -98,7 +99,7 @@ for _name, (_label, _build) in _TABLE.items():
     )
 
 
-class AggregateFnV2(AggregateFn):
+class AggregateFnV2(AggregateFn, ABC):
     """An aggregation by methods of yours; a group is one block. Its results are Python objects."""
 
     def __init__(self, name: str, zero_factory: Callable[[], Any], *, on: str | None, ignore_nulls: bool) -> None:
@@ -120,11 +121,11 @@ class AggregateFnV2(AggregateFn):
         block = pa.table({str(self.on): array})
         return self.finalize(self.combine(self._zero(), self.aggregate_block(block)))
 
-    def aggregate_block(self, block: pa.Table) -> Any:
-        raise NotImplementedError(f"{type(self).__name__} needs aggregate_block(block)")
+    @abstractmethod
+    def aggregate_block(self, block: pa.Table) -> Any: ...
 
-    def combine(self, current_accumulator: Any, new: Any) -> Any:
-        raise NotImplementedError(f"{type(self).__name__} needs combine(current_accumulator, new)")
+    @abstractmethod
+    def combine(self, current_accumulator: Any, new: Any) -> Any: ...
 
     def finalize(self, accumulator: Any) -> Any:
         return accumulator

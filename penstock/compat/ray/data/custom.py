@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -16,14 +17,14 @@ from penstock.types import Schema, to_batch
 NUM_TASKS = 16  # the parallelism that a Datasource is asked for
 
 
-class Datasource:
+class Datasource(ABC):
     """A source of rows; subclasses return their tasks."""
 
     def get_name(self) -> str:
         return type(self).__name__.removesuffix("Datasource")
 
-    def get_read_tasks(self, parallelism: int) -> Sequence[BlockReadTask]:
-        raise NotImplementedError(f"{type(self).__name__} needs get_read_tasks(parallelism, ...)")
+    @abstractmethod
+    def get_read_tasks(self, parallelism: int) -> Sequence[BlockReadTask]: ...
 
 
 @dataclass
@@ -91,17 +92,20 @@ class PandasBatchCollateFn(CollateFn):
     batch_format = "pandas"
 
 
-class Datasink:
+class Datasink(ABC):
     """A destination of rows; subclasses write blocks."""
 
-    def on_write_start(self, schema: pa.Schema | None = None) -> None: ...
+    def on_write_start(self, schema: pa.Schema | None = None) -> None:
+        return
 
-    def write(self, blocks: Iterable[pa.Table], ctx: Any) -> Any:
-        raise NotImplementedError(f"{type(self).__name__} needs write(blocks, ctx)")
+    @abstractmethod
+    def write(self, blocks: Iterable[pa.Table], ctx: Any) -> Any: ...
 
-    def on_write_complete(self, write_result: WriteResult) -> None: ...
+    def on_write_complete(self, write_result: WriteResult) -> None:
+        return
 
-    def on_write_failed(self, error: Exception) -> None: ...
+    def on_write_failed(self, error: Exception) -> None:
+        return
 
 
 @dataclass
