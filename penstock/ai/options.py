@@ -16,7 +16,7 @@ from penstock.ai.provider import (
     CallSettings,
     Provider,
 )
-from penstock.ai.remote.limits.limiter import Caps
+from penstock.ai.remote.limits.caps import Caps
 from penstock.cost.price_files import check_price
 from penstock.errors import InvalidArgumentError, did_you_mean
 from penstock.expr.udf import OnError, Policy

@@ -36,7 +36,7 @@ from typing import Any, ClassVar, Literal, TypeVar
 import numpy as np
 
 from penstock.ai.conversation import Generation, Request
-from penstock.ai.remote.limits.limiter import Caps
+from penstock.ai.remote.limits.caps import NO_CAPS, Caps
 from penstock.errors import InvalidArgumentError, did_you_mean
 from penstock.expr.udf import BatchSize, Resources
 from penstock.types.frozen import frozen
@@ -48,7 +48,6 @@ MAX_RETRIES = 5
 TIMEOUT_S = 600.0
 FIRST_DELAY_S = 0.5
 POLL_INTERVAL_S = 30.0
-NO_CAPS = Caps()
 
 CALL_OPTIONS = (
     *("on_error", "max_errors", "max_retries", "timeout"),

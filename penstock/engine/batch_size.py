@@ -101,7 +101,7 @@ class BatchSizeSearch:
         larger = int(min(top * (4 if task_s < 0.01 else 2), self._max_rows, room))  # short tasks are far from the knee
         is_last = larger <= 1.2 * top or _wanted_gain(2 * task_s) >= 1
         is_large = task_s > LONG_S / 2 or nbytes_per_row * top > LARGE_NBYTES
-        if is_last or self._num_without_gain == (1 if is_large else NUM_TRIES):
+        if is_last or self._num_without_gain >= (1 if is_large else NUM_TRIES):
             self._settle(best)
         else:
             self.num_rows = larger

@@ -19,7 +19,7 @@ from penstock.expr.column import Expression, call, method, to_expr
 from penstock.expr.kinds import BINARY, STRING, UINT32, Kind
 from penstock.expr.nodes import UdfCall
 from penstock.expr.signatures import strict, takes
-from penstock.expr.udf import Builtin, OnError, Policy, Target, UdfSpec
+from penstock.expr.udf import Builtin, OnError, Policy, Resources, Target, UdfSpec
 from penstock.functions.calls import error_policy
 from penstock.media.images.decoder import ImageDecoder, check_mode, check_size, checked_decoder
 from penstock.media.images.encode import DEFAULT_QUALITY, encoded, encoding_of
@@ -78,6 +78,7 @@ def _decode_spec(decoder: ImageDecoder, on_error: OnError) -> UdfSpec:
         target=Target(decoder, is_batch=True),
         return_dtype=decoder.dtype,
         batch_size="paced",
+        resources=Resources(use_process=False),  # decoders release the GIL
         policy=Policy(on_error),
         builtin=Builtin(check=ENCODED.check, has_cut=True),
     )

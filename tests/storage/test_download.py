@@ -137,6 +137,16 @@ def test_a_local_file_may_have_a_largest_size(tmp_path: Path) -> None:
     refused(str(tmp_path / "x"), "more than max_bytes", max_bytes=1000)
 
 
+def test_local_files_of_any_size(tmp_path: Path) -> None:
+    """A small file that the system holds in memory takes another way than a large one, or one without a size."""
+    contents = [b"", b"x", b"y" * 2**20, b"z" * (2**20 + 1)]
+    for number, content in enumerate(contents):
+        (tmp_path / str(number)).write_bytes(content)
+    paths = [str(tmp_path / str(number)) for number in range(len(contents))]
+    assert downloaded([*paths, "/proc/self/status"])[:-1] == contents
+    assert downloaded(["/proc/self/status"]) != [b""]
+
+
 def test_downloads_that_do_not_fit_the_budget_take_turns(web: Web) -> None:
     urls = [web.put(str(number), b"x" * 3_000_000) for number in range(12)]
     with ps.config(memory_limit="16MiB"):

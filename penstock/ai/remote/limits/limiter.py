@@ -17,13 +17,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from penstock.ai.remote.limits.caps import NO_CAPS, Caps
 from penstock.ai.remote.limits.inputs import forget_input_limits
-from penstock.ai.remote.limits.pacing import MAX_WAIT_S, NO_CAPS, Caps, Outcome, Pace, Sent
+from penstock.ai.remote.limits.pacing import MAX_WAIT_S, Outcome, Pace, Sent
 from penstock.ai.remote.limits.rate_headers import read_hints
 from penstock.errors import WaitTooLongError
 from penstock.observe.cpu_clock import wanted_cpu_s
 
-__all__ = ["Caps", "Limiter", "LimiterKey", "LimiterState", "Outcome", "Permit", "limiter_for"]
+__all__ = ["Limiter", "LimiterKey", "LimiterState", "Outcome", "Permit", "limiter_for"]
 
 log = logging.getLogger("penstock.ai")
 

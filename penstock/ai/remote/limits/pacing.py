@@ -10,6 +10,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
+from penstock.ai.remote.limits.caps import NO_CAPS, Caps
 from penstock.ai.remote.limits.concurrency import Concurrency
 from penstock.ai.remote.limits.quota import Meter, Quota
 from penstock.ai.remote.limits.rate_headers import NO_HINTS, Hints
@@ -25,24 +26,6 @@ MAX_WAIT_S = 600.0
 PAUSE_AFTER_5XX_S = 1.0
 HOLD_PER_RETRY_AFTER = 10
 """For this many times the wait the rate does not grow, so that waits are rarely provoked."""
-
-
-@dataclass(frozen=True, slots=True)
-class Caps:
-    """Limits set by the user; None leaves a limit to measurement."""
-
-    max_concurrency: int | None = None
-    requests_per_minute: float | None = None
-    tokens_per_minute: float | None = None
-
-    def __post_init__(self) -> None:
-        for name in self.__slots__:
-            value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise ValueError(f"{name} must be more than 0, not {value!r}; leave it out for no cap")
-
-
-NO_CAPS = Caps()
 
 
 @dataclass(slots=True, eq=False)
