@@ -6,11 +6,10 @@ import contextlib
 import os
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from penstock.errors import InvalidArgumentError, did_you_mean
-from penstock.types.frozen import frozen
 
 _DECIMAL = {"b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
 _UNITS = {**_DECIMAL, "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
@@ -22,7 +21,7 @@ MAX_IMAGE_PIXELS = 89_478_485
 """A quarter of a gigabyte in color, and the number from which Pillow warns."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)  # ``frozen`` of penstock.types would load Arrow
 class Config:
     """Settings of queries.
 

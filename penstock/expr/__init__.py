@@ -1,5 +1,7 @@
-"""Expressions: nodes, types, evaluation. The kernels of the operators are loaded when the first one is used."""
+"""Expressions: nodes, types, evaluation. Kernels are loaded when the first one is used; ``Series`` gets its methods."""
 
+import penstock.expr.series_methods  # noqa: F401
 from penstock.expr.registry import load_later
 
 load_later("penstock.expr.operators")
+load_later("penstock.functions")
