@@ -131,10 +131,10 @@ class GpuSamples:
             with contextlib.suppress(ValueError):
                 self.values.append(float(line))
 
-    def busy_percent(self, start_s: float, total_s: float) -> float:
-        """Return the mean of a run from the end of its start to its own end."""
-        first = int(len(self.values) * start_s / total_s)
-        during = self.values[first:]
+    def busy_percent(self) -> float:
+        """Return the mean while a run computes: without its start and the end, where a sample shows under 5 %."""
+        busy = [number for number, value in enumerate(self.values) if value >= 5]
+        during = self.values[busy[0] : busy[-1] + 1] if busy else []
         return sum(during) / len(during) if during else 0.0
 
 
@@ -158,7 +158,7 @@ def pipeline_figures(place: Place, run: Callable[[str, str], None]) -> Figures:
         "total s": total_s,
         "rows/s": place.num_rows / total_s,
         "rows/s after start": place.num_rows / (total_s - starts[1]),
-        "GPU busy %": samples.busy_percent(starts[1], total_s),
+        "GPU busy %": samples.busy_percent(),
     }
 
 

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from penstock.ai.local.length_batches import batches_by_length
+from penstock.ai.local.tokens import to_device
 from penstock.config import available_cpus
 
 NDArray = np.ndarray[Any, Any]
@@ -81,15 +82,14 @@ class BatchRunner:
                     left += [rows[len(rows) // 2 :], rows[: len(rows) // 2]]
                     self.max_tokens = max(1, len(rows) * int(lengths[rows].max()) // 2)
                     torch.cuda.empty_cache()
-            found = torch.cat(parts)
+            places = to_device(np.argsort(np.concatenate(order)), self._device)
+            found = torch.cat(parts)[places]
             host = torch.empty(found.shape, dtype=found.dtype, pin_memory=True)
             host.copy_(found, non_blocking=True)
             is_done = torch.cuda.Event(blocking=True)
             is_done.record()
         is_done.synchronize()
-        out = np.empty(host.shape, np.float32)
-        out[np.concatenate(order)] = host.numpy()
-        return out
+        return host.numpy()  # type: ignore[no-any-return]
 
 
 def _inferring(forward: Forward) -> Callable[[NDArray], NDArray]:

@@ -6,7 +6,6 @@ each batch. Here a batch on a GPU is packed: its texts lie end to end in one row
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
@@ -92,12 +91,15 @@ class BertEncoder:
         return self._forward(inputs["input_ids"].flatten(), positions, attend).unflatten(0, shape), mask
 
     def _packed(self, tokens: DeviceTokens, rows: NDArray) -> tuple[Tensor, Tensor]:
-        from torch.nn.attention.varlen import varlen_attn
+        import torch
 
         batch = tokens.packed(rows)
+        bounds = (batch.stops, batch.stops, batch.longest, batch.longest)
+        # ``torch.nn.attention.varlen`` calls it too, but its first call imports torch's compiler, which takes seconds.
+        flash_attention = torch.ops.aten._flash_attention_forward
 
         def attend(*parts: Tensor) -> Tensor:
-            return varlen_attn(*parts, batch.stops, batch.stops, batch.longest, batch.longest)
+            return flash_attention(*parts, *bounds, dropout_p=0.0, is_causal=False, return_debug_mask=False)[0]
 
         return self._forward(batch.ids, batch.positions, attend)[batch.places], batch.mask
 
@@ -169,7 +171,6 @@ def can_load(checkpoint: Checkpoint, config: Mapping[str, Any], folder: Path) ->
         and not (checkpoint.trust_remote_code and "auto_map" in config)
         and checkpoint.attn_implementation is None
         and all((folder / name).is_file() for name in ("model.safetensors", "tokenizer.json", "tokenizer_config.json"))
-        and importlib.util.find_spec("torch.nn.attention.varlen") is not None
     )
 
 

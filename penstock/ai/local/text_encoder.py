@@ -79,13 +79,27 @@ class TextEncoder:
 
         def forward(rows: NDArray) -> Any:
             hidden, mask = self._network.hidden(on_device, rows)
-            return self._pooled(hidden.float(), mask)
+            vectors = self._pooled(hidden.float(), mask)
+            return vectors if len(tokens.owners) else self._finished(vectors)
 
         vectors = self._runner.run(tokens.lengths, forward)
-        if len(tokens.owners):
-            vectors = _averaged(vectors, tokens, len(texts))
+        return self._averaged(vectors, tokens, len(texts)) if len(tokens.owners) else vectors
+
+    def _averaged(self, vectors: NDArray, tokens: Tokens, num_texts: int) -> NDArray:
+        """Return the mean of the pieces of each text, weighted by their tokens."""
+        import torch
+
+        total, weights = np.zeros((num_texts, vectors.shape[1]), np.float32), np.zeros((num_texts, 1), np.float32)
+        np.add.at(total, tokens.owners, vectors * tokens.lengths[:, None].astype(np.float32))
+        np.add.at(weights, tokens.owners, tokens.lengths[:, None])
+        return self._finished(torch.from_numpy(total / weights)).numpy()  # type: ignore[no-any-return]
+
+    def _finished(self, vectors: Any) -> Any:
+        """Return vectors of the wanted width, of unit length if that is wanted."""
+        from torch.nn.functional import normalize
+
         vectors = vectors[:, : self._width]
-        return unit(vectors) if self._is_normalized else np.ascontiguousarray(vectors)
+        return normalize(vectors, dim=1) if self._is_normalized else vectors.contiguous()
 
     def _tokens(self, texts: Sequence[str]) -> Tokens:
         texts = [self._prompt + text for text in texts] if self._prompt else texts
@@ -127,19 +141,6 @@ def pooled(mode: str, hidden: Any, mask: Any) -> Any:
             return total / weights.sum(1, keepdim=True).clamp(min=1)
         case _:
             raise RequestRefusedError(f"Pooling mode {mode!r} is not supported.")
-
-
-def _averaged(vectors: NDArray, tokens: Tokens, num_texts: int) -> NDArray:
-    """Return the mean of the pieces of each text, weighted by their tokens."""
-    total, weights = np.zeros((num_texts, vectors.shape[1]), np.float32), np.zeros((num_texts, 1), np.float32)
-    np.add.at(total, tokens.owners, vectors * tokens.lengths[:, None].astype(np.float32))
-    np.add.at(weights, tokens.owners, tokens.lengths[:, None])
-    return total / weights
-
-
-def unit(vectors: NDArray) -> NDArray:
-    """Return vectors of unit length."""
-    return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)  # type: ignore[no-any-return]
 
 
 def _load_dense(checkpoint: Checkpoint, layer: DenseLayer, device: Any) -> Any:

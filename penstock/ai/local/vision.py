@@ -12,7 +12,6 @@ from penstock.ai.local.checkpoint import Checkpoint
 from penstock.ai.local.image_resizer import resizer_of
 from penstock.ai.local.local_model import LocalModel
 from penstock.ai.local.text_classifier import columns_of, hypotheses, label_names, labels_error
-from penstock.ai.local.text_encoder import unit
 from penstock.ai.local.tokens import to_device
 from penstock.ai.provider import Classifier, Embedder, ImageClassification, ImageEmbedding, NDArray
 from penstock.errors import InvalidArgumentError, RequestRefusedError
@@ -216,3 +215,8 @@ def _has_trained_pooler(checkpoint: Checkpoint) -> bool:
     config = checkpoint.config()
     is_head = any(name.endswith("ForImageClassification") for name in config.get("architectures") or [])
     return not (is_head and config.get("model_type") in ("vit", "deit", "beit", "dinov2_with_registers"))
+
+
+def unit(vectors: NDArray) -> NDArray:
+    """Return vectors of unit length."""
+    return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)  # type: ignore[no-any-return]

@@ -5,6 +5,7 @@ The process is spawned, not forked, so it inherits no threads, locks or CUDA sta
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import io
 import os
@@ -36,11 +37,19 @@ def main(socket_fds: Sequence[int], lifeline_fd: int) -> None:
     for thread in others:
         thread.start()
     _serve(socket_fds[0])
-    for thread in others:
-        thread.join()
+    _exit()
+
+
+def _exit() -> None:
+    """Wait for the threads, call the exit functions and end without a teardown, which takes half a second with CUDA."""
+    for thread in threading.enumerate():
+        if not thread.daemon and thread is not threading.current_thread():
+            thread.join()
+    atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:
             stream.flush()
+    os._exit(0)
 
 
 def _serve(socket_fd: int) -> None:
