@@ -170,12 +170,16 @@ class TooManyErrorsError(UdfError):
 class RetryAfterError(PenstockError):
     """Raise this in user code to be called again after some seconds; this counts as one of the call's ``max_retries``.
 
+    ``original`` is the exception that caused it; its message is the reason.
+
     >>> str(RetryAfterError(1.5, "429 Too Many Requests"))
     'asked to be called again after 1.5 s: 429 Too Many Requests'
     """
 
-    def __init__(self, seconds: float, reason: str = "") -> None:
+    def __init__(self, seconds: float, reason: str = "", *, original: BaseException | None = None) -> None:
+        reason = reason or str(original or "")
         super().__init__(seconds, reason)
+        self.__cause__ = original
         self.seconds = float(seconds)
         if not 0 <= self.seconds < math.inf:
             raise InvalidArgumentError(f"RetryAfterError takes a number of seconds, 0 or more; got {seconds!r}")

@@ -13,7 +13,19 @@ from typing import Any, TypeVar, cast
 import pyarrow as pa
 
 from penstock.errors import InvalidArgumentError, PenstockError, did_you_mean, shortened
-from penstock.expr.nodes import ELEMENT, Aggregation, Alias, Call, Cast, ColumnRef, Expr, Literal, Star, describe
+from penstock.expr.nodes import (
+    ELEMENT,
+    Aggregation,
+    Alias,
+    Call,
+    Cast,
+    ColumnRef,
+    Expr,
+    Literal,
+    Star,
+    Unnest,
+    describe,
+)
 from penstock.expr.registry import load_next
 from penstock.types import DataType, to_arrow_array
 
@@ -27,6 +39,7 @@ class Expression:
     __slots__ = ("_node",)
     __hash__ = object.__hash__
     """By identity, because ``==`` builds an expression: as keys, two expressions are never equal."""
+    __array_ufunc__ = None  # so that ``array * column`` is an expression, not an array of expressions
 
     def __init__(self, node: Expr) -> None:
         self._node = node
@@ -56,6 +69,28 @@ class Expression:
         'b'
         """
         return self._node.name
+
+    def is_column(self) -> bool:
+        """Return True if the expression is a column as it is."""
+        return isinstance(self._node, ColumnRef)
+
+    def column_name(self) -> str | None:
+        """Return the name of a column as it is, else None."""
+        return self._node.column if isinstance(self._node, ColumnRef) else None
+
+    def is_literal(self) -> bool:
+        """Return True if the expression is a constant."""
+        return isinstance(self._node, Literal)
+
+    def as_py(self) -> Any:
+        """Return the value of a constant.
+
+        >>> ps.lit(5).as_py()
+        5
+        """
+        if not isinstance(self._node, Literal):
+            raise InvalidArgumentError(f"{self!r} is not a constant, so it has no Python value before the query runs")
+        return self._node.scalar.as_py()
 
     def alias(self, name: str) -> Expression:
         """Rename the result.
@@ -97,6 +132,10 @@ class Expression:
         """
         return call("coalesce", self, value)
 
+    def coalesce(self, *others: Any) -> Expression:
+        """Return the first value that is not null: of this column, then of ``others``."""
+        return call("coalesce", self, *others)
+
     def is_in(self, values: Iterable[Any]) -> Expression:
         """Check whether each value is one of ``values``; null for null, as in SQL.
 
@@ -130,9 +169,13 @@ class Expression:
     def __getitem__(self, key: int | str | slice) -> Expression:
         """Take an element of a list, a field of a struct, the value of a map key, or a slice of a list.
 
+        ``"*"`` takes all fields of a struct as columns.
+
         >>> ps.from_pydict({"a": [[1, 2]]}).select(ps.col("a")[0]).to_pydict()
         {'a': [1]}
         """
+        if isinstance(key, str) and key == "*":
+            return Expression(Unnest(self._node))
         if isinstance(key, slice):
             if key.step is not None:
                 raise InvalidArgumentError("A slice of a list column takes no step")

@@ -25,6 +25,14 @@ class Expression:
     def __dir__(self) -> Iterable[str]: ...
     def name(self) -> str:
         """Return the name of the resulting column."""
+    def is_column(self) -> bool:
+        """Return True if the expression is a column as it is."""
+    def column_name(self) -> str | None:
+        """Return the name of a column as it is, else None."""
+    def is_literal(self) -> bool:
+        """Return True if the expression is a constant."""
+    def as_py(self) -> Any:
+        """Return the value of a constant."""
     def alias(self, name: str) -> Expression:
         """Rename the result."""
     def cast(self, dtype: DataType | str | type) -> Expression:
@@ -37,6 +45,8 @@ class Expression:
         """Check whether each value is not null."""
     def fill_null(self, value: Any) -> Expression:
         """Replace null by ``value``."""
+    def coalesce(self, *others: Any) -> Expression:
+        """Return the first value that is not null: of this column, then of ``others``."""
     def is_in(self, values: Iterable[Any]) -> Expression:
         """Check whether each value is one of ``values``; null for null, as in SQL."""
     def between(self, lower: Any, upper: Any) -> Expression:
@@ -91,6 +101,8 @@ class Expression:
         """Add months to a date; the day is at most the last one of that month."""
     def any_value(self, ignore_nulls: bool = False) -> Expression:
         """Return one of the values, which may be null unless ``ignore_nulls``."""
+    def apply(self, func: Callable[[Any], Any], return_dtype: DataType | str | type) -> Expression:
+        """Run a Python function on each value, also on null; ``ps.func`` is the general form."""
     def approx_count_distinct(self) -> Expression:
         """Estimate the number of different values in little memory."""
     def approx_percentiles(self, percentiles: float | Sequence[float]) -> Expression:
@@ -110,33 +122,65 @@ class Expression:
     def arctanh(self) -> Expression:
         """Return the inverse hyperbolic tangent."""
     def as_binary(self) -> Expression:
-        """Convert to binary; a value that does not fit is an error."""
+        """Convert to ``DataType.binary``; a value that does not fit is an error."""
     def as_bool(self) -> Expression:
-        """Convert to bool; a value that does not fit is an error."""
+        """Convert to ``DataType.bool``; a value that does not fit is an error."""
     def as_date(self) -> Expression:
-        """Convert to date; a value that does not fit is an error."""
+        """Convert to ``DataType.date``; a value that does not fit is an error."""
+    def as_decimal128(self, precision: Any, scale: Any) -> Expression:
+        """Convert to ``DataType.decimal128``; a value that does not fit is an error."""
+    def as_duration(self, timeunit: Any = "us") -> Expression:
+        """Convert to ``DataType.duration``; a value that does not fit is an error."""
+    def as_embedding(self, dtype: Any, size: Any) -> Expression:
+        """Convert to ``DataType.embedding``; a value that does not fit is an error."""
+    def as_file(self, media_type: Any = None) -> Expression:
+        """Convert to ``DataType.file``; a value that does not fit is an error."""
+    def as_fixed_size_binary(self, size: Any) -> Expression:
+        """Convert to ``DataType.fixed_size_binary``; a value that does not fit is an error."""
+    def as_fixed_size_list(self, dtype: Any, size: Any) -> Expression:
+        """Convert to ``DataType.fixed_size_list``; a value that does not fit is an error."""
+    def as_float16(self) -> Expression:
+        """Convert to ``DataType.float16``; a value that does not fit is an error."""
     def as_float32(self) -> Expression:
-        """Convert to float32; a value that does not fit is an error."""
+        """Convert to ``DataType.float32``; a value that does not fit is an error."""
     def as_float64(self) -> Expression:
-        """Convert to float64; a value that does not fit is an error."""
+        """Convert to ``DataType.float64``; a value that does not fit is an error."""
+    def as_image(self, mode: Any = None, height: Any = None, width: Any = None) -> Expression:
+        """Convert to ``DataType.image``; a value that does not fit is an error."""
     def as_int16(self) -> Expression:
-        """Convert to int16; a value that does not fit is an error."""
+        """Convert to ``DataType.int16``; a value that does not fit is an error."""
     def as_int32(self) -> Expression:
-        """Convert to int32; a value that does not fit is an error."""
+        """Convert to ``DataType.int32``; a value that does not fit is an error."""
     def as_int64(self) -> Expression:
-        """Convert to int64; a value that does not fit is an error."""
+        """Convert to ``DataType.int64``; a value that does not fit is an error."""
     def as_int8(self) -> Expression:
-        """Convert to int8; a value that does not fit is an error."""
+        """Convert to ``DataType.int8``; a value that does not fit is an error."""
+    def as_list(self, dtype: Any) -> Expression:
+        """Convert to ``DataType.list``; a value that does not fit is an error."""
+    def as_map(self, key_type: Any, value_type: Any) -> Expression:
+        """Convert to ``DataType.map``; a value that does not fit is an error."""
+    def as_null(self) -> Expression:
+        """Convert to ``DataType.null``; a value that does not fit is an error."""
+    def as_python(self) -> Expression:
+        """Convert to ``DataType.python``; a value that does not fit is an error."""
     def as_string(self) -> Expression:
-        """Convert to string; a value that does not fit is an error."""
+        """Convert to ``DataType.string``; a value that does not fit is an error."""
+    def as_struct(self, fields: Any) -> Expression:
+        """Convert to ``DataType.struct``; a value that does not fit is an error."""
+    def as_tensor(self, dtype: Any, shape: Any = None) -> Expression:
+        """Convert to ``DataType.tensor``; a value that does not fit is an error."""
+    def as_time(self, timeunit: Any = "us") -> Expression:
+        """Convert to ``DataType.time``; a value that does not fit is an error."""
+    def as_timestamp(self, timeunit: Any = "us", timezone: Any = None) -> Expression:
+        """Convert to ``DataType.timestamp``; a value that does not fit is an error."""
     def as_uint16(self) -> Expression:
-        """Convert to uint16; a value that does not fit is an error."""
+        """Convert to ``DataType.uint16``; a value that does not fit is an error."""
     def as_uint32(self) -> Expression:
-        """Convert to uint32; a value that does not fit is an error."""
+        """Convert to ``DataType.uint32``; a value that does not fit is an error."""
     def as_uint64(self) -> Expression:
-        """Convert to uint64; a value that does not fit is an error."""
+        """Convert to ``DataType.uint64``; a value that does not fit is an error."""
     def as_uint8(self) -> Expression:
-        """Convert to uint8; a value that does not fit is an error."""
+        """Convert to ``DataType.uint8``; a value that does not fit is an error."""
     def ascii(self) -> Expression:
         """Return the code of the first character; 0 for empty text."""
     def asin(self) -> Expression:
@@ -786,7 +830,7 @@ class Expression:
         timeout: float | None = None,
         storage_options: Mapping[str, Any] | None = None,
     ) -> Expression:
-        """Write bytes, text or files to ``location``, a folder or a column of paths, and return the path of each."""
+        """Write bytes, text or files to ``location``, a folder or a column of paths, and return the URL of each."""
     def upper(self) -> Expression:
         """Convert text to upper case."""
     def value_counts(self) -> Expression:

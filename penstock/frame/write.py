@@ -41,7 +41,7 @@ class WriteVerbs(ReshapeVerbs):
         path: str,
         *,
         mode: WriteMode = "create",
-        partition_cols: Iterable[str] | None = None,
+        partition_cols: Iterable[str | Expression] | None = None,
         compression: str = "snappy",
         rows_per_file: int | None = None,
         storage_options: Mapping[str, Any] | None = None,
@@ -52,6 +52,7 @@ class WriteVerbs(ReshapeVerbs):
 
         Nothing is visible in the folder before all is written. If the folder holds data, ``mode`` decides: raise an
         error (``create``), add to it (``append``), or replace it once the new data is complete (``overwrite``).
+        The values of ``partition_cols``, columns or expressions, become ``key=value`` folders.
         """
         options = options_of(locals(), "path")
         from penstock.io.formats.parquet import parquet_sink
@@ -64,7 +65,7 @@ class WriteVerbs(ReshapeVerbs):
         path: str,
         *,
         mode: WriteMode = "create",
-        partition_cols: Iterable[str] | None = None,
+        partition_cols: Iterable[str | Expression] | None = None,
         compression: str | None = None,
         delimiter: str = ",",
         header: bool = True,
@@ -88,7 +89,7 @@ class WriteVerbs(ReshapeVerbs):
         path: str,
         *,
         mode: WriteMode = "create",
-        partition_cols: Iterable[str] | None = None,
+        partition_cols: Iterable[str | Expression] | None = None,
         compression: str | None = None,
         rows_per_file: int | None = None,
         storage_options: Mapping[str, Any] | None = None,
@@ -292,14 +293,24 @@ class WriteVerbs(ReshapeVerbs):
         make_sink: Callable[..., Sink],
         path: str,
         *,
-        partition_cols: Iterable[str] | None = None,
+        partition_cols: Iterable[str | Expression] | None = None,
         compression: str | None = None,
         resume: Resume = False,
         budget: float | None = None,
         **options: Any,
     ) -> Self:
-        columns = (partition_cols,) if isinstance(partition_cols, str) else tuple(partition_cols or ())
+        given = [partition_cols] if isinstance(partition_cols, str | Expression) else list(partition_cols or ())
+        columns = tuple(each.name() if isinstance(each, Expression) else each for each in given)
         schema = self._plan.schema
+        if computed := {name: each for name, each in zip(columns, given, strict=True) if isinstance(each, Expression)}:
+            if taken := [name for name, each in computed.items() if name in self.columns and not each.is_column()]:
+                raise InvalidArgumentError(
+                    f"partition_cols: {computed[taken[0]]!r} would replace column {taken[0]!r}; name it with alias()."
+                )
+            return self.with_columns(computed)._write_files(
+                make_sink, path, partition_cols=columns, compression=compression, resume=resume, budget=budget,
+                **options,
+            )  # fmt: skip
         check_columns(schema, columns, "partition_cols")
         sink = make_sink(path, partition_cols=columns, compression=compression, schema=schema, **options)
         return self.write_sink(sink, resume=resume, budget=budget)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from penstock.errors import InvalidArgumentError
-from penstock.expr.column import Expression, call, lit
+from penstock.expr.column import Expression, call, lit, method
 from penstock.types import DataType
+from penstock.udf import decorators
 
 
 def coalesce(*args: Any) -> Expression:
@@ -19,6 +20,17 @@ def coalesce(*args: Any) -> Expression:
     if not args:
         raise InvalidArgumentError("coalesce needs at least one value")
     return call("coalesce", *args)
+
+
+@method
+def apply(expr: Expression, func: Callable[[Any], Any], return_dtype: DataType | str | type) -> Expression:
+    """Run a Python function on each value, also on null; ``ps.func`` is the general form.
+
+    >>> ps.from_pydict({"a": [1, 2]}).select(apply(ps.col("a"), lambda x: x * 10, "int64")).to_pydict()
+    {'a': [10, 20]}
+    """
+    applied: Expression = decorators.func(func, return_dtype=return_dtype)(expr)
+    return applied
 
 
 def cast(expr: Expression, dtype: DataType | str | type) -> Expression:

@@ -209,7 +209,7 @@ def upload(
     timeout: float | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> Expression:
-    """Write bytes, text or files to ``location``, a folder or a column of paths, and return the path of each.
+    """Write bytes, text or files to ``location``, a folder or a column of paths, and return the URL of each.
 
     In a folder every file gets a unique name. A file appears whole or not at all. The settings apply to paths from a
     column: with ``allow_local_files=False`` they may not be local.

@@ -136,11 +136,13 @@ def find_files(
     suffixes: Sequence[str] = (),
     storage_options: Mapping[str, Any] | None = None,
     descend: bool = True,
+    hidden: bool = False,
 ) -> tuple[DataFile, ...]:
     """Return the files of each of ``paths`` in turn, sorted by path.
 
     A folder stands for all files below it that are not hidden: those with one of ``suffixes``, or all if none has one.
-    So does a folder that matches a pattern, unless ``descend`` is false.
+    So does a folder that matches a pattern, unless ``descend`` is false. With ``hidden``, patterns match hidden names
+    too, and a folder stands for the files in it, not below it.
     """
     given: Any = paths
     is_one = isinstance(given, str | bytes | os.PathLike) or not isinstance(given, Iterable)
@@ -150,20 +152,25 @@ def find_files(
             raise InvalidArgumentError(f"path={paths!r} must be text, a Path or a list of them; got {name!r}.")
     if not names:
         raise InvalidArgumentError("No path given; name at least one file, folder or pattern.")
-    return tuple(file for name in names for file in _find(os.fspath(name), suffixes, storage_options or {}, descend))
+    options = storage_options or {}
+    return tuple(file for name in names for file in _find(os.fspath(name), suffixes, options, descend, hidden))
 
 
-def _find(name: str, suffixes: Sequence[str], options: Mapping[str, Any], descend: bool) -> list[DataFile]:
+def _find(
+    name: str, suffixes: Sequence[str], options: Mapping[str, Any], descend: bool, hidden: bool
+) -> list[DataFile]:
     storage, path = _split_url(name, options)
     filesystem = storage.open()
     is_pattern = bool(_MAGIC.search(path)) and not storage.is_web
     info = filesystem.get_file_info(path)
     if _is_file(info):
         found = [info]
+    elif _is_folder(info) and hidden:
+        found = [child for child in _children(filesystem, path) if _is_file(child)]
     elif _is_folder(info):
         found = _folder_files(storage, filesystem, path, suffixes)
     else:
-        matches = list(_expand(filesystem, path)) if is_pattern else []
+        matches = list(_expand(filesystem, path, hidden)) if is_pattern else []
         files = [match for match in matches if _is_file(match)]
         for match in matches if descend else ():
             if _is_folder(match):
@@ -280,15 +287,18 @@ def _listed_files(filesystem: Any, folder: str) -> list[Any]:
     return settled(visible, lambda: any(posixpath.basename(path) == MANIFEST for path in own), folder)
 
 
-def _walk_folders(filesystem: Any, folder: str) -> Iterator[tuple[str, list[Any]]]:
-    """Yield a folder and those below it, each once, with their entries that are not hidden; links to folders last."""
+def _walk_folders(filesystem: Any, folder: str, hidden: bool = False) -> Iterator[tuple[str, list[Any]]]:
+    """Yield a folder and those below it, each once, with their entries; links to folders last.
+
+    Entries are left out if their names are hidden, unless ``hidden`` is true.
+    """
     folders, links, seen = [folder], list[str](), set[str]()
     while folders or links:
         path = folders.pop() if folders else links.pop()
         if (real := _real_path(filesystem, path)) in seen:
             continue
         seen.add(real)
-        entries = [info for info in _children(filesystem, path) if not is_hidden(info.base_name)]
+        entries = [info for info in _children(filesystem, path) if hidden or not is_hidden(info.base_name)]
         yield path, entries
         for info in filter(_is_folder, entries):
             is_link = filesystem.type_name == "local" and os.path.islink(info.path)
@@ -299,41 +309,42 @@ def _real_path(filesystem: Any, path: str) -> str:
     return os.path.realpath(path) if filesystem.type_name == "local" else path
 
 
-def _expand(filesystem: Any, pattern: str) -> Iterator[Any]:
+def _expand(filesystem: Any, pattern: str, hidden: bool) -> Iterator[Any]:
     """Yield the matching files and folders; list only folders that can match, one path segment at a time.
 
     ``*``, ``?`` and ``[...]`` stay within a segment and match a hidden name only if they begin with its first
-    character; ``**`` spans any number of folders.
+    character, or if ``hidden`` is true; ``**`` spans any number of folders.
     """
     segments = pattern.split("/")
     fixed = next(index for index, segment in enumerate(segments) if _MAGIC.search(segment))
-    yield from _expand_below(filesystem, "/".join(segments[:fixed]), segments[fixed:])
+    yield from _expand_below(filesystem, "/".join(segments[:fixed]), segments[fixed:], hidden)
 
 
-def _expand_below(filesystem: Any, folder: str, segments: list[str]) -> Iterator[Any]:
+def _expand_below(filesystem: Any, folder: str, segments: list[str], hidden: bool) -> Iterator[Any]:
     segment, rest = segments[0], segments[1:]
     if segment == "**":
-        for below, entries in _walk_folders(filesystem, folder):
+        for below, entries in _walk_folders(filesystem, folder, hidden):
             if rest:
-                yield from _expand_below(filesystem, below, rest)
+                yield from _expand_below(filesystem, below, rest, hidden)
             else:
                 yield from (info for info in entries if not _is_folder(info))
         return
     if not _MAGIC.search(segment):
         path = f"{folder}/{segment}"
         if rest:
-            yield from _expand_below(filesystem, path, rest)
+            yield from _expand_below(filesystem, path, rest, hidden)
         elif filesystem.get_file_info(path).type.name != "NotFound":
             yield filesystem.get_file_info(path)
         return
     matches = re.compile(fnmatch.translate(segment)).match
     for info in _children(filesystem, folder):
-        if not matches(info.base_name) or (is_hidden(info.base_name) and segment[0] not in "_."):
+        is_left_out = is_hidden(info.base_name) and segment[0] not in "_." and not hidden
+        if is_left_out or not matches(info.base_name):
             continue
         if not rest:
             yield info
         elif _is_folder(info):
-            yield from _expand_below(filesystem, info.path, rest)
+            yield from _expand_below(filesystem, info.path, rest, hidden)
 
 
 def _not_found(storage: Storage, filesystem: Any, name: str, path: str, is_empty_folder: bool) -> str:

@@ -16,8 +16,16 @@ from penstock.types.plain import arrow_numbers, numpy_values
 
 NULL_VALUE = "__HIVE_DEFAULT_PARTITION__"
 
-_INTEGER = re.compile(r"[+-]?\d{1,18}")
-_DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
+_DAY = r"\d{4}-\d{2}-\d{2}"
+_TYPES = (
+    (re.compile(r"[+-]?\d{1,18}"), pa.int64()),
+    (re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|nan|[+-]?inf"), pa.float64()),
+    (re.compile("true|false", re.IGNORECASE), pa.bool_()),
+    (re.compile(_DAY), pa.date32()),
+    (re.compile(rf"{_DAY}[T ]\d{{2}}:\d{{2}}:\d{{2}}"), pa.timestamp("s")),
+    (re.compile(rf"{_DAY}[T ]\d{{2}}:\d{{2}}:\d{{2}}\.\d{{1,6}}"), pa.timestamp("us")),
+)
+"""The first type that fits all values of a key is its type; integers are floats too."""
 
 
 def partition_values(path: str) -> dict[str, str | None]:
@@ -45,20 +53,19 @@ def partition_folder(key: str, value: str | None) -> str:
 
 
 def partition_type(values: Iterable[str | None]) -> pa.DataType:
-    """Return the common type of the values of a key: integers, dates, or otherwise text.
+    """Return the common type of the values of a key: numbers, booleans, dates, timestamps, or otherwise text.
 
-    >>> partition_type(["2024", None]), partition_type(["2024-05-01"]), partition_type(["1", "x"])
-    (DataType(int64), DataType(date32[day]), DataType(string))
+    >>> [str(partition_type(values)) for values in (["7", None], ["7", "1.5"], ["true"], ["2024-05-01"], ["1", "x"])]
+    ['int64', 'double', 'bool', 'date32[day]', 'string']
     """
-    known = {value for value in values if value is not None}
-    if known and all(_INTEGER.fullmatch(value) for value in known):
-        return pa.int64()
-    if known and all(_DATE.fullmatch(value) for value in known):
-        try:
-            pa.array(sorted(known)).cast(pa.date32())
-        except pa.ArrowInvalid:  # the 31st of February
-            return pa.string()
-        return pa.date32()
+    known = sorted({value for value in values if value is not None})
+    for pattern, dtype in _TYPES if known else ():
+        if all(pattern.fullmatch(value) for value in known):
+            try:
+                pa.array(known).cast(dtype)
+            except pa.ArrowInvalid:  # the 31st of February
+                return pa.string()
+            return dtype
     return pa.string()
 
 

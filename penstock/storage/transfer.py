@@ -12,6 +12,7 @@ import os
 import stat
 import uuid
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from penstock.errors import InvalidArgumentError, WriteError
@@ -124,7 +125,7 @@ class Uploader:
         self._options = options
 
     async def put(self, content: Any, target: str | None = None) -> str | None:
-        """Write one content and return its path: ``target``, or a new name in the folder."""
+        """Write one content and return its URL: that of ``target``, or of a new name in the folder."""
         if content is None:
             return None
         path = target if self._folder is None else f"{self._folder.rstrip('/')}/{uuid.uuid4()}"
@@ -138,7 +139,7 @@ class Uploader:
         local = local_path(path)
         if local is not None:
             await asyncio.to_thread(_write_local, os.path.abspath(local), data)
-            return path
+            return Path(os.path.abspath(local)).as_uri()
         scheme, rest = scheme_of(path), path.partition("://")[2]
         if scheme not in KINDS:
             raise WriteError(f"Cannot upload to {redacted(path)!r}: use a local folder, s3://, gs:// or az://.")

@@ -18,7 +18,7 @@ from penstock.plan.stages import CallUdf
 from penstock.protocols import WorkerContext
 from penstock.udf.call import ApplySteps, OnRowError, UdfCalls
 from penstock.udf.callers import CallerPool, CallGroup
-from penstock.udf.results import drained_async
+from penstock.udf.results import drained_async, drawn
 from penstock.udf.retry import IsCancelled, IsFinal, check_not_cancelled, never, with_policy_async
 
 CANCEL_CHECK_S = 0.02
@@ -153,3 +153,25 @@ async def close_connections() -> None:
     for transport in list(getattr(asyncio.get_running_loop(), "_transports", {}).values()):
         transport.abort()
     await asyncio.sleep(0)  # a transport closes its socket in the next iteration of the loop
+
+
+class OwnLoopHandler:
+    """The handler of async UDFs in a worker process: ``AsyncUdfHandler`` on a loop of its own, a batch at a time."""
+
+    def __init__(self, work: CallUdf, steps: ApplySteps, context: WorkerContext) -> None:
+        self._loop = WorkerLoop(context.is_cancelled)
+        self._handler = self._loop.run(self._opened(work, steps, context))
+
+    @staticmethod
+    async def _opened(work: CallUdf, steps: ApplySteps, context: WorkerContext) -> AsyncUdfHandler:
+        return AsyncUdfHandler(work, steps, context)  # on the loop, which clients look for
+
+    def process(self, item: pa.RecordBatch, first_row: int) -> pa.RecordBatch | Iterator[pa.RecordBatch]:
+        result = self._loop.run(self._handler.process(item, first_row))
+        return drawn(result, self._loop.run) if inspect.isasyncgen(result) else result
+
+    def finish(self) -> Iterator[pa.RecordBatch]:
+        return iter(())
+
+    def close(self) -> None:
+        self._loop.close(self._handler.close)

@@ -86,7 +86,18 @@ def _apply(decorate: Callable[[Any], Any], decorated: Any) -> Any:
     return decorate if decorated is None else decorate(decorated)
 
 
-class Func:
+class OptionsAsAttributes:
+    """The options of a function by name, such as ``function.max_retries``; None if it is not set."""
+
+    _options: Options
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or name not in ("return_dtype", "unnest", "batch_size", *CALL_OPTIONS, *BATCH_OPTIONS):
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+        return self._options.get(name)
+
+
+class Func(OptionsAsAttributes):
     """A decorated function."""
 
     def __init__(self, function: Any, options: Options, is_batch: bool) -> None:
@@ -94,14 +105,14 @@ class Func:
             raise InvalidArgumentError(f"func decorates a function; got {function!r}. For a class, use cls")
         functools.update_wrapper(self, function)
         self._function = function
-        self._unnest = options["unnest"]
+        self._options = options
         self._spec = make_spec(function, options, is_batch=is_batch)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if _has_expression(args, kwargs):
             check_signature(self._function, self._spec.name, args, kwargs)
             hints = parameter_hints(self._function, is_method=False)
-            return _build_call(self._spec, hints, self._unnest, args, kwargs)
+            return _build_call(self._spec, hints, self._options["unnest"], args, kwargs)
         return self._function(*args, **kwargs)
 
     def __repr__(self) -> str:
@@ -323,7 +334,7 @@ class ClsInstance(ClsObject):
             return self._local
 
 
-class BoundMethod:
+class BoundMethod(OptionsAsAttributes):
     """A method of a ``cls`` instance. It has one spec, so that equal calls are recognized as equal."""
 
     def __init__(self, owner: ClsInstance, name: str, function: Callable[..., Any]) -> None:

@@ -48,7 +48,7 @@ def chunks(results: Iterator[Any], size: ChunkSize, on_error: OnRowError) -> Ite
     while True:
         try:
             if items is None:
-                items = owned(iter(several(next(results))))
+                items = owned(several(next(results)))
             for value in items:
                 chunk.values.append(value)
                 chunk.parents.append(row)
@@ -95,13 +95,22 @@ async def _values(result: Any) -> AsyncIterator[Any]:
         for value in several(await result):
             yield value
         return
+    is_empty = True
     try:
         async for value in result:
+            is_empty = False
             yield value
+        if is_empty:
+            yield None
     finally:
         await result.aclose()
 
 
-def several(result: Any) -> Iterable[Any]:
-    """Return the values of a row; None stands for one null."""
-    return [None] if result is None else result
+def several(result: Iterable[Any] | None) -> Iterator[Any]:
+    """Yield the values of a row; None, and no value at all, stand for one null."""
+    is_empty = True
+    for value in result or ():
+        is_empty = False
+        yield value
+    if is_empty:
+        yield None

@@ -77,8 +77,11 @@ def column_of_batch(result: Any, dtype: DataType, num_rows: int, what: str) -> p
 
 
 def flattened(results: Sequence[Iterable[Any] | None]) -> tuple[list[Any], list[int]]:
-    """Return the values of all generators in one list, and the row of each value. A failed row gives one null."""
-    lists = [[None] if values is None else list(values) for values in results]
+    """Return the values of all generators in one list, and the row of each value.
+
+    A failed row, and a generator that yields nothing, gives one null.
+    """
+    lists = [[None] if values is None else list(values) or [None] for values in results]
     parents = np.repeat(np.arange(len(lists)), [len(values) for values in lists])
     return [value for values in lists for value in values], parents.tolist()
 
@@ -132,12 +135,12 @@ def started_async(function: Callable[..., Any], run: Callable[[Any], Any]) -> Ca
             result = await result
             return _resumed(list(itertools.islice(result, 1)), result) if isinstance(result, Iterator) else result
         first = await anext(result, _END)
-        return _resumed([] if first is _END else [first], _drawn(result, run))
+        return _resumed([] if first is _END else [first], drawn(result, run))
 
     return call
 
 
-def _drawn(items: AsyncGenerator[Any, Any], run: Callable[[Any], Any]) -> Iterator[Any]:
+def drawn(items: AsyncGenerator[Any, Any], run: Callable[[Any], Any]) -> Iterator[Any]:
     async def draw() -> Any:
         return await anext(items, _END)
 

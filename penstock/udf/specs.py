@@ -90,8 +90,6 @@ def make_spec(
     is_generator = inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
     if is_batch and is_generator:
         raise InvalidArgumentError(f"{name}: a batch function returns one value a row and cannot be a generator")
-    if is_async and options.get("use_process"):
-        raise InvalidArgumentError(f"{name}: an async function runs on one event loop; use_process is not for it")
     is_generator = is_generator or (not is_batch and get_origin(hint) in _SEVERAL)
     target = replace(
         method or Target(function),

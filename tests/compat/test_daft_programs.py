@@ -68,6 +68,39 @@ def test_groups_windows_and_modules_of_daft() -> None:
         df.groupby("g").map_groups(df["v"])
 
 
+def test_behaviour_of_daft(tmp_path: Path) -> None:
+    from penstock.compat.daft.ai.utils import RetryAfterError
+
+    @daft.func(max_retries=1, on_error="log")
+    def waiting(n: int) -> int:
+        raise RetryAfterError(retry_after=0.0, original=KeyError(n))
+
+    assert (waiting.max_retries, waiting.on_error, waiting.use_process) == (1, "log", None)
+    frame = daft.from_pydict({"n": [1]}).select(waiting(col("n"))).collect()
+    assert "after 0 s: 1" in frame.errors().to_pydict()["message"][0]
+
+    (tmp_path / "_10%.txt").write_text("x")
+    [url] = daft.from_glob_path(str(tmp_path)).to_pydict()["path"]
+    assert url == f"file://{tmp_path}/_10%25.txt"
+    assert daft.from_pydict({"u": [url]}).select(col("u").download()).to_pydict() == {"u": [b"x"]}
+    copy = daft.from_pydict({"d": [b"y"]}).select(col("d").upload(str(tmp_path / "up"))).to_pydict()["d"][0]
+    assert copy.startswith(f"file://{tmp_path}/up/")
+
+    df = daft.from_pydict({"t": [dt.datetime(2024, 1, 2)], "v": [3], "f": ["1.5"], "b": ["true"]})
+    df.write_parquet(
+        str(tmp_path / "p"), partition_cols=[col("t").partition_days(), (col("v") % 2).alias("m"), "f", "b"]
+    )
+    found = daft.read_parquet(str(tmp_path / "p"), hive_partitioning=True).to_pydict()
+    expected = {"t": [dt.datetime(2024, 1, 2)], "v": [3], "t_days": [dt.date(2024, 1, 2)]}
+    assert found == {**expected, "m": [1], "f": [1.5], "b": [True]}
+    with pytest.raises(InvalidArgumentError, match="would replace column 'v'; name it"):
+        df.write_parquet(str(tmp_path / "q"), partition_cols=[col("v") % 2])
+
+    (tmp_path / "empty.json").touch()
+    (tmp_path / "one.json").write_text('{"a": 1}')
+    assert daft.read_json(f"{tmp_path}/*.json", skip_empty_files=True).to_pydict() == {"a": [1]}
+
+
 def test_schemas_files_and_counters(tmp_path: Path) -> None:
     @daft.func
     def size(file: daft.File) -> int:

@@ -115,6 +115,8 @@ def test_from_glob_path(tmp_path: Path) -> None:
         "num_rows": [None, None],
     }
     assert ps.from_glob_path([f"{tmp_path}/**/*.txt"]).count_rows() == 3
+    (tmp_path / "_c.txt").write_text("hidden")
+    assert [ps.from_glob_path(f"{tmp_path}{end}").count_rows() for end in ("", "/*", "/**", "/[ab]*")] == [3, 3, 4, 2]
     with pytest.raises(PathNotFoundError, match=r"\*\.png"):
         ps.from_glob_path(f"{tmp_path}/*.png")
 

@@ -97,7 +97,7 @@ def test_many_small_objects(cloud: Bucket) -> None:
     contents = [str(number).encode() for number in range(NUM_SMALL)]
     df = ps.from_pydict({"to": paths, "data": contents})
     df.select(ps.col("data").upload(ps.col("to"), **options)).collect()
-    listed = ps.from_glob_path(f"{cloud.url}/many/", **options)
+    listed = ps.from_glob_path(f"{cloud.url}/many/**", **options)
     assert listed.to_pydict()["path"] == sorted(paths)
     found = listed.select("path", data=ps.col("path").download(**options)).to_pydict()
     assert dict(zip(found["path"], found["data"], strict=True)) == dict(zip(paths, contents, strict=True))

@@ -133,7 +133,7 @@ def test_generators_keep_all_they_give(log: Path) -> None:
         note(log, x)
         yield from [x] * (x - 1)
 
-    assert column(repeated(X)) == [2, 3, 3]
+    assert column(repeated(X)) == [None, 2, 3, 3]
     assert column(repeated(X), [3, 4]) == [3, 3, 4, 4, 4]
     assert calls(log) == ["1", "2", "3", "4"]
 

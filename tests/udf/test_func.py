@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import enum
+import os
 import pickle
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -217,9 +218,9 @@ def test_a_generator_gives_a_row_for_each_value_and_repeats_the_others(df: ps.Da
     }
 
 
-def test_a_generator_that_yields_nothing_leaves_the_row_out() -> None:
+def test_a_generator_that_yields_nothing_gives_one_null() -> None:
     df = ps.from_pydict({"a": [0, 1, 0]})
-    assert df.select("a", g=count_to(col("a"))).to_pydict() == {"a": [1], "g": ["1.0"]}
+    assert df.select("a", g=count_to(col("a"))).to_pydict() == {"a": [0, 1, 0], "g": [None, "1.0", None]}
 
 
 def test_what_reads_a_generator_is_computed_for_each_of_its_rows(df: ps.DataFrame) -> None:
@@ -403,12 +404,26 @@ def test_a_generator_must_say_what_it_yields() -> None:
         ps.func(anything)
 
 
-def test_async_is_not_for_processes() -> None:
-    async def call(n: int) -> int:
-        return n
+def test_async_functions_in_a_process() -> None:
+    """One process has one event loop, on which the calls of a batch wait together."""
 
-    with pytest.raises(InvalidArgumentError, match="call: an async function runs on one event loop; use_process"):
-        ps.func(use_process=True)(call)
+    @ps.cls(use_process=True)
+    class Meeting:
+        def __init__(self) -> None:
+            self.all_here = asyncio.Barrier(2)
+
+        async def meet(self, n: int) -> int:
+            await self.all_here.wait()
+            return os.getpid()
+
+        async def count(self, n: int) -> AsyncIterator[int]:
+            for number in range(n):
+                yield number
+
+    meeting, df = Meeting(), ps.from_pydict({"n": [0, 2]})
+    pids = df.select(meeting.meet(ps.col("n"))).to_pydict()["n"]
+    assert len({*pids, os.getpid()}) == 2
+    assert df.select(meeting.count(ps.col("n")).alias("v")).to_pydict() == {"v": [None, 0, 1]}
 
 
 def test_the_version_of_a_function_stands_for_its_code() -> None:

@@ -32,6 +32,13 @@ def _made(frame: ps.DataFrame) -> DataFrame:
     return DataFrame(frame._plan)
 
 
+def _listed(files: ps.DataFrame) -> DataFrame:
+    """Daft lists local files as URLs."""
+    path = ps.col("path")
+    url = path.replace("%", "%25").regexp_replace("^/", "file:///")
+    return _made(files.with_column("path", path.startswith("/").if_else(url, path)))
+
+
 def _reader(name: str) -> Callable[..., DataFrame]:
     return translated(
         getattr(ps, name),
@@ -42,13 +49,13 @@ def _reader(name: str) -> Callable[..., DataFrame]:
             "ds": "dataset",
         },
         values={"io_config": storage_options},
-        ignored=("partitions", "_multithreaded_io"),
-        returns=_made,
+        ignored=("partitions", "_multithreaded_io", "skip_empty_files"),  # an empty file has no rows here
+        returns=_listed if name == "from_glob_path" else _made,
     )
 
 
 _FRAMES = [name for name in ps.__all__ if name == "range" or name.startswith(("read_", "from_"))]
-_OWN = ("DataFrame", "File", "Schema", "metrics")
+_OWN = ("DataFrame", "File", "RetryAfterError", "Schema", "metrics")
 globals().update({name: getattr(ps, name) for name in ps.__all__ if name not in _FRAMES and name not in _OWN})
 _READERS = {name: _reader(name) for name in _FRAMES}
 globals().update(_READERS)
@@ -82,6 +89,20 @@ def get_provider(identifier: str) -> Any:
 def current_provider() -> Any:
     """Return the provider of functions that name none."""
     return find_provider(None, "prompt")
+
+
+class DaftRetryAfterError(ps.RetryAfterError):
+    """``penstock.RetryAfterError`` with Daft's parameters."""
+
+    def __init__(self, retry_after: float, original: BaseException | None = None) -> None:
+        super().__init__(retry_after, original=original)
+        self.retry_after = retry_after
+
+    def __reduce__(self) -> Any:
+        return type(self), (self.retry_after, self.__cause__)
+
+
+RetryAfterError = DaftRetryAfterError
 
 
 def set_execution_config(**options: Any) -> None:
@@ -232,7 +253,7 @@ def udf(*, return_dtype: Any, num_cpus: float | None = None, num_gpus: float | N
 
 
 # Daft keeps some of these names in modules of their own: ``from daft.window import Window``.
-for _module in ("context", "dataframe", "datatype", "file", "schema", "series", "window"):
+for _module in ("ai", "ai.utils", "context", "dataframe", "datatype", "file", "schema", "series", "window"):
     sys.modules[f"{__name__}.{_module}"] = sys.modules[__name__]
     globals().setdefault(_module, sys.modules[__name__])
 

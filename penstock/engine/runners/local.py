@@ -75,7 +75,7 @@ class LocalPools:
     def make(self, stage: Stage, work: Work, emit: Emit) -> PoolChoice:
         """Return the pool for a stage, by the kind of its function and the user's options."""
         match work:
-            case CallUdf(call) if call.udf.target.is_async:
+            case CallUdf(call) if call.udf.target.is_async and not stage.resources.use_process:
                 return self._async_pool(stage, work, emit)
             case CallUdf() | CallBatch():
                 return self._function_pool(stage, work, emit)

@@ -95,6 +95,10 @@ def _open(work: Work, driver: DriverState, context: WorkerContext) -> Handler:
             return ReadHandler(work)
         case Transform(steps):
             return TransformHandler(steps)
+        case CallUdf(steps=steps) if work.spec.target.is_async:
+            from penstock.udf.aio import OwnLoopHandler
+
+            return OwnLoopHandler(work, Steps(steps), context)
         case CallUdf(steps=steps):
             return UdfHandler(work, Steps(steps), context)
         case CallBatch(steps=steps):

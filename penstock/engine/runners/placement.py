@@ -53,11 +53,13 @@ class WorkerRequest:
 def worker_request(stage: Stage, num_cores: int) -> WorkerRequest | None:
     """Return the workers that a stage needs on this machine; None for one without a user function."""
     match stage.work:
-        case CallUdf(call) if call.udf.target.is_async:  # one event loop in this process, with a limit on calls
+        case CallUdf(call) if call.udf.target.is_async:  # one event loop, with a limit on calls
+            if stage.resources.use_process:
+                return WorkerRequest(stage.name, stage.resources, 1, 1)
             if stage.resources.gpus and call.udf.builtin.event_loop is None:
                 raise InvalidArgumentError(
                     f"{stage.name}: async functions share this process, which has no GPU of its own. "
-                    "Leave out gpus=, or async, or give a class to map_batches."
+                    "Leave out gpus=, or set use_process=True."
                 )
             # An engine in this process uses the GPUs that it sees; only on Ray are they reserved.
             return WorkerRequest(stage.name, replace(stage.resources, gpus=0), 1, 1)

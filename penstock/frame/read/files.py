@@ -209,15 +209,15 @@ def read_images(
 def from_glob_path(path: Paths, *, storage_options: StorageOptions = None) -> DataFrame:
     """List files: the columns are ``path``, ``size`` in bytes, and ``num_rows``, which is null.
 
-    ``storage_options`` then apply to the buckets of these files everywhere, so that ``download`` and functions can read
-    them.
+    A pattern matches hidden files too, and a folder stands for the files in it, not below it. ``storage_options`` then
+    apply to the buckets of these files everywhere, so that ``download`` and functions can read them.
 
     >>> folder = getfixture("tmp_path")
     >>> _ = (folder / "a.txt").write_text("hello")
     >>> ps.from_glob_path(folder / "*.txt").select("size", "num_rows").to_pydict()
     {'size': [5], 'num_rows': [None]}
     """
-    files = _listed(path, storage_options)
+    files = _listed(path, storage_options, hidden=True)
     columns = [
         arrow_array([file.url for file in files], pa.string()),
         arrow_array([file.size for file in files], pa.int64()),
@@ -242,12 +242,12 @@ def from_files(path: Paths, *, storage_options: StorageOptions = None) -> DataFr
     return from_table(pa.table([column], names=["file"]), "from_files", files)
 
 
-def _listed(path: Paths, storage_options: StorageOptions) -> tuple[DataFile, ...]:
+def _listed(path: Paths, storage_options: StorageOptions, hidden: bool = False) -> tuple[DataFile, ...]:
     """Return files, and make the options of their stores known to functions."""
     from penstock.io.files import find_files
     from penstock.storage.options import share_options
 
-    files = find_files(path, storage_options=storage_options, descend=False)
+    files = find_files(path, storage_options=storage_options, descend=False, hidden=hidden)
     share_options([file.url for file in files], storage_options)
     return files
 

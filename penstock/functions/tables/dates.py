@@ -266,7 +266,7 @@ def _partition(unit: str, compute: Callable[[pa.Array], Any], result: Any, dtype
         return masked(np.asarray(compute(value)).astype(np.int32), validity(value)).cast(dtype.arrow)
 
     doc = f"Return the partition of Iceberg: the {unit} since 1970-01-01{', as a date' if dtype == DATE else ''}."
-    return _define(f"partition_{unit}", _DATE, dtype, kernel, doc, (_DAY,), result)
+    return _define(f"partition_{unit}", _DATE, dtype, kernel, doc, (_DAY,), result, suffix=unit)
 
 
 def _utc(value: pa.Array) -> pa.Array:

@@ -322,10 +322,10 @@ def _truncate(values: pa.Array, *, w: int) -> pa.Array:
 
 partition_iceberg_bucket = _define(
     "partition_iceberg_bucket", {"expr": _BUCKETED, "n": int}, INT32, _bucket,
-    "Return the partition of Iceberg: one of ``n`` buckets by the Murmur3 hash.", ("hello", 16), 7,
+    "Return the partition of Iceberg: one of ``n`` buckets by the Murmur3 hash.", ("hello", 16), 7, suffix="bucket",
 )  # fmt: skip
 partition_iceberg_truncate = _define(
     "partition_iceberg_truncate", {"expr": _TRUNCATED, "w": int}, same_type, _truncate,
     "Return the partition of Iceberg: text cut to ``w`` characters, or a number rounded down to a multiple.",
-    ("hello", 3), "hel",
+    ("hello", 3), "hel", suffix="trunc",
 )  # fmt: skip

@@ -47,10 +47,19 @@ class FunctionTable:
         doc: str,
         given: tuple[Any, ...],
         result: Any,
+        suffix: str | None = None,
     ) -> Builder:
-        """Define a function by SQL over ``a``, ``b`` ..., or by a function of Arrow arrays; null gives null."""
+        """Define a function by SQL over ``a``, ``b`` ..., or by a function of Arrow arrays; null gives null.
+
+        ``suffix`` is added to the name of the column, which otherwise stays.
+        """
         self.register(name, parameters, returns, compute)
-        return self.build(name, parameters, lambda *args, **options: call(name, *args, **options), doc, given, result)
+
+        def build(column: Expression, *args: Any, **options: Any) -> Expression:
+            built = call(name, column, *args, **options)
+            return built if suffix is None else built.alias(f"{column.name()}_{suffix}")
+
+        return self.build(name, parameters, build, doc, given, result)
 
     def register(self, name: str, parameters: Parameters, returns: DataType | Resolve, compute: Compute) -> None:
         """Register a kernel without a public function."""

@@ -26,6 +26,7 @@ from penstock.compat.ray.data.dataset import DataIterator, Dataset
 from penstock.compat.ray.data.grouped import GroupedData
 from penstock.compat.ray.data.options import PLACEMENT, RESOURCES, check_placement
 from penstock.compat.translation import refusal, translated
+from penstock.io.files import find_files
 from penstock.types import DataType, Schema
 from penstock.udf.specs import TaskPoolStrategy
 
@@ -71,7 +72,7 @@ def _reader(name: str, original: str, defaults: dict[str, Any]) -> Callable[...,
         if file_extensions is None:
             return read(*args, **options)
         paths = args[0] if args else options.pop("paths")
-        found = ps.from_glob_path(paths).to_pydict()["path"]
+        found = [file.url for file in find_files(paths)]
         return read([path for path in found if path.endswith(tuple(f".{each}" for each in file_extensions))], **options)
 
     return of_extensions if name in _WITH_EXTENSIONS else read
