@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
@@ -70,7 +70,7 @@ class LazyTable:
         self, *, subscribers: Iterable[Subscriber] = (), **reading: Any
     ) -> Generator[pa.RecordBatch, None, None]:
         """Run the query and yield its rows; ``reading`` are further options of ``query.run``."""
-        watching = [*query_subscribers(), *self._new_log(), *subscribers]
+        watching = [*query_subscribers(self._new_log()), *subscribers]
         return with_trimmed_errors(run(self._plan, subscribers=watching, **reading))
 
     def _new_log(self) -> list[Subscriber]:
@@ -94,15 +94,16 @@ class LazyTable:
         return self._schema or Schema.from_arrow(table.schema)
 
 
-def query_subscribers() -> list[Subscriber]:
-    """Return the subscribers of a new query that the settings and the user ask for."""
-    subscribers = attached_subscribers()
+def query_subscribers(log: Sequence[Subscriber]) -> list[Subscriber]:
+    """Return the subscribers of a new query: its log, and those that the settings and the user ask for."""
+    subscribers = [*log, *attached_subscribers()]
     if get_config().dashboard:
         from penstock.observe.dashboard.process import watch_query
 
         subscribers.append(watch_query())
     if get_config().progress:
         from penstock.observe.progress import progress_subscriber
+        from penstock.observe.stats import Stats
 
-        subscribers.append(progress_subscriber())
+        subscribers.append(progress_subscriber(next((each for each in log if isinstance(each, Stats)), None)))
     return subscribers

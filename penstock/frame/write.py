@@ -276,13 +276,13 @@ class WriteVerbs(ReshapeVerbs):
 
                 open_job_folder(sink.root, sink.storage_options).lock.refuse_if_held()
             with TrimmedErrors():
-                table = write(plan, subscribers=[*query_subscribers(), *log])
+                table = write(plan, subscribers=query_subscribers(log))
         else:
             from penstock.cost.budget import spending
             from penstock.jobs.write import write_job
 
             with TrimmedErrors(), nullcontext() if budget is None else spending(budget):
-                table = write_job(plan, resume, job_dir, subscribers=[*query_subscribers(), *log])
+                table = write_job(plan, resume, job_dir, subscribers=query_subscribers(log))
         written = self._with(nodes.Scan(MemorySource.from_table(table)))
         written._errors, written._stats = self._errors, self._stats
         written._preview = table.slice(0, SHOWN_ROWS)

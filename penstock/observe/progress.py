@@ -36,7 +36,8 @@ class Progress:
 
     A query that ends within ``delay_s`` shows nothing. Neither does a query without a terminal (``stream``, standard
     error) or a notebook, or with the setting ``progress`` off; ``is_enabled`` overrides that. With ``interval_s=None``
-    there is no thread, and the caller calls ``refresh``.
+    there is no thread, and the caller calls ``refresh``. ``stats`` are the totals of the query if a subscriber before
+    this one keeps them.
     """
 
     def __init__(
@@ -47,12 +48,14 @@ class Progress:
         clock: Callable[[], float] = time.monotonic,
         delay_s: float = DELAY_S,
         interval_s: float | None = INTERVAL_S,
+        stats: Stats | None = None,
     ) -> None:
         self._stream = stream if stream is not None else sys.stderr
         self._is_enabled = _is_watched(self._stream) if is_enabled is None else is_enabled
         self._clock = clock
         self._delay_s = delay_s
         self._interval_s = interval_s
+        self._stats = stats
         self._query: QueryDisplay | None = None
 
     def on_event(self, event: Event) -> None:
@@ -73,11 +76,12 @@ class Progress:
         if isinstance(event, QueryStarted):
             if query is not None:
                 query.finish("")
-            self._query = query = QueryDisplay(self._stream, self._clock, self._delay_s)
+            self._query = query = QueryDisplay(self._stream, self._clock, self._delay_s, self._stats or Stats())
             if self._interval_s is not None:
                 query.start(self._interval_s)
         if query is not None:
-            query.stats.on_event(event)
+            if self._stats is None:
+                query.stats.on_event(event)
             if isinstance(event, QueryFinished):
                 self._query = None
                 query.finish(query.summary(event.error))
@@ -89,8 +93,8 @@ class QueryDisplay:
     The driver's thread updates ``stats``; the display only reads them.
     """
 
-    def __init__(self, stream: TextIO, clock: Callable[[], float], delay_s: float) -> None:
-        self.stats = Stats()
+    def __init__(self, stream: TextIO, clock: Callable[[], float], delay_s: float, stats: Stats) -> None:
+        self.stats = stats
         self._rates = Rates()
         self._stream = stream
         self._clock = clock
@@ -159,9 +163,10 @@ class QueryDisplay:
 class ProgressLog:
     """A Subscriber that prints one line every 30 seconds, for a query whose progress goes to a file."""
 
-    def __init__(self, stream: TextIO | None = None) -> None:
+    def __init__(self, stream: TextIO | None = None, stats: Stats | None = None) -> None:
         self._stream = stream if stream is not None else sys.stderr
-        self._stats = Stats()
+        self._has_own_stats = stats is None
+        self._stats = stats or Stats()
         self._started_s = self._due_at_s = 0.0
         self._has_screen = False
 
@@ -172,7 +177,8 @@ class ProgressLog:
             return
 
     def _take(self, event: Event) -> None:
-        self._stats.on_event(event)
+        if self._has_own_stats:
+            self._stats.on_event(event)
         match event:
             case QueryStarted(_, time_s):
                 self._started_s, self._due_at_s = time_s, time_s + LINE_INTERVAL_S
@@ -192,9 +198,9 @@ class ProgressLog:
             self._stream.flush()
 
 
-def progress_subscriber() -> Subscriber:
-    """Return the progress for a person who watches, or for a file."""
-    return Progress() if _is_watched(sys.stderr) else ProgressLog()
+def progress_subscriber(stats: Stats | None) -> Subscriber:
+    """Return the progress for a person who watches, or for a file; see ``Progress`` for ``stats``."""
+    return Progress(stats=stats) if _is_watched(sys.stderr) else ProgressLog(stats=stats)
 
 
 def _is_watched(stream: TextIO) -> bool:

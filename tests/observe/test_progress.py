@@ -44,6 +44,7 @@ from penstock.observe.events import (
 from penstock.observe.progress import Progress, ProgressLog
 from penstock.observe.progress_text import RecentRate, stage_lines
 from penstock.observe.stage_stats import StageStats
+from penstock.observe.stats import Stats
 
 STAGES = (StageInfo(0, "Scan"), StageInfo(1, "Map(Predictor)"))
 STARTED = QueryStarted(STAGES, time_s=0.0)
@@ -186,6 +187,18 @@ def test_the_life_of_a_display(terminal: FakeTerminal, clock: Clock) -> None:
     progress.on_event(FINISHED)
     assert terminal.screen() == ["✓ 1,000 rows in 4.0 s (250 rows/s, 2.0 MB)"]
     assert terminal.received.rstrip().count("\x1b[?25h") == 1  # the cursor is back
+
+
+def test_the_totals_of_the_query_are_not_counted_again(terminal: FakeTerminal, clock: Clock) -> None:
+    stats = Stats()
+    progress, log = Progress(terminal.stream, clock=clock, interval_s=None, stats=stats), ProgressLog(stats=stats)
+    for event in (STARTED, BundleProduced(0, 250, 4_000, 0.1)):
+        for subscriber in (stats, progress, log):
+            subscriber.on_event(event)
+    clock.now_s += 1
+    progress.refresh()
+    assert terminal.screen()[0] == "● Scan            250 rows  250 rows/s  4.0 kB"
+    progress.on_event(FINISHED)
 
 
 def test_a_write_counts_the_rows_that_it_wrote(
