@@ -335,8 +335,8 @@ def cut_origins(origins: Sequence[Origin], offset: int, num_rows: int) -> tuple[
 class Bundle:
     """A batch of rows as the executor sees it: a handle, and the numbers that its decisions need.
 
-    Locally ``handle`` is the RecordBatch, on Ray an ObjectRef. ``offset`` and ``num_rows`` select a slice of it, so
-    that the driver can cut without touching data. ``origins`` is empty in a query without lineage.
+    ``handle`` is the RecordBatch, on Ray a ``RemoteBatch``. ``offset`` and ``num_rows`` select a slice of it, so that
+    the driver can cut without touching data. ``origins`` is empty in a query without lineage.
     """
 
     handle: Any
@@ -352,6 +352,15 @@ class Bundle:
         nbytes = self.nbytes * num_rows // max(self.num_rows, 1)
         origins = cut_origins(self.origins, offset, num_rows) if self.origins else ()
         return Bundle(self.handle, num_rows, nbytes, self.offset + offset, origins)
+
+
+@runtime_checkable
+class RemoteBatch(Protocol):
+    """The handle of a bundle whose rows are not in this process."""
+
+    def fetch(self) -> pa.RecordBatch:
+        """Return the rows, without the offset and length of the bundle. May block."""
+        ...
 
 
 @frozen

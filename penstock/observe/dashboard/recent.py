@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -13,13 +15,15 @@ import pyarrow as pa
 from penstock.observe.dashboard.found_rows import EMPTY_PAGE, FoundRows, RowsRequest, contains_text, joined, shown_rows
 from penstock.observe.dashboard.prompts import PromptTemplate
 from penstock.observe.events import RowError, StageInfo
+from penstock.observe.text import format_bytes
 from penstock.plan.stages import CallUdf
-from penstock.protocols import Bundle, Report
+from penstock.protocols import Bundle, RemoteBatch, Report
 
 MAX_ROWS = 200
 MAX_NBYTES = 32 << 20
 ROWS_OF_OUTPUT = 10  # the first ones, and as many that failed
 INTERVAL_S = 0.2  # between outputs that are looked at, unless rows failed
+FETCH_INTERVAL_S = 1.0  # between outputs that are fetched from other processes, also if rows failed
 
 
 def watched_stage(stages: Sequence[StageInfo]) -> int:
@@ -38,20 +42,36 @@ class RecentRows:
         self._num_rows = 0
         self._clock = clock
         self._looked_at_s = 0.0
+        self._fetching: threading.Thread | None = None
+        self._note = ""  # why there are no rows
 
     def add(self, work: object, report: Report) -> None:
-        """Take some rows of the output of a task, if it is in the memory of this process."""
+        """Take some rows of the output of a task. Those that other processes hold are fetched on a thread."""
         output, task, now = report.output, report.task, self._clock()
-        if output is None or not isinstance(output.handle, pa.RecordBatch) or not output.num_rows:
+        if output is None or not output.num_rows:
             return
         start, self._num_rows = self._num_rows, self._num_rows + output.num_rows
-        if not report.errors and now - self._looked_at_s < INTERVAL_S:
+        is_remote = isinstance(output.handle, RemoteBatch)
+        waited_s = now - self._looked_at_s
+        if waited_s < FETCH_INTERVAL_S if is_remote else not report.errors and waited_s < INTERVAL_S:
             return
-        self._looked_at_s = now
         errors, inputs = dict[int, RowError](), tuple[Bundle, ...]()
         if task is not None and isinstance(task.item, tuple) and task.num_rows == output.num_rows:  # row for row
             start, inputs = task.first_row, task.item
             errors = {each.row - start: each for each in report.errors if each.row is not None}
+        if not is_remote:
+            self._look(work, output, inputs, start, errors)
+        elif sum(each.nbytes for each in (output, *inputs)) > MAX_NBYTES:
+            self._note = f"Batches of more than {format_bytes(MAX_NBYTES)} are not fetched from the cluster."
+        elif self._fetching is None or not self._fetching.is_alive():
+            fetch = partial(self._look, work, output, inputs, start, errors)
+            self._fetching = threading.Thread(target=_suppressed, args=(fetch,), name="penstock-rows", daemon=True)
+            self._fetching.start()
+        self._looked_at_s = now
+
+    def _look(
+        self, work: object, output: Bundle, inputs: Sequence[Bundle], start: int, errors: Mapping[int, RowError]
+    ) -> None:
         kept = sorted({*range(min(ROWS_OF_OUTPUT, output.num_rows)), *list(errors)[:ROWS_OF_OUTPUT]})
         columns = {**_taken(inputs, kept), **_taken([output], kept)}
         found = FoundRows(
@@ -78,7 +98,7 @@ class RecentRows:
         with self._lock:
             pieces = list(self._pieces)
         if not pieces:
-            return EMPTY_PAGE
+            return EMPTY_PAGE | {"note": self._note}
         found = joined(pieces)
         rows = range(len(found.numbers) - 1, -1, -1)
         if asked.is_alone:
@@ -95,6 +115,13 @@ def _taken(bundles: Sequence[Bundle], rows: Sequence[int]) -> dict[str, pa.Array
     """Return copies of some rows of bundles that follow each other."""
     if not bundles:
         return {}
-    table = pa.Table.from_batches([each.handle.slice(each.offset, each.num_rows) for each in bundles])
+    batches = [each.handle.fetch() if isinstance(each.handle, RemoteBatch) else each.handle for each in bundles]
+    cut = [batch.slice(each.offset, each.num_rows) for batch, each in zip(batches, bundles, strict=True)]
+    table = pa.Table.from_batches(cut)
     taken = table.take(pa.array(rows, pa.int64())).combine_chunks()
     return {name: column.chunk(0) for name, column in zip(taken.column_names, taken.columns, strict=True)}
+
+
+def _suppressed(look: Callable[[], None]) -> None:
+    with contextlib.suppress(Exception):  # the query may have ended, and its cluster may be gone
+        look()

@@ -25,14 +25,13 @@ from penstock.engine.runners.ray.exchange import RowExchange
 from penstock.engine.runners.ray.exchange_pool import ExchangePool
 from penstock.engine.runners.ray.ledgers import DriverLedgers, driver_ledgers, with_ledgers
 from penstock.engine.runners.ray.pool import RayPool
-from penstock.engine.runners.ray.stored import DriverBatches, fetched
+from penstock.engine.runners.ray.stored import DriverBatches
 from penstock.engine.stage import PoolChoice
 from penstock.errors import InvalidArgumentError
 from penstock.expr.udf import API_LOOP, Resources
 from penstock.plan.stages import CallBatch, CallUdf, RunRelation, Stage, Work, WriteOut
 from penstock.protocols import Bundle, Emit, OneWriterSink, PartSink
 from penstock.relational.partition import HashParts, RangeParts, parts_of
-from penstock.types.ipc import from_ipc
 
 PLAIN = actor_options(Resources())
 
@@ -82,7 +81,8 @@ class RayRunner:
             )
 
     def fetch(self, bundle: Bundle) -> pa.RecordBatch:
-        return from_ipc(fetched(bundle.handle)).slice(bundle.offset, bundle.num_rows)
+        batch: pa.RecordBatch = bundle.handle.fetch()
+        return batch.slice(bundle.offset, bundle.num_rows)
 
 
 class RayPools:

@@ -21,7 +21,7 @@ import ray
 from penstock.engine.runners.ray.failures import lost_object, translated
 from penstock.engine.runners.ray.worker import Slices, input_from
 from penstock.protocols import Bundle, Task
-from penstock.types.ipc import to_ipc
+from penstock.types.ipc import from_ipc, to_ipc
 
 
 class Remaker(Protocol):
@@ -43,6 +43,10 @@ class StoredBatch:
         self.recipe = recipe  # None: lives on the driver's node, without which there is no query
         if recipe is not None:
             recipe.stored = weakref.ref(self)
+
+    def fetch(self) -> pa.RecordBatch:
+        """Implements ``RemoteBatch``."""
+        return from_ipc(fetched(self))
 
     def restore(self, lost: str) -> None:
         """Make the batch again, unless another task has done so since its object was ``lost``."""

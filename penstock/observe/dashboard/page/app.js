@@ -472,7 +472,7 @@ function renderRows(page) {
   setText($("rows-summary"), page.rows.length && isFollowed
     ? `${isFiltered ? `${counted(page.num_rows)} found among the last rows` : `${count(page.num_rows)} of the last rows`}, the newest first.`
     : !page.rows.length
-    ? isFiltered ? `No such row${following === null ? "" : ` before row ${count(following)}; press Next to go on`}.` : "There are no rows yet."
+    ? isFiltered ? `No such row${following === null ? "" : ` before row ${count(following)}; press Next to go on`}.` : page.note || "There are no rows yet."
     : isFiltered ? `${counted(page.rows.length)} found among ${count(page.num_rows)}.` : `Rows ${range} of ${count(page.num_rows)}.`);
   const table = $("rows-table");
   table.tHead.replaceChildren(make("tr", {}, make("th", { scope: "col" }, "Row"),
