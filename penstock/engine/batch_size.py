@@ -16,6 +16,7 @@ LONG_S = 1.0
 MIN_GAIN = 0.05  # in rows per second, for each doubling of the size; proportionally more for batches above ``LONG_S``
 NUM_TRIES = 2  # sizes without a gain before the best one is taken: one may have been measured at a bad moment
 LARGE_NBYTES = 2**23  # above this size, or above half of ``LONG_S``, one try without a gain is enough
+SHORT_SHARE = 0.25  # of the engine's cost of a task: a size whose tasks take less is skipped
 SHORT_S = 0.1
 FIRST_PATIENCE = 32  # tasks shorter than ``SHORT_S`` until a settled size is measured again; doubled each time
 MEMORY_SHARE = 0.25  # of the query's budget, for the inputs and outputs of all workers of the stage
@@ -31,6 +32,7 @@ class BatchSizeSearch:
         self._max_rows = max_rows
         self._max_nbytes = float("inf")  # input and output of one task
         self._nbytes_out_per_row = 0.0
+        self._task_cost_s = TASK_COST_S
         self._num_to_ignore = 1
         self._num_samples = 3
         self._patience = FIRST_PATIENCE
@@ -45,8 +47,9 @@ class BatchSizeSearch:
         self._num_without_gain = 0
         self._num_short = 0  # short tasks since the size was settled
 
-    def fit(self, memory_bytes: int, num_workers: int) -> None:
-        """Set the memory budget of the query and the number of workers that share it."""
+    def fit(self, memory_bytes: int, num_workers: int, task_cost_s: float = TASK_COST_S) -> None:
+        """Set the memory budget of the query, the number of workers that share it, and the engine's cost of a task."""
+        self._task_cost_s = task_cost_s
         self._max_nbytes = memory_bytes * MEMORY_SHARE / num_workers
         self._num_to_ignore = num_workers
         self._num_samples = min(num_workers, 8) + 2  # a first call at a new size may be slow in every worker
@@ -66,8 +69,10 @@ class BatchSizeSearch:
             return
         elif self.is_settled:
             self._recheck(busy_s)
+        elif busy_s < SHORT_SHARE * self._task_cost_s and not self._rates:
+            self.num_rows = min(8 * num_rows, self._max_rows)  # far too small to be measured
         else:
-            self._samples.append(num_rows / (busy_s + TASK_COST_S + BYTE_COST_S * (nbytes_in + nbytes_out)))
+            self._samples.append(num_rows / (busy_s + self._task_cost_s + BYTE_COST_S * (nbytes_in + nbytes_out)))
             is_slow = busy_s > 2 * LONG_S and len(self._rates) < 2  # more samples would take too long
             if is_slow or len(self._samples) == self._num_samples:
                 # The second best: the best may be luck, the others may have been disturbed.

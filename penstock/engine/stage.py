@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from itertools import pairwise, takewhile
 
+from penstock.engine.batch_size import TASK_COST_S
 from penstock.engine.error_limit import ErrorLimit
 from penstock.engine.in_flight import InFlight
 from penstock.engine.inbox import Gate, Inbox
@@ -24,7 +25,7 @@ from penstock.engine.scheduling import (
     rows_to_take,
 )
 from penstock.errors import PenstockError
-from penstock.plan.stages import CallBatch, CallUdf, RunRelation, Stage, Work, WriteOut
+from penstock.plan.stages import CallBatch, CallUdf, Gathered, Inbox as Policy, RunRelation, Stage, Work, WriteOut
 from penstock.protocols import Bundle, DescribesTasks, EndOfInput, Report, Task, WorkerPool
 
 MAX_DESCRIBED = 10  # tasks in an error message
@@ -34,12 +35,15 @@ MAX_DESCRIBED = 10  # tasks in an error message
 class PoolChoice:
     """A pool for a stage. With ``takes_core`` its tasks compete for the cores of the driver's machine.
 
-    ``footprint`` is what a task holds of that machine's memory while it runs.
+    ``footprint`` is what a task holds of that machine's memory while it runs. A task costs the engine ``task_cost_s``,
+    so a stage that gathers rows for its tasks waits for at least ``gathered_nbytes``.
     """
 
     pool: WorkerPool
     takes_core: bool
     footprint: Footprint = LEAST_FOOTPRINT
+    task_cost_s: float = TASK_COST_S
+    gathered_nbytes: int = 0
 
 
 class StageState:
@@ -61,7 +65,7 @@ class StageState:
         self.stage = stage
         self.inputs = inputs
         self.downstream: StageState | None = None  # takes the outputs; None for the last stage
-        self.inbox = Inbox(stage.inbox, resources.clock)
+        self.inbox = Inbox(_gathering(stage.inbox, choice), resources.clock)
         self.gate = Gate(stage.inbox) if choice is None else None
         self.max_running: int | None = None  # tasks at once, if a person has set it while the query runs
         self.num_rows_taken = 0
@@ -86,7 +90,8 @@ class StageState:
         self._has_reader = False  # that may stop early
         self.inbox.max_task_nbytes = self._growth.most_input(resources.task_nbytes)
         if self.inbox.size_search is not None:
-            self.inbox.size_search.fit(resources.memory_bytes, self._capacity)
+            task_cost_s = choice.task_cost_s if choice else TASK_COST_S
+            self.inbox.size_search.fit(resources.memory_bytes, self._capacity, task_cost_s)
         for upstream in inputs:
             upstream.downstream = self
         if stage.is_ordered or isinstance(stage.work, RunRelation):  # these take their inputs one after another
@@ -407,6 +412,12 @@ class StageState:
     def _nbytes_downstream(self) -> int:
         taker = self.downstream
         return self._resources.results.nbytes_waiting if taker is None else taker.nbytes_held + taker._nbytes_downstream
+
+
+def _gathering(policy: Policy, choice: PoolChoice | None) -> Policy:
+    if choice is None or not isinstance(policy, Gathered) or policy.seconds is not None:
+        return policy
+    return replace(policy, nbytes=max(policy.nbytes, choice.gathered_nbytes))
 
 
 def _is_batched(stage: Stage) -> bool:

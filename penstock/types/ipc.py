@@ -5,18 +5,24 @@ from __future__ import annotations
 import pyarrow as pa
 
 
-def to_ipc(batch: pa.RecordBatch, compression: str | None = None) -> pa.Buffer:
-    """Return a batch as an IPC stream, compressed if a codec (``zstd``, ``lz4``) is named.
+def to_ipc(batch: pa.RecordBatch) -> pa.Buffer:
+    """Return a batch as an IPC stream.
 
     Pickle stores all of the array that a slice belongs to, and loses the number of rows of a batch without columns.
 
     >>> from_ipc(to_ipc(pa.record_batch({"a": [1, 2, 3]}).slice(1))).to_pydict()
     {'a': [2, 3]}
     """
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batch.schema, options=pa.ipc.IpcWriteOptions(compression=compression)) as stream:
+    size = pa.MockOutputStream()  # a buffer that grows would be copied again and again
+    _write(batch, size)
+    buffer = pa.allocate_buffer(size.size())
+    _write(batch, pa.FixedSizeBufferWriter(buffer))
+    return buffer
+
+
+def _write(batch: pa.RecordBatch, sink: pa.NativeFile) -> None:
+    with pa.ipc.new_stream(sink, batch.schema) as stream:
         stream.write_batch(batch)
-    return sink.getvalue()
 
 
 def from_ipc(buffer: pa.Buffer) -> pa.RecordBatch:

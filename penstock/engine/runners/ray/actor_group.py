@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import ray
 
-from penstock.engine.runners.ray.actors import ActorSource
+from penstock.engine.runners.ray.actors import ActorSource, Process
 from penstock.engine.runners.ray.cluster import Cluster
 from penstock.engine.runners.ray.worker import ActorPlace
 from penstock.errors import WorkerDiedError
@@ -39,13 +39,18 @@ class PoolSize:
 class PoolActor:
     """An actor of a pool. ``opened`` is the reply of ``open``."""
 
-    handle: Any
+    process: Process
     opened: Any
     is_alone: bool = False
     place: ActorPlace | None = None  # once it is open
     num_tasks: int = 0
     num_remakes: int = 0
     idle_since_s: float = field(default_factory=time.monotonic)
+
+    @property
+    def is_busy_elsewhere(self) -> bool:
+        """While it has no task: it works for another stage."""
+        return any(reply is not self.opened for reply in list(self.process.replies))
 
 
 class Borrower(Protocol):
@@ -128,7 +133,7 @@ class ActorGroup:
             actor.idle_since_s = time.monotonic()
             if actor.is_alone or (self._is_leaving(actor) and not actor.num_tasks):
                 self._forget(actor)
-                self._owner.on_thread(partial(self._source.discard, actor.handle))
+                self._owner.on_thread(partial(self._source.retire, actor.process))
             elif actor in self._actors:
                 self._free.append(actor)
                 self._take_waiting(actor)
@@ -153,10 +158,15 @@ class ActorGroup:
         """Kill an actor, which may be dead."""
         with self._lock:
             self._forget(actor)
-        self._source.discard(actor.handle)
+        actor.process.kill()
 
-    def note_failed_start(self, death: BaseException) -> None:
-        """Count an actor that died before it was open. Raise WorkerDiedError if there were too many in a row."""
+    def note_failed_start(self, actor: PoolActor, death: BaseException) -> None:
+        """Count an actor that died while it opened its handler. Raise WorkerDiedError if there were too many in a row.
+
+        An actor of an earlier query may have died since then, and a shared one of another stage.
+        """
+        if actor.process.is_reused or not actor.process.may_have_died_of(actor.opened):
+            return
         self._num_failed_starts += 1
         if self._num_failed_starts > MAX_FAILED_STARTS:
             raise WorkerDiedError(
@@ -180,7 +190,7 @@ class ActorGroup:
             for actor in gone:
                 self._forget(actor)
         for actor in gone:
-            self._source.discard(actor.handle)
+            self._source.retire(actor.process)
         self._owner.capacity_changed()
 
     def release(self, awaited: Mapping[Any, PoolActor]) -> None:
@@ -188,11 +198,9 @@ class ActorGroup:
         with self._lock:
             others = set(self._actors) - set(awaited.values())
             self._actors, self._free, self._num_open = [], [], 0
-        for actor in others:
-            if actor.place is None:
-                self._source.discard(actor.handle)
-        idle = [actor.handle for actor in others if actor.place is not None]
-        self._source.release(idle, {reply: actor.handle for reply, actor in awaited.items()})
+        running = {reply: actor.process for reply, actor in awaited.items()}
+        running |= {actor.opened: actor.process for actor in others if actor.place is None}
+        self._source.release([actor.process for actor in others if actor.place is not None], running)
 
     def close(self, awaited: Mapping[Any, PoolActor]) -> None:
         """Give all actors back for good."""
@@ -202,10 +210,11 @@ class ActorGroup:
     def _free_actor(self, node_id: str | None, *, is_alone: bool) -> PoolActor:
         while True:
             with self._lock:
-                if self._free and not is_alone:
-                    actor = self._free.pop(nearest([each.place for each in self._free], node_id))
-                    actor.num_tasks += 1
-                    return actor
+                free = None if is_alone else self._nearest_free(node_id)
+                if free is not None:
+                    self._free.remove(free)
+                    free.num_tasks += 1
+                    return free
                 num_new = 1 if is_alone else max(self._size.least - len(self._actors), 1)
             for _ in range(num_new):
                 actor = self._new_actor(is_alone=is_alone)
@@ -213,9 +222,20 @@ class ActorGroup:
                 actor.num_tasks += 1
                 return actor
 
+    def _nearest_free(self, node_id: str | None) -> PoolActor | None:
+        """Return a free actor, or None if another one should be started: all are busy for other stages."""
+        for actor in [each for each in self._free if each.process.is_gone]:
+            self._forget(actor)
+        if not self._free:
+            return None
+        actor = self._free[nearest([(each.place, each.is_busy_elsewhere) for each in self._free], node_id)]
+        return None if actor.is_busy_elsewhere and len(self._actors) < self._most else actor
+
     def _new_actor(self, *, is_alone: bool) -> PoolActor:
-        handle = self._source.acquire(is_alone=is_alone)
-        actor = PoolActor(handle, handle.open.remote(*self._source.address), is_alone)
+        process = self._source.acquire(is_alone=is_alone)
+        opened = process.handle.open.remote(*self._source.address, *self._source.opening)
+        process.replies[opened] = None
+        actor = PoolActor(process, opened, is_alone)
         with self._lock:
             self._actors.append(actor)
             if not is_alone:
@@ -231,7 +251,9 @@ class ActorGroup:
         try:
             place = ray.get(actor.opened)
         except ray.exceptions.RayError as exc:
+            actor.process.note_death(actor.opened)
             failure = exc
+        actor.process.replies.pop(actor.opened, None)
         with self._lock:
             waiting = [each for each in self._waiting if each.actor is actor]
             self._waiting = [each for each in self._waiting if each.actor is not actor]
@@ -268,12 +290,18 @@ class ActorGroup:
             self._free = [each for each in self._free if each is not actor]
 
 
-def nearest(free: Sequence[ActorPlace | None], node_id: str | None) -> int:
-    """Return the index of the last free actor on a node, or of the last one of all. None is one that is not open.
+def nearest(free: Sequence[tuple[ActorPlace | None, bool]], node_id: str | None) -> int:
+    """Return the index of the best free actor: one that is not busy for another stage, on the node, the last one.
 
-    >>> places = [ActorPlace("a", "pid 1"), ActorPlace("b", "pid 2"), None]
-    >>> nearest(places, "a"), nearest(places, "c"), nearest(places, None)
-    (0, 2, 2)
+    Each has its place, which is None if it is not open, and whether it is busy.
+
+    >>> places = [(ActorPlace("a", "pid 1"), False), (ActorPlace("b", "pid 2"), True), (None, False)]
+    >>> nearest(places, "a"), nearest(places, "b"), nearest(places[:2], "c"), nearest(places, None)
+    (0, 2, 0, 2)
     """
-    last = len(free) - 1
-    return next((i for i in range(last, -1, -1) if (place := free[i]) and place.node_id == node_id), last)
+
+    def rank(index: int) -> tuple[bool, bool, int]:
+        place, is_busy = free[index]
+        return is_busy, place is None or place.node_id != node_id, -index
+
+    return min(range(len(free)), key=rank)

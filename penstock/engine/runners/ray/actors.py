@@ -1,9 +1,11 @@
-"""The actors of a stage: its own, or a slot in an actor that several async stages share."""
+"""The actors of a stage: its own, or a place in actors that several stages share."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, ClassVar, Protocol
 
 import ray
@@ -13,24 +15,73 @@ from penstock.errors import UdfError
 from penstock.expr.udf import Resources
 
 CLOSE_TIMEOUT_S = 5.0
-MAX_SPARES = 16  # actors that wait for the next query
+STOP_TIMEOUT_S = 0.2  # for a call that is no longer needed; then its process is killed
+MAX_SPARES = 16  # actors on the driver's node that wait for the next query
+
+
+@dataclass(eq=False, slots=True)
+class Process:
+    """An actor, and the replies that it owes, in the order in which it works on the calls.
+
+    ``is_reused`` marks one of an earlier query, which may have died since. Unless ``is_sequential`` it works on all
+    calls at once.
+
+    >>> process = Process(handle=None)
+    >>> process.replies = dict.fromkeys(["running", "waiting"])
+    >>> for reply in ("waiting", "running", "sent later"):
+    ...     process.note_death(reply)
+    ...     _ = process.replies.pop(reply, None)
+    >>> [process.may_have_died_of(reply) for reply in ("running", "waiting", "sent later")]
+    [True, False, False]
+    """
+
+    handle: Any
+    is_sequential: bool = True
+    is_reused: bool = False
+    is_gone: bool = False  # died, was killed, or must get no more work
+    replies: dict[Any, None] = field(default_factory=dict)
+    _deadly: Any = None  # the reply that it worked on when it died
+
+    def call(self, method: str, *args: Any) -> Any:
+        """Call a method that returns a batch and a report, and return their references."""
+        batch, reply = getattr(self.handle, method).remote(*args)
+        self.replies[reply] = None
+        return batch, reply
+
+    def note_death(self, reply: Any) -> None:
+        """Record that a reply did not come because the process is gone."""
+        self.is_gone = True
+        if self._deadly is None:
+            self._deadly = [*self.replies, reply][0]
+
+    def may_have_died_of(self, reply: Any) -> bool:
+        return not self.is_sequential or self._deadly is reply
+
+    def kill(self) -> None:
+        """Kill the process; none of its calls is the cause."""
+        self.is_gone = True
+        self._deadly = self._deadly or self
+        ray.kill(self.handle)
 
 
 class ActorSource(Protocol):
-    """Provides the actors of a stage. Every call of an actor starts with the arguments ``address``."""
+    """Provides the actors of a stage. Every call of an actor starts with the arguments ``address``, and ``open`` also
+    has the arguments ``opening``.
+    """
 
     address: tuple[int, ...]
+    opening: tuple[Any, ...]
 
-    def acquire(self, *, is_alone: bool) -> Any:
-        """Return an actor; with ``is_alone`` one that no other task uses."""
+    def acquire(self, *, is_alone: bool) -> Process:
+        """Return an actor that this stage does not have; with ``is_alone`` one that no other task uses."""
         ...
 
-    def discard(self, actor: Any) -> None:
-        """Forget an actor that died, or that must not be used again, and kill it."""
+    def retire(self, process: Process) -> None:
+        """Take back an actor that must get no more work, and that works on nothing for this stage."""
         ...
 
-    def release(self, idle: Sequence[Any], running: Mapping[Any, Any]) -> None:
-        """Take actors back. Those in ``running``, by the replies they owe, are killed; the others close first."""
+    def release(self, idle: Sequence[Process], running: Mapping[Any, Process]) -> None:
+        """Take actors back. The calls of this stage in ``running``, by the replies they owe, are stopped."""
         ...
 
 
@@ -48,54 +99,139 @@ def actor_options(resources: Resources) -> dict[str, Any]:
     return options | dict(resources.ray_options)
 
 
-class OwnActors:
-    """Actors of one stage.
+class Spares:
+    """Idle actors of each kind that wait for the next query of this process, since starting one takes a second."""
 
-    An actor is a process, which takes a second to start. Actors that any stage could use are therefore kept for the
-    next query, up to ``MAX_SPARES`` of each ``kind``, until the user's process ends. None: they are not kept.
-    """
+    _handles: ClassVar[dict[str, list[Any]]] = {}
+    _connection: ClassVar[Any] = None  # to Ray, to which the actors belong
 
-    address: tuple[int, ...] = ()
-    _spares: ClassVar[dict[str, list[Any]]] = {}
-    _spares_connection: ClassVar[Any] = None  # the connection to Ray that the spares belong to
-
-    def __init__(self, packed_open: Any, options: dict[str, Any], kind: str | None) -> None:
-        self._kind = kind
-        self._actor_cls = ray.remote(Worker).options(**options)
-        self._packed_open = packed_open
-
-    def acquire(self, *, is_alone: bool) -> Any:
-        spares = self._current_spares()
-        while spares:
-            actor = spares.pop()
-            if has_succeeded(actor.assign.remote(self._packed_open)):
-                return actor
-        return self._actor_cls.remote(self._packed_open)
-
-    def discard(self, actor: Any) -> None:
-        ray.kill(actor)
-
-    def release(self, idle: Sequence[Any], running: Mapping[Any, Any]) -> None:
-        if not idle and not running:
-            return
-        for actor in running.values():
-            ray.kill(actor)
-        closing = {actor.close.remote(): actor for actor in idle}
-        ray.wait([*running, *closing], num_returns=len(running) + len(closing), timeout=CLOSE_TIMEOUT_S)
-        spares = self._current_spares()
-        for ref, actor in closing.items():
-            if self._kind is not None and len(spares) < MAX_SPARES and has_succeeded(ref, timeout_s=0):
-                spares.append(actor)
-            else:
-                ray.kill(actor)
-
-    def _current_spares(self) -> list[Any]:
-        """Return the spares of this kind and of the present connection to Ray."""
+    @staticmethod
+    def of(kind: str) -> list[Any]:
         context = ray.get_runtime_context()
         connection = context.get_node_id(), context.get_job_id()
-        if OwnActors._spares_connection != connection:
-            OwnActors._spares_connection, OwnActors._spares = connection, {}
-        return [] if self._kind is None else OwnActors._spares.setdefault(self._kind, [])
+        if Spares._connection != connection:
+            Spares._connection, Spares._handles = connection, {}
+        return Spares._handles.setdefault(kind, [])
+
+
+@cache
+def worker_class(cls: type) -> Any:
+    return ray.remote(cls)
+
+
+def started(cls: type, options: Mapping[str, Any], kind: str | None) -> Process:
+    """Return a spare actor of a kind, or a new one."""
+    if kind is not None and (spares := Spares.of(kind)):
+        return Process(spares.pop(), is_reused=True)
+    return Process(worker_class(cls).options(**options).remote())
+
+
+class OwnActors:
+    """Actors of one stage. Those of a ``kind`` are kept for the next query."""
+
+    address: tuple[int, ...] = (0,)
+
+    def __init__(self, opening: tuple[Any, ...], options: dict[str, Any], kind: str | None = None) -> None:
+        self.opening = opening
+        self._options = options
+        self._kind = kind
+
+    def acquire(self, *, is_alone: bool) -> Process:
+        return started(Worker, self._options, self._kind)
+
+    def retire(self, process: Process) -> None:
+        process.kill()
+
+    def release(self, idle: Sequence[Process], running: Mapping[Any, Process]) -> None:
+        if not idle and not running:
+            return
+        for process in running.values():
+            process.kill()
+        closing = {process.handle.close.remote(*self.address): process for process in idle}
+        ray.wait([*running, *closing], num_returns=len(running) + len(closing), timeout=CLOSE_TIMEOUT_S)
+        for ref, process in closing.items():
+            spares = [] if self._kind is None else Spares.of(self._kind)
+            if self._kind is not None and len(spares) < MAX_SPARES and has_succeeded(ref, timeout_s=0):
+                spares.append(process.handle)
+            else:
+                process.kill()
+
+
+class SharedWorkers:
+    """The actors of all stages of a query that need no resources and no state: one for each core.
+
+    So a query starts few processes, and the next query none.
+    """
+
+    def __init__(self, most: Callable[[], int], options: dict[str, Any]) -> None:
+        self._most = most
+        self._options = options
+        self._processes: list[Process] = []
+        self._closing: list[tuple[Process, Any]] = []
+        self._num_stages = 0
+        self._lock = threading.Lock()
+
+    def join(self, opening: tuple[Any, ...]) -> SharedWorkersSlot:
+        """Add a stage."""
+        self._num_stages += 1
+        return SharedWorkersSlot(self, self._num_stages, opening)
+
+    def acquire(self, known: Sequence[Process]) -> Process:
+        """Return an actor that is not ``known``: an idle one, a new one, or one that works for other stages."""
+        with self._lock:
+            usable = [process for process in self._processes if not process.is_gone]
+            others = [process for process in usable if process not in known]
+            least_busy = min(others, key=lambda process: len(process.replies), default=None)
+            if least_busy is not None and (not least_busy.replies or len(usable) >= self._most()):
+                return least_busy
+            self._processes.append(started(Worker, self._options, "shared"))
+            return self._processes[-1]
+
+    def close_stage(self, stage: int, idle: Sequence[Process], running: Mapping[Any, Process]) -> None:
+        """Close the handlers of a stage. A process that works for it much longer is killed."""
+        _, late = ray.wait([*running], num_returns=len(running), timeout=STOP_TIMEOUT_S) if running else ((), ())
+        for reply in late:
+            running[reply].kill()
+        for process in {*idle, *running.values()}:
+            if not process.is_gone:
+                self._closing.append((process, process.handle.close.remote(stage)))
+
+    def close(self) -> None:
+        """Keep the actors for the next query; kill those whose handlers cannot be closed."""
+        if not self._processes:
+            return
+        refs = [ref for _, ref in self._closing]
+        if refs:
+            ray.wait(refs, num_returns=len(refs), timeout=CLOSE_TIMEOUT_S)
+        failed = {process for process, ref in self._closing if not has_succeeded(ref, timeout_s=0)}
+        spares, most = Spares.of("shared"), self._most()
+        for process in self._processes:
+            if process.is_gone or process in failed or len(spares) >= most:
+                process.kill()
+            else:
+                spares.append(process.handle)
+
+
+class SharedWorkersSlot:
+    """The place of one stage in the shared actors."""
+
+    def __init__(self, workers: SharedWorkers, stage: int, opening: tuple[Any, ...]) -> None:
+        self.address: tuple[int, ...] = (stage,)
+        self.opening = opening
+        self._workers = workers
+        self._stage = stage
+        self._known: list[Process] = []
+
+    def acquire(self, *, is_alone: bool) -> Process:
+        self._known.append(self._workers.acquire(self._known))
+        return self._known[-1]
+
+    def retire(self, process: Process) -> None:
+        process.is_gone = True  # it may work for other stages
+
+    def release(self, idle: Sequence[Process], running: Mapping[Any, Process]) -> None:
+        self._known = []
+        self._workers.close_stage(self._stage, idle, running)
 
 
 class SharedActor:
@@ -106,34 +242,27 @@ class SharedActor:
 
     def __init__(self, options: dict[str, Any]) -> None:
         self._options = options
-        self._packed_opens: list[Any] = []
         self._num_tasks = 0
-        self._num_members = 0
-        self._actor: Any = None
-        self._others: list[Any] = []  # actors of single tasks
+        self._num_joined = self._num_members = 0
+        self._process: Process | None = None
+        self._others: list[Process] = []  # of single tasks
         self._lock = threading.Lock()
 
-    def join(self, packed_open: Any, num_tasks: int) -> ActorSlot:
+    def join(self, opening: tuple[Any, ...], num_tasks: int) -> ActorSlot:
         """Add a stage with at most ``num_tasks`` tasks at once."""
-        self._packed_opens.append(packed_open)
         self._num_tasks += num_tasks
         self._num_members += 1
-        return ActorSlot(self, len(self._packed_opens) - 1)
+        self._num_joined += 1
+        return ActorSlot(self, self._num_joined, opening)
 
-    def acquire(self, *, is_alone: bool) -> Any:
+    def acquire(self, *, is_alone: bool) -> Process:
         with self._lock:
             if is_alone:
                 self._others.append(self._started())
                 return self._others[-1]
-            self._actor = self._actor or self._started()
-            return self._actor
-
-    def discard(self, actor: Any) -> None:
-        with self._lock:
-            if actor is self._actor:
-                self._actor = None
-            self._others = [each for each in self._others if each is not actor]
-        ray.kill(actor)
+            if self._process is None or self._process.is_gone:
+                self._process = self._started()
+            return self._process
 
     def leave(self, stage: int, replies: Sequence[Any], *, is_again: bool) -> None:
         """Cancel the running tasks of a stage and close it; kill the actors after the last stage.
@@ -144,36 +273,37 @@ class SharedActor:
         """
         with self._lock:
             self._num_members -= not is_again
-            actors = [*self._others, *([self._actor] if self._actor is not None else [])]
-        ended = [*(actor.close.remote(stage) for actor in actors), *replies]
+            processes = [each for each in (*self._others, self._process) if each is not None and not each.is_gone]
+        ended = [*(process.handle.close.remote(stage) for process in processes), *replies]
         if ended:
             ray.wait(ended, num_returns=len(ended), timeout=CLOSE_TIMEOUT_S)
         if not self._num_members:
-            for actor in actors:
-                self.discard(actor)
+            for process in processes:
+                process.kill()
 
-    def _started(self) -> Any:
+    def _started(self) -> Process:
         # One call more for each stage, so that it can be closed while its tasks run, and one to open it.
         options = {"max_concurrency": self._num_tasks + 2 * self._num_members, **self._options}
-        return ray.remote(AsyncWorker).options(**options).remote(*self._packed_opens)
+        return Process(worker_class(AsyncWorker).options(**options).remote(), is_sequential=False)
 
 
 class ActorSlot:
     """The place of one stage in a shared actor."""
 
-    def __init__(self, actor: SharedActor, stage: int) -> None:
+    def __init__(self, actor: SharedActor, stage: int, opening: tuple[Any, ...]) -> None:
         self._actor = actor
         self._stage = stage
         self.address: tuple[int, ...] = (stage,)
+        self.opening = opening
         self._has_left = False
 
-    def acquire(self, *, is_alone: bool) -> Any:
+    def acquire(self, *, is_alone: bool) -> Process:
         return self._actor.acquire(is_alone=is_alone)
 
-    def discard(self, actor: Any) -> None:
-        self._actor.discard(actor)
+    def retire(self, process: Process) -> None:
+        process.kill()
 
-    def release(self, idle: Sequence[Any], running: Mapping[Any, Any]) -> None:
+    def release(self, idle: Sequence[Process], running: Mapping[Any, Process]) -> None:
         is_again, self._has_left = self._has_left, True  # before the call: it may come from two threads at once
         self._actor.leave(self._stage, list(running), is_again=is_again)
 

@@ -140,12 +140,12 @@ class RayPool:
         leading = (run.input.first_row, run.num_rows_out, run.input.slices)
         self._call(run.actor, "start", (*leading, *given), partial(self._receive, run, given))
 
-    def _receive(self, run: RunningTask, given: Any, batch: Any, reply: Any) -> None:
-        """Pass on the outcome of a call. ``reply`` is a future, ``given`` are the references that the call got."""
+    def _receive(self, run: RunningTask, given: Any, ref: Any, batch: Any, reply: Any) -> None:
+        """Pass on the outcome of a call: ``reply``, the future of ``ref``. The call got the references ``given``."""
         failure = reply.exception()
         if failure is not None:
             batch.future()  # read, or Ray would print its error
-            self.on_thread(partial(self._recover, run, given, failure), run)
+            self.on_thread(partial(self._recover, run, given, failure, ref), run)
             return
         report: ActorReport = reply.result()
         if report.exception is not None:
@@ -186,8 +186,8 @@ class RayPool:
 
     # --- failures ---
 
-    def _recover(self, run: RunningTask, given: Any, failure: BaseException) -> None:
-        """Continue a task whose call failed; raise if that is impossible."""
+    def _recover(self, run: RunningTask, given: Any, failure: BaseException, ref: Any = None) -> None:
+        """Continue a task whose call failed; raise if that is impossible. ``ref`` is None if its actor did not open."""
         assert run.input is not None
         if self._is_closed:
             return
@@ -198,10 +198,10 @@ class RayPool:
         actor, run.actor = run.actor, None
         self._group.discard(actor)
         if actor.place is None:
-            self._group.note_failed_start(failure)
+            self._group.note_failed_start(actor, failure)
         elif self._has_state:
             raise translated(failure, actor.place.name)
-        elif is_node_alive(actor.place.node_id):  # otherwise the task is not the cause
+        elif actor.process.may_have_died_of(ref) and is_node_alive(actor.place.node_id):
             return self._retry(run, translated(failure, actor.place.name))
         self._start(run)
 
@@ -239,14 +239,16 @@ class RayPool:
             with self._group.remaking() as actor:
                 try:
                     ray.get(actor.opened)
-                    call = actor.handle.remake.options(num_returns=2)
-                    batch, reply = call.remote(*self._source.address, *leading, *given)
-                    report = ray.get(reply)
+                    batch, reply = actor.process.call("remake", *self._source.address, *leading, *given)
+                    try:
+                        report = ray.get(reply)
+                    finally:
+                        actor.process.replies.pop(reply)
                 except ray.exceptions.RayError as exc:
                     if is_death(exc):
                         self._group.discard(actor)
                         if actor.place is None:
-                            self._group.note_failed_start(exc)
+                            self._group.note_failed_start(actor, exc)
                     elif not has_restored(items, given, exc):
                         raise translated(exc) from exc
                     continue
@@ -282,22 +284,24 @@ class RayPool:
 
     def _call(self, actor: PoolActor, method: str, args: tuple[Any, ...], receive: Callable[..., None]) -> None:
         """Call a method of an actor; its reply goes to ``receive``, while the batch stays in the object store."""
-        call = getattr(actor.handle, method).options(num_returns=2)
-        batch, reply = call.remote(*self._source.address, *args)
+        batch, reply = actor.process.call(method, *self._source.address, *args)
         self._awaited[reply] = actor
-        reply.future().add_done_callback(partial(self._replied, reply, batch, receive))
+        reply.future().add_done_callback(partial(self._replied, actor, reply, batch, receive))
 
-    def _replied(self, ref: Any, batch: Any, receive: Callable[..., None], reply: Any) -> None:
+    def _replied(self, actor: PoolActor, ref: Any, batch: Any, receive: Callable[..., None], reply: Any) -> None:
         self._awaited.pop(ref, None)
+        if reply.exception() is not None and is_death(reply.exception()):
+            actor.process.note_death(ref)
+        actor.process.replies.pop(ref, None)
         try:
             if self._metrics is not None and reply.exception() is None and reply.result().metrics is not None:
                 self._metrics.add(reply.result().metrics)
             if not self._is_closed:
-                receive(batch, reply)
+                receive(ref, batch, reply)
         except BaseException as exc:  # Ray drops exceptions of its callbacks; unpickling the report may raise too
             self._emit_unless_closed(Report(None, None, is_done=True, error=exc))
 
-    def _receive_rest(self, batch: Any, reply: Any) -> None:
+    def _receive_rest(self, ref: Any, batch: Any, reply: Any) -> None:
         failure = reply.exception()
         report = ActorReport(error=translated(failure)) if failure is not None else reply.result()
         output = Bundle(StoredBatch(batch, None), report.num_rows, report.nbytes) if report.has_output else None

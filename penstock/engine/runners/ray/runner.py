@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import cache, partial
 from typing import Any
 
@@ -19,13 +19,21 @@ from penstock.engine.runners.openers import async_opener, opener, restart_policy
 from penstock.engine.runners.placement import num_async_tasks, sharing_key
 from penstock.engine.runners.query import Workplace
 from penstock.engine.runners.ray.actor_group import PoolSize
-from penstock.engine.runners.ray.actors import ActorSource, OwnActors, SharedActor, actor_options, put_packed
+from penstock.engine.runners.ray.actors import (
+    ActorSource,
+    OwnActors,
+    SharedActor,
+    SharedWorkers,
+    actor_options,
+    put_packed,
+)
 from penstock.engine.runners.ray.cluster import Cluster, connect, demand, most_workers
 from penstock.engine.runners.ray.exchange import RowExchange
 from penstock.engine.runners.ray.exchange_pool import ExchangePool
 from penstock.engine.runners.ray.ledgers import DriverLedgers, driver_ledgers, with_ledgers
 from penstock.engine.runners.ray.pool import RayPool
 from penstock.engine.runners.ray.stored import DriverBatches
+from penstock.engine.scheduling import task_share
 from penstock.engine.stage import PoolChoice
 from penstock.errors import InvalidArgumentError
 from penstock.expr.udf import API_LOOP, Resources
@@ -34,6 +42,8 @@ from penstock.protocols import Bundle, Emit, OneWriterSink, PartSink
 from penstock.relational.partition import HashParts, RangeParts, parts_of
 
 PLAIN = actor_options(Resources())
+GATHERED_NBYTES = 32 * 2**20  # of a batch between stages: a call and the storing of its result cost milliseconds
+CALL_COST_S = 0.006
 
 
 class RayRunner:
@@ -58,8 +68,8 @@ class RayRunner:
         cluster.start()
         try:
             memory_bytes = config.memory_limit or cluster.store_nbytes
-            with driver_ledgers(stages) as ledgers:
-                yield Workplace(RayPools(cluster, stages, ledgers).make, cores=cores, memory_bytes=memory_bytes)
+            with driver_ledgers(stages) as ledgers, closing(RayPools(cluster, stages, ledgers, memory_bytes)) as pools:
+                yield Workplace(pools.make, cores=cores, memory_bytes=memory_bytes)
         finally:
             cluster.close()
 
@@ -88,8 +98,12 @@ class RayRunner:
 class RayPools:
     """Makes the pools of one query. Async stages that would share an event loop on one machine share an actor."""
 
-    def __init__(self, cluster: Cluster, stages: Sequence[Stage], ledgers: DriverLedgers | None) -> None:
+    def __init__(
+        self, cluster: Cluster, stages: Sequence[Stage], ledgers: DriverLedgers | None, memory_bytes: int
+    ) -> None:
         self._cluster = cluster
+        self._gathered_nbytes = min(GATHERED_NBYTES, task_share(memory_bytes, cluster.num_cores))
+        self._workers = SharedWorkers(lambda: cluster.num_cores, PLAIN)
         self._ledgers = ledgers
         self._demands = {id(stage): demand(actor_options(stage.resources)) for stage in stages}
         self._shared: dict[str, SharedActor] = {}
@@ -107,9 +121,11 @@ class RayPools:
                 return PoolChoice(self._async_pool(stage, work, options, emit), takes_core=False)
             case CallUdf() | CallBatch():
                 size = PoolSize(self._most(stage), resources.min_workers, is_gradual=work.spec.target.is_class)
-                is_plain = options == PLAIN and not work.spec.target.is_class
-                source = OwnActors(self._packed(work, opener(work)), options, "anywhere" if is_plain else None)
-                return PoolChoice(self._pool(source, size, emit, restart=restart_policy(work)), takes_core)
+                opening = self._packed(work, opener(work)), 0
+                is_shared = options == PLAIN and takes_core and not work.spec.target.is_class
+                source = self._workers.join(opening) if is_shared else OwnActors(opening, options)
+                calls = self._pool(source, size, emit, restart=restart_policy(work))
+                return PoolChoice(calls, takes_core, task_cost_s=CALL_COST_S)
             case RunRelation(relation, schemas):
                 parts = parts_of(relation, schemas)
                 pool = self._one_actor(work, emit) if parts is None else self._exchange_pool(work, parts, emit)
@@ -119,14 +135,17 @@ class RayPools:
             case WriteOut(sink):
                 # Parts are complete files, so that a writer that dies loses only the part that it writes.
                 has_parts = isinstance(sink, PartSink)
-                source = OwnActors(
-                    put_packed(opener(WriteOut(sink, is_in_parts=has_parts)), stage.name), options, kind="anywhere"
-                )
-                size = PoolSize(self._most(stage))
-                return PoolChoice(self._pool(source, size, emit, has_state=not has_parts), takes_core)
+                opening = put_packed(opener(WriteOut(sink, is_in_parts=has_parts)), stage.name), 0
+                source = self._workers.join(opening) if has_parts else OwnActors(opening, options, kind="writer")
+                writers = self._pool(source, PoolSize(self._most(stage)), emit, has_state=not has_parts)
+                return PoolChoice(writers, takes_core, gathered_nbytes=self._gathered_nbytes)
             case _:
-                source = OwnActors(put_packed(opener(work), stage.name), options, kind="anywhere")
+                source = self._workers.join((put_packed(opener(work), stage.name), self._gathered_nbytes))
                 return PoolChoice(self._pool(source, PoolSize(self._most(stage)), emit), takes_core)
+
+    def close(self) -> None:
+        """Keep the shared workers for the next query. The pools are closed before."""
+        self._workers.close()
 
     def _most(self, stage: Stage) -> Callable[[], int]:
         """Return a function that returns how many workers a stage may have: as the user says, or all that fit."""
@@ -141,9 +160,8 @@ class RayPools:
     def _one_actor(self, work: Work, emit: Emit) -> RayPool:
         """Return one actor with all the rows of a stage, on the driver's node: no other node's loss ends it."""
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
-        source = OwnActors(
-            put_packed(opener(work), type(work).__name__), PLAIN | {"scheduling_strategy": here}, kind="here"
-        )
+        opening = put_packed(opener(work), type(work).__name__), self._gathered_nbytes
+        source = OwnActors(opening, PLAIN | {"scheduling_strategy": here}, kind="here")
         return self._pool(source, PoolSize(lambda: 1), emit, has_state=True)
 
     def _exchange_pool(self, work: RunRelation, parts: HashParts | RangeParts, emit: Emit) -> ExchangePool:
@@ -166,7 +184,7 @@ class RayPools:
         if key not in self._shared:
             self._shared[key] = SharedActor(options)
         num_tasks = num_async_tasks(stage, work.spec)
-        slot = self._shared[key].join(self._packed(work, async_opener(work)), num_tasks)
+        slot = self._shared[key].join((self._packed(work, async_opener(work)),), num_tasks)
         size = PoolSize(lambda: 1, tasks_per_worker=num_tasks)
         return self._pool(slot, size, emit, restart=restart_policy(work))
 

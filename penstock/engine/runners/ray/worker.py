@@ -23,6 +23,7 @@ from penstock.protocols import WorkerContext
 from penstock.types import joined
 from penstock.types.ipc import from_ipc, to_ipc
 
+GATHERED_S = 0.05  # for how long outputs are joined
 Slices = tuple[tuple[int, int], ...]  # offset and number of rows of each object of a task
 
 
@@ -55,89 +56,121 @@ Reply = tuple[pa.Buffer | None, ActorReport]  # two objects, so that the first m
 
 
 class Worker:
-    """An actor with one handler that works on one task at a time."""
+    """An actor with a handler for each stage that uses it. It does one call at a time, in the order of the calls."""
 
-    def __init__(self, packed_open: bytes) -> None:
-        self.assign(packed_open)
+    def __init__(self) -> None:
+        self._stages: dict[int, OpenedStage] = {}
 
-    def assign(self, packed_open: bytes) -> None:
-        """Set the handler to open next."""
-        self._slot = HandlerSlot(lambda context: pickle.loads(packed_open)(context))
-        self._open_failure: BaseException | None = None
+    def open(self, stage: int, packed_open: bytes, gathered_nbytes: int) -> ActorPlace:
+        """Open the handler of a stage and return the place of this actor. An error is reported by the tasks.
 
-    def open(self) -> ActorPlace:
-        """Open the handler and return the place of this actor. An error is reported by the tasks."""
+        Outputs are joined while they are smaller than ``gathered_nbytes``.
+        """
+        opened = OpenedStage(HandlerSlot(lambda context: pickle.loads(packed_open)(context)), gathered_nbytes)
         try:
-            self._slot.open()
+            opened.slot.open()
         except BaseException as exc:
-            self._open_failure = exc
+            opened.failure = exc
+        self._stages[stage] = opened
         return this_place()
 
-    def start(self, first_row: int, num_skipped: int, slices: Slices | None, *items: Any) -> Reply:
+    @ray.method(num_returns=2)  # type: ignore[untyped-decorator]
+    def start(self, stage: int, first_row: int, num_skipped: int, slices: Slices | None, *items: Any) -> Reply:
         """Start a task and return its first output after ``num_skipped`` rows, which an actor that died has given."""
-        return self._reply(lambda: self._start(input_from(slices, items), first_row, num_skipped))
+        return self._reply(stage, lambda opened: opened.start(input_from(slices, items), first_row, num_skipped))
 
-    def resume(self) -> Reply:
+    @ray.method(num_returns=2)  # type: ignore[untyped-decorator]
+    def resume(self, stage: int) -> Reply:
         """Return the next output of the task."""
-        return self._reply(self._slot.next)
+        return self._reply(stage, lambda opened: opened.gathered(opened.slot.next()))
 
-    def remake(self, first_row: int, start: int, num_rows: int, slices: Slices | None, *items: Any) -> Reply:
+    @ray.method(num_returns=2)  # type: ignore[untyped-decorator]
+    def remake(
+        self, stage: int, first_row: int, start: int, num_rows: int, slices: Slices | None, *items: Any
+    ) -> Reply:
         """Return ``num_rows`` rows from ``start`` on of the output of a task, beside the task that may rest here."""
 
-        def rows() -> Output:
-            given = self._slot.open().process(input_from(slices, items), first_row)
+        def rows(opened: OpenedStage) -> Output:
+            given = opened.slot.open().process(input_from(slices, items), first_row)
             return rows_of([given] if isinstance(given, pa.RecordBatch) else given, start, num_rows), True
 
-        return self._reply(rows)
+        return self._reply(stage, rows)
 
-    def finish(self) -> Reply:
+    @ray.method(num_returns=2)  # type: ignore[untyped-decorator]
+    def finish(self, stage: int) -> Reply:
         """Return everything that the handler still holds as one batch."""
-        return self._reply(self._rest)
+        return self._reply(stage, lambda opened: opened.rest())
 
-    def close(self) -> None:
-        """Close the handler. Another one may be assigned then."""
-        self._slot.close()
+    def close(self, stage: int) -> None:
+        """Close the handler of a stage."""
+        opened = self._stages.pop(stage, None)
+        if opened is not None:
+            opened.slot.close()
 
-    def _start(self, item: Any, first_row: int, num_skipped: int) -> Output:
-        batch, is_done = self._slot.start(item, first_row)
+    def _reply(self, stage: int, advance: Callable[[OpenedStage], Output]) -> Reply:
+        started = time.perf_counter()
+        try:
+            opened = self._stages[stage]
+            if opened.failure is not None:
+                raise opened.failure
+            batch, is_done = advance(opened)
+            return reply(batch, started, opened.slot.take_errors(), is_done=is_done)
+        except BaseException as exc:
+            return failed(exc)
+
+
+@dataclass(slots=True)
+class OpenedStage:
+    """The handler of a stage in a worker, and why it did not open."""
+
+    slot: HandlerSlot
+    gathered_nbytes: int
+    failure: BaseException | None = None
+
+    def start(self, item: Any, first_row: int, num_skipped: int) -> Output:
+        batch, is_done = self.slot.start(item, first_row)
         while num_skipped and batch is not None:
             if num_skipped < batch.num_rows:
                 return batch.slice(num_skipped), is_done
             num_skipped -= batch.num_rows
-            self._slot.take_errors()  # reported before
-            batch, is_done = (None, True) if is_done else self._slot.next()
-        return batch, is_done
+            self.slot.take_errors()  # reported before
+            batch, is_done = (None, True) if is_done else self.slot.next()
+        return self.gathered((batch, is_done))
 
-    def _rest(self) -> Output:
-        rest, (batch, _) = list[pa.RecordBatch](), self._slot.finish()
+    def gathered(self, first: Output) -> Output:
+        """Return an output with those after it, as long as they are small and come quickly: each call has its cost."""
+        started, (batch, is_done) = time.perf_counter(), first
+        found, nbytes = list[pa.RecordBatch](), 0
+        while batch is not None:
+            found.append(batch)
+            nbytes += batch.nbytes
+            if is_done or nbytes >= self.gathered_nbytes or time.perf_counter() - started > GATHERED_S:
+                break
+            batch, is_done = self.slot.next()
+        return (joined(found) if found else None), is_done
+
+    def rest(self) -> Output:
+        rest, (batch, _) = list[pa.RecordBatch](), self.slot.finish()
         while batch is not None:
             rest.append(batch)
-            batch, _ = self._slot.next()
+            batch, _ = self.slot.next()
         return (joined(rest) if rest else None), True
-
-    def _reply(self, advance: Callable[[], Output]) -> Reply:
-        started = time.perf_counter()
-        try:
-            if self._open_failure is not None:
-                raise self._open_failure
-            batch, is_done = advance()
-            return reply(batch, started, self._slot.take_errors(), is_done=is_done)
-        except BaseException as exc:
-            return failed(exc)
 
 
 class AsyncWorker:
     """An actor whose event loop serves the async stages that share it, several tasks at once."""
 
-    def __init__(self, *packed_opens: bytes) -> None:
-        self._packed_opens = packed_opens
+    def __init__(self) -> None:
+        self._packed_opens: dict[int, bytes] = {}
         self._handlers: dict[int, AsyncHandler] = {}
         self._running: dict[int, set[asyncio.Task[pa.RecordBatch]]] = {}
 
-    async def open(self, stage: int) -> ActorPlace:
+    async def open(self, stage: int, packed_open: bytes) -> ActorPlace:
         """Return the place of this actor. A handler is opened with the first task of its stage."""
+        self._packed_opens[stage] = packed_open
         return this_place()
 
+    @ray.method(num_returns=2)  # type: ignore[untyped-decorator]
     async def start(self, stage: int, first_row: int, num_skipped: int, slices: Slices, *items: Any) -> Reply:
         started = time.perf_counter()
         try:
@@ -148,9 +181,12 @@ class AsyncWorker:
         except (Exception, asyncio.CancelledError) as exc:
             return failed(exc)
 
+    @ray.method(num_returns=2)  # type: ignore[untyped-decorator]
     async def remake(self, stage: int, first_row: int, start: int, num_rows: int, slices: Slices, *items: Any) -> Reply:
-        return await self.start(stage, first_row, 0, slices, *items)
+        outcome: Reply = await self.start(stage, first_row, 0, slices, *items)
+        return outcome
 
+    @ray.method(num_returns=2)  # type: ignore[untyped-decorator]
     async def finish(self, stage: int) -> Reply:
         return None, ActorReport()
 

@@ -254,12 +254,16 @@ def test_a_local_cluster_starts_no_autoscaler_and_no_dashboard(on_ray: None) -> 
     assert ray._private.node.Node.__name__ == "Node"  # what was replaced is back
 
 
-def test_workers_without_state_serve_the_next_query(on_ray: None) -> None:
-    df = ps.from_pydict({"x": [1]}).select(process_id(ps.col("x")))
-    before = workers_alive()
-    df.to_pydict()
-    df.to_pydict()
-    assert workers_alive() <= before + 2  # one to read, one for the function
+def test_all_stages_and_the_next_query_share_one_worker_for_each_core(on_ray: None, tmp_path: Path) -> None:
+    def add_pid(batch: dict[str, Any]) -> dict[str, Any]:
+        return {"x": batch["x"][:1], "pids": [[*batch.get("pids", [[]])[0], os.getpid()]]}
+
+    log = tmp_path / "log"
+    for _ in range(2):
+        df = ps.read_source(CountingSource(str(log), 3)).map_batches(add_pid).map_batches(add_pid)
+        found = df.to_pydict()["pids"]
+    pids = {int(line) for line in log.read_text().splitlines()}
+    assert len(pids.union(*found)) <= 2
 
 
 def ended(pids: Iterable[int]) -> bool:
@@ -268,16 +272,12 @@ def ended(pids: Iterable[int]) -> bool:
     return not alive
 
 
-def workers_alive() -> int:
-    return sum(child.name().startswith("ray::Worker") for child in psutil.Process().children(recursive=True))
-
-
 # --- the seam: what the executor and the driver see ---
 
 
 @dataclass
 class CountingTask:
-    """Reads ``num_batches`` batches of a megabyte, with a line in ``log`` for each."""
+    """Reads ``num_batches`` batches of a megabyte, with a line in ``log`` for each: its process."""
 
     log: str
     num_batches: int
@@ -287,7 +287,7 @@ class CountingTask:
     def read(self) -> Iterator[pa.RecordBatch]:
         for number in range(self.num_batches):
             with open(self.log, "a") as log:
-                log.write(f"{number}\n")
+                log.write(f"{os.getpid()}\n")
             yield pa.record_batch({"x": np.full(2**17, number)})
 
 
