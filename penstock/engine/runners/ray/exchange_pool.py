@@ -7,7 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 
-from penstock.engine.runners.ray.exchange import GROUP_NBYTES, RowExchange
+from penstock.engine.runners.ray.exchange import RowExchange
 from penstock.engine.runners.ray.pool import RayPool
 from penstock.protocols import Bundle, Emit, EndOfInput, Report, Task
 
@@ -63,8 +63,9 @@ class ExchangePool:
             assert isinstance(task.item, tuple)
             self._bundles += task.item
             self._nbytes += task.nbytes
+        assert self._exchange is not None
         group = list[Bundle]()
-        if self._nbytes >= GROUP_NBYTES:
+        if self._nbytes >= self._exchange.group_nbytes:
             group, self._bundles, self._nbytes = self._bundles, [], 0
         self._on_thread(task, partial(self._add, task, group))
 

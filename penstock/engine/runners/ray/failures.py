@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from ray.exceptions import NodeDiedError, ObjectLostError, OutOfMemoryError, RayActorError, RayTaskError
+from ray.exceptions import (
+    LocalRayletDiedError,
+    NodeDiedError,
+    ObjectLostError,
+    OutOfMemoryError,
+    RayActorError,
+    RayTaskError,
+    WorkerCrashedError,
+)
 
 from penstock.errors import WorkerDiedError
 
-DEATHS = (RayActorError, NodeDiedError, OutOfMemoryError)
+DEATHS = (RayActorError, WorkerCrashedError, NodeDiedError, LocalRayletDiedError, OutOfMemoryError)
 
 
 def lost_object(exc: BaseException) -> str | None:
@@ -16,7 +24,7 @@ def lost_object(exc: BaseException) -> str | None:
 
 
 def is_death(exc: BaseException) -> bool:
-    """Say whether the actor of a call is gone."""
+    """Say whether the worker of a call is gone."""
     return isinstance(exc, DEATHS) and not isinstance(exc, RayTaskError)
 
 
@@ -24,7 +32,7 @@ def translated(exc: BaseException, worker: str = "") -> BaseException:
     """Return an exception of Ray, from a call to the actor ``worker``, as one of ours."""
     if isinstance(exc, RayTaskError):  # the call did not reach the handler, for example because a module is missing
         cause: BaseException = exc.cause
-        cause.add_note(f"In the Ray worker:\n{exc.traceback_str}")
+        cause.add_note(f"In the Ray worker:\n{exc}")
         return cause
     if is_death(exc) and worker:
         what = f"A Ray worker ({worker}) died while it worked on a batch"

@@ -17,7 +17,9 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 import ray
+from ray.exceptions import NodeDiedError, RayTaskError
 
+from penstock.engine.runners.ray.cluster import is_node_alive
 from penstock.engine.runners.ray.failures import lost_object, translated
 from penstock.engine.runners.ray.worker import Slices, input_from
 from penstock.protocols import Bundle, Task
@@ -121,18 +123,21 @@ def arguments(items: Sequence[Any]) -> list[Any]:
 def has_restored(items: Sequence[Any], given: Sequence[Any], failure: BaseException) -> bool:
     """Make the items again whose loss made a call fail, which was ``given`` their references. Blocks.
 
-    Return False if the call failed for another reason, or the item has no recipe.
+    Return False if the call failed for another reason, or the item has no recipe. A batch of a task that was still
+    running when its node was lost holds the error of the task, which does not name the batch.
     """
     lost = lost_object(failure)
-    if lost is None:
-        return False
+    nodes = set[str | None]()
+    if isinstance(failure, RayTaskError) and isinstance(failure.cause, NodeDiedError):
+        nodes = {item.node_id for item in items if isinstance(item, StoredBatch) and item.node_id}
+        nodes = {node_id for node_id in nodes if node_id and not is_node_alive(node_id)}
     found = [
-        item
+        (item, ref.hex())
         for item, ref in zip(items, given, strict=True)
-        if isinstance(item, StoredBatch) and item.recipe is not None and ref.hex() == lost
+        if isinstance(item, StoredBatch) and item.recipe and (ref.hex() == lost or item.node_id in nodes)
     ]
-    for item in found:
-        item.restore(lost)
+    for item, lost_ref in found:
+        item.restore(lost_ref)
     return bool(found)
 
 

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import closing
+from contextvars import copy_context
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from ray.cluster_utils import Cluster
 import penstock as ps
 
 NUM_ROWS = 40
+NUM_DIVIDED = 4096  # rows of 4 kB, in pieces too large for Ray to send them with its messages
 NODE = {"object_store_memory": 200_000_000}
 SYSTEM = {
     "health_check_period_ms": 1000,  # a dead node is noticed in seconds
@@ -36,7 +38,7 @@ def main(path: str) -> None:
         ray.init(cluster.address, log_to_driver=False)
         ps.set_runner_ray()
         ps.set_config(progress=False)
-        seen = {"lost": lost_node(cluster), "cached": cached_on_another_node()}
+        seen = {"pieces": lost_pieces(cluster), "lost": lost_node(cluster), "cached": cached_on_another_node()}
         seen |= {"grown": grown_cluster(cluster), "drained": drained_node(cluster)}
         seen["restarted"] = restarted_gcs(cluster)
         Path(path).write_text(json.dumps(seen))
@@ -85,7 +87,7 @@ class Collected:
     def __init__(self, df: ps.DataFrame) -> None:
         self._df = df
         self._rows: Any = None
-        self._thread = threading.Thread(target=self._run)
+        self._thread = threading.Thread(target=copy_context().run, args=(self._run,))  # with the settings
         self._thread.start()
 
     def rows(self) -> Any:
@@ -128,6 +130,31 @@ def lost_node(cluster: Cluster) -> Any:
         "num_calls": len(made.noted()),
         "is_on_gpu_nodes": set(made.noted()) == {node.node_id, other.node_id},
     }
+
+
+def lost_pieces(cluster: Cluster) -> Any:
+    """A node with pieces and results of divided relations is killed while the next stage waits."""
+    node = cluster.add_node(num_cpus=1, **NODE)
+    gate, made = Gate(), Gate()
+    ids = list(range(NUM_DIVIDED))
+
+    def grown(batch: dict[str, Any]) -> dict[str, Any]:
+        made.note(len(batch["id"]))
+        return {"id": batch["id"], "text": [f"{x:>4000}" for x in batch["id"]]}
+
+    def measured(batch: dict[str, Any]) -> dict[str, Any]:
+        gate.note("waits")
+        gate.wait()
+        return {"id": batch["id"], "text": [int(text) for text in batch["text"]]}
+
+    df = ps.range(NUM_DIVIDED).map_batches(grown, batch_size=256).groupby("id").agg(ps.col("text").max())
+    with ps.config(memory_limit=4_000_000):
+        query = Collected(df.sort("id", desc=True).map_batches(measured, batch_size=64, concurrency=1))
+        until(lambda: bool(gate.noted()))
+        cluster.remove_node(node, allow_graceful=False)
+        gate.open()
+        rows = query.rows()
+    return {"is_exact": rows == {"id": ids[::-1], "text": ids[::-1]}, "is_made_again": len(made.noted()) > 16}
 
 
 def cached_on_another_node() -> Any:

@@ -28,6 +28,10 @@ def test_the_batches_of_a_node_that_is_killed_are_made_again(seen: Any) -> None:
     assert NUM_ROWS < seen["lost"]["num_calls"] < 2 * NUM_ROWS
 
 
+def test_the_pieces_of_a_divided_relation_are_made_again(seen: Any) -> None:
+    assert seen["pieces"] == {"is_exact": True, "is_made_again": True}
+
+
 def test_the_ledger_of_the_driver_has_the_results_of_all_nodes(seen: Any) -> None:
     assert seen["cached"] == {"num_calls": NUM_ROWS, "is_elsewhere": True, "num_open_files": 0}
 

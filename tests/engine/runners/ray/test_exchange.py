@@ -15,7 +15,9 @@ import ray
 
 import penstock as ps
 from penstock.engine.runners.ray.actors import put_packed
-from penstock.engine.runners.ray.exchange import started_part
+from penstock.engine.runners.ray.exchange import PartTask
+from penstock.engine.runners.ray.stored import StoredBatch
+from penstock.errors import TypeMismatchError
 from penstock.protocols import EndOfInput
 from penstock.types.ipc import from_ipc, to_ipc
 from tests.engine.runners.ray.test_faults import die_once
@@ -106,9 +108,16 @@ class DeadlyRelation:
 
 def test_a_part_whose_worker_is_killed_is_computed_again(tmp_path: Path) -> None:
     flag = str(tmp_path / "flag")
-    pieces = [ray.put(to_ipc(pa.record_batch({"x": [number]}))) for number in range(3)]
-    objects = [
-        ray.get(each) for each in started_part(put_packed(lambda context: DeadlyRelation(flag), "deadly"), pieces)
-    ]
-    assert [from_ipc(each).to_pydict() for each in objects[::2]] == [{"x": [0]}, {"x": [1]}, {"x": [2]}]
+    packed = put_packed(lambda context: DeadlyRelation(flag), "deadly")
+    pieces = [StoredBatch(ray.put(to_ipc(pa.record_batch({"x": [number]}))), None) for number in range(3)]
+    bundles = list(PartTask(packed, pieces, num_cores=1).bundles())
+    assert [from_ipc(ray.get(each.handle.ref)).to_pydict() for each in bundles] == [{"x": [0]}, {"x": [1]}, {"x": [2]}]
     assert Path(flag).exists()
+
+
+def test_an_error_in_the_worker_of_a_part_surfaces_as_itself() -> None:
+    def renamed(batch: dict[str, Any]) -> dict[str, Any]:
+        return {"n" if batch["n"][0] % 2 else "m": batch["n"], "k": batch["k"], "text": batch["text"]}
+
+    with pytest.raises(TypeMismatchError, match="must return the same columns"):
+        rows().map_batches(renamed, batch_size=4000).sort("k").collect()
