@@ -64,6 +64,14 @@ def attach_provider(provider: str | Provider, name: str | None = None, **options
     _attached[known_as] = provider
 
 
+def detach_provider(name: str) -> None:
+    """Remove a registered provider, also if it is the default."""
+    removed = _attached.pop(name, None)
+    if removed is None:
+        raise InvalidArgumentError(f"Provider {name!r} is not attached.{did_you_mean(name, _attached)}")
+    _chosen[:] = [provider for provider in _chosen if provider is not removed]
+
+
 def detach_providers() -> None:
     """Remove all registered providers and the default."""
     _attached.clear()

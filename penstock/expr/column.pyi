@@ -7,7 +7,6 @@ from typing import Any, Literal, TypeVar
 
 from penstock.ai.provider import Provider
 from penstock.expr.nodes import Expr
-from penstock.frame.window import Window
 from penstock.functions.aggregates import CountMode
 from penstock.functions.calls import MediaOnError
 from penstock.functions.json import Format
@@ -290,8 +289,8 @@ class Expression:
         """Return the date that is this many days after 1970-01-01."""
     def date_sub(self, days: Expression | int) -> Expression:
         """Subtract days from a date."""
-    def date_trunc(self, interval: str) -> Expression:
-        """Round down to an interval such as ``"hour"``, ``"15 minutes"`` or ``"1 month"``; weeks start on Monday."""
+    def date_trunc(self, interval: str, relative_to: Any = None) -> Expression:
+        """Round down to an interval such as ``"hour"``, ``"15 minutes"`` or ``"1 month"``; see ``date_trunc``."""
     def dateadd(self, days: Expression | int) -> Expression:
         """Add days to a date."""
     def datediff(self, start: Expression) -> Expression:
@@ -370,7 +369,7 @@ class Expression:
         """Return the length of the difference of two vectors."""
     def exp(self) -> Expression:
         """Return ``e`` to the power of the number."""
-    def explode(self) -> Expression:
+    def explode(self, ignore_empty_and_null: bool = False) -> Expression:
         """Make a row of each element and repeat the other columns; only valid alone in ``select`` or ``with_column``."""
     def expm1(self) -> Expression:
         """Return ``exp(x) - 1``, exact for small numbers."""
@@ -418,7 +417,7 @@ class Expression:
         """Count the bits in which two fingerprints of ``simhash`` differ; null for negative numbers."""
     def hamming_distance_str(self, right: Expression | str) -> Expression:
         """Count the places at which the characters differ; null for texts of different lengths."""
-    def hash(self, *exprs: Expression, seed: int | None = None) -> Expression:
+    def hash(self, *exprs: Expression, seed: int | None = None, hash_function: str | None = None) -> Expression:
         """Return a uint64 hash of one or several values; null has a hash too. Equal integers of different types hash alike."""
     def hour(self) -> Expression:
         """Return the hour, from 0 to 23."""
@@ -432,7 +431,11 @@ class Expression:
         """Return the number of channels of images, from 1 to 4."""
     def image_file(self, *, storage_options: Mapping[str, Any] | None = None) -> Expression:
         """Make a ``ps.ImageFile`` of each path or URL, or of bytes."""
-    def image_hash(self, *, method: str = "phash", hash_size: int = 8, segments: int = 3) -> Expression:
+    def image_file_metadata(self, *, on_error: MediaOnError = "raise") -> Expression:
+        """Return the header of image files: ``width``, ``height``, ``format``, ``mode``. Nothing is decoded."""
+    def image_hash(
+        self, *, method: str = "phash", hash_size: int = 8, binbits: int = 3, segments: int = 3
+    ) -> Expression:
         """Return a perceptual hash of each image as bytes: the fewer bits differ, the more alike two images look."""
     def image_height(self) -> Expression:
         """Return the height of images in pixels."""
@@ -452,6 +455,8 @@ class Expression:
         """Return the Jaro similarity of two texts, from 0 to 1."""
     def jaro_winkler_similarity(self, right: Expression | str) -> Expression:
         """Return the Jaro similarity with a bonus for a common prefix of up to four characters."""
+    def jq(self, filter: str) -> Expression:
+        """Apply a path of jq, such as ``.a.b[0]`` or ``.items[].name``, to JSON text; the result is JSON."""
     def json_array_length(self) -> Expression:
         """Count the elements of a JSON array; null for any other text."""
     def json_extract(self, path: str) -> Expression:
@@ -576,7 +581,9 @@ class Expression:
         """Return the fraction of the second in milliseconds."""
     def min(self) -> Expression:
         """Return the smallest value; NaN is the largest number."""
-    def minhash(self, *, num_hashes: int, ngram_size: int, seed: int = 1) -> Expression:
+    def minhash(
+        self, *, num_hashes: int, ngram_size: int, seed: int = 1, hash_function: str | None = None
+    ) -> Expression:
         """Return ``num_hashes`` numbers that two texts share in proportion to the word n-grams they share."""
     def minute(self) -> Expression:
         """Return the minute, from 0 to 59."""
@@ -601,8 +608,6 @@ class Expression:
         """Normalize texts for deduplication; every step is off by default."""
     def not_nan(self) -> Expression:
         """Check whether a number is not NaN; null for null."""
-    def over(self, window: Window) -> Expression:
-        """Compute an aggregate or window function for each row, over the rows of its window."""
     def parse_url(self) -> Expression:
         """Return scheme, username, password, host, port, path, query and fragment of a URL; nulls for other text."""
     def partition_days(self) -> Expression:
@@ -803,8 +808,8 @@ class Expression:
         """Return a duration in whole seconds, rounded towards zero."""
     def translate(self, from_str: Expression | str, to_str: Expression | str) -> Expression:
         """Replace each character of ``from_str`` by the one at its place in ``to_str``, or remove it."""
-    def trunc(self, interval: str) -> Expression:
-        """Round down to an interval such as ``"hour"``, ``"15 minutes"`` or ``"1 month"``; weeks start on Monday."""
+    def trunc(self, interval: str, relative_to: Any = None) -> Expression:
+        """Round down to an interval such as ``"hour"``, ``"15 minutes"`` or ``"1 month"``; see ``date_trunc``."""
     def try_compress(self, codec: str) -> Expression:
         """Compress with the codec deflate, gzip, zlib; null if that fails."""
     def try_decode(self, charset: str) -> Expression:

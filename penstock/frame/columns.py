@@ -172,13 +172,17 @@ class ColumnVerbs(LazyTable):
             numbered = self._with(nodes.MonotonicId(self._plan, _ROW))
             return numbered._projected(_with_row_numbers(expr) for expr in exprs)
         exploded: dict[str, Expr] = {}
+        filled: list[Expression] = []
         for expr in exprs:
             match unalias(expr):
-                case Call("explode", (lists,)):
+                case Call("explode", (lists,), options):
                     exploded[expr.name] = Alias(lists, expr.name)
+                    filled += [col(expr.name).list_length() > 0] if options else []
         project = nodes.Project(self._plan, tuple(exploded.get(expr.name, expr) for expr in exprs))
         # With unknown columns each list stays a node, which has the user's line.
         plan: Plan = project if project.schema is None else merged(project)
+        for condition in filled:
+            plan = nodes.Filter(plan, condition._node)
         return self._with(nodes.Explode(plan, tuple(exploded)) if exploded else plan)
 
 

@@ -66,6 +66,7 @@ from penstock.functions.image import (
 )
 from penstock.functions.json import (
     deserialize as deserialize,
+    jq as jq,
     json_extract as json_extract,
     serialize as serialize,
     try_deserialize as try_deserialize,
@@ -87,6 +88,7 @@ from penstock.functions.lists import (
 from penstock.functions.media import (
     audio_metadata as audio_metadata,
     decode_audio as decode_audio,
+    image_file_metadata as image_file_metadata,
     pdf_pages as pdf_pages,
     resample as resample,
     video_frames as video_frames,

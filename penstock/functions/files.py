@@ -29,6 +29,7 @@ FILE = Kind("a file", DataType.is_file, "make one of a path with file(...)")
 
 
 @method
+@refusing_unknown("file")
 def file(expr: Expression, *, storage_options: Mapping[str, Any] | None = None) -> Expression:
     """Make a ``ps.File`` of each path or URL, or of bytes. Nothing is read.
 
@@ -42,6 +43,7 @@ def file(expr: Expression, *, storage_options: Mapping[str, Any] | None = None) 
 
 
 @method
+@refusing_unknown("image_file")
 def image_file(expr: Expression, *, storage_options: Mapping[str, Any] | None = None) -> Expression:
     """Make a ``ps.ImageFile`` of each path or URL, or of bytes.
 
@@ -52,6 +54,7 @@ def image_file(expr: Expression, *, storage_options: Mapping[str, Any] | None = 
 
 
 @method
+@refusing_unknown("audio_file")
 def audio_file(expr: Expression, *, storage_options: Mapping[str, Any] | None = None) -> Expression:
     """Make a ``ps.AudioFile`` of each path or URL, or of bytes.
 
@@ -62,6 +65,7 @@ def audio_file(expr: Expression, *, storage_options: Mapping[str, Any] | None = 
 
 
 @method
+@refusing_unknown("video_file")
 def video_file(expr: Expression, *, storage_options: Mapping[str, Any] | None = None) -> Expression:
     """Make a ``ps.VideoFile`` of each path or URL, or of bytes.
 

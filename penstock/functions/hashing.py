@@ -25,6 +25,7 @@ __all__ = ["hash", "minhash"]
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 NULL_HASH = np.uint64(0xD6E8FEB86659FD93)
+HASH_FUNCTIONS = ("xxhash", "xxhash32", "xxhash64", "xxhash3_64", "murmurhash3", "sha1")
 
 
 def mix(bits: Numbers) -> Numbers:
@@ -39,8 +40,10 @@ def mix(bits: Numbers) -> Numbers:
 
 
 @method
-def hash(*exprs: Expression, seed: int | None = None) -> Expression:
+def hash(*exprs: Expression, seed: int | None = None, hash_function: str | None = None) -> Expression:
     """Return a uint64 hash of one or several values; null has a hash too. Equal integers of different types hash alike.
+
+    ``hash_function`` may name one of Daft's, but the hash is always Penstock's own.
 
     >>> df = ps.from_pydict({"a": [1, 1, 2]}).select(hash(ps.col("a")))
     >>> first, same, other = df.to_pydict()["a"]
@@ -49,7 +52,13 @@ def hash(*exprs: Expression, seed: int | None = None) -> Expression:
     """
     if not exprs:
         raise InvalidArgumentError("hash takes one or more expressions")
+    _check_hash_function(hash_function)
     return call("hash", *exprs, seed=int(seed or 0))
+
+
+def _check_hash_function(name: str | None) -> None:
+    if name not in (None, *HASH_FUNCTIONS):
+        raise InvalidArgumentError(f"hash_function={name!r} is not known; use one of {', '.join(HASH_FUNCTIONS)}")
 
 
 @kernel("hash", takes(rest=ANY, returns=UINT64))
@@ -145,16 +154,20 @@ def _absorb(bits: Numbers, words: Numbers) -> None:
 
 
 @method
-def minhash(text: Expression, *, num_hashes: int, ngram_size: int, seed: int = 1) -> Expression:
+def minhash(
+    text: Expression, *, num_hashes: int, ngram_size: int, seed: int = 1, hash_function: str | None = None
+) -> Expression:
     """Return ``num_hashes`` numbers that two texts share in proportion to the word n-grams they share.
 
     Blanks separate words; a text with fewer than ``ngram_size`` words is one n-gram. Use ``normalize`` first.
+    ``hash_function`` is as in ``hash``.
 
     >>> df = ps.from_pydict({"t": ["a b c d", "a b c e"]}).select(minhash(ps.col("t"), num_hashes=64, ngram_size=2))
     >>> one, two = df.to_pydict()["t"]
     >>> 0 < sum(x == y for x, y in zip(one, two)) < 64
     True
     """
+    _check_hash_function(hash_function)
     for name, number in (("num_hashes", num_hashes), ("ngram_size", ngram_size)):
         if number < 1:
             raise InvalidArgumentError(f"minhash: {name} must be at least 1, got {number!r}")

@@ -331,13 +331,16 @@ def _image_attribute(images: pa.Array, *, name: str) -> pa.Array:
 
 
 @method
-def image_hash(image: Expression, *, method: str = "phash", hash_size: int = 8, segments: int = 3) -> Expression:
+def image_hash(
+    image: Expression, *, method: str = "phash", hash_size: int = 8, binbits: int = 3, segments: int = 3
+) -> Expression:
     """Return a perceptual hash of each image as bytes: the fewer bits differ, the more alike two images look.
 
     ``phash`` keeps the low frequencies of the whole image and is the most robust; ``phash_simple`` keeps those of each
     row. ``dhash`` and ``dhash_vertical`` compare neighbours, ``ahash`` compares each part with the mean, ``whash``
     keeps the low band of a wavelet transform. ``crop_resistant`` has a ``dhash`` for each of ``segments`` squared
-    tiles. A hash has ``hash_size`` squared bits.
+    tiles. A hash has ``hash_size`` squared bits. ``colorhash`` has ``binbits`` bits for the share of each of 14 classes
+    of colours.
 
     >>> df = ps.from_pydict({"image": [np.zeros((9, 9, 3), np.uint8)]}).select(ps.col("image").cast("image[RGB]"))
     >>> len(df.select(image_hash(ps.col("image"))).to_pydict()["image"][0])
@@ -349,12 +352,12 @@ def image_hash(image: Expression, *, method: str = "phash", hash_size: int = 8, 
         raise InvalidArgumentError(
             f"image_hash: method={method!r} is not known; use one of {known}.{did_you_mean(method, METHODS)}"
         )
-    for name, number in (("hash_size", hash_size), ("segments", segments)):
+    for name, number in (("hash_size", hash_size), ("binbits", binbits), ("segments", segments)):
         if isinstance(number, bool) or number not in range(1, 257):
             raise InvalidArgumentError(f"image_hash: {name}={number!r} must be a whole number from 1 to 256")
     if method == "whash" and hash_size & (hash_size - 1):
         raise InvalidArgumentError(f"image_hash: hash_size={hash_size} must be a power of 2 for 'whash'")
-    return call("image_hash", image, method=method, hash_size=hash_size, segments=segments)
+    return call("image_hash", image, method=method, hash_size=hash_size, binbits=binbits, segments=segments)
 
 
 def _hash_type(_: DataType, **options: Any) -> DataType:

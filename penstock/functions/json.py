@@ -149,6 +149,63 @@ def _steps(path: str) -> list[str | int]:
     return steps
 
 
+@method
+def jq(expr: Expression, filter: str) -> Expression:
+    """Apply a path of jq, such as ``.a.b[0]`` or ``.items[].name``, to JSON text; the result is JSON.
+
+    What does not exist is ``null``. Several results are a list, and none is empty text. Other filters of jq are an
+    error.
+
+    >>> df = ps.from_pydict({"t": ['{"a": [{"b": "x"}, {"b": 2}]}']})
+    >>> df.select(jq(ps.col("t"), ".a[].b")).to_pydict()
+    {'t': ['["x",2]']}
+    """
+    text, steps = filter.strip(), list[str | int | None]()
+    position = 1 if text == "." else 0
+    while position < len(text) and (match := _JQ_STEP.match(text, position)):
+        index, *names = match.groups()
+        steps.append(int(index) if index else next((each for each in names if each is not None), None))  # None is []
+        position = match.end()
+    if position < len(text) or not text.startswith("."):
+        raise InvalidArgumentError(
+            f"jq: {filter!r} is not a path of names, numbers and [], such as '.a.b[0]'; write a @ps.func for others"
+        )
+    return call("jq", expr, steps=steps)
+
+
+_JQ_STEP = re.compile(r"""\.?\[(?:(-?\d+)|"([^"]*)")?\]|\.(?:"([^"]*)"|([A-Za-z_]\w*))""")
+
+
+@strict("jq", takes(TEXT, returns=STRING))
+@on_arrays
+def _jq(texts: pa.Array, *, steps: tuple[str | int | None, ...]) -> pa.Array:
+    import orjson
+
+    def apply(text: str) -> str:
+        values = [orjson.loads(text)]
+        for step in steps:
+            if step is None:
+                values = [item for value in values for item in (value.values() if isinstance(value, dict) else value)]
+            else:
+                values = [_jq_part(value, step) for value in values]
+        return orjson.dumps(values[0] if len(values) == 1 else values).decode() if values else ""
+
+    try:
+        return pa.array([None if text is None else apply(text) for text in texts.to_pylist()], pa.string())
+    except (TypeError, ValueError) as exc:
+        raise ComputeError(f"jq: {exc}") from exc
+
+
+def _jq_part(value: Any, step: str | int) -> Any:
+    if value is None:
+        return None
+    if isinstance(step, int) and isinstance(value, list):
+        return value[step] if -len(value) <= step < len(value) else None
+    if isinstance(step, str) and isinstance(value, dict):
+        return value.get(step)
+    raise TypeError(f"cannot take {step!r} of {shortened(str(value))}")
+
+
 @strict("json_extract", takes(TEXT, returns=STRING))
 @on_arrays
 def _json_extract(texts: pa.Array, *, steps: tuple[str | int, ...]) -> pa.Array:

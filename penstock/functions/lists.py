@@ -65,13 +65,15 @@ def _to_list(*arrays: pa.Array) -> pa.Array:
 
 
 @method
-def explode(lists: Expression) -> Expression:
+def explode(lists: Expression, ignore_empty_and_null: bool = False) -> Expression:
     """Make a row of each element and repeat the other columns; only valid alone in ``select`` or ``with_column``.
+
+    An empty list, or null, makes one row of null, or none with ``ignore_empty_and_null``.
 
     >>> ps.from_pydict({"a": [1, 2], "b": [[10, 20], [30]]}).select("a", explode(ps.col("b"))).to_pydict()
     {'a': [1, 1, 2], 'b': [10, 20, 30]}
     """
-    return call("explode", lists)
+    return call("explode", lists, **({"ignore": True} if ignore_empty_and_null else {}))
 
 
 def _refuse(*dtypes: DataType) -> DataType:

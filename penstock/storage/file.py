@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import importlib
 import io
 import os
 import posixpath
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 
 BUFFER_NBYTES = 2**20  # one request for an open remote file reads at least this
 COPY_NBYTES = 8 * 2**20
+METHODS_MODULE = "penstock.media.file_methods"
 
 
 class File:
@@ -130,6 +133,18 @@ class File:
         """Return whether the content is a video, by its MIME type."""
         return self.mime_type().startswith("video/")
 
+    def readable(self) -> bool:
+        """Return True: an open file is read."""
+        return True
+
+    def seekable(self) -> bool:
+        """Return True: an open file is read at any position."""
+        return True
+
+    def writable(self) -> bool:
+        """Return False: ``upload`` and ``write_sink`` write files."""
+        return False
+
     def to_tempfile(self, buffer_size: int = COPY_NBYTES) -> IO[bytes]:
         """Return a temporary copy on the local disk, open at its start, for libraries that need a path.
 
@@ -194,22 +209,38 @@ class File:
         return f"{type(self).__name__}({shown})"
 
 
-class ImageFile(File):
-    """A file with an encoded image."""
+class MediaFile(File):
+    """A file of one kind of content, with methods that decode it.
+
+    The decoders belong to a higher layer and are large, so the module of the methods is imported when one is used.
+    """
+
+    __slots__ = ()
+
+    def __getattr__(self, name: str) -> Any:
+        if not name.startswith("_"):
+            methods = importlib.import_module(METHODS_MODULE).METHODS[self.media]
+            if name in methods:
+                return functools.partial(methods[name], self)
+        raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+
+
+class ImageFile(MediaFile):
+    """A file with an encoded image: ``metadata()`` reads its header, ``decode(mode)`` makes an image of Pillow."""
 
     __slots__ = ()
     media = "image"
 
 
-class AudioFile(File):
-    """A file with audio."""
+class AudioFile(MediaFile):
+    """A file with audio: ``metadata()``, ``to_numpy()``, ``resample(sample_rate)``."""
 
     __slots__ = ()
     media = "audio"
 
 
-class VideoFile(File):
-    """A file with a video."""
+class VideoFile(MediaFile):
+    """A file with a video: ``metadata()``, ``frames(...)``, ``keyframes(...)``, ``get_frame_by_idx(n)``."""
 
     __slots__ = ()
     media = "video"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from penstock.errors import InvalidArgumentError, did_you_mean
 from penstock.storage.urls import KINDS, WEB, redacted, scheme_of
@@ -178,6 +178,13 @@ def scrubbed(text: str, secrets: tuple[str, ...]) -> str:
     for secret in secrets:
         text = text.replace(secret, "***")
     return redacted(_COLOURS.sub("", text))
+
+
+@runtime_checkable
+class StoreSettings(Protocol):
+    """Settings of a store that another system names differently."""
+
+    def storage_options(self) -> dict[str, Any]: ...
 
 
 class StorageOptions(dict[str, Any]):

@@ -219,6 +219,8 @@ class DataType:
     is_image = _class_predicate(ImageType)
     is_file = _class_predicate(FileType)
     is_python = _class_predicate(PythonType)
+    is_interval = is_union = is_uuid = is_sparse_tensor = is_fixed_shape_sparse_tensor = _predicate(lambda _: False)
+    """Types of Daft that do not exist here."""
     is_fixed_shape_tensor = _predicate(lambda arrow: isinstance(arrow, TensorType) and arrow.shape is not None)
     is_fixed_shape_image = _predicate(lambda arrow: isinstance(arrow, ImageType) and arrow.shape is not None)
 
@@ -245,6 +247,10 @@ class DataType:
     def is_extension(self) -> builtins.bool:
         """Check whether it is an embedding, tensor, image, file or Python object."""
         return isinstance(self.arrow, pa.BaseExtensionType)
+
+    def is_logical(self) -> builtins.bool:
+        """Check whether it gives a meaning to another type that stores it: times, decimals, and extension types."""
+        return self.is_temporal() or self.is_decimal() or self.is_map() or self.is_extension()
 
     def is_comparable(self) -> builtins.bool:
         """Check whether its values have an order."""

@@ -12,6 +12,7 @@ from penstock.config import parse_bytes
 from penstock.errors import InvalidArgumentError, PenstockError, did_you_mean
 from penstock.expr.udf import BatchLimits, BatchSize, MaxErrors, OnError, Policy
 from penstock.observe.tracebacks import trim_traceback
+from penstock.storage.options import StoreSettings
 from penstock.udf.peer_options import peer_hint
 
 AnyCallable = TypeVar("AnyCallable", bound=Callable[..., Any])
@@ -97,6 +98,7 @@ many, since bad rows often lie together."""
 def refusing_unknown(what: str) -> Callable[[AnyCallable], AnyCallable]:
     """Make a function raise an error that lists its options when it gets an unknown one.
 
+    One with ``storage_options`` takes them as ``io_config`` too: an object that names them, as Daft's adapter has.
     Expected errors of the function itself show the frames of the user.
     """
 
@@ -106,6 +108,9 @@ def refusing_unknown(what: str) -> Callable[[AnyCallable], AnyCallable]:
 
         @functools.wraps(function)
         def call(*args: Any, **options: Any) -> Any:
+            if "storage_options" in known and isinstance(options.get("io_config"), StoreSettings | None):
+                settings = options.pop("io_config", None)
+                options |= {} if settings is None else {"storage_options": settings.storage_options()}
             check_known(what, options, known)
             try:
                 return function(*args, **options)

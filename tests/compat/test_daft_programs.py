@@ -118,11 +118,8 @@ def test_schemas_files_and_counters(tmp_path: Path) -> None:
     more = daft.Schema.from_field_name_and_types([("b", DataType.string)])
     assert schema.union(more).to_name_set() == {"a", "b"}
     assert daft.io.read_parquet(str(tmp_path / "p")).schema() == schema
-    with (
-        daft.execution_config_ctx(default_morsel_size=10),
-        pytest.raises(InvalidArgumentError, match=r"File\(offset, length\)"),
-    ):
-        daft.File("a", offset=1, length=2)
+    with daft.execution_config_ctx(default_morsel_size=10):
+        assert daft.File(str(tmp_path / "a.txt"), offset=1, length=2).read() == b"el"
 
 
 def test_formats_of_written_dates(tmp_path: Path) -> None:
@@ -168,8 +165,8 @@ def test_what_cannot_be_honoured_is_refused_by_name(tmp_path: Path) -> None:
         df.write_csv(str(tmp_path), quote="'")
     with pytest.raises(AttributeError, match=r"daft\.read_hudi"):
         daft.read_hudi("table")
-    with pytest.raises(AttributeError, match=r"DataFrame\.skip_existing; use write_parquet"):
-        df.skip_existing("path")
+    with pytest.raises(AttributeError, match=r"DataFrame\.write_clickhouse; use write_sql"):
+        df.write_clickhouse("table")
     with pytest.raises(InvalidArgumentError, match="interval"):
         daft.interval(months=1)
 

@@ -25,7 +25,7 @@ ps: Any = penstock  # type checkers would refuse these calls too
         (lambda: ps.range(1).sort("id", descending=True), "Use desc= instead."),
         (lambda: ps.range(1).write_sql("t", "sqlite:///x", write_mode="append"), "Use mode= instead."),
         (lambda: ps.read_parquet(paths="x"), "Use path= instead."),
-        (lambda: ps.read_parquet("x", io_config=None), "Use storage_options= instead."),
+        (lambda: ps.read_parquet("x", io_config={}), "Use storage_options= instead."),
         (lambda: ps.read_csv("x", override_num_blocks=8), "reads are split by size"),
         (lambda: ps.read_images("x", ray_remote_args={}), "reads and writes need no options of Ray"),
         (lambda: ps.range(3, parallelism=2), "reads are split by size"),
@@ -34,7 +34,7 @@ ps: Any = penstock  # type checkers would refuse these calls too
         (lambda: ps.range(1).map(len, max_concurrency=1), "Use concurrency= instead."),
         (lambda: ps.func(num_gpus=1), "Use gpus= instead."),
         (lambda: ps.cls(ray_remote_args={}), "Use ray_options= instead."),
-        (lambda: ps.functions.download(ps.col("u"), io_config=None), "Use storage_options= instead."),
+        (lambda: ps.functions.download(ps.col("u"), io_config={}), "Use storage_options= instead."),
         (lambda: ps.functions.prompt(ps.col("t"), model="m", system_prompt="x"), "Use system_message= instead."),
         (
             lambda: ps.functions.prompt(ps.col("t"), model="m", api_key="secret-key"),

@@ -15,17 +15,19 @@ from enum import StrEnum
 from typing import Any
 
 import penstock as ps
-from penstock.ai.registry import find_provider
-from penstock.compat.daft import expressions, functions, io, session
+from penstock.ai.registry import detach_provider, find_provider
+from penstock.compat.daft import expressions, functions, io, session, warc
 from penstock.compat.daft.frame import DaftDataFrame as DataFrame
 from penstock.compat.daft.io import IOConfig, storage_options
-from penstock.compat.daft.schema import DaftFile, DaftSchema
-from penstock.compat.daft.session import TableSession as Session
+from penstock.compat.daft.schema import DaftDataType, DaftFile, DaftSchema
+from penstock.compat.daft.session import Catalog, Table, TableSession as Session
 from penstock.compat.translation import refusal, translated
-from penstock.errors import InvalidArgumentError
+from penstock.errors import InvalidArgumentError, PenstockError
+from penstock.io.files import find_files
+from penstock.storage.options import share_options
 
 _SESSION = Session()
-File, Schema = DaftFile, DaftSchema
+DataType, File, Schema = DaftDataType, DaftFile, DaftSchema
 
 
 def _made(frame: ps.DataFrame) -> DataFrame:
@@ -55,22 +57,23 @@ def _reader(name: str) -> Callable[..., DataFrame]:
 
 
 _FRAMES = [name for name in ps.__all__ if name == "range" or name.startswith(("read_", "from_"))]
-_OWN = ("DataFrame", "File", "RetryAfterError", "Schema", "metrics")
+_OWN = ("DataFrame", "DataType", "File", "RetryAfterError", "Schema", "metrics")
 globals().update({name: getattr(ps, name) for name in ps.__all__ if name not in _FRAMES and name not in _OWN})
 _READERS = {name: _reader(name) for name in _FRAMES}
 globals().update(_READERS)
 vars(io).update(_READERS)  # Daft has them in both places
 __all__ = [*ps.__all__, "IOConfig", "ImageFormat", "ImageMode", "MediaType", "Session", "TimeUnit", "attach_table",
-    "concat", "create_temp_table", "current_provider", "current_session", "detach_table", "execution_config_ctx",
-    "expressions", "functions", "get_provider", "get_table", "has_table", "interval", "io", "list_tables",
-    "read_table", "set_execution_config", "set_runner_native", "sql", "udf"]  # fmt: skip
+    "Catalog", "Table", "attach_catalog", "concat", "create_temp_table", "current_model", "current_provider",
+    "current_session", "detach_provider", "detach_table", "execution_config_ctx", "expressions", "functions",
+    "get_catalog", "get_provider", "get_table", "has_provider", "has_table", "interval", "io", "list_tables",
+    "read_blob", "read_table", "read_warc", "set_execution_config", "set_model", "set_runner_native", "sql", "udf",
+    "write_table"]  # fmt: skip
 
 set_runner_native = ps.set_runner_local
-attach_table, create_temp_table, detach_table = _SESSION.attach_table, _SESSION.create_temp_table, _SESSION.detach_table
-get_table, has_table, list_tables, read_table = (
-    *(_SESSION.get_table, _SESSION.has_table),
-    *(_SESSION.list_tables, _SESSION.read_table),
-)
+set_model, current_model = functions.set_model, functions.current_model
+for _name in ("attach_catalog", "attach_table", "create_temp_table", "detach_table", "get_catalog", "get_table",
+              "has_table", "list_tables", "read_table", "write_table"):  # fmt: skip
+    globals()[_name] = getattr(_SESSION, _name)
 
 
 def current_session() -> Session:
@@ -81,9 +84,42 @@ def current_session() -> Session:
 vars(session)["current_session"] = current_session  # Daft has it in both places
 
 
+def read_blob(path: Any, *, max_connections: int = 32, on_error: str = "raise", io_config: Any = None) -> DataFrame:
+    """Read whole files: ``path``, ``size`` and ``content``."""
+    files: DataFrame = _READERS["from_glob_path"](path, io_config=io_config)
+    content = ps.col("path").download(max_connections, on_error)
+    return files.select("path", "size", content.alias("content"))
+
+
+def read_warc(
+    path: Any, io_config: IOConfig | None = None, file_path_column: str | None = None, _multithreaded_io: Any = None,
+    checkpoint: Any = None,
+) -> DataFrame:  # fmt: skip
+    """Read WARC files, a row a record."""
+    if checkpoint is not None:
+        raise refusal("daft.read_warc(checkpoint=...)", "use write_parquet(..., resume=True)")
+    options = None if io_config is None else storage_options(io_config)
+    files = [file.url for file in find_files(path, [".warc", ".warc.gz"], options)]
+    share_options(files, options)
+    frame = ps.from_pydict({"path": files})
+    rows = frame.select("path", ps.func(warc.records, return_dtype=warc.RECORD)(ps.col("path").file()).alias("record"))
+    rows = rows.where(ps.col("record").not_null())  # a file without records
+    named = [] if file_path_column is None else [ps.col("path").alias(file_path_column)]
+    return _made(rows.select(ps.col("record")["*"], *named))
+
+
 def get_provider(identifier: str) -> Any:
     """Return a provider by name."""
     return find_provider(identifier, "prompt")
+
+
+def has_provider(identifier: str) -> bool:
+    """Return whether there is a provider of this name."""
+    try:
+        get_provider(identifier)
+    except PenstockError:
+        return False
+    return True
 
 
 def current_provider() -> Any:
@@ -253,7 +289,7 @@ def udf(*, return_dtype: Any, num_cpus: float | None = None, num_gpus: float | N
 
 
 # Daft keeps some of these names in modules of their own: ``from daft.window import Window``.
-for _module in ("ai", "ai.utils", "context", "dataframe", "datatype", "file", "schema", "series", "window"):
+for _module in ("ai", "ai.utils", "catalog", "context", "dataframe", "datatype", "file", "schema", "series", "window"):
     sys.modules[f"{__name__}.{_module}"] = sys.modules[__name__]
     globals().setdefault(_module, sys.modules[__name__])
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from typing import Any, Self, TextIO
 
@@ -13,16 +14,17 @@ import pyarrow as pa
 from penstock.compat.daft.io import storage_options
 from penstock.compat.daft.schema import DaftSchema
 from penstock.compat.translation import refusal, translated
-from penstock.errors import load_extra
-from penstock.expr.column import col
+from penstock.errors import PathNotFoundError, load_extra
+from penstock.expr.column import col, lit
 from penstock.frame.dataframe import DataFrame
+from penstock.frame.read.files import read_csv, read_json, read_parquet
+from penstock.frame.read.memory import from_pydict
 from penstock.functions import seq, strftime
 from penstock.storage.options import library_options
+from penstock.storage.urls import local_path
 
 _REMEDIES = {
-    "skip_existing": "use write_parquet(..., resume=True)",
     "skipped_corrupt_files": "use errors()",
-    "to_torch_dataloader": "use torch.utils.data.DataLoader(df.to_torch_iterable())",
     "write_clickhouse": "use write_sql() or write_sink()",
 }
 
@@ -41,7 +43,14 @@ def _writer(name: str) -> Callable[..., Any]:
     )
 
 
-_write_csv, _write_json = _writer("write_csv"), _writer("write_json")
+_write_csv, _write_json, _write_parquet = _writer("write_csv"), _writer("write_json"), _writer("write_parquet")
+_write_sql = _verb("write_sql", renamed={"write_mode": "mode"}, defaults={"mode": "append"})
+_READERS = {"parquet": read_parquet, "csv": read_csv, "json": read_json, "jsonl": read_json, "ndjson": read_json}
+
+
+def _check_maps(maps_as_pydicts: str | None) -> None:
+    if maps_as_pydicts not in (None, "lossy"):
+        raise refusal(f"maps_as_pydicts={maps_as_pydicts!r}", "use 'lossy'")
 
 
 class DaftDataFrame(DataFrame):
@@ -52,8 +61,6 @@ class DaftDataFrame(DataFrame):
     join = _verb("join", ignored=("strategy",))
     with_column = _verb("with_column", renamed={"column_name": "name"})
     with_columns_renamed = _verb("with_columns_renamed", renamed={"cols_map": "names"})
-    write_parquet = _writer("write_parquet")
-    write_sql = _verb("write_sql", renamed={"write_mode": "mode"}, defaults={"mode": "append"})
     write_lance = _verb("write_lance", renamed={"io_config": "storage_options"}, values={"io_config": storage_options})
 
     def explain(
@@ -72,9 +79,42 @@ class DaftDataFrame(DataFrame):
         DataFrame.show(shown, n, **options)
 
     def iter_rows(self, results_buffer_size: Any = None, column_format: str = "python") -> Iterator[dict[str, Any]]:
+        if column_format == "arrow":
+            return (
+                {name: column[row] for name, column in zip(batch.schema.names, batch.columns, strict=True)}
+                for batch in self.to_arrow_iter()
+                for row in range(batch.num_rows)
+            )
         if column_format != "python":
-            raise refusal(f"iter_rows(column_format={column_format!r})", "use to_arrow_iter()")
+            raise refusal(f"iter_rows(column_format={column_format!r})", "use 'python' or 'arrow'")
         return super().iter_rows()
+
+    def repartition(self, num: int | None, *partition_by: Any) -> Self:
+        return DataFrame.repartition(self, num or 1, *partition_by)
+
+    def to_pydict(self, maps_as_pydicts: str | None = None) -> dict[str, list[Any]]:
+        """Return columns; maps are dicts also without ``maps_as_pydicts``."""
+        _check_maps(maps_as_pydicts)
+        return super().to_pydict()
+
+    def to_pylist(self, maps_as_pydicts: str | None = None) -> list[dict[str, Any]]:
+        """Return rows; maps are dicts also without ``maps_as_pydicts``."""
+        _check_maps(maps_as_pydicts)
+        return super().to_pylist()
+
+    def skip_existing(
+        self, existing_path: Any, key_column: str | list[str], file_format: str, io_config: Any = None, **options: Any
+    ) -> Self:
+        """Drop the rows whose keys are in files already; the options of Daft's key filter change nothing."""
+        keys = [key_column] if isinstance(key_column, str) else list(key_column)
+        reader = _READERS.get(str(file_format).lower())
+        if reader is None:
+            raise refusal(f"skip_existing(file_format={file_format!r})", f"use one of {', '.join(_READERS)}")
+        try:
+            existing = reader(existing_path, **({} if io_config is None else {"io_config": io_config}))
+        except PathNotFoundError:  # nothing is written yet
+            return self
+        return DataFrame.join(self, existing.select(*keys), on=keys, how="anti")
 
     def explode(self, *columns: Any, index_column: str | None = None, ignore_empty_and_null: bool = False) -> Self:
         lists = [col(column) if isinstance(column, str) else column for column in columns]
@@ -87,9 +127,61 @@ class DaftDataFrame(DataFrame):
         return DataFrame.explode(kept, *lists)
 
     def write_csv(
-        self, root_dir: str, *, date_format: str | None = None, timestamp_format: str | None = None, **options: Any
-    ) -> Any:
+        self, root_dir: str, *, date_format: str | None = None, timestamp_format: str | None = None,
+        escape: str | None = None, **options: Any,
+    ) -> Any:  # fmt: skip
+        """Write files; Daft doubles quotes, so ``escape`` changes nothing there either."""
         return _write_csv(self._with_times_as_text(date_format, timestamp_format), root_dir, **options)
+
+    def write_parquet(
+        self, root_dir: str, *args: Any, single_file: bool = False, write_success_file: bool = False, **options: Any
+    ) -> Any:
+        """Write files; ``single_file`` makes ``root_dir`` one local file, ``write_success_file`` adds ``_SUCCESS``."""
+        if args:  # Daft has the compression second, then the mode
+            options |= dict(zip(("compression", "write_mode"), args, strict=False))
+        if single_file:
+            return self._write_one_parquet(root_dir, options.get("compression", "snappy"))
+        written = _write_parquet(self, root_dir, **options)
+        if write_success_file:
+            mark = lit(f"{str(root_dir).rstrip('/')}/_SUCCESS")
+            from_pydict({"content": [b""]}).select(col("content").upload(mark)).collect()
+        return written
+
+    def _write_one_parquet(self, path: str, compression: str) -> DataFrame:
+        import pyarrow.parquet
+
+        target = local_path(str(path))
+        if target is None:
+            raise refusal(f"write_parquet({path!r}, single_file=True)", "write a folder, or a local file")
+        draft = f"{target}.tmp"
+        os.makedirs(os.path.dirname(os.path.abspath(target)), exist_ok=True)
+        with pyarrow.parquet.ParquetWriter(draft, self.schema.to_arrow(), compression=compression) as writer:
+            for batch in self.to_arrow_iter():
+                writer.write_batch(batch)
+        os.replace(draft, target)
+        return DaftDataFrame(from_pydict({"path": [target]})._plan)
+
+    def write_sql(
+        self, table_name: str, conn: Any, write_mode: str = "append", column_types: dict[str, Any] | None = None,
+        **options: Any,
+    ) -> Any:  # fmt: skip
+        """Write a table; a new one gets ``column_types``, the types of SQLAlchemy for all columns."""
+        mode = {"fail": "create"}.get(write_mode, write_mode)
+        if column_types is None:
+            return _write_sql(self, table_name, conn, write_mode=mode, **options)
+        alchemy = load_extra("sqlalchemy", "sql", "write_sql(column_types=...)")
+        if not isinstance(conn, str) or set(column_types) != set(self.columns):
+            raise refusal("write_sql(column_types=...) of some columns or without a URL", "give all types, and a URL")
+        engine = alchemy.create_engine(conn)
+        columns = [alchemy.Column(name, column_types[name]) for name in self.columns]
+        table = alchemy.Table(table_name, alchemy.MetaData(), *columns)
+        try:
+            if mode == "overwrite":
+                table.drop(engine, checkfirst=True)
+            table.create(engine, checkfirst=mode != "create")
+        finally:
+            engine.dispose()
+        return _write_sql(self, table_name, conn, write_mode="append", **options)
 
     def write_json(
         self, root_dir: str, *, date_format: str | None = None, timestamp_format: str | None = None, **options: Any
@@ -141,9 +233,19 @@ class DaftDataFrame(DataFrame):
         return DataFrame.iter_partitions(self)
 
     def to_pandas(self, coerce_temporal_nanoseconds: bool = False) -> Any:
-        if coerce_temporal_nanoseconds:
-            raise refusal("to_pandas(coerce_temporal_nanoseconds=True)", "cast the columns to timestamp[ns]")
-        return super().to_pandas()
+        frame = super().to_pandas()
+        if not coerce_temporal_nanoseconds:
+            return frame
+        times = [str(name) for name, dtype in frame.dtypes.items() if dtype.kind in "mM"]
+        return frame.assign(**{name: frame[name].dt.as_unit("ns") for name in times})
+
+    def to_torch_dataloader(
+        self, batch_size: int = 1, *, pin_memory: bool = False, pin_memory_device: str = "", prefetch_count: int = 0
+    ) -> Any:
+        """Return torch's own DataLoader, which runs the query each time it is iterated."""
+        import torch.utils.data
+
+        return torch.utils.data.DataLoader(self.to_torch_iterable(), batch_size=batch_size, pin_memory=pin_memory)
 
     def to_torch_map_dataset(self, shard_strategy: Any = None) -> Any:
         if shard_strategy is not None:

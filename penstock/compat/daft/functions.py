@@ -1,5 +1,7 @@
 """The functions of ``daft.functions``: those of ``penstock.functions``, and the names that differ."""
 
+import functools as _functools
+from collections.abc import Callable
 from typing import Any
 
 from penstock import functions
@@ -12,6 +14,31 @@ __all__ = [*vars(functions)["__all__"], "ascii_func", "chr_func", "decode_image_
 
 
 vars()["value_counts"] = functions.list_value_counts  # that of Penstock combines rows
+
+
+_models: list[str] = []  # by set_model, the last one
+
+
+def set_model(identifier: str | None) -> None:
+    """Set the model of AI functions that name none."""
+    _models[:] = [] if identifier is None else [identifier]
+
+
+def current_model() -> str | None:
+    """Return the model of AI functions that name none."""
+    return _models[0] if _models else None
+
+
+def _with_default_model(function: Callable[..., Expression]) -> Callable[..., Expression]:
+    @_functools.wraps(function)
+    def call(*args: Any, model: Any = None, **options: Any) -> Expression:
+        return function(*args, model=model or current_model(), **options)
+
+    return call
+
+
+for _name in ("classify_image", "classify_text", "embed_image", "embed_text", "prompt"):
+    vars()[_name] = _with_default_model(getattr(functions, _name))
 
 
 def decode_image_file(file_expr: Expression, mode: str | None = None) -> Expression:

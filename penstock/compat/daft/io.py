@@ -2,83 +2,99 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
+from penstock.compat.translation import refusal
 from penstock.errors import InvalidArgumentError
 
+_IGNORED = frozenset(  # how patiently and how quickly files are read
+    {
+        *("num_tries", "max_connections", "max_connections_per_io_thread", "retry_initial_backoff_ms", "retry_mode"),
+        *("connect_timeout_ms", "read_timeout_ms", "buffer_time", "multipart_size", "multipart_max_concurrency"),
+        *(
+            "max_retries",
+            "project_id",
+            "user_agent",
+            "use_content_defined_chunking",
+            "row_group_size",
+            "target_filesize",
+        ),
+    }
+)
 
-@dataclass(frozen=True)
-class S3Config:
+
+class StoreConfig:
+    """Settings of one store. ``names`` maps them to ours; those that change no result are ignored."""
+
+    names: ClassVar[dict[str, str]]
+
+    def __init__(self, **given: Any) -> None:
+        for name, value in given.items():
+            if name not in self.names and name not in _IGNORED and value is not None:
+                raise refusal(f"{type(self).__name__}({name}=...)")
+        self.given = given
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or name not in self.names:
+            raise AttributeError(name)
+        return self.given.get(name)
+
+
+class S3Config(StoreConfig):
     """Settings of S3."""
 
-    region_name: str | None = None
-    endpoint_url: str | None = None
-    key_id: str | None = None
-    session_token: str | None = None
-    access_key: str | None = None
-    anonymous: bool | None = None
+    names: ClassVar = {
+        "region_name": "region", "endpoint_url": "endpoint_url", "key_id": "key", "session_token": "token",
+        "access_key": "secret", "anonymous": "anon",
+    }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class GCSConfig:
+class GCSConfig(StoreConfig):
     """Settings of Google Cloud Storage."""
 
-    project_id: str | None = None
-    credentials: str | None = None
-    token: str | None = None
-    anonymous: bool | None = None
+    names: ClassVar = {"credentials": "service_account_path", "token": "token", "anonymous": "anon"}
 
 
-@dataclass(frozen=True)
-class AzureConfig:
+class AzureConfig(StoreConfig):
     """Settings of Azure Blob Storage."""
 
-    storage_account: str | None = None
-    access_key: str | None = None
-    sas_token: str | None = None
-    anonymous: bool | None = None
-    endpoint_url: str | None = None
+    names: ClassVar = {
+        "storage_account": "account", "access_key": "key", "sas_token": "sas_token", "bearer_token": "bearer_token",
+        "tenant_id": "tenant_id", "client_id": "client_id", "client_secret": "client_secret", "anonymous": "anon",
+        "endpoint_url": "endpoint_url",
+    }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class HTTPConfig:
+class HTTPConfig(StoreConfig):
     """Settings of web servers."""
 
-    bearer_token: str | None = None
+    names: ClassVar = {"bearer_token": "headers"}
+
+    def __init__(self, *, bearer_token: str | None = None, **given: Any) -> None:
+        sent = None if bearer_token is None else {"Authorization": f"Bearer {bearer_token}"}
+        super().__init__(bearer_token=sent, **given)
 
 
-@dataclass(frozen=True)
-class HuggingFaceConfig:
+class HuggingFaceConfig(StoreConfig):
     """Settings of Hugging Face."""
 
-    token: str | None = None
-    anonymous: bool | None = None
+    names: ClassVar = {"token": "token", "anonymous": "anon"}
 
 
-_NAMES = {
-    "region_name": "region", "key_id": "key", "access_key": "secret", "session_token": "token", "anonymous": "anon",
-    "bearer_token": "token", "storage_account": "account_name", "credentials": "token", "project_id": "project",
-}  # fmt: skip
-
-
-@dataclass(frozen=True)
 class IOConfig:
     """Settings of all stores. Only those of one store can be given, as a path has one store."""
 
-    s3: S3Config | None = None
-    azure: AzureConfig | None = None
-    gcs: GCSConfig | None = None
-    http: HTTPConfig | None = None
-    hf: HuggingFaceConfig | None = None
+    def __init__(self, s3: Any = None, azure: Any = None, gcs: Any = None, http: Any = None, hf: Any = None) -> None:
+        self.s3, self.azure, self.gcs, self.http, self.hf = s3, azure, gcs, http, hf
 
     def storage_options(self) -> dict[str, Any]:
         """Return the settings that are given, by our names."""
-        stores = [store for store in vars(self).values() if store is not None]
+        stores: list[StoreConfig] = [store for store in vars(self).values() if store is not None]
         if len(stores) > 1:
             raise InvalidArgumentError("IOConfig takes the settings of one store here; make one for each store.")
-        given = vars(stores[0]) if stores else {}
-        return {_NAMES.get(name, name): value for name, value in given.items() if value is not None}
+        given = [(store.names[name], value) for store in stores for name, value in store.given.items()
+                 if value is not None and name in store.names]  # fmt: skip
+        return dict(given)
 
 
 def storage_options(io_config: IOConfig) -> dict[str, Any]:

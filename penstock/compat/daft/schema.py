@@ -9,7 +9,7 @@ import pyarrow as pa
 
 import penstock as ps
 from penstock.compat.daft.io import IOConfig
-from penstock.compat.translation import refusal
+from penstock.relational.scalar import evaluate
 from penstock.types import DataType, Field, Schema
 
 
@@ -52,11 +52,49 @@ class _OfAnyFile(type):
 
 
 class DaftFile(ps.File, metaclass=_OfAnyFile):
-    """A file with Daft's parameters; functions get objects of ``penstock.File``, which count as its instances."""
+    """A file with Daft's parameters; functions get objects of ``penstock.File``, which count as its instances.
+
+    A part of a file, from ``position`` on, is read at once and held in memory.
+    """
 
     __slots__ = ()
 
-    def __init__(self, url: Any, io_config: IOConfig | None = None, media_type: Any = None, **part: int | None) -> None:
-        if any(value is not None for value in part.values()):
-            raise refusal(f"File({', '.join(part)})", "read the file and cut its bytes")
-        super().__init__(url, storage_options=None if io_config is None else io_config.storage_options())
+    def __init__(self, url: Any, io_config: IOConfig | None = None, media_type: Any = None, position: int | None = None,
+                 size: int | None = None, offset: int | None = None, length: int | None = None) -> None:  # fmt: skip
+        options = None if io_config is None else io_config.storage_options()
+        start, num_bytes = offset if position is None else position, length if size is None else size
+        if start is not None or num_bytes is not None:
+            with ps.File(url, storage_options=options).open() as whole:
+                whole.seek(start or 0)
+                url = whole.read(-1 if num_bytes is None else num_bytes)
+        super().__init__(url, storage_options=options)
+
+
+_NO_TYPES = {
+    "extension": "use the type that it is stored as",
+    "interval": "use duration(), or add_months() for months and years",
+    "sparse_tensor": "use tensor()",
+    "union": "use struct() with a field for each type, or python()",
+    "uuid": "use string()",
+}
+
+
+class _Types(type):
+    def __instancecheck__(cls, instance: Any) -> bool:
+        return isinstance(instance, DataType)
+
+    def __getattr__(cls, name: str) -> Any:
+        if name in _NO_TYPES:
+            raise AttributeError(f"Penstock cannot honour DataType.{name}; {_NO_TYPES[name]}.")
+        raise AttributeError(f"DataType has no attribute {name!r}")
+
+
+class DaftDataType(DataType, metaclass=_Types):
+    """The constructors of types; all types are instances of ``penstock.DataType``, which count as its instances."""
+
+    __slots__ = ()
+
+    @staticmethod
+    def from_sql(sql_type: str) -> DataType:
+        """Return the type that DuckDB gives to a type of SQL."""
+        return DataType(evaluate("from_sql", f"cast(null as {sql_type})", [pa.nulls(1)]).type)

@@ -6,16 +6,18 @@ from typing import Any
 
 import numpy as np
 
-from penstock.media.images.packages import opencv
+from penstock.media.images.packages import opencv, pillow
 from penstock.media.images.pixels import converted, resize_into
 from penstock.types.arrays import NDArray
 
-METHODS = ("phash", "phash_simple", "dhash", "dhash_vertical", "ahash", "whash", "crop_resistant")
+METHODS = ("phash", "phash_simple", "dhash", "dhash_vertical", "ahash", "whash", "crop_resistant", "colorhash")
 _DCT_FACTOR = 4  # size of the scaled image relative to the hash, which has its low frequencies
 
 
-def image_hash(pixels: NDArray, method: str, hash_size: int, segments: int) -> bytes:
+def image_hash(pixels: NDArray, method: str, hash_size: int, segments: int, binbits: int = 3) -> bytes:
     """Return ``hash_size`` squared bits as bytes, the first bit highest; ``crop_resistant`` has as many per segment."""
+    if method == "colorhash":
+        return _colour_hash(converted(pixels, 3), binbits)
     grey = converted(converted(pixels, 1 if pixels.shape[2] < 3 else 3), 1)
     if method != "crop_resistant":
         return np.packbits(_bits(grey, method, hash_size)).tobytes()
@@ -28,13 +30,30 @@ def image_hash(pixels: NDArray, method: str, hash_size: int, segments: int) -> b
     return np.packbits(np.concatenate([_bits(tile, "dhash", hash_size).ravel() for tile in tiles])).tobytes()
 
 
-def num_hash_bytes(method: str, hash_size: int, segments: int) -> int:
+def num_hash_bytes(method: str, hash_size: int, segments: int, binbits: int = 3) -> int:
     """Return the length of the hashes.
 
-    >>> num_hash_bytes("phash", 8, 3)
-    8
+    >>> num_hash_bytes("phash", 8, 3), num_hash_bytes("colorhash", 8, 3)
+    (8, 6)
     """
+    if method == "colorhash":
+        return -(-14 * binbits // 8)
     return -(-(hash_size**2) * (segments**2 if method == "crop_resistant" else 1) // 8)
+
+
+def _colour_hash(pixels: NDArray, binbits: int) -> bytes:
+    """Return the shares of black, grey, and six hues of faint and of bright colours, with ``binbits`` bits each."""
+    image = pillow().fromarray(pixels)
+    hue, saturation, _ = np.asarray(image.convert("HSV")).reshape(-1, 3).T
+    is_black = np.asarray(image.convert("L")).ravel() < 256 // 8
+    is_grey = ~is_black & (saturation < 256 // 3)
+    is_colour = ~is_black & ~is_grey
+    bounds = (is_colour & (saturation < 256 * 2 // 3), is_colour & (saturation > 256 * 2 // 3))
+    hues = [np.histogram(hue[chosen], np.linspace(0, 255, 7))[0] for chosen in bounds]
+    shares = [is_black.mean(), is_grey.mean(), *np.concatenate(hues) / max(1, is_colour.sum())]
+    levels = np.minimum(2**binbits - 1, (np.array(shares) * 2**binbits).astype(np.int64))
+    bits = (levels[:, None] >> np.arange(binbits)[::-1]) & 1
+    return np.packbits(bits.astype(bool).ravel()).tobytes()
 
 
 def _bits(grey: NDArray, method: str, size: int) -> NDArray:

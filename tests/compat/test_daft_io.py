@@ -1,0 +1,194 @@
+"""Readers, writers, tables and files of Daft's adapter; expected rows are those that Daft gave for the same files."""
+
+from __future__ import annotations
+
+import datetime as dt
+import gzip
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import penstock as ps
+import penstock.compat.daft as daft
+from penstock.compat.daft import col
+from penstock.errors import CorruptFileError, InvalidArgumentError
+from tests.media_files import write_clip, write_tone
+
+
+def warc_record(number: int, kind: str, content: bytes, *headers: str) -> bytes:
+    lines = ["WARC/1.0", f"WARC-Type: {kind}", f"WARC-Date: 2024-01-0{number}T10:00:00Z", *headers]
+    lines += [f"WARC-Record-ID: <urn:uuid:id-{number}>", f"Content-Length: {len(content)}", "", ""]
+    return "\r\n".join(lines).encode() + content + b"\r\n\r\n"
+
+
+def test_warc_files(tmp_path: Path) -> None:
+    page = b"HTTP/1.1 200 OK\r\n\r\n<html>\n\n</html>"
+    records = [
+        warc_record(1, "warcinfo", b"software: x\r\n", "Content-Type: application/warc-fields"),
+        warc_record(2, "response", page, "WARC-Target-URI: http://a/", "WARC-Identified-Payload-Type: text/html"),
+        warc_record(3, "request", b""),
+    ]
+    (tmp_path / "a.warc").write_bytes(b"".join(records))
+    (tmp_path / "b.warc.gz").write_bytes(b"".join(map(gzip.compress, records)))
+    plain, packed = (daft.read_warc(str(tmp_path / name)).to_pydict() for name in ("a.warc", "b.warc.gz"))
+    assert plain == packed
+    assert plain == {
+        "WARC-Record-ID": ["id-1", "id-2", "id-3"],
+        "WARC-Target-URI": [None, "http://a/", None],
+        "WARC-Type": ["warcinfo", "response", "request"],
+        "WARC-Date": [dt.datetime(2024, 1, day, 10, tzinfo=dt.UTC) for day in (1, 2, 3)],
+        "Content-Length": [13, len(page), 0],
+        "WARC-Identified-Payload-Type": [None, "text/html", None],
+        "warc_content": [b"software: x\r\n", page, None],
+        "warc_headers": ['{"Content-Type":"application/warc-fields"}', "{}", "{}"],
+    }
+    assert daft.read_warc(str(tmp_path), file_path_column="p").select("p").distinct().count_rows() == 2
+    (tmp_path / "c.warc").write_bytes(b"no such thing\n")
+    with pytest.raises(CorruptFileError, match=r"c\.warc is not a WARC file"):
+        daft.read_warc(str(tmp_path / "c.warc")).collect()
+
+
+def test_whole_files_and_settings_of_stores(tmp_path: Path) -> None:
+    (tmp_path / "a.bin").write_bytes(b"abc")
+    config = daft.IOConfig(s3=daft.io.S3Config(region_name="eu-west-1", num_tries=3, key_id="k", access_key="s"))
+    assert config.storage_options() == {"region": "eu-west-1", "key": "k", "secret": "s"}
+    web = daft.IOConfig(http=daft.io.HTTPConfig(bearer_token="t"))
+    assert web.storage_options() == {"headers": {"Authorization": "Bearer t"}}
+    with pytest.raises(InvalidArgumentError, match=r"S3Config\(verify_ssl="):
+        daft.io.S3Config(verify_ssl=False)
+    url = f"file://{tmp_path}/a.bin"
+    blobs = daft.read_blob(f"{tmp_path}/*.bin", io_config=None)
+    assert blobs.to_pydict() == {"path": [url], "size": [3], "content": [b"abc"]}
+    df = daft.from_pydict({"u": [url]})
+    read = df.select(col("u").download(io_config=config).alias("d"), col("u").file(io_config=None).file_size())
+    assert read.to_pydict() == {"d": [b"abc"], "u": [3]}
+
+
+def test_parts_and_content_of_files(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("hello world")
+    part = daft.File(str(tmp_path / "a.txt"), position=6, size=3)
+    assert (part.read(), part.readable(), part.seekable(), part.writable()) == (b"wor", True, True, False)
+
+    tone = daft.AudioFile(write_tone(tmp_path / "a.wav", pitches=(440, 880)))
+    assert tone.metadata()["sample_rate"] == 8000
+    assert tone.to_numpy().shape == (8000, 2)
+    assert tone.resample(4000).shape == (2, 4000)
+    clip = daft.VideoFile(write_clip(tmp_path / "a.mp4"))
+    assert clip.metadata()["frame_count"] == 20
+    assert [frame["frame_index"] for frame in clip.frames(end_time=0.25)] == [0, 1, 2]
+    assert [image.size for image in clip.keyframes()] == [(64, 48)] * 4
+    assert abs(np.asarray(clip.get_frame_by_idx(7)).mean() - np.asarray(clip.get_frame_by_idx(6)).mean()) > 1
+    with pytest.raises(IndexError, match="has no frame 20"):
+        clip.get_frame_by_idx(20)
+    clip.get_frame_by_idx(0).save(tmp_path / "a.png")
+
+    @daft.func
+    def shape(image: daft.ImageFile) -> str:
+        return f"{image.metadata()['format']} {image.decode('L').mode}"
+
+    df = daft.from_pydict({"p": [str(tmp_path / "a.png")]})
+    assert df.select(shape(col("p"))).to_pydict() == {"p": ["PNG L"]}
+    with pytest.raises(AttributeError, match="ImageFile has no attribute 'frames'"):
+        _ = ps.ImageFile("a.png").frames
+
+
+def test_writes_of_one_file_and_of_typed_tables(tmp_path: Path) -> None:
+    import sqlalchemy
+
+    df = daft.from_pydict({"a": [1, 2], "s": ["x", "y"]})
+    df.write_parquet(str(tmp_path / "one.parquet"), single_file=True)
+    df.write_parquet(str(tmp_path / "many"), write_success_file=True)
+    assert (tmp_path / "many" / "_SUCCESS").read_bytes() == b""
+    for name in ("one.parquet", "many"):
+        assert daft.read_parquet(str(tmp_path / name)).to_pydict() == {"a": [1, 2], "s": ["x", "y"]}
+    url = f"sqlite:///{tmp_path}/a.db"
+    for mode in ("append", "append", "overwrite"):
+        df.write_sql("t", url, write_mode=mode, column_types={"a": sqlalchemy.Text(), "s": sqlalchemy.String(5)})
+    assert daft.read_sql("select typeof(a) as t, count(*) as n from t group by 1", url).to_pydict() == {
+        "t": ["text"],
+        "n": [2],
+    }
+    left = daft.from_pydict({"a": [1, 3]}).skip_existing(str(tmp_path / "many"), "a", "parquet", num_workers=2)
+    assert left.to_pydict() == {"a": [3]}
+    assert left.skip_existing(str(tmp_path / "nothing"), "a", "parquet").to_pydict() == {"a": [3]}
+
+
+def test_results_of_daft() -> None:
+    df = daft.from_pydict({"x": [1, 2, 3], "t": [dt.datetime(2024, 1, 1)] * 3})
+    assert [row["x"] for row in df.iter_rows(column_format="arrow")] == [pa.scalar(each) for each in (1, 2, 3)]
+    assert df.to_pandas(coerce_temporal_nanoseconds=True)["t"].dtype == "datetime64[ns]"
+    loader = df.select("x").to_torch_dataloader(batch_size=2)
+    for _ in range(2):  # each epoch
+        assert [batch["x"].tolist() for batch in loader] == [[1, 2], [3]]
+    assert df.repartition(None, "x").to_pydict(maps_as_pydicts="lossy")["x"] == [1, 2, 3]
+
+
+def test_iceberg_tables_and_catalogs(tmp_path: Path) -> None:
+    from pyiceberg.catalog.sql import SqlCatalog
+
+    iceberg = SqlCatalog("ice", uri=f"sqlite:///{tmp_path / 'catalog.db'}", warehouse=f"file://{tmp_path}")
+    iceberg.create_namespace("space")
+    table = iceberg.create_table("space.words", schema=pa.schema({"a": pa.int64()}))
+    df = daft.from_pydict({"a": [1, 2]})
+    for mode in ("append", "append", "overwrite"):
+        df.write_iceberg(table, mode=mode)
+    assert sorted(daft.read_iceberg(table).to_pydict()["a"]) == [1, 2]
+
+    session = daft.Session()
+    session.attach_catalog(iceberg)
+    session.write_table("ice.space.words", daft.from_pydict({"a": [3]}))
+    assert session.read_table("ice.space.words").count_rows() == 3
+    assert session.get_catalog("ice").list_tables() == ["space.words"]
+    iceberg.close()
+
+
+def test_tables_in_memory() -> None:
+    from penstock.compat.daft.catalog import Catalog, Table
+
+    catalog = Catalog.from_pydict({"users": {"id": [1, 2]}})
+    assert (catalog.list_tables(), catalog.read_table("users").count_rows()) == (["users"], 2)
+    session = daft.Session()
+    session.attach_catalog(catalog, "c")
+    session.attach_table(Table.from_pydict("t", {"id": [5]}))
+    session.write_table("c.users", session.read_table("t"))
+    assert session.read_table("c.users").to_pydict() == {"id": [1, 2, 5]}
+    session.write_table("t", daft.from_pydict({"id": [7]}), mode="overwrite")
+    assert session.sql("select id + 1 as n from t").to_pydict() == {"n": [8]}
+    with pytest.raises(InvalidArgumentError, match=r"no table 'user' in default\. Did you mean 'users'"):
+        catalog.get_table("user")
+    with pytest.raises(AttributeError, match=r"Catalog\.create_namespace; use the library"):
+        catalog.create_namespace("x")
+
+
+def test_providers_and_models() -> None:
+    asked: list[Any] = []
+
+    class Echo(ps.Provider):
+        name = "echo"
+
+        def model(self, task: Any) -> Any:
+            asked.append(task.model)
+            raise InvalidArgumentError("no model")
+
+    daft.attach_provider(Echo())
+    assert (daft.has_provider("echo"), daft.has_provider("nobody")) == (True, False)
+    daft.set_model("tiny")
+    try:
+        with pytest.raises(InvalidArgumentError, match="no model"):
+            daft.functions.prompt(col("t"), provider="echo")
+        assert (asked, daft.current_model()) == (["tiny"], "tiny")
+    finally:
+        daft.set_model(None)
+        daft.detach_provider("echo")
+    assert not daft.has_provider("echo")
+
+
+def test_types() -> None:
+    assert daft.DataType.from_sql("varchar[]") == daft.DataType.list(daft.DataType.string())
+    assert isinstance(ps.DataType.int64(), daft.DataType)
+    assert not daft.DataType.int64().is_uuid()
+    with pytest.raises(AttributeError, match=r"DataType\.union; use struct"):
+        daft.DataType.union({}, type_ids=[])
