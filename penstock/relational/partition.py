@@ -136,12 +136,13 @@ def _computed(columns: Sequence[pa.Array], template: str) -> pa.Array:
     names = [f"k{number}" for number in range(len(columns))]
     keys = to_duckdb(pa.RecordBatch.from_arrays(list(columns), names=names))
     sql = template.format(*names) if template.count("{}") == len(names) else template.format(", ".join(names))
-    result = _connection().from_arrow(pa.table(keys)).project(f"{sql} as found").to_arrow_table()
+    result = one_thread_connection().from_arrow(pa.table(keys)).project(f"{sql} as found").to_arrow_table()
     return result.column(0).combine_chunks()
 
 
 @cache
-def _connection() -> Any:
+def one_thread_connection() -> Any:
+    """Return a database that keeps the order of rows, or gives the same order each time."""
     import duckdb
 
-    return duckdb.connect(":memory:", config={"threads": 1})  # one thread keeps the order of the rows
+    return duckdb.connect(":memory:", config={"threads": 1})

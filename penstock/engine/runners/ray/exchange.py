@@ -31,7 +31,8 @@ from penstock.plan.stages import SIDE, RunRelation
 from penstock.protocols import Bundle, EndOfInput, WorkerContext
 from penstock.relational.handler import with_types
 from penstock.relational.partition import HashParts, RangeParts, bounds_of, divided, sampled
-from penstock.types import joined
+from penstock.relational.two_steps import computed, in_two_steps
+from penstock.types import Schema, joined
 from penstock.types.ipc import from_ipc, to_ipc
 
 log = logging.getLogger("penstock.workers")
@@ -62,8 +63,6 @@ class RowExchange:
         self._pieces: list[list[tuple[int, StoredBatch]]] = [[] for _ in range(self._num_parts)]  # with their input
         self._schemas: dict[int, pa.Schema] = {}
         self._waiting: list[Bundle] = []  # for the ranges of their keys
-        memory_bytes = get_config().memory_bytes // this_machine().num_cpus
-        self._packed_open = put_packed(opener(replace(work, memory_bytes=int(memory_bytes))), str(work.relation))
         self._running: list[PartTask] = []
         self._is_closed = False
         self.group_nbytes = min(GROUP_NBYTES, work.memory_bytes)
@@ -108,16 +107,26 @@ class RowExchange:
             self._divide_by_ranges(self._parts)
         parts = [part for part in self._pieces if part]
         self._pieces = []
+        packed_open = self._packed_open()
         for number in range(len(parts) + self._num_cores):
             if number < len(parts) and not self._is_closed:
                 # The right side first, as a relation takes them. A stable sort, so that a second try gives the same.
                 pieces = [piece for _, piece in sorted(parts[number], key=lambda piece: -piece[0])]
-                self._running.append(PartTask(self._packed_open, pieces, self._num_cores))
+                self._running.append(PartTask(packed_open, pieces, self._num_cores))
                 parts[number] = []
                 del pieces
             if number >= self._num_cores and self._running:
                 yield from self._running[0].bundles()
                 del self._running[0]
+
+    def _packed_open(self) -> Any:
+        """Return the opener of the handler of a part: of the relation, or of its second step."""
+        memory_bytes = get_config().memory_bytes // this_machine().num_cpus
+        work = replace(self._work, memory_bytes=int(memory_bytes))
+        steps = in_two_steps(work.relation, Schema.from_arrow(self._schemas[0])) if 0 in self._schemas else None
+        if steps is not None:
+            work = replace(work, relation=steps[1], schemas=(steps[0].output,))
+        return put_packed(opener(work), str(work.relation))
 
     def close(self) -> None:
         """Cancel the tasks."""
@@ -316,6 +325,9 @@ def divide(
             continue
         schemas[side] = known.get(side, mine[0].schema.remove_metadata())
         rows = joined([with_types(work.relation, batch, schemas[side]) for batch in mine])
+        steps = in_two_steps(work.relation, Schema.from_arrow(schemas[side]))
+        if steps is not None:
+            rows = computed(steps[0], rows)
         marked = rows.replace_schema_metadata({SIDE: str(side)})
         pieces += divided(marked, parts, num_parts, side)
     counts = [0 if piece is None else piece.num_rows for piece in pieces]

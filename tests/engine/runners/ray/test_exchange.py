@@ -15,10 +15,13 @@ import ray
 
 import penstock as ps
 from penstock.engine.runners.ray.actors import put_packed
-from penstock.engine.runners.ray.exchange import PartTask
+from penstock.engine.runners.ray.exchange import PartTask, divide
 from penstock.engine.runners.ray.stored import StoredBatch
 from penstock.errors import TypeMismatchError
+from penstock.plan.relations import Aggregate, AggregateColumn
+from penstock.plan.stages import SIDE, RunRelation
 from penstock.protocols import EndOfInput
+from penstock.relational.partition import HashParts
 from penstock.types.ipc import from_ipc, to_ipc
 from tests.engine.runners.ray.test_faults import die_once
 
@@ -51,13 +54,22 @@ def by_group(df: ps.DataFrame) -> ps.DataFrame:
     return df.groupby("k").agg(ps.col("n").sum(), ps.col("text").min())
 
 
+def by_group_in_two_steps(df: ps.DataFrame) -> ps.DataFrame:
+    n, x, few = ps.col("n"), ps.col("x"), (ps.col("n") % 3).alias("few")
+    rows = df.with_columns({"x": n.cast("float32"), "few": few, "null": ps.when(few == 0, n)})
+    means = [n.mean().alias("mean"), ps.col("null").mean().alias("null_mean"), x.mean().alias("x_mean")]
+    counts = [ps.col("null").count().alias("count"), n.count("all").alias("all")]
+    ends = [n.min().alias("min"), ps.col("text").max().alias("max"), (n >= 0).bool_and().alias("and")]
+    return rows.groupby("few").agg(n.sum(), x.sum(), *means, *counts, *ends)
+
+
 def by_join(df: ps.DataFrame) -> ps.DataFrame:
     known = ps.from_arrow(df.to_arrow()).into_batches(4000)
     few = ps.from_pydict({"k": [1.0, 2.0, 9000.0, None], "w": [1, 2, 3, 4]})
     return few.join(known, on="k", how="outer")
 
 
-@pytest.mark.parametrize("verb", [by_sort, by_group, by_join])
+@pytest.mark.parametrize("verb", [by_sort, by_group, by_group_in_two_steps, by_join])
 def test_more_rows_than_memory_give_what_one_machine_gives(
     verb: Callable[[ps.DataFrame], ps.DataFrame], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -70,6 +82,14 @@ def test_more_rows_than_memory_give_what_one_machine_gives(
         order = [(name, "ascending") for name in expected.column_names]
         found, expected = found.sort_by(order), expected.sort_by(order)
     assert found.equals(expected)
+
+
+def test_few_groups_are_few_rows_in_the_exchange() -> None:
+    batch = pa.record_batch({"k": [number % 3 for number in range(NUM_ROWS)], "n": range(NUM_ROWS)})
+    relation = Aggregate(("k",), (AggregateColumn("sum", "sum", ("n",)), AggregateColumn("mean", "mean", ("n",))))
+    given = to_ipc(batch.replace_schema_metadata({SIDE: "0"}))
+    (_, counts, _), *_ = divide(HashParts((("k",),)), 8, RunRelation(relation, (None,)), {}, ((0, NUM_ROWS),), given)
+    assert sum(counts) == 3
 
 
 def test_a_reader_that_stops_ends_the_tasks() -> None:
