@@ -80,13 +80,13 @@ class Ordinals:
     def _next_key(self, key: bytes) -> bytes:
         ordinal = self._next.get(key, 0)
         self._next[key] = ordinal + 1
-        return _with_ordinal(key, ordinal)
+        return with_ordinal(key, ordinal)
 
     def _key_of_row(self, key: bytes, row: RowId | None) -> bytes:
         if row is None:
             return self._next_key(key)
         if (claimed := self._claimed.get(key)) is not None and (ordinals := claimed.get(row)):
-            return _with_ordinal(key, ordinals.pop(0))
+            return with_ordinal(key, ordinals.pop(0))
         found = self._next_key(key)
         self._store(self._claim(found), row)
         return found
@@ -108,7 +108,7 @@ class Ordinals:
         start, num_looks = 0, 1
         while asked:
             looked = {
-                self._claim(_with_ordinal(key, start + n)): (key, start + n) for key in asked for n in range(num_looks)
+                self._claim(with_ordinal(key, start + n)): (key, start + n) for key in asked for n in range(num_looks)
             }
             found = claims.get(list(looked))
             for claim, (key, ordinal) in looked.items():
@@ -120,7 +120,8 @@ class Ordinals:
             asked = list({looked[claim][0] for claim in found})
 
 
-def _with_ordinal(key: bytes, ordinal: int) -> bytes:
+def with_ordinal(key: bytes, ordinal: int) -> bytes:
+    """Return the key of the answer with this ordinal."""
     return key_of(key + ordinal.to_bytes(8, "little")) if ordinal else key
 
 

@@ -56,12 +56,15 @@ class ApiPrompter(RemoteModel, Prompter):
     def __penstock_key__(self) -> Any:
         return self._endpoint.provider, self._endpoint.base_url, self._wire
 
+    @property
+    def keys(self) -> CallKeys:
+        return CallKeys(self._endpoint.provider, self.base_url, self._wire)
+
     def load(self) -> None:
         memo = Memo.open(GENERATIONS, self.cache, has_ordinals=True)
         self._calls = self._open_calls(self._read, memo)
         if memo is not None:
-            server = {"provider": self._endpoint.provider, "base_url": self.base_url}
-            self._calls = self.cached = CachedCalls(self._calls, memo, self._wire, server, self._billing)
+            self._calls = self.cached = CachedCalls(self._calls, memo, self.keys, self._billing)
 
     async def close(self) -> None:
         if self._calls is not None:
@@ -121,15 +124,36 @@ def request_tokens(request: Request) -> int:
 # --- cached answers ---------------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, slots=True)
+class CallKeys:
+    """Makes the keys of calls to a server."""
+
+    provider: str
+    base_url: str
+    wire: PromptWire
+
+    def key(self, request: Request) -> bytes:
+        """Return the key of a request."""
+        return self.of_call(self.call(request))
+
+    def call(self, request: Request) -> ApiCall:
+        """Return a call without its return format."""
+        return self.wire.call(replace(request, output=None))
+
+    def of_call(self, call: ApiCall) -> bytes:
+        return key_of(self.prefix(call) + canonical(call.body))
+
+    def prefix(self, call: ApiCall) -> bytes:
+        server = canonical({"provider": self.provider, "base_url": self.base_url})
+        return b"\0".join((server, call.path.encode(), b""))
+
+
 class CachedCalls:
     """Looks up calls in a memo before it makes them. Used on one event loop."""
 
-    def __init__(
-        self, calls: Calls, memo: Memo, wire: PromptWire, server: Mapping[str, str], billing: Billing | None
-    ) -> None:
-        self._calls, self._memo, self._wire, self._billing = calls, memo, wire, billing
+    def __init__(self, calls: Calls, memo: Memo, keys: CallKeys, billing: Billing | None) -> None:
+        self._calls, self._memo, self._call_keys, self._billing = calls, memo, keys, billing
         self._is_sample = billing is not None and billing.is_sample
-        self._server = canonical(server)
         self._text_keys: tuple[Request, _TextKeys | None] | None = None
 
     async def ask(self, call: ApiCall, read: Read[list[Generation]]) -> tuple[list[Generation], float | None]:
@@ -169,8 +193,8 @@ class CachedCalls:
 
     def _keys(self, requests: Sequence[Request]) -> list[bytes]:
         """Return the keys of requests. Random answers to equal requests have different keys."""
-        calls = [self._wire.call(replace(request, output=None)) for request in requests]
-        keys = [key_of(self._prefix(call) + canonical(call.body)) for call in calls]
+        calls = list(map(self._call_keys.call, requests))
+        keys = list(map(self._call_keys.of_call, calls))
         is_random = [number for number, call in enumerate(calls) if not is_deterministic(call.body)]
         rows = [requests[number].row_id for number in is_random]
         for number, key in zip(is_random, self._memo.numbered([keys[n] for n in is_random], rows), strict=True):
@@ -181,19 +205,16 @@ class CachedCalls:
         """Do the same for requests that are equal to ``template`` but for one text as their only turn."""
 
         def request(text: str, row_id: bytes | None = None) -> Request:
-            return replace(template, turns=(UserTurn((Text(text),)),), output=None, row_id=row_id)
+            return replace(template, turns=(UserTurn((Text(text),)),), row_id=row_id)
 
         if self._text_keys is None or self._text_keys[0] is not template:
-            calls = [self._wire.call(request(text)) for text in SAMPLE_TEXTS]
-            self._text_keys = template, _TextKeys.of([(self._prefix(call), call.body) for call in calls])
+            calls = [self._call_keys.call(request(text)) for text in SAMPLE_TEXTS]
+            self._text_keys = template, _TextKeys.of([(self._call_keys.prefix(call), call.body) for call in calls])
         pattern = self._text_keys[1]
         if pattern is None or not all(texts):  # wires may treat an empty text in another way
             return self.look_up([request(text, row_id) for text, row_id in zip(texts, rows, strict=True)])
         keys = keys_between(pattern.head, map(orjson.dumps, texts), pattern.tail)
         return self._found(keys if pattern.is_deterministic else self._memo.numbered(keys, rows))
-
-    def _prefix(self, call: ApiCall) -> bytes:
-        return b"\0".join((self._server, call.path.encode(), b""))
 
     def _found(self, keys: list[bytes]) -> Iterator[Found]:
         stored = self._memo.get_encoded(keys)

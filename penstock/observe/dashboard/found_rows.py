@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.errors import PenstockError
 from penstock.observe.dashboard.cells import ALONE, IN_TABLE, CellLimits, cells_of
 from penstock.observe.dashboard.prompts import PromptTemplate
 from penstock.observe.events import RowError
+from penstock.protocols import Ledger
 from penstock.types import Schema
 
 PAGE_ROWS = 25
+OpenLedger = Callable[[], Ledger | None]  # the ledger with the answers of the calls
 EMPTY_PAGE: dict[str, Any] = {
     "num_rows": 0,
     "next": None,
@@ -81,18 +85,39 @@ def joined(pieces: Sequence[FoundRows]) -> FoundRows:
     )
 
 
-def shown_rows(found: FoundRows, asked: RowsRequest, prompts: Mapping[str, PromptTemplate]) -> dict[str, Any]:
-    """Return rows as JSON values. A row alone has the messages of its prompts, by the column of their answers."""
+def shown_rows(
+    found: FoundRows, asked: RowsRequest, prompts: Mapping[str, PromptTemplate], open_ledger: OpenLedger
+) -> dict[str, Any]:
+    """Return rows as JSON values.
+
+    A row alone has the messages and the usage of its prompts, by the column of their answers.
+    """
     columns = [cells_of(column, asked.limits) for column in found.batch.columns]
     rows: list[dict[str, Any]] = [
         {"number": number, "cells": list(cells), "error": asdict(error) if error else None, "other": None}
         for number, error, cells in zip(found.numbers, found.errors, zip(*columns, strict=True), strict=True)
     ]
     if asked.is_alone and rows:
-        sent = {name: template.messages(found.batch.slice(0, 1), ALONE) for name, template in prompts.items()}
+        row = found.batch.slice(0, 1)
+        sent = {name: template.messages(row, ALONE) for name, template in prompts.items()}
         rows[0]["prompts"] = {name: messages for name, messages in sent.items() if messages}
+        rows[0]["usage"] = _usage(row, prompts, open_ledger)
     described = [{"name": each.name, "type": str(each.dtype)} for each in Schema.from_arrow(found.batch.schema)]
     return EMPTY_PAGE | {"columns": described, "rows": rows}
+
+
+def _usage(
+    row: pa.RecordBatch, prompts: Mapping[str, PromptTemplate], open_ledger: OpenLedger
+) -> dict[str, dict[str, Any]]:
+    try:
+        ledger = open_ledger() if prompts else None
+    except PenstockError:  # its files cannot be read
+        return {}
+    if ledger is None:
+        return {}
+    with closing(ledger):
+        found = {name: template.usage(row, name, ledger) for name, template in prompts.items()}
+    return {name: usage for name, usage in found.items() if usage is not None}
 
 
 def contains_text(batch: pa.RecordBatch, text: str) -> pa.Array:

@@ -10,7 +10,12 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
 
+from penstock.cache.ledger.maintenance import has_records
+from penstock.cache.ledger.open_ledgers import SharedLedger
 from penstock.errors import InvalidArgumentError
+from penstock.io.commit.output import JOB_LEDGER
+from penstock.io.commit.place import LocalPlace
+from penstock.io.settled import JOB_FOLDER
 from penstock.jobs.orders import OrderWriter, can_order
 from penstock.jobs.reconcile import rows_by_file
 from penstock.jobs.state import JobState
@@ -20,7 +25,7 @@ from penstock.observe.dashboard.live import MAX_ERRORS, LiveQuery, shortened
 from penstock.observe.dashboard.prompts import PromptTemplate, read_prompts
 from penstock.observe.dashboard.rows import ReadFiles, RowFile, rows_page
 from penstock.observe.events import RowError
-from penstock.protocols import Origin
+from penstock.protocols import Ledger, Origin
 
 REREAD_S = 1.0  # the folder is read at most so often
 
@@ -60,6 +65,12 @@ class JobFolderView:
             if self._content is None or time.monotonic() - self._read_at_s > REREAD_S:
                 self._content, self._read_at_s = self._read(), time.monotonic()
             return self._content
+
+    def open_ledger(self) -> Ledger | None:
+        """Return the ledger of the job, None if its files are not here. The caller must close it."""
+        place = self._folder.output.place
+        folder = place.path(JOB_FOLDER, JOB_LEDGER) if isinstance(place, LocalPlace) else None
+        return SharedLedger(folder) if folder is not None and has_records(folder) else None
 
     def _read(self) -> JobContent:
         folder = self._folder
@@ -120,7 +131,8 @@ class JobBoard:
     def rows(self, asked: dict[str, str]) -> dict[str, Any]:
         content, *others = [view.content() for view in self._views]
         other_files = others[0].files if others else []
-        page = rows_page(content.files, other_files, self._read, RowsRequest.of(asked), content.prompts)
+        asked_rows, open_ledger = RowsRequest.of(asked), self._views[0].open_ledger
+        page = rows_page(content.files, other_files, self._read, asked_rows, content.prompts, open_ledger)
         return page | {"formulas": content.formulas}
 
     def control(self, query: int, action: str, stage: int, max_running: int) -> None:

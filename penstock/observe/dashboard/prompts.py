@@ -1,8 +1,9 @@
-"""The prompts of rows, rendered as they were sent."""
+"""The prompts of rows, rendered as they were sent, and the usage of their calls."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,8 @@ from penstock.storage.file import File
 from penstock.types import Schema
 
 if TYPE_CHECKING:
-    from penstock.ai.conversation import Part, Turn
+    from penstock.ai.conversation import Part, Request, Turn
+    from penstock.protocols import Ledger
 
 # Functions of texts that may be computed again: they give the same value, without files and without the network.
 PURE = {
@@ -29,39 +31,64 @@ SAME_ROWS = (Filter, Limit, Sample, IntoBatches, Repartition)
 
 @dataclass(frozen=True, slots=True)
 class PromptTemplate:
-    """The system message of a prompt, and expressions for its parts and then for the options of a row."""
+    """The system message of a prompt, and expressions for its parts and then for the options of a row.
+
+    ``calls`` describes the calls if the ledger may hold their usage; see ``ai.remote.recorded_usage``.
+    """
 
     parts: tuple[Expr, ...]
     system: str | None
     row_options: tuple[str, ...]
+    calls: Mapping[str, Any] | None = None
 
     @staticmethod
     def of(call: Expr) -> PromptTemplate | None:
         """Return the template of a call of ``prompt``; None of anything else, and of a call for some rows alone."""
         from penstock.ai.exchange import PromptSettings
+        from penstock.ai.remote.prompter import ApiPrompter
 
-        if isinstance(call, UdfCall) and call.condition is None:
-            for each in call.udf.target.init_args:
-                if isinstance(each, PromptSettings):
-                    return PromptTemplate(call.args, each.system, each.row_options)
-        return None
+        if not isinstance(call, UdfCall) or call.condition is not None:
+            return None
+        given = call.udf.target.init_args
+        settings = next((each for each in given if isinstance(each, PromptSettings)), None)
+        if settings is None:
+            return None
+        model, calls = next((each for each in given if isinstance(each, ApiPrompter)), None), None
+        if model is not None:
+            from penstock.ai.remote.recorded_usage import described_calls
 
-    def messages(self, row: pa.RecordBatch, limits: CellLimits) -> list[dict[str, Any]]:
-        """Return the messages for a batch of one row; none if nothing was sent for it."""
+            calls = described_calls(model, settings)
+        return PromptTemplate(call.args, settings.system, settings.row_options, calls)
+
+    def request(self, row: pa.RecordBatch) -> Request | None:
+        """Return the first request for a batch of one row; None if nothing was sent for it."""
         from penstock.ai.exchange import PromptSettings
         from penstock.ai.messages.message import message_of
 
         settings = PromptSettings(system=self.system, row_options=self.row_options)
         named = [Alias(part, str(number)) for number, part in enumerate(self.parts)]
+        values = [each.to_pylist()[0] for each in Program(named, Schema.from_arrow(row.schema)).run(row).columns]
+        parts, options = settings.split([str(each) if isinstance(each, File) else each for each in values])
+        message = message_of(parts)
+        return None if message is None else settings.request(message, options)
+
+    def usage(self, row: pa.RecordBatch, column: str, ledger: Ledger) -> dict[str, Any] | None:
+        """Return what the call for a batch of one row used, as the ledger of its answers has it; None if unknown."""
+        with suppress(PenstockError, KeyError, TypeError, ValueError):  # or the description is damaged
+            if self.calls is not None and (request := self.request(row)) is not None:
+                from penstock.ai.remote.recorded_usage import recorded_usage
+
+                return recorded_usage(self.calls, request, row.column(column)[0].as_py(), ledger)
+        return None
+
+    def messages(self, row: pa.RecordBatch, limits: CellLimits) -> list[dict[str, Any]]:
+        """Return the messages for a batch of one row; none if nothing was sent for it."""
         try:
-            values = [each.to_pylist()[0] for each in Program(named, Schema.from_arrow(row.schema)).run(row).columns]
-            parts, options = settings.split([str(each) if isinstance(each, File) else each for each in values])
-            message = message_of(parts)
+            request = self.request(row)
         except (PenstockError, KeyError) as exc:
             return [{"role": "error", "parts": [{"text": f"The prompt cannot be shown: {exc}"}]}]
-        if message is None:
+        if request is None:
             return []
-        request = settings.request(message, options)
         system = [] if request.system is None else [{"role": "system", "parts": [text_cell(request.system, limits)]}]
         return [*system, *({"role": _role(turn), "parts": _cells(turn, limits)} for turn in request.turns)]
 
@@ -110,7 +137,8 @@ def described_prompts(plan: Plan) -> dict[str, Any]:
                     parts = [_data_of(part) for part in template.parts]
                     if None not in parts:
                         options = list(template.row_options)
-                        found[expr.name] = {"parts": parts, "system": template.system, "row_options": options}
+                        given = {"system": template.system, "row_options": options, "calls": template.calls}
+                        found[expr.name] = {"parts": parts, **given}
             kept = passed
         plan = plan.child
     return found
@@ -119,7 +147,9 @@ def described_prompts(plan: Plan) -> dict[str, Any]:
 def read_prompts(described: Mapping[str, Any]) -> dict[str, PromptTemplate]:
     """Return the templates that ``described_prompts`` has described."""
     return {
-        column: PromptTemplate(tuple(map(_expression, each["parts"])), each["system"], tuple(each["row_options"]))
+        column: PromptTemplate(
+            tuple(map(_expression, each["parts"])), each["system"], tuple(each["row_options"]), each.get("calls")
+        )
         for column, each in described.items()
     }
 

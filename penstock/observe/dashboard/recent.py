@@ -7,17 +7,21 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextvars import copy_context
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
+from penstock.cache.ledger.maintenance import has_records
+from penstock.cache.ledger.open_ledgers import current_ledger, job_folder
 from penstock.observe.dashboard.found_rows import EMPTY_PAGE, FoundRows, RowsRequest, contains_text, joined, shown_rows
 from penstock.observe.dashboard.prompts import PromptTemplate
 from penstock.observe.events import RowError, StageInfo
 from penstock.observe.text import format_bytes
 from penstock.plan.stages import CallUdf
-from penstock.protocols import Bundle, RemoteBatch, Report
+from penstock.protocols import Bundle, Ledger, RemoteBatch, Report
 
 MAX_ROWS = 200
 MAX_NBYTES = 32 << 20
@@ -44,12 +48,15 @@ class RecentRows:
         self._looked_at_s = 0.0
         self._fetching: threading.Thread | None = None
         self._note = ""  # why there are no rows
+        self._context = copy_context()  # of the query: it names the ledger
 
     def add(self, work: object, report: Report) -> None:
         """Take some rows of the output of a task. Those that other processes hold are fetched on a thread."""
         output, task, now = report.output, report.task, self._clock()
         if output is None or not output.num_rows:
             return
+        if not self._num_rows:
+            self._context = copy_context()
         start, self._num_rows = self._num_rows, self._num_rows + output.num_rows
         is_remote = isinstance(output.handle, RemoteBatch)
         waited_s = now - self._looked_at_s
@@ -79,7 +86,7 @@ class RecentRows:
         )
         if found.batch.nbytes <= MAX_NBYTES:
             self._keep(found)
-        if isinstance(work, CallUdf) and (template := PromptTemplate.of(work.call)) is not None:
+        if isinstance(work, CallUdf) and not self._prompts and (template := PromptTemplate.of(work.call)) is not None:
             self._prompts = {work.column: template}
 
     def _keep(self, found: FoundRows) -> None:
@@ -93,6 +100,11 @@ class RecentRows:
             ):
                 self._pieces.popleft()
 
+    def _open_ledger(self) -> Ledger | None:
+        """Return the ledger of the query's calls, None without one. The caller must close it."""
+        own = self._context.run(job_folder)
+        return None if own and not has_records(Path(own)) else self._context.run(current_ledger)
+
     def page(self, asked: RowsRequest) -> dict[str, Any]:
         """Return a page of the rows, the newest first. ``first`` counts rows from there, or names the row alone."""
         with self._lock:
@@ -103,11 +115,11 @@ class RecentRows:
         rows = range(len(found.numbers) - 1, -1, -1)
         if asked.is_alone:
             alone = [row for row in rows if found.numbers[row] == asked.first][:1]
-            return shown_rows(found.take(alone), asked, self._prompts)
+            return shown_rows(found.take(alone), asked, self._prompts, self._open_ledger)
         matches = contains_text(found.batch, asked.search).to_pylist() if asked.search else [True] * len(rows)
         chosen = [row for row in rows if matches[row] and (found.errors[row] or not asked.is_failed)]
         end = asked.first + asked.num_rows
-        page = shown_rows(found.take(chosen[asked.first : end]), asked, self._prompts)
+        page = shown_rows(found.take(chosen[asked.first : end]), asked, self._prompts, self._open_ledger)
         return page | {"num_rows": len(chosen), "next": end if end < len(chosen) else None}
 
 

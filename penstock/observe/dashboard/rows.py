@@ -13,7 +13,15 @@ from penstock.config import config
 from penstock.errors import InvalidArgumentError
 from penstock.expr.column import col
 from penstock.observe.dashboard.cells import IN_TABLE, Cell, CellLimits, cells_of
-from penstock.observe.dashboard.found_rows import EMPTY_PAGE, FoundRows, RowsRequest, contains_text, joined, shown_rows
+from penstock.observe.dashboard.found_rows import (
+    EMPTY_PAGE,
+    FoundRows,
+    OpenLedger,
+    RowsRequest,
+    contains_text,
+    joined,
+    shown_rows,
+)
 from penstock.observe.dashboard.prompts import PromptTemplate
 from penstock.observe.events import RowError
 
@@ -42,6 +50,7 @@ def rows_page(
     read: ReadFiles,
     asked: RowsRequest,
     prompts: Mapping[str, PromptTemplate],
+    open_ledger: OpenLedger = lambda: None,
     clock: Callable[[], float] = time.monotonic,
 ) -> dict[str, Any]:
     """Return a page of rows as JSON values. With ``others``, each row has the row of the other job with the same key.
@@ -54,7 +63,7 @@ def rows_page(
         if not pieces:
             return EMPTY_PAGE | numbers
         found = joined(pieces)
-        page = shown_rows(found, asked, prompts) | numbers
+        page = shown_rows(found, asked, prompts, open_ledger) | numbers
         if others:
             counterparts = Counterparts(others, read, asked.key, found.batch)
             page |= {"keys": counterparts.keys, "key": counterparts.key}

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect
 
@@ -16,6 +18,7 @@ from penstock.errors import QueryCancelledError
 from penstock.observe.dashboard.live import LiveQuery
 from penstock.observe.dashboard.server import DashboardServer
 from penstock.observe.events import QueryStarted, StageInfo
+from penstock.testing import ModelServer
 from tests.observe.dashboard.test_server import ask
 
 MARKUP = "<img src=x onerror=alert(1)><script>alert(2)</script>"
@@ -94,6 +97,22 @@ def test_the_last_rows_of_a_query_that_runs(dashboard: DashboardServer, page: Pa
         check_access(page)
         page.keyboard.press("Escape")
         expect(open_row).to_be_focused()
+
+
+@pytest.mark.parametrize("has_ledger", [True, False])
+def test_the_usage_of_a_row(
+    has_ledger: bool, dashboard: DashboardServer, page: Page, model_server: ModelServer, tmp_path: Path
+) -> None:
+    ps.set_provider("openai", base_url=model_server.openai_url, api_key="test")
+    with ps.config(dashboard=True, progress=False, cache_dir=str(tmp_path) if has_ledger else ""):
+        ps.from_pydict({"t": ["red"]}).with_column("a", ps.prompt(ps.col("t"), model="gpt-5-mini")).collect()
+    page.goto(dashboard.url)
+    page.get_by_role("link", name="Rows").click()
+    page.get_by_role("button", name="Open row 0").click()
+    shown = page.locator("#row-body > :last-child")
+    expect(shown).to_contain_text(
+        "output tokens" if has_ledger else "The tokens and the cost of this call are not known"
+    )
 
 
 def test_pause_limit_and_resume(dashboard: DashboardServer, page: Page) -> None:

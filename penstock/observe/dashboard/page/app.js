@@ -532,6 +532,10 @@ async function openRow(number) {
     } else {
       parts.push(wholeCell(row.cells[index]));
     }
+    if (!messages || row.cells[index]?.usage) return;
+    const usage = row.usage?.[column.name];
+    parts.push(usage ? usageList(usage) : make("p", { class: "empty" },
+      "The tokens and the cost of this call are not known. A ledger on this machine keeps them (resume=True, cache_dir), or prompt(usage=True)."));
   });
   if (runs.length > 1 && !row.other) parts.push(make("p", { class: "empty" }, `${runs[1]} has no such row.`));
   $("row-body").replaceChildren(...parts);
@@ -546,9 +550,12 @@ function wholeCell(cell) {
   if (cell === null) return make("pre", { class: "null" }, "null");
   if (cell.image) return make("img", { src: cell.image, alt: cell.text });
   const text = make("pre", {}, cell.text);
-  if (!cell.usage) return text;
-  const usage = Object.entries(cell.usage).flatMap(([name, value]) => [make("dt", {}, name), make("dd", {}, Number.isFinite(value) && !Number.isInteger(value) ? Number(value.toPrecision(3)) : value)]);
-  return make("div", {}, text, make("dl", { class: "pairs usage" }, ...usage));
+  return cell.usage ? make("div", {}, text, usageList(cell.usage)) : text;
+}
+
+function usageList(usage) {
+  const readable = (value) => (Number.isFinite(value) && !Number.isInteger(value) ? Number(value.toPrecision(3)) : value);
+  return make("dl", { class: "pairs usage" }, ...Object.entries(usage).flatMap(([name, value]) => [make("dt", {}, name.replaceAll("_", " ")), make("dd", {}, readable(value))]));
 }
 
 function restart() {

@@ -1,0 +1,67 @@
+"""The usage of calls that were made before, from the ledger that holds their answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+
+from penstock.ai.conversation import GENERATIONS, Request
+from penstock.ai.exchange import PromptSettings
+from penstock.ai.remote.addresses import shown
+from penstock.ai.remote.prompter import ApiPrompter, CallKeys
+from penstock.ai.remote.wires.anthropic import MessagesWire
+from penstock.ai.remote.wires.chat import ChatWire, CompletionsWire
+from penstock.ai.remote.wires.google import GenerateWire
+from penstock.ai.remote.wires.responses import ResponsesWire
+from penstock.cache.ordinals import with_ordinal
+from penstock.cost.prices import cost_of
+from penstock.protocols import Ledger
+
+WIRES = {each.__name__: each for each in (ChatWire, CompletionsWire, GenerateWire, MessagesWire, ResponsesWire)}
+MAX_EQUAL_CALLS = 16
+"""Random answers to so many equal requests are told apart, by their text."""
+
+
+def described_calls(model: ApiPrompter, settings: PromptSettings) -> dict[str, Any] | None:
+    """Return what determines the keys and the cost of the calls of a model, as JSON values.
+
+    None if one row takes several calls, or if a part is a secret or not JSON.
+    """
+    keys = model.keys
+    if settings.tools or settings.num_answers is not None or shown(keys.base_url) != keys.base_url:
+        return None
+    described = {
+        "provider": keys.provider,
+        "base_url": keys.base_url,
+        "wire": type(keys.wire).__name__,
+        "fields": [keys.wire.model, keys.wire.body, keys.wire.extra_body, keys.wire.row_names],
+        "price": settings.price,
+        "is_batch": settings.is_batch,
+    }
+    try:
+        found: dict[str, Any] = orjson.loads(orjson.dumps(described))
+    except TypeError:
+        return None
+    return found if found["wire"] in WIRES else None
+
+
+def recorded_usage(
+    described: Mapping[str, Any], request: Request, answer: object, ledger: Ledger
+) -> dict[str, Any] | None:
+    """Return model, tokens and cost of the call that gave ``answer`` to a request; None if the ledger has it not."""
+    wire = WIRES[described["wire"]](*described["fields"])
+    key = CallKeys(described["provider"], described["base_url"], wire).key(request)
+    keys = [with_ordinal(key, number) for number in range(MAX_EQUAL_CALLS)]
+    found = ledger.get(keys)
+    calls = [GENERATIONS.decode(found[key])[0] for key in keys if key in found]
+    call = calls[0] if len(calls) == 1 else next((each for each in calls if each.text == answer), None)
+    if call is None:
+        return None
+    tokens = {name: getattr(call, name) for name in ("input_tokens", "output_tokens", "cached_tokens")}
+    cost = cost_of(
+        described["provider"], call.model, **tokens, price=described["price"], is_batch=described["is_batch"]
+    )
+    usage = {"model": call.model, **tokens, "cost": cost, "finish_reason": call.finish_reason}
+    return {name: value for name, value in usage.items() if value is not None}
