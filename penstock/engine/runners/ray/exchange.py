@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cache
 from itertools import accumulate
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import ray
@@ -51,6 +51,15 @@ MAX_DEATHS = 3  # of the workers of one task
 Parts = HashParts | RangeParts
 
 
+class PieceForm(NamedTuple):
+    """The columns of an input. With ``is_grouped`` its pieces are results of the first of two steps; see
+    ``two_steps.py``.
+    """
+
+    schema: pa.Schema
+    is_grouped: bool
+
+
 class RowExchange:
     """Divides the rows of a relation and computes the parts. Its methods block; ``add`` is for any thread."""
 
@@ -61,7 +70,7 @@ class RowExchange:
         self._num_cores = num_cores
         self._groups: list[DividedGroup] = []
         self._pieces: list[list[tuple[int, StoredBatch]]] = [[] for _ in range(self._num_parts)]  # with their input
-        self._schemas: dict[int, pa.Schema] = {}
+        self._forms: dict[int, PieceForm] = {}  # of the pieces of each input
         self._waiting: list[Bundle] = []  # for the ranges of their keys
         self._running: list[PartTask] = []
         self._is_closed = False
@@ -76,8 +85,8 @@ class RowExchange:
             return
         rows = input_of(bundles)
         while True:
-            schemas, counts, node_id, refs = self.divided(rows)
-            if all(self._schemas.setdefault(side, schema) == schema for side, schema in schemas.items()):
+            forms, counts, node_id, refs = self.divided(rows)
+            if all(self._forms.setdefault(side, form) == form for side, form in forms.items()):
                 break
         group = DividedGroup(self, node_id)
         self._groups.append(group)
@@ -86,13 +95,13 @@ class RowExchange:
                 side, part = divmod(number, self._num_parts)
                 self._pieces[part].append((side, group.piece(ref, rows.recipe(group, start, count))))
 
-    def divided(self, rows: TaskInput) -> tuple[dict[int, pa.Schema], list[int], str, list[Any]]:
-        """Return the columns of each input, the rows of each piece, the node of the pieces and references to them."""
+    def divided(self, rows: TaskInput) -> tuple[dict[int, PieceForm], list[int], str, list[Any]]:
+        """Return the form of the pieces, the rows of each, their node and references to them."""
         num_returns = 1 + self._num_parts * len(self._work.schemas)
-        args = (self._parts, self._num_parts, self._work, dict(self._schemas), rows.slices)
+        args = (self._parts, self._num_parts, self._work, dict(self._forms), rows.slices)
         task = remote(divide).options(num_returns=num_returns, **PLAIN_TASK)
-        (schemas, counts, node_id), refs = outcome(lambda given: task.remote(*args, *given), rows.items)
-        return schemas, counts, node_id, refs
+        (forms, counts, node_id), refs = outcome(lambda given: task.remote(*args, *given), rows.items)
+        return forms, counts, node_id, refs
 
     def divide_again(self, found: DividedGroup) -> None:
         """Make the pieces of a group again that are lost, with those of all groups on its node."""
@@ -123,8 +132,9 @@ class RowExchange:
         """Return the opener of the handler of a part: of the relation, or of its second step."""
         memory_bytes = get_config().memory_bytes // this_machine().num_cpus
         work = replace(self._work, memory_bytes=int(memory_bytes))
-        steps = in_two_steps(work.relation, Schema.from_arrow(self._schemas[0])) if 0 in self._schemas else None
-        if steps is not None:
+        if 0 in self._forms and self._forms[0].is_grouped:
+            steps = in_two_steps(work.relation, Schema.from_arrow(self._forms[0].schema))
+            assert steps is not None
             work = replace(work, relation=steps[1], schemas=(steps[0].output,))
         return put_packed(opener(work), str(work.relation))
 
@@ -308,31 +318,35 @@ def sample(keys: Any, slices: Slices, *items: pa.Buffer) -> list[bytes]:
 
 
 def divide(
-    parts: Parts, num_parts: int, work: RunRelation, known: dict[int, pa.Schema], slices: Slices, *items: pa.Buffer
+    parts: Parts, num_parts: int, work: RunRelation, known: dict[int, PieceForm], slices: Slices, *items: pa.Buffer
 ) -> list[Any]:
-    """Return the columns of each input, the number of rows of each piece and this node; then the pieces, one input
-    after another.
+    """Return the form of each input, the number of rows of each piece and this node; then the pieces, one input after
+    another.
 
-    ``known`` are the columns of earlier rows.
+    ``known`` are the forms of earlier rows. Without one, the rows are grouped if that halves them.
     """
     batches = [from_ipc(item).slice(*part) for item, part in zip(items, slices, strict=True)]
-    schemas: dict[int, pa.Schema] = {}
+    forms: dict[int, PieceForm] = {}
     pieces: list[pa.RecordBatch | None] = []
     for side in range(len(work.schemas)):
         mine = [batch for batch in batches if int(batch.schema.metadata[SIDE.encode()]) == side and batch.num_rows]
         if not mine:
             pieces += [None] * num_parts
             continue
-        schemas[side] = known.get(side, mine[0].schema.remove_metadata())
-        rows = joined([with_types(work.relation, batch, schemas[side]) for batch in mine])
-        steps = in_two_steps(work.relation, Schema.from_arrow(schemas[side]))
-        if steps is not None:
-            rows = computed(steps[0], rows)
+        schema = known[side].schema if side in known else mine[0].schema.remove_metadata()
+        rows = joined([with_types(work.relation, batch, schema) for batch in mine])
+        steps = in_two_steps(work.relation, Schema.from_arrow(schema))
+        is_grouped = steps is not None and (side not in known or known[side].is_grouped)
+        if steps is not None and is_grouped:
+            groups = computed(steps[0], rows)
+            is_grouped = side in known or 2 * groups.num_rows <= rows.num_rows
+            rows = groups if is_grouped else rows
+        forms[side] = PieceForm(schema, is_grouped)
         marked = rows.replace_schema_metadata({SIDE: str(side)})
         pieces += divided(marked, parts, num_parts, side)
     counts = [0 if piece is None else piece.num_rows for piece in pieces]
     return [
-        (schemas, counts, ray.get_runtime_context().get_node_id()),
+        (forms, counts, ray.get_runtime_context().get_node_id()),
         *(to_ipc(piece) if count and piece else None for count, piece in zip(counts, pieces, strict=True)),
     ]
 

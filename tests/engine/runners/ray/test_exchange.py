@@ -84,12 +84,16 @@ def test_more_rows_than_memory_give_what_one_machine_gives(
     assert found.equals(expected)
 
 
-def test_few_groups_are_few_rows_in_the_exchange() -> None:
-    batch = pa.record_batch({"k": [number % 3 for number in range(NUM_ROWS)], "n": range(NUM_ROWS)})
+@pytest.mark.parametrize("num_groups", [3, NUM_ROWS])
+def test_few_groups_are_few_rows_in_the_exchange(num_groups: int) -> None:
+    batch = pa.record_batch({"k": [number % num_groups for number in range(NUM_ROWS)], "n": range(NUM_ROWS)})
     relation = Aggregate(("k",), (AggregateColumn("sum", "sum", ("n",)), AggregateColumn("mean", "mean", ("n",))))
     given = to_ipc(batch.replace_schema_metadata({SIDE: "0"}))
-    (_, counts, _), *_ = divide(HashParts((("k",),)), 8, RunRelation(relation, (None,)), {}, ((0, NUM_ROWS),), given)
-    assert sum(counts) == 3
+    (forms, counts, _), *_ = divide(
+        HashParts((("k",),)), 8, RunRelation(relation, (None,)), {}, ((0, NUM_ROWS),), given
+    )
+    assert sum(counts) == num_groups
+    assert forms[0].is_grouped == (num_groups == 3)
 
 
 def test_a_reader_that_stops_ends_the_tasks() -> None:
