@@ -104,9 +104,9 @@ def penstock(place: Place) -> Figures:
 
     ps.set_config(progress=False)
 
-    def run(source: str, target: str) -> None:
+    def run(sources: list[str], target: str) -> None:
         vector = ps.col("text").embed_text(provider="transformers", model=place.model)
-        ps.read_parquet(source).select("id", vector.alias("vector")).write_parquet(target, mode="overwrite")
+        ps.read_parquet(sources).select("id", vector.alias("vector")).write_parquet(target, mode="overwrite")
 
     return pipeline_figures(place, run)
 

@@ -1,4 +1,4 @@
-"""Features of vLLM in the process that need the real engine: chat templates, JSON schemas, LoRA, replicas.
+"""Features of vLLM in the process that need the real engine: chat templates, JSON schemas, images, LoRA, replicas.
 
 The models are small and have random weights; what they say is nonsense, but it must have the right form:
 
@@ -32,6 +32,12 @@ from tests.seeds.tiny_models import _byte_tokenizer
 
 SHAPE = {"hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 2, "num_attention_heads": 4}
 CHAT_TEMPLATE = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}<assistant>"
+IMAGE_TEMPLATE = (
+    "{% for m in messages %}<{{ m.role }}>{% if m.content is string %}{{ m.content }}{% else %}"
+    "{% for part in m.content %}"
+    "{% if part.type == 'image' %}<|vision_start|><|image_pad|><|vision_end|>{% else %}{{ part.text }}{% endif %}"
+    "{% endfor %}{% endif %}{% endfor %}<assistant>"
+)
 SETTINGS = {"enforce_eager": True, "gpu_memory_utilization": 0.1, "max_model_len": 1024}
 
 
@@ -59,6 +65,33 @@ def save_llama(folder: Path) -> str:
     tokenizer.chat_template = CHAT_TEMPLATE
     config = LlamaConfig(**text_config(len(tokenizer), tokenizer.eos_token_id))
     LlamaForCausalLM(config).to(torch.bfloat16).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return str(folder)
+
+
+def save_qwen2_vl(folder: Path) -> str:
+    """Write a model of the Qwen2-VL family: a small vision tower in front of a small decoder."""
+    import torch
+    from transformers import Qwen2VLConfig, Qwen2VLForConditionalGeneration, Qwen2VLImageProcessor, Qwen2VLProcessor
+    from transformers.models.qwen2_vl.video_processing_qwen2_vl import Qwen2VLVideoProcessor
+
+    torch.manual_seed(0)
+    tokenizer = _byte_tokenizer()
+    special = {"vision_start": "<|vision_start|>", "vision_end": "<|vision_end|>"}
+    special |= {"image": "<|image_pad|>", "video": "<|video_pad|>"}
+    tokenizer.add_special_tokens({"additional_special_tokens": list(special.values())})
+    ids = {f"{name}_token_id": tokenizer.convert_tokens_to_ids(token) for name, token in special.items()}
+    text = text_config(len(tokenizer), tokenizer.eos_token_id)
+    text["rope_parameters"] = {"rope_type": "default", "rope_theta": 10_000.0, "mrope_section": [8, 12, 12]}
+    vision = {"depth": 2, "embed_dim": 64, "num_heads": 2, "mlp_ratio": 2, "hidden_size": SHAPE["hidden_size"]}
+    config = Qwen2VLConfig(text_config=text, vision_config=vision, tie_word_embeddings=False, **ids)
+    Qwen2VLForConditionalGeneration(config).to(torch.bfloat16).save_pretrained(folder)
+    sizes = {"min_pixels": 28 * 28, "max_pixels": 56 * 56}
+    processor = Qwen2VLProcessor(
+        Qwen2VLImageProcessor(**sizes), tokenizer, Qwen2VLVideoProcessor(**sizes), chat_template=IMAGE_TEMPLATE
+    )
+    processor.save_pretrained(folder)
+    tokenizer.chat_template = IMAGE_TEMPLATE
     tokenizer.save_pretrained(folder)
     return str(folder)
 
@@ -134,6 +167,22 @@ def check_lora(model: str, adapters: list[str]) -> dict[str, Any]:
     return {"rows without one are equal": found[0] == found[3], "adapters differ": len(set(found)) == 3}
 
 
+def check_images(model: str) -> dict[str, Any]:
+    rng = np.random.default_rng(0)
+    noise, black = rng.integers(0, 256, (56, 56, 3), np.uint8), np.zeros((56, 56, 3), np.uint8)
+    df = ps.from_pydict({"image": [noise, black, noise, None], "q": ["what is it?"] * 4})
+    df = df.with_column("image", ps.col("image").cast("image[RGB]"))
+    found = ask(df, [ps.col("image"), ps.col("q")], model, {}, usage=True)
+    text_only = ask(df, ps.col("q"), model, {}, usage=True)
+    num_tokens = found[0]["input_tokens"] - text_only[0]["input_tokens"]
+    return {
+        "tokens of an image": num_tokens,  # 2 x 2 patches of 28 pixels, and two marks
+        "equal images": found[0]["value"] == found[2]["value"],
+        "images differ": found[0]["value"] != found[1]["value"],
+        "without an image": found[3],
+    }
+
+
 def check_replicas(model: str) -> dict[str, Any]:
     """Run two engines on one GPU: the devices of the replicas are named by CUDA_VISIBLE_DEVICES."""
     df = ps.from_pydict({"q": [f"{'prefix ' * 8}{n % 4} question {n}" for n in range(200)]})
@@ -162,6 +211,7 @@ def main() -> None:
     adapters = [save_adapter(folder / f"adapter-{seed}", seed) for seed in (1, 2)]
     checks: dict[str, Callable[[], dict[str, Any]]] = {
         "chat": lambda: with_engine(model, check_chat),
+        "images": lambda: with_engine(save_qwen2_vl(folder / "qwen2-vl"), check_images),
         "LoRA by row": lambda: check_lora(model, adapters),
         "two replicas": lambda: check_replicas(model),
     }

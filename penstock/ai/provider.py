@@ -146,6 +146,7 @@ class Model:
     resources: Resources = Resources()  # of a worker with this model; remote models need none
     batch_size: BatchSize = "auto"  # of models that take batches
     first_rows: int | None = None  # of a first batch with ``batch_size="auto"``
+    max_rows: int | None = None  # of a batch with ``batch_size="auto"``
     cache: bool | None = None  # None: cache results if there is a ledger
     event_loop: str | None = None  # async models with the same name share an event loop; None: that of all APIs
     num_waiting: int | None = None  # rows that wait for an async model concurrently; None: as for an API

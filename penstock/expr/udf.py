@@ -113,6 +113,7 @@ class Builtin:
     task_nbytes: int | None = None  # target size of the output of a task, if rows may have any size
     task_rows: int | None = None  # of an async task: few, so that a slow row delays few others
     first_rows: int | None = None  # of a first batch with batch_size="auto"
+    max_rows: int | None = None  # of a batch with batch_size="auto"
     initial_growth: int | None = None  # assumed output bytes for each input byte, until measured
     event_loop: str | None = None  # async functions with the same name share an event loop, and so their clients
     is_batched: bool = False  # calls are answered together hours later, so few take as long as many

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from penstock.expr.nodes import Expr, Star, describe, has_udf
-from penstock.expr.udf import BatchSpec, Resources, UdfSpec
+from penstock.expr.udf import BatchSpec, Builtin, Resources, UdfSpec
 from penstock.plan import nodes, stages
 from penstock.plan.error_columns import with_error_columns
 from penstock.plan.expression_cost import is_trivial
@@ -177,9 +177,9 @@ def _batching(spec: UdfSpec | BatchSpec) -> stages.Inbox:
     if is_batch and spec.batch_size == "auto" and spec.cache:
         return stages.Exactly(CACHED_BATCH_ROWS)
     if is_batch and spec.batch_size == "auto":
-        first_rows = spec.builtin.first_rows if isinstance(spec, UdfSpec) else None
-        max_rows = ASYNC_BATCH_ROWS if spec.target.is_async else MAX_BATCH_ROWS
-        return stages.Measured(max_rows, first_rows)
+        builtin = spec.builtin if isinstance(spec, UdfSpec) else Builtin()
+        max_rows = ASYNC_BATCH_ROWS if spec.target.is_async else builtin.max_rows or MAX_BATCH_ROWS
+        return stages.Measured(max_rows, builtin.first_rows)
     if spec.target.is_async and (is_batch or isinstance(spec, BatchSpec)):
         return stages.AtMost(ASYNC_BATCH_ROWS)
     if isinstance(spec, UdfSpec) and spec.target.is_async:

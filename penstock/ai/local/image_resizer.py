@@ -36,7 +36,8 @@ class ImageResizer:
         parts = [self._resized(_stacked([images[row] for row in rows], device)) for rows in shapes.values()]
         order = np.argsort(np.concatenate([np.array(rows) for rows in shapes.values()]), kind="stable")
         found = torch.cat(parts)[to_device(order, device)] if len(parts) > 1 else parts[0]
-        mean, std = (torch.tensor(values, device=device).view(3, 1, 1) for values in (self.mean, self.std))
+        constants = (np.array(values, np.float32).reshape(3, 1, 1) for values in (self.mean, self.std))
+        mean, std = (to_device(values, device) for values in constants)
         return (found * self.scale - mean) / std
 
     def _resized(self, images: Any) -> Any:

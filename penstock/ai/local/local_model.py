@@ -26,8 +26,13 @@ OPTIONS = (
 
 Runtime = TypeVar("Runtime")
 
-TASKS_AT_ONCE = 3
-"""Tasks of an encoder in one worker: one computes while others are tokenized or their results converted."""
+TEXT_TASKS, IMAGE_TASKS = 3, 6
+"""Tasks of an encoder in one worker: one computes while others are tokenized, copied or converted.
+
+A task of images has tens of megabytes, which take longer to reach the GPU than the model needs for them.
+"""
+GPU_IMAGES = 256
+"""Images of a task, which a GPU computes in one batch. Larger ones only take memory."""
 
 
 class LocalModel(Model, Generic[Runtime]):
@@ -41,6 +46,7 @@ class LocalModel(Model, Generic[Runtime]):
         self.resources = resources_of(task)
         self.batch_size = batch_size_of(task)
         self.first_rows = first_rows_of(task, is_on_gpu=self.resources.gpus > 0)
+        self.max_rows = GPU_IMAGES if isinstance(task, ImageEmbedding | ImageClassification) else None
 
     @abstractmethod
     def _build(self) -> Runtime:
@@ -83,12 +89,22 @@ def resources_of(task: ModelTask) -> Resources:
             f"{task.function}: with provider 'transformers' a model has one GPU, or a share of one; got gpus={gpus!r}. "
             "For a copy on each free GPU leave it out, and for a model that needs several GPUs use provider='vllm'."
         )
-    num_tasks = 1 if isinstance(task, Prompting) else TASKS_AT_ONCE
+    num_tasks = tasks_at_once(task, is_on_gpu=gpus > 0)
     if gpus:
         return Resources(gpus=gpus, min_workers=concurrency or 1, max_workers=concurrency, tasks_per_worker=num_tasks)
     if concurrency is None:
         return Resources(min_workers=1, max_workers=1, tasks_per_worker=num_tasks, use_process=False)
     return Resources(min_workers=concurrency, max_workers=concurrency)
+
+
+def tasks_at_once(task: ModelTask, *, is_on_gpu: bool) -> int:
+    match task:
+        case Prompting():
+            return 1
+        case ImageEmbedding() | ImageClassification() if is_on_gpu:
+            return IMAGE_TASKS
+        case _:
+            return TEXT_TASKS
 
 
 def first_rows_of(task: ModelTask, *, is_on_gpu: bool) -> int | None:
@@ -97,7 +113,7 @@ def first_rows_of(task: ModelTask, *, is_on_gpu: bool) -> int | None:
         case TextEmbedding() | TextClassification():
             return 4_096 if is_on_gpu else 64
         case ImageEmbedding() | ImageClassification():
-            return 256 if is_on_gpu else 16
+            return GPU_IMAGES if is_on_gpu else 16
         case _:
             return None
 

@@ -10,7 +10,7 @@ import numpy as np
 from penstock.ai.local.batch_runner import BatchRunner
 from penstock.ai.local.checkpoint import Checkpoint
 from penstock.ai.local.image_resizer import resizer_of
-from penstock.ai.local.local_model import LocalModel
+from penstock.ai.local.local_model import GPU_IMAGES, LocalModel
 from penstock.ai.local.text_classifier import columns_of, hypotheses, label_names, labels_error
 from penstock.ai.local.tokens import to_device
 from penstock.ai.provider import Classifier, Embedder, ImageClassification, ImageEmbedding, NDArray
@@ -18,8 +18,8 @@ from penstock.errors import InvalidArgumentError, RequestRefusedError
 from penstock.media.images.packages import require_images
 
 CAPTION = "This is a photo of {}."
-CPU_IMAGES, GPU_IMAGES = 4, 256
-"""Images of a batch."""
+CPU_IMAGES = 4
+"""Images of a batch on a CPU."""
 
 
 def has_text_tower(config: Mapping[str, Any]) -> bool:

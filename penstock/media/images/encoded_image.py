@@ -129,7 +129,7 @@ class _JpegImage:
     def read_into(self, mode: str, out: NDArray) -> None:
         if self._orientation == 1 and mode in _JPEG_COLOURS:
             decoded = self._decoded(mode, 0, 0, out)
-            if np.shares_memory(decoded, out):
+            if np.may_share_memory(decoded, out):
                 return
         else:
             decoded = upright(self._decoded(mode, 0, 0, None), self._orientation)

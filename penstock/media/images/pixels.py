@@ -38,7 +38,7 @@ def _scale(pixels: NDArray, out: NDArray, interpolation: int) -> None:
     target = out[:, :, 0] if channels == 1 else out
     source = np.ascontiguousarray(pixels[:, :, 0] if channels == 1 else pixels)
     given = opencv().resize(source, (width, height), dst=target, interpolation=interpolation)
-    if given is not target and not np.shares_memory(given, target):
+    if given is not target and not np.may_share_memory(given, target):
         target[...] = given
 
 

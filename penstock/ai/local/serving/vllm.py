@@ -110,6 +110,8 @@ class VllmEngine:
         llm, self._llm = self._llm, None
         self._preparing.shutdown(wait=False)
         if llm is not None:
+            if llm.output_handler is not None:  # it would log the end of the engine as an error
+                llm.output_handler.cancel()
             await asyncio.to_thread(llm.shutdown)
 
     def _open(self) -> Any:
