@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import secrets
 import sys
+import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
@@ -83,6 +84,7 @@ class Job:
         self._reconciled = Reconciled()
         self._description = Description(plan.child, sink)
         self._live = LiveQuery()
+        self._noting = threading.Lock()  # a later note holds later figures
 
     @property
     def era(self) -> str:
@@ -249,6 +251,7 @@ class Job:
             else:
                 self._write_parts(stages, runner, subscribers)
         finally:
+            orders.close()
             self._note_run()
         self._folder.lock.confirm()
         return self._commit()
@@ -271,7 +274,7 @@ class Job:
 
     def _note_run(self) -> None:
         """Record the present figures of this run, for the dashboard."""
-        with suppress(PenstockError):
+        with self._noting, suppress(PenstockError):
             self._folder.notes.write(RUN, self._live.snapshot())
 
     def _put_in_order(self, positions: Mapping[int, tuple[int, int]]) -> None:

@@ -2,14 +2,15 @@
 
 A dashboard writes a note with its orders, and a new *beat* every second while a person watches. The run looks at the
 note once a second, follows the orders that it has not seen, and notes its own figures as long as the beat changes. A
-file needs no port and no token: those who may write to the folder may control the job. Folders on disk only, since an
-object store charges for each look.
+file needs no port and no token: those who may write to the folder may control the job. An object store charges for each
+look, so there both happen every ten seconds.
 """
 
 from __future__ import annotations
 
 import os
 import secrets
+import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -24,14 +25,17 @@ from penstock.observe.events import Event, QuerySampled
 
 ORDERS = "orders"
 INTERVAL_S = 1.0
-MAX_UNWATCHED_S = 5.0  # after the last beat
+STORE_INTERVAL_S = 10.0
+MAX_UNWATCHED = 5  # intervals after the last beat
 MAX_ORDERS = 20  # the last ones
 
 
-def can_order(folder: JobFolder) -> bool:
-    """Say whether this process may leave orders in the folder of a job."""
+def order_interval_s(folder: JobFolder) -> float | None:
+    """Return the time between two looks of a run at its orders; None if this process may not leave any."""
     place = folder.output.place
-    return isinstance(place, LocalPlace) and os.access(place.path(JOB_FOLDER), os.W_OK)
+    if isinstance(place, LocalPlace):
+        return INTERVAL_S if os.access(place.path(JOB_FOLDER), os.W_OK) else None
+    return STORE_INTERVAL_S
 
 
 class OrderWriter:
@@ -41,9 +45,9 @@ class OrderWriter:
         self._folder = folder
         self._beat_at_s = 0.0
 
-    def beat(self) -> None:
-        """Tell the run that a person watches."""
-        if time.monotonic() - self._beat_at_s >= INTERVAL_S:
+    def beat(self, interval_s: float) -> None:
+        """Tell the run that a person watches, at most once in an interval."""
+        if time.monotonic() - self._beat_at_s >= interval_s:
             with suppress(PenstockError):  # another dashboard writes at this moment
                 self._write([])
 
@@ -58,21 +62,33 @@ class OrderWriter:
 
 
 class OrderReader:
-    """The end of the run: a Subscriber that passes orders to ``live``. It calls ``note_run`` while a person watches."""
+    """The end of the run: a Subscriber that passes orders to ``live``. It calls ``note_run`` while a person watches.
+
+    It looks on a thread, as a disk or a store may be slow. ``close`` waits for the last look.
+    """
 
     def __init__(self, folder: JobFolder, live: LiveQuery, note_run: Callable[[], None]) -> None:
         self._folder, self._live, self._note_run = folder, live, note_run
-        is_readable = can_order(folder)
-        self._look_at_s = 0.0 if is_readable else float("inf")
-        self._seen = {order["id"] for order in _orders(self._note())} if is_readable else set[str]()
+        self._interval_s = order_interval_s(folder)
+        self._look_at_s = 0.0
+        self._looking: threading.Thread | None = None
+        self._seen = set[str]() if self._interval_s is None else {order["id"] for order in _orders(self._note())}
         self._beat, self._beat_at_s = "", 0.0
 
     def on_event(self, event: Event) -> None:
-        if isinstance(event, QuerySampled) and event.time_s >= self._look_at_s:
-            self._look_at_s = event.time_s + INTERVAL_S
-            self._look(event.time_s)
+        if self._interval_s is None or not isinstance(event, QuerySampled) or event.time_s < self._look_at_s:
+            return
+        if self._looking is None or not self._looking.is_alive():
+            self._look_at_s = event.time_s + self._interval_s
+            looked = (event.time_s, self._interval_s)
+            self._looking = threading.Thread(target=self._look, args=looked, name="penstock-orders", daemon=True)
+            self._looking.start()
 
-    def _look(self, now_s: float) -> None:
+    def close(self) -> None:
+        if self._looking is not None:
+            self._looking.join()
+
+    def _look(self, now_s: float, interval_s: float) -> None:
         note = self._note()
         if note is None:
             return
@@ -83,7 +99,7 @@ class OrderReader:
                     self._live.control(order["action"], order["stage"], order["max_running"])
         if note["beat"] != self._beat:
             self._beat, self._beat_at_s = note["beat"], now_s
-        if now_s - self._beat_at_s <= MAX_UNWATCHED_S:
+        if now_s - self._beat_at_s <= MAX_UNWATCHED * interval_s:
             self._note_run()
 
     def _note(self) -> Note | None:

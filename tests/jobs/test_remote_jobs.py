@@ -16,15 +16,26 @@ import pytest
 import penstock as ps
 from penstock import col
 from penstock.cache.ledger import key_of, open_ledger
-from penstock.errors import JobChangedError, JobError, JobRunningError, OutputExistsError, PenstockError, WriteError
+from penstock.cli.dashboard import read_files
+from penstock.errors import (
+    JobChangedError,
+    JobError,
+    JobRunningError,
+    OutputExistsError,
+    PenstockError,
+    QueryCancelledError,
+    WriteError,
+)
 from penstock.io.commit import lease
 from penstock.io.commit.output import JobOutput
 from penstock.io.commit.place import StorePlace
+from penstock.jobs import orders
 from penstock.jobs.folder import open_job_folder
 from penstock.jobs.journal import Journal
 from penstock.jobs.ledger import StoreLedger
 from penstock.jobs.lock import StoreLock
 from penstock.jobs.state import JobState
+from penstock.observe.dashboard import job as dashboard_job
 from penstock.storage.options import StorageOptions
 from tests.forked import exit_code
 from tests.jobs.remote_job import NUM_ROWS, job, killed_job
@@ -330,3 +341,40 @@ def test_a_deleted_job_loses_its_answers(bucket: Bucket, tmp_path: Path) -> None
         assert not ledger.get([key])
         ledger.close()
     assert len(list((tmp_path / "cache" / "penstock" / "jobs").iterdir())) == 1
+
+
+def test_a_dashboard_pauses_and_cancels_a_job(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It leaves orders in the store, where the run looks for them."""
+    monkeypatch.setattr(orders, "STORE_INTERVAL_S", 0.01)
+    monkeypatch.setattr(dashboard_job, "REREAD_S", 0.0)
+    names = {"ACCESS_KEY_ID": "key", "SECRET_ACCESS_KEY": "secret", "ENDPOINT_URL": "endpoint_url", "REGION": "region"}
+    for name, option in names.items():
+        monkeypatch.setenv(f"AWS_{name}", bucket.options[option])
+    begun, release, ends = threading.Event(), threading.Event(), list[BaseException]()
+
+    @ps.func(use_process=False, version="1")
+    def wait(number: int) -> int:
+        begun.set()
+        release.wait()
+        return number
+
+    def run() -> None:
+        try:
+            write(bucket, ps.range(4).with_column("b", wait(col("id"))))
+        except QueryCancelledError as exc:
+            ends.append(exc)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        begun.wait()
+        board = dashboard_job.JobBoard([out(bucket)], read_files)
+        board.control(0, "pause", 0, 1)
+        while board.state(None)["query"]["state"] != "paused":
+            assert thread.is_alive()
+        board.control(0, "cancel", 0, 1)
+    finally:
+        release.set()
+        thread.join()
+    assert len(ends) == 1
+    assert board.state(None)["query"]["state"] == "cancelled"

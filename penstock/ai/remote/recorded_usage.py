@@ -21,7 +21,7 @@ from penstock.protocols import Ledger
 
 WIRES = {each.__name__: each for each in (ChatWire, CompletionsWire, GenerateWire, MessagesWire, ResponsesWire)}
 MAX_EQUAL_CALLS = 16
-"""Random answers to so many equal requests are told apart, by their text."""
+"""The text identifies the answer among those to this many equal requests, which are random."""
 
 
 def described_calls(model: ApiPrompter, settings: PromptSettings) -> dict[str, Any] | None:

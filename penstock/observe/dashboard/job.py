@@ -16,7 +16,7 @@ from penstock.errors import InvalidArgumentError
 from penstock.io.commit.output import JOB_LEDGER
 from penstock.io.commit.place import LocalPlace
 from penstock.io.settled import JOB_FOLDER
-from penstock.jobs.orders import OrderWriter, can_order
+from penstock.jobs.orders import OrderWriter, order_interval_s
 from penstock.jobs.reconcile import rows_by_file
 from penstock.jobs.state import JobState
 from penstock.jobs.summary import RUN, command_text, open_folder, run_state
@@ -35,7 +35,7 @@ class JobContent:
     """The content of the folder of a job at one moment."""
 
     state: str
-    can_control: bool
+    order_interval_s: float | None  # None: the page cannot control the run
     run: dict[str, Any]
     files: list[RowFile]
     errors: list[RowError]
@@ -85,12 +85,12 @@ class JobFolderView:
         run = folder.notes.read(RUN) or LiveQuery().snapshot()
         errors = [failure.error for failure in state.failures]
         described, at_present = folder.notes.read("job") or {}, run_state(folder)
-        can_control = at_present == "running" and can_order(folder)
-        if can_control:
-            self.orders.beat()
+        interval_s = order_interval_s(folder) if at_present == "running" else None
+        if interval_s is not None:
+            self.orders.beat(interval_s)
         return JobContent(
             at_present,
-            can_control,
+            interval_s,
             run,
             row_files(state, paths),
             errors,
@@ -116,7 +116,8 @@ class JobBoard:
             "name": run["name"] or self._views[0].root,
             "state": run["state"] if has_failed or is_paused else content.state,
             "error": run["error"] if has_failed else "",
-            "can_control": content.can_control,
+            "can_control": content.order_interval_s is not None,
+            "order_interval_s": content.order_interval_s,
             "num_failed": len(content.errors),
             "errors": [shortened(error) for error in content.errors[: -MAX_ERRORS - 1 : -1]],
             "num_rows": sum(file.num_rows for file in content.files),
@@ -136,8 +137,8 @@ class JobBoard:
         return page | {"formulas": content.formulas}
 
     def control(self, query: int, action: str, stage: int, max_running: int) -> None:
-        if not self._views[0].content().can_control:
-            raise InvalidArgumentError("The job does not run, or its folder is not on disk or not yours to write to.")
+        if self._views[0].content().order_interval_s is None:
+            raise InvalidArgumentError("The job does not run, or its folder is not yours to write to.")
         self._views[0].orders.order(action, stage, max_running)
 
 

@@ -93,7 +93,9 @@ class LiveQuery:
         match action:
             case "pause" | "resume":
                 control.set_paused(action == "pause")
-                self.state = "paused" if action == "pause" else "running"
+                with self._lock:
+                    if self._control is not None:  # else it has ended meanwhile
+                        self.state = "paused" if action == "pause" else "running"
             case "cancel":
                 control.cancel()
             case "limit" if 0 <= stage < len(self._stats.stages) and max_running >= 1:

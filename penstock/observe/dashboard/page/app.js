@@ -118,6 +118,8 @@ function renderState(state) {
   show($("query-error"), Boolean(query.error));
   show($("pause"), query.can_control);
   show($("cancel"), query.can_control);
+  show($("order-delay"), query.can_control && query.order_interval_s > 1);
+  setText($("order-delay"), `The run looks for orders every ${query.order_interval_s} seconds.`);
   setText($("pause"), query.state === "paused" ? "Resume" : "Pause");
   renderTiles(query);
   renderPlan(query);
