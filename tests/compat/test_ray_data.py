@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import sqlite3
+import tarfile
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -14,11 +16,13 @@ import pyarrow.compute as pc
 import pytest
 import torch
 from PIL import Image
-from pyarrow import orc
+from pyarrow import fs, orc
 
+import penstock as ps
 import penstock.compat.ray as ray
 from penstock.compat.ray.data import aggregate, expressions
 from penstock.errors import InvalidArgumentError
+from penstock.types import DataType
 from tests.compat import ray_programs
 
 
@@ -80,8 +84,8 @@ def test_what_cannot_be_honoured_is_refused_by_name(tmp_path: Path) -> None:
         expressions.col("x").str.center(5)
     with pytest.raises(AttributeError, match=r"ray\.data\.read_avro; read_binary_files\(\) and flat_map"):
         ray.data.read_avro("table")
-    with pytest.raises(AttributeError, match=r"Dataset\.mix; use union\(\)"):
-        ray.data.range(2).mix(ray.data.range(2))
+    with pytest.raises(AttributeError, match=r"Dataset\.write_tfrecords; use write_parquet"):
+        ray.data.range(1).write_tfrecords("folder")
     with pytest.raises(InvalidArgumentError, match=r"train_test_split\(stratify="):
         ray.data.range(2).train_test_split(0.5, stratify="id")
 
@@ -137,8 +141,8 @@ def test_sources_sinks_and_aggregations_of_your_own(tmp_path: Path) -> None:
         def __init__(self, n: int) -> None:
             self.n = n
 
-        def __call__(self, x: pa.Array) -> pa.Array:
-            return pa.StructArray.from_arrays([pc.add(x, self.n)], ["y"])
+        def __call__(self, x: pa.ChunkedArray) -> pa.Array:
+            return pa.StructArray.from_arrays([pc.add(x.combine_chunks(), self.n)], ["y"])
 
     added = ds.with_columns(expressions.unnest(Plus(5)(expressions.col("x"))))
     assert added.take(1) == [{"x": 1, "y": 6}]
@@ -160,5 +164,84 @@ def test_nulls_are_counted_on_request() -> None:
     )
     grouped = rows.groupby("k").mean("x", ignore_nulls=False).take_all()
     assert grouped == [{"k": 1, "mean(x)": None}, {"k": 2, "mean(x)": 3.0}]
-    with pytest.raises(InvalidArgumentError, match=r"repartition\(sort=True\)"):
-        rows.repartition(2, keys=["k"], sort=True)
+
+
+def test_importing_the_adapter_changes_no_expression_of_penstock() -> None:
+    assert not any(hasattr(ps.Expression, name) for name in ("str", "dt", "struct", "is_not_null", "not_in"))
+    built = 2 * abs(expressions.col("x").cast("string").str.len()) > expressions.lit(3)
+    assert isinstance(built.if_else("a", "b"), expressions.RayExpression)
+
+    @expressions.udf(return_dtype=DataType.int64())
+    class Add:
+        def __init__(self, n: int) -> None:
+            self.n = n
+
+        def __call__(self, x: pa.ChunkedArray) -> pa.Array:
+            return pc.add(x.combine_chunks(), self.n)
+
+    ds = ray.data.range(2).with_column("y", Add(5)(expressions.col("id")).is_not_null())
+    assert ds.take_all() == [{"id": 0, "y": True}, {"id": 1, "y": True}]
+
+
+def test_mixes_names_and_other_adapters() -> None:
+    long, short = ray.data.range(5), ray.data.from_items([{"id": 10}, {"id": 11}])
+    assert [row["id"] for row in long.mix(short).take_all()] == [0, 10, 1, 11, 2, 3, 4]
+    assert [row["id"] for row in long.mix(short, weights=[2, 1]).take_all()] == [0, 1, 10, 2, 3, 11, 4]
+    with pytest.raises(InvalidArgumentError, match="2 datasets takes as many weights"):
+        long.mix(short, weights=[1])
+    long.set_name("numbers")
+    assert (long.name, short.name, long.to_daft().count_rows()) == ("numbers", None, 5)
+    words = ray.data.from_items([{"w": word} for word in "abacab"])
+    top = words.aggregate(aggregate.ApproximateTopK("w", k=2))
+    assert top == {"approx_topk(w)": [{"w": "a", "count": 3}, {"w": "b", "count": 2}]}
+    assert [row["id"] for row in long.repartition(2, keys=["id"], sort=True).take_all()] == [0, 1, 2, 3, 4]
+
+
+def test_files_of_ray_data(tmp_path: Path) -> None:
+    rows = [{"__key__": "a", "txt": "x", "cls": 1, "json": {"k": 1}, "bin": b"q"}]
+    ray.data.from_items(rows).write_webdataset(str(tmp_path / "w"))
+    [archive] = (tmp_path / "w").iterdir()
+    with tarfile.open(archive) as files:
+        contents = {member.name: files.extractfile(member).read() for member in files}  # type: ignore[union-attr]
+    assert contents == {"a.txt": b"x", "a.cls": b"1", "a.json": b'{"k": 1}', "a.bin": b"q"}
+
+    (tmp_path / "t.json").write_text('{"t": "2024-01-02", "u": "2024-01-02T10:00:00", "s": "10 h"}\n')
+    [row] = ray.data.read_json(str(tmp_path / "t.json")).take_all()
+    assert row == {"t": dt.datetime(2024, 1, 2), "u": dt.datetime(2024, 1, 2, 10), "s": "10 h"}
+
+    folder = str(tmp_path / "p")
+    ray.data.range(4).write_parquet(folder, filesystem=fs.LocalFileSystem(), max_rows_per_file=1,
+                                    arrow_parquet_args_fn=lambda: {"compression": "zstd"})  # fmt: skip
+    missing = str(tmp_path / "missing")
+    shuffled = ray.data.read_parquet([folder, missing], shuffle=ray.data.FileShuffleConfig(seed=3),
+                                     ignore_missing_paths=True)  # fmt: skip
+    assert shuffled.sum("id") == 6
+    orders = {tuple(row["id"] for row in ray.data.read_parquet(folder, shuffle="files").take_all()) for _ in range(20)}
+    assert len(orders) > 1
+
+
+def test_tables_of_delta_and_iceberg(tmp_path: Path) -> None:
+    from pyiceberg.catalog.sql import SqlCatalog
+
+    for mode in (ray.data.SaveMode.APPEND, ray.data.SaveMode.OVERWRITE, "append"):
+        ray.data.range(2).write_delta(str(tmp_path / "d"), mode=mode)
+    assert ray.data.read_delta(str(tmp_path / "d")).count() == 4
+    settings = {"name": "c", "type": "sql", "uri": f"sqlite:///{tmp_path}/c.db", "warehouse": f"file://{tmp_path}"}
+    catalog = SqlCatalog("c", uri=settings["uri"], warehouse=settings["warehouse"])
+    catalog.create_namespace("space")
+    table = catalog.create_table("space.t", schema=pa.schema({"id": pa.int64()}))
+    ray.data.range(3).write_iceberg("space.t", catalog_kwargs=settings)
+    assert ray.data.read_iceberg(table.refresh()).count() == 3
+    catalog.close()
+
+
+def test_stages_of_processors() -> None:
+    llm = ray.data.llm
+    config = llm.vLLMEngineProcessorConfig(
+        model="m", chat_template_stage=llm.ChatTemplateStageConfig(enabled=False, batch_size=4)
+    )
+    assert not config.has_chat_template
+    with pytest.raises(InvalidArgumentError, match=r"TokenizerStageConfig\(model_source="):
+        llm.TokenizerStageConfig(model_source="x")
+    with pytest.raises(AttributeError, match=r"llm\.SGLangEngineProcessorConfig; serve the model"):
+        _ = llm.SGLangEngineProcessorConfig

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Self, TextIO
 
 import pyarrow as pa
@@ -198,11 +198,11 @@ class DaftDataFrame(DataFrame):
 
     def write_deltalake(
         self, table: Any, *, mode: str = "append", partition_cols: list[str] | None = None, io_config: Any = None,
-        schema_mode: str | None = None,
+        schema_mode: str | None = None, storage_options: Mapping[str, Any] | None = None,
     ) -> None:  # fmt: skip
         """Stream the rows into a Delta table by its own library, which commits them at once."""
         library = load_extra("deltalake", "deltalake", "Writing Delta tables")
-        options = {} if io_config is None else storage_options(io_config)
+        options = dict(storage_options or {}) if io_config is None else io_config.storage_options()
         rows = pa.RecordBatchReader.from_batches(self.schema.to_arrow(), self.to_arrow_iter())
         library.write_deltalake(table, rows, mode=mode, partition_by=partition_cols, schema_mode=schema_mode,
                                 storage_options=library_options(str(table), options))  # fmt: skip

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import functools
+import random
 import sys
 from collections.abc import Callable
 from enum import Enum
 from types import SimpleNamespace
 from typing import Any
+
+import pyarrow as pa
 
 import penstock as ps
 from penstock.compat.ray.data import aggregate, expressions, llm
@@ -24,8 +27,9 @@ from penstock.compat.ray.data.custom import (
 )
 from penstock.compat.ray.data.dataset import DataIterator, Dataset
 from penstock.compat.ray.data.grouped import GroupedData
-from penstock.compat.ray.data.options import PLACEMENT, RESOURCES, check_placement
+from penstock.compat.ray.data.options import PLACEMENT, RESOURCES, check_filesystem, check_placement
 from penstock.compat.translation import refusal, translated
+from penstock.errors import PathNotFoundError
 from penstock.io.files import find_files
 from penstock.types import DataType, Schema
 from penstock.udf.specs import TaskPoolStrategy
@@ -68,17 +72,35 @@ def _reader(name: str, original: str, defaults: dict[str, Any]) -> Callable[...,
     )
 
     @functools.wraps(read)
-    def of_extensions(*args: Any, file_extensions: list[str] | None = None, **options: Any) -> Dataset:
-        if file_extensions is None:
+    def of_chosen(
+        *args: Any, file_extensions: list[str] | None = None, shuffle: Any = None, ignore_missing_paths: bool = False,
+        filesystem: Any = None, **options: Any,
+    ) -> Dataset:  # fmt: skip
+        check_filesystem(f"ray.data.{name}", filesystem)
+        if file_extensions is None and shuffle is None and not ignore_missing_paths:
             return read(*args, **options)
         paths = args[0] if args else options.pop("paths")
-        found = [file.url for file in find_files(paths)]
-        return read([path for path in found if path.endswith(tuple(f".{each}" for each in file_extensions))], **options)
+        found = _files(paths, file_extensions, ignore_missing_paths)
+        if shuffle is not None:
+            random.Random(getattr(shuffle, "seed", None)).shuffle(found)
+        return read(found, **options)
 
-    return of_extensions if name in _WITH_EXTENSIONS else read
+    return of_chosen if name in _OF_FILES else read
 
 
-_WITH_EXTENSIONS = (
+def _files(paths: Any, extensions: list[str] | None, ignores_missing: bool) -> list[str]:
+    found: list[str] = []
+    for path in paths if isinstance(paths, list | tuple) else [paths]:
+        try:
+            found += [file.url for file in find_files(path)]
+        except PathNotFoundError:
+            if not ignores_missing:
+                raise
+    endings = tuple(f".{each}" for each in extensions or ())
+    return [path for path in found if not endings or path.endswith(endings)]
+
+
+_OF_FILES = (
     "read_parquet",
     "read_orc",
     "read_csv",
@@ -104,6 +126,32 @@ _READERS: dict[str, tuple[str, dict[str, Any]]] = {
 for _name, (_original, _defaults) in _READERS.items():
     globals()[_name] = _reader(_name, _original, _defaults)
 __all__ += list(_READERS)  # made from the table above
+
+
+_read_json = globals()["read_json"]
+
+
+def read_json(*args: Any, **options: Any) -> Dataset:
+    """Read JSON; columns of text that Arrow takes for timestamps are timestamps, as in Ray Data."""
+    dataset: Dataset = _read_json(*args, **options)
+    texts = [field.name for field in dataset.schema if field.dtype.is_string()]
+    files = dataset.input_files() if texts and not options.get("schema") else []
+    times = _timestamps(files[0], texts) if files else []
+    return dataset.with_columns({name: ps.col(name).cast("timestamp[s]") for name in times}) if times else dataset
+
+
+def _timestamps(path: str, texts: list[str]) -> list[str]:
+    """Return the columns that Arrow takes for timestamps in the first megabyte of a file of lines."""
+    import pyarrow.json
+
+    with find_files(path)[0].open_stream() as stream:
+        start = stream.read(2**20)
+    lines = start if len(start) < 2**20 else start[: start.rfind(b"\n") + 1]
+    try:
+        found = pyarrow.json.read_json(pa.BufferReader(lines)).schema
+    except pa.ArrowInvalid:  # an array, or values of several types
+        return []
+    return [name for name in texts if name in found.names and pa.types.is_timestamp(found.field(name).type)]
 
 
 _read_images = globals()["read_images"]

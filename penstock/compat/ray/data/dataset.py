@@ -12,17 +12,27 @@ from typing import Any, Self
 
 import numpy as np
 
+from penstock.compat.daft.frame import DaftDataFrame
 from penstock.compat.ray.data import aggregate
 from penstock.compat.ray.data.aggregate import AggregateFn, results_of
-from penstock.compat.ray.data.custom import Datasink, DatasinkAsSink
+from penstock.compat.ray.data.custom import Datasink, DatasinkAsSink, WebDatasetSink
 from penstock.compat.ray.data.expressions import parsed
 from penstock.compat.ray.data.grouped import GroupedData
-from penstock.compat.ray.data.options import FORMATS, PLACEMENT, RESOURCES, check_placement, function_options
+from penstock.compat.ray.data.options import (
+    FORMATS,
+    PLACEMENT,
+    RESOURCES,
+    check_filesystem,
+    check_placement,
+    function_options,
+)
 from penstock.compat.translation import refusal, translated
-from penstock.errors import InvalidArgumentError
+from penstock.errors import InvalidArgumentError, load_extra
 from penstock.expr.column import Expression, col
 from penstock.frame.dataframe import DataFrame
+from penstock.functions import monotonically_increasing_id
 
+_MIX, _SOURCE = "__mix", "__source"  # columns that order the rows of a mix
 _JOINS = {"left_outer": "left", "right_outer": "right", "full_outer": "outer", "left_semi": "semi", "left_anti": "anti"}
 
 
@@ -30,12 +40,9 @@ _REMEDIES = {
     **dict.fromkeys(
         ("to_arrow_refs", "to_pandas_refs", "to_numpy_refs"), "use to_arrow(), to_pandas() or iter_batches()"
     ),
-    **dict.fromkeys(("write_delta", "write_iceberg"), "give to_arrow() to the library of the table"),
-    **dict.fromkeys(("write_tfrecords", "write_orc", "write_webdataset"), "use write_parquet()"),
+    **dict.fromkeys(("write_tfrecords", "write_orc", "write_mongo"), "use write_parquet(), or write_datasink()"),
     **dict.fromkeys(("iter_tf_batches", "to_tf"), "use iter_batches() or iter_torch_batches()"),
-    "mix": "use union() and random_shuffle()",
     "summary": "use describe() or aggregate()",
-    "to_daft": "use daft.from_arrow(dataset.to_arrow())",
 }
 
 
@@ -51,7 +58,9 @@ def _writer(verb: str) -> Callable[..., Any]:
     )
 
     @functools.wraps(write)
-    def write_local(self: Dataset, path: str, *args: Any, **options: Any) -> None:
+    def write_local(self: Dataset, path: str, *args: Any, arrow_parquet_args_fn: Any = None, **options: Any) -> None:
+        check_filesystem(verb, options.pop("filesystem", None))
+        options |= {} if arrow_parquet_args_fn is None else arrow_parquet_args_fn()
         write(self, path.removeprefix("local://"), *args, **options)
 
     return write_local
@@ -162,6 +171,21 @@ class Dataset(DataFrame):
         suffix = {} if right_suffix is None else {"suffix": right_suffix}
         return super().join(ds, how=how, **keys, **suffix)
 
+    def mix(self, *other: Dataset, weights: Sequence[float] | None = None, stopping_condition: Any = None) -> Self:
+        """Interleave the rows of datasets in the proportion of ``weights``; a longer one goes on alone at the end."""
+        if stopping_condition is not None and getattr(stopping_condition, "name", "") != "STOP_ON_LONGEST_DROP":
+            raise refusal(f"mix(stopping_condition={stopping_condition!r})", "limit() the longer dataset before")
+        shares = list(weights or [1.0] * (len(other) + 1))
+        if len(shares) != len(other) + 1:
+            raise InvalidArgumentError(f"mix of {len(other) + 1} datasets takes as many weights; got {weights!r}")
+        mixed: Any = None
+        datasets: list[DataFrame] = [self, *other]
+        for number, (each, share) in enumerate(zip(datasets, shares, strict=True)):
+            part = each.with_columns({_MIX: (monotonically_increasing_id() + 1) / share, _SOURCE: number})
+            mixed = part if mixed is None else mixed.concat(part)
+        ordered: Self = mixed.sort([_MIX, _SOURCE]).drop_columns(_MIX, _SOURCE)
+        return ordered
+
     # --- order and parts ---
 
     def random_sample(self, fraction: float, *, seed: Any = None) -> Self:
@@ -187,7 +211,7 @@ class Dataset(DataFrame):
     ) -> Self:
         """Ignore ``strict``, which says how blocks are made."""
         if sort:
-            raise refusal("repartition(sort=True)", "sort by the keys")
+            return self.sort(list(keys or self.columns))
         if target_num_rows_per_block is not None:
             return self.into_batches(target_num_rows_per_block)
         shuffled = self.shuffle() if shuffle else self
@@ -361,6 +385,39 @@ class Dataset(DataFrame):
     write_json = _writer("write_json")
     write_numpy = _writer("write_numpy")
     write_images = _writer("write_images")
+
+    def to_daft(self) -> DaftDataFrame:
+        """Return a DataFrame of Daft's adapter; a real one is ``daft.from_arrow(dataset.to_arrow())``."""
+        return DaftDataFrame(self._plan)
+
+    def write_delta(
+        self, path: str, *, mode: Any = "append", partition_by: list[str] | None = None, schema_mode: str = "merge",
+        storage_options: Mapping[str, Any] | None = None, **options: Any,
+    ) -> None:  # fmt: skip
+        check_placement("write_delta", options)
+        self.to_daft().write_deltalake(path, mode=getattr(mode, "value", mode), partition_cols=partition_by,
+                                       schema_mode=schema_mode, storage_options=storage_options)  # fmt: skip
+
+    def write_iceberg(
+        self, table_identifier: str, catalog_kwargs: Mapping[str, Any] | None = None, *, mode: Any = "append",
+        **options: Any,
+    ) -> None:  # fmt: skip
+        """Write the rows, which must fit in memory, into a table of the catalog that ``catalog_kwargs`` describe."""
+        check_placement("write_iceberg", options)
+        catalog = load_extra("pyiceberg.catalog", "iceberg", "write_iceberg").load_catalog(**(catalog_kwargs or {}))
+        self.to_daft().write_iceberg(catalog.load_table(table_identifier), getattr(mode, "value", mode))
+
+    def write_webdataset(self, path: str, **options: Any) -> None:
+        """Write tar files; a row is the files ``key.column``, with text, numbers and JSON as text."""
+        check_placement("write_webdataset", options)
+        self.write_datasink(WebDatasetSink(path))
+
+    @property
+    def name(self) -> str | None:
+        return getattr(self, "_name", None)
+
+    def set_name(self, name: str | None) -> None:
+        self._name = name
 
     def write_datasink(self, datasink: Datasink, **options: Any) -> None:
         """Give the rows to a sink written for Ray Data."""

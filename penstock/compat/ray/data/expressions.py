@@ -1,21 +1,24 @@
 """``ray.data.expressions``: columns, constants and functions, with the namespaces ``.str .list .struct .dt .arr .map``.
 
-Importing this module gives every ``Expression`` the namespaces. Each is a table from Ray's name to our function.
+``RayExpression`` has the namespaces; each is a table from Ray's name to our function.
 """
 
 from __future__ import annotations
 
 import ast
 import functools
+import inspect
 import operator
 from collections.abc import Callable
 from typing import Any
 
+import pyarrow as pa
+
 from penstock import functions as f
 from penstock.compat.translation import refusal
 from penstock.errors import InvalidArgumentError
-from penstock.expr.column import Expression, col, lit, method as add_method
-from penstock.functions import monotonically_increasing_id, unnest, uuid
+from penstock.expr import column
+from penstock.expr.column import Expression
 from penstock.types import DataType, Series
 from penstock.udf.decorators import cls, func, method
 
@@ -33,6 +36,49 @@ __all__ = [
 ]
 
 
+class RayExpression(Expression):
+    """An expression with the methods of Ray Data. What its methods and operators build is one too."""
+
+    __slots__ = ()
+
+    def is_not_null(self) -> Expression:
+        """Check whether each value is not null."""
+        return self.not_null()
+
+    def not_in(self, values: Any) -> Expression:
+        """Check whether each value is different from all of ``values``."""
+        return ~self.is_in(values)
+
+
+def _keeping(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function whose expressions have the methods of Ray Data."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **options: Any) -> Any:
+        built = function(*args, **options)
+        return RayExpression(built._node) if isinstance(built, Expression) else built
+
+    return call
+
+
+for _name, _method in list(vars(Expression).items()):
+    if inspect.isfunction(_method) and _name not in ("__init__", "__getattr__"):
+        setattr(RayExpression, _name, _keeping(_method))
+
+unnest, uuid = _keeping(f.unnest), _keeping(f.uuid)
+monotonically_increasing_id = _keeping(f.monotonically_increasing_id)
+
+
+def col(name: str) -> RayExpression:
+    """Refer to a column by name."""
+    return RayExpression(column.col(name)._node)
+
+
+def lit(value: Any) -> RayExpression:
+    """Make a constant column from a Python value."""
+    return RayExpression(column.lit(value)._node)
+
+
 def star() -> Expression:
     """Refer to every column."""
     return col("*")
@@ -42,12 +88,12 @@ def download(uri_column_name: str | Expression, *, filesystem: Any = None) -> Ex
     """Download the URLs of a column; a string names the column."""
     if filesystem is not None:
         raise refusal("download(filesystem=...)", "set storage_options in penstock.functions.download")
-    return f.download(col(uri_column_name) if isinstance(uri_column_name, str) else uri_column_name)
+    return lit(f.download(col(uri_column_name) if isinstance(uri_column_name, str) else uri_column_name))
 
 
 def random(*, seed: int | None = None, reseed_after_execution: bool = True) -> Expression:
     """Return a random number from 0 to 1 for each row."""
-    return f.random_int(0, 2**53 - 1, seed) / 2**53
+    return lit(f.random_int(0, 2**53 - 1, seed) / 2**53)
 
 
 def udf(return_dtype: Any) -> Callable[[Any], Any]:
@@ -57,8 +103,9 @@ def udf(return_dtype: Any) -> Callable[[Any], Any]:
     def decorate(function: Any) -> Any:
         if isinstance(function, type):  # one object for each worker
             methods = {"__call__": method.batch(return_dtype=dtype)(_on_arrays(function.__call__))}
-            return cls(type(function.__name__, (function,), {**methods, "__module__": function.__module__}))
-        return func.batch(return_dtype=dtype)(_on_arrays(function))
+            made = cls(type(function.__name__, (function,), {**methods, "__module__": function.__module__}))
+            return functools.wraps(function, updated=())(lambda *args, **options: _keeping(made(*args, **options)))
+        return _keeping(func.batch(return_dtype=dtype)(_on_arrays(function)))
 
     return decorate
 
@@ -66,7 +113,9 @@ def udf(return_dtype: Any) -> Callable[[Any], Any]:
 def _on_arrays(function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     def on_series(*columns: Any) -> Any:
-        return function(*(each.to_arrow() if isinstance(each, Series) else each for each in columns))
+        arrays = (pa.chunked_array([each.to_arrow()]) if isinstance(each, Series) else each for each in columns)
+        found = function(*arrays)
+        return found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
 
     return on_series
 
@@ -127,7 +176,7 @@ NAMESPACES: dict[str, dict[str, Callable[..., Expression]]] = {
         "flatten": f.list_flatten, "sort": lambda e, order="ascending", **_: f.list_sort(e, desc=order == "descending"),
     },
     "arr": {"to_list": lambda e: e, "flatten": f.list_flatten},
-    "struct": {"field": lambda e, name: e[name]},
+    "struct": {"field": lambda e, name: e[name], "field_by_index": lambda e, index: f.get(e, index)},
     "map": {"keys": f.map_keys, "values": f.map_values},
     "dt": {
         "year": f.year, "month": f.month, "day": f.day, "hour": f.hour, "minute": f.minute, "second": f.second,
@@ -143,7 +192,7 @@ class Namespace:
         self._name, self._expr = name, expr
 
     def __getitem__(self, key: Any) -> Expression:
-        return self._expr[key]
+        return self._expr[key]  # already one with these methods
 
     def __getattr__(self, name: str) -> Callable[..., Expression]:
         function = NAMESPACES[self._name].get(name)
@@ -151,7 +200,7 @@ class Namespace:
             if name.startswith("_"):
                 raise AttributeError(name)
             raise refusal(f"{self._name}.{name}", f"the namespace has {', '.join(sorted(NAMESPACES[self._name]))}")
-        return lambda *args, **options: function(self._expr, *args, **options)
+        return functools.partial(_keeping(function), self._expr)
 
 
 def _namespace(name: str) -> property:
@@ -159,19 +208,7 @@ def _namespace(name: str) -> property:
 
 
 for _name in NAMESPACES:
-    setattr(Expression, _name, _namespace(_name))
-
-
-@add_method
-def is_not_null(expr: Expression) -> Expression:
-    """Check whether each value is not null."""
-    return expr.not_null()
-
-
-@add_method
-def not_in(expr: Expression, values: Any) -> Expression:
-    """Check whether each value is different from all of ``values``."""
-    return ~expr.is_in(values)
+    setattr(RayExpression, _name, _namespace(_name))
 
 
 _BINARY = {

@@ -29,6 +29,12 @@ def function_options(given: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in options.items() if value is not None}
 
 
+def check_filesystem(verb: str, filesystem: Any) -> None:
+    """Refuse a file system other than the local one, which paths without a scheme name anyway."""
+    if filesystem is not None and getattr(filesystem, "type_name", "") != "local":
+        raise refusal(f"{verb}(filesystem=...)", "use a path with s3:// or its like, and storage_options=")
+
+
 def check_placement(verb: str, given: Mapping[str, Any]) -> None:
     """Refuse what a verb without a function of the user cannot honour."""
     for key, value in given.items():
