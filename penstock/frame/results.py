@@ -11,6 +11,8 @@ import pyarrow as pa
 
 from penstock.engine.async_reader import read_async
 from penstock.engine.cancellation import Cancellation
+from penstock.engine.runners import block_runner
+from penstock.errors import load_extra
 from penstock.expr.udf import BatchFormat
 from penstock.frame.columns import checked_count
 from penstock.frame.pairs import PairVerbs
@@ -21,6 +23,7 @@ from penstock.udf.options import refusing_unknown
 
 if TYPE_CHECKING:
     import pandas
+    import ray.data
     import torch
 
     from penstock.observe.stats import Stats
@@ -249,6 +252,17 @@ class ResultVerbs(PairVerbs):
         from penstock.observe.stats import Stats
 
         return self._stats or Stats()
+
+    def to_ray_dataset(self) -> ray.data.Dataset:
+        """Run the query and return its rows as a dataset of Ray Data.
+
+        If the query runs on Ray, each batch becomes a block on the node that has it, and the driver gets no rows.
+        """
+        data, runner = load_extra("ray.data", "ray", "to_ray_dataset"), block_runner()
+        if runner is None:
+            return data.from_arrow([pa.table(batch) for batch in self._batches()] or self.to_arrow())
+        blocks = list(self._batches(runner=runner))
+        return data.from_arrow_refs(blocks) if blocks else data.from_arrow(self.to_arrow())
 
     def to_torch_iterable(self) -> torch.utils.data.IterableDataset[dict[str, Any]]:
         """Return a torch dataset that runs the query in each iteration and yields rows as dicts."""

@@ -257,12 +257,6 @@ class DaftDataFrame(DataFrame):
             raise refusal("to_torch_iter_dataset(shard_strategy=...)")
         return self.to_torch_iterable()
 
-    def to_ray_dataset(self) -> Any:
-        """Run the query and return a dataset of the real Ray Data."""
-        import ray.data
-
-        return ray.data.from_arrow(self.to_arrow())
-
     def num_partitions(self) -> int:
         """Return 1: a query has no partitions before it runs."""
         return 1

@@ -21,11 +21,13 @@ if TYPE_CHECKING:
 _ray_address: str | None = None
 
 
-def run(plan: Plan, *, subscribers: Sequence[Subscriber] = (), **reading: Any) -> Generator[pa.RecordBatch, None, None]:
-    """Yield the plan's rows from the current runner; see ``query.run``."""
+def run(
+    plan: Plan, *, subscribers: Sequence[Subscriber] = (), runner: Runner | None = None, **reading: Any
+) -> Generator[pa.RecordBatch, None, None]:
+    """Yield the plan's rows from a runner, by default from the current one; see ``query.run``."""
     from penstock.engine.runners import query
 
-    return query.run(plan, current_runner(), subscribers=subscribers, **reading)
+    return query.run(plan, runner or current_runner(), subscribers=subscribers, **reading)
 
 
 def write(plan: Write, *, subscribers: Sequence[Subscriber] = ()) -> pa.Table:
@@ -44,6 +46,15 @@ def current_runner() -> Runner:
     from penstock.engine.runners.local import LocalRunner
 
     return LocalRunner()
+
+
+def block_runner() -> Runner | None:
+    """Return a runner that gives references to tables in Ray's object store; None if queries run on this machine."""
+    if get_config().runner != "ray":
+        return None
+    from penstock.engine.runners.ray.blocks import BlockRunner
+
+    return BlockRunner(_ray_address)
 
 
 def set_runner_ray(address: str | None = None) -> None:

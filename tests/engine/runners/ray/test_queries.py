@@ -334,6 +334,22 @@ def test_datasets_of_ray_are_read(on_ray: None) -> None:
     assert ps.from_ray_dataset(dataset).to_pydict() == {"a": [1, 2, 3]}
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_results_become_datasets_of_ray_without_their_rows_in_the_driver(
+    on_ray: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(RayRunner, "fetch", None)
+    numbers = ps.range(6).into_batches(2).where(ps.col("id") != 1)
+    assert [block.to_pydict()["id"] for block in ray.get(numbers.to_ray_dataset().to_arrow_refs())] == [
+        [0],
+        [2, 3],
+        [4, 5],
+    ]
+    assert numbers.where(ps.col("id") > 9).to_ray_dataset().schema().names == ["id"]
+    ps.set_runner_local()
+    assert len(numbers.to_ray_dataset().to_arrow_refs()) == 3
+
+
 def test_tables_are_written_by_actors(on_ray: None, tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'numbers.db'}"
     assert ps.range(5000).write_sql("numbers", url).to_pydict() == {"table": ["numbers"], "rows": [5000]}
