@@ -16,6 +16,7 @@ from penstock.expr.udf import Resources
 
 CLOSE_TIMEOUT_S = 5.0
 STOP_TIMEOUT_S = 0.2  # for a call that is no longer needed; then its process is killed
+ASYNC_CALLS = 1000  # that an actor with an event loop takes at once, unless its stages need more
 MAX_SPARES = 16  # actors on the driver's node that wait for the next query
 
 
@@ -121,9 +122,10 @@ def worker_class(cls: type) -> Any:
 
 def started(cls: type, options: Mapping[str, Any], kind: str | None) -> Process:
     """Return a spare actor of a kind, or a new one."""
+    is_sequential = cls is Worker
     if kind is not None and (spares := Spares.of(kind)):
-        return Process(spares.pop(), is_reused=True)
-    return Process(worker_class(cls).options(**options).remote())
+        return Process(spares.pop(), is_sequential, is_reused=True)
+    return Process(worker_class(cls).options(**options).remote(), is_sequential)
 
 
 class OwnActors:
@@ -235,13 +237,15 @@ class SharedWorkersSlot:
 
 
 class SharedActor:
-    """One actor for the async stages that share an event loop, started with the first task and killed by the last.
+    """One actor for the async stages that share an event loop, started with the first task and released by the last.
 
-    All stages join before the first task, because the executor opens every pool first.
+    All stages join before the first task, because the executor opens every pool first. With ``is_plain`` it is kept for
+    the next query.
     """
 
-    def __init__(self, options: dict[str, Any]) -> None:
+    def __init__(self, options: dict[str, Any], *, is_plain: bool) -> None:
         self._options = options
+        self._is_plain = is_plain
         self._num_tasks = 0
         self._num_joined = self._num_members = 0
         self._process: Process | None = None
@@ -265,7 +269,7 @@ class SharedActor:
             return self._process
 
     def leave(self, stage: int, replies: Sequence[Any], *, is_again: bool) -> None:
-        """Cancel the running tasks of a stage and close it; kill the actors after the last stage.
+        """Cancel the running tasks of a stage and close it; release the actors after the last stage.
 
         A stage leaves again if it had to remake batches after its end.
         An actor that is killed while it works may send requests for a moment longer, and their cost is not counted.
@@ -274,17 +278,30 @@ class SharedActor:
         with self._lock:
             self._num_members -= not is_again
             processes = [each for each in (*self._others, self._process) if each is not None and not each.is_gone]
-        ended = [*(process.handle.close.remote(stage) for process in processes), *replies]
+            is_last, shared = not self._num_members, self._process
+            if is_last:  # another thread may close the stage too
+                self._process, self._others = None, []
+        closing = {process.handle.close.remote(stage): process for process in processes}
+        ended = [*closing, *replies]
         if ended:
             ray.wait(ended, num_returns=len(ended), timeout=CLOSE_TIMEOUT_S)
-        if not self._num_members:
-            for process in processes:
+        for ref, process in closing.items() if is_last else ():
+            if process is shared and self._kind is not None and has_succeeded(ref, timeout_s=0):
+                Spares.of(self._kind).append(process.handle)
+            else:
                 process.kill()
 
-    def _started(self) -> Process:
+    @property
+    def _max_calls(self) -> int:
         # One call more for each stage, so that it can be closed while its tasks run, and one to open it.
-        options = {"max_concurrency": self._num_tasks + 2 * self._num_members, **self._options}
-        return Process(worker_class(AsyncWorker).options(**options).remote(), is_sequential=False)
+        return max(ASYNC_CALLS, self._num_tasks + 2 * self._num_joined)
+
+    @property
+    def _kind(self) -> str | None:
+        return "async" if self._is_plain and self._max_calls == ASYNC_CALLS else None
+
+    def _started(self) -> Process:
+        return started(AsyncWorker, {"max_concurrency": self._max_calls, **self._options}, self._kind)
 
 
 class ActorSlot:

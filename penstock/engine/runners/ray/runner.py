@@ -36,7 +36,7 @@ from penstock.engine.runners.ray.stored import DriverBatches
 from penstock.engine.scheduling import task_share
 from penstock.engine.stage import PoolChoice
 from penstock.errors import InvalidArgumentError
-from penstock.expr.udf import API_LOOP, Resources
+from penstock.expr.udf import API_LOOP, Builtin, Resources
 from penstock.plan.stages import CallBatch, CallUdf, RunRelation, Stage, Work, WriteOut
 from penstock.protocols import Bundle, Emit, OneWriterSink, PartSink
 from penstock.relational.partition import HashParts, RangeParts, parts_of
@@ -182,7 +182,8 @@ class RayPools:
     def _async_pool(self, stage: Stage, work: CallUdf, options: dict[str, Any], emit: Emit) -> RayPool:
         key = f"{work.spec.builtin.event_loop or sharing_key(stage)} {options}"
         if key not in self._shared:
-            self._shared[key] = SharedActor(options)
+            is_plain = options == PLAIN and (not work.spec.target.is_class or work.spec.builtin != Builtin())
+            self._shared[key] = SharedActor(options, is_plain=is_plain)
         num_tasks = num_async_tasks(stage, work.spec)
         slot = self._shared[key].join((self._packed(work, async_opener(work)),), num_tasks)
         size = PoolSize(lambda: 1, tasks_per_worker=num_tasks)

@@ -266,6 +266,15 @@ def test_all_stages_and_the_next_query_share_one_worker_for_each_core(on_ray: No
     assert len(pids.union(*found)) <= 2
 
 
+def test_async_functions_of_the_next_query_run_in_the_same_worker(on_ray: None) -> None:
+    @ps.func
+    async def async_process_id(x: int) -> int:
+        return os.getpid()
+
+    df = ps.from_pydict({"x": [1]}).select(async_process_id(ps.col("x")))
+    assert df.to_pydict() == df.to_pydict()
+
+
 def ended(pids: Iterable[int]) -> bool:
     """Wait for processes to end; a signal has been sent to them already."""
     _, alive = psutil.wait_procs([psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)], timeout=60)
