@@ -121,17 +121,33 @@ class ModelSample:
 
 
 @frozen
+class GpuUse:
+    """The use of a GPU of this machine so far: the share of time it was busy, its most memory, its mean power.
+
+    ``busy_now`` is the share in the last sample.
+    """
+
+    gpu: str
+    busy: float
+    memory_bytes: int
+    total_bytes: int
+    power_w: float | None
+    busy_now: float = 0.0
+
+
+@frozen
 class Measures:
     """Figures of a query that do not belong to a stage.
 
     ``counters`` and ``gauges`` are those of ``ps.metrics``, added up over workers. ``rss_bytes`` is the memory of the
-    driver's process.
+    driver's process. ``gpus`` are those of this machine, if a stage needs GPUs.
     """
 
     models: tuple[ModelSample, ...] = ()
     counters: tuple[tuple[str, float], ...] = ()
     gauges: tuple[tuple[str, float], ...] = ()
     rss_bytes: int = 0
+    gpus: tuple[GpuUse, ...] = ()
 
 
 @frozen
@@ -158,22 +174,4 @@ class QueryFinished:
     time_s: float
 
 
-@frozen
-class GpuUse:
-    """The use of a GPU while a query ran: the share of time it was busy, its most memory, its mean power."""
-
-    gpu: str
-    busy: float
-    memory_bytes: int
-    total_bytes: int
-    power_w: float | None
-
-
-@frozen
-class GpusSampled:
-    """The use of the GPUs of this machine, after the end of a query with stages that need them."""
-
-    gpus: tuple[GpuUse, ...]
-
-
-Event = QueryStarted | BundleProduced | RowsFailed | StageFinished | QuerySampled | QueryFinished | GpusSampled
+Event = QueryStarted | BundleProduced | RowsFailed | StageFinished | QuerySampled | QueryFinished

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import QueryCancelledError
 from penstock.observe.bottleneck import bottleneck
-from penstock.observe.events import ModelSample
+from penstock.observe.events import GpuUse, ModelSample
 from penstock.observe.stage_stats import StageStats, rows_done
 from penstock.observe.stats import Stats
 from penstock.observe.text import (
@@ -74,7 +74,7 @@ def progress_text(stats: Stats, rates: Rates, elapsed_s: float, width: int) -> T
     for use, calls_per_s, tokens_per_s in rates.models:
         line = model_line(use, calls_per_s, tokens_per_s, projected_dollars(stats, use))
         text.append(f"{fit(line, width)}\n", "dim")
-    for line in stats.metric_lines():
+    for line in [*map(gpu_line, stats.gpus), *stats.metric_lines()]:
         text.append(f"  {fit(line, width - 2)}\n", "dim")
     left_s = seconds_left(stats.stages, rates.stages, elapsed_s)
     left = "" if left_s is None else f", about {format_seconds(left_s)} left"
@@ -151,6 +151,16 @@ def model_line(use: ModelSample, calls_per_s: float, tokens_per_s: float, projec
         f"{use.num_refused:,} refused" if use.num_refused else "",
     ]
     return "  " + "  ".join(part for part in parts if part)
+
+
+def gpu_line(use: GpuUse) -> str:
+    """Return the use of a GPU as one line.
+
+    >>> gpu_line(GpuUse("0", 0.8, 1 << 30, 8 << 30, None, 0.93))
+    'GPU 0  93% busy  80% on average  at most 1.1 GB of 8.6 GB'
+    """
+    memory = f"at most {format_bytes(use.memory_bytes)} of {format_bytes(use.total_bytes)}"
+    return f"GPU {use.gpu}  {use.busy_now:.0%} busy  {use.busy:.0%} on average  {memory}"
 
 
 def projected_dollars(stats: Stats, use: ModelSample) -> float | None:

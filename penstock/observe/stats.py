@@ -11,7 +11,6 @@ from penstock.observe.bottleneck import bottleneck_text
 from penstock.observe.events import (
     BundleProduced,
     Event,
-    GpusSampled,
     GpuUse,
     ModelSample,
     QueryFinished,
@@ -111,8 +110,6 @@ class Stats:
                 self._clear()
                 self.stages = [StageStats.of(info) for info in stages]
                 self._started_s = self._sampled_s = time_s
-            case GpusSampled(gpus):
-                self.gpus = gpus
             case QueryFinished(error, time_s):
                 self.error = error
                 self.elapsed_s = time_s - self._started_s
@@ -126,7 +123,7 @@ class Stats:
         self._sampled_s, self.reader_s = event.time_s, event.reader_s
         self.peak_nbytes = max(self.peak_nbytes, event.nbytes_held)
         self.peak_rss_bytes = max(self.peak_rss_bytes, event.measures.rss_bytes)
-        self.models = event.measures.models
+        self.models, self.gpus = event.measures.models, event.measures.gpus
         self.counters, self.gauges = dict(event.measures.counters), dict(event.measures.gauges)
         elapsed_s = event.time_s - self._started_s
         if self.timeline and elapsed_s < self.timeline[-1].elapsed_s + self._interval_s:

@@ -1,4 +1,4 @@
-"""The use of GPUs in the statistics of a query, by a program that answers like nvidia-smi."""
+"""The use of GPUs in the statistics and on the dashboard, by a program that answers like nvidia-smi."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import penstock as ps
+from penstock.observe.dashboard.live import LiveQuery
 
 NVIDIA_SMI = """#!/bin/sh
 echo "$@" > {folder}/arguments
@@ -33,7 +34,13 @@ def test_a_query_with_gpus_reports_their_use(tmp_path: Path, monkeypatch: pytest
         with open(fifo) as sampled:
             return sampled.read().strip()
 
-    df = ps.from_pydict({"x": [1]}).select(wait(ps.col("x"))).collect()
+    live = LiveQuery()
+    ps.attach_subscriber(live)
+    try:
+        df = ps.from_pydict({"x": [1]}).select(wait(ps.col("x"))).collect()
+    finally:
+        ps.detach_subscriber(live)
+    assert [gpu["busy_now"] for gpu in live.snapshot()["gpus"]] == [0.8, 0.4]
     assert df.to_pydict() == {"x": ["sampled"]}
     assert str(df.stats()).splitlines()[-2:] == [
         "GPU 0: 80% busy, at most 1.0 GB of 2.1 GB, 350 W",

@@ -1,4 +1,4 @@
-"""Figures of a running query that belong to no stage: calls to models, counters and gauges, and memory."""
+"""Figures of a running query that belong to no stage: calls to models, counters and gauges, memory, and GPUs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from penstock.cost.accounts import Account, ModelUse
-from penstock.observe.events import Measures, ModelSample
+from penstock.observe.events import GpuUse, Measures, ModelSample
 from penstock.observe.metrics import Metrics
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 PAGE_NBYTES = os.sysconf("SC_PAGE_SIZE")
 
 
-def measuring(account: Account, metrics: Metrics) -> Callable[[], Measures]:
+def measuring(account: Account, metrics: Metrics, gpu_uses: Callable[[], tuple[GpuUse, ...]]) -> Callable[[], Measures]:
     """Return a function that measures a query. An account may serve several queries, and its figures are of all."""
     refused_before = {name: state.refused for name, state in _limiter_states().items()}
 
@@ -30,6 +30,7 @@ def measuring(account: Account, metrics: Metrics) -> Callable[[], Measures]:
             tuple(metrics.counters.items()),
             tuple(metrics.gauges.items()),
             _rss_bytes(),
+            gpu_uses(),
         )
 
     return measure

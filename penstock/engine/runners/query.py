@@ -176,6 +176,8 @@ def _execute(
     with ExitStack() as opened:
         workplace = context.run(opened.enter_context, runner.open(get_config(), stages))
         stages, memory_bytes = with_memory(stages, workplace.memory_bytes)
+        gpus = this_machine().gpus if any(stage.resources.gpus for stage in stages) else ()
+        gpu_uses = opened.enter_context(sampled_gpus(gpus))
         executor = Executor(
             stages,
             lambda *given: context.run(workplace.make_pool, *given),
@@ -187,10 +189,9 @@ def _execute(
             num_ahead=num_ahead,
             is_read_gradually=is_read_gradually,
             stall_timeout_s=get_config().stall_timeout,
-            measure=measuring(account, metrics),
+            measure=measuring(account, metrics, gpu_uses),
         )
-        gpus = this_machine().gpus if any(stage.resources.gpus for stage in stages) else ()
-        with sampled_gpus(gpus, subscribers), closing(executor.run()) as bundles:
+        with closing(executor.run()) as bundles:
             yield from bundles
 
 

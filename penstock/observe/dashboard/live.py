@@ -140,6 +140,7 @@ class LiveQuery:
                 "errors": [shortened(error) for error in reversed(self._errors)],
                 "num_failed": sum(stage.num_failed for stage in stats.stages),
                 "models": [asdict(model) for model in stats.models],
+                "gpus": [asdict(gpu) for gpu in stats.gpus],
                 "counters": [*stats.counters.items(), *stats.gauges.items()],
             }
 

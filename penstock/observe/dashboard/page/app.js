@@ -126,6 +126,7 @@ function renderState(state) {
   renderCharts(query);
   renderStages(query);
   renderModels(query.models);
+  renderGpus(query.gpus ?? []); // a job of an older version has noted none
   renderCounters(query.counters);
   renderErrors(query);
   if (isFollowed && isNews && canReplaceRows()) loadRows();
@@ -379,6 +380,14 @@ function renderModels(models) {
   ];
   $("models").tBodies[0].replaceChildren(...models.map((model) => make("tr", {},
     make("th", { scope: "row" }, `${model.provider} / ${model.model}`), ...cells(model).map((text) => make("td", { class: "n" }, text)))));
+}
+
+function renderGpus(gpus) {
+  show($("gpus-card"), gpus.length > 0);
+  const share = (value) => `${Math.round(100 * value)} %`;
+  const cells = (gpu) => [share(gpu.busy_now), share(gpu.busy), `${bytes(gpu.memory_bytes)} of ${bytes(gpu.total_bytes)}`, gpu.power_w === null ? "–" : `${Math.round(gpu.power_w)} W`];
+  $("gpus").tBodies[0].replaceChildren(...gpus.map((gpu) => make("tr", {},
+    make("th", { scope: "row" }, `GPU ${gpu.gpu}`), ...cells(gpu).map((text) => make("td", { class: "n" }, text)))));
 }
 
 function renderCounters(counters) {
