@@ -83,9 +83,11 @@ class BertEncoder:
         shape = mask.shape
 
         def attend(*parts: Tensor) -> Tensor:
-            query, key, value = (part.unflatten(0, shape).transpose(1, 2) for part in parts)
-            found = scaled_dot_product_attention(query, key, value, attn_mask=inputs.get("attention_mask"))
-            return found.transpose(1, 2).flatten(0, 1)
+            """Attend in float32: in bfloat16 the length of the longest text of a batch would change the others."""
+            query, key, value = (part.float().unflatten(0, shape).transpose(1, 2) for part in parts)
+            with torch.autocast("cpu", enabled=False):
+                found = scaled_dot_product_attention(query, key, value, attn_mask=inputs.get("attention_mask"))
+            return found.transpose(1, 2).flatten(0, 1).to(parts[0].dtype)
 
         positions = torch.arange(shape[1], device=mask.device).repeat(shape[0])
         return self._forward(inputs["input_ids"].flatten(), positions, attend).unflatten(0, shape), mask
