@@ -6,7 +6,7 @@ import asyncio
 import os
 import pickle
 import time
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -163,7 +163,7 @@ class AsyncWorker:
     def __init__(self) -> None:
         self._packed_opens: dict[int, bytes] = {}
         self._handlers: dict[int, AsyncHandler] = {}
-        self._running: dict[int, set[asyncio.Task[pa.RecordBatch]]] = {}
+        self._running: dict[int, set[asyncio.Task[pa.RecordBatch | None]]] = {}
 
     async def open(self, stage: int, packed_open: bytes) -> ActorPlace:
         """Return the place of this actor. A handler is opened with the first task of its stage."""
@@ -176,7 +176,7 @@ class AsyncWorker:
         try:
             handler = self._handlers.get(stage) or self._opened(stage)
             with recording() as errors:
-                batch = await self._run(stage, handler.process(input_from(slices, items), first_row))
+                batch = await self._run(stage, whole_output(handler, input_from(slices, items), first_row))
             return reply(batch, started, tuple(errors), is_done=True)
         except (Exception, asyncio.CancelledError) as exc:
             return failed(exc)
@@ -202,12 +202,21 @@ class AsyncWorker:
         self._handlers[stage] = handler
         return handler
 
-    async def _run(self, stage: int, work: Coroutine[Any, Any, pa.RecordBatch]) -> pa.RecordBatch:
+    async def _run(self, stage: int, work: Coroutine[Any, Any, pa.RecordBatch | None]) -> pa.RecordBatch | None:
         task = asyncio.create_task(work)
         running = self._running.setdefault(stage, set())
         running.add(task)
         task.add_done_callback(running.discard)
         return await task
+
+
+async def whole_output(handler: AsyncHandler, batch: pa.RecordBatch, first_row: int) -> pa.RecordBatch | None:
+    """Return the output of a batch as one batch; None if generators give nothing."""
+    given = await handler.process(batch, first_row)
+    if not isinstance(given, AsyncGenerator):
+        return given
+    outputs = [output async for output in given]
+    return joined(outputs) if outputs else None
 
 
 def input_from(slices: Slices | None, items: tuple[Any, ...]) -> Any:

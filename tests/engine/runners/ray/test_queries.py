@@ -7,7 +7,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -266,13 +266,17 @@ def test_all_stages_and_the_next_query_share_one_worker_for_each_core(on_ray: No
     assert len(pids.union(*found)) <= 2
 
 
-def test_async_functions_of_the_next_query_run_in_the_same_worker(on_ray: None) -> None:
+def test_async_generators_of_the_next_query_run_in_the_same_worker(on_ray: None) -> None:
     @ps.func
-    async def async_process_id(x: int) -> int:
-        return os.getpid()
+    async def with_process_id(x: int) -> AsyncIterator[int]:
+        for _ in range(x):
+            yield os.getpid()
+            yield x
 
-    df = ps.from_pydict({"x": [1]}).select(async_process_id(ps.col("x")))
-    assert df.to_pydict() == df.to_pydict()
+    df = ps.from_pydict({"x": [1, 2]}).select(with_process_id(ps.col("x")).alias("x"))
+    first = df.to_pydict()
+    assert first["x"][1::2] == [1, 2, 2]
+    assert df.to_pydict() == first
 
 
 def ended(pids: Iterable[int]) -> bool:
