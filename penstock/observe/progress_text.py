@@ -172,7 +172,10 @@ def projected_dollars(stats: Stats, use: ModelSample) -> float | None:
 
 
 def seconds_left(stages: Sequence[StageStats], recent: Sequence[float | None], elapsed_s: float) -> float | None:
-    """Return the time until the slowest stage is done; None before the first row of the result, or without a total."""
+    """Return the time until the slowest stage is done; None before the first row of the result, or without a total.
+
+    A write counts for nothing: it waits until its rows fill a file, and then is quick.
+    """
     if not stages or _total(stages[-1]) is None:
         return None
     if not (stages[-1] if stages[-1].writes is None else stages[stages[-1].writes]).num_rows:
@@ -180,7 +183,7 @@ def seconds_left(stages: Sequence[StageStats], recent: Sequence[float | None], e
     left = []
     for stage, rate in zip(stages, recent, strict=True):
         num_rows, total = rows_done(stages, stage), _total(stage)
-        if stage.wall_s is None and total is not None and num_rows:
+        if stage.wall_s is None and stage.writes is None and total is not None and num_rows:
             left.append((total - num_rows) / (rate or num_rows / max(elapsed_s, 1e-9)))
     return max(left, default=None)
 

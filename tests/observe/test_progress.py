@@ -285,6 +285,18 @@ def test_before_the_first_row_of_the_result_nothing_is_said_of_its_end(terminal:
     progress.on_event(FINISHED)
 
 
+def test_rows_that_a_write_collects_do_not_delay_the_end(terminal: FakeTerminal, clock: Clock) -> None:
+    progress = Progress(terminal.stream, clock=clock, interval_s=None)
+    samples = [StageSample(stage, 0, 2, 890 * stage, 0, 0, None, 1000, True) for stage in (0, 1)]
+    started = QueryStarted((StageInfo(0, "udf"), StageInfo(1, "write", 0, (0,), "write")), 0.0)
+    for event in (started, BundleProduced(0, 900, 9_000, 0.1), sampled(9.0, *samples)):
+        progress.on_event(event)
+    clock.now_s += 9
+    progress.refresh()
+    assert terminal.screen()[-1] == "9.0 s, about 1.0 s left"
+    progress.on_event(FINISHED)
+
+
 def test_without_a_terminal_there_is_a_line_every_half_minute() -> None:
     stream = io.StringIO()
     log, inner = ProgressLog(stream), ProgressLog(stream)

@@ -105,6 +105,8 @@ function renderState(state) {
   setText($("source"), state.source);
   runs = state.runs ?? [];
   renderQueries(state.queries);
+  show($("no-query"), !state.query);
+  show($("figures"), Boolean(state.query));
   if (!state.query) return;
   const query = state.query, isNews = ["running", "paused"].includes(query.state) || query.state !== shown?.state;
   shown = query;
@@ -166,7 +168,7 @@ function renderTiles(query) {
   const tiles = [
     ["Rows", count(numRows), done === null ? "" : `${Math.floor(done * 100)} % of ${count(total)}`, "", done],
     ["Rows per second", rate(last?.rate ?? 0), isEnded ? "on average" : "lately"],
-    ["Failed rows", count(query.num_failed), "", query.num_failed ? "bad" : ""],
+    ["Failed rows", count(query.num_failed), query.num_failed && numRows ? `${(100 * query.num_failed / numRows).toPrecision(2)} % of the rows` : "", query.num_failed ? "bad" : ""],
   ];
   if (newest[0]) tiles.push(["Memory", bytes(newest[0]), `at most ${bytes(peak)}`]);
   if (query.models.length) {
@@ -374,20 +376,25 @@ function stageRow(stage, query) {
 
 function renderModels(models) {
   show($("models-card"), models.length > 0);
-  const cells = (model) => [
+  fillTable("models", models.map((model) => [
+    `${model.provider} / ${model.model}`,
     count(model.num_calls), count(model.num_cached), count(model.input_tokens), count(model.output_tokens), dollars(model.dollars),
     count(model.num_in_flight), model.num_allowed === null ? "–" : count(model.num_allowed), count(model.num_waiting), count(model.num_refused),
-  ];
-  $("models").tBodies[0].replaceChildren(...models.map((model) => make("tr", {},
-    make("th", { scope: "row" }, `${model.provider} / ${model.model}`), ...cells(model).map((text) => make("td", { class: "n" }, text)))));
+  ]));
+}
+
+// The labels of cells stand before them on a narrow screen.
+function fillTable(id, rows) {
+  const labels = [...$(id).tHead.rows[0].cells].map((cell) => cell.textContent);
+  $(id).tBodies[0].replaceChildren(...rows.map(([name, ...cells]) => make("tr", {}, make("th", { scope: "row" }, name),
+    ...cells.map((text, index) => make("td", { class: "n", "data-label": labels[index + 1] }, text)))));
 }
 
 function renderGpus(gpus) {
   show($("gpus-card"), gpus.length > 0);
   const share = (value) => `${Math.round(100 * value)} %`;
-  const cells = (gpu) => [share(gpu.busy_now), share(gpu.busy), `${bytes(gpu.memory_bytes)} of ${bytes(gpu.total_bytes)}`, gpu.power_w === null ? "–" : `${Math.round(gpu.power_w)} W`];
-  $("gpus").tBodies[0].replaceChildren(...gpus.map((gpu) => make("tr", {},
-    make("th", { scope: "row" }, `GPU ${gpu.gpu}`), ...cells(gpu).map((text) => make("td", { class: "n" }, text)))));
+  fillTable("gpus", gpus.map((gpu) => [`GPU ${gpu.gpu}`, share(gpu.busy_now), share(gpu.busy),
+    `${bytes(gpu.memory_bytes)} of ${bytes(gpu.total_bytes)}`, gpu.power_w === null ? "–" : `${Math.round(gpu.power_w)} W`]));
 }
 
 function renderCounters(counters) {
