@@ -8,6 +8,9 @@ long.
 penstock     `read_parquet`, `embed_text`, `write_parquet`
 hand-tuned   a loop that tokenizes ahead on threads, sorts by length, bounds batches by tokens and uses bfloat16
 gpu alone    the same batches, already tokenized and on the device; nothing is read or written
+daft         the same query by Daft, which calls sentence-transformers
+
+Without a GPU the CPU computes. `--part` and `--folder` run parts in environments of their own on the same data.
 """
 
 from __future__ import annotations
@@ -107,6 +110,17 @@ def penstock(place: Place) -> Figures:
     def run(sources: list[str], target: str) -> None:
         vector = ps.col("text").embed_text(provider="transformers", model=place.model)
         ps.read_parquet(sources).select("id", vector.alias("vector")).write_parquet(target, mode="overwrite")
+
+    return pipeline_figures(place, run)
+
+
+def daft(place: Place) -> Figures:
+    import daft
+    from daft.functions import embed_text
+
+    def run(sources: list[str], target: str) -> None:
+        vector = embed_text(daft.col("text"), provider="transformers", model=place.model)
+        daft.read_parquet(sources).select("id", vector.alias("vector")).write_parquet(target, write_mode="overwrite")
 
     return pipeline_figures(place, run)
 
@@ -216,5 +230,6 @@ if __name__ == "__main__":
         "hand-tuned": hand_tuned,
         "gpu alone": gpu_alone,
         "sentence-transformers": sentence_transformers,
+        "daft": daft,
     }
     main("benchmarks.gpu.embed_text", NUM_ROWS, prepare, parts, variants=("reviews", "uniform"))
