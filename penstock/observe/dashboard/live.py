@@ -148,6 +148,7 @@ class LiveQuery:
         sample, is_finished = stats.sample, stats.wall_s is not None
         num_running = sample.num_running if sample and not is_finished else 0
         has_begun = bool(stats.num_bundles or num_running)
+        model = next((each for each in self._stats.models if _name(each) == stats.model), None)
         return {
             "index": index,
             "name": stats.stage[:MAX_NAME_CHARS],
@@ -159,11 +160,11 @@ class LiveQuery:
             "rate": rate,
             "busy_s": stats.busy_s,
             "num_failed": stats.num_failed,
-            "num_running": num_running,
+            "num_running": num_running if model is None else model.num_in_flight,  # tasks, or requests
             "num_workers": stats.num_workers,
             "limit": self._limits.get(index),
             "is_remote": stats.model is not None,
-            "num_allowed": next((each.num_allowed for each in self._stats.models if _name(each) == stats.model), None),
+            "num_allowed": None if model is None else model.num_allowed,
             "num_rows_queued": sample.num_rows_queued if sample and not is_finished else 0,
             "nbytes_queued": sample.nbytes_queued if sample and not is_finished else 0,
         }

@@ -351,7 +351,7 @@ function renderStages(query) {
     if (input) {
       if (document.activeElement !== input) input.value = stage.limit ?? stage.num_allowed ?? stage.num_workers;
     } else {
-      setText(limit, stage.num_workers ? count(stage.limit ?? stage.num_workers) : "–");
+      setText(limit, stage.num_workers ? count(stage.limit ?? stage.num_allowed ?? stage.num_workers) : "–");
     }
   });
 }
