@@ -175,25 +175,28 @@ for _digit, _group in enumerate(("BFPV", "CGJKQSXZ", "DT", "L", "MN", "R", "HW")
 
 
 def _soundex(texts: pa.Array) -> pa.Array:
+    """Compute a character of all rows at a time; a row is done after three digits."""
     flat, starts, ends = text_bytes(texts.cast(pa.string()))
-    counts = ends - starts
-    places = ranges(starts, counts)
-    rows = np.repeat(np.arange(len(texts)), counts)
-    is_first = places == np.repeat(starts, counts)
-    digits = _LETTERS[flat[places]] if len(places) else np.empty(0, np.uint8)
-    heard = digits != 7
-    digits, rows, is_first = digits[heard], rows[heard], is_first[heard]
-    is_same = np.zeros(len(digits), bool)
-    is_same[1:] = (digits[1:] == digits[:-1]) & (rows[1:] == rows[:-1])
-    kept = (digits > 0) & ~is_first & ~is_same
-    digits, rows = digits[kept], rows[kept]
-    rank = np.arange(len(rows)) - np.searchsorted(rows, rows)
     codes = np.full((len(texts), 4), ord("0"), np.uint8)
-    codes[rows[rank < 3], 1 + rank[rank < 3]] = digits[rank < 3] + ord("0")
-    first = np.where(counts > 0, flat[np.minimum(starts, max(len(flat) - 1, 0))] if len(flat) else 0, 0)
-    codes[:, 0] = first & 0xDF  # upper case
+    rows = np.flatnonzero(ends > starts)
+    codes[:, 0] = 0
+    codes[rows, 0] = flat[starts[rows]] & 0xDF  # upper case
     is_letter = (codes[:, 0] >= ord("A")) & (codes[:, 0] <= ord("Z"))
     codes[~is_letter] = 0
+    rows = np.flatnonzero(is_letter)
+    place, last_place, number = starts[rows], ends[rows] - 1, np.ones(len(rows), np.uint8)
+    previous = _LETTERS[flat[place]]
+    while len(rows):
+        is_open = (place < last_place) & (number < 4)
+        if not is_open.all():
+            rows, place, last_place = rows[is_open], place[is_open], last_place[is_open]
+            number, previous = number[is_open], previous[is_open]
+        place = place + 1
+        digits = _LETTERS[flat[place]]
+        is_new = (digits > 0) & (digits < 7) & (digits != previous)
+        codes[rows[is_new], number[is_new]] = digits[is_new] + ord("0")
+        number = number + is_new
+        previous = np.where(digits == 7, previous, digits)
     offsets = pa.py_buffer(np.arange(0, 4 * len(texts) + 4, 4, dtype=np.int32))
     found = pa.StringArray.from_buffers(len(texts), offsets, pa.py_buffer(codes))
     return pc.if_else(pa.array(is_letter), found, texts.cast(pa.string()))

@@ -176,7 +176,7 @@ NAMESPACES: dict[str, dict[str, Callable[..., Expression]]] = {
         "flatten": f.list_flatten, "sort": lambda e, order="ascending", **_: f.list_sort(e, desc=order == "descending"),
     },
     "arr": {"to_list": lambda e: e, "flatten": f.list_flatten},
-    "struct": {"field": lambda e, name: e[name], "field_by_index": lambda e, index: f.get(e, index)},
+    "struct": {"field": lambda e, name: e[name]},
     "map": {"keys": f.map_keys, "values": f.map_values},
     "dt": {
         "year": f.year, "month": f.month, "day": f.day, "hour": f.hour, "minute": f.minute, "second": f.second,
