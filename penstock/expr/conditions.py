@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -41,10 +42,17 @@ def comparison_problem(left: DataType, right: DataType, is_order: bool = False) 
     elif left.is_timestamp() and right.is_timestamp():
         return ""
     elif supertype(left, right) is not None:
-        if not is_order or (left.is_comparable() and right.is_comparable()):
+        if not is_order or (_has_order(left) and _has_order(right)):
             return ""
         remedy = "; its values have no order"
     return f"cannot compare {left} with {right}{remedy}"
+
+
+def _has_order(dtype: DataType) -> bool:
+    """Return whether values have an order; lists and structs are compared element by element."""
+    if dtype.is_struct():
+        return all(map(_has_order, dtype.fields.values()))
+    return _has_order(dtype.inner) if dtype.is_list() else dtype.is_comparable()
 
 
 def _is_date_with_text(left: DataType, right: DataType) -> bool:
@@ -72,7 +80,7 @@ def compare(name: str, left: Value, right: Value) -> Value:
         left, right = _as_dates(left), _as_dates(right)
         left_type, right_type = dtypes_of(left, right)
     if not left_type.is_comparable() or not right_type.is_comparable():
-        return _compare_objects(left, right, is_equal=name == "equal")
+        return _compare_objects(left, right, name=name)
     if left_type.is_integer() and right_type.is_integer():
         if pa.uint64() in (left.type, right.type) and left.type != right.type:
             return _compare_integers(left, right, name=name)
@@ -93,10 +101,26 @@ def _compare_integers(left: pa.Array, right: pa.Array, *, name: str) -> pa.Array
 
 
 @on_arrays
-def _compare_objects(left: pa.Array, right: pa.Array, *, is_equal: bool) -> pa.Array:
+def _compare_objects(left: pa.Array, right: pa.Array, *, name: str) -> pa.Array:
     """Compare lists, structs and other nested values row by row, because Arrow has no kernel for them."""
-    pairs = zip(storage_of(left).to_pylist(), storage_of(right).to_pylist(), strict=True)
-    return pa.array([None if a is None or b is None else (a == b) is is_equal for a, b in pairs], pa.bool_())
+    compare_pair, is_order = _COMPARE[name], name not in ("equal", "not_equal")
+    sides = [[_order_key(row) for row in rows] if is_order else rows
+             for rows in (storage_of(side).to_pylist() for side in (left, right))]  # fmt: skip
+    found = [None if a is None or b is None else compare_pair(a, b) for a, b in zip(*sides, strict=True)]
+    return pa.array(found, pa.bool_())
+
+
+_COMPARE: dict[str, Callable[[Any, Any], bool]] = {
+    "equal": operator.eq, "not_equal": operator.ne, "less": operator.lt, "less_equal": operator.le,
+    "greater": operator.gt, "greater_equal": operator.ge,
+}  # fmt: skip
+
+
+def _order_key(value: Any) -> Any:
+    """Return a value that Python can order: elements in turn, null after the others."""
+    if isinstance(value, dict):
+        value = list(value.values())
+    return tuple((item is None, _order_key(item)) for item in value) if isinstance(value, list) else value
 
 
 for _name in ("equal", "not_equal"):

@@ -3,11 +3,13 @@
 - A null argument gives null, as in SQL.
 - Integers widen to the type that holds both sides. A result that does not fit is an error; it never wraps around.
 - Text and a number add up to text. A date and a duration of whole days add up to a date.
+- Tensors and embeddings of one shape add, subtract and multiply element by element, also with a number.
 - ``/`` gives float64. ``//`` and ``%`` have the signs of Python; an integer divided by zero is null.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -19,12 +21,13 @@ import pyarrow.compute as pc
 import penstock.expr.access
 import penstock.expr.conditions  # noqa: F401  # these register kernels too
 from penstock.errors import ComputeError, TypeMismatchError
-from penstock.expr.arrays import filled, masked, on_arrays, validity
+from penstock.expr.arrays import filled, masked, on_arrays, storage_of, validity
 from penstock.expr.casting import cast
 from penstock.expr.kinds import FLOAT64, INT64, NUMBER, STRING
 from penstock.expr.registry import Resolve, Value
 from penstock.expr.signatures import dtypes_of, number_type, numeric, strict
 from penstock.types import DataType, supertype
+from penstock.types.arrays import fixed_rows
 from penstock.types.supertype import is_number
 
 UNITS_PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
@@ -44,6 +47,8 @@ def _arithmetic_type(verb: str, compute: Callable[..., Any]) -> Resolve:
             return left
         if verb == "add" and left.is_duration() and right.is_date():
             return right
+        if (of_arrays := _array_type(left, right)) is not None:
+            return of_arrays
         is_plain = left.is_numeric() and right.is_numeric() and not (left.is_decimal() or right.is_decimal())
         if is_plain or (left.is_null() and right.is_null()):
             return number_type(left, right)
@@ -55,6 +60,35 @@ def _arithmetic_type(verb: str, compute: Callable[..., Any]) -> Resolve:
         raise TypeMismatchError(f"cannot {verb} {left} and {right}{_arithmetic_remedy(left, right)}")
 
     return resolve
+
+
+def _is_array(dtype: DataType) -> bool:
+    return dtype.is_embedding() or dtype.is_fixed_shape_tensor()
+
+
+def _array_type(left: DataType, right: DataType) -> DataType | None:
+    """Return the type for tensors or embeddings of one shape, or one of them and a number; None for other types."""
+    arrays = [each for each in (left, right) if _is_array(each)]
+    inner = [each.inner if _is_array(each) else each for each in (left, right)]
+    if not arrays or arrays[0].shape != arrays[-1].shape or not all(is_number(each) for each in inner):
+        return None
+    dtype = number_type(*inner)
+    return (
+        DataType.tensor(dtype, arrays[0].shape) if arrays[0].is_tensor() else DataType.embedding(dtype, arrays[0].size)
+    )
+
+
+@on_arrays
+def _on_elements(left: pa.Array, right: pa.Array, *, compute: Callable[..., Any], dtype: DataType) -> pa.Array:
+    size = math.prod(dtype.shape or ())
+    flat = [
+        storage_of(each).values.slice(storage_of(each).offset * size, len(each) * size)
+        if _is_array(DataType(each.type))
+        else each.take(np.repeat(np.arange(len(each)), size))
+        for each in (left, right)
+    ]
+    elements = checked(compute, *(numeric(each, dtype.inner) for each in flat))
+    return fixed_rows(elements, dtype.arrow, pa.array(~validity(left, right)))
 
 
 def _arithmetic_remedy(left: DataType, right: DataType) -> str:
@@ -85,6 +119,8 @@ def _arithmetic(name: str, compute: Callable[..., Any]) -> None:
     def _kernel(left: Value, right: Value) -> Value:
         dtypes = dtypes_of(left, right)
         dtype = resolve(*dtypes)
+        if _is_array(dtype):
+            return _on_elements(left, right, compute=compute, dtype=dtype)
         if dtype.is_string() or dtype.is_binary():
             left, right = (cast(value, dtype=dtype, is_strict=True) for value in (left, right))
             return pc.binary_join_element_wise(left, right, pa.scalar("", dtype.arrow))

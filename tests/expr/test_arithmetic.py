@@ -10,13 +10,14 @@ from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings, strategies as st
 
 from penstock.errors import ComputeError, TypeMismatchError
 from penstock.expr.column import Expression, col, lit
-from penstock.types import DataType
+from penstock.types import DataType, to_arrow_array
 from tests.expr.evaluating import batch_of, evaluate, numbers, resolved, run
 
 a, b = col("a"), col("b")
@@ -260,3 +261,17 @@ def test_shifts() -> None:
         evaluate(a << 64, a=values)
     with pytest.raises(TypeMismatchError, match="expected an integer, got float64"):
         resolved(a << 1, a=[1.5])
+
+
+def test_tensors_and_embeddings() -> None:
+    tensors = to_arrow_array(
+        [np.ones((2, 2)), None, np.full((2, 2), 3.0)], DataType.tensor("float64", (2, 2)), what="a"
+    )
+    found = evaluate(a + b, a=tensors, b=[1, 2, None])
+    assert (found[0].tolist(), found[1:]) == ([[2.0, 2.0], [2.0, 2.0]], [None, None])
+    assert evaluate(np.eye(2) * a, a=tensors.slice(2))[0].tolist() == [[3.0, 0.0], [0.0, 3.0]]
+    vectors = to_arrow_array([[1, 2]], DataType.embedding("float32", 2), what="a")
+    assert evaluate(a - a, a=vectors)[0].tolist() == [0.0, 0.0]
+    assert resolved(a * a, a=vectors) == DataType.embedding("float32", 2)
+    with pytest.raises(TypeMismatchError, match="cannot add tensor"):
+        resolved(a + b, a=tensors, b=vectors)

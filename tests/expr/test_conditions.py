@@ -157,8 +157,21 @@ def test_nested_values_and_extensions(values: Any) -> None:
     assert repr(filled[2]) == repr(filled[0])
     chosen = evaluate(a.is_null().if_else(lit(first), a), a=values)
     assert repr(chosen) == repr(filled)
+    if isinstance(values, list):
+        assert evaluate(a <= lit(first), a=values) == [True, False, None]
+        return
     with pytest.raises(TypeMismatchError, match="its values have no order"):
         resolved(a < a, a=values)
+
+
+def test_lists_and_structs_are_ordered_element_by_element() -> None:
+    lists = [[2], [1, 5], [1], [], [1, None], None]
+    assert evaluate(a < lit([1, 5]), a=lists) == [False, False, True, True, False, None]
+    assert evaluate(a >= lit({"x": 2, "y": "b"}), a=[{"x": 2, "y": "a"}, {"x": 3, "y": ""}, None]) == [
+        False,
+        True,
+        None,
+    ]
 
 
 def test_dates_and_timestamps_compare() -> None:
