@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -9,12 +10,15 @@ from functools import partial
 
 from penstock.engine.runners.ray.exchange import RowExchange
 from penstock.engine.runners.ray.pool import RayPool
+from penstock.errors import WorkerDiedError
 from penstock.protocols import Bundle, Emit, EndOfInput, Report, Task
+
+log = logging.getLogger("penstock.workers")
 
 
 class ExchangePool:
-    """Implements ``WorkerPool``. All rows go to one actor, until they are more than ``max_nbytes`` and nothing has come
-    out: then what the actor got, and everything after it, goes through an exchange.
+    """Implements ``WorkerPool``. All rows go to one actor, until they are more than ``max_nbytes``, or it dies, and
+    nothing has come out: then what the actor got, and everything after it, goes through an exchange.
     """
 
     def __init__(
@@ -50,19 +54,20 @@ class ExchangePool:
             if is_new and isinstance(task.item, tuple) and not self._has_output:
                 self._bundles += task.item
                 self._nbytes += task.nbytes
-            if isinstance(task.item, EndOfInput):
-                self._bundles = []
             if self._has_output or self._nbytes <= self._max_nbytes:
                 return self._single.submit(task)
             self._begin()
         elif not is_new:
             return self._may_continue.set()
-        elif isinstance(task.item, EndOfInput):
-            return self._on_thread(task, partial(self._end, task, tuple(self._futures)))
-        else:
-            assert isinstance(task.item, tuple)
+        elif isinstance(task.item, tuple):
             self._bundles += task.item
             self._nbytes += task.nbytes
+        self._exchange_rows(task)
+
+    def _exchange_rows(self, task: Task) -> None:
+        """Give the exchange the rows that wait, once they are a group, or all of them at the end."""
+        if isinstance(task.item, EndOfInput):
+            return self._on_thread(task, partial(self._end, task, tuple(self._futures)))
         assert self._exchange is not None
         group = list[Bundle]()
         if self._nbytes >= self._exchange.group_nbytes:
@@ -91,6 +96,10 @@ class ExchangePool:
         """Receive the reports of the actor."""
         if self._exchange is not None:
             return  # it is being closed
+        if isinstance(report.error, WorkerDiedError) and report.task is not None and not self._has_output:
+            log.warning("%s Its rows are divided and computed again.", report.error)
+            self._begin()
+            return self._exchange_rows(report.task)
         if report.output is not None and report.output.num_rows:
             self._has_output = True
             self._bundles = []
