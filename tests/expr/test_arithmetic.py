@@ -274,4 +274,4 @@ def test_tensors_and_embeddings() -> None:
     assert evaluate(a - a, a=vectors)[0].tolist() == [0.0, 0.0]
     assert resolved(a * a, a=vectors) == DataType.embedding("float32", 2)
     with pytest.raises(TypeMismatchError, match="cannot add tensor"):
-        resolved(a + b, a=tensors, b=vectors)
+        resolved(a + b, a=tensors.slice(2), b=vectors)
