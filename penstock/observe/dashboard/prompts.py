@@ -45,7 +45,6 @@ class PromptTemplate:
     def of(call: Expr) -> PromptTemplate | None:
         """Return the template of a call of ``prompt``; None of anything else, and of a call for some rows alone."""
         from penstock.ai.exchange import PromptSettings
-        from penstock.ai.remote.prompter import ApiPrompter
 
         if not isinstance(call, UdfCall) or call.condition is not None:
             return None
@@ -53,11 +52,11 @@ class PromptTemplate:
         settings = next((each for each in given if isinstance(each, PromptSettings)), None)
         if settings is None:
             return None
-        model, calls = next((each for each in given if isinstance(each, ApiPrompter)), None), None
-        if model is not None:
-            from penstock.ai.remote.recorded_usage import described_calls
+        from penstock.ai.remote.prompter import ApiPrompter
+        from penstock.ai.remote.recorded_usage import described_calls
 
-            calls = described_calls(model, settings)
+        model = next((each for each in given if isinstance(each, ApiPrompter)), None)
+        calls = None if model is None else described_calls(model, settings)
         return PromptTemplate(call.args, settings.system, settings.row_options, calls)
 
     def request(self, row: pa.RecordBatch) -> Request | None:
