@@ -76,7 +76,7 @@ def test_a_job_goes_on_after_its_driver_was_killed(on_ray: None, tmp_path: Path)
     address = ray.get_runtime_context().gcs_address
     with subprocess.Popen(
         [sys.executable, "-c", DRIVER, address, str(source), str(out), str(calls)],
-        cwd=ROOT,
+        cwd=tmp_path,  # not this process's folder
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         stderr=subprocess.PIPE,
         text=True,

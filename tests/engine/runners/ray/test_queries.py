@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Iterable, Iterator
@@ -245,6 +248,42 @@ def test_a_cluster_that_does_not_answer_is_an_error_or_passed_over(
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.setattr(ray._private.utils, "read_ray_address", lambda temp_dir=None: dead)  # as one that was killed
     assert reachable_address("") == "local"
+
+
+JOB = """
+import os, ray, penstock as ps
+
+@ps.func
+def shown(x: int) -> int:
+    print("row", x)
+    return x
+
+print(ps.range(1).select(shown(ps.col("id"))).to_pydict(), ray.get_runtime_context().gcs_address)
+input()
+"""
+
+
+def test_the_script_of_a_job_uses_its_cluster_and_prints_what_workers_print(on_ray: None, tmp_path: Path) -> None:
+    address = ray.get_runtime_context().gcs_address
+    settings = {"PENSTOCK_RUNNER": "ray", "RAY_ADDRESS": address, "PYTHONPATH": os.pathsep.join(sys.path)}
+    with subprocess.Popen(
+        [sys.executable, "-c", JOB],
+        cwd=tmp_path,
+        env={**os.environ, **settings},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as job:
+        assert job.stdin is not None
+        assert job.stdout is not None
+        missing = {f"{{'id': [0]}} {address}", "(Worker pid=N) row 0"}
+        for line in job.stdout:
+            missing.discard(re.sub(r"\x1b\[\d*m|, ip=[\d.]+", "", re.sub(r"pid=\d+", "pid=N", line)).strip())
+            if not missing:
+                job.stdin.write("\n")
+                job.stdin.flush()
+    assert not missing
 
 
 def test_a_local_cluster_starts_no_autoscaler_and_no_dashboard(on_ray: None) -> None:
