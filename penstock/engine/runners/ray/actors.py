@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, ClassVar, Protocol
@@ -123,8 +124,9 @@ def worker_class(cls: type) -> Any:
 def started(cls: type, options: Mapping[str, Any], kind: str | None) -> Process:
     """Return a spare actor of a kind, or a new one."""
     is_sequential = cls is Worker
-    if kind is not None and (spares := Spares.of(kind)):
-        return Process(spares.pop(), is_sequential, is_reused=True)
+    if kind is not None:
+        with suppress(IndexError):  # another thread may take the last one
+            return Process(Spares.of(kind).pop(), is_sequential, is_reused=True)
     return Process(worker_class(cls).options(**options).remote(), is_sequential)
 
 
