@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 _ZONED = pa.timestamp("us", "Europe/Paris")
+_START = "lit(2023), lit(1), lit(3), lit(0), lit(15), lit(0)"
 _MOMENT = dt.datetime(2024, 2, 29, 13, 45, 10, 123456)
 COLUMNS: dict[str, dict[str, Any]] = {
     "text": {
@@ -173,6 +174,7 @@ EXPRESSIONS: dict[str, list[str]] = {
         *_each("year day hour date time replace_time_zone", "col('z')"),
         *_each("from_unixtime timestamp_seconds timestamp_millis timestamp_micros", "col('seconds')"),
         *_each("from_utc_timestamp to_utc_timestamp", "col('t'), 'America/Los_Angeles'"),
+        *(f"F.date_trunc('{each}', col('t'), relative_to=F.make_timestamp({_START}))" for each in ("2 days", "1 hour")),
         *_each("partition_iceberg_bucket partition_iceberg_truncate", "col('seconds'), 10"),
         *(f"F.datepart('{part}', col('t'))" for part in ("year", "dayofmonth", "weekofyear", "hour", "quarter")),
         *(f"F.to_unix_epoch(col('t'), '{unit}')" for unit in ("s", "ms")),

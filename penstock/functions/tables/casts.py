@@ -8,6 +8,7 @@ from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
+from penstock.errors import InvalidArgumentError
 from penstock.expr.column import Expression, lit, method
 from penstock.functions.families import generated
 from penstock.types import DataType
@@ -39,15 +40,18 @@ _EXAMPLES: dict[str, tuple[Any, Any, str]] = {  # a value, the result, the param
 
 def _conversion(dtype: str) -> Callable[..., Expression]:
     make: Callable[..., DataType] = getattr(DataType, dtype)
+    name = f"as_{dtype}"
 
     def convert(expr: Expression, *args: Any, **kwargs: Any) -> Expression:
-        return lit(expr).cast(make(*args, **kwargs))
+        try:
+            return lit(expr).cast(make(*args, **kwargs))
+        except OverflowError as exc:
+            raise InvalidArgumentError(f"{name}: {exc}") from exc
 
     parameters = [each.replace(annotation="Any") for each in inspect.signature(make).parameters.values()]
     expr = inspect.Parameter("expr", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation="Expression")
     signature = inspect.Signature([expr, *parameters], return_annotation="Expression")
     setattr(convert, "__signature__", signature)  # noqa: B010  # unknown to type checkers
-    name = f"as_{dtype}"
     convert.__module__, convert.__name__, convert.__qualname__ = __name__, name, name
     given, result, text = _EXAMPLES[dtype]
     modules = [each for each in ("datetime", "decimal") if f"{each}." in f"{given!r}{result!r}".lower()]
