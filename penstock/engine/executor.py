@@ -41,6 +41,7 @@ class Executor:
         *,
         memory_bytes: int,
         cores: Cores,
+        most_task_nbytes: int | None = None,
         subscribers: Sequence[Subscriber] = (),
         lineage: Lineage | None = None,
         cancellation: Cancellation | None = None,
@@ -62,9 +63,8 @@ class Executor:
         num_unused = num_ahead + 1 if num_ahead else 0
         self._results = Results(NUM_RESULTS_HELD + num_unused, num_unused)
         self._least_read = 1 if is_read_gradually else None
-        self._resources = QueryResources(
-            memory_bytes, task_share(memory_bytes, cores.num_cores), cores, self._results, clock, lineage
-        )
+        task_nbytes = min(task_share(memory_bytes, cores.num_cores), most_task_nbytes or memory_bytes)
+        self._resources = QueryResources(memory_bytes, task_nbytes, cores, self._results, clock, lineage)
         self._stages: list[StageState] = []
         self._stall_timeout_s = stall_timeout_s or None
         self._progress_at_s = 0.0

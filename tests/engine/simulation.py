@@ -215,6 +215,7 @@ class World:
         *,
         memory_bytes: int = 10**12,
         num_cores: int = 10**6,
+        most_task_nbytes: int | None = None,
         limit: int | None = None,
         limit_after: int | None = None,  # index of the stage that the limit follows; the last
         seed: int = 0,
@@ -239,6 +240,7 @@ class World:
             self._make_pool,
             memory_bytes=memory_bytes,
             cores=Cores(num_cores),
+            most_task_nbytes=most_task_nbytes,
             clock=lambda: self.clock.now_s,
             mailbox=Mailbox(self.clock),
             subscribers=subscribers,

@@ -112,6 +112,14 @@ def test_rows_that_grow_fiftyfold_are_made_a_few_at_a_time(footprint: Footprint)
     assert world.most_held <= 1.15 * memory_bytes
 
 
+def test_tasks_fit_on_a_node_with_less_memory_than_the_others() -> None:
+    read = Load(capacity=4, nbytes_per_row=10**6)
+    grow = Load(capacity=4, nbytes_per_row=50 * 10**6)
+    world = World([16] * 50, [read, grow], memory_bytes=10**10, num_cores=4, most_task_nbytes=10**8)
+    assert world.run() == list(range(800))
+    assert world.pools[1].largest_output == 10**8
+
+
 @thorough
 @given(ANY_READS, loads(), BUDGETS, st.integers(1, 16), st.integers(0, 2**16))
 def test_reads_of_any_size(reads: list[int], stages: list[Load], memory_bytes: int, num_cores: int, seed: int) -> None:

@@ -40,11 +40,15 @@ Rules = Sequence[Callable[[Plan], Plan]]
 
 @dataclass(frozen=True, slots=True)
 class Workplace:
-    """A place where a query runs: how to make its pools, and the cores and memory that its stages share."""
+    """A place where a query runs: how to make its pools, and the cores and memory that its stages share.
+
+    ``most_task_nbytes`` bounds the input and the output of a task, if machines have less memory than their share.
+    """
 
     make_pool: MakePool
     cores: Cores
     memory_bytes: int
+    most_task_nbytes: int | None = None
 
 
 class Runner(Protocol):
@@ -183,6 +187,7 @@ def _execute(
             lambda *given: context.run(workplace.make_pool, *given),
             memory_bytes=memory_bytes,
             cores=workplace.cores,
+            most_task_nbytes=workplace.most_task_nbytes,
             subscribers=subscribers,
             lineage=lineage,
             cancellation=cancellation,

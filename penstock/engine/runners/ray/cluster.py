@@ -11,6 +11,7 @@ from typing import Any
 
 import ray
 
+from penstock.engine.scheduling import task_share
 from penstock.errors import InvalidArgumentError
 
 POLL_S = 2.0
@@ -35,6 +36,11 @@ class Cluster:
     def store_nbytes(self) -> int:
         """Bytes of the object stores that bundles may fill."""
         return int(STORE_SHARE * sum(resources.get("object_store_memory", 0) for resources in self.usable.values()))
+
+    @property
+    def task_nbytes(self) -> int:
+        """Bytes of the input or output of a task, so that tasks on all cores fit on the node with least memory."""
+        return task_share(int(STORE_SHARE * least_per_core(self.usable.values())), num_cores=1)
 
     def on_poll(self, listener: Callable[[], None]) -> None:
         """Call ``listener`` on the thread of this object after each poll."""
@@ -139,6 +145,15 @@ def demand(options: Mapping[str, Any]) -> dict[str, float]:
     if options.get("accelerator_type"):
         amounts[f"accelerator_type:{options['accelerator_type']}"] = 0.001
     return {name: amount for name, amount in amounts.items() if amount}
+
+
+def least_per_core(nodes: Iterable[Mapping[str, float]]) -> float:
+    """Return the bytes of the object store for each core of the node that has least; 0 without cores.
+
+    >>> least_per_core([{"CPU": 2, "object_store_memory": 800}, {"CPU": 8, "object_store_memory": 1600}, {"GPU": 1}])
+    200.0
+    """
+    return min((node.get("object_store_memory", 0) / node["CPU"] for node in nodes if node.get("CPU")), default=0.0)
 
 
 def num_fitting(nodes: Iterable[Mapping[str, float]], demand: Mapping[str, float]) -> int:

@@ -69,7 +69,9 @@ class RayRunner:
         try:
             memory_bytes = config.memory_limit or cluster.store_nbytes
             with driver_ledgers(stages) as ledgers, closing(RayPools(cluster, stages, ledgers, memory_bytes)) as pools:
-                yield Workplace(pools.make, cores=cores, memory_bytes=memory_bytes)
+                yield Workplace(
+                    pools.make, cores=cores, memory_bytes=memory_bytes, most_task_nbytes=cluster.task_nbytes or None
+                )
         finally:
             cluster.close()
 
