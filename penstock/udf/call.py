@@ -23,7 +23,7 @@ from penstock.types import PartialColumn
 from penstock.types.plain import arrow_numbers
 from penstock.udf.arguments import Arguments, ColumnProgram
 from penstock.udf.failures import CALL_FAILURES, Failures, Record
-from penstock.udf.generators import ChunkSize, async_chunks, chunks
+from penstock.udf.generators import ChunkSize, async_chunks, chunks, several
 from penstock.udf.instances import Lease, Unfinished, close_instance_sync
 from penstock.udf.memo import FunctionMemo
 from penstock.udf.results import column_of_batch, column_of_rows, drained, flattened, owned, with_column
@@ -177,7 +177,7 @@ class UdfCalls:
     def stream(self, batch: pa.RecordBatch, first_row: int) -> Iterator[pa.RecordBatch]:
         """Yield the values of generators as they come."""
         results, fail = self.arguments.rows(batch, self._caller.function), self._failing(batch, first_row)
-        for chunk in chunks(results, self._chunk_size, fail):
+        for chunk in chunks(map(several, results), self._chunk_size, fail):
             yield self._output(batch, first_row, *chunk)
 
     async def stream_async(self, batch: pa.RecordBatch, first_row: int) -> AsyncIterator[pa.RecordBatch]:

@@ -48,7 +48,7 @@ def chunks(results: Iterator[Any], size: ChunkSize, on_error: OnRowError) -> Ite
     while True:
         try:
             if items is None:
-                items = owned(several(next(results)))
+                items = owned(iter(next(results)))
             for value in items:
                 chunk.values.append(value)
                 chunk.parents.append(row)
@@ -109,7 +109,7 @@ async def _values(result: Any) -> AsyncIterator[Any]:
 def several(result: Iterable[Any] | None) -> Iterator[Any]:
     """Yield the values of a row; None, and no value at all, stand for one null."""
     is_empty = True
-    for value in result or ():
+    for value in () if result is None else result:
         is_empty = False
         yield value
     if is_empty:
