@@ -104,7 +104,8 @@ class RayPools:
         self, cluster: Cluster, stages: Sequence[Stage], ledgers: DriverLedgers | None, memory_bytes: int
     ) -> None:
         self._cluster = cluster
-        self._gathered_nbytes = min(GATHERED_NBYTES, task_share(memory_bytes, cluster.num_cores))
+        most_nbytes = task_share(memory_bytes, cluster.num_cores), cluster.task_nbytes or GATHERED_NBYTES
+        self._gathered_nbytes = min(GATHERED_NBYTES, *most_nbytes)
         self._workers = SharedWorkers(lambda: cluster.num_cores, PLAIN)
         self._ledgers = ledgers
         self._demands = {id(stage): demand(actor_options(stage.resources)) for stage in stages}
