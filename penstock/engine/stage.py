@@ -91,7 +91,8 @@ class StageState:
         self.inbox.max_task_nbytes = self._growth.most_input(resources.task_nbytes)
         if self.inbox.size_search is not None:
             task_cost_s = choice.task_cost_s if choice else TASK_COST_S
-            self.inbox.size_search.fit(resources.memory_bytes, self._capacity, task_cost_s)
+            num_copies = 1 + self._footprint.num_inputs
+            self.inbox.size_search.fit(resources.memory_bytes // num_copies, self._capacity, task_cost_s)
         for upstream in inputs:
             upstream.downstream = self
         if stage.is_ordered or isinstance(stage.work, RunRelation):  # these take their inputs one after another

@@ -123,10 +123,13 @@ def _without_calls(batch: pa.RecordBatch, exprs: tuple[Expr, ...]) -> tuple[pa.R
 
 
 def _generated(batch: pa.RecordBatch, call: UdfCall) -> tuple[pa.RecordBatch, Expr]:
-    """Return each row as often as the generator gives a value for it, with the values as one more column."""
+    """Return each row as often as the generator gives a value for it, with the values as one more column.
+
+    A row without values is there once, with null.
+    """
     made = f"#{batch.num_columns}"
     added, args = _without_calls(batch, call.args)
-    values = [list(call.udf.target.function(*row)) for row in _arguments(added, UdfCall(call.udf, args))]
+    values = [list(call.udf.target.function(*row)) or [None] for row in _arguments(added, UdfCall(call.udf, args))]
     parents = [i for i, several in enumerate(values) for _ in several]
     column = pa.array([value for several in values for value in several], call.udf.return_dtype.arrow)
     return batch.take(pa.array(parents, pa.int64())).append_column(made, column), ColumnRef(made)
