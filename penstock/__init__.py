@@ -122,6 +122,7 @@ _MODULES = {
 def __getattr__(name: str) -> Any:
     """Load a public name, or else a module of the package, when it is first used: ``penstock --help`` needs neither."""
     import importlib
+    import sys
 
     if name in __all__:
         module = next((module for module, names in _MODULES.items() if name in names), "penstock.functions")
@@ -132,7 +133,8 @@ def __getattr__(name: str) -> Any:
     except ModuleNotFoundError as exc:
         if exc.name != f"penstock.{name}":
             raise
-    raise AttributeError(f"module 'penstock' has no attribute {name!r}")
+    # With these arguments a traceback suggests the nearest name.
+    raise AttributeError(f"module 'penstock' has no attribute {name!r}", name=name, obj=sys.modules[__name__])
 
 
 def __dir__() -> list[str]:

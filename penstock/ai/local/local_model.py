@@ -45,8 +45,10 @@ class LocalModel(Model, Generic[Runtime]):
         self._runtime: Runtime | None = None
         self.resources = resources_of(task)
         self.batch_size = batch_size_of(task)
-        self.first_rows = first_rows_of(task, is_on_gpu=self.resources.gpus > 0)
-        self.max_rows = GPU_IMAGES if isinstance(task, ImageEmbedding | ImageClassification) else None
+        is_on_gpu = self.resources.gpus > 0
+        self.first_rows = first_rows_of(task, is_on_gpu=is_on_gpu)
+        has_images = isinstance(task, ImageEmbedding | ImageClassification)
+        self.max_rows = GPU_IMAGES if has_images and is_on_gpu else None
 
     @abstractmethod
     def _build(self) -> Runtime:

@@ -21,7 +21,7 @@ from penstock.protocols import Ledger
 
 WIRES = {each.__name__: each for each in (ChatWire, CompletionsWire, GenerateWire, MessagesWire, ResponsesWire)}
 MAX_EQUAL_CALLS = 16
-"""The text identifies the answer among those to this many equal requests, which are random."""
+"""Equal requests may have different answers; this many are compared with the answer of the row."""
 
 
 def described_calls(model: ApiPrompter, settings: PromptSettings) -> dict[str, Any] | None:
@@ -50,7 +50,7 @@ def described_calls(model: ApiPrompter, settings: PromptSettings) -> dict[str, A
 def recorded_usage(
     described: Mapping[str, Any], request: Request, answer: object, ledger: Ledger
 ) -> dict[str, Any] | None:
-    """Return model, tokens and cost of the call that gave ``answer`` to a request; None if the ledger has it not."""
+    """Return model, tokens and cost of the call that gave ``answer`` to a request; None if it is not in the ledger."""
     wire = WIRES[described["wire"]](*described["fields"])
     key = CallKeys(described["provider"], described["base_url"], wire).key(request)
     keys = [with_ordinal(key, number) for number in range(MAX_EQUAL_CALLS)]

@@ -95,7 +95,7 @@ def read_warc(
     path: Any, io_config: IOConfig | None = None, file_path_column: str | None = None, _multithreaded_io: Any = None,
     checkpoint: Any = None,
 ) -> DataFrame:  # fmt: skip
-    """Read WARC files, a row a record."""
+    """Read WARC files, with a row for each record."""
     if checkpoint is not None:
         raise refusal("daft.read_warc(checkpoint=...)", "use write_parquet(..., resume=True)")
     options = None if io_config is None else storage_options(io_config)
