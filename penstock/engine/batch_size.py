@@ -15,7 +15,7 @@ BYTE_COST_S = 1e-9  # the cost of a byte in other stages: a function cheaper tha
 LONG_S = 1.0
 MIN_GAIN = 0.05  # in rows per second, for each doubling of the size; proportionally more for batches above ``LONG_S``
 NUM_TRIES = 2  # sizes without a gain before the best one is taken: one may have been measured at a bad moment
-LARGE_NBYTES = 2**23  # above this size, or above half of ``LONG_S``, one try without a gain is enough
+LARGE_NBYTES = 2**21  # a larger size, or one after tasks of half of ``LONG_S``, is tried only after a gain
 SHORT_SHARE = 0.25  # of the engine's cost of a task: a size whose tasks take less is skipped
 SHORT_S = 0.1
 FIRST_PATIENCE = 32  # tasks shorter than ``SHORT_S`` until a settled size is measured again; doubled each time
@@ -105,7 +105,7 @@ class BatchSizeSearch:
         room = self._max_nbytes / nbytes_per_row
         larger = int(min(top * (4 if task_s < 0.01 else 2), self._max_rows, room))  # short tasks are far from the knee
         is_last = larger <= 1.2 * top or _wanted_gain(2 * task_s) >= 1
-        is_large = task_s > LONG_S / 2 or nbytes_per_row * top > LARGE_NBYTES
+        is_large = task_s > LONG_S / 2 or nbytes_per_row * larger > LARGE_NBYTES
         if is_last or self._num_without_gain >= (1 if is_large else NUM_TRIES):
             self._settle(best)
         else:

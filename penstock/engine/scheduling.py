@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from penstock.plan.stages import (
@@ -22,14 +23,33 @@ from penstock.plan.stages import (
 )
 
 
-def is_queue_short(num_tasks: int, num_takers: int, num_feeders: int, num_coming: int = 0) -> bool:
+def is_queue_short(
+    num_tasks: int,
+    num_takers: int,
+    num_feeders: int,
+    num_coming: int = 0,
+    taker_s: float | None = None,
+    feeder_s: float | None = None,
+) -> bool:
     """Decide whether to feed a queue, by the workers that take from it and those that feed it.
 
     Two tasks per taker hide the latency of a hand-over. One per feeder covers the time until the feeders' next
     outputs; more would only hold memory. ``num_coming`` tasks, which running feeders will bring, count once the takers
     have enough: 40 downloads are several tasks of a decoder.
+
+    Quick feeders need fewer: the tasks that are used up in twice the usual duration of a feeder's task, none before
+    the takers have finished one. Then the tasks that come count from the first.
     """
+    if feeder_s is not None:
+        num_used = math.ceil(2 * num_takers * feeder_s / taker_s) if taker_s else 0
+        if num_used < num_feeders:
+            return num_tasks + num_coming < 2 * num_takers + num_used
     return num_tasks < 2 * num_takers or num_tasks + num_coming < 2 * num_takers + num_feeders
+
+
+def usual_duration(usual_s: float | None, busy_s: float) -> float:
+    """Return the decaying mean of the durations of a stage's tasks, after one more of ``busy_s``."""
+    return busy_s if usual_s is None else RECENT * usual_s + (1 - RECENT) * busy_s
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from penstock.engine.scheduling import (
     is_queue_short,
     least_input,
     rows_to_take,
+    usual_duration,
 )
 from penstock.errors import PenstockError
 from penstock.plan.stages import CallBatch, CallUdf, Gathered, Inbox as Policy, RunRelation, Stage, Work, WriteOut
@@ -88,6 +89,7 @@ class StageState:
         self._after: StageState | None = None  # must be done before this stage starts
         self._least_input: int | None = None  # rows that a reader of few rows needs; None: all rows are needed
         self._has_reader = False  # that may stop early
+        self._usual_task_s: float | None = None
         self.inbox.max_task_nbytes = self._growth.most_input(resources.task_nbytes)
         if self.inbox.size_search is not None:
             task_cost_s = choice.task_cost_s if choice else TASK_COST_S
@@ -152,7 +154,8 @@ class StageState:
             return True
         num_tasks = taker.inbox.num_tasks
         num_coming = self._in_flight.num_rows_running * num_tasks // max(taker.inbox.num_rows, 1)
-        return is_queue_short(num_tasks, taker._capacity, self._capacity, num_coming)
+        durations = taker._usual_task_s, self._usual_task_s
+        return is_queue_short(num_tasks, taker._capacity, self._capacity, num_coming, *durations)
 
     @property
     def nbytes_ahead(self) -> int:
@@ -333,6 +336,7 @@ class StageState:
             self._reads.note_done(task.item)
         if report.is_done and task.num_rows:
             self._growth.add_task(task.nbytes)
+            self._usual_task_s = usual_duration(self._usual_task_s, task.busy_s)
             self.inbox.note_task(task.num_rows, task.busy_s, task.nbytes, self._growth.output_of(task.nbytes))
         self.inbox.max_task_nbytes = self._growth.most_input(self._resources.task_nbytes)
         released = self._in_flight.stop(task, output, is_done=report.is_done)

@@ -100,6 +100,17 @@ def test_tasks_that_come_count_once_the_takers_have_enough() -> None:
     assert not is_queue_short(4, 2, 8, num_coming=8)
 
 
+def test_quick_feeders_keep_the_queue_shorter() -> None:
+    quick, slow = {"taker_s": 0.1, "feeder_s": 0.04}, {"taker_s": 0.1, "feeder_s": 2.0}
+    assert is_queue_short(5, 2, 8, **quick)
+    assert not is_queue_short(6, 2, 8, **quick)
+    assert not is_queue_short(3, 2, 8, num_coming=3, **quick)
+    assert is_queue_short(3, 2, 8, feeder_s=0.04)
+    assert not is_queue_short(4, 2, 8, feeder_s=0.04)
+    assert is_queue_short(11, 2, 8, **slow)
+    assert is_queue_short(3, 2, 8, num_coming=100, **slow)
+
+
 def estimate(total_in: int, total_out: int) -> GrowthEstimate:
     growth = GrowthEstimate()
     if total_in:
