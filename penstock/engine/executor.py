@@ -10,6 +10,7 @@ from queue import Empty, SimpleQueue
 
 from penstock.engine.cancellation import Cancellation
 from penstock.engine.lineage import Lineage
+from penstock.engine.protocols import Bundle, Emit, QueryController, Report, RowWatcher
 from penstock.engine.read_groups import in_groups
 from penstock.engine.read_queue import ReadQueue
 from penstock.engine.resources import Cores, QueryResources, Results
@@ -19,7 +20,7 @@ from penstock.engine.stage import PoolChoice, StageState
 from penstock.errors import QueryCancelledError, QueryStalledError
 from penstock.observe import events
 from penstock.plan.stages import Read, Stage, Work
-from penstock.protocols import Bundle, Emit, QueryController, Report, RowWatcher, Subscriber
+from penstock.protocols import Subscriber
 
 MakePool = Callable[[Stage, Work, Emit], PoolChoice]
 

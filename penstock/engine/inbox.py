@@ -8,9 +8,9 @@ from collections import deque
 from collections.abc import Callable
 
 from penstock.engine.batch_size import BatchSizeSearch
+from penstock.engine.protocols import Bundle
 from penstock.engine.scheduling import GROUPED_TASK_S, PACED_TASK_S, RowPace, at_most_rows, gathering_s, paced_rows
 from penstock.plan.stages import AtMost, Cut, Evenly, Exactly, Gathered, Inbox as Policy, Measured, Paced
-from penstock.protocols import Bundle
 
 FIRST_PACED_ROWS = 32
 MAX_LULL_S = 1.0

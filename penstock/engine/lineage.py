@@ -16,6 +16,7 @@ from typing import Literal, Protocol
 
 import pyarrow as pa
 
+from penstock.engine.protocols import Bundle, Origin, Report, Task, cut_origins
 from penstock.observe.events import RowError
 from penstock.plan.stages import (
     CallUdf,
@@ -31,7 +32,7 @@ from penstock.plan.stages import (
     Work,
     WriteOut,
 )
-from penstock.protocols import Bundle, Origin, ReadTask, Report, Task, cut_origins
+from penstock.protocols import ReadTask
 from penstock.types.row_ranges import RowRange, rows_within
 
 LOT_S = 1.0

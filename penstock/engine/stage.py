@@ -12,6 +12,7 @@ from penstock.engine.error_limit import ErrorLimit
 from penstock.engine.in_flight import InFlight
 from penstock.engine.inbox import Gate, Inbox
 from penstock.engine.lineage import is_row_preserving, kind_of
+from penstock.engine.protocols import Bundle, DescribesTasks, EndOfInput, Report, Task, WorkerPool
 from penstock.engine.read_queue import ReadQueue
 from penstock.engine.resources import QueryResources
 from penstock.engine.scheduling import (
@@ -27,7 +28,6 @@ from penstock.engine.scheduling import (
 )
 from penstock.errors import PenstockError
 from penstock.plan.stages import CallBatch, CallUdf, Gathered, Inbox as Policy, RunRelation, Stage, Work, WriteOut
-from penstock.protocols import Bundle, DescribesTasks, EndOfInput, Report, Task, WorkerPool
 
 MAX_DESCRIBED = 10  # tasks in an error message
 

@@ -17,6 +17,7 @@ from penstock.cache.ledger.open_ledgers import job_ledger
 from penstock.config import get_config
 from penstock.engine.handlers import unpacked_records
 from penstock.engine.lineage import Lineage
+from penstock.engine.protocols import Origin
 from penstock.engine.runners import query
 from penstock.errors import (
     BudgetSpentError,
@@ -46,7 +47,7 @@ from penstock.observe.tracebacks import full_traceback
 from penstock.plan.nodes import Write
 from penstock.plan.stages import Gathered, Read, Stage
 from penstock.plan.unknown_columns import naming_lines
-from penstock.protocols import Origin, Subscriber
+from penstock.protocols import Subscriber
 from penstock.types.plain import arrow_array
 
 log = logging.getLogger("penstock.jobs")

@@ -8,8 +8,9 @@ from dataclasses import astuple, dataclass, field
 from typing import Any, NamedTuple
 
 from penstock.engine.lineage import LineageUpdate
+from penstock.engine.protocols import Origin
 from penstock.observe.events import RowError
-from penstock.protocols import NamedReadTask, Origin, ReadTask
+from penstock.protocols import NamedReadTask, ReadTask
 from penstock.types.row_ranges import RowRange
 
 

@@ -17,10 +17,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.config import get_config
+from penstock.engine.protocols import EndOfInput
 from penstock.errors import QueryCancelledError
 from penstock.plan.relations import GroupRows, Sort, SortKey
 from penstock.plan.stages import RunRelation
-from penstock.protocols import EndOfInput
 from penstock.relational.arrow import to_duckdb
 from penstock.relational.database import BATCH_NBYTES, MIN_MEMORY_BYTES, TemporaryDatabase
 from penstock.relational.groups import whole_groups

@@ -8,10 +8,10 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.config import get_config
+from penstock.engine.protocols import EndOfInput
 from penstock.errors import TypeMismatchError
 from penstock.plan.relations import Join, Relation, SqlQuery, TableRelation
 from penstock.plan.stages import SIDE, RunRelation
-from penstock.protocols import EndOfInput
 from penstock.relational.arrow import from_duckdb, to_duckdb
 from penstock.relational.database import TemporaryDatabase
 from penstock.relational.sql import input_name, to_sql

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from penstock.engine.protocols import EndOfInput
 from penstock.errors import QueryCancelledError
 from penstock.expr.arrays import Numbers
 from penstock.plan.similarity import DropNear
-from penstock.protocols import EndOfInput
 from penstock.relational.spill import spill_file
 from penstock.relational.vectors import matrix_of
 

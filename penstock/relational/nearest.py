@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from penstock.engine.protocols import EndOfInput
 from penstock.errors import ComputeError, QueryCancelledError
 from penstock.expr.arrays import Numbers
 from penstock.plan.similarity import Metric, Nearest
 from penstock.plan.stages import SIDE, RunRelation
-from penstock.protocols import EndOfInput
 from penstock.relational.best_rows import BestRows, best_rows, block_rows
 from penstock.relational.vectors import matrix_of
 

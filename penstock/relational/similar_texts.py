@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from penstock.engine.protocols import EndOfInput
 from penstock.errors import QueryCancelledError
 from penstock.expr.arrays import Numbers, elements_of, validity
 from penstock.plan.similarity import DropSimilar
-from penstock.protocols import EndOfInput
 from penstock.relational.spill import spill_file
 
 RECALL = 0.99  # the probability at least with which a pair at the threshold shares a band

@@ -12,10 +12,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from penstock.engine.protocols import WorkerContext
 from penstock.errors import UdfError
 from penstock.expr.udf import Policy
 from penstock.plan.stages import CallUdf
-from penstock.protocols import WorkerContext
 from penstock.udf.call import ApplySteps, OnRowError, UdfCalls
 from penstock.udf.callers import CallerPool, CallGroup
 from penstock.udf.results import drained_async, drawn

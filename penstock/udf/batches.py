@@ -13,10 +13,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.engine.protocols import WorkerContext
 from penstock.errors import PenstockError, QueryCancelledError, TypeMismatchError
 from penstock.expr.udf import MAX_ASYNC_ROWS, BatchSpec
 from penstock.plan.stages import CallBatch
-from penstock.protocols import WorkerContext
 from penstock.types import Series, to_batch
 from penstock.udf.call import ApplySteps, Caller, SyncCaller, run_sync
 from penstock.udf.failures import CALL_FAILURES, Failures

@@ -15,10 +15,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.engine.protocols import WorkerContext
 from penstock.errors import QueryCancelledError, TypeMismatchError
 from penstock.expr.udf import Policy
 from penstock.plan.stages import CallUdf
-from penstock.protocols import WorkerContext
 from penstock.types import PartialColumn
 from penstock.types.plain import arrow_numbers
 from penstock.udf.arguments import Arguments, ColumnProgram

@@ -13,10 +13,10 @@ from tests.architecture.imports import Import, imports_of, package_modules, reso
 # inside one may stand in a layer of its own: the longest name counts.
 LAYERS: tuple[tuple[str, ...], ...] = (
     (
-        *("errors", "config", "storage", "types", "cost"),
+        *("errors", "config", "storage", "types", "cost", "protocols"),
         *("observe.events", "observe.cpu_clock", "observe.metrics", "observe.tracebacks"),
     ),
-    ("protocols", "media.images"),
+    ("engine.protocols", "media.images"),
     ("expr", "cache"),
     ("plan",),
     ("udf", "io", "engine", "observe", "relational"),

@@ -1,4 +1,4 @@
-"""``protocols.py`` keeps its seams narrow, and each one states its contract."""
+"""The interfaces of users and of the engine stay narrow, and each one states its contract."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ MAX_METHODS = 4
 
 PROTOCOLS = {
     node.name: node
-    for node in ast.parse((ROOT / "penstock" / "protocols.py").read_text()).body
+    for path in ("penstock/protocols.py", "penstock/engine/protocols.py")
+    for node in ast.parse((ROOT / path).read_text()).body
     if isinstance(node, ast.ClassDef)
     and any(isinstance(base, ast.Name) and base.id == "Protocol" for base in node.bases)
 }

@@ -16,8 +16,8 @@ import pyarrow as pa
 
 from penstock.engine.lineage import origins_of
 from penstock.engine.pools.threads import input_of, local_bundle
+from penstock.engine.protocols import Bundle, Emit, Report, Task, WorkerContext, task_origins
 from penstock.observe.events import RowError
-from penstock.protocols import Bundle, Emit, Report, Task, WorkerContext, task_origins
 
 
 class AsyncHandler(Protocol):

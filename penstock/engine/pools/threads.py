@@ -18,8 +18,8 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.engine.pools.handler_slot import HandlerSlot, OpenHandler
+from penstock.engine.protocols import Bundle, Emit, Handler, Interruptible, Report, Task, WorkerContext
 from penstock.errors import QueryCancelledError
-from penstock.protocols import Bundle, Emit, Handler, Interruptible, Report, Task, WorkerContext
 from penstock.types import joined
 
 

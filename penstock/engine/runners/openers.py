@@ -13,13 +13,14 @@ from penstock.config import get_config, set_config
 from penstock.engine.handlers import PartHandler, ReadHandler, TransformHandler, WriteHandler
 from penstock.engine.pools.handler_slot import OpenHandler
 from penstock.engine.pools.worker_restart import RestartPolicy
+from penstock.engine.protocols import Handler, WorkerContext
 from penstock.engine.runners.placement import this_machine
 from penstock.engine.steps import Steps
 from penstock.observe.metrics import collect_for_driver
 from penstock.plan.relations import GroupRows, Relation, Sort
 from penstock.plan.similarity import DropNear, DropSimilar, Nearest
 from penstock.plan.stages import CallBatch, CallUdf, Read, RunRelation, Transform, Work, WriteOut
-from penstock.protocols import Handler, PartSink, WorkerContext
+from penstock.protocols import PartSink
 from penstock.storage.options import all_shared_options, restore_shared_options
 from penstock.storage.secret import known_secrets, restore_secrets
 from penstock.udf.batches import BatchHandler

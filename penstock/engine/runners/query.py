@@ -20,6 +20,7 @@ from penstock.engine.executor import Executor, MakePool
 from penstock.engine.handlers import unpacked_records
 from penstock.engine.lineage import Lineage, is_traceable
 from penstock.engine.prefetch import prefetched
+from penstock.engine.protocols import Bundle, Origin
 from penstock.engine.resources import Cores
 from penstock.engine.runners.measuring import measuring
 from penstock.engine.runners.placement import this_machine
@@ -32,7 +33,7 @@ from penstock.plan.nodes import Plan, Write, called_functions, has_async_call, s
 from penstock.plan.optimizer import RULES, optimize
 from penstock.plan.stages import Gathered, RunRelation, Stage
 from penstock.plan.unknown_columns import naming_lines
-from penstock.protocols import Bundle, CachesAnswers, ErrorSink, Origin, Priced, Subscriber
+from penstock.protocols import CachesAnswers, ErrorSink, Priced, Subscriber
 from penstock.udf.memo import with_cache_keys
 
 Rules = Sequence[Callable[[Plan], Plan]]

@@ -12,6 +12,7 @@ from typing import Any
 
 from penstock.cache.ledger.maintenance import has_records
 from penstock.cache.ledger.open_ledgers import SharedLedger
+from penstock.engine.protocols import Origin
 from penstock.errors import InvalidArgumentError
 from penstock.io.commit.output import JOB_LEDGER
 from penstock.io.commit.place import LocalPlace
@@ -25,7 +26,7 @@ from penstock.observe.dashboard.live import MAX_ERRORS, LiveQuery, shortened
 from penstock.observe.dashboard.prompts import PromptTemplate, read_prompts
 from penstock.observe.dashboard.rows import ReadFiles, RowFile, rows_page
 from penstock.observe.events import RowError
-from penstock.protocols import Ledger, Origin
+from penstock.protocols import Ledger
 
 REREAD_S = 1.0  # the folder is read at most so often
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, Literal
 
+from penstock.engine.protocols import QueryControl
 from penstock.errors import InvalidArgumentError, QueryCancelledError
 from penstock.observe.bottleneck import bottleneck
 from penstock.observe.events import (
@@ -23,7 +24,6 @@ from penstock.observe.events import (
 )
 from penstock.observe.stage_stats import StageStats
 from penstock.observe.stats import Stats
-from penstock.protocols import QueryControl
 
 MAX_ERRORS = 100  # the last ones
 MAX_ERROR_CHARS = 4_000

@@ -9,11 +9,11 @@ import threading
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
+from penstock.engine.protocols import Report
 from penstock.observe.dashboard.found_rows import EMPTY_PAGE, RowsRequest
 from penstock.observe.dashboard.live import LiveQuery
 from penstock.observe.dashboard.recent import RecentRows, watched_stage
 from penstock.observe.events import Event, QueryStarted
-from penstock.protocols import Report
 from penstock.storage.urls import redacted
 
 if TYPE_CHECKING:

@@ -16,12 +16,13 @@ import pyarrow as pa
 
 from penstock.cache.ledger.maintenance import has_records
 from penstock.cache.ledger.open_ledgers import current_ledger, job_folder
+from penstock.engine.protocols import Bundle, RemoteBatch, Report
 from penstock.observe.dashboard.found_rows import EMPTY_PAGE, FoundRows, RowsRequest, contains_text, joined, shown_rows
 from penstock.observe.dashboard.prompts import PromptTemplate
 from penstock.observe.events import RowError, StageInfo
 from penstock.observe.text import format_bytes
 from penstock.plan.stages import CallUdf
-from penstock.protocols import Bundle, Ledger, RemoteBatch, Report
+from penstock.protocols import Ledger
 
 MAX_ROWS = 200
 MAX_NBYTES = 32 << 20

@@ -6,10 +6,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from penstock.engine.protocols import Bundle
 from penstock.engine.runners.ray.exchange import PLAIN_TASK, input_of, outcome, remote
 from penstock.engine.runners.ray.runner import RayRunner
 from penstock.engine.runners.ray.worker import Slices, input_from
-from penstock.protocols import Bundle
 
 
 class BlockRunner(RayRunner):

@@ -21,6 +21,7 @@ import pyarrow as pa
 import ray
 
 from penstock.config import config, get_config
+from penstock.engine.protocols import Bundle, EndOfInput, WorkerContext
 from penstock.engine.runners.openers import opener
 from penstock.engine.runners.placement import this_machine
 from penstock.engine.runners.ray.actors import put_packed
@@ -28,7 +29,6 @@ from penstock.engine.runners.ray.failures import is_death, translated
 from penstock.engine.runners.ray.stored import Recipe, StoredBatch, TaskInput, arguments, has_restored
 from penstock.engine.runners.ray.worker import Slices, rows_of
 from penstock.plan.stages import SIDE, RunRelation
-from penstock.protocols import Bundle, EndOfInput, WorkerContext
 from penstock.relational.handler import with_types
 from penstock.relational.partition import HashParts, RangeParts, bounds_of, divided, sampled
 from penstock.relational.two_steps import computed, in_two_steps

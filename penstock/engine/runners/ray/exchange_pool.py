@@ -8,10 +8,10 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 
+from penstock.engine.protocols import Bundle, Emit, EndOfInput, Report, Task
 from penstock.engine.runners.ray.exchange import RowExchange
 from penstock.engine.runners.ray.pool import RayPool
 from penstock.errors import WorkerDiedError
-from penstock.protocols import Bundle, Emit, EndOfInput, Report, Task
 
 log = logging.getLogger("penstock.workers")
 

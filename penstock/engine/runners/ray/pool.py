@@ -12,6 +12,7 @@ from typing import Any
 import ray
 
 from penstock.engine.pools.worker_restart import RestartPlan, RestartPolicy
+from penstock.engine.protocols import Bundle, Emit, Report, Task
 from penstock.engine.runners.ray.actor_group import ActorGroup, PoolActor, PoolSize
 from penstock.engine.runners.ray.actors import CLOSE_TIMEOUT_S, ActorSource
 from penstock.engine.runners.ray.cluster import Cluster, is_node_alive
@@ -21,7 +22,6 @@ from penstock.engine.runners.ray.worker import ActorReport
 from penstock.errors import WorkerDiedError
 from penstock.observe.events import RowError
 from penstock.observe.metrics import current_metrics
-from penstock.protocols import Bundle, Emit, Report, Task
 
 log = logging.getLogger("penstock.workers")
 

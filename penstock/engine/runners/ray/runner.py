@@ -14,6 +14,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from penstock.config import Config, get_config
 from penstock.engine.pools.asyncio import AsyncPool, LoopThread
+from penstock.engine.protocols import Bundle, Emit
 from penstock.engine.resources import Cores
 from penstock.engine.runners.openers import async_opener, opener, restart_policy
 from penstock.engine.runners.placement import num_async_tasks, sharing_key
@@ -38,7 +39,7 @@ from penstock.engine.stage import PoolChoice
 from penstock.errors import InvalidArgumentError
 from penstock.expr.udf import API_LOOP, Builtin, Resources
 from penstock.plan.stages import CallBatch, CallUdf, RunRelation, Stage, Work, WriteOut
-from penstock.protocols import Bundle, Emit, OneWriterSink, PartSink
+from penstock.protocols import OneWriterSink, PartSink
 from penstock.relational.partition import HashParts, RangeParts, parts_of
 
 PLAIN = actor_options(Resources())

@@ -19,10 +19,10 @@ import pyarrow as pa
 import ray
 from ray.exceptions import NodeDiedError, RayTaskError
 
+from penstock.engine.protocols import Bundle, Task
 from penstock.engine.runners.ray.cluster import is_node_alive
 from penstock.engine.runners.ray.failures import lost_object, translated
 from penstock.engine.runners.ray.worker import Slices, input_from
-from penstock.protocols import Bundle, Task
 from penstock.types.ipc import from_ipc, to_ipc
 
 

@@ -16,10 +16,10 @@ import ray
 from penstock.engine.pools.asyncio import AsyncHandler, cancel, record, recording
 from penstock.engine.pools.handler_slot import HandlerSlot, Output
 from penstock.engine.pools.worker import packed_error, unpacked_error
+from penstock.engine.protocols import WorkerContext
 from penstock.errors import UdfError
 from penstock.observe.events import RowError
 from penstock.observe.metrics import MetricValues, taken_metrics
-from penstock.protocols import WorkerContext
 from penstock.types import joined
 from penstock.types.ipc import from_ipc, to_ipc
 

@@ -14,6 +14,7 @@ import pytest
 import ray
 
 import penstock as ps
+from penstock.engine.protocols import EndOfInput
 from penstock.engine.runners.openers import opener
 from penstock.engine.runners.ray import runner
 from penstock.engine.runners.ray.actors import put_packed
@@ -22,7 +23,6 @@ from penstock.engine.runners.ray.stored import StoredBatch
 from penstock.errors import TypeMismatchError
 from penstock.plan.relations import Aggregate, AggregateColumn
 from penstock.plan.stages import SIDE, RunRelation
-from penstock.protocols import EndOfInput
 from penstock.relational.partition import HashParts
 from penstock.types.ipc import from_ipc, to_ipc
 from tests.engine.runners.ray.test_faults import die_once
