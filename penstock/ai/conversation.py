@@ -161,22 +161,32 @@ def _fields(a: Generation) -> tuple[Any, ...]:
     plain = (
         *(a.text, a.model, a.input_tokens, a.output_tokens, a.cached_tokens, a.finish_reason, a.reasoning, a.refusal),
     )
-    if a.raw is None and not a.tool_calls and a.logprobs is None:
-        return plain
-    return (*plain, [(call.id, call.name, call.arguments) for call in a.tool_calls], a.raw, a.logprobs)
+    time_s = None if a.latency_s is None else round(a.latency_s, 3)
+    return (*plain, [(call.id, call.name, call.arguments) for call in a.tool_calls], a.raw, a.logprobs, time_s)
 
 
 def _generation(
     text: str, model: Any, given: Any, made: Any, cached: Any, reason: Any, reasoning: Any, refusal: Any,
-    calls: Sequence[Any] = (), raw: Any = None, logprobs: Any = None,
+    calls: Sequence[Any] = (), raw: Any = None, logprobs: Any = None, latency_s: Any = None,
 ) -> Generation:  # fmt: skip
     tool_calls = tuple(ToolCall(*call) for call in calls) if calls else ()
-    return Generation(text, model, given, made, cached, reason, tool_calls, reasoning, refusal, None, raw, logprobs)
+    return Generation(
+        text, model, given, made, cached, reason, tool_calls, reasoning, refusal, latency_s, raw, logprobs
+    )
 
 
-GENERATIONS = Codec(_encode, lambda raw: [_generation(*fields) for fields in orjson.loads(raw)])
-"""The answers to a request in the ledger.
+def recorded_answers(raw: bytes) -> list[Generation]:
+    """Return answers in the ledger with the time that their calls took.
 
->>> GENERATIONS.decode(GENERATIONS.encode([Generation("hi", input_tokens=3)]))[0].input_tokens
-3
+    >>> recorded_answers(GENERATIONS.encode([Generation("hi", latency_s=0.25)]))[0].latency_s
+    0.25
+    """
+    return [_generation(*fields) for fields in orjson.loads(raw)]
+
+
+GENERATIONS = Codec(_encode, lambda raw: [_generation(*fields[:11]) for fields in orjson.loads(raw)])
+"""The answers to a request in the ledger. Those that are read took no time.
+
+>>> GENERATIONS.decode(GENERATIONS.encode([Generation("hi", input_tokens=3, latency_s=0.25)]))[0]  # doctest: +ELLIPSIS
+Generation(text='hi', model=None, input_tokens=3, ... latency_s=None, raw=None, logprobs=None)
 """

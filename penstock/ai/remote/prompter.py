@@ -161,7 +161,7 @@ class CachedCalls:
         assert call.key is not None
         if call.is_looked_up and not is_deterministic(call.body):  # no other call has this key
             answers, latency_s = await self._calls.ask(call, read)
-            self._memo.put(call.key, answers)
+            self._memo.put(call.key, _timed((answers, latency_s)))
             return answers, latency_s
         latency_s = None
 
@@ -169,7 +169,7 @@ class CachedCalls:
             nonlocal latency_s
             made: list[Generation]
             made, latency_s = await self._calls.ask(call, read)
-            return made
+            return _timed((made, latency_s))
 
         answers, is_new = await self._memo.share(call.key, compute)
         if not is_new:

@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 
-from penstock.ai.conversation import GENERATIONS, Request
+from penstock.ai.conversation import Request, recorded_answers
 from penstock.ai.exchange import PromptSettings
 from penstock.ai.remote.addresses import shown
 from penstock.ai.remote.prompter import ApiPrompter, CallKeys
@@ -15,11 +15,20 @@ from penstock.ai.remote.wires.anthropic import MessagesWire
 from penstock.ai.remote.wires.chat import ChatWire, CompletionsWire
 from penstock.ai.remote.wires.google import GenerateWire
 from penstock.ai.remote.wires.responses import ResponsesWire
+from penstock.ai.remote.wires.wire import PromptWire
 from penstock.cache.ordinals import with_ordinal
 from penstock.cost.prices import cost_of
 from penstock.protocols import Ledger
 
-WIRES = {each.__name__: each for each in (ChatWire, CompletionsWire, GenerateWire, MessagesWire, ResponsesWire)}
+WIRES: Mapping[str, type[PromptWire]] = {
+    "chat": ChatWire,
+    "completions": CompletionsWire,
+    "generate": GenerateWire,
+    "messages": MessagesWire,
+    "responses": ResponsesWire,
+}
+"""By the name that the folder of a job has for them."""
+
 MAX_EQUAL_CALLS = 16
 """Equal requests may have different answers; this many are compared with the answer of the row."""
 
@@ -30,12 +39,14 @@ def described_calls(model: ApiPrompter, settings: PromptSettings) -> dict[str, A
     None if one row takes several calls, or if a part is a secret or not JSON.
     """
     keys = model.keys
-    if settings.tools or settings.num_answers is not None or shown(keys.base_url) != keys.base_url:
+    name = next((name for name, wire in WIRES.items() if wire is type(keys.wire)), None)
+    has_one_call = not settings.tools and settings.num_answers is None
+    if name is None or not has_one_call or shown(keys.base_url) != keys.base_url:
         return None
     described = {
         "provider": keys.provider,
         "base_url": keys.base_url,
-        "wire": type(keys.wire).__name__,
+        "wire": name,
         "fields": [keys.wire.model, keys.wire.body, keys.wire.extra_body, keys.wire.row_names],
         "price": settings.price,
         "is_batch": settings.is_batch,
@@ -44,18 +55,18 @@ def described_calls(model: ApiPrompter, settings: PromptSettings) -> dict[str, A
         found: dict[str, Any] = orjson.loads(orjson.dumps(described))
     except TypeError:
         return None
-    return found if found["wire"] in WIRES else None
+    return found
 
 
 def recorded_usage(
     described: Mapping[str, Any], request: Request, answer: object, ledger: Ledger
 ) -> dict[str, Any] | None:
-    """Return model, tokens and cost of the call that gave ``answer`` to a request; None if it is not in the ledger."""
+    """Return model, tokens, cost and time of the call that gave ``answer``; None if it is not in the ledger."""
     wire = WIRES[described["wire"]](*described["fields"])
     key = CallKeys(described["provider"], described["base_url"], wire).key(request)
     keys = [with_ordinal(key, number) for number in range(MAX_EQUAL_CALLS)]
     found = ledger.get(keys)
-    calls = [GENERATIONS.decode(found[key])[0] for key in keys if key in found]
+    calls = [recorded_answers(found[key])[0] for key in keys if key in found]
     call = calls[0] if len(calls) == 1 else next((each for each in calls if each.text == answer), None)
     if call is None:
         return None
@@ -63,5 +74,6 @@ def recorded_usage(
     cost = cost_of(
         described["provider"], call.model, **tokens, price=described["price"], is_batch=described["is_batch"]
     )
-    usage = {"model": call.model, **tokens, "cost": cost, "finish_reason": call.finish_reason}
+    times = {"latency_s": call.latency_s, "finish_reason": call.finish_reason}
+    usage = {"model": call.model, **tokens, "cost": cost, **times}
     return {name: value for name, value in usage.items() if value is not None}

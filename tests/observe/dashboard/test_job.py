@@ -127,7 +127,7 @@ def test_the_usage_of_a_call_is_read_from_the_ledger(
     board = JobBoard([str(tmp_path / "out")], read_files)
     rows = [board.rows({"first": str(row), "alone": "1"})["rows"][0] for row in range(3)]
     assert [row["usage"]["a"]["output_tokens"] for row in rows] == [len(row["cells"][-1]["text"]) / 4 for row in rows]
-    assert all(row["usage"]["a"]["cost"] > 0 for row in rows)
+    assert all(row["usage"]["a"]["cost"] > 0 and row["usage"]["a"]["latency_s"] > 0 for row in rows)
 
 
 @ps.func
