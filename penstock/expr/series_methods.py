@@ -16,7 +16,7 @@ import pyarrow as pa
 from penstock.errors import InvalidArgumentError
 from penstock.expr.column import Expression, col, lit
 from penstock.expr.nodes import Alias, Call, Cast, ColumnRef, Literal, bottom_up
-from penstock.types import Schema, Series
+from penstock.types import Schema, Series as Series
 from penstock.types.series import connect_methods
 
 _AGGREGATES = ("count", "max", "mean", "min", "product", "stddev", "sum")
