@@ -25,8 +25,9 @@ from penstock.compat.ray.data.custom import (
     PandasBatchCollateFn,
     WriteResult,
 )
-from penstock.compat.ray.data.dataset import DataIterator, Dataset
+from penstock.compat.ray.data.dataset import Dataset
 from penstock.compat.ray.data.grouped import GroupedData
+from penstock.compat.ray.data.iterator import DataIterator
 from penstock.compat.ray.data.options import PLACEMENT, RESOURCES, check_filesystem, check_placement
 from penstock.compat.translation import refusal, translated
 from penstock.errors import PathNotFoundError

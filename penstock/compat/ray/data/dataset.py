@@ -5,29 +5,21 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
 
-from penstock.compat.daft.frame import DaftDataFrame
 from penstock.compat.ray.data import aggregate
 from penstock.compat.ray.data.aggregate import AggregateFn, results_of
-from penstock.compat.ray.data.custom import Datasink, DatasinkAsSink, WebDatasetSink
 from penstock.compat.ray.data.expressions import parsed
 from penstock.compat.ray.data.grouped import GroupedData
-from penstock.compat.ray.data.options import (
-    FORMATS,
-    PLACEMENT,
-    RESOURCES,
-    check_filesystem,
-    check_placement,
-    function_options,
-)
-from penstock.compat.translation import refusal, translated
-from penstock.errors import InvalidArgumentError, load_extra
+from penstock.compat.ray.data.iterator import DataIterator
+from penstock.compat.ray.data.options import check_placement, function_options
+from penstock.compat.ray.data.write import DatasetWrites
+from penstock.compat.translation import refusal
+from penstock.errors import InvalidArgumentError
 from penstock.expr.column import Expression, col
 from penstock.frame.dataframe import DataFrame
 from penstock.functions import monotonically_increasing_id
@@ -46,33 +38,13 @@ _REMEDIES = {
 }
 
 
-def _writer(verb: str) -> Callable[..., Any]:
-    write = translated(
-        getattr(DataFrame, verb),
-        verb,
-        renamed={"max_rows_per_file": "rows_per_file", "min_rows_per_file": "rows_per_file"},
-        values={"mode": lambda mode: getattr(mode, "value", mode)},
-        ignored=PLACEMENT | RESOURCES,
-        defaults={"mode": "append"},
-        returns=lambda _: None,
-    )
-
-    @functools.wraps(write)
-    def write_local(self: Dataset, path: str, *args: Any, arrow_parquet_args_fn: Any = None, **options: Any) -> None:
-        check_filesystem(verb, options.pop("filesystem", None))
-        options |= {} if arrow_parquet_args_fn is None else arrow_parquet_args_fn()
-        write(self, path.removeprefix("local://"), *args, **options)
-
-    return write_local
-
-
 def _seed(given: Any) -> int | None:
     """Return the seed of a number or of a RandomSeedConfig."""
     seed: int | None = getattr(given, "seed", given)
     return seed
 
 
-class Dataset(DataFrame):
+class Dataset(DatasetWrites):
     """A lazy table with Ray Data's verbs. Every verb of ``penstock.DataFrame`` that Ray Data lacks works too."""
 
     # --- rows and columns ---
@@ -302,116 +274,6 @@ class Dataset(DataFrame):
     def std(self, on: Any = None, ddof: int = 1, ignore_nulls: bool = True) -> Any:
         return self._overall("Std", on, ddof=ddof, ignore_nulls=ignore_nulls)
 
-    # --- results ---
-
-    def take(self, limit: int = 20) -> list[dict[str, Any]]:
-        return super().take(limit)
-
-    def take_all(self, limit: int | None = None) -> list[dict[str, Any]]:
-        rows = self.to_pylist() if limit is None else self.take(limit + 1)
-        if limit is not None and len(rows) > limit:
-            raise InvalidArgumentError(f"take_all(limit={limit}): there are more rows")
-        return rows
-
-    def take_batch(self, batch_size: int = 20, batch_format: Any = "default") -> Any:
-        return super().take_batch(batch_size, FORMATS.get(batch_format, batch_format))
-
-    def show(self, limit: int = 20) -> None:
-        for row in self.take(limit):
-            print(row)  # noqa: T201  # as Ray Data does
-
-    def to_pandas(self, limit: int | None = None) -> Any:
-        """Raise an error if there are more rows than ``limit``, as Ray Data does."""
-        frame = DataFrame.to_pandas(self if limit is None else self.limit(limit + 1))
-        if limit is not None and len(frame) > limit:
-            raise InvalidArgumentError(f"to_pandas(limit={limit}): there are more rows")
-        return frame
-
-    def iter_batches(
-        self,
-        *,
-        prefetch_batches: int = 1,
-        batch_size: int | None = 256,
-        batch_format: Any = "default",
-        drop_last: bool = False,
-        local_shuffle_buffer_size: int | None = None,
-        local_shuffle_seed: int | None = None,
-    ) -> Iterator[Any]:
-        source = self if local_shuffle_buffer_size is None else self.shuffle(local_shuffle_seed)
-        chosen = FORMATS.get(batch_format, batch_format)
-        return DataFrame.iter_batches(source, batch_size, chosen, prefetch_batches, drop_last)
-
-    def iter_torch_batches(
-        self,
-        *,
-        dtypes: Any = None,
-        device: Any = "auto",
-        collate_fn: Any = None,
-        pin_memory: bool = False,
-        **options: Any,
-    ) -> Iterator[Any]:
-        import torch
-
-        target = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
-        chosen = getattr(collate_fn, "batch_format", "numpy") if collate_fn else "torch"
-        for batch in self.iter_batches(batch_format=chosen, **options):
-            tensors = collate_fn(batch) if collate_fn else batch
-            if not isinstance(tensors, dict):
-                yield tensors.to(target) if hasattr(tensors, "to") else tensors
-                continue
-            wanted = dtypes if isinstance(dtypes, Mapping) else dict.fromkeys(tensors, dtypes)
-            yield {name: each.to(target, wanted.get(name)) for name, each in tensors.items()}
-
-    def num_blocks(self) -> int:
-        """Return 1: rows in memory are one block, and a query has no blocks before it runs."""
-        return 1
-
-    def size_bytes(self) -> int:
-        return int(self.to_arrow().nbytes)
-
-    def input_files(self) -> list[str]:
-        from penstock.plan.nodes import Scan
-
-        pending, found = [self._plan], list[str]()
-        while pending:
-            plan = pending.pop()
-            pending += plan.children
-            if isinstance(plan, Scan):
-                found += [str(file.path) for file in getattr(plan.source, "files", ())]
-        return sorted(found)
-
-    write_parquet = _writer("write_parquet")
-    write_csv = _writer("write_csv")
-    write_json = _writer("write_json")
-    write_numpy = _writer("write_numpy")
-    write_images = _writer("write_images")
-
-    def to_daft(self) -> DaftDataFrame:
-        """Return a DataFrame of Daft's adapter; a real one is ``daft.from_arrow(dataset.to_arrow())``."""
-        return DaftDataFrame(self._plan)
-
-    def write_delta(
-        self, path: str, *, mode: Any = "append", partition_by: list[str] | None = None, schema_mode: str = "merge",
-        storage_options: Mapping[str, Any] | None = None, **options: Any,
-    ) -> None:  # fmt: skip
-        check_placement("write_delta", options)
-        self.to_daft().write_deltalake(path, mode=getattr(mode, "value", mode), partition_cols=partition_by,
-                                       schema_mode=schema_mode, storage_options=storage_options)  # fmt: skip
-
-    def write_iceberg(
-        self, table_identifier: str, catalog_kwargs: Mapping[str, Any] | None = None, *, mode: Any = "append",
-        **options: Any,
-    ) -> None:  # fmt: skip
-        """Write the rows, which must fit in memory, into a table of the catalog that ``catalog_kwargs`` describe."""
-        check_placement("write_iceberg", options)
-        catalog = load_extra("pyiceberg.catalog", "iceberg", "write_iceberg").load_catalog(**(catalog_kwargs or {}))
-        self.to_daft().write_iceberg(catalog.load_table(table_identifier), getattr(mode, "value", mode))
-
-    def write_webdataset(self, path: str, **options: Any) -> None:
-        """Write tar files; a row is the files ``key.column``, with text, numbers and JSON as text."""
-        check_placement("write_webdataset", options)
-        self.write_datasink(WebDatasetSink(path))
-
     @property
     def name(self) -> str | None:
         return getattr(self, "_name", None)
@@ -419,49 +281,8 @@ class Dataset(DataFrame):
     def set_name(self, name: str | None) -> None:
         self._name = name
 
-    def write_datasink(self, datasink: Datasink, **options: Any) -> None:
-        """Give the rows to a sink written for Ray Data."""
-        check_placement("write_datasink", options)
-        self.write_sink(DatasinkAsSink(datasink))
-
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
         remedy = _REMEDIES.get(name, "docs/MIGRATING_FROM_RAY_DATA.md lists all names")
         raise AttributeError(f"Penstock cannot honour Dataset.{name}; {remedy}.")
-
-    def write_sql(self, sql: str, connection_factory: Callable[[], Any], **options: Any) -> None:
-        """Run an insert statement with a placeholder for each column, in one transaction."""
-        check_placement("write_sql", options)
-        connection = connection_factory()
-        try:
-            for rows in DataFrame.iter_batches(self, 1024, "pylist"):
-                connection.cursor().executemany(sql, [tuple(row.values()) for row in rows])
-            connection.commit()
-        finally:
-            connection.close()
-
-
-class DataIterator:
-    """The rows of a dataset for one reader, such as a training worker."""
-
-    def __init__(self, dataset: Dataset) -> None:
-        self._dataset = dataset
-
-    def iter_batches(self, **options: Any) -> Iterator[Any]:
-        return self._dataset.iter_batches(**options)
-
-    def iter_torch_batches(self, **options: Any) -> Iterator[Any]:
-        return self._dataset.iter_torch_batches(**options)
-
-    def iter_rows(self) -> Iterator[dict[str, Any]]:
-        return self._dataset.iter_rows()
-
-    def materialize(self) -> Dataset:
-        return self._dataset.materialize()
-
-    def schema(self) -> Any:
-        return self._dataset.schema
-
-    def stats(self) -> str:
-        return str(self._dataset.stats())

@@ -1,0 +1,95 @@
+"""The verbs of ``Dataset`` that run it and return rows, batches or facts about it."""
+
+# mypy: disable-error-code="override"
+# Ray Data gives some verbs of DataFrame other parameters; users of one class never hold the other.
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from penstock.compat.daft.frame import DaftDataFrame
+from penstock.compat.ray.data.options import FORMATS
+from penstock.errors import InvalidArgumentError
+from penstock.frame.dataframe import DataFrame
+from penstock.plan.nodes import Scan
+
+
+class DatasetResults(DataFrame):
+    def take(self, limit: int = 20) -> list[dict[str, Any]]:
+        return super().take(limit)
+
+    def take_all(self, limit: int | None = None) -> list[dict[str, Any]]:
+        rows = self.to_pylist() if limit is None else self.take(limit + 1)
+        if limit is not None and len(rows) > limit:
+            raise InvalidArgumentError(f"take_all(limit={limit}): there are more rows")
+        return rows
+
+    def take_batch(self, batch_size: int = 20, batch_format: Any = "default") -> Any:
+        return super().take_batch(batch_size, FORMATS.get(batch_format, batch_format))
+
+    def show(self, limit: int = 20) -> None:
+        for row in self.take(limit):
+            print(row)  # noqa: T201  # as Ray Data does
+
+    def to_pandas(self, limit: int | None = None) -> Any:
+        """Raise an error if there are more rows than ``limit``, as Ray Data does."""
+        frame = DataFrame.to_pandas(self if limit is None else self.limit(limit + 1))
+        if limit is not None and len(frame) > limit:
+            raise InvalidArgumentError(f"to_pandas(limit={limit}): there are more rows")
+        return frame
+
+    def iter_batches(
+        self,
+        *,
+        prefetch_batches: int = 1,
+        batch_size: int | None = 256,
+        batch_format: Any = "default",
+        drop_last: bool = False,
+        local_shuffle_buffer_size: int | None = None,
+        local_shuffle_seed: int | None = None,
+    ) -> Iterator[Any]:
+        source = self if local_shuffle_buffer_size is None else self.shuffle(local_shuffle_seed)
+        chosen = FORMATS.get(batch_format, batch_format)
+        return DataFrame.iter_batches(source, batch_size, chosen, prefetch_batches, drop_last)
+
+    def iter_torch_batches(
+        self,
+        *,
+        dtypes: Any = None,
+        device: Any = "auto",
+        collate_fn: Any = None,
+        pin_memory: bool = False,
+        **options: Any,
+    ) -> Iterator[Any]:
+        import torch
+
+        target = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
+        chosen = getattr(collate_fn, "batch_format", "numpy") if collate_fn else "torch"
+        for batch in self.iter_batches(batch_format=chosen, **options):
+            tensors = collate_fn(batch) if collate_fn else batch
+            if not isinstance(tensors, dict):
+                yield tensors.to(target) if hasattr(tensors, "to") else tensors
+                continue
+            wanted = dtypes if isinstance(dtypes, Mapping) else dict.fromkeys(tensors, dtypes)
+            yield {name: each.to(target, wanted.get(name)) for name, each in tensors.items()}
+
+    def num_blocks(self) -> int:
+        """Return 1: rows in memory are one block, and a query has no blocks before it runs."""
+        return 1
+
+    def size_bytes(self) -> int:
+        return int(self.to_arrow().nbytes)
+
+    def input_files(self) -> list[str]:
+        pending, found = [self._plan], list[str]()
+        while pending:
+            plan = pending.pop()
+            pending += plan.children
+            if isinstance(plan, Scan):
+                found += [str(file.path) for file in getattr(plan.source, "files", ())]
+        return sorted(found)
+
+    def to_daft(self) -> DaftDataFrame:
+        """Return a DataFrame of Daft's adapter; a real one is ``daft.from_arrow(dataset.to_arrow())``."""
+        return DaftDataFrame(self._plan)

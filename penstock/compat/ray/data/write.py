@@ -1,0 +1,85 @@
+"""The verbs of ``Dataset`` that write it."""
+
+# mypy: disable-error-code="override"
+# Ray Data gives some verbs of DataFrame other parameters; users of one class never hold the other.
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from penstock.compat.ray.data.custom import Datasink, DatasinkAsSink, WebDatasetSink
+from penstock.compat.ray.data.options import PLACEMENT, RESOURCES, check_filesystem, check_placement
+from penstock.compat.ray.data.results import DatasetResults
+from penstock.compat.translation import translated
+from penstock.errors import load_extra
+from penstock.frame.dataframe import DataFrame
+
+
+def _writer(verb: str) -> Callable[..., Any]:
+    write = translated(
+        getattr(DataFrame, verb),
+        verb,
+        renamed={"max_rows_per_file": "rows_per_file", "min_rows_per_file": "rows_per_file"},
+        values={"mode": lambda mode: getattr(mode, "value", mode)},
+        ignored=PLACEMENT | RESOURCES,
+        defaults={"mode": "append"},
+        returns=lambda _: None,
+    )
+
+    @functools.wraps(write)
+    def write_local(
+        self: DatasetWrites, path: str, *args: Any, arrow_parquet_args_fn: Any = None, **options: Any
+    ) -> None:
+        check_filesystem(verb, options.pop("filesystem", None))
+        options |= {} if arrow_parquet_args_fn is None else arrow_parquet_args_fn()
+        write(self, path.removeprefix("local://"), *args, **options)
+
+    return write_local
+
+
+class DatasetWrites(DatasetResults):
+    write_parquet = _writer("write_parquet")
+    write_csv = _writer("write_csv")
+    write_json = _writer("write_json")
+    write_numpy = _writer("write_numpy")
+    write_images = _writer("write_images")
+
+    def write_delta(
+        self, path: str, *, mode: Any = "append", partition_by: list[str] | None = None, schema_mode: str = "merge",
+        storage_options: Mapping[str, Any] | None = None, **options: Any,
+    ) -> None:  # fmt: skip
+        check_placement("write_delta", options)
+        self.to_daft().write_deltalake(path, mode=getattr(mode, "value", mode), partition_cols=partition_by,
+                                       schema_mode=schema_mode, storage_options=storage_options)  # fmt: skip
+
+    def write_iceberg(
+        self, table_identifier: str, catalog_kwargs: Mapping[str, Any] | None = None, *, mode: Any = "append",
+        **options: Any,
+    ) -> None:  # fmt: skip
+        """Write the rows, which must fit in memory, into a table of the catalog that ``catalog_kwargs`` describe."""
+        check_placement("write_iceberg", options)
+        catalog = load_extra("pyiceberg.catalog", "iceberg", "write_iceberg").load_catalog(**(catalog_kwargs or {}))
+        self.to_daft().write_iceberg(catalog.load_table(table_identifier), getattr(mode, "value", mode))
+
+    def write_webdataset(self, path: str, **options: Any) -> None:
+        """Write tar files; a row is the files ``key.column``, with text, numbers and JSON as text."""
+        check_placement("write_webdataset", options)
+        self.write_datasink(WebDatasetSink(path))
+
+    def write_datasink(self, datasink: Datasink, **options: Any) -> None:
+        """Give the rows to a sink written for Ray Data."""
+        check_placement("write_datasink", options)
+        self.write_sink(DatasinkAsSink(datasink))
+
+    def write_sql(self, sql: str, connection_factory: Callable[[], Any], **options: Any) -> None:
+        """Run an insert statement with a placeholder for each column, in one transaction."""
+        check_placement("write_sql", options)
+        connection = connection_factory()
+        try:
+            for rows in DataFrame.iter_batches(self, 1024, "pylist"):
+                connection.cursor().executemany(sql, [tuple(row.values()) for row in rows])
+            connection.commit()
+        finally:
+            connection.close()
