@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from penstock.ai.columns import placed
 from penstock.ai.exchange import PromptSettings
 from penstock.ai.local.serving.provider import VllmProvider
 from penstock.ai.options import ON_ERROR, AiOptions
@@ -22,7 +23,6 @@ from penstock.expr.column import Expression, col
 from penstock.expr.nodes import UdfCall
 from penstock.expr.udf import Target, UdfSpec
 from penstock.frame.dataframe import DataFrame
-from penstock.functions.ai import placed
 from penstock.llm.configs import (
     GenerationConfig,
     HttpRequestProcessorConfig,
