@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
+from itertools import count
+from typing import TypeVar, cast
 
 from penstock.expr.nodes import Alias, Call, ColumnRef, Expr, Star, Unnest, columns_of, rewrite, unalias
 from penstock.plan.expression_cost import is_small, is_trivial
 from penstock.plan.nodes import Project
+
+AnyExpr = TypeVar("AnyExpr", bound=Expr)
 
 
 def named(expr: Expr, name: str) -> Expr:
@@ -16,14 +20,27 @@ def named(expr: Expr, name: str) -> Expr:
 
 def substitute(expr: Expr, definitions: Mapping[str, Expr]) -> Expr:
     """Return the expression with columns replaced by their definitions; it keeps its name."""
-    if isinstance(expr, ColumnRef):
-        return named(definitions.get(expr.column, expr), expr.column)
+    replaced = replace_columns(expr, definitions)
+    return replaced if isinstance(expr, (Star, Unnest)) else named(replaced, expr.name)
+
+
+def replace_columns(expr: AnyExpr, definitions: Mapping[str, Expr]) -> AnyExpr:
+    """Return the expression with columns replaced by their definitions, also if it then has another name."""
 
     def change(node: Expr) -> Expr:
         return definitions.get(node.column, node) if isinstance(node, ColumnRef) else node
 
-    replaced = rewrite(expr, change)
-    return replaced if isinstance(expr, (Star, Unnest)) else named(replaced, expr.name)
+    return cast(AnyExpr, rewrite(expr, change))
+
+
+def without_needless_alias(expr: Expr) -> Expr:
+    """Return ``a as a`` as ``a``, and any other expression unchanged."""
+    return unalias(expr) if unalias(expr) == ColumnRef(expr.name) else expr
+
+
+def new_column(taken: Set[str]) -> str:
+    """Return a name for the result of a call that is not among those ``taken``."""
+    return next(name for number in count() if (name := f"__udf_{number}") not in taken)
 
 
 def merged(project: Project) -> Project:

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import cast
 
-from penstock.expr.nodes import Call, ColumnRef, Expr, Star, UdfCall, Unnest, rewrite, unalias, walk
+from penstock.expr.nodes import Call, ColumnRef, Expr, Star, UdfCall, Unnest, rewrite, walk
 from penstock.media.images.decoder import ImageDecoder
 from penstock.plan.nodes import Plan, Project, UdfProject
-from penstock.plan.substitution import named
+from penstock.plan.substitution import named, without_needless_alias
 
 
 def fuse_decode_resize(plan: Plan) -> Plan:
@@ -24,7 +24,8 @@ def fuse_decode_resize(plan: Plan) -> Plan:
     match plan:
         case Project(UdfProject() as decoding, exprs) if (size := _only_size(decoding, exprs)) is not None:
             fused = _resizing(decoding, size)
-            return Project(fused, tuple(_without_resize(expr, decoding.column) for expr in exprs))
+            resized = (named(_rewritten(expr, decoding.column), expr.name) for expr in exprs)
+            return Project(fused, tuple(map(without_needless_alias, resized)))
         case UdfProject(UdfProject() as decoding, call, keep=keep) if keep is not None and decoding.column not in keep:
             size = _only_size(decoding, (call,))
             if size is None:
@@ -63,11 +64,6 @@ def _resizing(decoding: UdfProject, size: tuple[int, int]) -> UdfProject:
     target = replace(spec.target, function=decoder)
     fused = replace(spec, name=f"{spec.name}_resized", target=target, return_dtype=decoder.dtype)
     return replace(decoding, call=replace(decoding.call, udf=fused))
-
-
-def _without_resize(expr: Expr, column: str) -> Expr:
-    changed = named(_rewritten(expr, column), expr.name)
-    return unalias(changed) if unalias(changed) == ColumnRef(expr.name) else changed
 
 
 def _rewritten(expr: Expr, column: str) -> Expr:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import count
-from typing import cast
 
-from penstock.expr.nodes import ColumnRef, Expr, UdfCall, columns_of, rewrite
+from penstock.expr.nodes import ColumnRef, UdfCall, columns_of
 from penstock.plan.nodes import Filter, IntoBatches, Limit, MonotonicId, Plan, Project, Repartition, Sample, UdfProject
-from penstock.plan.substitution import definition, named
+from penstock.plan.substitution import definition, named, new_column, replace_columns
 
 
 def reuse_udf_results(plan: Plan) -> Plan:
@@ -62,7 +60,8 @@ def _through_project(plan: Project, call: UdfCall) -> tuple[Plan, str] | None:
     sources = {name: expr for name, expr in definitions.items() if isinstance(expr, ColumnRef)}
     if len(sources) < len(definitions):
         return None
-    found = _with_result(plan.child, _over(call, sources))
+    # Without aliases, which would make it a different call.
+    found = _with_result(plan.child, replace_columns(call, sources))
     if found is None:
         return None
     below, result = found
@@ -70,7 +69,7 @@ def _through_project(plan: Project, call: UdfCall) -> tuple[Plan, str] | None:
     for name in names:
         if definition(plan, name) == ColumnRef(result):
             return plan.with_child(below), name
-    name = _fresh_name(result, names)
+    name = new_column(names) if result in names else result
     return Project(below, (*plan.exprs, named(ColumnRef(result), name))), name
 
 
@@ -80,21 +79,6 @@ def _without_clash(found: tuple[Plan, str] | None, column: str) -> tuple[Plan, s
         return found
     plan, result = found
     assert plan.schema is not None
-    name = _fresh_name(result, {*plan.schema.names, column})
+    name = new_column({*plan.schema.names, column})
     columns = (ColumnRef(other) for other in plan.schema.names)
     return Project(plan, (*columns, named(ColumnRef(result), name))), name
-
-
-def _fresh_name(name: str, taken: set[str]) -> str:
-    """Return ``name``, or a new name if it is taken."""
-    others = (f"__udf_{number}" for number in count())
-    return name if name not in taken else next(other for other in others if other not in taken)
-
-
-def _over(call: UdfCall, sources: dict[str, ColumnRef]) -> UdfCall:
-    """Return the call over the column names below; without aliases, which would make it a different call."""
-
-    def change(node: Expr) -> Expr:
-        return sources[node.column] if isinstance(node, ColumnRef) else node
-
-    return cast(UdfCall, rewrite(call, change))

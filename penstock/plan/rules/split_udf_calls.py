@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeVar, cast
 
 from penstock.errors import InvalidArgumentError
 from penstock.expr.nodes import ColumnRef, Expr, Star, UdfCall, Unnest, columns_of, describe, has_udf, rewrite, unalias
 from penstock.plan.branches import with_conditions
 from penstock.plan.nodes import Filter, Plan, Project, UdfProject
 from penstock.plan.rules.merge_projects import is_identity
-from penstock.plan.substitution import named
+from penstock.plan.substitution import named, new_column, replace_columns, without_needless_alias
 from penstock.types import Schema
-
-AnyExpr = TypeVar("AnyExpr", bound=Expr)
 
 
 def split_udf_calls(plan: Plan) -> Plan:
@@ -51,15 +48,9 @@ class _Calls:
         if not isinstance(node, UdfCall):
             return node
         if node not in self.columns:
-            self.columns[node] = self._fresh_name()
+            self.columns[node] = new_column(self.taken)
+            self.taken.add(self.columns[node])
         return ColumnRef(self.columns[node])
-
-    def _fresh_name(self) -> str:
-        number = 0
-        while f"__udf_{number}" in self.taken:
-            number += 1
-        self.taken.add(f"__udf_{number}")
-        return f"__udf_{number}"
 
 
 def _split_project(project: Project) -> Plan:
@@ -72,8 +63,10 @@ def _split_project(project: Project) -> Plan:
     ]
     ordered = _generator_late(calls.columns)
     final_names = _final_names(ordered, exprs)
-    steps = [(_renamed(call, final_names), final_names.get(column, column)) for call, column in ordered]
-    exprs = [_without(_tidied(_renamed(expr, final_names)), [column for _, column in steps]) for expr in exprs]
+    renamed = {column: ColumnRef(name) for column, name in final_names.items()}
+    steps = [(replace_columns(call, renamed), final_names.get(column, column)) for call, column in ordered]
+    exprs = [without_needless_alias(replace_columns(expr, renamed)) for expr in exprs]
+    exprs = [_without(expr, [column for _, column in steps]) for expr in exprs]
     outer = Project(_chain(project.child, steps, set().union(*map(columns_of, exprs))), tuple(exprs))
     return outer.child if is_identity(outer) else outer
 
@@ -133,18 +126,6 @@ def _final_names(steps: Sequence[tuple[UdfCall, str]], exprs: Sequence[Expr]) ->
             final[column] = name
         read_later |= columns_of(call)
     return final
-
-
-def _renamed(expr: AnyExpr, names: dict[str, str]) -> AnyExpr:
-    def change(node: Expr) -> Expr:
-        return ColumnRef(names[node.column]) if isinstance(node, ColumnRef) and node.column in names else node
-
-    return cast(AnyExpr, rewrite(expr, change))
-
-
-def _tidied(expr: Expr) -> Expr:
-    """Return ``a as a`` as ``a``."""
-    return unalias(expr) if unalias(expr) == ColumnRef(expr.name) else expr
 
 
 def _without(expr: Expr, columns: Sequence[str]) -> Expr:
