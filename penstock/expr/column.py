@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from penstock.errors import InvalidArgumentError, PenstockError, did_you_mean, shortened
 from penstock.expr.nodes import (
+    COMPARISONS,
     ELEMENT,
     Aggregation,
     Alias,
@@ -223,14 +224,6 @@ _OPERATORS = {
     "lshift": "shift_left",
     "rshift": "shift_right",
 }
-_COMPARISONS = {
-    "eq": "equal",
-    "ne": "not_equal",
-    "lt": "less",
-    "le": "less_equal",
-    "gt": "greater",
-    "ge": "greater_equal",
-}
 
 
 def _define_operator(name: str, function: str, *, has_reflection: bool) -> None:
@@ -249,8 +242,8 @@ def _define_operator(name: str, function: str, *, has_reflection: bool) -> None:
 
 for _name, _function in _OPERATORS.items():
     _define_operator(_name, _function, has_reflection=True)
-for _name, _function in _COMPARISONS.items():  # Python reflects these by itself: 2 < col is col > 2
-    _define_operator(_name, _function, has_reflection=False)
+for _name, _compare in COMPARISONS.items():  # Python reflects these by itself: 2 < col is col > 2
+    _define_operator(_compare.__name__, _name, has_reflection=False)
 
 
 class When(Expression):

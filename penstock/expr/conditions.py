@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -18,6 +17,7 @@ from penstock.errors import TypeMismatchError
 from penstock.expr.arrays import filled, masked, on_arrays, storage_of, validity, wrapped
 from penstock.expr.casting import cast
 from penstock.expr.kinds import BOOL, BOOLEAN, DATE
+from penstock.expr.nodes import COMPARISONS
 from penstock.expr.registry import Resolve, Value, kernel
 from penstock.expr.signatures import common_type, dtypes_of, number_type, numeric, strict
 from penstock.types import DataType, supertype
@@ -103,17 +103,11 @@ def _compare_integers(left: pa.Array, right: pa.Array, *, name: str) -> pa.Array
 @on_arrays
 def _compare_objects(left: pa.Array, right: pa.Array, *, name: str) -> pa.Array:
     """Compare lists, structs and other nested values row by row, because Arrow has no kernel for them."""
-    compare_pair, is_order = _COMPARE[name], name not in ("equal", "not_equal")
+    compare_pair, is_order = COMPARISONS[name], name not in ("equal", "not_equal")
     sides = [[_order_key(row) for row in rows] if is_order else rows
              for rows in (storage_of(side).to_pylist() for side in (left, right))]  # fmt: skip
     found = [None if a is None or b is None else compare_pair(a, b) for a, b in zip(*sides, strict=True)]
     return pa.array(found, pa.bool_())
-
-
-_COMPARE: dict[str, Callable[[Any, Any], bool]] = {
-    "equal": operator.eq, "not_equal": operator.ne, "less": operator.lt, "less_equal": operator.le,
-    "greater": operator.gt, "greater_equal": operator.ge,
-}  # fmt: skip
 
 
 def _order_key(value: Any) -> Any:
@@ -123,10 +117,9 @@ def _order_key(value: Any) -> Any:
     return tuple((item is None, _order_key(item)) for item in value) if isinstance(value, list) else value
 
 
-for _name in ("equal", "not_equal"):
-    strict(_name, _comparison_type(is_order=False))(lambda left, right, _name=_name: compare(_name, left, right))
-for _name in ("less", "less_equal", "greater", "greater_equal"):
-    strict(_name, _comparison_type(is_order=True))(lambda left, right, _name=_name: compare(_name, left, right))
+for _name in COMPARISONS:
+    _resolve = _comparison_type(is_order=_name not in ("equal", "not_equal"))
+    strict(_name, _resolve)(lambda left, right, _name=_name: compare(_name, left, right))
 
 
 @kernel("equal_null_safe", _comparison_type(is_order=False))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, Literal as Choice
@@ -156,8 +157,8 @@ class Cast(UnaryExpr):
 
 
 @frozen
-class Call(Expr):
-    """A registered function on arguments; ``options`` are constants, frozen and sorted by name."""
+class FunctionExpr(Expr):
+    """A named function on arguments; ``options`` are constants, frozen and sorted by name."""
 
     function: str
     args: tuple[Expr, ...]
@@ -169,6 +170,11 @@ class Call(Expr):
 
     def with_children(self, children: tuple[Expr, ...]) -> Expr:
         return replace(self, args=children)
+
+
+@frozen
+class Call(FunctionExpr):
+    """A function of the registry, computed row by row."""
 
     def _named_by(self) -> Expr | str:
         """A field of a struct and a value of a map are named after their key."""
@@ -226,19 +232,8 @@ class UdfCall(Expr):
 
 
 @frozen
-class Aggregation(Expr):
-    """An aggregate function of AGGREGATES over all rows of a group; only valid in ``agg``, or with ``over``."""
-
-    function: str
-    args: tuple[Expr, ...]
-    options: tuple[tuple[str, Any], ...] = ()
-
-    @property
-    def children(self) -> tuple[Expr, ...]:
-        return self.args
-
-    def with_children(self, children: tuple[Expr, ...]) -> Expr:
-        return replace(self, args=children)
+class Aggregation(FunctionExpr):
+    """A function of AGGREGATES over all rows of a group; only valid in ``agg``, or with ``over``."""
 
 
 @frozen
@@ -373,6 +368,10 @@ def unalias(expr: Expr) -> Expr:
     return expr
 
 
+COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
+    "equal": operator.eq, "not_equal": operator.ne, "less": operator.lt, "less_equal": operator.le,
+    "greater": operator.gt, "greater_equal": operator.ge,
+}  # fmt: skip
 _INFIX = {
     "add": "+", "subtract": "-", "multiply": "*", "divide": "/", "floor_divide": "//", "modulo": "%", "power": "**",
     "equal": "==", "not_equal": "!=", "less": "<", "less_equal": "<=", "greater": ">", "greater_equal": ">=",

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from itertools import islice
 
-from penstock.expr.nodes import Alias, Call, ColumnRef, Expr, Literal, unalias, walk
+from penstock.expr.nodes import COMPARISONS, Alias, Call, ColumnRef, Expr, Literal, unalias, walk
 
-COMPARISONS = frozenset({"equal", "not_equal", "less", "less_equal", "greater", "greater_equal"})
-SAFE = COMPARISONS | {"and", "or", "xor", "not", "is_null", "not_null", "is_in", "equal_null_safe"}
+SAFE = frozenset(COMPARISONS) | {"and", "or", "xor", "not", "is_null", "not_null", "is_in", "equal_null_safe"}
 CHEAP = SAFE | {"add", "subtract", "multiply", "divide", "negate", "coalesce", "if_else", "struct_get"}
 
 MAX_SIZE = 32  # nodes of an expression

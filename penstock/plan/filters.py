@@ -6,24 +6,19 @@ Exact means true for the same rows. Null instead of false makes no difference un
 
 from __future__ import annotations
 
-import operator
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from penstock.expr.nodes import Call, ColumnRef, Expr, Literal, bottom_up, unalias
+from penstock.expr.nodes import COMPARISONS, Call, ColumnRef, Expr, Literal, bottom_up, unalias
 from penstock.protocols import Condition
 from penstock.types import Schema
 
 _MIRRORED = {"less": "greater", "less_equal": "greater_equal", "greater": "less", "greater_equal": "less_equal"}
 _OPERATORS: dict[str, Any] = {
     "equal": "=", "not_equal": "!=", "less": "<", "less_equal": "<=", "greater": ">", "greater_equal": ">="
-}  # fmt: skip
-_COMPARE = {
-    "equal": operator.eq, "not_equal": operator.ne, "less": operator.lt, "less_equal": operator.le,
-    "greater": operator.gt, "greater_equal": operator.ge,
 }  # fmt: skip
 _EXACT_IN_FLOAT = 2**53
 
@@ -99,7 +94,7 @@ def _compare(
     value = _as_type(scalar, dtype)
     if value is None:
         return None
-    return _COMPARE[function](pc.field(column), value)
+    return COMPARISONS[function](pc.field(column), value)
 
 
 def _is_in(column: str, scalar: pa.Scalar, dtype: pa.DataType) -> pc.Expression | None:

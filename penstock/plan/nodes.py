@@ -295,8 +295,8 @@ class Repartition(Unary):
 
 
 @frozen
-class Concat(Plan):
-    """The rows of the inputs, one after the other. Known schemas must be equal."""
+class Nary(Plan):
+    """A node over several children."""
 
     inputs: tuple[Plan, ...]
 
@@ -306,6 +306,11 @@ class Concat(Plan):
 
     def with_children(self, children: tuple[Plan, ...]) -> Plan:
         return replace(self, inputs=children)
+
+
+@frozen
+class Concat(Nary):
+    """The rows of the inputs, one after the other. Known schemas must be equal."""
 
     def _output_schema(self) -> Schema | None:
         first = self.inputs[0].schema
@@ -317,18 +322,10 @@ class Concat(Plan):
 
 
 @frozen
-class Relate(Plan):
+class Relate(Nary):
     """A relation over all rows of its inputs."""
 
-    inputs: tuple[Plan, ...]
     relation: Relation
-
-    @property
-    def children(self) -> tuple[Plan, ...]:
-        return self.inputs
-
-    def with_children(self, children: tuple[Plan, ...]) -> Plan:
-        return replace(self, inputs=children)
 
     def _output_schema(self) -> Schema | None:
         known = [plan.schema for plan in self.inputs if plan.schema is not None]
