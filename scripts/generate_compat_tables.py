@@ -31,6 +31,7 @@ OWNERS: dict[str, Any] = {
     "daft.File": daft.File,
     "ray.data": ray.data, "ray.data.Dataset": ray.data.Dataset, "GroupedData": ray.data.GroupedData,
     "ray.data.aggregate": ray.data.aggregate, "ray.data.expressions": ray.data.expressions,
+    "ray.data.llm": ray.data.llm,
 }  # fmt: skip
 
 
@@ -54,24 +55,29 @@ def tables(owners: dict[str, list[str]]) -> Iterator[str]:
     """Yield a section for each class or module of a peer."""
     for owner, names in owners.items():
         found = {name: status(OWNERS[owner], name) for name in names}
-        refused = [name for name, (word, _) in found.items() if word == "refused"]
+        refused = {name: note for name, (word, note) in found.items() if word == "refused"}
         renamed = {name: note for name, (word, note) in found.items() if word == "renamed"}
         same = {name: note for name, (word, note) in found.items() if word == "same"}
         yield f"## `{owner}`: {len(same)} same, {len(renamed)} renamed, {len(refused)} refused\n"
         yield "| name | here | note |\n|---|---|---|"
         yield from (f"| `{name}` | same | {note} |" for name, note in same.items() if note)
         yield from (f"| `{name}` | renamed | {note} |" for name, note in renamed.items())
-        plain = ", ".join(f"`{name}`" for name, note in same.items() if not note)
-        yield f"| {plain or '-'} | same | |"
-        yield f"| {', '.join(f'`{name}`' for name in refused) or '-'} | refused | |\n"
+        yield f"| {_listed(same, '')} | same | |"
+        for remedy in sorted(set(refused.values()), reverse=True):
+            yield f"| {_listed(refused, remedy)} | refused |{remedy and ' ' + remedy} |"
+        yield ""
+
+
+def _listed(notes: dict[str, str], wanted: str) -> str:
+    return ", ".join(f"`{name}`" for name, note in notes.items() if note == wanted) or "-"
 
 
 def status(owner: Any, name: str) -> tuple[str, str]:
     """Return same, renamed or refused, and what to know."""
     try:
         value = getattr(owner, name)
-    except AttributeError:
-        return "refused", ""
+    except AttributeError as exc:
+        return "refused", remedy_of(owner, name, exc)
     translation = getattr(value, "translation", None)
     notes = []
     if translation is not None:
@@ -92,6 +98,17 @@ def status(owner: Any, name: str) -> tuple[str, str]:
     if is_ours and original not in (name, "call", "function", "<lambda>") and not original.startswith("_"):
         return "renamed", "; ".join([f"`penstock`: `{original}`", *notes])
     return "same", "; ".join(notes)
+
+
+def remedy_of(owner: Any, name: str, error: AttributeError) -> str:
+    """Return what the refusal tells a user to do; empty if it only names this page."""
+    if isinstance(owner, type) and "__getattr__" in vars(owner):  # objects of the class refuse the name
+        try:
+            owner.__getattr__(None, name)
+        except AttributeError as exc:
+            error = exc
+    remedy = str(error).removesuffix(".").partition("; ")[2]
+    return "" if remedy.startswith("docs/") else remedy
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 The results are the expected values of ``tests/compat/``.
 """
 
+import ast
 import importlib.util
 import json
 import tempfile
@@ -52,11 +53,19 @@ def public_names() -> dict[str, dict[str, list[str]]]:
             n for n, v in vars(ray.data.aggregate).items() if getattr(v, "__module__", "") == AGGREGATE
         ],
         "ray.data.expressions": ray.data.expressions.__all__,
+        "ray.data.llm": llm_names(),
     }
     return {
         peer: {owner: sorted(name for name in set(names) if name[0] != "_") for owner, names in owners.items()}
         for peer, owners in (("daft", daft_owners), ("ray", ray_owners))
     }
+
+
+def llm_names() -> list[str]:
+    """Read the names from the source: importing the module needs a package that Ray Data does without."""
+    tree = ast.parse((Path(ray.data.__file__).parent / "llm.py").read_text())
+    [names] = [node.value for node in tree.body if isinstance(node, ast.Assign) and node.targets[0].id == "__all__"]
+    return ast.literal_eval(names)
 
 
 def loaded(name: str) -> ModuleType:

@@ -36,12 +36,15 @@ logger = logging.getLogger(__name__)
 
 @dataclass(eq=False)
 class SkippedFiles:
-    """The corrupt files that a scan skipped, with the reasons; each process has its own count."""
+    """The corrupt files that a scan skipped; each process has its own count.
 
-    reasons: dict[str, str] = field(default_factory=dict)
+    A file has its reason, and whether rows before the damage remain.
+    """
+
+    reasons: dict[str, tuple[str, bool]] = field(default_factory=dict)
 
     def add(self, file: DataFile, error: CorruptFileError, num_rows_read: int = 0) -> None:
-        self.reasons[str(file)] = str(error)
+        self.reasons[str(file)] = str(error), num_rows_read > 0
         what = f"the rest of a corrupt file after {num_rows_read:,} rows" if num_rows_read else "a corrupt file"
         logger.warning("Skipped %s (%d in this scan so far). %s", what, len(self.reasons), error)
 

@@ -219,7 +219,8 @@ class DataType:
     is_image = _class_predicate(ImageType)
     is_file = _class_predicate(FileType)
     is_python = _class_predicate(PythonType)
-    is_interval = is_union = is_uuid = is_sparse_tensor = is_fixed_shape_sparse_tensor = _predicate(lambda _: False)
+    is_interval = _predicate(pt.is_interval)
+    is_union = is_uuid = is_sparse_tensor = is_fixed_shape_sparse_tensor = _predicate(lambda _: False)
     """Types of Daft that do not exist here."""
     is_fixed_shape_tensor = _predicate(lambda arrow: isinstance(arrow, TensorType) and arrow.shape is not None)
     is_fixed_shape_image = _predicate(lambda arrow: isinstance(arrow, ImageType) and arrow.shape is not None)

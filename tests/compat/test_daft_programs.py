@@ -6,6 +6,7 @@ import datetime as dt
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import penstock.compat.daft as daft
@@ -156,7 +157,13 @@ def test_expressions_of_daft() -> None:
     assert found.to_pydict() == {"i": [1, None], "p": ["1!", "None!"], "c": ["1", "none"]}
     df = daft.from_pydict({"l": [["a", "b", "a"], [], None], "b": [b"Hello", b"", None]})
     counted = df.select(daft.functions.value_counts(col("l")), col("b").slice(1, -1))
-    assert counted.to_pydict() == {"l": [{"a": 2, "b": 1}, {}, None], "b": [b"ell", b"", None]}
+    assert counted.to_pydict() == {"l": [[("a", 2), ("b", 1)], [], None], "b": [b"ell", b"", None]}
+    assert counted.to_pylist(maps_as_pydicts="strict")[0] == {"l": {"a": 2, "b": 1}, "b": b"ell"}
+    twice = daft.from_arrow(pa.table({"m": pa.array([[("k", 1), ("k", 2)]], pa.map_(pa.string(), pa.int64()))}))
+    with pytest.raises(KeyError, match="k"):
+        twice.to_pydict(maps_as_pydicts="strict")
+    with pytest.raises(InvalidArgumentError, match="maps_as_pydicts='loose'; use 'lossy' or 'strict'"):
+        twice.to_pydict(maps_as_pydicts="loose")
 
 
 def test_what_cannot_be_honoured_is_refused_by_name(tmp_path: Path) -> None:
@@ -167,8 +174,43 @@ def test_what_cannot_be_honoured_is_refused_by_name(tmp_path: Path) -> None:
         daft.read_hudi("table")
     with pytest.raises(AttributeError, match=r"DataFrame\.write_clickhouse; use write_sql"):
         df.write_clickhouse("table")
-    with pytest.raises(InvalidArgumentError, match="interval"):
-        daft.interval(months=1)
+    with pytest.raises(AttributeError, match=r"daft\.with_subscriber; events have other shapes"):
+        daft.with_subscriber("name", object())
+    with pytest.raises(AttributeError, match=r"DataType\.union; use struct"):
+        _ = DataType.union
+
+
+def test_calendar_intervals() -> None:
+    """The dates are those that Daft returns."""
+    moments = [dt.datetime(2024, 1, 31, 5), dt.datetime(2024, 3, 30), None]
+    df = daft.from_pydict({"t": moments, "d": [moment and moment.date() for moment in moments]})
+    found = df.select(
+        (col("t") + daft.interval(months=1)).alias("a"),
+        (col("t") - daft.interval(months=1, days=1)).alias("b"),
+        (col("d") - daft.interval(years=1, days=2)).alias("c"),
+        (daft.interval(months=1, hours=-3, nanos=5000) + col("t")).alias("d"),
+        daft.interval(months=1, days=3).alias("e"),
+    )
+    assert found.to_pydict() == {
+        "a": [dt.datetime(2024, 2, 29, 5), dt.datetime(2024, 4, 30), None],
+        "b": [dt.datetime(2023, 12, 30, 5), dt.datetime(2024, 2, 28), None],
+        "c": [dt.date(2023, 1, 29), dt.date(2023, 3, 28), None],
+        "d": [dt.datetime(2024, 2, 29, 2, 0, 0, 5), dt.datetime(2024, 4, 29, 21, 0, 0, 5), None],
+        "e": [(1, 3, 0)] * 3,
+    }
+    assert found.schema["e"].dtype == DataType.interval()
+    assert DataType.interval.is_interval()
+
+
+def test_corrupt_files_that_were_skipped(tmp_path: Path) -> None:
+    (tmp_path / "b.parquet").write_text("no Parquet file")
+    daft.from_pydict({"x": [1]}).write_parquet(str(tmp_path))
+    df = daft.read_parquet(f"{tmp_path}/*.parquet", ignore_corrupt_files=True)
+    with pytest.raises(InvalidArgumentError, match=r"known after collect\(\)"):
+        _ = df.skipped_corrupt_files
+    [(path, reason, is_partial)] = df.where(col("x") > 0).collect().skipped_corrupt_files
+    assert (path, is_partial) == (f"{tmp_path}/b.parquet", False)
+    assert "b.parquet" in reason
 
 
 def test_explain_never_runs_the_query(capsys: pytest.CaptureFixture[str]) -> None:

@@ -197,6 +197,24 @@ def test_mixes_names_and_other_adapters() -> None:
     assert [row["id"] for row in long.repartition(2, keys=["id"], sort=True).take_all()] == [0, 1, 2, 3, 4]
 
 
+def test_summary() -> None:
+    rows = [{"age": 25, "name": "Ann", "day": dt.date(2024, 1, 1)}, {"age": 0, "name": None, "day": None}]
+    summary = ray.data.from_items(rows).summary()
+    ages, names, days = (
+        summary.get_column_stats(column).set_index("statistic")["value"].dropna().to_dict() for column in rows[0]
+    )
+    expected = {"count": 2, "mean": 12.5, "min": 0, "max": 25, "std": 12.5, "missing_pct": 0, "zero_pct": 50}
+    assert {**ages, "approx_quantile[0]": 0} == {**expected, "approx_quantile[0]": 0}
+    assert names == {"count": 2, "missing_pct": 50, "approx_topk[0]": {"name": "Ann", "count": 1}}
+    assert days == {"count": 2, "missing_pct": 50, "min": dt.date(2024, 1, 1), "max": dt.date(2024, 1, 1)}
+
+    totals = {DataType.int64(): lambda column: [aggregate.Sum(column)]}
+    found = ray.data.range(3).summary(columns=["id"], override_dtype_agg_mapping=totals)
+    assert found.to_pandas().to_dict("list") == {"statistic": ["sum"], "id": [3]}
+    with pytest.raises(InvalidArgumentError, match="name each DataType"):
+        ray.data.range(3).summary(override_dtype_agg_mapping={"temporal": list})
+
+
 def test_files_of_ray_data(tmp_path: Path) -> None:
     rows = [{"__key__": "a", "txt": "x", "cls": 1, "json": {"k": 1}, "bin": b"q"}]
     ray.data.from_items(rows).write_webdataset(str(tmp_path / "w"))

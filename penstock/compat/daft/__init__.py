@@ -7,7 +7,6 @@ refused with an error; ``docs/MIGRATING_FROM_DAFT.md`` lists all of them.
 from __future__ import annotations
 
 import contextlib
-import datetime as dt
 import functools
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -18,6 +17,7 @@ import penstock as ps
 from penstock.ai.registry import detach_provider, find_provider
 from penstock.compat.daft import expressions, functions, io, session, warc
 from penstock.compat.daft.frame import DaftDataFrame as DataFrame
+from penstock.compat.daft.interval import interval
 from penstock.compat.daft.io import IOConfig, storage_options
 from penstock.compat.daft.schema import DaftDataType, DaftFile, DaftSchema
 from penstock.compat.daft.session import Catalog, Table, TableSession as Session
@@ -58,16 +58,21 @@ def _reader(name: str) -> Callable[..., DataFrame]:
 
 _FRAMES = [name for name in ps.__all__ if name == "range" or name.startswith(("read_", "from_"))]
 _OWN = ("DataFrame", "DataType", "File", "RetryAfterError", "Schema", "metrics")
-globals().update({name: getattr(ps, name) for name in ps.__all__ if name not in _FRAMES and name not in _OWN})
+_REMEDIES = dict.fromkeys(
+    ("attach_subscriber", "detach_subscriber", "with_subscriber"),
+    "events have other shapes here: use penstock.attach_subscriber(subscriber)",
+)
+_SHARED = [name for name in ps.__all__ if name not in (*_FRAMES, *_OWN, *_REMEDIES)]
+globals().update({name: getattr(ps, name) for name in _SHARED})
 _READERS = {name: _reader(name) for name in _FRAMES}
 globals().update(_READERS)
 vars(io).update(_READERS)  # Daft has them in both places
-__all__ = [*ps.__all__, "IOConfig", "ImageFormat", "ImageMode", "MediaType", "Session", "TimeUnit", "attach_table",
-    "Catalog", "Table", "attach_catalog", "concat", "create_temp_table", "current_model", "current_provider",
-    "current_session", "detach_provider", "detach_table", "execution_config_ctx", "expressions", "functions",
-    "get_catalog", "get_provider", "get_table", "has_provider", "has_table", "interval", "io", "list_tables",
-    "read_blob", "read_table", "read_warc", "set_execution_config", "set_model", "set_runner_native", "sql", "udf",
-    "write_table"]  # fmt: skip
+__all__ = [*_SHARED, *_FRAMES, *_OWN, "IOConfig", "ImageFormat", "ImageMode", "MediaType", "Session",
+    "TimeUnit", "attach_table", "Catalog", "Table", "attach_catalog", "concat", "create_temp_table",
+    "current_model", "current_provider", "current_session", "detach_provider", "detach_table",
+    "execution_config_ctx", "expressions", "functions", "get_catalog", "get_provider", "get_table",
+    "has_provider", "has_table", "interval", "io", "list_tables", "read_blob", "read_table", "read_warc",
+    "set_execution_config", "set_model", "set_runner_native", "sql", "udf", "write_table"]  # fmt: skip
 
 set_runner_native = ps.set_runner_local
 set_model, current_model = functions.set_model, functions.current_model
@@ -187,17 +192,6 @@ def concat(dfs: Sequence[ps.DataFrame]) -> DataFrame:
     return _made(result)
 
 
-def interval(*, years: int | None = None, months: int | None = None, days: int = 0, hours: int = 0, minutes: int = 0,
-             seconds: int = 0, millis: int = 0, nanos: int = 0) -> ps.Expression:  # fmt: skip
-    """Return a duration; years and months have none, so add them with ``add_months``."""
-    if years or months:
-        raise refusal("interval(years=, months=)", "use functions.add_months")
-    microseconds, rest = divmod(nanos, 1000)
-    if rest:
-        raise refusal("interval(nanos=...) below a microsecond")
-    return ps.lit(dt.timedelta(days, seconds, microseconds, millis, minutes, hours))
-
-
 class ImageFormat(StrEnum):
     """Formats of ``encode_image``."""
 
@@ -297,4 +291,5 @@ for _module in ("ai", "ai.utils", "catalog", "context", "dataframe", "datatype",
 def __getattr__(name: str) -> Any:
     if name.startswith("_"):
         raise AttributeError(name)
-    raise AttributeError(f"Penstock cannot honour daft.{name}; docs/MIGRATING_FROM_DAFT.md lists all names.")
+    remedy = _REMEDIES.get(name, "docs/MIGRATING_FROM_DAFT.md lists all names")
+    raise AttributeError(f"Penstock cannot honour daft.{name}; {remedy}.")

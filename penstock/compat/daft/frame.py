@@ -14,17 +14,18 @@ import pyarrow as pa
 from penstock.compat.daft.io import storage_options
 from penstock.compat.daft.schema import DaftSchema
 from penstock.compat.translation import refusal, translated
-from penstock.errors import PathNotFoundError, load_extra
+from penstock.errors import InvalidArgumentError, PathNotFoundError, load_extra
 from penstock.expr.column import col, lit
 from penstock.frame.dataframe import DataFrame
 from penstock.frame.read.files import read_csv, read_json, read_parquet
 from penstock.frame.read.memory import from_pydict
 from penstock.functions import seq, strftime
+from penstock.plan.nodes import Scan, walk_plan
 from penstock.storage.options import library_options
 from penstock.storage.urls import local_path
+from penstock.types import Series
 
 _REMEDIES = {
-    "skipped_corrupt_files": "use errors()",
     "write_clickhouse": "use write_sql() or write_sink()",
 }
 
@@ -48,20 +49,40 @@ _write_sql = _verb("write_sql", renamed={"write_mode": "mode"}, defaults={"mode"
 _READERS = {"parquet": read_parquet, "csv": read_csv, "json": read_json, "jsonl": read_json, "ndjson": read_json}
 
 
-def _check_maps(maps_as_pydicts: str | None) -> None:
-    if maps_as_pydicts not in (None, "lossy"):
-        raise refusal(f"maps_as_pydicts={maps_as_pydicts!r}", "use 'lossy'")
+def _with_maps(table: pa.Table, maps_as_pydicts: str | None) -> dict[str, list[Any]]:
+    """Return columns; maps are pairs of keys and values, or dicts if the option says so."""
+    if maps_as_pydicts not in (None, "lossy", "strict"):
+        raise refusal(f"maps_as_pydicts={maps_as_pydicts!r}", "use 'lossy' or 'strict'")
+    return {
+        name: column.to_pylist(maps_as_pydicts=maps_as_pydicts)
+        if pa.types.is_map(column.type)
+        else Series(column).to_pylist()
+        for name, column in zip(table.column_names, table.columns, strict=True)
+    }
 
 
 class DaftDataFrame(DataFrame):
     """A DataFrame that takes Daft's parameters; ``penstock.compat.daft.DataFrame``."""
 
-    collect = _verb("collect", ignored=("num_preview_rows",))
     iter_partitions = _verb("iter_partitions", ignored=("results_buffer_size",))
     join = _verb("join", ignored=("strategy",))
     with_column = _verb("with_column", renamed={"column_name": "name"})
     with_columns_renamed = _verb("with_columns_renamed", renamed={"cols_map": "names"})
     write_lance = _verb("write_lance", renamed={"io_config": "storage_options"}, values={"io_config": storage_options})
+
+    def collect(self, num_preview_rows: int | None = None) -> Self:
+        scans = [plan for plan in walk_plan(self._plan) if isinstance(plan, Scan)]
+        super().collect()
+        skipped = [each for each in (getattr(scan.source, "skipped", None) for scan in scans) if each is not None]
+        self._skipped = [(path, *why) for each in skipped for path, why in each.reasons.items()]
+        return self
+
+    @property
+    def skipped_corrupt_files(self) -> list[tuple[str, str, bool]]:
+        """Each file that ``collect`` skipped, the reason, and whether rows before the damage remain; empty on Ray."""
+        if not hasattr(self, "_skipped"):
+            raise InvalidArgumentError("skipped_corrupt_files is known after collect()")
+        return self._skipped
 
     def explain(
         self, show_all: bool = False, format: str = "ascii", simple: bool = False, file: TextIO | None = None
@@ -93,14 +114,12 @@ class DaftDataFrame(DataFrame):
         return DataFrame.repartition(self, num or 1, *partition_by)
 
     def to_pydict(self, maps_as_pydicts: str | None = None) -> dict[str, list[Any]]:
-        """Return columns; maps are dicts also without ``maps_as_pydicts``."""
-        _check_maps(maps_as_pydicts)
-        return super().to_pydict()
+        return _with_maps(self.to_arrow(), maps_as_pydicts)
 
     def to_pylist(self, maps_as_pydicts: str | None = None) -> list[dict[str, Any]]:
-        """Return rows; maps are dicts also without ``maps_as_pydicts``."""
-        _check_maps(maps_as_pydicts)
-        return super().to_pylist()
+        table = self.to_arrow()
+        columns = _with_maps(table, maps_as_pydicts).values()
+        return [dict(zip(table.column_names, row, strict=True)) for row in zip(*columns, strict=True)]
 
     def skip_existing(
         self, existing_path: Any, key_column: str | list[str], file_format: str, io_config: Any = None, **options: Any

@@ -71,11 +71,8 @@ class DaftFile(ps.File, metaclass=_OfAnyFile):
 
 
 _NO_TYPES = {
-    "extension": "use the type that it is stored as",
-    "interval": "use duration(), or add_months() for months and years",
     "sparse_tensor": "use tensor()",
     "union": "use struct() with a field for each type, or python()",
-    "uuid": "use string()",
 }
 
 
@@ -98,3 +95,11 @@ class DaftDataType(DataType, metaclass=_Types):
     def from_sql(sql_type: str) -> DataType:
         """Return the type that DuckDB gives to a type of SQL."""
         return DataType(evaluate("from_sql", f"cast(null as {sql_type})", [pa.nulls(1)]).type)
+
+    interval = DataType(pa.month_day_nano_interval())
+    uuid = DataType.string()
+
+    @staticmethod
+    def extension(name: str, storage_dtype: Any, metadata: str | None = None) -> DataType:
+        """Return the type of the values: columns of unknown extension types are read as what they store."""
+        return DataType.of(storage_dtype)

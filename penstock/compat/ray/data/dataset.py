@@ -17,6 +17,7 @@ from penstock.compat.ray.data.expressions import parsed
 from penstock.compat.ray.data.grouped import GroupedData
 from penstock.compat.ray.data.iterator import DataIterator
 from penstock.compat.ray.data.options import check_placement, function_options
+from penstock.compat.ray.data.summary import DatasetSummary, summarized
 from penstock.compat.ray.data.write import DatasetWrites
 from penstock.compat.translation import refusal
 from penstock.errors import InvalidArgumentError
@@ -34,7 +35,6 @@ _REMEDIES = {
     ),
     **dict.fromkeys(("write_tfrecords", "write_orc", "write_mongo"), "use write_parquet(), or write_datasink()"),
     **dict.fromkeys(("iter_tf_batches", "to_tf"), "use iter_batches() or iter_torch_batches()"),
-    "summary": "use describe() or aggregate()",
 }
 
 
@@ -273,6 +273,11 @@ class Dataset(DatasetWrites):
 
     def std(self, on: Any = None, ddof: int = 1, ignore_nulls: bool = True) -> Any:
         return self._overall("Std", on, ddof=ddof, ignore_nulls=ignore_nulls)
+
+    def summary(
+        self, columns: list[str] | None = None, override_dtype_agg_mapping: Mapping[Any, Any] | None = None
+    ) -> DatasetSummary:
+        return summarized(self, columns, override_dtype_agg_mapping or {})
 
     @property
     def name(self) -> str | None:

@@ -12,7 +12,7 @@ from penstock.compat.daft.frame import DaftDataFrame
 from penstock.compat.ray.data.options import FORMATS
 from penstock.errors import InvalidArgumentError
 from penstock.frame.dataframe import DataFrame
-from penstock.plan.nodes import Scan
+from penstock.plan.nodes import Scan, walk_plan
 
 
 class DatasetResults(DataFrame):
@@ -82,13 +82,8 @@ class DatasetResults(DataFrame):
         return int(self.to_arrow().nbytes)
 
     def input_files(self) -> list[str]:
-        pending, found = [self._plan], list[str]()
-        while pending:
-            plan = pending.pop()
-            pending += plan.children
-            if isinstance(plan, Scan):
-                found += [str(file.path) for file in getattr(plan.source, "files", ())]
-        return sorted(found)
+        scans = (plan for plan in walk_plan(self._plan) if isinstance(plan, Scan))
+        return sorted(str(file.path) for scan in scans for file in getattr(scan.source, "files", ()))
 
     def to_daft(self) -> DaftDataFrame:
         """Return a DataFrame of Daft's adapter; a real one is ``daft.from_arrow(dataset.to_arrow())``."""
