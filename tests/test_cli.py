@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -107,6 +109,24 @@ def test_prompts_from_a_file_to_a_job_and_back(reviews: Path, capsys: pytest.Cap
     assert "already holds data" in capsys.readouterr().err
 
 
+def test_a_job_keeps_the_command_that_began_it(reviews: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A refused command is not that of the job, a moved job is not run again elsewhere, and a damaged one is listed."""
+    out, moved = reviews.parent / "out", reviews.parent / "moved"
+    command = ["prompt", str(reviews), "-m", "gpt-5-mini", "-o", str(out), "--resume"]
+    assert main([*command, "--prompt", "Say: {text}"]) == 0
+    assert main([*command, "--prompt", "Shout: {text}"]) == 1
+    assert "begun with another query" in capsys.readouterr().err
+    assert main(["retry", str(out)]) == 0
+    shutil.copytree(out, moved)
+    assert main(["retry", str(moved)]) == 1
+    assert f"writes to {str(out)!r}" in capsys.readouterr().err
+    (moved / "_penstock_job" / "job.json").write_text("{")
+    assert main(["jobs", str(reviews.parent), "--json"]) == 0
+    found = {job["root"]: job for job in json.loads(capsys.readouterr().out)}
+    assert {root: job["state"] for root, job in found.items()} == {str(out): "finished", str(moved): "damaged"}
+    assert found[str(out)]["command"].endswith("--prompt 'Say: {text}'")
+
+
 def test_a_prompt_without_the_column_is_sent_before_it(reviews: Path, model_server: ModelServer) -> None:
     out, question = str(reviews.parent / "out.jsonl"), reviews.parent / "prompt.txt"
     question.write_text("Say\n")
@@ -162,18 +182,49 @@ def test_sql_joins_files_by_name(reviews: Path) -> None:
     assert [json.loads(row) for row in rows] == [{"name": "five", "text": "good"}, {"name": "one", "text": "bad"}]
 
 
+def test_a_reader_that_has_seen_enough_is_no_failure(reviews: Path) -> None:
+    command = [sys.executable, "-m", "penstock", "sql", "select * from reviews", str(reviews)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.close()
+        assert (process.wait(), process.stderr and process.stderr.read()) == (0, b"")
+
+
 def test_a_script_gets_its_arguments_and_settings(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text("import sys, penstock as ps\nprint(sys.argv[1:], ps.get_config().memory_limit)")
     assert run("run", "--memory-limit", "1GB", script, "--since", "May") == "['--since', 'May'] 1000000000\n"
 
 
-def test_an_error_in_a_script_shows_its_line(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("ps.range(3).select('nope')", "penstock.errors.ColumnNotFoundError: Column 'nope' not found; available: id."),
+        ("int('x')", "ValueError: invalid literal for int() with base 10: 'x'"),
+    ],
+)
+def test_an_error_in_a_script_shows_its_line(line: str, message: str, tmp_path: Path, capsys: Any) -> None:
     script = tmp_path / "script.py"
-    script.write_text("import penstock as ps\nps.range(3).select('nope')\n")
-    _, place, line, *_, message = run("run", script, status=1).splitlines()
-    assert (place.strip(), line.strip()) == (f'File "{script}", line 2, in <module>', "ps.range(3).select('nope')")
-    assert message == "penstock.errors.ColumnNotFoundError: Column 'nope' not found; available: id."
+    script.write_text(f"import penstock as ps\n{line}\n")
+    assert main(["run", str(script)]) == 1
+    _, place, shown, *_, last = capsys.readouterr().err.splitlines()
+    assert (place.strip(), shown.strip(), last) == (f'File "{script}", line 2, in <module>', line, message)
+
+
+@pytest.mark.parametrize(
+    ("line", "text", "code"),
+    [
+        ("sys.exit(7)", "", 7),
+        ("sys.exit('no input')", "no input\n", 1),
+        ("sys.exit()", "", 0),
+        ("raise KeyboardInterrupt", "penstock: interrupted\n", 130),
+    ],
+)
+def test_a_script_ends_with_its_own_status(line: str, text: str, code: int, tmp_path: Path, capsys: Any) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(f"import sys\n{line}\n")
+    assert main(["run", str(script)]) == code
+    assert capsys.readouterr().err == text
 
 
 def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
@@ -189,10 +240,24 @@ def test_doctor_names_no_key(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
     assert "sk-secret" not in shown
 
 
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["prompt", "-", "-c", "text"], "Standard input is empty"),
+        (["prompt", "nowhere", "-c", "text"], "Path 'nowhere' does not exist"),
+    ],
+)
+def test_an_input_that_is_not_there(args: list[str], message: str, monkeypatch: Any, capsys: Any) -> None:
+    with open(os.devnull) as empty:
+        monkeypatch.setattr(sys, "stdin", empty)
+        assert main(args) == 1
+    assert message in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("command", ["jobs", "errors"])
 def test_a_folder_that_does_not_exist(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([command, "nowhere"]) == 1
-    assert "Folder 'nowhere' does not exist" in capsys.readouterr().err
+    assert "There is no folder 'nowhere'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -210,7 +275,9 @@ def test_a_wrong_column_is_reported_before_a_missing_key(
 ) -> None:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     assert main([*args, str(reviews)]) == 1
-    assert "Column 'txt' not found" in capsys.readouterr().err
+    shown = capsys.readouterr().err
+    assert "Column 'txt' not found" in shown
+    assert ("write {{ and }} for braces" in shown) == ("--prompt" in args)
 
 
 @pytest.mark.parametrize(
@@ -219,14 +286,26 @@ def test_a_wrong_column_is_reported_before_a_missing_key(
         (["prompt", "reviews.csv"], "Give --prompt or --prompt-file, --column, or both"),
         (["prompt", "reviews.csv", "-c", "text", "--resume"], "need a folder for the results"),
         (["prompt", "reviews.csv", "-c", "text", "-o", "out.xlsx"], "cannot write files of type '.xlsx'"),
-        (["prompt", "reviews.csv", "-c", "text", "--schema", "nowhere.json"], "Cannot read the text in 'nowhere.json'"),
+        (
+            ["prompt", "reviews.csv", "-c", "text", "--schema", "nowhere.json"],
+            "Cannot read 'nowhere.json': No such file",
+        ),
+        (
+            ["prompt", "reviews.csv", "-c", "text", "--schema", "list.json"],
+            "'list.json' is not a JSON schema, which is",
+        ),
         (["prompt", "reviews.csv", "-c", "text", "--option", "cold"], "must have the form NAME=VALUE"),
         (["embed", "reviews.xlsx", "-c", "text"], "does not say its format: give --input-format"),
+        (["embed", "reviews.csv", "-c", "text", "--input-format", "xlsx"], "--input-format 'xlsx' is not known"),
+        (["embed", "folder", "-c", "text"], "No file in 'folder' has a known extension"),
+        (["dashboard", "out", "--port", "99999"], "Invalid value for '--port'"),
         (["embed", "reviews.csv"], "Missing option '--column' / '-c'"),
     ],
 )
 def test_wrong_arguments(args: list[str], message: str, reviews: Path, monkeypatch: Any, capsys: Any) -> None:
     monkeypatch.chdir(reviews.parent)
+    Path("list.json").write_text("[]")
+    Path("folder").mkdir()
     model = ["-m", "gpt-5-mini"] if args[0] == "prompt" else []
     assert main([*args, *model]) == 2
     assert message in capsys.readouterr().err

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
@@ -12,6 +11,7 @@ import typer
 from penstock.errors import InvalidArgumentError, PenstockError
 
 SOME_ROWS_FAILED = 3
+INTERRUPTED = 130
 
 app = typer.Typer(
     name="penstock",
@@ -53,14 +53,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     except PenstockError as exc:
         print(f"penstock: {exc}", file=sys.stderr)
         return 2 if isinstance(exc, InvalidArgumentError) else 1
-    except KeyboardInterrupt:
-        return 130
-    except BrokenPipeError:  # the reader of standard output has seen enough, as in ``| head``
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the interpreter complains when it ends
-        return 0
     except SystemExit as exc:
-        return int(exc.code or 0)
+        return _status(exc)
     return 0
+
+
+def _status(end: SystemExit) -> int:
+    """Return the exit status of a command that has ended itself, or that typer has ended."""
+    if isinstance(end.__context__, BrokenPipeError):  # the reader of standard output has seen enough, as in ``| head``
+        return 0
+    if isinstance(end.code, str):  # of a script
+        print(end.code, file=sys.stderr)
+        return 1
+    if end.code == INTERRUPTED:
+        hint = ": run the same command again to continue" if "--resume" in command_line else ""
+        print(f"penstock: interrupted{hint}", file=sys.stderr)
+    return end.code or 0
 
 
 def print_values(title: str, values: Mapping[str, Any], as_json: bool) -> None:

@@ -22,7 +22,9 @@ def dashboard(
     out: Annotated[str, typer.Argument(metavar="OUT", help="The folder or URL that the job writes to.")],
     other: Annotated[str | None, typer.Argument(metavar="OTHER", help="The folder of another run to compare.")] = None,
     host: Annotated[str, typer.Option(metavar="ADDRESS", help="The address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(metavar="N", help="The port to listen on; 0 is any free one.")] = 0,
+    port: Annotated[
+        int, typer.Option(metavar="N", min=0, max=65535, help="The port to listen on; 0 is any free one.")
+    ] = 0,
 ) -> None:
     """Show a job on a local page: its run, its errors and its rows.
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from penstock.config import get_config
-from penstock.errors import InvalidArgumentError
+from penstock.errors import InvalidArgumentError, PathNotFoundError, PenstockError
 
 if TYPE_CHECKING:
     from penstock.frame.dataframe import DataFrame
@@ -65,10 +65,18 @@ def read_table(path: str, format: str | None = None) -> DataFrame:
 
     if path == STREAM:
         path, format = _stored_input(), format or "jsonl"
-    suffix = f".{format.removeprefix('.')}" if format else suffix_of(path) or _suffix_in_folder(path)
+    suffix = f".{format.removeprefix('.').lower()}" if format else suffix_of(path) or _suffix_in_folder(path)
     if suffix not in READERS:
         known = ", ".join(sorted(name[1:] for name in READERS))
-        raise InvalidArgumentError(f"The name of {path!r} does not say its format: give --input-format; known: {known}")
+        if format:
+            problem = f"--input-format {format!r} is not known"
+        elif os.path.isdir(path):
+            problem = f"No file in {path!r} has a known extension: give --input-format"
+        elif suffix or os.path.exists(path):
+            problem = f"The name of {path!r} does not say its format: give --input-format"
+        else:
+            raise PathNotFoundError(f"Path {path!r} does not exist.")
+        raise InvalidArgumentError(f"{problem}; known: {known}")
     reader, options = READERS[suffix]
     df: DataFrame = getattr(ps, reader)(path, **options)
     return df
@@ -103,4 +111,6 @@ def _stored_input() -> str:
     with tempfile.NamedTemporaryFile(suffix=".jsonl", dir=get_config().temp_dir, delete=False) as file:
         atexit.register(os.unlink, file.name)
         shutil.copyfileobj(sys.stdin.buffer, file)
+        if not file.tell():
+            raise PenstockError("Standard input is empty; '-' needs at least one line of JSON.")
     return file.name

@@ -85,4 +85,4 @@ def retry(out: Out) -> None:
 
 def _check_exists(folder: str) -> None:
     if "://" not in folder and not os.path.isdir(folder):
-        raise PathNotFoundError(f"Folder {folder!r} does not exist.")
+        raise PathNotFoundError(f"There is no folder {folder!r}.")

@@ -14,7 +14,7 @@ from penstock.cli.app import AsJson, app, print_json
 from penstock.cli.groups import with_groups
 from penstock.cli.inputs import TableInput
 from penstock.cli.results import TableOutput, write_and_report
-from penstock.errors import InvalidArgumentError
+from penstock.errors import ColumnNotFoundError, InvalidArgumentError, PlanError
 
 if TYPE_CHECKING:
     from penstock.frame.dataframe import DataFrame
@@ -82,9 +82,12 @@ class PromptText:
         parts = [] if template is None else [ps.format(template)]
         if self.column is not None and f"{{{self.column}}}" not in (template or ""):
             parts.append(ps.col(self.column))
-        schema = None if self.schema is None else _parsed(_content(self.schema), str(self.schema))
-        for part in parts:
-            rows.select(part)  # a wrong column is an error before a missing key
+        schema = None if self.schema is None else _json_schema(self.schema)
+        try:
+            rows.select(*(part.alias(str(number)) for number, part in enumerate(parts)))  # before a missing key
+        except ColumnNotFoundError as exc:
+            hint = "" if template is None else " In a prompt, write {{ and }} for braces that name no column."
+            raise PlanError(f"{exc}{hint}") from None
         answer = ps.prompt(parts, schema, system_message=self.system, usage=self.usage, **model.options())
         return rows.with_column(name, answer)
 
@@ -196,12 +199,17 @@ def _named_value(given: str) -> tuple[str, Any]:
 def _content(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as exc:
-        raise InvalidArgumentError(f"Cannot read the text in {str(path)!r}: {exc}") from None
+    except OSError as exc:
+        raise InvalidArgumentError(f"Cannot read {str(path)!r}: {exc.strerror}") from None
+    except UnicodeDecodeError as exc:
+        raise InvalidArgumentError(f"Cannot read {str(path)!r}, which is not a text in UTF-8: {exc}") from None
 
 
-def _parsed(text: str, path: str) -> Any:
+def _json_schema(path: Path) -> dict[str, Any]:
     try:
-        return jsonlib.loads(text)
+        found = jsonlib.loads(_content(path))
     except ValueError as exc:
-        raise InvalidArgumentError(f"The file {path!r} is not a JSON schema: {exc}") from None
+        raise InvalidArgumentError(f"The file {str(path)!r} is not a JSON schema: {exc}") from None
+    if not isinstance(found, dict):
+        raise InvalidArgumentError(f"The file {str(path)!r} is not a JSON schema, which is an object {{...}}")
+    return found

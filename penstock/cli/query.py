@@ -14,7 +14,6 @@ from penstock.cli.dashboard import wait_for_interrupt
 from penstock.cli.groups import with_groups
 from penstock.cli.inputs import read_table
 from penstock.cli.results import TableOutput, write_and_report
-from penstock.errors import PenstockError
 from penstock.observe.tracebacks import trimmed_text
 
 
@@ -70,7 +69,7 @@ def run(
     sys.path[0] = str(script.parent.absolute())
     try:
         runpy.run_path(str(script), run_name="__main__")
-    except PenstockError as exc:
+    except Exception as exc:
         print(trimmed_text(exc, ("<frozen runpy>", "<string>")), end="", file=sys.stderr)
         raise typer.Exit(1) from None
     if dashboard and sys.stderr.isatty():

@@ -11,7 +11,7 @@ import typer
 
 from penstock.cli.app import SOME_ROWS_FAILED, command_line, print_json
 from penstock.cli.inputs import STREAM, suffix_of
-from penstock.errors import InvalidArgumentError, PenstockError
+from penstock.errors import InvalidArgumentError, JobError, PenstockError
 from penstock.observe.text import format_count
 from penstock.storage.urls import redacted
 
@@ -74,11 +74,14 @@ def write_and_report(df: DataFrame, result: TableOutput, as_json: bool) -> None:
     from penstock.jobs.summary import note_command
 
     argv = [arg for arg in command_line if arg != RETRY]
-    is_job, is_secret = result.resume or result.budget is not None, any(redacted(arg) != arg for arg in argv)
+    is_noted = (result.resume or result.budget is not None) and all(redacted(arg) == arg for arg in argv)
     try:
         written = result.write(df)
+    except JobError:  # the job is that of another command
+        is_noted = False
+        raise
     finally:
-        if is_job and not is_secret:
+        if is_noted:
             with contextlib.suppress(PenstockError):  # the write reports a store that cannot be reached
                 note_command(result.output, argv)
     num_failed = written.errors().count_rows()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +24,7 @@ class JobSummary:
     """One job. ``num_rows`` counts the finished rows, ``num_failed`` those of them that failed."""
 
     root: str
-    state: Literal["running", "unfinished", "finished"]
+    state: Literal["running", "unfinished", "finished", "damaged"]
     num_rows: int
     num_failed: int
     command: str | None
@@ -36,7 +37,7 @@ def summaries_below(root: str) -> Iterator[JobSummary]:
             yield found
         return
     for folder, names, _ in os.walk(root):
-        if JOB_FOLDER in names and (found := job_summary(folder)) is not None:
+        if JOB_FOLDER in names and (found := _summary_or_damage(folder)) is not None:
             yield found
         names[:] = sorted(name for name in names if name[0] not in "._")
 
@@ -50,8 +51,20 @@ def job_summary(root: str) -> JobSummary | None:
     return JobSummary(root, run_state(folder), state.num_rows, len(state.failures), command_text(folder))
 
 
+def _summary_or_damage(root: str) -> JobSummary | None:
+    """Return the state of a job. One that cannot be read is damaged: it must not hide the others."""
+    try:
+        return job_summary(root)
+    except (JobError, OSError):
+        return JobSummary(root, "damaged", 0, 0, None)
+
+
 def open_folder(root: str) -> JobFolder:
-    return open_job_folder(root if "://" in root else str(Path(root).absolute()), StorageOptions())
+    return open_job_folder(_whole_path(root), StorageOptions())
+
+
+def _whole_path(root: str) -> str:
+    return root.rstrip("/") if "://" in root else str(Path(root).absolute())
 
 
 def run_state(folder: JobFolder) -> Literal["running", "unfinished", "finished"]:
@@ -65,14 +78,14 @@ def run_state(folder: JobFolder) -> Literal["running", "unfinished", "finished"]
 def command_text(folder: JobFolder) -> str | None:
     """Return the command line that began a job, None if a script did."""
     command = folder.notes.read(COMMAND)
-    return None if command is None else " ".join(["penstock", *command["argv"]])
+    return None if command is None else shlex.join(["penstock", *command["argv"]])
 
 
 def note_command(root: str, argv: list[str]) -> None:
     """Record the command line of a job that was begun by one."""
     folder = open_folder(root)
     if folder.notes.read("job") is not None:
-        folder.notes.write(COMMAND, {"argv": argv, "folder": os.getcwd()})
+        folder.notes.write(COMMAND, {"argv": argv, "folder": os.getcwd(), "output": _whole_path(root)})
 
 
 def noted_command(root: str) -> tuple[list[str], str]:
@@ -81,5 +94,10 @@ def noted_command(root: str) -> tuple[list[str], str]:
     if found is None:
         raise JobError(
             f"No command of penstock began a job in {root!r}. If a script did, run it again with resume='errors'."
+        )
+    if (output := found.get("output")) not in (None, _whole_path(root)):
+        raise JobError(
+            f"The command that began the job in {root!r} writes to {output!r}. Move the folder back, or run the "
+            f"command again with this folder: {shlex.join(['penstock', *found['argv']])}"
         )
     return found["argv"], found["folder"]

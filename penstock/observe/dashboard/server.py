@@ -159,7 +159,8 @@ def _listening_socket(host: str, port: int) -> socket.socket:
         return socket.create_server(address[:2], family=family)
     except (OSError, OverflowError) as exc:
         raise InvalidArgumentError(
-            f"The dashboard cannot listen on {host}, port {port}: {exc}. Choose another port, or 0 for any free one."
+            f"The dashboard cannot listen on {host}, port {port}: {exc.args[-1]}. Choose another address "
+            "of this machine, or another port; 0 is any free one."
         ) from None
 
 
