@@ -16,8 +16,9 @@ from penstock.engine.protocols import WorkerContext
 from penstock.errors import UdfError
 from penstock.expr.udf import Policy
 from penstock.plan.stages import CallUdf
-from penstock.udf.call import ApplySteps, OnRowError, UdfCalls
+from penstock.udf.call import ApplySteps, UdfCalls
 from penstock.udf.callers import CallerPool, CallGroup
+from penstock.udf.generators import OnRowError
 from penstock.udf.results import drained_async, drawn
 from penstock.udf.retry import IsCancelled, IsFinal, check_not_cancelled, never, with_policy_async
 

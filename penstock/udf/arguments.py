@@ -19,19 +19,18 @@ MAX_TEXT_LENGTH = 200  # of the text columns that identify a row
 
 
 class Arguments:
-    """Evaluates the arguments of a call; compiled for the first batch, and again if the schema changes."""
+    """Evaluates the arguments of a call."""
 
     def __init__(self, call: UdfCall) -> None:
         self._exprs = [unalias(expr) for expr in call.arguments]
         self._names = [name for name, _ in call.kwargs]
         self._num_positional = len(call.args)
         self._constants = {i: _constant(e) for i, e in enumerate(self._exprs) if isinstance(e, (Literal, PythonValue))}
-        self._computed = [Alias(expr, str(i)) for i, expr in enumerate(self._exprs) if i not in self._constants]
-        self._column_names = [expr.child.name for expr in self._computed]
+        computed = [expr for i, expr in enumerate(self._exprs) if i not in self._constants]
+        self._columns = Columns(computed)
+        self._column_names = [expr.name for expr in computed]
         images = set() if call.udf.target.is_batch else pil_arguments(call)
         self._wants_pil = [i in images for i in range(len(self._exprs)) if i not in self._constants]
-        self._schema: pa.Schema | None = None
-        self._program: Program | None = None
 
     def series(self, batch: pa.RecordBatch) -> tuple[list[Any], dict[str, Any]]:
         """Return the arguments of a batch function: a Series for each column, constants unchanged."""
@@ -62,7 +61,7 @@ class Arguments:
         if keys is not None:
             values.insert(0, keys)
             num_positional += 1
-        if not self._computed:
+        if not self._column_names:
             values.append(range(batch.num_rows))  # sets the number of calls
             return map(lambda *args: _spread(function, args[:-1], num_positional, self._names), *values)
         if self._names:
@@ -86,31 +85,28 @@ class Arguments:
 
     def arrays(self, batch: pa.RecordBatch) -> list[pa.Array]:
         """Return the arguments that are columns."""
-        if not self._computed:
+        return self._columns.arrays(batch)
+
+
+class Columns:
+    """Evaluates expressions; compiled for the first batch, and again if the schema changes."""
+
+    def __init__(self, exprs: Sequence[Expr]) -> None:
+        self._exprs = [Alias(expr, str(number)) for number, expr in enumerate(exprs)]
+        self._schema: pa.Schema | None = None
+        self._program: Program | None = None
+
+    def arrays(self, batch: pa.RecordBatch) -> list[pa.Array]:
+        """Return an array for each expression."""
+        if not self._exprs:
             return []
         if self._program is None or not batch.schema.equals(self._schema):
             self._schema = batch.schema
-            self._program = Program(self._computed, Schema.from_arrow(batch.schema))
+            self._program = Program(self._exprs, Schema.from_arrow(batch.schema))
         return [
             repeat(value, batch.num_rows) if isinstance(value, pa.Scalar) else value
             for value in self._program.values(batch)
         ]
-
-
-class ColumnProgram:
-    """Evaluates one expression; compiled for the first batch, and again if the schema changes."""
-
-    def __init__(self, expr: Expr) -> None:
-        self._expr = Alias(expr, "column")
-        self._schema: pa.Schema | None = None
-        self._program: Program | None = None
-
-    def column(self, batch: pa.RecordBatch) -> pa.Array:
-        if self._program is None or not batch.schema.equals(self._schema):
-            self._schema = batch.schema
-            self._program = Program([self._expr], Schema.from_arrow(batch.schema))
-        (value,) = self._program.values(batch)
-        return repeat(value, batch.num_rows) if isinstance(value, pa.Scalar) else value
 
 
 def _is_short(value: Any) -> bool:

@@ -21,9 +21,9 @@ from penstock.expr.udf import Policy
 from penstock.plan.stages import CallUdf
 from penstock.types import PartialColumn
 from penstock.types.plain import arrow_numbers
-from penstock.udf.arguments import Arguments, ColumnProgram
+from penstock.udf.arguments import Arguments, Columns
 from penstock.udf.failures import CALL_FAILURES, Failures, Record
-from penstock.udf.generators import ChunkSize, async_chunks, chunks, several
+from penstock.udf.generators import ChunkSize, OnRowError, async_chunks, chunks, several
 from penstock.udf.instances import Lease, Unfinished, close_instance_sync
 from penstock.udf.memo import FunctionMemo
 from penstock.udf.results import column_of_batch, column_of_rows, drained, flattened, owned, with_column
@@ -31,8 +31,6 @@ from penstock.udf.retry import IsCancelled, IsFinal, cancellable, check_not_canc
 from penstock.udf.sizing import BatchSizes, Parts
 
 ApplySteps = Callable[[pa.RecordBatch, int], pa.RecordBatch]
-OnRowError = Callable[[int, BaseException], Any]
-"""Called with the number of a failed row; raises, or returns a value in place of its result."""
 
 CANCEL_CHECK_S = 0.02  # how long rows run between two looks at the cancel flag
 
@@ -143,11 +141,12 @@ class UdfCalls:
         )
         self._memo = FunctionMemo.open(spec)
         self._chunk_size = ChunkSize()
-        self._condition = None if work.call.condition is None else ColumnProgram(work.call.condition)
+        self._condition = None if work.call.condition is None else Columns([work.call.condition])
 
     async def process(self, batch: pa.RecordBatch, first_row: int) -> pa.RecordBatch:
         if self._condition is not None:
-            column = await self._conditional_column(batch, first_row, self._condition.column(batch))
+            (condition,) = self._condition.arrays(batch)
+            column = await self._conditional_column(batch, first_row, condition)
             return self._steps(with_column(batch, self._work, column), first_row)
         if self._spec.target.is_batch:
             if batch.num_rows:

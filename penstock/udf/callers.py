@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import bisect
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Iterator
 from typing import Any
 
 from penstock.udf.failures import CALL_FAILURES
+from penstock.udf.generators import OnRowError
 
 CALLS_PER_TURN = 256
 """A coroutine yields to others after this many calls, since calls that never wait would block the loop."""
@@ -24,7 +25,7 @@ class CallGroup:
         self,
         calls: Iterator[Awaitable[Any]],
         num_calls: int,
-        on_error: Callable[[int, BaseException], Any],
+        on_error: OnRowError,
         order: int = 0,
     ) -> None:
         self.order = order

@@ -19,6 +19,7 @@ CHUNK_NBYTES = 2**20
 CHUNK_S = 0.1
 
 OnRowError = Callable[[int, BaseException], Any]
+"""Called with the number of a failed row; raises, or returns a value in place of its result."""
 
 
 class ValueChunk(NamedTuple):
