@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
@@ -16,6 +17,12 @@ TASK_NBYTES = 64 * 2**20
 """A task is small enough that one file keeps all cores busy."""
 
 Item = TypeVar("Item")
+
+
+@functools.lru_cache(maxsize=64)  # small files often have the same number of rows
+def rows_alone(num_rows: int) -> pa.RecordBatch:
+    """Return rows without columns."""
+    return pa.RecordBatch.from_arrays([pa.nulls(num_rows)], names=["rows"]).select([])
 
 
 def split_batch(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

@@ -23,8 +23,7 @@ from penstock.media.sources import (
     size_of,
 )
 from penstock.types import DataType
-
-NDArray = np.ndarray[Any, Any]
+from penstock.types.arrays import NDArray
 
 METADATA = DataType.struct({"sample_rate": int, "channels": int, "frames": int, "format": str, "subtype": str})
 SAMPLES = DataType.tensor(DataType.float32())

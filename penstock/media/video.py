@@ -8,21 +8,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from penstock.config import available_cpus
 from penstock.errors import CorruptFileError, InvalidArgumentError, ReadError
 from penstock.media.ffmpeg import duration_s, first_stream, open_container
 from penstock.media.sources import CONFIGURED_ACCESS, SourceAccess, describe_source, open_source
 from penstock.types import DataType
+from penstock.types.arrays import NDArray
 from penstock.udf.options import check_whole
 
 if TYPE_CHECKING:
     from av import VideoFrame
     from av.container import InputContainer
     from av.video.stream import VideoStream
-
-NDArray = np.ndarray[Any, Any]
 
 METADATA = DataType.struct(
     {"width": int, "height": int, "fps": float, "duration": float, "frame_count": int, "time_base": float}

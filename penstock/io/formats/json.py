@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from penstock.errors import CorruptFileError
-from penstock.io.batches import BATCH_ROWS
+from penstock.io.batches import BATCH_ROWS, rows_alone
 from penstock.io.file_format import FileFormat, FilePart, reading
 from penstock.io.files import DataFile
 from penstock.io.formats.json_values import decoded, encoded, has_other_keys, mapped_type, parsed_type, plain_rows
@@ -54,7 +54,7 @@ class JsonFormat(FileFormat):
         with reading(file):
             for block in _blocks(file):
                 if not len(schema):
-                    yield pa.record_batch({"": pa.nulls(block.count())}).select([])
+                    yield rows_alone(block.count())
                 elif table := block.parsed(wanted):
                     for batch in table.combine_chunks().to_batches(BATCH_ROWS):
                         columns = map(decoded, batch.columns, schema.types)

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from penstock.errors import CorruptFileError, InvalidArgumentError, WriteError
-from penstock.io.batches import BATCH_NBYTES, TASK_NBYTES
+from penstock.io.batches import BATCH_NBYTES, TASK_NBYTES, rows_alone
 from penstock.io.file_format import FileFormat, FilePart, reading
 from penstock.io.files import DataFile, Storage
 from penstock.io.writer import FileSink, file_sink
@@ -66,7 +66,7 @@ class NumpyFormat(FileFormat):
             header = _read_header(stream, file)
             start, stop = part.detail or (0, header.num_rows)
             if not len(schema):
-                yield pa.RecordBatch.from_arrays([pa.nulls(stop - start)], names=["rows"]).select([])
+                yield rows_alone(stop - start)
                 return
             if header.is_fortran:
                 stream.seek(0)

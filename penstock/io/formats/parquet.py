@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.errors import CorruptFileError, InvalidArgumentError, PenstockError
-from penstock.io.batches import TASK_NBYTES, TASK_ROWS, rows_per_batch
+from penstock.io.batches import TASK_NBYTES, TASK_ROWS, rows_alone, rows_per_batch
 from penstock.io.file_format import FileFormat, FilePart, reading
 from penstock.io.files import DataFile, Storage, is_small_local
 from penstock.io.writer import FileSink, file_sink
@@ -55,7 +55,7 @@ class ParquetFormat(FileFormat):
 
     def read(self, file: DataFile, part: FilePart, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         if not len(schema):
-            yield _rows_alone(_num_rows(file, part))
+            yield rows_alone(_num_rows(file, part))
             return
         with _opened(file) as handle:
             parquet = _parquet_file(handle, file)
@@ -111,12 +111,6 @@ def _num_rows(file: DataFile, part: FilePart) -> int:
     if part.detail is None:
         return int(metadata.num_rows)
     return sum(metadata.row_group(group).num_rows for group in part.detail)
-
-
-@functools.lru_cache(maxsize=64)  # small files often have the same number of rows
-def _rows_alone(num_rows: int) -> pa.RecordBatch:
-    """Return rows without columns."""
-    return pa.RecordBatch.from_arrays([pa.nulls(num_rows)], names=["rows"]).select([])
 
 
 def _parquet_file(handle: Any, file: DataFile) -> Any:

@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from penstock.errors import CorruptFileError, InvalidArgumentError, PenstockError
-from penstock.io.batches import BATCH_NBYTES, grouped
+from penstock.io.batches import BATCH_NBYTES, grouped, rows_alone
 from penstock.io.file_format import FileFormat, FilePart, reading
 from penstock.io.files import DataFile, Paths
 from penstock.io.formats.lines import with_compressed
@@ -224,7 +224,7 @@ def _nbytes(sample: Sample) -> int:
 def _batch(samples: list[Sample], schema: pa.Schema, file: DataFile) -> pa.RecordBatch:
     columns = [_array([sample.get(c.name) for sample in samples], DataType(c.type), c.name, file) for c in schema]
     if not columns:
-        return pa.RecordBatch.from_arrays([pa.nulls(len(samples))], names=["rows"]).select([])
+        return rows_alone(len(samples))
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 

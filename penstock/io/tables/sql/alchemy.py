@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -28,21 +28,14 @@ class AlchemySession:
         self.dialect = Dialect(kind, names.initial_quote, names.final_quote)
 
     def describe(self, query: str) -> QueryDescription:
-        with contextlib.closing(self.batches(query, SAMPLE_ROWS)) as batches:  # type: ignore[type-var]
-            sample = next(batches)
-        columns = tuple(ResultColumn(found.name, found.type) for found in sample.schema)
-        return QueryDescription(columns, rows_per_batch(max(sample.num_rows, 1), sample.nbytes))
+        return described_by_rows(self.batches(query, SAMPLE_ROWS))
 
     def batches(
         self, query: str, batch_rows: int | None = None, schema: pa.Schema | None = None
     ) -> Iterator[pa.RecordBatch]:
         result = self._connection.execution_options(stream_results=True).exec_driver_sql(query)
         try:
-            names = list(result.keys())
-            is_first = True
-            while (rows := result.fetchmany(batch_rows or SAMPLE_ROWS)) or is_first:
-                is_first = False
-                yield batch_of_rows(names, rows)
+            yield from fetched_batches(list(result.keys()), result.fetchmany, batch_rows or SAMPLE_ROWS)
         finally:
             result.close()
 
@@ -69,6 +62,21 @@ class AlchemySession:
         for statement in statements:
             self._connection.exec_driver_sql(statement)
         self._connection.commit()
+
+
+def described_by_rows(batches: Iterator[pa.RecordBatch]) -> QueryDescription:
+    """Return the columns of a query by its first batch of rows, and close the others."""
+    with contextlib.closing(batches):  # type: ignore[type-var]
+        sample = next(batches)
+    columns = tuple(ResultColumn(found.name, found.type) for found in sample.schema)
+    return QueryDescription(columns, rows_per_batch(max(sample.num_rows, 1), sample.nbytes))
+
+
+def fetched_batches(names: Sequence[str], fetch: Callable[[int], Any], num_rows: int) -> Iterator[pa.RecordBatch]:
+    """Yield the rows that a driver fetches, in batches; an empty batch if the result has no rows."""
+    yield batch_of_rows(names, fetch(num_rows))
+    while rows := fetch(num_rows):
+        yield batch_of_rows(names, rows)
 
 
 def batch_of_rows(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> pa.RecordBatch:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, Never
 
 import pyarrow as pa
 
 from penstock.errors import InvalidArgumentError
-from penstock.io.batches import rows_per_batch
-from penstock.io.tables.sql.alchemy import SAMPLE_ROWS, batch_of_rows
-from penstock.io.tables.sql.session import Dialect, QueryDescription, ResultColumn
+from penstock.io.tables.sql.alchemy import SAMPLE_ROWS, batch_of_rows, described_by_rows, fetched_batches
+from penstock.io.tables.sql.session import Dialect, QueryDescription
 
 BACKTICK_MODULES = ("pymysql", "MySQLdb", "mysql")
 
@@ -63,10 +63,7 @@ class DbapiSession:
         self.dialect = Dialect("sqlite" if connection.module == "sqlite3" else "other", quote, quote)
 
     def describe(self, query: str) -> QueryDescription:
-        with contextlib.closing(self.batches(query, SAMPLE_ROWS)) as batches:  # type: ignore[type-var]
-            sample = next(batches)
-        columns = tuple(ResultColumn(found.name, found.type) for found in sample.schema)
-        return QueryDescription(columns, rows_per_batch(max(sample.num_rows, 1), sample.nbytes))
+        return described_by_rows(self.batches(query, SAMPLE_ROWS))
 
     def batches(
         self, query: str, batch_rows: int | None = None, schema: pa.Schema | None = None
@@ -75,10 +72,7 @@ class DbapiSession:
         try:
             run(cursor.execute, query)
             names = [column[0] for column in cursor.description or ()]
-            is_first = True
-            while (rows := run(cursor.fetchmany, batch_rows or SAMPLE_ROWS)) or is_first:
-                is_first = False
-                yield batch_of_rows(names, rows)
+            yield from fetched_batches(names, partial(run, cursor.fetchmany), batch_rows or SAMPLE_ROWS)
         finally:
             run(cursor.close)
 
