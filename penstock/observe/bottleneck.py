@@ -24,8 +24,12 @@ REMEDIES: dict[StageKind, str] = {
 
 
 def bottleneck(stages: Sequence[StageStats], elapsed_s: float) -> StageStats | None:
-    """Return the stage whose workers were all busy for the longest time; None if no stage limits the query."""
-    stages = [stage for stage in stages if stage.wall_s is not None or not stage.has_all_rows]
+    """Return the stage whose workers were all busy for the longest time; None if no stage limits the query.
+
+    While the query runs, a stage that is done limits nothing.
+    """
+    if any(stage.wall_s is None for stage in stages):
+        stages = [stage for stage in stages if stage.wall_s is None and not stage.has_all_rows]
     longest = max((stage.waited_workers_s for stage in stages), default=0.0)
     if longest < MIN_SHARE * elapsed_s or not longest:
         return None

@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import TextIO
 
 from penstock.config import get_config
@@ -136,7 +137,7 @@ class QueryDisplay:
                 raise
         elapsed_s = now_s - self._started_s
         self._rates.update(now_s, self.stats)
-        self._screen.draw(lambda width: progress_text(self.stats, self._rates, elapsed_s, width))
+        self._screen.draw(partial(progress_text, self.stats, self._rates, elapsed_s))
 
     def finish(self, summary: str) -> None:
         """Replace the display, if there is one, by ``summary``."""

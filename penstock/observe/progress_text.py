@@ -68,27 +68,49 @@ class Rates:
         return self._rates[kind, use.provider, use.model].update(now_s, count) or 0.0
 
 
-def progress_text(stats: Stats, rates: Rates, elapsed_s: float, width: int) -> Text:
-    """Return the drawing of a running query in ``width`` cells."""
-    text = stage_lines(stats.stages, rates.stages, elapsed_s, width)
+def progress_text(stats: Stats, rates: Rates, elapsed_s: float, width: int, height: int) -> Text:
+    """Return the drawing of a running query in ``width`` cells and ``height`` lines, if these are enough."""
+    from rich.text import Text
+
+    text = Text(no_wrap=True, overflow="ellipsis")
     for use, calls_per_s, tokens_per_s in rates.models:
-        line = model_line(use, calls_per_s, tokens_per_s, projected_dollars(stats, use))
-        text.append(f"{fit(line, width)}\n", "dim")
+        parts = model_parts(use, calls_per_s, tokens_per_s, projected_dollars(stats, use))
+        text.append("".join(f"  {line}\n" for line in _wrapped(parts, width - 2)), "dim")
     for line in [*map(gpu_line, stats.gpus), *stats.metric_lines()]:
         text.append(f"  {fit(line, width - 2)}\n", "dim")
     left_s = seconds_left(stats.stages, rates.stages, elapsed_s)
-    left = "" if left_s is None else f", about {format_seconds(left_s)} left"
-    text.append(format_seconds(elapsed_s) + left, "dim")
+    time = format_seconds(elapsed_s) + ("" if left_s is None else f", about {format_seconds(left_s)} left")
+    text.append(time, "dim")
     if (slowest := bottleneck(stats.stages, elapsed_s)) is not None:
-        text.append(f"; ◀ bottleneck: {fit(visible_text(slowest.stage), MAX_NAME_WIDTH)}", "yellow")
-    return text
+        named = f"◀ bottleneck: {fit(visible_text(slowest.stage), MAX_NAME_WIDTH)}"
+        text.append("; " if cell_width(f"{time}; {named}") <= width else "\n", "yellow")
+        text.append(named, "yellow")
+    num_lines = height - text.plain.count("\n") - 1
+    return stage_lines(stats.stages, rates.stages, elapsed_s, width, num_lines) + text
 
 
-def stage_lines(stages: Sequence[StageStats], recent: Sequence[float | None], elapsed_s: float, width: int) -> Text:
+def _wrapped(parts: Sequence[str], width: int) -> list[str]:
+    """Return parts as lines that do not break a part.
+
+    >>> _wrapped(["openai gpt-5-mini", "12 calls/s", "$0.04 of ~$0.11"], 30)
+    ['openai gpt-5-mini  12 calls/s', '  $0.04 of ~$0.11']
+    """
+    lines = [fit(parts[0], width)]
+    for part in parts[1:]:
+        if cell_width(f"{lines[-1]}  {part}") <= width:
+            lines[-1] += f"  {part}"
+        else:
+            lines.append(fit(f"  {part}", width))
+    return lines
+
+
+def stage_lines(
+    stages: Sequence[StageStats], recent: Sequence[float | None], elapsed_s: float, width: int, num_lines: int
+) -> Text:
     """Return one line per stage in ``width`` cells.
 
     ``recent`` are rows per second; None means the average since the start. A narrow screen drops columns; numbers are
-    never cut.
+    never cut. With more stages than lines, those that are done are left out first.
     """
     from rich.text import Text
 
@@ -120,8 +142,13 @@ def stage_lines(stages: Sequence[StageStats], recent: Sequence[float | None], el
             break
     name_width = max(min(longest, room), 4)
     text = Text(no_wrap=True, overflow="ellipsis")
-    for row, stage in enumerate(stages):
-        name = fit(names[row], name_width)
+    shown = range(len(stages))
+    if len(stages) > num_lines:
+        first = sorted(shown, key=lambda row: stages[row].wall_s is not None)
+        shown = sorted(first[: max(num_lines - 1, 1)])
+        text.append(f"  … {len(stages) - len(shown):,} more stages\n", "dim")
+    for row in shown:
+        stage, name = stages[row], fit(names[row], name_width)
         text.append(
             *(("✓ ", "green") if stage.wall_s is not None else ("● ", "cyan") if stage.num_rows else ("○ ", "dim"))
         )
@@ -135,8 +162,8 @@ def stage_lines(stages: Sequence[StageStats], recent: Sequence[float | None], el
     return text
 
 
-def model_line(use: ModelSample, calls_per_s: float, tokens_per_s: float, projected: float | None) -> str:
-    """Return the calls to a model as one line."""
+def model_parts(use: ModelSample, calls_per_s: float, tokens_per_s: float, projected: float | None) -> list[str]:
+    """Return the name of a model, and the figures of its calls."""
     money = "" if use.dollars is None else format_dollars(use.dollars)
     if money and projected is not None:
         money += f" of ~{format_dollars(projected)}"
@@ -150,7 +177,7 @@ def model_line(use: ModelSample, calls_per_s: float, tokens_per_s: float, projec
         f"{use.num_waiting:,} waiting" if use.num_waiting else "",
         f"{use.num_refused:,} refused" if use.num_refused else "",
     ]
-    return "  " + "  ".join(part for part in parts if part)
+    return [part for part in parts if part]
 
 
 def gpu_line(use: GpuUse) -> str:
@@ -208,7 +235,7 @@ def progress_line(stats: Stats, elapsed_s: float) -> str:
     if num_failed := sum(stage.num_failed for stage in stats.stages):
         parts.append(f"{num_failed:,} failed")
     for use in stats.models:
-        parts.append(model_line(use, 0.0, 0.0, projected_dollars(stats, use)).strip().replace("  ", ", "))
+        parts.append(", ".join(model_parts(use, 0.0, 0.0, projected_dollars(stats, use))))
     if (slowest := bottleneck(stats.stages, elapsed_s)) is not None:
         parts.append(f"bottleneck: {visible_text(slowest.stage)}")
     parts += [f"{visible_text(name)} {format_number(value)}" for name, value in stats.counters.items()]

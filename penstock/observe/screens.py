@@ -12,15 +12,16 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 NOTEBOOK_WIDTH = 120
+NOTEBOOK_HEIGHT = 60
 
 
 class Screen(Protocol):
     """A place for one drawing. ``draw`` replaces the drawing, and ``close`` leaves one line.
 
-    ``lines`` returns the drawing for a width in cells.
+    ``lines`` returns the drawing for a width in cells and a height in lines.
     """
 
-    def draw(self, lines: Callable[[int], Text]) -> None: ...
+    def draw(self, lines: Callable[[int, int], Text]) -> None: ...
 
     def close(self, summary: str) -> None: ...
 
@@ -47,8 +48,8 @@ class TerminalScreen:
             redirect_stderr=stream is sys.stderr,
         )
 
-    def draw(self, lines: Callable[[int], Text]) -> None:
-        self._live.update(lines(self._console.width))
+    def draw(self, lines: Callable[[int, int], Text]) -> None:
+        self._live.update(lines(*self._console.size))
         if self._live.is_started:
             self._live.refresh()
         else:
@@ -69,8 +70,8 @@ class NotebookScreen:
         ipython = importlib.import_module("IPython.display")
         self._handle: Any = ipython.display({"text/plain": ""}, raw=True, display_id=True)
 
-    def draw(self, lines: Callable[[int], Text]) -> None:
-        self._update(lines(NOTEBOOK_WIDTH))
+    def draw(self, lines: Callable[[int, int], Text]) -> None:
+        self._update(lines(NOTEBOOK_WIDTH, NOTEBOOK_HEIGHT))
 
     def close(self, summary: str) -> None:
         from rich.text import Text

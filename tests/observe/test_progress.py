@@ -264,7 +264,8 @@ def test_a_sampled_query_shows_totals_queues_models_and_what_is_left(terminal: F
     assert terminal.screen() == [
         "● read         8,000 of 20,000 rows  800 rows/s  0/2 busy",
         "● udf prompt  1,000 of ~20,000 rows  100 rows/s  3/4 busy  3.0 MB queued  ◀",
-        "  o gpt  900 calls  $1.50 of ~$30.00  100 cached  64/128 in flight  12 waiting …",
+        "  o gpt  900 calls  $1.50 of ~$30.00  100 cached  64/128 in flight  12 waiting",
+        "    3 refused",
         "  pages: 1,234",
         "10.0 s, about 3m 10s left; ◀ bottleneck: udf prompt",
     ]
@@ -406,13 +407,20 @@ def test_lines_fit_and_numbers_stay_whole(width: int) -> None:
         StageStats("漢字" * 30, 99, 10),
         StageStats("Write", 0, 0),
     ]
-    lines = stage_lines(stages, [None, 3.0, 0.0], 10.0, width).plain.splitlines()
+    lines = stage_lines(stages, [None, 3.0, 0.0], 10.0, width, 3).plain.splitlines()
     assert len(lines) == 3
     assert len({cell_len(line) for line in lines}) == 1
     if width >= 40:
         assert max(map(cell_len, lines)) <= width
     assert "123,456 rows" in lines[0]
     assert ("GB" in lines[0]) == (width >= 60)
+
+
+def test_a_low_screen_shows_the_stages_that_run() -> None:
+    stages = [StageStats(f"stage {number}", 7, 1, wall_s=None if number in (3, 8) else 1.0) for number in range(10)]
+    lines = stage_lines(stages, [0.0] * 10, 10.0, 80, 4).plain.splitlines()
+    assert [line.split("  ")[0].strip() for line in lines[1:]] == ["✓ stage 0", "● stage 3", "● stage 8"]
+    assert lines[0].strip() == "… 7 more stages"
 
 
 def test_the_rate_is_that_of_late_and_falls_back_to_the_mean() -> None:

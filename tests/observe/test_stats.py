@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 import pyarrow as pa
 import pytest
 
-from penstock.observe.bottleneck import bottleneck_text
+from penstock.observe.bottleneck import bottleneck, bottleneck_text
 from penstock.observe.events import (
     BundleProduced,
     Event,
@@ -169,6 +169,13 @@ def test_the_bottleneck_comes_with_a_remedy(kind: Any, model: Any, refused: int,
     uses = [ModelSample("openai", "gpt", 12, 0, 0, 1000, 100, 0.25, refused)]
     assert remedy in bottleneck_text(stages, 10.0, 0.0, uses, gpus)
     assert bottleneck_text(stages, 100.0, 0.0, uses, gpus) == ""
+
+
+def test_a_stage_that_is_done_is_no_bottleneck_while_others_run() -> None:
+    done, last = StageStats("done", waited_workers_s=9.0, wall_s=9.0), StageStats("last", waited_workers_s=3.0)
+    assert bottleneck([done, last], 10.0) is last
+    last.wall_s = 12.0
+    assert bottleneck([done, last], 12.0) is done
 
 
 def test_a_timeline_is_an_image(tmp_path: Path) -> None:

@@ -125,7 +125,7 @@ class LiveQuery:
         """Return the state of the query as JSON values."""
         with self._lock:
             stats, elapsed_s = self._stats, self._now_s - self._started_s
-            slowest = bottleneck([stage for stage in stats.stages if stage.wall_s is None], elapsed_s)
+            slowest = bottleneck(stats.stages, elapsed_s)
             return {
                 **self.headline(),
                 "can_control": self._control is not None,
