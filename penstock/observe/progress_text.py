@@ -142,7 +142,7 @@ def stage_lines(
             break
     name_width = max(min(longest, room), 4)
     text = Text(no_wrap=True, overflow="ellipsis")
-    shown = range(len(stages))
+    shown: Sequence[int] = range(len(stages))
     if len(stages) > num_lines:
         first = sorted(shown, key=lambda row: stages[row].wall_s is not None)
         shown = sorted(first[: max(num_lines - 1, 1)])
