@@ -103,7 +103,7 @@ class Source(Protocol):
 class VersionedSource(Protocol):
     """A source that knows the versions of its inputs, so that a later run of a job can tell which of them changed.
 
-    A source without it counts by all that can be pickled of it.
+    A source without it is identified by everything in it that can be pickled.
     """
 
     def versions(self) -> Mapping[str, str]:
@@ -123,7 +123,7 @@ class CountableSource(Protocol):
 
 @runtime_checkable
 class SourceOptions(Protocol):
-    """A source that names the options it was made with; a source without it counts by the code of its class."""
+    """A source that names the options it was made with; others are identified by the code of their class."""
 
     def options(self) -> Mapping[str, Any]:
         """Return how the source is read, by the names of the reader's arguments."""

@@ -200,7 +200,7 @@ class QueryControl(Protocol):
     """Controls a running query, from any thread. After the end of the query its methods have no effect."""
 
     def set_paused(self, is_paused: bool) -> None:
-        """Start no more tasks until it is called with False. Tasks that run go on to their end."""
+        """Start no more tasks until it is called with False. Running tasks continue to their end."""
         ...
 
     def cancel(self) -> None:
@@ -224,5 +224,5 @@ class RowWatcher(Protocol):
     """A Subscriber that looks at rows."""
 
     def on_rows(self, stage: int, work: object, report: Report) -> None:
-        """Look at the output of a task of a stage and at its failed rows. Keeps no batch, returns quickly."""
+        """Look at the output of a task of a stage and at its failed rows. Must keep no batch and return quickly."""
         ...

@@ -24,7 +24,7 @@ TEXT_OR_LIST = Kind("a string or a list", lambda dtype: dtype.is_string() or dty
 
 @frozen
 class AggregateFunction:
-    """``resolve(*dtypes, **options)`` returns the type; ``sql`` is a template, or makes one of the same arguments."""
+    """``resolve(*dtypes, **options)`` returns the type; ``sql`` is a template, or a function that returns it."""
 
     resolve: Resolve
     sql: str | Callable[..., str]
@@ -64,7 +64,7 @@ _SKEW = (  # skewness() fails for NaN and infinities, so it gets only the other 
 
 
 def _spread_sql(function: str) -> Callable[..., str]:
-    """Return the SQL of a variance or standard deviation with ``ddof`` degrees of freedom less."""
+    """Return the SQL of a variance or standard deviation that divides by the number of values less ``ddof``."""
 
     def sql(dtype: DataType, *, ddof: int = 1) -> str:
         if ddof in (0, 1):

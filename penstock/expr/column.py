@@ -50,7 +50,7 @@ class Expression:
 
     def __getattr__(self, name: str) -> Any:
         """Find a method whose module is not loaded yet."""
-        if name.startswith("_"):  # libraries look for protocols of theirs, often
+        if name.startswith("_"):  # libraries often look for their own protocols
             raise AttributeError(f"Expression has no attribute {name!r}.")
         while load_next():
             if hasattr(type(self), name):
@@ -378,8 +378,8 @@ def checking_arguments(function: AnyCallable) -> AnyCallable:
         try:
             return function(*args, **kwargs)
         except (AttributeError, LookupError, TypeError, ValueError) as exc:
-            is_own = isinstance(exc, PenstockError)
-            if is_own or exc.__traceback__ is None or exc.__traceback__.tb_next is None:  # or the signature differs
+            # Without a second frame, the function did not begin: the arguments do not fit its signature.
+            if isinstance(exc, PenstockError) or exc.__traceback__ is None or exc.__traceback__.tb_next is None:
                 raise
             given = ", ".join([*map(repr, args), *(f"{name}={value!r}" for name, value in kwargs.items())])
             text = shortened(f"{function.__name__}({given})")

@@ -60,7 +60,7 @@ def _is_date_with_text(left: DataType, right: DataType) -> bool:
 
 
 def _as_dates(value: Value) -> Value:
-    """Return text as dates, null where it is not one, to compare it with dates."""
+    """Convert text to dates, to compare it with dates; text that is no date becomes null."""
     return cast(value, dtype=DATE, is_strict=False) if DataType(value.type).is_string() else value
 
 

@@ -334,7 +334,7 @@ _Part = tuple[type[Expr], tuple[Any, ...], list[int]]
 
 
 def _part(node: Expr, children: list[int]) -> Expr | _Part:
-    """Return the class and the fields of a node, and the positions of its children, whose places ELEMENT takes."""
+    """Return the class of a node, its fields with ELEMENT for each child, and the positions of its children."""
     if not children:
         return node
     return type(node), values_of(node.with_children((ELEMENT,) * len(children))), children

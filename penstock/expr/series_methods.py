@@ -62,7 +62,7 @@ def _aggregated(name: str, series: Series) -> Series:
     """Return a Series of one row."""
     import pyarrow.compute as pc
 
-    options = {"ddof": 1} if name == "stddev" else {}  # as that of expressions
+    options = {"ddof": 1} if name == "stddev" else {}  # the default of expressions
     found = getattr(pc, name)(series.to_arrow(), **options)
     return Series(pa.array([found.as_py()], found.type), series.name)
 
@@ -84,7 +84,7 @@ def _computed(method: str, series: Series, *args: Any, **options: Any) -> Series
     first = col("0")
     expr = getattr(first, method)(*map(operand, args), **{name: operand(value) for name, value in options.items()})
     if not isinstance(expr, Expression) or not all(isinstance(node, _ROW_BY_ROW) for node in bottom_up(expr._node)):
-        raise InvalidArgumentError(f"{method} needs a query, so it is no method of a Series; use it in a DataFrame")
+        raise InvalidArgumentError(f"{method} needs a query, so a Series does not have it; use it in a DataFrame")
     from penstock.expr.evaluate import Program
 
     batch = pa.record_batch({str(number): column.to_arrow() for number, column in enumerate(columns)})

@@ -82,7 +82,7 @@ class Policy:
 
     @property
     def may_repeat(self) -> bool:
-        """A call may be made again, or its row given up, after a failure."""
+        """True if a failed call may be made again, or its row may fail without ending the query."""
         return bool(self.max_retries or self.timeout_s or self.on_error != "raise")
 
 
@@ -116,7 +116,7 @@ class Builtin:
     max_rows: int | None = None  # of a batch with batch_size="auto"
     initial_growth: int | None = None  # assumed output bytes for each input byte, until measured
     event_loop: str | None = None  # async functions with the same name share an event loop, and so their clients
-    is_batched: bool = False  # calls are answered together hours later, so few take as long as many
+    is_batched: bool = False  # calls are answered together, hours later: few take as long as many
     has_cut: bool = False  # ``function.cut(*args)`` returns the number of rows of each part of a batch
     prepare: str | None = None
     """Attribute of the instance with a ``Prepared`` object, or None. It gets the arguments of all rows of an async task
@@ -155,7 +155,7 @@ class UdfSpec:
 
     @property
     def is_streaming(self) -> bool:
-        """The values of a generator go on before it ends, because its call is never repeated."""
+        """True if the values of a generator are passed on before it ends: then its call is never repeated."""
         return self.target.is_generator and not (self.cache or self.policy.may_repeat)
 
     @property
@@ -168,10 +168,9 @@ class UdfSpec:
 class BatchSpec:
     """A function over whole batches, groups or rows, as given to ``map_batches``, ``map_groups``, ``map`` and others.
 
-    ``map_batches`` calls ``target`` with a batch in ``batch_format``, ``map_groups`` with the rows of one group, which
-    are one list in its input; the other verbs with one row as a dict. A batch
-    shares memory with its columns if possible: arrays unless ``zero_copy`` is False, tensors, which cannot be
-    read-only, if it is True. Otherwise the function may change what it gets.
+    ``map_batches`` calls ``target`` with a batch in ``batch_format``, ``map_groups`` with the rows of one group, and
+    the other verbs with one row as a dict. Arrays share memory with the columns unless ``zero_copy`` is False. Tensors,
+    which cannot be read-only, share it only if ``zero_copy`` is True. The function may change data that is not shared.
     """
 
     name: str

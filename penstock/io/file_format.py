@@ -1,4 +1,4 @@
-"""The seam between a scan over files and a file format."""
+"""The interface between a scan over files and a file format."""
 
 from __future__ import annotations
 

@@ -118,7 +118,7 @@ class DataFile:
 
 
 def is_small_local(file: DataFile) -> bool:
-    """Return whether a file is so small and near that to open it twice doubles the time of reading it."""
+    """Return whether a file is small and local, so that opening it twice doubles the time to read it."""
     return file.storage.is_local and file.size is not None and file.size <= SMALL_NBYTES
 
 
@@ -220,7 +220,7 @@ def _is_file(info: Any) -> bool:
 
 
 def _is_folder(info: Any) -> bool:
-    return info.size is None and bool(info.type.name == "Directory")  # to get the type takes as long as to list a file
+    return info.size is None and bool(info.type.name == "Directory")  # reading the type takes as long as listing a file
 
 
 def _children(filesystem: Any, folder: str) -> list[Any]:

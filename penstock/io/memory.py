@@ -29,7 +29,7 @@ class MemoryTask:
     origin: tuple[str, str] = ("memory", "")
     columns: tuple[str, ...] | None = None
     num_rows: int | None = None
-    nbytes: int | None = None  # unknown: to ask Arrow takes longer than to make the task
+    nbytes: int | None = None  # unknown: asking Arrow takes longer than making the task
 
     @property
     def batch(self) -> pa.RecordBatch:

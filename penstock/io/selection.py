@@ -78,7 +78,7 @@ class Selection:
 def until_limit(
     read_tasks: Callable[[Scanned, ReadRequest], Iterable[Task]],
 ) -> Callable[[Scanned, ReadRequest], Iterator[Task]]:
-    """Decorate ``Source.read_tasks`` to stop when the tasks have as many rows as the limit; a filter may drop any."""
+    """Decorate ``Source.read_tasks`` to stop when its tasks have as many rows as the limit, if no row is filtered."""
 
     @functools.wraps(read_tasks)
     def limited(source: Scanned, request: ReadRequest) -> Iterator[Task]:

@@ -49,7 +49,7 @@ def local_manifests(folder: str) -> list[str]:
 
 
 def quiet_since(folder: str) -> int | None:
-    """Return when the names in a local folder last changed, None if it is written to, was just now, or has a job."""
+    """Return when the names in a local folder last changed; None if that is recent, or a write or a job is there."""
     if any(os.path.exists(os.path.join(folder, name)) for name in (JOB_FOLDER, STAGING_FOLDER)):
         return None
     try:

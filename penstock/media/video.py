@@ -245,7 +245,7 @@ class _Cursor:
     def jump_to(self, time_s: float) -> None:
         """Go on from the last key frame that is surely shown by ``time_s``, if it lies well ahead.
 
-        The frames given from then on are those that would have been given: ``time_s`` may not yet be accessed.
+        The frames from ``time_s`` on are the same as without the jump.
         """
         if not self._video.time_base or not self._rate:
             return

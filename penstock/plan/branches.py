@@ -19,7 +19,7 @@ def with_conditions(exprs: Sequence[Expr]) -> list[Expr]:
     if_else(a > 1, f(a), g(a))  ->  if_else(a > 1, f(a) if a > 1, g(a) if not a > 1)
     coalesce(a, f(b))           ->  coalesce(a, f(b) if a is null)
 
-    A call that is also made for all rows gets none.
+    A call that is also made for all rows gets no condition.
     """
     conditional = [_conditional(expr, None, {}) for expr in exprs]
     calls = {node for expr in conditional for node in walk(expr) if isinstance(node, UdfCall)}

@@ -21,9 +21,9 @@ from penstock.types import Schema
 
 
 def filtered_sides(relation: Relation, columns: Set[str]) -> dict[int, dict[str, str]]:
-    """Return the inputs in which a filter on ``columns`` of the output may run instead, with the names there.
+    """Return the inputs that a filter on output ``columns`` may move to, each with the names of the columns there.
 
-    Empty if it must stay above.
+    Empty if the filter must stay above.
     """
     same = {0: {name: name for name in columns}}
     match relation:
@@ -47,7 +47,7 @@ def filtered_sides(relation: Relation, columns: Set[str]) -> dict[int, dict[str,
 
 
 def _joined_sides(join: Join, columns: Set[str]) -> dict[int, dict[str, str]]:
-    """Return the sides of a join that have all ``columns`` and whose rows it may drop before."""
+    """Return the sides of a join that have all ``columns`` and whose rows may be dropped before the join."""
     merged = {name for name in join.left_on if name in join.right_on}
     can_filter = {0: join.how in ("inner", "left", "semi", "anti", "cross"), 1: join.how in ("inner", "right", "cross")}
     sides = {}

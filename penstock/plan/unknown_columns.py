@@ -1,4 +1,4 @@
-"""Columns that are only known when the query runs: what is certain about them, and the lines that name them.
+"""Check columns of an unknown schema before the query runs, and name the user's lines in later errors about them.
 
 A select list without a star has known names even if its input has not, so a column that it dropped is an error at once.
 """
@@ -21,7 +21,7 @@ OTHERS = "the other columns of the input"
 
 
 def with_line(plan: AnyPlan) -> AnyPlan:
-    """Return the nodes of a verb with the line of the user that called it; raise ColumnNotFoundError if it is wrong."""
+    """Return the plan of a verb with the user's line; raise ColumnNotFoundError for a column that cannot exist."""
     node: Plan = plan
     while isinstance(node, nodes.Unary) and node.schema is None and node.line is None:
         _check(node)
@@ -31,7 +31,7 @@ def with_line(plan: AnyPlan) -> AnyPlan:
 
 @contextmanager
 def naming_lines(plan: Plan) -> Iterator[None]:
-    """Add the lines of the user to an error about a column that was found when the query ran."""
+    """Add the user's lines to an error about a missing column that is raised while the query runs."""
     try:
         yield
     except ColumnNotFoundError as exc:

@@ -1,11 +1,11 @@
 """Access rules for URLs in the data.
 
-A column of URLs from others can name files of this machine (``file:///etc/passwd``) and servers that only this machine
-reaches (``http://169.254.169.254/``). By default ``File`` and ``download`` read both, since most columns hold paths of
-local files and of servers in a company's network. The settings ``allow_local_files=False`` and
-``allow_private_urls=False`` forbid them, ``download(allow=...)`` for one column. URLs inside values, such as an
-``image_url`` in a conversation, may name neither, unless ``allow_private_urls=True`` is set. Paths given to readers are
-not checked.
+URLs in the data may come from other people. They can name files of this machine (``file:///etc/passwd``) and servers
+that only this machine reaches (``http://169.254.169.254/``). By default ``File`` and ``download`` read both, since most
+columns hold paths of local files and of servers in a company's network. The settings ``allow_local_files=False`` and
+``allow_private_urls=False`` forbid them, and ``download(allow=...)`` forbids them for one column. URLs inside values,
+such as an ``image_url`` in a conversation, may name neither, unless ``allow_private_urls=True`` is set. Paths given to
+readers are not checked.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def configured_access() -> Access:
 
 
 def access_inside_values(max_bytes: int) -> Access:
-    """Return the rule for URLs that are part of a value: the author of the data chose them, not of the query."""
+    """Return the rule for URLs inside values, which the author of the data chose, not the author of the query."""
     is_trusted = get_config().allow_private_urls is True
     return Access(allow_local=False, allow_private=is_trusted, allow_http=is_trusted, max_bytes=max_bytes)
 

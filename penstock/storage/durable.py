@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 SYNC_THREADS = 32  # a file system writes concurrent requests to disk together
-MANY_FILES = 256  # one sync of the whole file system takes less time than one for each of so many
+MANY_FILES = 256  # for so many files, one sync of the whole file system is faster than a sync of each
 
 _SYNC_FILE_RANGE_WRITE = 2
 
@@ -20,7 +20,7 @@ SYNCED_AS_A_WHOLE = {0xEF53, 0x58465342, 0x9123683E, 0xF2F52010, 0x01021994}
 
 
 def sync_folder(folder: str | Path) -> None:
-    """Make the names in a folder durable; or the content of a file."""
+    """Make the names in a folder, or the content of a file, durable."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

@@ -25,7 +25,7 @@ class ByteBudget:
         self.in_use = 0
 
     async def acquire(self, nbytes: int) -> None:
-        """Wait until there is room for so many bytes."""
+        """Wait until there is room for ``nbytes``."""
         async with self._turn:
             while self.in_use > 0 and self.in_use + nbytes > self._limit:
                 self._released.clear()

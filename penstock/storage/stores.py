@@ -58,7 +58,7 @@ class AsyncStore(Store, Protocol):
         ...
 
 
-MAX_CACHED_NBYTES = 2**20  # of a file that an event loop reads itself, if that takes no wait
+MAX_CACHED_NBYTES = 2**20  # of a file that an event loop reads without a thread, if the system has it in memory
 NOWAIT: int | None = getattr(os, "RWF_NOWAIT", None)
 
 

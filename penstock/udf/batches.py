@@ -50,7 +50,7 @@ class BatchHandler:
         self._what = self._failures.what
         self._sizes = BatchSizes(spec.limits, self._what, lambda batch: batch.columns, self._weigh)
         self._is_repeated = bool(spec.policy.may_repeat or spec.limits.split_on or spec.cache)
-        self._is_streaming = False  # outputs of a generator go on before it ends
+        self._is_streaming = False  # outputs of a generator are passed on before it ends
         self._chunk_size = ChunkSize(FIRST_ROWS)
         self._loop = self._open_loop() if spec.target.is_async else None
         self._run = run_sync if self._loop is None else self._loop.run
@@ -73,7 +73,7 @@ class BatchHandler:
         first = next(outputs, None)
         if first is not None and self._is_streaming:
             return self._stream(itertools.chain([first], outputs), first_row)
-        rest = list(outputs)  # another worker can repeat the batch only if no output has gone on
+        rest = list(outputs)  # another worker can repeat the batch only before an output is passed on
         if first is None or rest:
             return self._stream(itertools.chain([] if first is None else [first], rest), first_row)
         return self._finished(first, first_row)
@@ -111,7 +111,7 @@ class BatchHandler:
             whole = drained_async(target) if is_whole else started_async(target, self._loop.run)
             function = functools.partial(_with_arguments, whole, spec.args, dict(spec.kwargs))
             return AsyncCaller(function, spec.policy, MAX_ASYNC_ROWS, is_final)
-        # A generator can be called again only if none of its outputs has gone on.
+        # A generator can be called again only before its first output is passed on.
         is_whole = self._is_repeated or spec.verb in ("map", "map_groups", "filter")
         whole = drained(target) if is_whole else started(target) if spec.target.is_batch else target
         function = functools.partial(_with_arguments, whole, spec.args, dict(spec.kwargs))
@@ -121,7 +121,7 @@ class BatchHandler:
         return self._steps(rows, first_row) if rows.num_rows else self._columns_alone(rows, first_row)
 
     def _columns_alone(self, rows: pa.RecordBatch, first_row: int) -> Iterator[pa.RecordBatch]:
-        """Yield an output without rows, for its columns. They may be missing or untyped then, and the steps fail."""
+        """Yield an output without rows for its columns; nothing if it has none, or if the steps refuse untyped ones."""
         if rows.num_columns:
             with suppress(PenstockError):
                 yield self._steps(rows, first_row)
@@ -289,7 +289,9 @@ class BatchHandler:
 
     def _checked_rows(self, result: Any) -> Iterator[dict[str, Any]]:
         if isinstance(result, (dict, str, bytes)) or not hasattr(result, "__iter__"):
-            raise TypeMismatchError(f"{self._what} returned {type(result).__name__}; return a list of dicts, one a row")
+            raise TypeMismatchError(
+                f"{self._what} returned {type(result).__name__}; return a list of dicts, one for each row"
+            )
         for row in result:
             self._check_row(row)
             yield row
@@ -297,7 +299,7 @@ class BatchHandler:
     def _check_row(self, row: Any) -> None:
         if not isinstance(row, dict):
             raise TypeMismatchError(
-                f"{self._what} returned a row of type {type(row).__name__}; return a dict, one key a column"
+                f"{self._what} returned a row of type {type(row).__name__}; return a dict with a key for each column"
             )
 
 
@@ -339,7 +341,7 @@ def row_values(batch: pa.RecordBatch, row: int) -> dict[str, Any]:
 def _columns(rows: Sequence[dict[str, Any]]) -> dict[str, list[Any]]:
     """Return rows as columns; a row without a name has None there."""
     names = list(dict.fromkeys(itertools.chain.from_iterable(rows)))
-    if len(names) > 1 and all(len(row) == len(names) for row in rows):  # all have all names: thousands take no time
+    if len(names) > 1 and all(len(row) == len(names) for row in rows):  # the quick way, if every row has every name
         return dict(zip(names, map(list, zip(*map(operator.itemgetter(*names), rows), strict=True)), strict=True))
     return {name: [row.get(name) for row in rows] for name in names}
 

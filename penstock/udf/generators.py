@@ -1,6 +1,6 @@
-"""Generators drained a chunk at a time: their values go on soon, and an endless one takes no more memory than others.
+"""Drain generators a chunk at a time: values are passed on soon, and an endless generator needs little memory.
 
-Values that have gone on cannot be taken back, so a generator whose call may be repeated is drained to its end first;
+Values that were passed on cannot be taken back, so a generator whose call may be repeated is drained to its end first;
 see ``UdfSpec.is_streaming``.
 """
 
@@ -23,7 +23,7 @@ OnRowError = Callable[[int, BaseException], Any]
 
 
 class ValueChunk(NamedTuple):
-    """Values that go on together, and the row that each came from."""
+    """Values that are passed on together, and the row that each came from."""
 
     values: list[Any]
     parents: list[int]

@@ -179,5 +179,5 @@ async def _await_close(instance: Any, closing: Awaitable[Any]) -> None:
 
 
 def _log_close(instance: Any, error: Exception) -> None:
-    """Log an error of ``close()``; an expected one in a line."""
+    """Log an error of ``close()``; one of ours without its traceback."""
     log.warning("%s.close() failed: %s", type(instance).__name__, error, exc_info=not isinstance(error, PenstockError))

@@ -2,7 +2,7 @@
 
 The key holds everything that determines a result: the function's code with all it refers to, its constant arguments,
 the type of the results, and the values of the row. A function of batches may mix rows, so its key holds the values of
-the whole batch. The result of a row is stored as soon as it is there. Failures are not stored.
+the whole batch. The result of a row is stored as soon as it is computed. Failures are not stored.
 """
 
 from __future__ import annotations

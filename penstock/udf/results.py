@@ -1,4 +1,4 @@
-"""From the results of user functions to Arrow columns."""
+"""Convert the results of user functions to Arrow columns."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ _END = object()
 
 
 def drained(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a generator function that runs to its end within the call, so that errors occur there."""
+    """Wrap a generator function so that a call runs it to its end and raises its errors."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
         result = function(*args, **kwargs)
@@ -102,7 +102,7 @@ def drained(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def drained_async(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the same for an async function or an async generator."""
+    """Do the same for an async function or an async generator."""
 
     async def call(*args: Any, **kwargs: Any) -> Any:
         result = function(*args, **kwargs)
@@ -115,7 +115,7 @@ def drained_async(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def started(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a generator function that runs to its first item within the call: errors until then occur there."""
+    """Wrap a generator function so that a call runs it to its first item and raises the errors before it."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
         result = function(*args, **kwargs)
@@ -127,7 +127,7 @@ def started(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def started_async(function: Callable[..., Any], run: Callable[[Any], Any]) -> Callable[..., Any]:
-    """Return an async generator function whose result is an iterator that draws each item by ``run``."""
+    """Wrap an async generator function so that a call returns an iterator, which gets each item by ``run``."""
 
     async def call(*args: Any, **kwargs: Any) -> Any:
         result = function(*args, **kwargs)

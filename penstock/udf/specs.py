@@ -1,4 +1,4 @@
-"""From a user function and checked options to a spec."""
+"""Make the specs of user functions from checked options."""
 
 from __future__ import annotations
 

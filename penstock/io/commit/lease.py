@@ -160,7 +160,7 @@ def _has_ended(content: dict[str, Any]) -> bool:
 
 
 def _machine() -> str:
-    """Return an id of the process ids' scope: machine, boot and container."""
+    """Return an id of the machine, its boot and the container, within which a process id is unique."""
     parts = [socket.gethostname()]
     with contextlib.suppress(OSError):
         parts.append(Path("/proc/sys/kernel/random/boot_id").read_text().strip())

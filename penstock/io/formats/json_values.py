@@ -170,7 +170,7 @@ def mapped_type(dtype: pa.DataType, leaf: Callable[[pa.DataType], pa.DataType]) 
 
 
 def with_leaves(array: pa.Array, dtype: pa.DataType, leaf: Leaf) -> pa.Array:
-    """Return an array with the leaves that ``leaf`` makes of its own and those of ``dtype``."""
+    """Apply ``leaf`` to each leaf of an array, with the type of that leaf in ``dtype``, and return the new array."""
     if pa.types.is_list(array.type) and pa.types.is_list(dtype):
         first, last = (array.offsets[end].as_py() for end in (0, -1))
         values = array.values.slice(first, last - first)

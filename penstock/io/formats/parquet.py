@@ -28,7 +28,7 @@ _SAMPLE_ROWS = 4096
 _SMALL_NBYTES = 2**20  # too little for threads to pay off
 _STREAM_NBYTES = 16 * 2**20  # read-ahead of a larger file
 _WRITE_NBYTES = 16 * 2**10  # a small file is written by one call of the system instead of ten
-_PREFETCH_NBYTES = 128 * 2**20  # a task reads so much at once over the network; of more, a column at a time
+_PREFETCH_NBYTES = 128 * 2**20  # over the network a task reads up to this at once, and more than this column by column
 
 
 @dataclass(frozen=True)
@@ -224,7 +224,7 @@ class ParquetEncoder:
 
 
 def _has_many_values(column: pa.ChunkedArray) -> bool:
-    """Estimate from a sample whether the different values exceed a dictionary, which Arrow gives up after trying it."""
+    """Estimate from a sample whether a dictionary is too small for the values, before Arrow tries one in vain."""
     nbytes, num_rows = column.nbytes, len(column)
     if nbytes <= _DICTIONARY_NBYTES or num_rows < _SAMPLE_ROWS or pa.types.is_nested(column.type):
         return False

@@ -20,7 +20,7 @@ def store_errors(
     also: tuple[type[Exception], ...] = (),
     secrets: tuple[str, ...] = (),
 ) -> Iterator[None]:
-    """Raise ``kind`` with the library's message, without ``secrets``; ``table`` is such as "Delta table 'words'".
+    """Raise ``kind`` with the library's message, without ``secrets``; ``table`` is text like "Delta table 'words'".
 
     ``missing`` is the error for a table that does not exist, ``also`` are further errors of the library.
     """

@@ -48,7 +48,7 @@ class TurbopufferSink:
 
     @property
     def names(self) -> dict[str, str]:
-        """The names in a document of the columns that have another name here."""
+        """The columns that have another name in a document, with that name."""
         return {self.id_column: "id"} | ({} if self.vector_column is None else {self.vector_column: "vector"})
 
     @property

@@ -1,6 +1,6 @@
 """Read compiled code: its instructions without source positions, and the globals and modules that it refers to.
 
-Also tell the user's modules, whose functions count by their code, from libraries, which count by name and version.
+The user's functions are identified by their code, those of libraries by name and version: this module tells them apart.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from penstock.plan.relations import Distinct, Join, Sort
 
 
 def choose_rows_before_calls(plan: nodes.Plan) -> nodes.Plan:
-    """Choose the first rows of an order, distinct rows, or those that have a match before a function is called.
+    """Take the first rows of an order, distinct rows, or rows with a match before a function is called.
 
     Sort(UdfProject(x, f(a) as b), [a], first 5)  ->  UdfProject(Sort(x, [a], first 5), f(a) as b)
     Distinct(UdfProject(x, f(a) as b), [a])       ->  UdfProject(Distinct(x, [a]), f(a) as b)

@@ -1,4 +1,4 @@
-"""Make a UDF call once that several verbs contain."""
+"""Make a UDF call once if several verbs contain it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The seam to database drivers: one open connection that queries, loads rows and runs statements."""
+"""The interface to database drivers: one open connection that queries, loads rows and runs statements."""
 
 from __future__ import annotations
 
