@@ -788,9 +788,18 @@ class Expression:
         """Convert an identifier or a phrase to the case of ``FOO_BAR_BAZ``."""
     def to_utc_timestamp(self, timezone: str) -> Expression:
         """Return the moment in UTC of a wall clock in ``timezone``."""
-    def tokenize_decode(self, tokens_path: str) -> Expression:
-        """Convert token numbers to text; ``tokens_path`` as for ``tokenize_encode``."""
-    def tokenize_encode(self, tokens_path: str, *, use_special_tokens: bool = False) -> Expression:
+    def tokenize_decode(
+        self, tokens_path: str, *, pattern: str | None = None, special_tokens: str | None = None
+    ) -> Expression:
+        """Convert token numbers to text; the parameters are those of ``tokenize_encode``."""
+    def tokenize_encode(
+        self,
+        tokens_path: str,
+        *,
+        pattern: str | None = None,
+        special_tokens: str | None = None,
+        use_special_tokens: bool | None = None,
+    ) -> Expression:
         """Convert text to token numbers."""
     def total_days(self) -> Expression:
         """Return a duration in whole days, rounded towards zero."""

@@ -6,17 +6,19 @@ serve bucketing, sampling and deduplication, not cryptography.
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.errors import InvalidArgumentError
+from penstock.errors import InvalidArgumentError, load_extra
 from penstock.expr.arrays import Numbers, elements_of, on_arrays, storage_of, text_bytes, validity
 from penstock.expr.casting import cast
 from penstock.expr.column import Expression, call, method
-from penstock.expr.kinds import ANY, STRING, TEXT, UINT32, UINT64
+from penstock.expr.kinds import ANY, STRING, TEXT, UINT32, UINT64, Kind
 from penstock.expr.registry import kernel
 from penstock.expr.signatures import strict, takes
 from penstock.types import DataType
@@ -25,7 +27,15 @@ __all__ = ["hash", "minhash"]
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 NULL_HASH = np.uint64(0xD6E8FEB86659FD93)
-HASH_FUNCTIONS = ("xxhash", "xxhash32", "xxhash64", "xxhash3_64", "murmurhash3", "sha1")
+
+Digest = Callable[[bytes, int | None], int]
+
+_XXHASH = {"xxhash": "xxh3_64", "xxhash3_64": "xxh3_64", "xxhash64": "xxh64", "xxhash32": "xxh32"}
+HASH_FUNCTIONS = (*_XXHASH, "murmurhash3", "sha1")
+_HASHED = Kind(
+    "a number, boolean, date, time, string or binary",
+    lambda d: d.is_integer() or d.is_float() or d.is_boolean() or d.is_temporal() or d.is_string() or d.is_binary(),
+)
 
 
 def mix(bits: Numbers) -> Numbers:
@@ -43,7 +53,8 @@ def mix(bits: Numbers) -> Numbers:
 def hash(*exprs: Expression, seed: int | None = None, hash_function: str | None = None) -> Expression:
     """Return a uint64 hash of one or several values; null has a hash too. Equal integers of different types hash alike.
 
-    ``hash_function`` may name one of Daft's, but the hash is always Penstock's own.
+    ``hash_function`` gives the values of Daft instead, several times as slowly: ``xxhash``, ``xxhash32``, ``xxhash64``,
+    ``xxhash3_64``, ``murmurhash3`` or ``sha1``.
 
     >>> df = ps.from_pydict({"a": [1, 1, 2]}).select(hash(ps.col("a")))
     >>> first, same, other = df.to_pydict()["a"]
@@ -52,13 +63,10 @@ def hash(*exprs: Expression, seed: int | None = None, hash_function: str | None 
     """
     if not exprs:
         raise InvalidArgumentError("hash takes one or more expressions")
-    _check_hash_function(hash_function)
-    return call("hash", *exprs, seed=int(seed or 0))
-
-
-def _check_hash_function(name: str | None) -> None:
-    if name not in (None, *HASH_FUNCTIONS):
-        raise InvalidArgumentError(f"hash_function={name!r} is not known; use one of {', '.join(HASH_FUNCTIONS)}")
+    if hash_function is None:
+        return call("hash", *exprs, seed=int(seed or 0))
+    _digest_of(hash_function)  # an error on the line of the user
+    return call("named_hash", *exprs, name=hash_function, seed=seed)
 
 
 @kernel("hash", takes(rest=ANY, returns=UINT64))
@@ -150,6 +158,55 @@ def _absorb(bits: Numbers, words: Numbers) -> None:
     bits ^= bits >> np.uint64(29)
 
 
+# --- hashes by name, with the values that Daft returns ----------------------------------------------------------------
+
+
+def _digest_of(name: str) -> Digest:
+    """Return the function from bytes and a seed to a number; an unknown name or a missing package is an error."""
+    if name in _XXHASH:
+        library = load_extra("xxhash", "hashes", f"hash_function={name!r}")
+        compute = getattr(library, f"{_XXHASH[name]}_intdigest")
+        return lambda content, seed: compute(content, seed or 0)
+    if name == "murmurhash3":
+        murmur = load_extra("mmh3", "hashes", f"hash_function={name!r}").hash
+        return lambda content, seed: murmur(content, 42 if seed is None else seed, signed=False)
+    if name == "sha1":
+        return _sha1
+    known = ", ".join(HASH_FUNCTIONS)
+    raise InvalidArgumentError(f"hash_function={name!r} is not known; use one of {known}.")
+
+
+def _sha1(content: bytes, seed: int | None) -> int:
+    start = b"" if seed is None else seed.to_bytes(8, "little")
+    return int.from_bytes(hashlib.sha1(start + content, usedforsecurity=False).digest()[:8], "little")
+
+
+@kernel("named_hash", takes(rest=_HASHED, returns=UINT64))
+@on_arrays
+def _named_hash(*arrays: pa.Array, name: str, seed: int | None) -> pa.Array:
+    """Hash the columns of a row one after the other; the hash of one is the seed of the next."""
+    digest = _digest_of(name)
+    hashes: list[Any] = [seed] * len(arrays[0])
+    for array in arrays:
+        is_text = DataType(array.type).is_string() or DataType(array.type).is_binary()
+        ignores_seed = name in _XXHASH and not is_text  # if the value is null
+        hashes = [
+            digest(b"", None if ignores_seed else seed) if content is None else digest(content, seed)
+            for content, seed in zip(_contents(array), hashes, strict=True)
+        ]
+    return pa.array(hashes, pa.uint64())
+
+
+def _contents(array: pa.Array) -> list[bytes | None]:
+    dtype = DataType(array.type)
+    if dtype.is_boolean():
+        array = pc.if_else(array, b"1", b"0")
+    elif not (dtype.is_string() or dtype.is_binary()):
+        array = array.view(pa.binary(array.type.bit_width // 8))
+    contents: list[bytes | None] = array.cast(pa.binary()).to_pylist()
+    return contents
+
+
 # --- minhash ----------------------------------------------------------------------------------------------------------
 
 
@@ -160,14 +217,15 @@ def minhash(
     """Return ``num_hashes`` numbers that two texts share in proportion to the word n-grams they share.
 
     Blanks separate words; a text with fewer than ``ngram_size`` words is one n-gram. Use ``normalize`` first.
-    ``hash_function`` is as in ``hash``.
+    ``hash_function`` may name one of ``hash``, but changes nothing.
 
     >>> df = ps.from_pydict({"t": ["a b c d", "a b c e"]}).select(minhash(ps.col("t"), num_hashes=64, ngram_size=2))
     >>> one, two = df.to_pydict()["t"]
     >>> 0 < sum(x == y for x, y in zip(one, two)) < 64
     True
     """
-    _check_hash_function(hash_function)
+    if hash_function not in (None, *HASH_FUNCTIONS):
+        raise InvalidArgumentError(f"hash_function={hash_function!r} is not one of {', '.join(HASH_FUNCTIONS)}")
     for name, number in (("num_hashes", num_hashes), ("ngram_size", ngram_size)):
         if number < 1:
             raise InvalidArgumentError(f"minhash: {name} must be at least 1, got {number!r}")

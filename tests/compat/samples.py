@@ -78,6 +78,14 @@ COLUMNS: dict[str, dict[str, Any]] = {
     },
     "json": {"j": ['{"b": 1, "a": [1, "x"], "t": true, "s": "q"}', "[1, 2, 3]", "{}", "[]", "not", "3", None]},
     "bytes": {"p": [b"hello", b"", b"\xff\x00", None], "s": ["hello", "", "é", None]},
+    "hashes": {
+        "s": ["a", "", None, "naïve"],
+        "i": [1, -5, None, 0],
+        "x": [1.5, None, -0.0, 1e300],
+        "b": [True, None, False, True],
+        "d": [dt.date(2024, 1, 31), dt.date(1969, 12, 31), None, dt.date(2000, 2, 29)],
+        "t": [_MOMENT, dt.datetime(1969, 12, 31, 23), None, _MOMENT],
+    },
     "urls": {
         "u": [
             *("https://me:pw@example.com:8080/a/b?q=1&r#top", "http://localhost", "nothing", "", None, "s3://b/k.txt"),
@@ -219,6 +227,12 @@ EXPRESSIONS: dict[str, list[str]] = {
         "F.try_encode(col('p'), 'utf-8')",
         "F.partition_iceberg_bucket(col('s'), 16)",
         "F.partition_iceberg_truncate(col('s'), 3)",
+    ],
+    "hashes": [
+        f"F.hash({columns}, {seed}hash_function='{name}')"
+        for name in ("xxhash", "xxhash32", "xxhash64", "murmurhash3", "sha1")
+        for seed in ("", "seed=7, ")
+        for columns in ("col('s')", "col('i')", "col('x')", "col('b')", "col('d')", "col('t')", "col('s'), col('i')")
     ],
     "urls": ["F.parse_url(col('u'))"],
     "uuids": _each("extract_day_uuid7 extract_hour_uuid7 extract_minute_uuid7 extract_month_uuid7", "col('u')"),
