@@ -167,15 +167,15 @@ class WriteHandler:
 
 
 class PartHandler(StatelessHandler):
-    """Writes each batch as a complete part of the output. The records of a part travel with it."""
+    """Writes each batch, or some batches, as a complete part of the output. The records of a part travel with it."""
 
     def __init__(self, sink: PartSink) -> None:
         self._sink = sink
 
-    def process(self, item: pa.RecordBatch, first_row: int) -> pa.RecordBatch:
-        writer = self._sink.open_part(first_row)
+    def process(self, item: pa.RecordBatch | list[pa.RecordBatch], first_row: int) -> pa.RecordBatch:
+        writer, batches = self._sink.open_part(first_row), item if isinstance(item, list) else [item]
         try:
-            written = list(writer.write(item) or ())
+            written = [record for batch in batches for record in writer.write(batch) or ()]
             return packed_records([*written, *(writer.finish() or ())])
         finally:
             writer.close()

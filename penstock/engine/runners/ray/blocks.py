@@ -9,7 +9,7 @@ import pyarrow as pa
 from penstock.engine.protocols import Bundle
 from penstock.engine.runners.ray.exchange import PLAIN_TASK, input_of, outcome, remote
 from penstock.engine.runners.ray.runner import RayRunner
-from penstock.engine.runners.ray.worker import Slices, input_from
+from penstock.engine.runners.ray.worker import PackedBatch, Slices, input_from
 
 
 class BlockRunner(RayRunner):
@@ -21,5 +21,5 @@ class BlockRunner(RayRunner):
         return block
 
 
-def make_block(slices: Slices, item: pa.Buffer) -> tuple[None, pa.Table]:
+def make_block(slices: Slices, item: PackedBatch) -> tuple[None, pa.Table]:
     return None, pa.table(input_from(slices, (item,)))

@@ -27,13 +27,12 @@ from penstock.engine.runners.placement import this_machine
 from penstock.engine.runners.ray.actors import put_packed
 from penstock.engine.runners.ray.failures import is_death, translated
 from penstock.engine.runners.ray.stored import Recipe, StoredBatch, TaskInput, arguments, has_restored
-from penstock.engine.runners.ray.worker import Slices, rows_of
+from penstock.engine.runners.ray.worker import PackedBatch, Slices, packed_batch, rows_of, slices_from, unpacked_batch
 from penstock.plan.stages import SIDE, RunRelation
 from penstock.relational.handler import with_types
 from penstock.relational.partition import HashParts, RangeParts, bounds_of, divided, sampled
 from penstock.relational.two_steps import computed, in_two_steps
 from penstock.types import Schema, joined
-from penstock.types.ipc import from_ipc, to_ipc
 
 log = logging.getLogger("penstock.workers")
 
@@ -312,20 +311,19 @@ def groups_of(bundles: Sequence[Bundle], nbytes: int) -> Iterator[list[Bundle]]:
 # --- in workers ---
 
 
-def sample(keys: Any, slices: Slices, *items: pa.Buffer) -> list[bytes]:
-    batches = [from_ipc(item).slice(*part) for item, part in zip(items, slices, strict=True)]
-    return [key for batch in batches for key in sampled(batch, keys)]
+def sample(keys: Any, slices: Slices, *items: PackedBatch) -> list[bytes]:
+    return [key for batch in slices_from(slices, items) for key in sampled(batch, keys)]
 
 
 def divide(
-    parts: Parts, num_parts: int, work: RunRelation, known: dict[int, PieceForm], slices: Slices, *items: pa.Buffer
+    parts: Parts, num_parts: int, work: RunRelation, known: dict[int, PieceForm], slices: Slices, *items: PackedBatch
 ) -> list[Any]:
     """Return the form of each input, the number of rows of each piece and this node; then the pieces, one input after
     another.
 
     ``known`` are the forms of earlier rows. Without one, the rows are grouped if that halves them.
     """
-    batches = [from_ipc(item).slice(*part) for item, part in zip(items, slices, strict=True)]
+    batches = slices_from(slices, items)
     forms: dict[int, PieceForm] = {}
     pieces: list[pa.RecordBatch | None] = []
     for side in range(len(work.schemas)):
@@ -347,7 +345,7 @@ def divide(
     counts = [0 if piece is None else piece.num_rows for piece in pieces]
     return [
         (forms, counts, ray.get_runtime_context().get_node_id()),
-        *(to_ipc(piece) if count and piece else None for count, piece in zip(counts, pieces, strict=True)),
+        *(packed_batch(piece) if count and piece else None for count, piece in zip(counts, pieces, strict=True)),
     ]
 
 
@@ -360,13 +358,13 @@ def merge(packed_open: bytes, num_skipped: int, pieces: Sequence[Any]) -> Iterat
         rest = batch.slice(min(num_skipped, batch.num_rows))
         num_skipped -= batch.num_rows - rest.num_rows
         if rest.num_rows or not batch.num_rows:
-            yield to_ipc(rest)
+            yield packed_batch(rest)
             yield rest.num_rows, rest.nbytes, node_id
 
 
-def merge_rows(packed_open: bytes, start: int, num_rows: int, pieces: Sequence[Any]) -> tuple[None, pa.Buffer]:
+def merge_rows(packed_open: bytes, start: int, num_rows: int, pieces: Sequence[Any]) -> tuple[None, PackedBatch]:
     """Return some rows of the output of a relation over some pieces."""
-    return None, to_ipc(rows_of(merged(packed_open, pieces), start, num_rows))
+    return None, packed_batch(rows_of(merged(packed_open, pieces), start, num_rows))
 
 
 def merged(packed_open: bytes, pieces: Sequence[Any]) -> Iterator[pa.RecordBatch]:
@@ -375,7 +373,7 @@ def merged(packed_open: bytes, pieces: Sequence[Any]) -> Iterator[pa.RecordBatch
         handler = pickle.loads(packed_open)(WorkerContext(lambda: False, lambda error: None))
         try:
             for item in (*pieces, None):
-                given = EndOfInput() if item is None else from_ipc(ray.get(item))
+                given = EndOfInput() if item is None else unpacked_batch(ray.get(item))
                 yield from handler.process(given, 0)
         finally:
             handler.close()

@@ -44,7 +44,7 @@ from penstock.relational.partition import HashParts, RangeParts, parts_of
 
 PLAIN = actor_options(Resources())
 GATHERED_NBYTES = 32 * 2**20  # of a batch between stages: a call and the storing of its result cost milliseconds
-CALL_COST_S = 0.006
+CALL_COST_S = 0.01  # of all processes, with the storing of its result
 
 
 class RayRunner:

@@ -22,8 +22,7 @@ from ray.exceptions import NodeDiedError, RayTaskError
 from penstock.engine.protocols import Bundle, Task
 from penstock.engine.runners.ray.cluster import is_node_alive
 from penstock.engine.runners.ray.failures import lost_object, translated
-from penstock.engine.runners.ray.worker import Slices, input_from
-from penstock.types.ipc import from_ipc, to_ipc
+from penstock.engine.runners.ray.worker import PackedBatch, Slices, input_from, packed_batch, unpacked_batch
 
 
 class Remaker(Protocol):
@@ -48,7 +47,7 @@ class StoredBatch:
 
     def fetch(self) -> pa.RecordBatch:
         """Implements ``RemoteBatch``."""
-        return from_ipc(fetched(self))
+        return unpacked_batch(fetched(self))
 
     def restore(self, lost: str) -> None:
         """Make the batch again, unless another task has done so since its object was ``lost``."""
@@ -141,7 +140,7 @@ def has_restored(items: Sequence[Any], given: Sequence[Any], failure: BaseExcept
     return bool(found)
 
 
-def fetched(stored: StoredBatch) -> pa.Buffer:
+def fetched(stored: StoredBatch) -> PackedBatch:
     """Return the object of a batch, which is made again if it is lost."""
     while True:
         ref = stored.ref
@@ -154,7 +153,7 @@ def fetched(stored: StoredBatch) -> pa.Buffer:
 
 def put_batch(batch: pa.RecordBatch) -> Bundle:
     """Put a batch into the store of the driver's node."""
-    return Bundle(StoredBatch(ray.put(to_ipc(batch)), None), batch.num_rows, batch.nbytes)
+    return Bundle(StoredBatch(ray.put(packed_batch(batch)), None), batch.num_rows, batch.nbytes)
 
 
 class DriverBatches:
