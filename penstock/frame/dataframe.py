@@ -49,8 +49,8 @@ class DataFrame(SimilarityVerbs, WriteVerbs):
     ) -> None:
         """Print the plan as written, as optimized, and the stages it runs in; to ``file`` if it is given.
 
-        With ``analyze`` the query runs, its rows are dropped, and the stats of each stage are added. The formats
-        ``"mermaid"`` and ``"svg"`` give a diagram of the stages. To get the text, pass an ``io.StringIO()``:
+        With ``analyze`` the query runs, its rows are dropped, and the stats of each stage are added, also if it fails.
+        The formats ``"mermaid"`` and ``"svg"`` give a diagram of the stages. To get the text, pass ``io.StringIO()``:
 
         >>> import io
         >>> text = io.StringIO()
@@ -64,12 +64,19 @@ class DataFrame(SimilarityVerbs, WriteVerbs):
         from penstock.plan.diagram import diagram
         from penstock.plan.explain import explain_query
 
+        if analyze and format != "text":
+            raise InvalidArgumentError(
+                f"explain: analyze=True adds a table of text, which format={format!r} cannot hold; "
+                "df.stats().plot(path) draws a run."
+            )
         text = explain_query(self._plan) if format == "text" else diagram(self._plan, format)
         (file or sys.stdout).write(f"{text}\n")
         if analyze:
-            for _ in self._batches():
-                pass
-            (file or sys.stdout).write(f"\n== Run ==\n{self.stats()}\n")
+            try:
+                for _ in self._batches():
+                    pass
+            finally:
+                (file or sys.stdout).write(f"\n== Run ==\n{self.stats()}\n")
 
     def plan_cost(self, sample: int = 20) -> CostEstimate:
         """Run the query on a sample of its rows, write nothing, and project tokens, dollars and time to all of them.

@@ -6,11 +6,10 @@ from collections import defaultdict, deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from penstock.errors import QueryCancelledError
 from penstock.observe.bottleneck import bottleneck
 from penstock.observe.events import GpuUse, ModelSample
 from penstock.observe.stage_stats import StageStats, rows_done
-from penstock.observe.stats import Stats
+from penstock.observe.stats import Stats, ended_by
 from penstock.observe.text import (
     cell_width,
     fit,
@@ -247,8 +246,7 @@ def summary_line(stats: Stats, error: BaseException | None, elapsed_s: float) ->
     num_rows, nbytes = stats.result_size()
     rows, failed = format_count(num_rows, "row"), stats.failed_text()
     if error is not None:
-        ending = "stopped" if isinstance(error, KeyboardInterrupt | QueryCancelledError) else "failed"
-        return f"✗ {ending} after {format_seconds(elapsed_s)} ({rows}){failed}"
+        return f"✗ {ended_by(error)} after {format_seconds(elapsed_s)} ({rows}){failed}"
     rate = format_rate(num_rows / elapsed_s) if elapsed_s else "-"
     spent = "".join(f", {format_dollars(use.dollars)}" for use in stats.models if use.dollars)
     return f"✓ {rows} in {format_seconds(elapsed_s)} ({rate}, {format_bytes(nbytes)}{spent}){failed}"

@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from penstock.errors import QueryCancelledError
 from penstock.observe.bottleneck import bottleneck_text
 from penstock.observe.events import (
     BundleProduced,
@@ -183,7 +184,7 @@ class Stats:
             return "still running"
         total_busy_s = sum(stats.busy_s for stats in self.stages)
         busiest = max(self.stages, key=lambda stats: stats.busy_s)
-        ending = f"failed ({type(self.error).__name__}) after" if self.error is not None else "finished in"
+        ending = "finished in" if self.error is None else f"{ended_by(self.error)} ({type(self.error).__name__}) after"
         share = f"; most work in {_name(busiest)} ({busiest.busy_s / total_busy_s:.0%})" if total_busy_s else ""
         held = f"; held up to {format_bytes(self.peak_nbytes)} of data" if self.peak_nbytes else ""
         rss = f" in a process of {format_bytes(self.peak_rss_bytes)}" if held and self.peak_rss_bytes else ""
@@ -215,6 +216,11 @@ class Stats:
     @property
     def _num_failed(self) -> int:
         return sum(stats.num_failed for stats in self.stages)
+
+
+def ended_by(error: BaseException) -> str:
+    """Return how a query with an error ended."""
+    return "stopped" if isinstance(error, KeyboardInterrupt | QueryCancelledError) else "failed"
 
 
 def model_text(use: ModelSample) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -15,7 +16,7 @@ from torch.utils.data import DataLoader
 
 import penstock as ps
 from penstock import col
-from penstock.errors import UdfError
+from penstock.errors import InvalidArgumentError, UdfError
 from tests.explained import explained
 
 
@@ -287,6 +288,24 @@ def test_explain_analyze_runs_the_query_and_says_what_stages_took() -> None:
     assert "== Run ==" in text
     assert "map_batches Runs" in text.partition("== Run ==")[2]
     assert runs.count == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "ending"), [(ValueError, "failed (UdfError)"), (KeyboardInterrupt, "stopped (Keybo")]
+)
+def test_explain_analyze_of_a_query_that_fails(error: type[BaseException], ending: str) -> None:
+    def fail(batch: object) -> object:
+        raise error
+
+    text = io.StringIO()
+    with pytest.raises(error):
+        ps.range(10).map_batches(fail).explain(analyze=True, file=text)
+    assert f"\n{ending}" in text.getvalue()
+
+
+def test_a_diagram_holds_no_table_of_a_run() -> None:
+    with pytest.raises(InvalidArgumentError, match=r"stats\(\)\.plot"):
+        ps.range(1).explain(analyze=True, format="svg")
 
 
 def test_repr_of_what_is_in_memory_shows_rows_and_of_a_query_its_columns(df: ps.DataFrame) -> None:
