@@ -294,7 +294,6 @@ class WriteVerbs(ReshapeVerbs):
         path: str,
         *,
         partition_cols: Iterable[str | Expression] | None = None,
-        compression: str | None = None,
         resume: Resume = False,
         budget: float | None = None,
         **options: Any,
@@ -308,9 +307,8 @@ class WriteVerbs(ReshapeVerbs):
                     f"partition_cols: {computed[taken[0]]!r} would replace column {taken[0]!r}; name it with alias()."
                 )
             return self.with_columns(computed)._write_files(
-                make_sink, path, partition_cols=columns, compression=compression, resume=resume, budget=budget,
-                **options,
-            )  # fmt: skip
+                make_sink, path, partition_cols=columns, resume=resume, budget=budget, **options
+            )
         check_columns(schema, columns, "partition_cols")
-        sink = make_sink(path, partition_cols=columns, compression=compression, schema=schema, **options)
+        sink = make_sink(path, partition_cols=columns, schema=schema, **options)
         return self.write_sink(sink, resume=resume, budget=budget)

@@ -18,13 +18,6 @@ from penstock.udf.peer_options import peer_hint
 AnyCallable = TypeVar("AnyCallable", bound=Callable[..., Any])
 Rule = tuple[Callable[[Any], bool], str]  # a check of a value, and the message if it fails
 
-CALL_OPTIONS = (
-    "cpus", "gpus", "use_process", "max_concurrency", "max_retries", "retry_on", "on_error", "max_errors", "timeout",
-    "cache", "version", "ray_options",
-)  # fmt: skip
-BATCH_OPTIONS = ("max_batch_bytes", "max_batch_tokens", "batch_weight", "split_on")
-"""Options for batch functions only, besides ``batch_size``."""
-
 
 class FuncOptions(TypedDict, total=False):
     """The options of ``func`` and ``method`` for type checkers."""
@@ -54,6 +47,10 @@ class BatchFuncOptions(FuncOptions, total=False):
     batch_weight: Callable[..., Any] | None
     split_on: Any
 
+
+CALL_OPTIONS = tuple(name for name in FuncOptions.__annotations__ if name not in ("return_dtype", "unnest"))
+BATCH_OPTIONS = ("max_batch_bytes", "max_batch_tokens", "batch_weight", "split_on")
+"""Options for batch functions only, besides ``batch_size``."""
 
 OPTION_HELP = {
     "return_dtype": "the type of the results; taken from the type hints if they have one",

@@ -166,6 +166,6 @@ def _has_one_shape(dtype: pa.DataType) -> bool:
     return bool(pt.is_integer(values) or pt.is_floating(values) or pt.is_boolean(values))
 
 
-def numpy_sink(path: str, *, column: str = COLUMN, compression: None = None, **options: Any) -> FileSink:
+def numpy_sink(path: str, *, column: str = COLUMN, **options: Any) -> FileSink:
     """Return the sink for .npy files of a column below ``path``; the options are those of ``file_sink``."""
     return file_sink(path, NumpyEncoding(column), **options)
