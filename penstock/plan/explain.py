@@ -32,7 +32,7 @@ def explain(plan: Plan) -> str:
     └─ Filter col(a) > 1
        └─ Scan parquet: columns a, b
     """
-    lines: list[str] = fold_plan(plan, lambda node: node, _tree)
+    lines: list[str] = fold_plan(plan, lambda node: node, lambda node, branches: _drawn(_line(node), branches))
     return "\n".join(lines)
 
 
@@ -48,10 +48,6 @@ def explain_stages(stages: Sequence[Stage]) -> str:
         head = _with_details(stage.name, stage_details(stage))
         trees.append(_drawn(head, [trees[number] for number in stage.inputs]))
     return "\n".join(trees[-1])
-
-
-def _tree(plan: Plan, branches: list[list[str]]) -> list[str]:
-    return _drawn(_line(plan), branches)
 
 
 def _drawn(head: str, branches: list[list[str]]) -> list[str]:

@@ -15,7 +15,7 @@ from penstock.io.file_format import reading
 from penstock.io.file_source import SkippedFiles
 from penstock.io.files import DataFile, Paths, file_versions, find_files, group_origin
 from penstock.io.writer import FileSink, file_sink
-from penstock.media.images.decoder import Found, ImageDecoder
+from penstock.media.images.decoder import ImageDecoder
 from penstock.media.images.encode import encoding_of
 from penstock.protocols import ReadRequest
 from penstock.types import DataType, Field, PartialColumn, Schema
@@ -98,7 +98,7 @@ class ImageTask:
             yield self._batch(self.files, None)
             return
         opened = ((file, self.decoder.open(memoryview(data))) for file, data in _contents(self.files))
-        for group in grouped(opened, lambda pair: self._nbytes(pair[1]), BATCH_NBYTES):
+        for group in grouped(opened, lambda pair: self.decoder.nbytes(pair[1]), BATCH_NBYTES):
             files, images = [file for file, _ in group], [image for _, image in group]
             column = self.decoder.decode(images)
             readable = self._readable_rows(files, column)
@@ -106,9 +106,6 @@ class ImageTask:
                 yield self._batch(files, column.values)
             elif readable:
                 yield self._batch([files[row] for row in readable], column.values.take(arrow_array(readable)))
-
-    def _nbytes(self, image: Found) -> int:
-        return 0 if image is None or isinstance(image, Exception) else self.decoder.nbytes(image)
 
     def _readable_rows(self, files: Sequence[DataFile], column: PartialColumn) -> list[int] | None:
         """Return the readable rows, or None if all are; raise the first error unless corrupt files are skipped."""

@@ -59,8 +59,7 @@ class ImageDecoder:
             return [min(FILES_AT_ONCE, len(encoded) - start) for start in range(0, len(encoded), FILES_AT_ONCE)]
         lengths, nbytes = [0], 0
         for data in binary_views(encoded.to_arrow()):
-            image = self.open(data)
-            size = 0 if image is None or isinstance(image, Exception) else self.nbytes(image)
+            size = self.nbytes(self.open(data))
             if lengths[-1] and nbytes + size > MAX_BATCH_NBYTES:
                 lengths.append(0)
                 nbytes = 0
@@ -84,8 +83,10 @@ class ImageDecoder:
             return _without_frames(exc)
         return self.open(data)
 
-    def nbytes(self, image: EncodedImage) -> int:
-        """Return the size of the decoded image."""
+    def nbytes(self, image: Found) -> int:
+        """Return the size of the decoded image; 0 for null and for an error."""
+        if image is None or isinstance(image, Exception):
+            return 0
         height, width, channels = self._shape(image)
         return height * width * channels
 

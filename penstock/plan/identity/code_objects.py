@@ -52,14 +52,10 @@ def global_paths(code: CodeType) -> set[tuple[str, ...]]:
     """Return the globals that code reads, each with the attributes that follow: ``("np", "random", "rand")``."""
     steps = _steps(code)
     return {
-        (step.argval, *(each.argval for each in takewhile(_is_attribute, steps[at + 1 :])))
+        (step.argval, *(each.argval for each in takewhile(lambda each: each.opname in _ATTRIBUTES, steps[at + 1 :])))
         for at, step in enumerate(steps)
         if step.opname in _GLOBALS
     }
-
-
-def _is_attribute(step: dis.Instruction) -> bool:
-    return step.opname in _ATTRIBUTES
 
 
 def resolve(path: tuple[str, ...], scope: Mapping[str, Any]) -> tuple[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Sequence, Set
 from dataclasses import replace
 
 import pyarrow.types as pt
@@ -30,7 +30,7 @@ def pushdown_projection(plan: nodes.Plan) -> nodes.Plan:
         case nodes.Project(nodes.Scan(source=CountableSource()) as scan, ()):
             return plan if scan.columns == () else plan.with_child(replace(scan, columns=()))
         case nodes.Project(child, exprs) if not any(isinstance(expr, Star) for expr in exprs):
-            return plan.with_child(narrow(child, _columns_of_all(exprs)))
+            return plan.with_child(narrow(child, set().union(*map(columns_of, exprs))))
         case nodes.UdfProject(child, call, column, keep) if keep is not None:
             return plan.with_child(narrow(child, (set(keep) - {column}) | columns_of(call)))
         case nodes.Unpivot(child, ids, values):
@@ -163,7 +163,3 @@ def _width(schema: Schema, name: str) -> int:
     if pt.is_primitive(arrow):
         return int(arrow.bit_width)
     return 2**10 if pt.is_string(arrow) or pt.is_binary(arrow) else 2**20
-
-
-def _columns_of_all(exprs: Iterable[Expr]) -> set[str]:
-    return set().union(*map(columns_of, exprs))
