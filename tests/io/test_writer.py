@@ -149,17 +149,11 @@ def test_abort_leaves_nothing_behind(tmp_path: Path) -> None:
     assert list(root.iterdir()) == []
 
 
-def test_abort_keeps_a_folder_that_was_there(tmp_path: Path) -> None:
+def test_abort_keeps_a_folder_that_was_there_for_the_next_write(tmp_path: Path) -> None:
     sink = sink_to(tmp_path)
     sink.start()
     sink.abort()
     assert os.listdir(tmp_path) == []
-
-
-def test_a_failed_write_can_be_done_again_at_once(tmp_path: Path) -> None:
-    sink = sink_to(tmp_path)
-    sink.start()
-    sink.abort()
     write_all(sink_to(tmp_path), batch_of(a=[1]))
     assert values(tmp_path) == [1]
 
