@@ -169,37 +169,43 @@ jaro_winkler_similarity = _define(
 )  # fmt: skip
 
 
-_LETTERS = np.zeros(256, np.uint8)  # the digit of each letter; 7 for H and W, which do not separate equal digits
+_START, _ZERO = 9, ord("0")
+_DIGITS = np.zeros(256, np.uint8)  # of each letter; 7 for H and W, which do not separate equal digits
 for _digit, _group in enumerate(("BFPV", "CGJKQSXZ", "DT", "L", "MN", "R", "HW"), start=1):
-    _LETTERS[[ord(letter) for letter in _group + _group.lower()]] = _digit
+    _DIGITS[[ord(letter) for letter in _group + _group.lower()]] = _digit
 
 
 def _soundex(texts: pa.Array) -> pa.Array:
-    """Compute a character of all rows at a time; a row is done after three digits."""
-    flat, starts, ends = text_bytes(texts.cast(pa.string()))
-    codes = np.full((len(texts), 4), ord("0"), np.uint8)
+    """Find the characters with a new digit in all texts at once, then take the first three after each start."""
+    texts = texts.cast(pa.string())
+    flat, starts, ends = text_bytes(texts.fill_null("") if texts.null_count else texts)
     rows = np.flatnonzero(ends > starts)
-    codes[:, 0] = 0
-    codes[rows, 0] = flat[starts[rows]] & 0xDF  # upper case
-    is_letter = (codes[:, 0] >= ord("A")) & (codes[:, 0] <= ord("Z"))
-    codes[~is_letter] = 0
-    rows = np.flatnonzero(is_letter)
-    place, last_place, number = starts[rows], ends[rows] - 1, np.ones(len(rows), np.uint8)
-    previous = _LETTERS[flat[place]]
-    while len(rows):
-        is_open = (place < last_place) & (number < 4)
-        if not is_open.all():
-            rows, place, last_place = rows[is_open], place[is_open], last_place[is_open]
-            number, previous = number[is_open], previous[is_open]
-        place = place + 1
-        digits = _LETTERS[flat[place]]
-        is_new = (digits > 0) & (digits < 7) & (digits != previous)
-        codes[rows[is_new], number[is_new]] = digits[is_new] + ord("0")
-        number = number + is_new
-        previous = np.where(digits == 7, previous, digits)
+    if not len(rows):
+        return texts
+    heads, flat = starts[rows] - starts[0], flat[starts[0] : ends[-1]]
+    digits = np.frombuffer(bytearray(flat.tobytes().translate(_DIGITS.tobytes())), np.uint8)
+    digits[heads[digits[heads] == 7]] = 8  # at the start of a text they do
+    previous = np.concatenate([digits[:1], digits[:-1]])
+    places, distance = np.flatnonzero(previous == 7), 2
+    while len(places):
+        previous[places] = digits[places - distance]
+        places, distance = places[previous[places] == 7], distance + 1
+    is_found = (digits != previous) & (digits - np.uint8(1) < 6)
+    is_found[heads] = True
+    digits[heads] = _START
+    found = np.concatenate([digits[np.flatnonzero(is_found)], np.full(3, _START, np.uint8)])
+    places = np.flatnonzero(found[:-3] == _START)
+    codes = np.full((len(texts), 4), _ZERO, np.uint8)
+    codes[rows, 0] = flat[heads] & 0xDF  # upper case
+    is_open = np.ones(len(rows), bool)
+    for number in (1, 2, 3):
+        following = found[places + number]
+        is_open &= following != _START
+        codes[rows, number] = np.where(is_open, following, 0) + _ZERO
     offsets = pa.py_buffer(np.arange(0, 4 * len(texts) + 4, 4, dtype=np.int32))
-    found = pa.StringArray.from_buffers(len(texts), offsets, pa.py_buffer(codes))
-    return pc.if_else(pa.array(is_letter), found, texts.cast(pa.string()))
+    is_letter = (codes[:, 0] >= ord("A")) & (codes[:, 0] <= ord("Z"))
+    coded = pa.StringArray.from_buffers(len(texts), offsets, pa.py_buffer(codes))
+    return pc.if_else(pa.array(is_letter), coded, texts)
 
 
 soundex = _define(
