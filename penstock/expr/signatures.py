@@ -89,7 +89,7 @@ def strict(name: str, resolve: Resolve) -> Callable[[AnyCallable], AnyCallable]:
 
 
 def text_kernel(name: str, *parameters: Kind, returns: DataType, compute: Callable[..., pa.Array]) -> None:
-    """Register a kernel of text: ``compute(texts, *constants)`` for a column of text and parameters of one value.
+    """Register a kernel of text; ``compute(texts, *constants)`` takes a column of text and constant parameters.
 
     Where a parameter is a column itself, compute the rows of each combination of parameters at once.
     """

@@ -109,8 +109,9 @@ class FileTask:
 class FileSource:
     """A ``Source`` over files of one format. The constructor finds the files, so that it reports a wrong path.
 
-    The columns are those of the first file that is not empty; where the format makes it cheap, with types that suit the
-    next files too. ``schema`` replaces types and adds columns. With ``infer_schema=False`` it is the whole schema.
+    The first file that is not empty determines the columns. If a format can read types cheaply, they are widened to
+    suit the next files too. ``schema`` replaces types and adds columns. With ``infer_schema=False`` it is the whole
+    schema.
     """
 
     can_filter = True

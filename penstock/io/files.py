@@ -182,7 +182,7 @@ def _find(
 
 
 def _each_once(filesystem: Any, files: Sequence[Any]) -> list[Any]:
-    """Return the files sorted by path, without those that links to folders show again."""
+    """Return the files sorted by path, each once, even if links to folders show it again."""
     real_folders: dict[str, str] = {}
     unique: dict[str, Any] = {}
     for file in files:
@@ -224,7 +224,7 @@ def _is_folder(info: Any) -> bool:
 
 
 def _children(filesystem: Any, folder: str) -> list[Any]:
-    """Return the sorted entries of a folder; none for what is not a folder."""
+    """Return the sorted entries of a folder; an empty list for a path that is not a folder."""
     import pyarrow.fs
 
     selector = pyarrow.fs.FileSelector(folder or "/", allow_not_found=True)

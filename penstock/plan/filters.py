@@ -1,7 +1,8 @@
-"""Convert predicates to Arrow expressions, for sources that filter as they read. Exact, or not at all.
+"""Convert predicates to Arrow expressions, for sources that filter while they read.
 
-Exact means true for the same rows. Null instead of false makes no difference under ``and`` and ``or``, but does under
-``not``, so the conversion depends on whether a ``not`` is above.
+The converted predicate is true for exactly the same rows; a predicate that might differ for some row is not converted.
+Null instead of false makes no difference under ``and`` and ``or``, but does under ``not``, so the conversion depends on
+whether a ``not`` is above.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ class _Stages:
         self._parts = parts
 
     def add(self, plan: Plan, sources: list[int]) -> int:
-        """Add the stage of one node, after those of its inputs, and return the index of the one that gives its rows."""
+        """Add the stages of one node over those of its inputs; return the index of the stage that gives its rows."""
         source = sources[0] if sources else -1
         match plan:
             case nodes.Scan():
@@ -189,7 +189,7 @@ def _batching(spec: UdfSpec | BatchSpec) -> stages.Inbox:
 
 
 def _is_cut_by_worker(spec: UdfSpec | BatchSpec) -> bool:
-    """Return True for a batch function in a process. A cached result is that of one batch."""
+    """Return True for a batch function in a process, unless its results are cached, one for each batch."""
     is_batch_udf = isinstance(spec, UdfSpec) and spec.target.is_batch and not spec.target.is_async
     return is_batch_udf and bool(spec.resources.use_process or spec.resources.gpus) and not spec.cache
 

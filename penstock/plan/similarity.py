@@ -80,7 +80,7 @@ class DropSimilar:
 
 
 def check_vectors(verb: str, column: str, dtype: DataType) -> None:
-    """Raise an error that names the verb and the column unless the type is that of vectors."""
+    """Raise an error that names the verb and the column unless its type is one of vectors."""
     try:
         VECTOR.check(dtype)
     except TypeMismatchError as exc:

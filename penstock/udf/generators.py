@@ -108,7 +108,7 @@ async def _values(result: Any) -> AsyncIterator[Any]:
 
 
 def several(result: Iterable[Any] | None) -> Iterator[Any]:
-    """Yield the values of a row; None, and no value at all, stand for one null."""
+    """Yield the values of a row; one null if the result is None or has no values."""
     is_empty = True
     for value in () if result is None else result:
         is_empty = False

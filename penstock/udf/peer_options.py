@@ -50,7 +50,7 @@ OURS: dict[str, tuple[str, ...]] = {
 """The options that may stand for a peer's; the first one that the function has is named."""
 
 ADVICE = {
-    "api_key": "Give it to the provider: ps.set_provider('openai', api_key=...), or set OPENAI_API_KEY or its like.",
+    "api_key": "Give it to the provider: ps.set_provider('openai', api_key=...), or set OPENAI_API_KEY or the like.",
     "base_url": "Give it to the provider: ps.set_provider('openai', base_url=...).",
     "checkpoint_interval": "Set it for all jobs: ps.set_config(checkpoint_interval=...).",
     "concurrency": "The number of threads is a setting: ps.set_config(num_threads=...).",

@@ -235,7 +235,7 @@ def row_nbytes(array: pa.Array) -> Weights:
         return np.asarray(lengths.to_numpy(zero_copy_only=False), np.float64)
     try:
         return np.full(len(array), array.type.bit_width / 8)
-    except ValueError:  # not of one size
+    except ValueError:  # values of different sizes
         return np.array([array.slice(row, 1).nbytes for row in range(len(array))], np.float64)
 
 

@@ -120,7 +120,7 @@ class CsvFormat(FileFormat):
                         double_quote=self.double_quote,
                         escape_char=self.escape_char or False,
                         newlines_in_values=True,
-                        # In a file of one column an empty line is a row, since a null is written so.
+                        # In a file of one column an empty line is a row with a null.
                         ignore_empty_lines=len(first_row) > 1,
                     ),
                     pyarrow.csv.ConvertOptions(

@@ -120,7 +120,7 @@ def _is_of_split(path: str, split: str) -> bool:
 
 @dataclass(eq=False)
 class DatasetTask:
-    """Rows of a ``datasets.Dataset``; all rows of one that streams."""
+    """A range of rows of a ``datasets.Dataset``, or all rows of a streaming one."""
 
     dataset: Any
     span: tuple[int, int] | None

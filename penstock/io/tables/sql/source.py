@@ -234,7 +234,7 @@ def sql_condition(name: str, dtype: pa.DataType, condition: Condition, kind: Dat
 def sql_literal(value: Any, kind: DatabaseKind, is_bound: bool = False) -> str | None:
     """Return a constant as SQL, or None where a database may read it differently.
 
-    The bound of a partition may be inexact, since it only has to be the same for both of its neighbours.
+    The bound of a partition may be inexact, because both of its neighbours use the same one.
 
     >>> sql_literal("it's", "sqlite"), sql_literal(float("inf"), "sqlite"), sql_literal(True, "postgresql")
     ("'it''s'", None, 'TRUE')
