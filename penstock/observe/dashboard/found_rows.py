@@ -26,6 +26,8 @@ EMPTY_PAGE: dict[str, Any] = {
     "rows": [],
     "keys": [],
     "key": "",
+    "only_here": [],  # columns that the other job lacks
+    "only_there": [],
     "formulas": {},
 }
 

@@ -27,7 +27,8 @@ from penstock.observe.stats import Stats
 
 MAX_ERRORS = 100  # the last ones
 MAX_ERROR_CHARS = 4_000
-MAX_NAME_CHARS = 200
+MAX_NAME_CHARS = 60  # of a stage in the name of a query
+MAX_NAMES = 6  # of stages in it
 MAX_POINTS = 200  # of a chart
 RATE_S = 3.0  # over which the rate is measured
 
@@ -113,10 +114,12 @@ class LiveQuery:
 
     def headline(self) -> dict[str, Any]:
         """Return the line of this query in the list of queries."""
-        names = " → ".join(stage.stage for stage in self._stats.stages)
+        names = [stage.stage[:MAX_NAME_CHARS] for stage in self._stats.stages]
+        if len(names) > MAX_NAMES:
+            names[MAX_NAMES - 1 : -1] = [f"{len(names) - MAX_NAMES} more"]
         return {
             "id": self.number,
-            "name": names[:MAX_NAME_CHARS],
+            "name": " → ".join(names),
             "state": self.state,
             "started_at": self._started_at_s,
         }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -67,6 +68,7 @@ def rows_page(
         if others:
             counterparts = Counterparts(others, read, asked.key, found.batch)
             page |= {"keys": counterparts.keys, "key": counterparts.key}
+            page |= {"only_here": counterparts.only_here, "only_there": counterparts.only_there}
             for row, other in zip(page["rows"], counterparts.cells(asked.limits), strict=True):
                 row["other"] = other
     return page
@@ -125,10 +127,16 @@ def _matching(batch: pa.RecordBatch, start: int, position: int, file: RowFile, a
 
 
 def _different(found: FoundRows, counterparts: Counterparts) -> FoundRows:
-    """Return the rows whose counterpart is missing or shows something else, apart from the usage of calls."""
+    """Return the rows whose counterpart is missing or shows something else in a column of both jobs.
+
+    The usage of calls does not count.
+    """
+    is_shared = [name not in counterparts.only_here for name in found.batch.schema.names]
 
     def shown(cells: Sequence[Cell] | None) -> list[tuple[Any, Any]] | None:
-        return None if cells is None else [(each and each["text"], each and each.get("image")) for each in cells]
+        if cells is None:
+            return None
+        return [(each and each["text"], each and each.get("image")) for each in itertools.compress(cells, is_shared)]
 
     mine = zip(*(cells_of(column, IN_TABLE) for column in found.batch.columns), strict=True)
     pairs = zip(mine, counterparts.cells(IN_TABLE), strict=True)
@@ -150,6 +158,8 @@ class Counterparts:
         self._values = batch.column(self.key).to_pylist()
         wanted = list({value for value in self._values if value is not None})
         shared = [name for name in self._names if name in rows.column_names]
+        self.only_here = [name for name in self._names if name not in shared]
+        self.only_there = [name for name in rows.column_names if name not in shared]
         self._table = rows.where(col(self.key).is_in(wanted)).select(*shared).to_arrow()
 
     def cells(self, limits: CellLimits) -> list[list[Cell] | None]:

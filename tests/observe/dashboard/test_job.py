@@ -173,6 +173,24 @@ def test_two_runs_side_by_side(jobs: tuple[Path, Path], page: Page) -> None:
         expect(page.locator("#row-body .side > div")).to_have_count(2)
 
 
+def test_a_wide_job_that_was_killed_beside_one_with_other_columns(tmp_path: Path, page: Page) -> None:
+    wide = {"id": [1, 2], **{f"column {number}": ["x", "y"] for number in range(200)}}
+    for name, rows in {"one": wide, "two": {"id": [1, 2], "column 0": ["x", "z"], "more": [1, 2]}}.items():
+        ps.from_pydict(rows).write_parquet(str(tmp_path / name), resume=True)
+    (tmp_path / "one" / "_penstock_job" / "run.json").unlink()  # the figures of the run, as if it had been killed
+    page.set_viewport_size({"width": 390, "height": 800})
+    with served(tmp_path / "one", tmp_path / "two") as server:
+        page.goto(server.url)
+        expect(page.locator("#no-figures")).to_be_visible()
+        expect(page.locator("#graphs")).to_be_hidden()
+        page.get_by_role("link", name="Rows").click()
+        expect(page.locator("#rows-summary")).to_contain_text(f"Only in {tmp_path / 'two'}: more.")
+        page.get_by_label("Different rows only").check()
+        expect(page.locator("#rows-summary")).to_contain_text("1 row found among 2.")
+        expect(page.locator("#rows-table .differs")).to_have_count(1)
+        assert page.evaluate("document.documentElement.scrollWidth") == 390
+
+
 def test_a_job_that_runs_is_followed_and_paused(tmp_path: Path, page: Page) -> None:
     """The page shows the run at once, before a part is committed, and the end. The rows from the hundredth on wait."""
     begun, release = threading.Event(), threading.Event()

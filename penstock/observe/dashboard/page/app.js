@@ -67,6 +67,8 @@ function seconds(value) {
   return `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
 }
 
+const latency = (value) => (value < 1 ? `${Math.round(1000 * value)} ms` : seconds(value));
+
 function dollars(value) {
   if (value === null) return "unknown";
   return `$${value.toFixed(value < 0.1 && value > 0 ? 4 : 2)}`;
@@ -78,6 +80,7 @@ const shortened = (text, length) => (text.length > length ? `${text.slice(0, Mat
 
 let chosen = null; // the id of the query that the person chose; null for the latest
 let shown = null; // the query on the page
+const isOver = (query) => Boolean(query) && !["running", "paused"].includes(query.state);
 
 async function poll() {
   let delay = IDLE_POLL_MS;
@@ -86,7 +89,7 @@ async function poll() {
       const state = await ask(`api/state${chosen === null ? "" : `?query=${chosen}`}`);
       show($("notice"), false);
       renderState(state);
-      if (state.query && ["running", "paused"].includes(state.query.state)) delay = POLL_MS;
+      if (state.query && !isOver(state.query)) delay = POLL_MS;
     } catch (error) {
       notice(error.message === "token"
         ? "This page needs its token. Open the whole URL that Penstock printed."
@@ -108,7 +111,7 @@ function renderState(state) {
   show($("no-query"), !state.query);
   show($("figures"), Boolean(state.query));
   if (!state.query) return;
-  const query = state.query, isNews = ["running", "paused"].includes(query.state) || query.state !== shown?.state;
+  const query = state.query, isNews = !isOver(query) || query.state !== shown?.state;
   shown = query;
   document.title = `${query.state} · Penstock`;
   setText($("query-name"), query.name);
@@ -123,6 +126,8 @@ function renderState(state) {
   show($("order-delay"), query.can_control && query.order_interval_s > 1);
   setText($("order-delay"), `The run looks for orders every ${query.order_interval_s} seconds.`);
   setText($("pause"), query.state === "paused" ? "Resume" : "Pause");
+  show($("no-figures"), !query.stages.length);
+  show($("graphs"), query.stages.length > 0);
   renderTiles(query);
   renderPlan(query);
   renderCharts(query);
@@ -164,10 +169,9 @@ function renderTiles(query) {
   const priced = query.models.every((model) => model.dollars !== null);
   const spent = priced ? query.models.reduce((sum, model) => sum + model.dollars, 0) : null;
   const total = last?.total_rows, done = total ? Math.min(last.num_rows / total, 1) : null;
-  const isEnded = !["running", "paused"].includes(query.state);
   const tiles = [
     ["Rows", count(numRows), done === null ? "" : `${Math.floor(done * 100)} % of ${count(total)}`, "", done],
-    ["Rows per second", rate(last?.rate ?? 0), isEnded ? "on average" : "lately"],
+    ["Rows per second", rate(last?.rate ?? 0), isOver(query) ? "on average" : "lately"],
     ["Failed rows", count(query.num_failed), query.num_failed && numRows ? `${(100 * query.num_failed / numRows).toPrecision(2)} % of the rows` : "", query.num_failed ? "bad" : ""],
   ];
   if (newest[0]) tiles.push(["Memory", bytes(newest[0]), `at most ${bytes(peak)}`]);
@@ -196,7 +200,7 @@ function renderTiles(query) {
 
 function renderPlan(query) {
   const holder = $("plan"), width = Math.max(holder.clientWidth, 280), stages = query.stages;
-  if (!stages.length) return holder.replaceChildren(); // a job that has not noted its stages yet
+  if (!stages.length) return; // a job that has not noted its stages yet
   const depth = [];
   stages.forEach((stage) => { depth[stage.index] = Math.max(-1, ...stage.inputs.map((input) => depth[input])) + 1; });
   const levels = [];
@@ -241,6 +245,7 @@ function edge(from, to, width, height, isWide, stage) {
 }
 
 function compact(value) {
+  if (value < 10) return String(Number(value.toFixed(1)));
   return value < 10_000 ? count(value) : value < 1e6 ? `${Math.round(value / 1e3)}k` : `${(value / 1e6).toFixed(1)}M`;
 }
 
@@ -490,12 +495,19 @@ function renderRows(page) {
   setText($("rows-summary"), page.rows.length && isFollowed
     ? `${isFiltered ? `${counted(page.num_rows)} found among the last rows` : `${count(page.num_rows)} of the last rows`}, the newest first.`
     : !page.rows.length
-    ? isFiltered ? `No such row${following === null ? "" : ` before row ${count(following)}; press Next to go on`}.` : page.note || "There are no rows yet."
-    : isFiltered ? `${counted(page.rows.length)} found among ${count(page.num_rows)}.` : `Rows ${range} of ${count(page.num_rows)}.`);
+    ? isFiltered ? `No such row${following === null ? "" : ` before row ${count(following)}; press Next to go on`}.` : page.note || (isOver(shown) ? "There are no rows." : "There are no rows yet.")
+    : (isFiltered ? `${counted(page.rows.length)} found among ${count(page.num_rows)}.` : `Rows ${range} of ${count(page.num_rows)}.`) + unshared(page));
+  show($("rows-scroll"), page.rows.length > 0);
   const table = $("rows-table");
   table.tHead.replaceChildren(make("tr", {}, make("th", { scope: "col" }, "Row"),
     ...page.columns.map((column) => make("th", { scope: "col" }, column.name, make("small", {}, shortened(column.type, 40))))));
   table.tBodies[0].replaceChildren(...page.rows.flatMap((row) => rowLines(row, page)));
+}
+
+// The columns of two runs that are compared may differ.
+function unshared(page) {
+  const only = (names, run) => (names.length ? ` Only in ${run}: ${names.join(", ")}.` : "");
+  return only(page.only_here, runs[0]) + only(page.only_there, runs[1]);
 }
 
 function rowLines(row, page) {
@@ -504,7 +516,7 @@ function rowLines(row, page) {
   const line = make("tr", row.error ? { class: "failed" } : {}, make("td", { "data-label": "Row" }, open), ...page.columns.map((column, index) => {
     const cell = row.cells[index], isNumber = cell?.number === true;
     const parts = [shownCell(cell)];
-    if (row.other && !same(cell, row.other[index])) {
+    if (differs(row, index, page)) {
       parts.push(make("div", { class: "pair differs" }, make("span", { class: "run-name" }, runs[1]), shownCell(row.other[index])));
     }
     return make("td", { class: isNumber ? "n" : null, "data-label": column.name }, ...parts);
@@ -515,6 +527,7 @@ function rowLines(row, page) {
 }
 
 const same = (cell, other) => cell?.text === other?.text && cell?.image === other?.image;
+const differs = (row, index, page) => row.other && !page.only_here.includes(page.columns[index].name) && !same(row.cells[index], row.other[index]);
 
 function shownCell(cell) {
   if (cell === null) return make("span", { class: "null" }, "null");
@@ -526,7 +539,7 @@ function shownCell(cell) {
 function usageText(usage) {
   const parts = [`${count(usage.input_tokens)} + ${count(usage.output_tokens)} tokens`];
   if (usage.cost !== undefined) parts.push(`$${usage.cost.toPrecision(2)}`);
-  if (usage.latency_s !== undefined) parts.push(seconds(usage.latency_s));
+  if (usage.latency_s !== undefined) parts.push(latency(usage.latency_s));
   return parts.join(", ");
 }
 
@@ -544,7 +557,7 @@ async function openRow(number) {
     const formula = page.formulas[column.name], messages = row.prompts?.[column.name];
     if (messages) parts.push(make("h3", {}, `Prompt for ${column.name}`), make("div", { class: "messages" }, ...messages.map(shownMessage)));
     parts.push(make("h3", {}, column.name, ...(formula ? [make("code", {}, formula)] : [])));
-    if (row.other && !same(row.cells[index], row.other[index])) {
+    if (differs(row, index, page)) {
       parts.push(make("div", { class: "side" }, ...[row.cells[index], row.other[index]].map((cell, run) =>
         make("div", {}, make("span", { class: "run-name" }, runs[run]), wholeCell(cell)))));
     } else {
@@ -572,8 +585,10 @@ function wholeCell(cell) {
 }
 
 function usageList(usage) {
-  const readable = (value) => (Number.isFinite(value) && !Number.isInteger(value) ? Number(value.toPrecision(3)) : value);
-  return make("dl", { class: "pairs usage" }, ...Object.entries(usage).flatMap(([name, value]) => [make("dt", {}, name.replaceAll("_", " ")), make("dd", {}, readable(value))]));
+  const { cost, latency_s: time, ...others } = usage;
+  if (cost !== undefined) others.cost = `$${Number(cost.toPrecision(3))}`;
+  if (time !== undefined) others.latency = latency(time);
+  return make("dl", { class: "pairs usage" }, ...Object.entries(others).flatMap(([name, value]) => [make("dt", {}, name.replaceAll("_", " ")), make("dd", {}, value)]));
 }
 
 function restart() {
