@@ -131,10 +131,11 @@ class ActorGroup:
         with self._lock:
             actor.num_tasks -= 1
             actor.idle_since_s = time.monotonic()
-            if actor.is_alone or (self._is_leaving(actor) and not actor.num_tasks):
+            is_leaving = self._is_leaving(actor)
+            if actor.is_alone or (is_leaving and not actor.num_tasks):
                 self._forget(actor)
                 self._owner.on_thread(partial(self._source.retire, actor.process))
-            elif actor in self._actors:
+            elif actor in self._actors and not is_leaving:
                 self._free.append(actor)
                 self._take_waiting(actor)
 
@@ -189,6 +190,7 @@ class ActorGroup:
                     num_spare -= 1
             for actor in gone:
                 self._forget(actor)
+            self._free = [actor for actor in self._free if not self._is_leaving(actor)]
         for actor in gone:
             self._source.retire(actor.process)
         self._owner.capacity_changed()

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Protocol
 
 import ray
 
-from penstock.engine.runners.ray.worker import AsyncWorker, Worker
+from penstock.engine.runners.ray.worker import AsyncWorker, ThreadedWorker, Worker
 from penstock.errors import UdfError
 from penstock.expr.udf import Resources
 
@@ -131,17 +131,20 @@ def started(cls: type, options: Mapping[str, Any], kind: str | None) -> Process:
 
 
 class OwnActors:
-    """Actors of one stage. Those of a ``kind`` are kept for the next query."""
+    """Actors of one stage, which take ``num_tasks`` tasks at once. Those of a ``kind`` are kept for the next query."""
 
     address: tuple[int, ...] = (0,)
 
-    def __init__(self, opening: tuple[Any, ...], options: dict[str, Any], kind: str | None = None) -> None:
+    def __init__(
+        self, opening: tuple[Any, ...], options: dict[str, Any], kind: str | None = None, num_tasks: int = 1
+    ) -> None:
         self.opening = opening
-        self._options = options
+        self._class = Worker if num_tasks == 1 else ThreadedWorker
+        self._options = {"max_concurrency": num_tasks, **options}
         self._kind = kind
 
     def acquire(self, *, is_alone: bool) -> Process:
-        return started(Worker, self._options, self._kind)
+        return started(self._class, self._options, self._kind)
 
     def retire(self, process: Process) -> None:
         process.kill()

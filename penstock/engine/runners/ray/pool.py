@@ -14,7 +14,7 @@ import ray
 from penstock.engine.pools.worker_restart import RestartPlan, RestartPolicy
 from penstock.engine.protocols import Bundle, Emit, Report, Task
 from penstock.engine.runners.ray.actor_group import ActorGroup, PoolActor, PoolSize
-from penstock.engine.runners.ray.actors import CLOSE_TIMEOUT_S, ActorSource
+from penstock.engine.runners.ray.actors import CLOSE_TIMEOUT_S, ActorSlot, ActorSource
 from penstock.engine.runners.ray.cluster import Cluster, is_node_alive
 from penstock.engine.runners.ray.failures import is_death, translated
 from penstock.engine.runners.ray.stored import Recipe, StoredBatch, TaskInput, arguments, has_restored, put_batch
@@ -67,7 +67,7 @@ class RayPool:
         self._emit = emit
         self._restart = restart
         self._has_state = has_state
-        can_leave = not has_state and size.tasks_per_worker == 1
+        can_leave = not has_state and not isinstance(source, ActorSlot)
         self._group = ActorGroup(source, size, cluster, self, can_leave=can_leave)
         self._running: dict[Task, RunningTask] = {}
         self._awaited: dict[Any, PoolActor] = {}  # the actor that owes each reply

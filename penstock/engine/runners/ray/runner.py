@@ -34,7 +34,7 @@ from penstock.engine.runners.ray.exchange_pool import ExchangePool
 from penstock.engine.runners.ray.ledgers import DriverLedgers, driver_ledgers, with_ledgers
 from penstock.engine.runners.ray.pool import RayPool
 from penstock.engine.runners.ray.stored import DriverBatches
-from penstock.engine.scheduling import task_share
+from penstock.engine.scheduling import Footprint, task_share
 from penstock.engine.stage import PoolChoice
 from penstock.errors import InvalidArgumentError
 from penstock.expr.udf import API_LOOP, Builtin, Resources
@@ -44,6 +44,8 @@ from penstock.relational.partition import HashParts, RangeParts, parts_of
 
 PLAIN = actor_options(Resources())
 GATHERED_NBYTES = 32 * 2**20  # of a batch between stages: a call and the storing of its result cost milliseconds
+ARROW_WORK = Footprint(num_inputs=0, num_outputs=3)  # a kernel's intermediate results, its result, the stored one
+PYTHON_WORK = Footprint(num_inputs=1, num_outputs=3)  # arguments and results as Python objects or arrays as well
 CALL_COST_S = 0.01  # of all processes, with the storing of its result
 
 
@@ -120,16 +122,17 @@ class RayPools:
         takes_core = not (resources.max_workers or resources.cpus or resources.gpus)
         match work:
             case CallUdf() if work.spec.builtin.event_loop == API_LOOP and options == PLAIN:
-                return PoolChoice(self._api_pool(stage, work, emit), takes_core=False)
+                return PoolChoice(self._api_pool(stage, work, emit), False, PYTHON_WORK)
             case CallUdf() if work.spec.target.is_async:
-                return PoolChoice(self._async_pool(stage, work, options, emit), takes_core=False)
+                return PoolChoice(self._async_pool(stage, work, options, emit), False, PYTHON_WORK)
             case CallUdf() | CallBatch():
-                size = PoolSize(self._most(stage), resources.min_workers, is_gradual=work.spec.target.is_class)
+                num_tasks, is_class = resources.tasks_per_worker, work.spec.target.is_class
+                size = PoolSize(self._most(stage), resources.min_workers, num_tasks, is_gradual=is_class)
                 opening = self._packed(work, opener(work)), 0
-                is_shared = options == PLAIN and takes_core and not work.spec.target.is_class
-                source = self._workers.join(opening) if is_shared else OwnActors(opening, options)
+                is_shared = options == PLAIN and takes_core and not is_class
+                source = self._workers.join(opening) if is_shared else OwnActors(opening, options, num_tasks=num_tasks)
                 calls = self._pool(source, size, emit, restart=restart_policy(work))
-                return PoolChoice(calls, takes_core, task_cost_s=CALL_COST_S)
+                return PoolChoice(calls, takes_core, PYTHON_WORK, task_cost_s=CALL_COST_S)
             case RunRelation(relation, schemas):
                 parts = parts_of(relation, schemas)
                 pool = self._one_actor(work, emit) if parts is None else self._exchange_pool(work, parts, emit)
@@ -145,7 +148,7 @@ class RayPools:
                 return PoolChoice(writers, takes_core, gathered_nbytes=self._gathered_nbytes)
             case _:
                 source = self._workers.join((put_packed(opener(work), stage.name), self._gathered_nbytes))
-                return PoolChoice(self._pool(source, PoolSize(self._most(stage)), emit), takes_core)
+                return PoolChoice(self._pool(source, PoolSize(self._most(stage)), emit), takes_core, ARROW_WORK)
 
     def close(self) -> None:
         """Keep the shared workers for the next query. The pools are closed before."""

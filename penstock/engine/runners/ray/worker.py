@@ -6,8 +6,10 @@ import asyncio
 import os
 import pickle
 import time
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 import pyarrow as pa
@@ -70,7 +72,7 @@ class Worker:
 
         Outputs are joined while they are smaller than ``gathered_nbytes``.
         """
-        opened = OpenedStage(HandlerSlot(lambda context: pickle.loads(packed_open)(context)), gathered_nbytes)
+        opened = OpenedStage.of(packed_open, gathered_nbytes)
         try:
             opened.slot.open()
         except BaseException as exc:
@@ -103,7 +105,7 @@ class Worker:
     @ray.method(num_returns=2)  # type: ignore[untyped-decorator]
     def finish(self, stage: int) -> Reply:
         """Return everything that the handler still holds as one batch."""
-        return self._reply(stage, lambda opened: opened.rest())
+        return self._reply(stage, lambda opened: opened.rest(opened.slot.finish()))
 
     def close(self, stage: int) -> None:
         """Close the handler of a stage."""
@@ -114,13 +116,49 @@ class Worker:
     def _reply(self, stage: int, advance: Callable[[OpenedStage], Output]) -> Reply:
         started = time.perf_counter()
         try:
-            opened = self._stages[stage]
-            if opened.failure is not None:
-                raise opened.failure
-            batch, is_done = advance(opened)
-            return reply(batch, started, opened.slot.take_errors(), is_done=is_done)
+            with self._handler(stage) as opened:
+                if opened.failure is not None:
+                    raise opened.failure
+                batch, is_done = advance(opened)
+                return reply(batch, started, opened.slot.take_errors(), is_done=is_done)
         except BaseException as exc:
             return failed(exc)
+
+    def _handler(self, stage: int) -> AbstractContextManager[OpenedStage]:
+        return nullcontext(self._stages[stage])
+
+
+class ThreadedWorker(Worker):
+    """An actor of one stage that does several calls at once. Its threads have a handler each, which share one instance.
+
+    A task gives its output as one batch, because its next call would come on another thread.
+    """
+
+    def open(self, stage: int, packed_open: bytes, gathered_nbytes: int) -> ActorPlace:
+        place = super().open(stage, packed_open, gathered_nbytes)
+        self._new_handler = partial(OpenedStage.of, packed_open, gathered_nbytes)
+        self._free = [self._stages[stage]]
+        return place
+
+    @ray.method(num_returns=2)  # type: ignore[untyped-decorator]
+    def start(self, stage: int, first_row: int, num_skipped: int, slices: Slices | None, *items: Any) -> Reply:
+        return self._reply(stage, lambda opened: opened.rest(opened.start(slices, items, first_row, num_skipped)))
+
+    def close(self, stage: int) -> None:
+        super().close(stage)
+        for opened in self._free:
+            opened.slot.close()
+
+    @contextmanager
+    def _handler(self, stage: int) -> Iterator[OpenedStage]:
+        try:
+            opened = self._free.pop()
+        except IndexError:
+            opened = self._new_handler()
+        try:
+            yield opened
+        finally:
+            self._free.append(opened)
 
 
 @dataclass(slots=True)
@@ -130,6 +168,10 @@ class OpenedStage:
     slot: HandlerSlot
     gathered_nbytes: int
     failure: BaseException | None = None
+
+    @staticmethod
+    def of(packed_open: bytes, gathered_nbytes: int) -> OpenedStage:
+        return OpenedStage(HandlerSlot(lambda context: pickle.loads(packed_open)(context)), gathered_nbytes)
 
     def start(self, slices: Slices | None, items: Sequence[Any], first_row: int, num_skipped: int) -> Output:
         is_written = slices is not None and isinstance(self.slot.open(), PartHandler)
@@ -155,12 +197,13 @@ class OpenedStage:
             batch, is_done = self.slot.next()
         return (joined(found) if found else None), is_done
 
-    def rest(self) -> Output:
-        rest, (batch, _) = list[pa.RecordBatch](), self.slot.finish()
+    def rest(self, first: Output) -> Output:
+        """Return an output with all that come after it."""
+        found, (batch, is_done) = list[pa.RecordBatch](), first
         while batch is not None:
-            rest.append(batch)
-            batch, _ = self.slot.next()
-        return (joined(rest) if rest else None), True
+            found.append(batch)
+            batch, is_done = (None, True) if is_done else self.slot.next()
+        return (joined(found) if found else None), True
 
 
 class AsyncWorker:

@@ -15,13 +15,16 @@ from contextvars import copy_context
 from pathlib import Path
 from typing import Any
 
+import psutil
 import ray
 from ray.cluster_utils import Cluster
 
 import penstock as ps
+from tests.faults.process_memory import PeakMemory, tree_memory
 
 NUM_ROWS = 40
 NUM_DIVIDED = 4096  # rows of 4 kB, in pieces too large for Ray to send them with its messages
+NUM_INFLATED = 200  # rows of 5 MB in the end
 NODE = {"object_store_memory": 200_000_000}
 SYSTEM = {
     "health_check_period_ms": 1000,  # a dead node is noticed in seconds
@@ -39,7 +42,7 @@ def main(path: str) -> None:
         ps.set_runner_ray()
         ps.set_config(progress=False)
         seen = {"pieces": lost_pieces(cluster), "lost": lost_node(cluster), "cached": cached_on_another_node()}
-        seen |= {"grown": grown_cluster(cluster), "drained": drained_node(cluster)}
+        seen |= {"inflated": inflated_rows(), "grown": grown_cluster(cluster), "drained": drained_node(cluster)}
         seen["restarted"] = restarted_gcs(cluster)
         Path(path).write_text(json.dumps(seen))
     finally:
@@ -101,6 +104,24 @@ class Collected:
             self._rows = self._df.to_pydict()
         except BaseException as exc:
             self._rows = exc
+
+
+def inflated_rows() -> Any:
+    """Rows grow fiftyfold on two nodes whose object stores cannot hold all of them."""
+    payload = b"x" * 100_000
+
+    def grown(batch: dict[str, Any]) -> dict[str, Any]:
+        return {"id": batch["id"], "text": [payload * 50 for _ in batch["id"]]}
+
+    def measured(batch: dict[str, Any]) -> dict[str, Any]:
+        return {"id": batch["id"], "size": [len(text) for text in batch["text"]]}
+
+    df = ps.from_pydict({"id": list(range(NUM_INFLATED)), "payload": [payload] * NUM_INFLATED})
+    before = tree_memory(psutil.Process())
+    with PeakMemory(os.getpid(), every_s=0.05) as peak:
+        rows = df.map_batches(grown).map_batches(measured).to_pydict()
+    expected = {"id": list(range(NUM_INFLATED)), "size": [50 * len(payload)] * NUM_INFLATED}
+    return {"is_exact": rows == expected, "nbytes": peak.total - before.total}
 
 
 def lost_node(cluster: Cluster) -> Any:

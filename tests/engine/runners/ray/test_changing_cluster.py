@@ -36,6 +36,11 @@ def test_the_ledger_of_the_driver_has_the_results_of_all_nodes(seen: Any) -> Non
     assert seen["cached"] == {"num_calls": NUM_ROWS, "is_elsewhere": True, "num_open_files": 0}
 
 
+def test_rows_that_grow_fiftyfold_stay_out_of_the_heaps_of_workers(seen: Any) -> None:
+    assert seen["inflated"]["is_exact"]
+    assert seen["inflated"]["nbytes"] < 600_000_000  # of 1 GB, and each copy of it, with a worker that is started
+
+
 def test_a_class_uses_the_nodes_that_come_while_it_runs(seen: Any) -> None:
     assert seen["grown"] == {"is_exact": True, "is_late_used": True}
 

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from typing import Any
 
 import numpy as np
 import pytest
 
 import penstock as ps
+from penstock.ai.provider import Embedder, Model, ModelTask
 from penstock.cost.budget import spending
 from penstock.errors import AuthenticationError, BudgetSpentError, ContentFilteredError, InvalidArgumentError
+from penstock.expr.udf import Resources
 from penstock.functions import embed_text, prompt
 from penstock.testing import ModelServer, faults
 
@@ -101,3 +105,30 @@ def test_a_budget_holds_for_the_queries_of_a_process(server: ModelServer) -> Non
     assert caught.value.num_calls == server.num_requests == 60
     with spending(1.0), pytest.raises(InvalidArgumentError, match="price of 'mine'"):
         questions(2).select(prompt(ps.col("q"), model="mine")).collect()
+
+
+class Pairs(ps.Provider):
+    name = "pairs"
+
+    def model(self, task: ModelTask) -> Model:
+        return PairEmbedder()
+
+
+class PairEmbedder(Embedder):
+    """A model whose calls wait until two of them run at the same time."""
+
+    dimensions = 2
+    resources = Resources(max_workers=1, tasks_per_worker=2)
+    batch_size = 1
+
+    def load(self) -> None:
+        self._pair = threading.Barrier(2, timeout=60)
+
+    def embed(self, inputs: Sequence[Any]) -> Any:
+        self._pair.wait()
+        return [np.full(2, float(value)) for value in inputs]
+
+
+def test_a_model_takes_several_tasks_at_once(server: ModelServer) -> None:
+    df = ps.from_pydict({"t": list("12")}).select(embed_text(ps.col("t"), provider=Pairs()))
+    assert [vector.tolist() for vector in df.to_pydict()["t"]] == [[1.0, 1.0], [2.0, 2.0]]
