@@ -5,22 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from penstock.plan.stages import (
-    AtMost,
-    CallBatch,
-    CallUdf,
-    Cut,
-    Evenly,
-    Exactly,
-    ExplodeLists,
-    Gathered,
-    Melt,
-    RunRelation,
-    Stage,
-    TakeSample,
-    Transform,
-    Work,
-)
+from penstock.plan.stages import AtMost
 
 
 def is_queue_short(
@@ -199,58 +184,3 @@ def gathering_s(seconds: float, elapsed_s: float) -> float:
     (5, 20.0, 60)
     """
     return min(max(seconds, elapsed_s / 50), 12 * seconds)
-
-
-# --- a reader that needs few rows ---
-
-FIRST_ROWS = 16
-MAX_WASTE = 4
-
-
-def least_input(stage: Stage, least_output: int | None) -> int | None:
-    """Return how many input rows a stage needs at least to give ``least_output`` rows; None if it needs all rows.
-
-    >>> least_input(Stage("", None, inbox=Cut(5, offset=2)), None)
-    7
-    >>> least_input(Stage("", Transform(()), inbox=Exactly(64)), 7)
-    64
-    """
-    match stage.inbox, stage.work:
-        case (Cut(int(num_rows), offset), _):
-            return offset + (num_rows if least_output is None else min(num_rows, least_output))
-        case (Evenly() | Gathered(), _) | (_, RunRelation()):
-            return None
-    if least_output is None:
-        return None
-    least = 1 if _may_add_rows(stage.work) else least_output
-    return -(-least // stage.inbox.num_rows) * stage.inbox.num_rows if isinstance(stage.inbox, Exactly) else least
-
-
-def _may_add_rows(work: Work | None) -> bool:
-    match work:
-        case Transform(steps):
-            return any(isinstance(step, ExplodeLists | Melt | TakeSample) for step in steps)
-        case CallUdf(call):
-            return call.udf.target.is_generator
-        case CallBatch(spec):
-            return spec.verb in ("map_batches", "map_groups", "flat_map")
-        case _:
-            return False
-
-
-def rows_to_take(num_settled: int, least: int, num_found: int = 0, num_missing: int | None = None) -> int:
-    """Return how many rows a stage of calls may have taken in all, while its reader may still stop early.
-
-    ``num_settled`` of its rows are used up: their results were read, or dropped on the way. All of them were needed, so
-    four times as many cost at most four times what is needed. If a limit still misses ``num_missing`` rows after
-    ``num_found``, the share of rows found so far says how many more are needed; half as many again cover chance.
-
-    >>> rows_to_take(0, least=1), rows_to_take(0, least=100), rows_to_take(100, least=1)
-    (16, 100, 416)
-    >>> rows_to_take(100, least=100, num_found=50, num_missing=50)
-    250
-    """
-    most = MAX_WASTE * num_settled + FIRST_ROWS
-    if num_missing is not None and num_found:
-        most = min(most, num_settled + max(FIRST_ROWS, 3 * num_missing * num_settled // (2 * num_found)))
-    return max(most, least)

@@ -14,16 +14,14 @@ from penstock.engine.inbox import Gate, Inbox
 from penstock.engine.lineage import is_row_preserving, kind_of
 from penstock.engine.protocols import Bundle, DescribesTasks, EndOfInput, Report, Task, WorkerPool
 from penstock.engine.read_queue import ReadQueue
+from penstock.engine.reader_limit import FIRST_ROWS, ReaderLimit
 from penstock.engine.resources import QueryResources
 from penstock.engine.scheduling import (
     FIRST_GROWTH,
-    FIRST_ROWS,
     LEAST_FOOTPRINT,
     Footprint,
     GrowthEstimate,
     is_queue_short,
-    least_input,
-    rows_to_take,
     usual_duration,
 )
 from penstock.errors import PenstockError
@@ -80,6 +78,7 @@ class StageState:
         self._footprint = replace(footprint, num_inputs=footprint.num_inputs + self.inbox.joins_bundles)
         self._reads = reads
         self._in_flight = InFlight(self._footprint, is_ordered=stage.is_ordered)
+        self._rows = self._in_flight if self.gate is None else self.gate  # counts the rows in and out
         self._growth = GrowthEstimate(_first_growth(stage))
         self._error_limit = ErrorLimit(stage.work)
         self._kind = kind_of(stage.work)
@@ -87,8 +86,7 @@ class StageState:
         self._num_open_inputs = len(inputs)
         self._needs_end = isinstance(stage.work, RunRelation)  # a last task follows the input
         self._after: StageState | None = None  # must be done before this stage starts
-        self._least_input: int | None = None  # rows that a reader of few rows needs; None: all rows are needed
-        self._has_reader = False  # that may stop early
+        self._reader_limit: ReaderLimit  # set by ``limit_to_reader``
         self._usual_task_s: float | None = None
         self.inbox.max_task_nbytes = self._growth.most_input(resources.task_nbytes)
         if self.inbox.size_search is not None:
@@ -114,11 +112,16 @@ class StageState:
         None stands for a reader of all rows. The stages after this one are limited before it.
         """
         taker = self.downstream
-        least_output = least_read if taker is None else taker._least_input
-        needs_all = _is_batched(self.stage) and self._next_limit is None
-        self._least_input = None if needs_all else least_input(self.stage, least_output)
-        self._has_reader = least_output is not None
-        self._in_flight.has_reader = self._has_reader
+        earlier = [] if taker is None else takewhile(lambda each: each is not self, taker.inputs)  # as in a concat
+        self._reader_limit = ReaderLimit(
+            self.stage,
+            self._rows,
+            None if taker is None else taker._reader_limit,
+            [each._rows for each in earlier],
+            self._resources.results,
+            least_read,
+        )
+        self._in_flight.has_reader = self._reader_limit.may_stop_early
 
     # --- the view of ``pick_stage`` ---
 
@@ -144,7 +147,7 @@ class StageState:
     @property
     def is_wanted(self) -> bool:
         """The queue of the next stage is short, and the reader needs more rows."""
-        allowed = self._num_rows_allowed
+        allowed = self._reader_limit.num_rows_allowed(self.num_rows_taken)
         if allowed is not None and self._in_flight.resting is None and allowed < self.inbox.least_rows:
             return False
         taker = self.downstream
@@ -172,13 +175,6 @@ class StageState:
         return self._next_output_nbytes + num_copies * self.inbox.next_nbytes
 
     @property
-    def num_rows_settled(self) -> int:
-        """Input rows whose results the reader has used, or that gave none."""
-        if self.gate is None:
-            return self._in_flight.num_rows_settled(self._num_rows_used)
-        return self.gate.num_rows_settled(self._num_rows_used) if self._has_reader else self.gate.num_rows_in
-
-    @property
     def _capacity(self) -> int:
         capacity = 0 if self._pool is None else self._pool.capacity
         return capacity if self.max_running is None else min(capacity, self.max_running)
@@ -187,7 +183,7 @@ class StageState:
 
     @property
     def num_rows_out(self) -> int:
-        return self._in_flight.num_rows_out if self.gate is None else self.gate.num_rows_out
+        return self._rows.num_rows_out
 
     @property
     def nbytes_held(self) -> int:
@@ -232,7 +228,7 @@ class StageState:
 
     def count_rows_ahead(self, until_s: float) -> None:
         """Look for the number of rows to read until a time, unless the reader may stop before the end."""
-        if self._reads is not None and not self.is_done and not self._has_reader:
+        if self._reads is not None and not self.is_done and not self._reader_limit.may_stop_early:
             self._reads.look_ahead(until_s, self._resources.clock)
 
     @property
@@ -351,7 +347,7 @@ class StageState:
         if not self.inbox.num_rows:
             self._needs_end = False
             return Task(EndOfInput(), self.num_rows_taken, nbytes=0)
-        allowed = self._num_rows_allowed
+        allowed = self._reader_limit.num_rows_allowed(self.num_rows_taken)
         if allowed is not None and allowed <= 0:  # nothing else can be done
             allowed = max(self.num_rows_taken, FIRST_ROWS)
         bundles = self.inbox.take(allowed)
@@ -359,31 +355,6 @@ class StageState:
         task = Task(bundles, self.num_rows_taken, nbytes, num_rows)
         self.num_rows_taken += num_rows
         return task
-
-    @property
-    def _num_rows_allowed(self) -> int | None:
-        """Rows that a stage of calls may take now; None for any number."""
-        if self._least_input is None or not isinstance(self.stage.work, CallUdf | CallBatch):
-            return None
-        gate = self._next_limit
-        found, missing = (0, None) if gate is None else (gate.num_rows_in, gate.num_rows_missing)
-        return rows_to_take(self.num_rows_settled, self._least_input, found, missing) - self.num_rows_taken
-
-    @property
-    def _next_limit(self) -> Gate | None:
-        taker = self.downstream
-        while taker is not None and (taker.gate is None or taker.gate.num_rows_missing is None):
-            taker = taker.downstream
-        return None if taker is None else taker.gate
-
-    @property
-    def _num_rows_used(self) -> int:
-        """Output rows that the reader has used, or that later stages have dropped."""
-        taker = self.downstream
-        if taker is None:
-            return self._resources.results.num_rows_used
-        earlier = takewhile(lambda each: each is not self, taker.inputs)  # a concat takes them one after another
-        return taker.num_rows_settled - sum(each.num_rows_out for each in earlier)
 
     @property
     def _is_columns_alone(self) -> bool:
@@ -423,10 +394,6 @@ def _gathering(policy: Policy, choice: PoolChoice | None) -> Policy:
     if choice is None or not isinstance(policy, Gathered) or policy.seconds is not None:
         return policy
     return replace(policy, nbytes=max(policy.nbytes, choice.gathered_nbytes))
-
-
-def _is_batched(stage: Stage) -> bool:
-    return isinstance(stage.work, CallUdf) and stage.work.call.udf.builtin.is_batched
 
 
 def _has_unknown_result(work: Work | None) -> bool:
