@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import gzip
 import json
 import sqlite3
 import tarfile
@@ -21,7 +22,7 @@ from pyarrow import fs, orc
 import penstock as ps
 import penstock.compat.ray as ray
 from penstock.compat.ray.data import aggregate, expressions
-from penstock.errors import InvalidArgumentError
+from penstock.errors import CorruptFileError, InvalidArgumentError
 from penstock.types import DataType
 from tests.compat import ray_programs
 
@@ -236,6 +237,27 @@ def test_files_of_ray_data(tmp_path: Path) -> None:
     assert shuffled.sum("id") == 6
     orders = {tuple(row["id"] for row in ray.data.read_parquet(folder, shuffle="files").take_all()) for _ in range(20)}
     assert len(orders) > 1
+
+
+EXAMPLE = bytes.fromhex(  # encoded by the library protobuf
+    "7900000000000000000000000a770a0d0a02627312070a050a01700a000a0b0a016212060a040a0261310a1f0a0369647312181a160a1401"
+    "ffffffffffffffffff018080808080808080400a0b0a02696412051a030a01010a080a046e6f6e6512000a120a027873120c120a0a080000"
+    "003f0000c03f0a0d0a0178120812060a040000003f00000000"
+)
+
+
+def test_records_of_tensorflow(tmp_path: Path) -> None:
+    (tmp_path / "a.tfrecord").write_bytes(EXAMPLE * 2)
+    (tmp_path / "b.tfrecord.gz").write_bytes(gzip.compress(EXAMPLE))
+    ds = ray.data.read_tfrecords(str(tmp_path), override_num_blocks=2)
+    row = {"b": b"a1", "bs": [b"p", b""], "id": 1, "ids": [1, -1, 2**62], "none": [], "x": 0.5, "xs": [0.5, 1.5]}
+    assert ds.take_all() == [row] * 3
+    assert {field.name: str(field.dtype) for field in ds.schema if field.name in ("x", "xs", "ids")} == {
+        "x": "float32", "xs": "list[float32]", "ids": "list[int64]"
+    }  # fmt: skip
+    (tmp_path / "c.tfrecord").write_bytes(EXAMPLE[:-3])
+    with pytest.raises(CorruptFileError, match=r"c\.tfrecord is not a TFRecord file .* the last record is cut off"):
+        ray.data.read_tfrecords(str(tmp_path / "c.tfrecord")).take_all()
 
 
 def test_tables_of_delta_and_iceberg(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import random
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from enum import Enum
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 import penstock as ps
-from penstock.compat.ray.data import aggregate, expressions, llm
+from penstock.compat.ray.data import aggregate, expressions, llm, tfrecords
 from penstock.compat.ray.data.custom import (
     ArrowBatchCollateFn,
     BlockMetadata,
@@ -40,7 +40,7 @@ __all__ = ["ActorPoolStrategy", "ArrowBatchCollateFn", "BlockMetadata", "DataCon
     "DataType", "Dataset", "DatasetSummary", "Datasink", "Datasource", "ExecutionOptions",
     "ExecutionResources", "FileShuffleConfig", "GroupedData", "NumpyBatchCollateFn", "PandasBatchCollateFn",
     "RandomSeedConfig", "ReadTask", "SaveMode", "Schema", "TaskPoolStrategy", "WriteResult", "aggregate",
-    "expressions", "from_daft", "llm", "range_tensor", "read_datasource"]  # fmt: skip
+    "expressions", "from_daft", "llm", "range_tensor", "read_datasource", "read_tfrecords"]  # fmt: skip
 # Ray keeps some of these names in modules of their own: ``from ray.data.context import DataContext``.
 for _module in ("block", "collate_fn", "context", "datasource", "datatype", "grouped_data", "iterator"):
     sys.modules[f"{__name__}.{_module}"] = sys.modules[__name__]
@@ -191,6 +191,22 @@ def read_datasource(datasource: Datasource, **options: Any) -> Dataset:
     return _dataset(ps.read_source(DatasourceAsSource(datasource)))
 
 
+def read_tfrecords(
+    paths: Any, *, file_extensions: list[str] | None = None, ignore_missing_paths: bool = False, filesystem: Any = None,
+    include_paths: bool = False, **options: Any,
+) -> Dataset:  # fmt: skip
+    """Read ``tf.train.Example`` records; their features are the columns. The types are those of the first rows."""
+    check_filesystem("ray.data.read_tfrecords", filesystem)
+    check_placement("ray.data.read_tfrecords", options)
+    files = _files(paths, file_extensions, ignore_missing_paths)
+
+    def rows(row: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        for example in tfrecords.examples(ps.File(row["path"])):
+            yield {**example, "path": row["path"]} if include_paths else example
+
+    return _dataset(ps.from_pydict({"path": files}).flat_map(rows))
+
+
 def from_daft(df: Any) -> Dataset:
     """Run a query of the real Daft, or of the adapter, and return its rows."""
     return _dataset(ps.from_arrow(df.to_arrow()))
@@ -237,7 +253,6 @@ class DataContext(SimpleNamespace):
 
 _REMEDIES = {
     "read_avro": "read_binary_files() and flat_map() with fastavro read the files",
-    "read_tfrecords": "read_binary_files() and flat_map() with a parser of tf.train.Example read the files",
     **dict.fromkeys(("from_arrow_refs", "from_pandas_refs", "from_numpy_refs"), "pass the objects, not references"),
     **dict.fromkeys(("read_mongo", "read_clickhouse", "read_snowflake"), "use read_sql(), or read_datasource()"),
 }
