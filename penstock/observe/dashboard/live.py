@@ -22,13 +22,16 @@ from penstock.observe.events import (
     RowError,
     RowsFailed,
 )
+from penstock.observe.progress_text import projected_dollars, seconds_left
 from penstock.observe.stage_stats import StageStats
 from penstock.observe.stats import Stats
+from penstock.observe.text import fit
 
 MAX_ERRORS = 100  # the last ones
 MAX_ERROR_CHARS = 4_000
-MAX_NAME_CHARS = 60  # of a stage in the name of a query
-MAX_NAMES = 6  # of stages in it
+MAX_NAME_CHARS = 200  # of a stage
+MAX_NAMES = 6  # of stages in the name of a query
+MAX_SHORT_NAME_CHARS = 60  # of each of them
 MAX_POINTS = 200  # of a chart
 RATE_S = 3.0  # over which the rate is measured
 
@@ -50,6 +53,7 @@ class LiveQuery:
         self._error = ""
         self._control: QueryControl | None = None
         self._limits: dict[int, int] = {}  # by stage, as the person has set them
+        self._stopped: set[int] = set()  # stages that had not ended when the query failed or was cancelled
 
     @property
     def is_started(self) -> bool:
@@ -67,6 +71,8 @@ class LiveQuery:
             self._stats.on_event(event)
             return
         with self._lock:
+            if isinstance(event, QueryFinished) and event.error is not None:
+                self._stopped = {index for index, stage in enumerate(self._stats.stages) if stage.wall_s is None}
             self._stats.on_event(event)
             match event:
                 case QueryStarted(time_s=time_s):
@@ -114,7 +120,7 @@ class LiveQuery:
 
     def headline(self) -> dict[str, Any]:
         """Return the line of this query in the list of queries."""
-        names = [stage.stage[:MAX_NAME_CHARS] for stage in self._stats.stages]
+        names = [fit(stage.stage, MAX_SHORT_NAME_CHARS) for stage in self._stats.stages]
         if len(names) > MAX_NAMES:
             names[MAX_NAMES - 1 : -1] = [f"{len(names) - MAX_NAMES} more"]
         return {
@@ -128,27 +134,29 @@ class LiveQuery:
         """Return the state of the query as JSON values."""
         with self._lock:
             stats, elapsed_s = self._stats, self._now_s - self._started_s
-            slowest = bottleneck(stats.stages, elapsed_s)
+            slowest, rates = bottleneck(stats.stages, elapsed_s), self._rates()
             return {
                 **self.headline(),
                 "can_control": self._control is not None,
                 "error": self._error,
                 "elapsed_s": elapsed_s,
+                "left_s": seconds_left(stats.stages, rates, elapsed_s) if self.state == "running" else None,
                 "stages": [
-                    self._stage(index, *each)
-                    for index, each in enumerate(zip(stats.stages, self._rates(), strict=True))
+                    self._stage(index, *each) for index, each in enumerate(zip(stats.stages, rates, strict=True))
                 ],
                 "bottleneck": next((index for index, stage in enumerate(stats.stages) if stage is slowest), None),
                 "history": self._history(),
                 "errors": [shortened(error) for error in reversed(self._errors)],
                 "num_failed": sum(stage.num_failed for stage in stats.stages),
-                "models": [asdict(model) for model in stats.models],
+                "models": [
+                    asdict(model) | {"projected_dollars": projected_dollars(stats, model)} for model in stats.models
+                ],
                 "gpus": [asdict(gpu) for gpu in stats.gpus],
                 "counters": [*stats.counters.items(), *stats.gauges.items()],
             }
 
     def _stage(self, index: int, stats: StageStats, rate: float) -> dict[str, Any]:
-        sample, is_finished = stats.sample, stats.wall_s is not None
+        sample, is_finished, is_stopped = stats.sample, stats.wall_s is not None, index in self._stopped
         num_running = sample.num_running if sample and not is_finished else 0
         has_begun = bool(stats.num_bundles or num_running)
         model = next((each for each in self._stats.models if _name(each) == stats.model), None)
@@ -157,9 +165,9 @@ class LiveQuery:
             "name": stats.stage[:MAX_NAME_CHARS],
             "kind": stats.kind,
             "inputs": stats.inputs,
-            "state": "finished" if is_finished else "running" if has_begun else "waiting",
+            "state": "stopped" if is_stopped else "finished" if is_finished else "running" if has_begun else "waiting",
             "num_rows": self._num_rows(stats),
-            "total_rows": sample.total_rows if sample else None,
+            "total_rows": sample.total_rows if sample and not is_stopped else None,
             "rate": rate,
             "busy_s": stats.busy_s,
             "num_failed": stats.num_failed,

@@ -17,7 +17,15 @@ from penstock.ai.remote.limits.limiter import LimiterKey, limiter_for
 from penstock.errors import QueryCancelledError
 from penstock.observe.dashboard.live import LiveQuery
 from penstock.observe.dashboard.server import DashboardServer
-from penstock.observe.events import QueryStarted, StageInfo
+from penstock.observe.events import (
+    BundleProduced,
+    Measures,
+    ModelSample,
+    QuerySampled,
+    QueryStarted,
+    StageInfo,
+    StageSample,
+)
 from penstock.testing import ModelServer
 from tests.observe.dashboard.test_server import ask
 
@@ -120,6 +128,8 @@ def test_pause_limit_and_resume(dashboard: DashboardServer, page: Page) -> None:
         page.goto(dashboard.url)
         most = page.get_by_label("Most tasks at once of udf halve")
         expect(most).to_have_value("2")
+        ordered(page, lambda: (most.fill("9"), most.press("Tab")))
+        expect(most).to_have_value("2")
         ordered(page, lambda: (most.fill("1"), most.press("Tab")))
         ordered(page, page.get_by_role("button", name="Pause").click)
         expect(page.locator("#query-state")).to_have_text("paused")
@@ -145,6 +155,21 @@ def test_the_limit_of_a_stage_that_calls_a_model_is_one_on_requests() -> None:
     assert query.snapshot()["stages"][0]["limit"] == 3
 
 
+def test_dollars_and_time_are_projected_as_on_the_terminal() -> None:
+    """By the stage that calls the model and by the slowest stage, not by the last one alone."""
+    query = LiveQuery()
+    samples = tuple(StageSample(stage, 1, 2, 0, 0, 0, None, 1000, True) for stage in (0, 1))
+    for event in (
+        QueryStarted((StageInfo(0, "prompt", model=("o", "gpt")), StageInfo(1, "slow", inputs=(0,))), 0.0),
+        BundleProduced(0, 500, 1, 1.0),
+        BundleProduced(1, 100, 1, 1.0),
+        QuerySampled(10.0, samples, 0, 0, 0.0, Measures(models=(ModelSample("o", "gpt", 500, 0, 0, 1, 1, 2.0),))),
+    ):
+        query.on_event(event)
+    shown = query.snapshot()
+    assert (shown["models"][0]["projected_dollars"], shown["left_s"]) == (4.0, 90.0)
+
+
 def test_cancel_by_keyboard(dashboard: DashboardServer, page: Page) -> None:
     with Running() as running:
         page.goto(dashboard.url)
@@ -159,6 +184,7 @@ def test_cancel_by_keyboard(dashboard: DashboardServer, page: Page) -> None:
         ordered(page, lambda: page.keyboard.press("Enter"))
         running.release.set()
         expect(page.locator("#query-state")).to_have_text("cancelled")
+        expect(page.locator("#plan .node").last).to_have_attribute("data-state", "stopped")
     assert isinstance(running.error, QueryCancelledError)
 
 

@@ -117,8 +117,8 @@ function renderState(state) {
   setText($("query-name"), query.name);
   setText($("query-state"), query.state);
   $("query-state").dataset.state = query.state;
-  const eta = remaining(query);
-  setText($("query-time"), `${seconds(query.elapsed_s)}${eta === null ? "" : `, about ${seconds(eta)} left`}`);
+  const left = query.left_s ?? null;
+  setText($("query-time"), `${seconds(query.elapsed_s)}${left === null ? "" : `, about ${seconds(left)} left`}`);
   setText($("query-error"), query.error);
   show($("query-error"), Boolean(query.error));
   show($("pause"), query.can_control);
@@ -155,12 +155,6 @@ function lastStage(query) {
   return query.stages[query.stages.length - 1];
 }
 
-function remaining(query) {
-  const last = lastStage(query);
-  if (query.state !== "running" || !last || last.total_rows === null || !last.rate) return null;
-  return Math.max(last.total_rows - last.num_rows, 0) / last.rate;
-}
-
 function renderTiles(query) {
   const last = lastStage(query), numRows = query.num_rows ?? last?.num_rows ?? 0; // a job has rows of earlier runs
   const figures = query.history.figures, newest = figures[figures.length - 1] ?? [0, 0];
@@ -176,8 +170,8 @@ function renderTiles(query) {
   ];
   if (newest[0]) tiles.push(["Memory", bytes(newest[0]), `at most ${bytes(peak)}`]);
   if (query.models.length) {
-    const share = done && spent !== null ? spent / done : null;
-    tiles.push(["Cost", dollars(spent), share !== null && done < 1 ? `about ${dollars(share)} in all` : ""]);
+    const projected = query.models.reduce((sum, model) => sum + (model.projected_dollars ?? NaN), 0);
+    tiles.push(["Cost", dollars(spent), !isOver(query) && projected > spent ? `about ${dollars(projected)} in all` : ""]);
     tiles.push(["Tokens", count(tokens), query.elapsed_s ? `${count(tokens / query.elapsed_s)} per second` : ""]);
   }
   const holder = $("tiles");
@@ -370,7 +364,7 @@ function stageRow(stage, query) {
     const input = make("input", { type: "number", min: 1, max: stage.is_remote ? null : stage.num_workers,
       "aria-label": `Most ${stage.is_remote ? "calls" : "tasks"} at once of ${stage.name}` });
     input.addEventListener("change", () => {
-      const value = Number.parseInt(input.value, 10);
+      const value = Math.min(Number.parseInt(input.value, 10), input.max || Infinity);
       if (value >= 1) control({ action: "limit", stage: stage.index, max_running: value });
     });
     limit.append(input);
