@@ -30,7 +30,7 @@ from penstock.types import DataType, PartialColumn, Series, to_arrow_array
 Answer = TypeVar("Answer")
 LongInput = Literal["truncate", "average"]
 SHORTER = 0.5  # size of the parts of a text that was refused as too long
-SHORTEST = 64  # characters; every model accepts so few
+SHORTEST = 64  # characters; every model accepts this many
 
 
 def embedding_column(vectors: Iterable[NDArray | None], dimensions: int) -> pa.Array:
@@ -57,7 +57,7 @@ def checked_vectors(found: Any, num_inputs: int, model: Embedder) -> NDArray:
 
 
 def not_finite(model: Embedder) -> InvalidAnswerError:
-    """Return the error of a row whose vector would be near to nothing, and spoil every mean it is part of."""
+    """Return the error of a row whose vector has NaN or infinity: it would spoil every distance and mean."""
     return InvalidAnswerError(
         f"the vector that {model.model_name or type(model).__name__} returned has NaN or infinity"
     )
@@ -208,7 +208,7 @@ class PackedEmbeddings:
             if _is_too_long(exc) and is_learning:
                 return await self._in_turn(packed, failures)
             if _is_too_long(exc) and not self._limits.is_known:
-                async with self._learning:  # meanwhile other refused calls wait for what this one learns
+                async with self._learning:  # other refused calls wait for the limits that this one finds
                     return await self._in_turn(packed, failures)
             middle = len(packed) // 2
             halves = [self._vectors(part, failures, is_learning) for part in (packed[:middle], packed[middle:])]
@@ -221,7 +221,7 @@ class PackedEmbeddings:
             return []
 
     async def _in_turn(self, packed: Sequence[_Piece], failures: dict[int, Exception]) -> list[_Embedded]:
-        """Return the vectors of a call with texts that are too long: one half first, to apply what it teaches."""
+        """Return the vectors of a call with texts that are too long: one half first, to use its limits."""
         found: list[_Embedded] = []
         middle = len(packed) // 2 if self._fitted(packed) == packed else 0
         for half in (packed[:middle], packed[middle:]):

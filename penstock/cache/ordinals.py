@@ -3,8 +3,8 @@
 The ordinal of a request among its equals is part of its key. All models of a query count together, so two equal prompts
 get two answers. The next query counts from 0 again and finds the same answers.
 
-A resumed job does not read the rows again that it has written. To keep the other rows from taking the answers of these,
-a job stores in its ledger the row of each ordinal: a *claim*. A row of a resumed job gets its own ordinals again.
+A resumed job does not read the rows that it has written. So that the other rows do not take the answers of these rows,
+a job stores a *claim* in its ledger: the row of each ordinal. A row of a resumed job gets its own ordinals again.
 """
 
 from __future__ import annotations

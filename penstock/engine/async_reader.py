@@ -1,4 +1,4 @@
-"""Reading a query from an event loop, which it never blocks."""
+"""Read the rows of a query from an event loop without blocking it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _END = object()
 
 
 async def read_async(start: Callable[[Cancellation], Generator[T, None, None]]) -> AsyncGenerator[T, None]:
-    """Yield the items of ``start``, each drawn on a thread when it is asked for.
+    """Yield the items of ``start``, each drawn on a thread when the caller asks for it.
 
     The thread sees the reader's context, such as its settings. Closing the generator, or cancelling the task that waits
     for an item, stops the query, and returns when the items are closed and the thread has ended.
@@ -34,6 +34,6 @@ async def read_async(start: Callable[[Cancellation], Generator[T, None, None]]) 
     finally:
         cancellation.request()
         closing = loop.run_in_executor(thread, context.run, items.close)
-        thread.shutdown(wait=False)  # ends after that, also if this task is cancelled once more
+        thread.shutdown(wait=False)  # ends after ``close``, even if this task is cancelled again
         await asyncio.shield(closing)
         thread.shutdown()

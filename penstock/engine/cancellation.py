@@ -1,4 +1,4 @@
-"""Stopping a query from another thread than the one that drives it."""
+"""Stop a query from a thread other than the one that drives it."""
 
 from __future__ import annotations
 

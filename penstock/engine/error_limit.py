@@ -12,7 +12,7 @@ from penstock.plan.stages import CallBatch, CallUdf, Work
 
 MIN_ROWS = 100  # a fraction of fewer rows says little
 NEARLY_ALL = 0.95  # of the recent rows: the share of failures with one reason that trips the breaker
-MIN_OUTAGE_ROWS = 10  # suffice if a server does not work: then the rows are hardly the reason
+MIN_OUTAGE_ROWS = 10  # are enough if a server is down: the rows are hardly the cause then
 OUTAGE = ProviderUnavailableError.__name__
 JUDGED = ContentFilteredError.__name__
 """A filter judges each row by itself, so any number of such rows is a result and trips no breaker."""
@@ -30,7 +30,7 @@ class ErrorLimit:
         self._last: RowError | None = None
 
     def add(self, errors: tuple[RowError, ...], num_rows_done: int, num_rows_taken: int) -> None:
-        """Take the failed rows of a report, and the number of rows with a result or an error since the last one."""
+        """Record the failed rows of a report, and the number of rows with a result or an error since the last one."""
         if errors:
             self._first, self._last = self._first or errors[0], errors[-1]
             self._num_errors += len(errors)

@@ -24,7 +24,7 @@ from penstock.protocols import Subscriber
 
 MakePool = Callable[[Stage, Work, Emit], PoolChoice]
 
-NUM_RESULTS_HELD = 2  # by a reader: the one it works on, and that one in another format
+NUM_RESULTS_HELD = 2  # by a reader: the one it works on, and a copy of it in another format
 
 
 class Executor:
@@ -90,7 +90,7 @@ class Executor:
                     self._sampler.reader_s += self._progress_at_s - given_at_s
                 for state, report in self._collect(may_wait=not has_result):
                     self._deliver(state, report)
-                    del report  # it holds batches, and the next one may be far away
+                    del report  # it holds batches, and the next report may take long
                 self._check_progress()
         except GeneratorExit:
             raise
@@ -121,7 +121,7 @@ class Executor:
             picked.submit_next()
 
     def _collect(self, *, may_wait: bool) -> Iterator[tuple[StageState, Report]]:
-        """Yield the reports that have come; with ``may_wait``, wait for the first one."""
+        """Yield the reports that have arrived; with ``may_wait``, wait for the first one."""
         try:
             if may_wait and not self._stages[-1].is_done:
                 index, report = self._mailbox.get(timeout=self._seconds_until_due())
@@ -133,12 +133,12 @@ class Executor:
             return
 
     def _deliver(self, state: StageState, report: Report) -> None:
-        """Hand what a report brings to the next stage, the reader and the subscribers."""
+        """Pass the output of a report to the next stage or the reader, and its events to the subscribers."""
         if state.is_done:
             return
         if report.task is not None or report.output is not None:
             self._progress_at_s = self._clock()
-        if report.error is not None and not state.is_spared(report):
+        if report.error is not None and not state.is_tolerated(report):
             raise report.error
         if report.errors:
             self._publish(events.RowsFailed(state.index, report.errors))
@@ -214,7 +214,7 @@ class Executor:
         return min([INTERVAL_S, *(at - now for at in due if at > now)])
 
     def _check_progress(self) -> None:
-        """Raise QueryStalledError if nothing has come for too long."""
+        """Raise QueryStalledError if no report has arrived for too long."""
         if self._is_paused:
             self._progress_at_s = self._clock()
         if self._stall_timeout_s is None or self._clock() < self._progress_at_s + self._stall_timeout_s:
@@ -288,8 +288,8 @@ def pick_stage(stages: Sequence[StageState], free_bytes: int, is_idle: bool) -> 
     """Return the most downstream stage that may do more work.
 
     Draining the end first frees memory soonest. A stage with nothing ahead of it always qualifies, so one oversized
-    bundle cannot stall the plan. When nothing runs at all, an incomplete batch leaves; without one, the query exceeds
-    its budget rather than stop.
+    bundle cannot stall the plan. When nothing runs at all, an incomplete batch is sent; without one, the query
+    exceeds its memory budget instead of stopping.
     """
     for stage in reversed(stages):
         is_ready = stage.has_capacity and stage.has_input and stage.is_wanted

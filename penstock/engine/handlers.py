@@ -18,7 +18,7 @@ from penstock.plan.stages import Read, Step
 from penstock.protocols import PartSink, ReadTask, Sink
 from penstock.types.plain import arrow_array
 
-SLICE_NBYTES = 64 * 2**20  # of input or output, of steps on rows that may grow
+SLICE_NBYTES = 64 * 2**20  # of input or output, for steps that may make rows larger
 RECORD = "record"  # the column that carries the records of a sink to the driver
 
 
@@ -33,7 +33,7 @@ class StatelessHandler:
 
 
 def one_or_more(outputs: Iterator[pa.RecordBatch]) -> pa.RecordBatch | Iterator[pa.RecordBatch]:
-    """Return the only output, which is known to be the last: one report instead of two; or an iterator of several."""
+    """Return a single output as it is, so that the pool sends one report instead of two; several as an iterator."""
     first, second = next(outputs), next(outputs, None)
     return first if second is None else itertools.chain((first, second), outputs)
 
@@ -49,7 +49,7 @@ class TransformHandler(StatelessHandler):
 
 
 class SlicedSteps:
-    """Steps on batches as they are read, a slice at a time if rows may grow: decoded images can fill a gigabyte."""
+    """Applies steps to batches that are read, in slices if rows may grow: decoded images can fill a gigabyte."""
 
     def __init__(self, steps: Sequence[Step]) -> None:
         self._steps = Steps(steps)

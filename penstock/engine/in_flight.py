@@ -23,7 +23,7 @@ class InFlight:
         self._numbers = itertools.count()
         self._num_rows_in = self._num_rows_settled = 0
         self._ends: deque[tuple[int, int]] = deque()  # rows out and rows in up to the end of each released task
-        self.has_reader = False  # that may stop early, so that it matters how many rows are settled
+        self.tracks_settled_rows = False  # only a reader that may stop early needs them
         self.num_rows_out = 0
         self.num_running = 0
         self.num_rows_running = 0  # input rows of running tasks
@@ -58,7 +58,7 @@ class InFlight:
         return task
 
     def stop(self, task: Task, output: Bundle | None, *, is_done: bool) -> Sequence[Bundle]:
-        """Record that a task reported: it rests or is done. Return the outputs that may go on now."""
+        """Record that a task reported: it rests or is done. Return the outputs to pass on now."""
         nbytes_expected = self._running.pop(task)
         self.num_running -= 1
         self.num_rows_running -= task.num_rows
@@ -97,7 +97,7 @@ class InFlight:
             if not task.is_done:
                 break
             gone.append(task)
-            if self.has_reader:
+            if self.tracks_settled_rows:
                 self._note_end(task)
         for task in gone:
             del self._submitted[task]

@@ -144,7 +144,7 @@ class Inbox:
                 num_batches = paced_rows(-(-num_rows // self._batch_rows), busy_s, GROUPED_TASK_S)
                 self.rows_per_task = num_batches * self._batch_rows
         elif isinstance(self._policy, Paced):
-            # A shorter task than planned says something only if its rows were slow.
+            # A task of fewer rows than planned counts only if its rows were slow.
             if num_rows == self.rows_per_task or busy_s > PACED_TASK_S:
                 self.rows_per_task = self._pace.next_rows(num_rows, busy_s)
         elif isinstance(self._policy, AtMost) and self._policy.quick_rows is not None:
@@ -177,7 +177,7 @@ class Inbox:
         return max(1, min(num_rows, head.num_rows * self.max_task_nbytes // head.nbytes))
 
     def _grouped_rows(self, num_rows: int, batch_rows: int) -> int:
-        """Return the rows of as many whole batches as fit in memory; with all the rest, the last may be smaller."""
+        """Return the rows of as many whole batches as fit in memory. The last batch of the input may be smaller."""
         if self.max_task_nbytes is not None:
             num_rows = min(num_rows, max(batch_rows, self.num_rows * self.max_task_nbytes // max(self.nbytes, 1)))
         is_rest = self.is_closed and num_rows == self.num_rows
@@ -196,7 +196,7 @@ class Inbox:
                 return min(self.rows_per_task, self._bundles[0].num_rows)
 
     def _num_rows_within(self, nbytes: int) -> int:
-        """Count the rows of the first bundles that hold ``nbytes`` together, or of all."""
+        """Count the rows of the first bundles that hold ``nbytes`` together; of all bundles if they hold less."""
         num_rows = 0
         for bundle in self._bundles:
             num_rows += bundle.num_rows

@@ -1,4 +1,4 @@
-"""Steps that make many rows of few: explode and unpivot. Their output comes in pieces of bounded size."""
+"""Steps that multiply rows: explode and unpivot. Their output comes in pieces of bounded size."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def row_nbytes(columns: Sequence[pa.Array], num_rows: int) -> Numbers:
 
 
 def piece_bounds(repeats: Numbers, nbytes: Numbers) -> list[int]:
-    """Return the first output row of each piece, and the end, if each row of ``nbytes`` is repeated so many times.
+    """Return the first output row of each piece, and the end. Row i has ``nbytes[i]`` and occurs ``repeats[i]`` times.
 
     >>> piece_bounds(np.array([1, 4]), np.array([10, PIECE_NBYTES // 2]))
     [0, 2, 4, 5]

@@ -1,4 +1,4 @@
-"""Groups of small read tasks: to read a file of a few kilobytes takes less time than to schedule a task."""
+"""Groups of small read tasks, because scheduling a task takes longer than reading a file of a few kilobytes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class ReadGroup:
     nbytes: int | None
 
     def read(self) -> Iterable[pa.RecordBatch]:
-        """Return a list if there is one batch, which then is known to be the last."""
+        """Return a list if there is only one batch, so that the caller knows that it is the last."""
         batches = self._joined()
         is_tiny = self.nbytes is not None and self.nbytes < TINY_NBYTES * len(self.tasks)
         with _opening if is_tiny else nullcontext():

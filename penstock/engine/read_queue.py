@@ -1,4 +1,4 @@
-"""The tasks of a read, drawn one by one, and looked through ahead of time to learn how many rows there are."""
+"""The tasks of a read, drawn one by one, and ahead of time if that shows the number of rows."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class ReadQueue:
     def total_rows(self, num_rows_out: int) -> tuple[int, bool] | None:
         """Return the number of rows that the read gives, and whether it is exact; None if unknown so far.
 
-        Where tasks do not know their rows, those that are done tell how many the others have.
+        If tasks do not know their rows, the number is estimated from the tasks that are done.
         """
         if not self._is_drawn:
             return None

@@ -121,7 +121,7 @@ def rows_to_take(num_settled: int, least: int, num_found: int = 0, num_missing: 
 
     ``num_settled`` of its rows are used up: their results were read, or dropped on the way. All of them were needed, so
     four times as many cost at most four times what is needed. If a limit still misses ``num_missing`` rows after
-    ``num_found``, the share of rows found so far says how many more are needed; half as many again cover chance.
+    ``num_found``, the share of rows found so far shows how many more are needed; half as many again allow for chance.
 
     >>> rows_to_take(0, least=1), rows_to_take(0, least=100), rows_to_take(100, least=1)
     (16, 100, 416)

@@ -25,7 +25,7 @@ class Cores:
 class Results:
     """Outputs of the last stage that wait for the reader. The reader still holds the last ``num_held`` it took.
 
-    It has not used the last ``num_unused`` yet, which were taken ahead.
+    The last ``num_unused`` were taken ahead, and the reader has not used them yet.
     """
 
     def __init__(self, num_held: int, num_unused: int = 0) -> None:

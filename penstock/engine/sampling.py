@@ -21,7 +21,7 @@ class Sampler:
         self._clock = clock
         self._measure = measure
         self._due_at_s = 0.0
-        self.reader_s = 0.0  # for which the query waited for the reader of its rows
+        self.reader_s = 0.0  # that the query has waited for the reader of its rows
 
     def start(self) -> None:
         self._due_at_s = self._clock() + INTERVAL_S

@@ -22,8 +22,8 @@ def is_queue_short(
     outputs; more would only hold memory. ``num_coming`` tasks, which running feeders will bring, count once the takers
     have enough: 40 downloads are several tasks of a decoder.
 
-    Quick feeders need fewer: the tasks that are used up in twice the usual duration of a feeder's task, none before
-    the takers have finished one. Then the tasks that come count from the first.
+    If feeders are quick, fewer tasks suffice instead of one per feeder: those that the takers finish in twice the usual
+    duration of a feeder's task, or none before the takers have finished a task. All coming tasks count then.
     """
     if feeder_s is not None:
         num_used = math.ceil(2 * num_takers * feeder_s / taker_s) if taker_s else 0
@@ -135,7 +135,7 @@ class RowPace:
     """Find how many rows a task should have to take ``PACED_TASK_S``, or three times what it costs without any rows.
 
     A task over thousands of columns takes a tenth of a second for itself, so without the second rule tasks would
-    shrink to single rows. A line through the recent tasks tells the cost of a task from that of its rows.
+    shrink to single rows. A line fitted to the recent tasks separates the cost of a task from that of its rows.
 
     >>> pace, sizes = RowPace(), [32]
     >>> for _ in range(8):
@@ -159,12 +159,12 @@ class RowPace:
         if spread > MIN_SPREAD * self._x**2:
             row_s = (self._weight * self._xy - self._x * self._y) / spread
             self._task_cost_s = max(0.0, (self._y - row_s * self._x) / self._weight)
-        # No task takes less than it costs, so one that is quick corrects the estimate.
+        # No task takes less than its fixed cost, so a quick task corrects the estimate.
         return paced_rows(num_rows, busy_s, max(PACED_TASK_S, 3 * min(self._task_cost_s, busy_s)))
 
 
 def at_most_rows(most_rows: int, num_rows: int, busy_s: float, policy: AtMost) -> int:
-    """Return how many rows a task may have, up to now ``most_rows``, after one of ``num_rows`` took ``busy_s``.
+    """Return the new limit on the rows of a task, after ``most_rows``, if a task of ``num_rows`` took ``busy_s``.
 
     >>> policy = AtMost(64, quick_rows=1024)
     >>> at_most_rows(64, 64, 0.001, policy), at_most_rows(1024, 1024, 0.02, policy), at_most_rows(1024, 64, 0.5, policy)

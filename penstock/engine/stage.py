@@ -66,7 +66,7 @@ class StageState:
         self.downstream: StageState | None = None  # takes the outputs; None for the last stage
         self.inbox = Inbox(_gathering(stage.inbox, choice), resources.clock)
         self.gate = Gate(stage.inbox) if choice is None else None
-        self.max_running: int | None = None  # tasks at once, if a person has set it while the query runs
+        self.max_running: int | None = None  # tasks at once, if the user has set it while the query runs
         self.num_rows_taken = 0
         self.empty_output: Bundle | None = None  # has the columns of a result without rows
         self._empty_input: Bundle | None = None
@@ -121,7 +121,7 @@ class StageState:
             self._resources.results,
             least_read,
         )
-        self._in_flight.has_reader = self._reader_limit.may_stop_early
+        self._in_flight.tracks_settled_rows = self._reader_limit.may_stop_early
 
     # --- the view of ``pick_stage`` ---
 
@@ -271,7 +271,7 @@ class StageState:
         self._pool.submit(task)
 
     def receive(self, report: Report) -> Sequence[Bundle]:
-        """Record a report and return the outputs that may go on. Raise TooManyErrorsError past the error limit."""
+        """Record a report and return the outputs to pass on. Raise TooManyErrorsError past the error limit."""
         num_rows_done = report.task.num_rows if report.task is not None and report.is_done else 0
         self._error_limit.add(report.errors, num_rows_done, self.num_rows_taken)
         if report.task is None:
@@ -283,7 +283,7 @@ class StageState:
     def close_input(self, empty: Bundle | None) -> None:
         """Record that one of the inputs is done; ``empty`` has its columns if it had no rows.
 
-        A stage without any rows processes the columns alone, unless only a call of its function could say the result.
+        A stage without any rows processes the columns alone, unless its result is known only by a call.
         """
         if empty is not None and self.gate is not None:
             self.empty_output = empty
@@ -293,8 +293,11 @@ class StageState:
         if self._num_open_inputs == 0:
             self.inbox.close()
 
-    def is_spared(self, report: Report) -> bool:
-        """Say whether a report is a failure on columns alone. Their types may be wrong: ``np.array([])`` is float64."""
+    def is_tolerated(self, report: Report) -> bool:
+        """Return whether a report is a failure on columns without rows, whose types may be wrong.
+
+        For example, ``np.array([])`` is float64.
+        """
         is_empty = report.task is not None and isinstance(report.task.item, tuple) and not report.task.num_rows
         return is_empty and isinstance(report.error, PenstockError) and not isinstance(self.stage.work, WriteOut)
 

@@ -46,7 +46,7 @@ class Steps:
         return next(self.pieces(batch, first_row)) if self._steps else batch
 
     def pieces(self, batch: pa.RecordBatch, first_row: int) -> Iterator[pa.RecordBatch]:
-        """Yield the output, in pieces of bounded size if a step makes many rows of few."""
+        """Yield the output, in pieces of bounded size if a step multiplies rows."""
         if self._schema is None or not self._schema.equals(batch.schema):
             self._schema, self._compiled = batch.schema, []
         return self._pieces(batch, first_row, 0)

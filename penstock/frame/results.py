@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from penstock.observe.stats import Stats
 
 SHOWN_ROWS = 8
-ASYNC_ROWS = 1024  # the most rows of a loop between which other tasks of its event loop do not run
+ASYNC_ROWS = 1024  # rows that a loop gets at most before other tasks of its event loop may run
 
 
 class ResultVerbs(PairVerbs):

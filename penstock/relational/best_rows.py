@@ -11,7 +11,7 @@ from penstock.plan.similarity import Metric
 
 Numbers = np.ndarray[Any, Any]
 
-QUERY_ROWS = 1024  # scores of so many queries and a block of rows are computed at a time
+QUERY_ROWS = 1024  # queries that are compared with a block of rows at a time
 BLOCK_ROWS, GPU_BLOCK_ROWS = 8192, 65_536
 BLOCK_ROW_NBYTES = 4096  # a block of wider rows has fewer
 
@@ -89,7 +89,7 @@ class NumpyBestRows:
 
 
 class TorchBestRows:
-    """The same with torch on a device, where the queries and the best scores stay."""
+    """Does the same with torch on a device, which holds the queries and the best scores."""
 
     max_block_rows = GPU_BLOCK_ROWS
 
@@ -147,7 +147,7 @@ BestRows = NumpyBestRows | TorchBestRows
 
 
 def best_rows(queries: Numbers, k: int, metric: Metric, *, has_gpu: bool) -> BestRows:
-    """Return where the best rows are collected: on the GPU if there is one and torch can use it."""
+    """Return a collector of the best rows: on the GPU if there is one and torch can use it."""
     if has_gpu:
         try:
             import torch

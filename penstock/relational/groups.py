@@ -14,7 +14,7 @@ from penstock.relational.arrow import to_duckdb
 
 
 def whole_groups(batches: Iterable[pa.RecordBatch], keys: Sequence[str], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Yield the groups of rows that are ordered by ``keys``. They wait until another one starts in a later batch."""
+    """Yield the groups of rows that are ordered by ``keys``. Groups wait until another one starts in a later batch."""
     waiting: list[pa.RecordBatch] = []
     starts: list[int] = []  # the first rows of the groups that wait
     for batch in batches:
@@ -29,7 +29,7 @@ def whole_groups(batches: Iterable[pa.RecordBatch], keys: Sequence[str], schema:
 
 
 def _starts(previous: Sequence[pa.RecordBatch], batch: pa.RecordBatch, keys: Sequence[str]) -> npt.NDArray[np.int64]:
-    """Return the rows of a batch that differ in a key from the row before; without one, the first row does."""
+    """Return the rows of a batch that start a group: the very first row, and rows whose keys change."""
     before = [part.slice(part.num_rows - 1) for part in previous]
     is_start = np.zeros(batch.num_rows, bool)
     for key in keys:

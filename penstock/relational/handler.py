@@ -126,6 +126,6 @@ def with_types(relation: Relation, batch: pa.RecordBatch, schema: pa.Schema) -> 
 
 
 def no_rows(schema: pa.Schema) -> pa.RecordBatch:
-    """Return an empty batch, the end of a result: without rows, the columns alone go on."""
+    """Return an empty batch, which ends a result: a result without rows still has columns."""
     # nulls() rather than from_pylist(), which imports pandas
     return pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)

@@ -17,7 +17,7 @@ from penstock.relational.vectors import matrix_of
 
 ROWS_AT_A_TIME = 1024  # that are compared with a block of kept rows
 KEPT_BLOCK_ROWS = 8192
-ROUNDING = 1e-6  # equal vectors have a similarity of 1 up to so much
+ROUNDING = 1e-6  # the similarity of equal vectors may differ from 1 by this much
 
 
 class DropNearHandler:
@@ -62,7 +62,7 @@ class DropNearHandler:
             is_new = (vectors[rest] @ block.T).max(axis=1) < self._least
             is_near[rest[~is_new]] = True
             rest = rest[is_new]
-        # Among themselves the first row of a pair stays, unless an earlier one has dropped it.
+        # Within the batch the first row of a pair stays, unless an earlier row has dropped it.
         pairs = np.triu(vectors[rest] @ vectors[rest].T >= self._least, 1)
         for row in np.flatnonzero(pairs.any(axis=1)):
             if not is_near[rest[row]]:

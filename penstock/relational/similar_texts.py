@@ -18,7 +18,7 @@ from penstock.expr.arrays import Numbers, elements_of, validity
 from penstock.plan.similarity import DropSimilar
 from penstock.relational.spill import spill_file
 
-RECALL = 0.99  # the probability at least with which a pair at the threshold shares a band
+RECALL = 0.99  # the least probability that a pair at the threshold shares a band
 PAIRS_AT_A_TIME = 4096
 ODD = np.uint64(0x9E3779B97F4A7C15)
 

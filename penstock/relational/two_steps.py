@@ -68,7 +68,7 @@ def _steps(column: AggregateColumn, schema: Schema) -> tuple[list[Step], str] | 
 
 
 def _total_type(dtype: DataType) -> DataType | None:
-    """Return a type that holds the sum of some rows exactly; that of whole numbers may be larger than any of them."""
+    """Return a type that holds the sum of some rows exactly: sums of whole numbers may need a wider type."""
     if dtype.is_float():
         return FLOAT64
     if dtype.is_integer() or dtype.is_decimal():
@@ -77,6 +77,6 @@ def _total_type(dtype: DataType) -> DataType | None:
 
 
 def computed(query: SqlQuery, rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Return the result of a query over some rows, which are not none, in the same order each time."""
+    """Return the result of a query over at least one row, in the same order each time."""
     found = one_thread_connection().from_arrow(pa.table(to_duckdb(rows))).query("input0", query.text).to_arrow_table()
     return from_duckdb(found.combine_chunks().to_batches()[0], query.output.to_arrow())

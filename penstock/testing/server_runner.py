@@ -183,7 +183,7 @@ def serve(fd: str) -> None:
 
 
 def collect_garbage_rarely() -> None:
-    """Save the collector from looking through the request log again and again."""
+    """Keep the garbage collector from scanning the request log again and again."""
     gc.set_threshold(100_000, 50, 100)
 
 

@@ -3,7 +3,7 @@
 Several threads may run tasks at the same time, so that one tokenizes while another computes.
 
 On a CPU each core computes a batch of its own with one thread of torch. Threads that share each matrix product instead
-wait for each other hundreds of times in a batch, and for whatever else runs on their cores.
+wait for each other hundreds of times in a batch, and for other programs on their cores.
 
 On a GPU the batches are queued without waiting for them, and the results of a task come back in one copy. The next task
 is queued meanwhile, so the device always has work.

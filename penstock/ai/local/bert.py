@@ -62,7 +62,7 @@ class BertEncoder:
         self._eps = config["layer_norm_eps"]
         self._num_heads = config["num_attention_heads"]
         self._words = weights["embeddings.word_embeddings.weight"]
-        # All texts are of the first segment, so its vector is a part of each position's.
+        # All texts belong to the first segment, so its vector is added to that of each position.
         positions = weights["embeddings.position_embeddings.weight"]
         self._positions = positions + weights["embeddings.token_type_embeddings.weight"][0]
         self._first_position = 0 if config["model_type"] == "bert" else config["pad_token_id"] + 1
@@ -164,7 +164,7 @@ def load_bert(checkpoint: Checkpoint, subfolder: str) -> BertEncoder | None:
 
 
 def can_load(checkpoint: Checkpoint, config: Mapping[str, Any], folder: Path) -> bool:
-    """Return whether a folder has one file for each part, and its configuration nothing that is not known here."""
+    """Return whether a folder has one file for each part, and its configuration only settings known here."""
     return (
         config.get("model_type") in FAMILIES
         and config["hidden_act"] == "gelu"

@@ -1,4 +1,4 @@
-"""Constrain answers to a JSON schema with llguidance: at each place only tokens that can still become valid JSON."""
+"""Constrain answers to a JSON schema with llguidance: each next token must allow valid JSON."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ class Continuation:
     sampling: Sampling
     matcher: Any = None  # of the return format
     generator: Any = None  # of random numbers, if the user sets a seed
-    num_logprobs: int | None = None  # most likely tokens to note at each place; None notes nothing
+    num_logprobs: int | None = None  # most likely tokens to record at each position; None records nothing
     tokens: list[int] = field(default_factory=list)
     logprobs: list[tuple[float, list[tuple[int, float]]]] = field(default_factory=list)
     finish_reason: str | None = None

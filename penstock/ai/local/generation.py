@@ -124,7 +124,7 @@ class TransformersPrompter(LocalModel[GenerationRuntime], Prompter):
         ]
 
     def _continuations(self, request: Request) -> list[Continuation]:
-        """Return an answer to begin for each one that the request asks for. Without randomness one serves all."""
+        """Return a continuation for each answer that the request asks for. Without randomness one serves all."""
         import torch
 
         runtime, sampling = self.runtime, self._sampling.changed(request.options)

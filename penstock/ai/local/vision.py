@@ -88,7 +88,7 @@ class VisionModel:
     def _on_gpu(self, images: Sequence[NDArray]) -> Callable[[NDArray], dict[str, Any]]:
         """Copy all images to the GPU and return a function that picks the input of the model for some rows.
 
-        Copying and resizing run on a stream of their own, beside the model that computes the task before.
+        Copying and resizing run on a stream of their own, while the model computes the previous task.
         """
         import torch
 

@@ -1,1 +1,1 @@
-"""Models behind an HTTP API: how each is spoken to, and one client for all of them."""
+"""Models behind an HTTP API: a wire for each API, and one client for all of them."""

@@ -57,7 +57,7 @@ class BilledCalls:
 
 
 class CountedCalls:
-    """Calls of a client. Counts the answers: that is all if no budget depends on it, and takes a tenth of the time."""
+    """Calls of a client without a budget. Counting the answers takes a tenth of the time of billing them."""
 
     def __init__(self, client: ApiClient, billing: Billing) -> None:
         self._client, self._billing = client, billing

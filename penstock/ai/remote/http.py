@@ -47,7 +47,7 @@ Answer = TypeVar("Answer")
 MAX_DELAY_S = 30.0
 CONNECT_TIMEOUT_S = 10.0
 MAX_FIRST_TRIES = 3  # at an address that has never answered
-MAX_REFUSAL_NBYTES = 64 * 2**10  # read of the body of an error
+MAX_REFUSAL_NBYTES = 64 * 2**10  # of an error body that are read
 
 _reached: set[tuple[str, str | None]] = set()  # base URLs that have answered this process, with their proxies
 
@@ -298,7 +298,7 @@ class ApiClient:
         return body
 
     def understood(self, body: Any, read: Callable[[Any], Answer]) -> Answer:
-        """Return what ``read`` makes of a body. Any exception it raises means an invalid answer."""
+        """Return ``read(body)``. Any exception that it raises means an invalid answer."""
         try:
             return read(body)
         except PenstockError:
@@ -338,7 +338,7 @@ class ApiClient:
 
 
 async def _start_of(response: aiohttp.ClientResponse, nbytes: int) -> bytes:
-    """Return a body, decompressed. Stop after so many bytes and return a few more."""
+    """Return the start of a body, decompressed. Stop reading after more than ``nbytes``."""
     content = bytearray()
     async for chunk in response.content.iter_any():
         content += chunk

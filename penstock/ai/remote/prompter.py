@@ -202,7 +202,7 @@ class CachedCalls:
         return keys
 
     def look_up_texts(self, texts: Sequence[str], template: Request, rows: RowIds) -> Iterator[Found]:
-        """Do the same for requests that are equal to ``template`` but for one text as their only turn."""
+        """Do the same for requests that equal ``template`` except for one text as their only turn."""
 
         def request(text: str, row_id: bytes | None = None) -> Request:
             return replace(template, turns=(UserTurn((Text(text),)),), row_id=row_id)

@@ -12,7 +12,7 @@ log = logging.getLogger("penstock.ai")
 
 CHECK_EVERY_S = 5.0
 FIRST_S, AGAIN_S = 30.0, 300.0
-"""A silence is logged after the first time, and again each time the second has passed."""
+"""Seconds of silence before the first log line, and between the next ones."""
 
 
 class Silence:

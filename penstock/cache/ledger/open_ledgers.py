@@ -97,7 +97,7 @@ def inherit_job_folder(folder: str) -> None:
 
 
 def ledger_place() -> tuple[str, str, str]:
-    """Return what identifies ``current_ledger``: the job's folder, the ``cache_dir``, the job's era."""
+    """Return the identity of ``current_ledger``: the job's folder, the ``cache_dir``, the job's era."""
     return job_folder(), str(get_config().cache_dir or ""), _job.get(("", ""))[1]
 
 

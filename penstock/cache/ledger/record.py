@@ -104,7 +104,7 @@ def laid_out(entries: Entries, values: Sequence[bytes], start: int) -> tuple[Ent
 def decoded_all(buffer: bytes, records: Sequence[tuple[bytes, int, int]], base: int) -> list[bytes | None]:
     """Return the values of records, given as key, start and length, from bytes at ``base`` in their log.
 
-    A value is None if its record is damaged. One call decodes all, as a call takes as long as a check.
+    A value is None if its record is damaged. One call decodes all of them, because a call takes as long as a check.
     """
     values: list[bytes | None] = []
     guards, nbytes = _GUARDS.unpack_from, len(buffer)

@@ -151,7 +151,7 @@ def record(error: RowError) -> None:
 
 @contextmanager
 def recording() -> Iterator[list[RowError]]:
-    """Provide the list of rows that are recorded meanwhile."""
+    """Provide a list that collects the rows recorded within the block."""
     token = _recorded.set([])
     try:
         yield _recorded.get()

@@ -133,7 +133,7 @@ class WorkerProcess:
             os.close(self._lifeline)
 
     def _flush_output(self) -> None:
-        """Pass on everything that the process, which has ended, has printed."""
+        """Forward the rest of the output of the ended process."""
         if self._output is not None:
             self._output.join()
 
@@ -176,7 +176,7 @@ class ProcessGroup:
         return worker // len(self._environments)
 
     def join(self, worker: int) -> WorkerProcess:
-        """Return the process of a worker, who will ``leave`` it."""
+        """Return the process of a worker. The worker must ``leave`` it."""
         index = worker % len(self._environments)
         with self._lock:
             process = self._processes.get(index)

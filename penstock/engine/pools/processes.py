@@ -33,7 +33,7 @@ def pack(open_handler: OpenHandler) -> bytes:
 
 
 def process_opener(packed_open: bytes, group: ProcessGroup, restart: RestartPolicy | None = None) -> OpenHandler:
-    """Return a function that opens handlers in ``group``, the one of worker i in process i.
+    """Return a function that opens handlers in ``group``, that of worker i in process i.
 
     Without ``restart`` the death of a process is an error.
     """
@@ -46,7 +46,7 @@ def process_opener(packed_open: bytes, group: ProcessGroup, restart: RestartPoli
 
 
 class RemoteHandler:
-    """Stands for one handler in a worker process, which builds it when the first batch comes, then ``is_open``."""
+    """Represents one handler in a worker process. It ``is_open`` once the process has built it for the first batch."""
 
     def __init__(self, group: ProcessGroup, packed_open: bytes, context: WorkerContext) -> None:
         self._group = group
@@ -96,7 +96,7 @@ class RemoteHandler:
 
 
 class RestartingHandler:
-    """Stands for one process after another, for handlers that hold no state between batches."""
+    """Runs a handler without state between batches in a process, and in another one if that process dies."""
 
     def __init__(self, start: Callable[[], RemoteHandler], policy: RestartPolicy, record: Record) -> None:
         self._start = start

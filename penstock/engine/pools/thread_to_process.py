@@ -1,4 +1,4 @@
-"""A pool that starts on threads, which are free to start, and moves to processes if the GIL holds it back."""
+"""A pool that begins on threads, which cost nothing to start, and moves to processes if the GIL holds it back."""
 
 from __future__ import annotations
 

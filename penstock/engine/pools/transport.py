@@ -23,7 +23,7 @@ SMALL_NBYTES = 2**18
 MAX_FILES = 64  # per message; the system allows about 250
 
 FilePart = tuple[list[int], int]  # the columns in a file, and their bytes
-KnownColumn = tuple[int, int, pa.Field]  # the number of a column, its number in the batch that both sides have
+KnownColumn = tuple[int, int, pa.Field]  # the index of a column, and its index in the batch that both sides have
 
 
 class PeerClosedError(EOFError):

@@ -31,7 +31,7 @@ class OutputForwarder:
             thread.start()
 
     def join(self) -> None:
-        """Return once everything that the process, which has ended, has printed is forwarded."""
+        """Wait until all output of the ended process is forwarded."""
         for thread in self._threads:
             thread.join(MAX_JOIN_S)
 

@@ -17,10 +17,10 @@ GiveUp = Callable[[pa.RecordBatch, int, WorkerDiedError, Record], pa.RecordBatch
 
 @dataclass(frozen=True, slots=True)
 class RestartPolicy:
-    """The number of retries of a batch after a death, and the outcome of a row that kills its worker alone.
+    """The number of retries of a batch after a death, and the outcome of a single row that kills its worker.
 
     ``give_up`` returns the output for such a row, None, or raises. A batch is always tried twice: the system may have
-    killed the worker for lack of memory. A task of several batches is first cut into them, of ``batch_rows``.
+    killed the worker for lack of memory. A task of several batches is first cut into batches of ``batch_rows``.
     """
 
     give_up: GiveUp
@@ -41,7 +41,7 @@ class Part(NamedTuple):
 
 
 class RestartPlan:
-    """The parts of one batch that are not done, in order. After deaths they are halved until deadly rows stand alone.
+    """The parts of one batch that are not done, in order. After deaths they are halved down to single rows.
 
     >>> plan = RestartPlan(2, RestartPolicy(lambda *_: None))
     >>> plan.note_death(), plan.part, plan.note_death(), plan.part

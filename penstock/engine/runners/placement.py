@@ -83,7 +83,7 @@ def placed_workers(machine: Machine, stages: Sequence[Stage], num_cores: int) ->
 
 
 def sharing_key(stage: Stage) -> str:
-    """Return a key that stages share if they share workers: they call methods of one object in the same way."""
+    """Return a key that is equal for stages that share workers: they call methods of one object in the same way."""
     match stage.work:
         case CallUdf(call) if call.udf.target.owner is not None:
             return f"{call.udf.target.owner} {call.udf.target.is_async} {stage.resources}"

@@ -27,7 +27,7 @@ MAX_DEATHS = 8
 
 
 class EngineCall:
-    """A request, and the number of deaths of an engine that it was in flight for."""
+    """A request, and the number of engine deaths while it was in flight."""
 
     __slots__ = ("answers", "max_together", "num_deaths", "options", "request", "running")
 

@@ -1,6 +1,6 @@
 """Read ``Retry-After`` and the rate-limit headers of OpenAI and Anthropic.
 
-Servers, proxies and gateways disagree on every detail, so nothing here raises: a header without sense is ignored.
+Servers, proxies and gateways disagree on every detail, so nothing here raises: a header that makes no sense is ignored.
 """
 
 from __future__ import annotations

@@ -79,7 +79,7 @@ class SendRate:
     rest of its time window, an outage) is probed ever more rarely, and the rate returns with the first probe accepted.
 
     Some servers refuse a share of requests at any rate. If a cut far below the accepted rate does not end the refusals,
-    that share is noise: from then on only refusals beyond twice of it count.
+    that share is noise: from then on only refusals beyond twice that share count.
     """
 
     def __init__(self) -> None:
@@ -181,7 +181,7 @@ class SendRate:
         return self.rate < 0.985 * self._reference and (now < self._hold_until or not self._num_useless_cuts)
 
     def _test_noise(self, now: float, share: float) -> None:
-        """Cut far below the accepted rate; if refusals of such a share go on all the same, they are noise."""
+        """Cut far below the accepted rate; if the same share is still refused, it is noise."""
         assert self.rate is not None
         self._num_useless_cuts += 1
         if self._num_useless_cuts < NUM_TEST_CUTS:
