@@ -239,6 +239,19 @@ def test_files_of_ray_data(tmp_path: Path) -> None:
     assert len(orders) > 1
 
 
+def test_files_of_some_partitions(tmp_path: Path) -> None:
+    from penstock.compat.ray.data.datasource import Partitioning, PathPartitionFilter
+
+    ray.data.from_items([{"id": n, "year": 2020 + n} for n in range(4)]).write_parquet(
+        str(tmp_path), partition_cols=["year"]
+    )
+    late = PathPartitionFilter.of(lambda folders: folders["year"] > "2021", style="hive")
+    ds = ray.data.read_parquet(str(tmp_path), partition_filter=late, partitioning=Partitioning("hive"))
+    assert sorted((row["id"], row["year"]) for row in ds.take_all()) == [(2, 2022), (3, 2023)]
+    with pytest.raises(InvalidArgumentError, match="only 'hive' partitioning of the whole path is known"):
+        Partitioning("dir", field_names=["year"])
+
+
 EXAMPLE = bytes.fromhex(  # encoded by the library protobuf
     "7900000000000000000000000a770a0d0a02627312070a050a01700a000a0b0a016212060a040a0261310a1f0a0369647312181a160a1401"
     "ffffffffffffffffff018080808080808080400a0b0a02696412051a030a01010a080a046e6f6e6512000a120a027873120c120a0a080000"

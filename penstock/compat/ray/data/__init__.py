@@ -29,8 +29,9 @@ from penstock.compat.ray.data.dataset import Dataset
 from penstock.compat.ray.data.grouped import GroupedData
 from penstock.compat.ray.data.iterator import DataIterator
 from penstock.compat.ray.data.options import PLACEMENT, RESOURCES, check_filesystem, check_placement
+from penstock.compat.ray.data.partitions import Partitioning, PartitionStyle, PathPartitionFilter, is_hive
 from penstock.compat.ray.data.summary import DatasetSummary
-from penstock.compat.translation import refusal, translated
+from penstock.compat.translation import translated
 from penstock.errors import PathNotFoundError
 from penstock.io.files import find_files
 from penstock.types import DataType, Schema
@@ -39,8 +40,9 @@ from penstock.udf.specs import TaskPoolStrategy
 __all__ = ["ActorPoolStrategy", "ArrowBatchCollateFn", "BlockMetadata", "DataContext", "DataIterator",
     "DataType", "Dataset", "DatasetSummary", "Datasink", "Datasource", "ExecutionOptions",
     "ExecutionResources", "FileShuffleConfig", "GroupedData", "NumpyBatchCollateFn", "PandasBatchCollateFn",
-    "RandomSeedConfig", "ReadTask", "SaveMode", "Schema", "TaskPoolStrategy", "WriteResult", "aggregate",
-    "expressions", "from_daft", "llm", "range_tensor", "read_datasource", "read_tfrecords"]  # fmt: skip
+    "PartitionStyle", "Partitioning", "PathPartitionFilter", "RandomSeedConfig", "ReadTask", "SaveMode",
+    "Schema", "TaskPoolStrategy", "WriteResult", "aggregate", "expressions", "from_daft", "llm",
+    "range_tensor", "read_datasource", "read_tfrecords"]  # fmt: skip
 # Ray keeps some of these names in modules of their own: ``from ray.data.context import DataContext``.
 for _module in ("block", "collate_fn", "context", "datasource", "datatype", "grouped_data", "iterator"):
     sys.modules[f"{__name__}.{_module}"] = sys.modules[__name__]
@@ -51,13 +53,6 @@ def _dataset(frame: ps.DataFrame) -> Dataset:
     return Dataset(frame._plan)
 
 
-def _partitioning(given: Any) -> bool:
-    """Return whether folders are hive partitions; other schemes are refused."""
-    if getattr(given, "style", given) == "hive":
-        return True
-    raise refusal(f"partitioning={given!r}", "only 'hive' partitioning is known")
-
-
 def _reader(name: str, original: str, defaults: dict[str, Any]) -> Callable[..., Dataset]:
     renamed = {"paths": "path", "include_paths": "file_path_column"} if name not in _OWN_PATHS else {}
     read: Callable[..., Dataset] = translated(
@@ -65,7 +60,7 @@ def _reader(name: str, original: str, defaults: dict[str, Any]) -> Callable[...,
         f"ray.data.{name}",
         renamed={**renamed, "partitioning": "hive_partitioning", "connection_factory": "conn"},
         values={
-            "partitioning": _partitioning,
+            "partitioning": is_hive,
             **({"include_paths": lambda wanted: "path" if wanted else None} if name not in _OWN_PATHS else {}),
         },
         ignored=PLACEMENT | RESOURCES,
@@ -76,13 +71,14 @@ def _reader(name: str, original: str, defaults: dict[str, Any]) -> Callable[...,
     @functools.wraps(read)
     def of_chosen(
         *args: Any, file_extensions: list[str] | None = None, shuffle: Any = None, ignore_missing_paths: bool = False,
-        filesystem: Any = None, **options: Any,
+        filesystem: Any = None, partition_filter: Any = None, **options: Any,
     ) -> Dataset:  # fmt: skip
         check_filesystem(f"ray.data.{name}", filesystem)
-        if file_extensions is None and shuffle is None and not ignore_missing_paths:
+        if not (file_extensions or shuffle or ignore_missing_paths or partition_filter):
             return read(*args, **options)
         paths = args[0] if args else options.pop("paths")
         found = _files(paths, file_extensions, ignore_missing_paths)
+        found = partition_filter(found) if partition_filter else found
         if shuffle is not None:
             random.Random(getattr(shuffle, "seed", None)).shuffle(found)
         return read(found, **options)
