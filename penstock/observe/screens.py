@@ -13,6 +13,11 @@ if TYPE_CHECKING:
 
 NOTEBOOK_WIDTH = 120
 NOTEBOOK_HEIGHT = 60
+# Black, red, green, yellow, blue, magenta, cyan, white: with enough contrast on white and on black.
+NOTEBOOK_COLORS = (
+    *((0, 0, 0), (220, 64, 64), (26, 158, 80), (176, 125, 0)),
+    *((37, 99, 235), (176, 64, 176), (8, 145, 168), (128, 128, 128)),
+)
 
 
 class Screen(Protocol):
@@ -85,11 +90,13 @@ class NotebookScreen:
 def as_html(text: Text) -> str:
     """Return colored text as HTML that suits light and dark pages."""
     from rich.console import Console
+    from rich.terminal_theme import TerminalTheme
 
     console = Console(file=io.StringIO(), record=True, width=NOTEBOOK_WIDTH, force_jupyter=False)
     console.print(text, soft_wrap=True)
     page = '<pre style="line-height:1.3;margin:0">{code}</pre>'
-    return console.export_html(inline_styles=True, code_format=page)
+    theme = TerminalTheme((255, 255, 255), (0, 0, 0), list(NOTEBOOK_COLORS))
+    return console.export_html(theme=theme, inline_styles=True, code_format=page)
 
 
 def is_notebook() -> bool:

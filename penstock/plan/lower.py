@@ -249,7 +249,8 @@ def stage_name(stage: stages.Stage) -> str:
         case stages.Transform(()):
             return f"repartition {stage.inbox.num_parts}" if isinstance(stage.inbox, stages.Evenly) else "into batches"
         case stages.Transform(steps):
-            return _shortened(", ".join(step_name(step) for step in steps))
+            names = [step_name(step) for step in steps if not isinstance(step, stages.MarkSide)]
+            return _shortened(", ".join(names) or "pass rows on")
         case stages.CallUdf(call):
             return f"udf {call.udf.name}"
         case stages.CallBatch(spec):

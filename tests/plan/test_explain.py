@@ -3,6 +3,7 @@ from __future__ import annotations
 from typing import Any
 from xml.etree import ElementTree
 
+import penstock as ps
 from penstock.expr.column import col
 from penstock.expr.nodes import UdfCall
 from penstock.plan.diagram import mermaid, svg
@@ -142,3 +143,8 @@ def test_stages_as_a_diagram() -> None:
     (left, top), (right, _), (middle, below), (_, last) = corners
     assert left < middle < right
     assert top < below < last
+
+
+def test_a_stage_that_only_feeds_a_relation_has_a_name() -> None:
+    df = ps.range(3).join(ps.range(3), on="id").sort("id")
+    assert [stage.name for stage in lower(df._plan, is_ordered=True)][-2:] == ["pass rows on", "sort id"]
