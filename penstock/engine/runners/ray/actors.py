@@ -90,11 +90,15 @@ class ActorSource(Protocol):
 def actor_options(resources: Resources) -> dict[str, Any]:
     """Return Ray's options for the actors of a stage.
 
-    Without ``cpus`` an actor holds no core, as is Ray's default. Stages outnumber cores: if each held some, the last
-    stages would wait for the first forever.
+    Without ``cpus`` an actor holds no core, as is Ray's default unless other resources are named. Stages outnumber
+    cores: if each held some, the last stages would wait for the first forever.
+
+    >>> actor_options(Resources(ray_options=(("accelerator_type", "A100"),)))["num_cpus"]
+    0
     """
     options: dict[str, Any] = {"scheduling_strategy": "SPREAD"}
-    if resources.cpus is not None or resources.gpus:
+    names_resources = not {"accelerator_type", "resources"}.isdisjoint(dict(resources.ray_options))
+    if resources.cpus is not None or resources.gpus or names_resources:
         options |= {"num_cpus": resources.cpus or 0, "num_gpus": resources.gpus}
     if resources.memory_bytes is not None:
         options["memory"] = resources.memory_bytes

@@ -42,7 +42,8 @@ def main(path: str) -> None:
         ps.set_runner_ray()
         ps.set_config(progress=False)
         seen = {"pieces": lost_pieces(cluster), "lost": lost_node(cluster), "cached": cached_on_another_node()}
-        seen |= {"inflated": inflated_rows(), "grown": grown_cluster(cluster), "drained": drained_node(cluster)}
+        seen |= {"inflated": inflated_rows(), "kinds": several_kinds_of_node(cluster)}
+        seen |= {"grown": grown_cluster(cluster), "drained": drained_node(cluster)}
         seen["restarted"] = restarted_gcs(cluster)
         Path(path).write_text(json.dumps(seen))
     finally:
@@ -208,6 +209,34 @@ class Where:
     def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
         self._gate.wait()
         return {"id": batch["id"], "node": [self._node] * len(batch["id"])}
+
+
+def several_kinds_of_node(cluster: Cluster) -> Any:
+    """A class uses nodes with one and with two GPUs. A function with ``ray_options`` runs on the second."""
+    kind: Any = {"labels": {"kind": "large"}, "resources": {"accelerator_type:A100": 1}}
+    large = cluster.add_node(num_cpus=1, num_gpus=2, **kind, **NODE)
+    gate = Gate()
+    query = Collected(ps.range(NUM_ROWS).map_batches(Where, batch_size=1, num_gpus=1, fn_constructor_args=(gate,)))
+    until(lambda: len(gate.noted()) >= 3)
+    gate.open()
+    is_exact = query.rows()["id"] == list(range(NUM_ROWS))
+    environment = {"env_vars": {"OF_RAY_OPTIONS": "7"}}
+    options = {"label_selector": {"kind": "large"}, "accelerator_type": "A100", "runtime_env": environment}
+
+    @ps.func(ray_options=options, max_concurrency=1)
+    def place(x: int) -> list[str]:
+        context = ray.get_runtime_context()
+        return [context.get_node_id(), os.environ.get("OF_RAY_OPTIONS", ""), *context.get_assigned_resources()]
+
+    placed = ps.range(1).select(place(ps.col("id"))).to_pydict()["id"][0]
+    cluster.remove_node(large, allow_graceful=False)
+    return {
+        "is_exact": is_exact,
+        "num_on_large": gate.noted().count(large.node_id),
+        "num_elsewhere": len(set(gate.noted()) - {large.node_id}),
+        "is_on_large": placed[0] == large.node_id,
+        "placed": placed[1:],
+    }
 
 
 def grown_cluster(cluster: Cluster) -> Any:

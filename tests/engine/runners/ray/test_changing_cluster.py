@@ -41,6 +41,16 @@ def test_rows_that_grow_fiftyfold_stay_out_of_the_heaps_of_workers(seen: Any) ->
     assert seen["inflated"]["nbytes"] < 600_000_000  # of 1 GB, and each copy of it, with a worker that is started
 
 
+def test_a_stage_uses_nodes_with_different_numbers_of_gpus(seen: Any) -> None:
+    assert seen["kinds"]["is_exact"]
+    assert (seen["kinds"]["num_on_large"], seen["kinds"]["num_elsewhere"]) == (2, 1)
+
+
+def test_ray_options_choose_the_node_and_the_environment(seen: Any) -> None:
+    assert seen["kinds"]["is_on_large"]
+    assert seen["kinds"]["placed"] == ["7", "accelerator_type:A100"]
+
+
 def test_a_class_uses_the_nodes_that_come_while_it_runs(seen: Any) -> None:
     assert seen["grown"] == {"is_exact": True, "is_late_used": True}
 
