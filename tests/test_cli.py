@@ -254,6 +254,16 @@ def test_an_input_that_is_not_there(args: list[str], message: str, monkeypatch: 
     assert message in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("command", ["retry", "dashboard"])
+def test_a_file_that_cannot_be_opened(command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("job", "command"):
+        (tmp_path / "_penstock_job" / f"{name}.json").mkdir(parents=True)
+    assert main([command, str(tmp_path)]) == 1
+    shown = capsys.readouterr().err
+    assert shown.startswith(f"penstock: '{tmp_path}")
+    assert shown.endswith(".json': Is a directory\n")
+
+
 @pytest.mark.parametrize("command", ["jobs", "errors"])
 def test_a_folder_that_does_not_exist(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([command, "nowhere"]) == 1

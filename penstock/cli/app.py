@@ -53,6 +53,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except PenstockError as exc:
         print(f"penstock: {exc}", file=sys.stderr)
         return 2 if isinstance(exc, InvalidArgumentError) else 1
+    except OSError as exc:  # such as a folder without permission
+        print(f"penstock: {f'{exc.filename!r}: {exc.strerror}' if exc.filename else exc}", file=sys.stderr)
+        return 1
     except SystemExit as exc:
         return _status(exc)
     return 0

@@ -71,6 +71,7 @@ def read_table(path: str, format: str | None = None) -> DataFrame:
         if format:
             problem = f"--input-format {format!r} is not known"
         elif os.path.isdir(path):
+            os.scandir(path).close()  # refuses a folder without permission
             problem = f"No file in {path!r} has a known extension: give --input-format"
         elif suffix or os.path.exists(path):
             problem = f"The name of {path!r} does not say its format: give --input-format"

@@ -86,3 +86,5 @@ def retry(out: Out) -> None:
 def _check_exists(folder: str) -> None:
     if "://" not in folder and not os.path.isdir(folder):
         raise PathNotFoundError(f"There is no folder {folder!r}.")
+    if "://" not in folder:
+        os.scandir(folder).close()  # refuses a folder without permission
