@@ -25,9 +25,9 @@ from penstock.expr.nodes import (
     Literal,
     Star,
     Unnest,
-    describe,
 )
 from penstock.expr.registry import load_next
+from penstock.expr.text import describe
 from penstock.types import DataType, to_arrow_array
 
 AnyCallable = TypeVar("AnyCallable", bound=Callable[..., Any])

@@ -25,9 +25,9 @@ from penstock.expr.nodes import (
     WindowCall,
     bottom_up,
     columns_of,
-    describe,
 )
 from penstock.expr.registry import lookup
+from penstock.expr.text import describe
 from penstock.types import DataType, Field, Schema
 
 

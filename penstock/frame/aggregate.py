@@ -9,7 +9,8 @@ from typing import Any, Self
 from penstock.errors import InvalidArgumentError
 from penstock.expr.aggregates import AGGREGATES
 from penstock.expr.column import Expression, lit
-from penstock.expr.nodes import Aggregation, ColumnRef, Expr, Star, columns_of, describe, rewrite, walk
+from penstock.expr.nodes import Aggregation, ColumnRef, Expr, Star, columns_of, rewrite, walk
+from penstock.expr.text import describe
 from penstock.frame.columns import ColumnInput, to_node
 from penstock.frame.relational import Columns, RelationalVerbs, nodes_of
 from penstock.plan import nodes

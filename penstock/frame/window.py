@@ -9,7 +9,8 @@ from typing import Any, ClassVar, TypeAlias
 
 from penstock.errors import InvalidArgumentError
 from penstock.expr.column import Expression, col, method
-from penstock.expr.nodes import Aggregation, Alias, ColumnRef, Expr, Star, WindowCall, describe, rewrite
+from penstock.expr.nodes import Aggregation, Alias, ColumnRef, Expr, Star, WindowCall, rewrite
+from penstock.expr.text import describe
 from penstock.plan import nodes
 from penstock.plan.nodes import Plan
 from penstock.plan.relations import AddWindows, SortKey, WindowColumn

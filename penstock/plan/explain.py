@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from penstock.expr.nodes import describe
+from penstock.expr.text import describe
 from penstock.expr.udf import BatchLimits, BatchSpec, Policy, Resources, UdfSpec
 from penstock.plan import nodes
 from penstock.plan.lower import lower, step_name

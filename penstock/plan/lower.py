@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from penstock.expr.nodes import Expr, Star, describe, has_udf
+from penstock.expr.nodes import Expr, Star, has_udf
+from penstock.expr.text import describe
 from penstock.expr.udf import BatchSpec, Builtin, Resources, UdfSpec
 from penstock.plan import nodes, stages
 from penstock.plan.error_columns import with_error_columns

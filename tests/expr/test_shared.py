@@ -8,7 +8,8 @@ import sys
 
 import penstock as ps
 from penstock.expr.column import Expression, col
-from penstock.expr.nodes import MAX_TEXT, bottom_up, describe, walk
+from penstock.expr.nodes import bottom_up, walk
+from penstock.expr.text import MAX_TEXT, describe
 
 LEVELS = 40
 

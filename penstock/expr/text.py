@@ -1,0 +1,83 @@
+"""Expressions as text, for plans and error messages."""
+
+from __future__ import annotations
+
+from penstock.errors import shortened
+from penstock.expr.nodes import (
+    ELEMENT,
+    Aggregation,
+    Alias,
+    Call,
+    Cast,
+    ColumnRef,
+    Expr,
+    ListApply,
+    Literal,
+    PythonValue,
+    Star,
+    UdfCall,
+    Unnest,
+    WindowCall,
+)
+
+_INFIX = {
+    "add": "+", "subtract": "-", "multiply": "*", "divide": "/", "floor_divide": "//", "modulo": "%", "power": "**",
+    "equal": "==", "not_equal": "!=", "less": "<", "less_equal": "<=", "greater": ">", "greater_equal": ">=",
+    "and": "&", "or": "|", "xor": "^", "shift_left": "<<", "shift_right": ">>",
+}  # fmt: skip
+
+MAX_TEXT = 200  # characters of an expression
+MAX_CONSTANT = 40
+_MAX_DEPTH = 12  # a shared part may be on very many paths
+
+
+def describe(expr: Expr) -> str:
+    """Return the expression as users write it, shortened if it is very long or deep.
+
+    >>> import pyarrow as pa
+    >>> describe(Call("add", (ColumnRef("a"), Literal(pa.scalar(1)))))
+    'col(a) + 1'
+    """
+    return shortened(_text(expr, _MAX_DEPTH), MAX_TEXT)
+
+
+def _text(expr: Expr, depth: int) -> str:
+    """Return the text of an expression, with ``...`` for parts more than ``depth`` levels below."""
+    if depth < 0:
+        return "..."
+    match expr:
+        case ColumnRef(column):
+            return column if expr == ELEMENT else f"col({column})"
+        case Literal(scalar):
+            return shortened(repr(scalar.as_py()), MAX_CONSTANT)
+        case PythonValue(value):
+            return f"<{type(value).__name__}>"
+        case Alias(child, alias):
+            return f"{_text(child, depth - 1)} as {alias}"
+        case Cast(child, dtype, is_strict):
+            return f"{_operand(child, depth - 1)}.{'cast' if is_strict else 'try_cast'}({dtype})"
+        case Call("not", (child,)):
+            return f"~{_operand(child, depth - 1)}"
+        case Call(function, (left, right)) if function in _INFIX:
+            return f"{_operand(left, depth - 1)} {_INFIX[function]} {_operand(right, depth - 1)}"
+        case Call(function, args, options) | Aggregation(function, args, options):
+            given = [f"{k}={shortened(repr(v), MAX_CONSTANT)}" for k, v in options]
+            return f"{function}({', '.join([*(_text(arg, depth - 1) for arg in args), *given])})"
+        case WindowCall(function, args):
+            return f"{function}({', '.join(_text(arg, depth - 1) for arg in args)}).over(...)"
+        case ListApply(child, body, verb):
+            return f"list_{verb}({_text(child, depth - 1)}, {_text(body, depth - 1)})"
+        case UdfCall(udf, args, kwargs):
+            given = [f"{name}={_text(value, depth - 1)}" for name, value in kwargs]
+            return f"{udf.name}({', '.join([*(_text(arg, depth - 1) for arg in args), *given])})"
+        case Unnest(child):
+            return f"unnest({_text(child, depth - 1)})"
+        case Star(exclude):
+            return f"* except {', '.join(exclude)}" if exclude else "*"
+    raise AssertionError(f"no text for {type(expr).__name__}")
+
+
+def _operand(expr: Expr, depth: int) -> str:
+    text = _text(expr, depth)
+    is_infix = isinstance(expr, Call) and expr.function in _INFIX
+    return f"({text})" if (is_infix or isinstance(expr, Alias)) and text != "..." else text
