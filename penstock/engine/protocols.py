@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 import pyarrow as pa
 
+from penstock.errors import QueryCancelledError
 from penstock.types.frozen import frozen
 
 if TYPE_CHECKING:
@@ -31,6 +32,12 @@ class WorkerContext:
     is_cancelled: Callable[[], bool]
     record: Callable[[RowError], None]
     worker: int = 0
+
+
+def check_not_cancelled(is_cancelled: Callable[[], bool]) -> None:
+    """Raise QueryCancelledError if the query was stopped."""
+    if is_cancelled():
+        raise QueryCancelledError("the query was stopped")
 
 
 class Handler(Protocol):

@@ -17,8 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.config import get_config
-from penstock.engine.protocols import EndOfInput
-from penstock.errors import QueryCancelledError
+from penstock.engine.protocols import EndOfInput, check_not_cancelled
 from penstock.plan.relations import GroupRows, Sort, SortKey
 from penstock.plan.stages import RunRelation
 from penstock.relational.arrow import to_duckdb
@@ -183,8 +182,7 @@ class SortHandler:
 
     def _order(self, keys: pa.RecordBatch) -> Order:
         """Return the numbers of the rows in the order of their keys; equal keys stay in the order of the rows."""
-        if self._is_cancelled():
-            raise QueryCancelledError("the query was stopped")
+        check_not_cancelled(self._is_cancelled)
         columns = to_duckdb(keys).columns
         by_numbers = order_of_numbers(columns, [key.is_descending for key in self._keys])
         if by_numbers is not None:

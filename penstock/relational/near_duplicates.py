@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from penstock.engine.protocols import EndOfInput
-from penstock.errors import QueryCancelledError
+from penstock.engine.protocols import EndOfInput, check_not_cancelled
 from penstock.expr.arrays import Numbers
 from penstock.plan.similarity import DropNear
 from penstock.relational.spill import spill_file
@@ -57,8 +56,7 @@ class DropNearHandler:
         is_near = np.zeros(len(vectors), bool)
         rest = np.flatnonzero(np.isfinite(vectors).all(axis=1))
         for block in self._kept.blocks():
-            if self._is_cancelled():
-                raise QueryCancelledError("the query was stopped")
+            check_not_cancelled(self._is_cancelled)
             is_new = (vectors[rest] @ block.T).max(axis=1) < self._least
             is_near[rest[~is_new]] = True
             rest = rest[is_new]

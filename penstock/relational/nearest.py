@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from penstock.engine.protocols import EndOfInput
-from penstock.errors import ComputeError, QueryCancelledError
+from penstock.engine.protocols import EndOfInput, check_not_cancelled
+from penstock.errors import ComputeError
 from penstock.expr.arrays import Numbers
 from penstock.plan.similarity import Metric, Nearest
 from penstock.plan.stages import SIDE, RunRelation
@@ -70,8 +70,7 @@ class NearestHandler:
             self._best = best_rows(queries, relation.k, relation.metric, has_gpu=self._has_gpu)
         positions, step = rows + self._num_rows, block_rows(vectors, self._best.max_block_rows)
         for start in range(0, len(rows), step):
-            if self._is_cancelled():
-                raise QueryCancelledError("the query was stopped")
+            check_not_cancelled(self._is_cancelled)
             self._best.add(vectors[start : start + step], positions[start : start + step])
         needed = self._best.positions
         self._held.add(batch, self._num_rows, needed)

@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from penstock.engine.protocols import EndOfInput
-from penstock.errors import QueryCancelledError
+from penstock.engine.protocols import EndOfInput, check_not_cancelled
 from penstock.expr.arrays import Numbers, elements_of, validity
 from penstock.plan.similarity import DropSimilar
 from penstock.relational.spill import spill_file
@@ -85,8 +84,7 @@ class DropSimilarHandler:
         is_new = _roots(parents, left) != _roots(parents, right)
         left, right = left[is_new], right[is_new]
         for start in range(0, len(left), PAIRS_AT_A_TIME):
-            if self._is_cancelled():
-                raise QueryCancelledError("the query was stopped")
+            check_not_cancelled(self._is_cancelled)
             part = slice(start, start + PAIRS_AT_A_TIME)
             similarity = (signatures[left[part]] == signatures[right[part]]).mean(axis=1)
             is_similar = similarity >= self._relation.threshold

@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.engine.protocols import WorkerContext
+from penstock.engine.protocols import WorkerContext, check_not_cancelled
 from penstock.errors import UdfError
 from penstock.expr.udf import Policy
 from penstock.plan.stages import CallUdf
@@ -20,7 +20,7 @@ from penstock.udf.call import ApplySteps, UdfCalls
 from penstock.udf.callers import CallerPool, CallGroup
 from penstock.udf.generators import OnRowError
 from penstock.udf.results import drained_async, drawn
-from penstock.udf.retry import IsCancelled, IsFinal, check_not_cancelled, never, with_policy_async
+from penstock.udf.retry import IsCancelled, IsFinal, never, with_policy_async
 
 CANCEL_CHECK_S = 0.02
 

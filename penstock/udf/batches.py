@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.engine.protocols import WorkerContext
+from penstock.engine.protocols import WorkerContext, check_not_cancelled
 from penstock.errors import PenstockError, QueryCancelledError, TypeMismatchError
 from penstock.expr.udf import MAX_ASYNC_ROWS, BatchSpec
 from penstock.plan.stages import CallBatch
@@ -25,7 +25,7 @@ from penstock.udf.generators import ChunkSize, chunks
 from penstock.udf.instances import build_instance, callable_of, close_instance, close_instance_sync
 from penstock.udf.memo import FunctionMemo
 from penstock.udf.results import drained, drained_async, owned, started, started_async
-from penstock.udf.retry import check_not_cancelled, never
+from penstock.udf.retry import never
 from penstock.udf.sizing import BatchSizes
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.engine.protocols import WorkerContext
+from penstock.engine.protocols import WorkerContext, check_not_cancelled
 from penstock.errors import QueryCancelledError, TypeMismatchError
 from penstock.expr.udf import Policy
 from penstock.plan.stages import CallUdf
@@ -27,7 +27,7 @@ from penstock.udf.generators import ChunkSize, OnRowError, async_chunks, chunks,
 from penstock.udf.instances import Lease, Unfinished, close_instance_sync
 from penstock.udf.memo import FunctionMemo
 from penstock.udf.results import column_of_batch, column_of_rows, drained, flattened, owned, with_column
-from penstock.udf.retry import IsCancelled, IsFinal, cancellable, check_not_cancelled, never, with_policy
+from penstock.udf.retry import IsCancelled, IsFinal, cancellable, never, with_policy
 from penstock.udf.sizing import BatchSizes, Parts
 
 ApplySteps = Callable[[pa.RecordBatch, int], pa.RecordBatch]

@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from penstock.errors import FatalError, QueryCancelledError, RetryAfterError
+from penstock.engine.protocols import check_not_cancelled
+from penstock.errors import FatalError, RetryAfterError
 from penstock.expr.udf import Policy
 from penstock.observe.metrics import increment_counter
 
@@ -166,11 +167,6 @@ def _sleep(seconds: float, is_cancelled: IsCancelled) -> None:
     while (left := until - time.monotonic()) > 0:
         check_not_cancelled(is_cancelled)
         time.sleep(min(left, CANCEL_CHECK_S))
-
-
-def check_not_cancelled(is_cancelled: IsCancelled) -> None:
-    if is_cancelled():
-        raise QueryCancelledError("the query was stopped")
 
 
 _call_is_cancelled: ContextVar[IsCancelled] = ContextVar("penstock_call_is_cancelled", default=lambda: False)

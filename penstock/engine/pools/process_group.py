@@ -18,6 +18,7 @@ import pyarrow as pa
 from penstock.engine.pools.transport import PeerClosedError, receive, send
 from penstock.engine.pools.worker import unpacked_error
 from penstock.engine.pools.worker_output import OutputForwarder
+from penstock.engine.protocols import check_not_cancelled
 from penstock.errors import QueryCancelledError, WorkerDiedError, WorkerGoneError
 from penstock.observe.events import RowError
 from penstock.observe.metrics import current_metrics
@@ -88,8 +89,7 @@ class WorkerProcess:
         """Return whether the task is done, its failed rows, and its output. Raise the exception of the handler."""
         channel = self._channels[channel_number]
         with channel.turn:
-            if is_cancelled():
-                raise QueryCancelledError("the query was stopped")
+            check_not_cancelled(is_cancelled)
             if self._is_dead:  # since a call of another handler
                 raise WorkerGoneError("The worker process has ended.")
             try:

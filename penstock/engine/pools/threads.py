@@ -18,8 +18,16 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.engine.pools.handler_slot import HandlerSlot, OpenHandler
-from penstock.engine.protocols import Bundle, Emit, Handler, Interruptible, Report, Task, WorkerContext
-from penstock.errors import QueryCancelledError
+from penstock.engine.protocols import (
+    Bundle,
+    Emit,
+    Handler,
+    Interruptible,
+    Report,
+    Task,
+    WorkerContext,
+    check_not_cancelled,
+)
 from penstock.types import joined
 
 
@@ -49,8 +57,7 @@ class Threads:
 
         def open_alone(context: WorkerContext) -> Handler:
             with self._opening:
-                if context.is_cancelled():
-                    raise QueryCancelledError("the query was stopped")
+                check_not_cancelled(context.is_cancelled)
                 return open_handler(context)
 
         return open_alone
