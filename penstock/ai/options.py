@@ -49,7 +49,7 @@ class AiOptions:
             if name in taken:
                 check_whole(function, name, taken[name], least)
         for name in ("timeout", "requests_per_minute", "tokens_per_minute", "batch_poll_interval"):
-            _check_positive(function, name, taken.get(name))
+            check_positive(function, name, taken.get(name))
         on_error = taken.get("on_error", "raise")
         if on_error not in ON_ERROR:
             raise InvalidArgumentError(
@@ -61,7 +61,8 @@ class AiOptions:
         policy = make_policy(function, limits, can_stop=True, breaker_rows=BREAKER_CALLS)
         caps = Caps(taken.get("max_concurrency"), taken.get("requests_per_minute"), taken.get("tokens_per_minute"))
         cache = taken.get("cache")
-        _check_cache(function, cache)
+        if cache is not None and not isinstance(cache, bool):
+            raise InvalidArgumentError(f"{function}: cache={cache!r} must be True or False.")
         check_price(function, price := taken.get("price"))
         settings = CallSettings(
             taken.get("max_retries", MAX_RETRIES),
@@ -102,11 +103,12 @@ def check_labels(function: str, labels: Any) -> tuple[str, ...]:
     return tuple(given)
 
 
-def _check_positive(function: str, name: str, value: Any) -> None:
+def check_positive(function: str, name: str, value: Any) -> None:
+    """Raise InvalidArgumentError for a value that is neither None nor a number above 0."""
     if value is None:
         return
     if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
-        raise InvalidArgumentError(f"{function}: {name}={value!r} must be a number above 0.")
+        raise InvalidArgumentError(f"{function}: {name} must be a number above 0; got {value!r}.")
 
 
 def _batch_settings(function: str, taken: Mapping[str, Any]) -> BatchSettings | None:
@@ -122,8 +124,3 @@ def _batch_settings(function: str, taken: Mapping[str, Any]) -> BatchSettings | 
     if not is_batch:
         return None
     return BatchSettings(taken.get("batch_poll_interval", POLL_INTERVAL_S), taken.get("batch_max_requests"))
-
-
-def _check_cache(function: str, cache: Any) -> None:
-    if cache is not None and not isinstance(cache, bool):
-        raise InvalidArgumentError(f"{function}: cache={cache!r} must be True or False.")

@@ -92,7 +92,7 @@ class StageState:
         if self.inbox.size_search is not None:
             task_cost_s = choice.task_cost_s if choice else TASK_COST_S
             num_copies = 1 + self._footprint.num_inputs
-            self.inbox.size_search.fit(resources.memory_bytes // num_copies, self._capacity, task_cost_s)
+            self.inbox.size_search.fit(resources.memory_bytes // num_copies, self.num_workers, task_cost_s)
         for upstream in inputs:
             upstream.downstream = self
         if stage.is_ordered or isinstance(stage.work, RunRelation):  # these take their inputs one after another
@@ -142,7 +142,7 @@ class StageState:
         """A worker is free."""
         if self._cores is not None and self._cores.num_free < 1:
             return False
-        return self._in_flight.resting is not None or self._in_flight.num_running < self._capacity
+        return self._in_flight.resting is not None or self._in_flight.num_running < self.num_workers
 
     @property
     def is_wanted(self) -> bool:
@@ -158,7 +158,7 @@ class StageState:
         num_tasks = taker.inbox.num_tasks
         num_coming = self._in_flight.num_rows_running * num_tasks // max(taker.inbox.num_rows, 1)
         durations = taker._usual_task_s, self._usual_task_s
-        return is_queue_short(num_tasks, taker._capacity, self._capacity, num_coming, *durations)
+        return is_queue_short(num_tasks, taker.num_workers, self.num_workers, num_coming, *durations)
 
     @property
     def nbytes_ahead(self) -> int:
@@ -175,7 +175,8 @@ class StageState:
         return self._next_output_nbytes + num_copies * self.inbox.next_nbytes
 
     @property
-    def _capacity(self) -> int:
+    def num_workers(self) -> int:
+        """Tasks that can run at once, if cores are free."""
         capacity = 0 if self._pool is None else self._pool.capacity
         return capacity if self.max_running is None else min(capacity, self.max_running)
 
@@ -198,11 +199,6 @@ class StageState:
     @property
     def num_running(self) -> int:
         return self._in_flight.num_running
-
-    @property
-    def num_workers(self) -> int:
-        """Tasks that can run at once, if cores are free."""
-        return self._capacity
 
     def total_rows(self, inputs: Sequence[tuple[int, bool] | None]) -> tuple[int, bool] | None:
         """Return the rows that this stage will give, or write, and whether the number is exact; None if unknown so far.

@@ -266,12 +266,12 @@ class ResultVerbs(PairVerbs):
 
     def to_torch_iterable(self) -> torch.utils.data.IterableDataset[dict[str, Any]]:
         """Return a torch dataset that runs the query in each iteration and yields rows as dicts."""
-        from penstock.frame.torch import iterable_dataset
+        from penstock.frame.torch import RowsDataset
 
-        return iterable_dataset(self)
+        return RowsDataset(self)
 
     def to_torch_map(self) -> torch.utils.data.Dataset[dict[str, Any]]:
         """Run the query and return its rows as a torch dataset with length and index."""
-        from penstock.frame.torch import map_dataset
+        from penstock.frame.torch import TableDataset
 
-        return map_dataset(self.to_arrow())
+        return TableDataset(self.to_arrow())

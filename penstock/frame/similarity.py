@@ -42,7 +42,8 @@ class SimilarityVerbs(LazyTable):
         """
         if metric not in get_args(Metric):
             raise InvalidArgumentError(f"nearest takes metric={', '.join(get_args(Metric))}; got {metric!r}")
-        _check_neighbours(k)
+        if isinstance(k, bool) or not hasattr(k, "__index__") or k < 1:
+            raise InvalidArgumentError(f"nearest needs k as a whole number of 1 or more; got {k!r}")
         left, (left_on,), left_extra = with_computed(self._plan, [to_node(on)], "nearest")
         query_key = to_node(on if query_on is None else query_on)
         right, (right_on,), right_extra = with_computed(plan_of(queries), [query_key], "nearest")
@@ -97,11 +98,6 @@ class SimilarityVerbs(LazyTable):
         signature = minhash(text, num_hashes=num_hashes, ngram_size=ngram_size, seed=seed)
         plan, (name,), extra = with_computed(self._plan, [to_node(signature)], "dedup_minhash")
         return self._with(without(nodes.Relate((plan,), DropSimilar(name, float(threshold))), extra))
-
-
-def _check_neighbours(k: Any) -> None:
-    if isinstance(k, bool) or not hasattr(k, "__index__") or k < 1:
-        raise InvalidArgumentError(f"nearest needs k as a whole number of 1 or more; got {k!r}")
 
 
 def _check_threshold(verb: str, threshold: Any) -> None:

@@ -13,7 +13,7 @@ from penstock.types import Series
 from penstock.udf.formats import writeable
 
 
-class _Rows(torch.utils.data.IterableDataset[dict[str, Any]]):  # type: ignore[misc]
+class RowsDataset(torch.utils.data.IterableDataset[dict[str, Any]]):  # type: ignore[misc]
     """Each worker of a DataLoader runs the query and yields every n-th row, so together they yield each row once."""
 
     def __init__(self, rows: Iterable[dict[str, Any]]) -> None:
@@ -25,7 +25,9 @@ class _Rows(torch.utils.data.IterableDataset[dict[str, Any]]):  # type: ignore[m
         return rows if worker is None else itertools.islice(rows, worker.id, None, worker.num_workers)
 
 
-class _Table(torch.utils.data.Dataset[dict[str, Any]]):  # type: ignore[misc]
+class TableDataset(torch.utils.data.Dataset[dict[str, Any]]):  # type: ignore[misc]
+    """Rows in memory, by their numbers."""
+
     def __init__(self, table: pa.Table) -> None:
         self._columns = {name: Series(table.column(name)) for name in table.column_names}
         self._num_rows: int = table.num_rows
@@ -35,13 +37,3 @@ class _Table(torch.utils.data.Dataset[dict[str, Any]]):  # type: ignore[misc]
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         return {name: writeable(series[index]) for name, series in self._columns.items()}
-
-
-def iterable_dataset(rows: Iterable[dict[str, Any]]) -> torch.utils.data.IterableDataset[dict[str, Any]]:
-    """Return a dataset over a DataFrame, which runs the query in each iteration."""
-    return _Rows(rows)
-
-
-def map_dataset(table: pa.Table) -> torch.utils.data.Dataset[dict[str, Any]]:
-    """Return a dataset over rows in memory."""
-    return _Table(table)

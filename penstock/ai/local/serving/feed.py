@@ -53,7 +53,7 @@ class Replica:
         """Return the next request to send, None if there is no request or no room."""
         if self.engine is None or self.death is not None:
             return None
-        suspect = min(self.suspects, key=_max_together, default=None)
+        suspect = min(self.suspects, key=lambda call: call.max_together or 0, default=None)
         max_together = None if suspect is None else suspect.max_together
         beside = next(iter(self.in_flight), None)
         if len(self.in_flight) >= (max_together or max_in_flight) or (beside and beside.max_together != max_together):
@@ -62,10 +62,6 @@ class Replica:
             return queue.take(self.number)
         self.suspects.remove(suspect)
         return suspect
-
-
-def _max_together(call: EngineCall) -> int:
-    return call.max_together or 0
 
 
 class Feed:
