@@ -165,14 +165,19 @@ def test_a_handler_is_built_once_a_worker_and_only_if_needed(
     assert diary.lines("close") == []
 
 
-def test_finish_gives_what_all_handlers_hold(make_pool: MakePool, reports: Reports, diary: Diary, gates: Gates) -> None:
-    pool = make_pool(capacity=3)
+def run_two_workers(pool: ThreadPool, reports: Reports, gates: Gates) -> None:
+    """Run two tasks at the same time, so that two workers open their handlers."""
     waiting = [gates.make(), gates.make()]
     for gate in waiting:
         pool.submit(order(f"wait {gate}"))
     for gate in waiting:
         gates.open(gate)
     assert all(reports.next().is_done for _ in waiting)
+
+
+def test_finish_gives_what_all_handlers_hold(make_pool: MakePool, reports: Reports, diary: Diary, gates: Gates) -> None:
+    pool = make_pool(capacity=3)
+    run_two_workers(pool, reports, gates)
     pool.finish()
     held = [reports.next(), reports.next()]
     assert [(report.task, report.is_done) for report in held] == [(None, False)] * 2
@@ -191,12 +196,7 @@ def test_finish_of_a_pool_that_did_nothing(make_pool: MakePool, reports: Reports
 
 def test_close_closes_each_handler_once(make_pool: MakePool, reports: Reports, diary: Diary, gates: Gates) -> None:
     pool = make_pool(capacity=3)
-    waiting = [gates.make(), gates.make()]
-    for gate in waiting:
-        pool.submit(order(f"wait {gate}"))
-    for gate in waiting:
-        gates.open(gate)
-        reports.next()
+    run_two_workers(pool, reports, gates)
     pool.close()
     assert diary.lines("close") == ["close"] * 2
     pool.close()
@@ -224,12 +224,7 @@ def test_all_handlers_are_closed_though_one_fails_to(
     make_pool: MakePool, reports: Reports, diary: Diary, gates: Gates, request: pytest.FixtureRequest
 ) -> None:
     pool = make_pool(capacity=2, open_handler=stubborn_opener(diary))
-    waiting = [gates.make(), gates.make()]
-    for gate in waiting:
-        pool.submit(order(f"wait {gate}"))
-    for gate in waiting:
-        gates.open(gate)
-        reports.next()
+    run_two_workers(pool, reports, gates)
     if "threads" in request.node.callspec.id:
         with pytest.raises(OSError, match="cannot close"):
             pool.close()
