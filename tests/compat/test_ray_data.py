@@ -273,6 +273,20 @@ def test_records_of_tensorflow(tmp_path: Path) -> None:
         ray.data.read_tfrecords(str(tmp_path / "c.tfrecord")).take_all()
 
 
+def test_records_of_avro(tmp_path: Path) -> None:
+    import fastavro
+
+    fields = [{"name": "id", "type": "long"}, {"name": "tags", "type": {"type": "array", "items": "string"}}]
+    schema = {"type": "record", "name": "row", "fields": [*fields, {"name": "note", "type": ["null", "string"]}]}
+    rows = [{"id": 1, "tags": ["a", "b"], "note": None}, {"id": 2, "tags": [], "note": "x"}]
+    with open(tmp_path / "a.avro", "wb") as file:
+        fastavro.writer(file, schema, rows, codec="deflate")
+    assert ray.data.read_avro(str(tmp_path)).take_all() == rows
+    (tmp_path / "b.avro").write_bytes((tmp_path / "a.avro").read_bytes()[:-9])
+    with pytest.raises(CorruptFileError, match=r"b\.avro is not a whole Avro file"):
+        ray.data.read_avro(str(tmp_path / "b.avro"), include_paths=True).take_all()
+
+
 def test_tables_of_delta_and_iceberg(tmp_path: Path) -> None:
     from pyiceberg.catalog.sql import SqlCatalog
 

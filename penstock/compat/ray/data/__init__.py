@@ -32,7 +32,7 @@ from penstock.compat.ray.data.options import PLACEMENT, RESOURCES, check_filesys
 from penstock.compat.ray.data.partitions import Partitioning, PartitionStyle, PathPartitionFilter, is_hive
 from penstock.compat.ray.data.summary import DatasetSummary
 from penstock.compat.translation import translated
-from penstock.errors import PathNotFoundError
+from penstock.errors import CorruptFileError, PathNotFoundError, load_extra
 from penstock.io.files import find_files
 from penstock.types import DataType, Schema
 from penstock.udf.specs import TaskPoolStrategy
@@ -187,20 +187,38 @@ def read_datasource(datasource: Datasource, **options: Any) -> Dataset:
     return _dataset(ps.read_source(DatasourceAsSource(datasource)))
 
 
-def read_tfrecords(
-    paths: Any, *, file_extensions: list[str] | None = None, ignore_missing_paths: bool = False, filesystem: Any = None,
-    include_paths: bool = False, **options: Any,
-) -> Dataset:  # fmt: skip
-    """Read ``tf.train.Example`` records; their features are the columns. The types are those of the first rows."""
-    check_filesystem("ray.data.read_tfrecords", filesystem)
-    check_placement("ray.data.read_tfrecords", options)
-    files = _files(paths, file_extensions, ignore_missing_paths)
+def _record_reader(name: str, records: Callable[[ps.File], Iterator[dict[str, Any]]], kind: str) -> Any:
+    """Return a reader of files of records, whose values are the columns; the types are those of the first rows."""
 
-    def rows(row: dict[str, Any]) -> Iterator[dict[str, Any]]:
-        for example in tfrecords.examples(ps.File(row["path"])):
-            yield {**example, "path": row["path"]} if include_paths else example
+    def read(
+        paths: Any, *, file_extensions: list[str] | None = None, ignore_missing_paths: bool = False,
+        filesystem: Any = None, include_paths: bool = False, **options: Any,
+    ) -> Dataset:  # fmt: skip
+        check_filesystem(f"ray.data.{name}", filesystem)
+        check_placement(f"ray.data.{name}", options)
+        files = _files(paths, file_extensions, ignore_missing_paths)
 
-    return _dataset(ps.from_pydict({"path": files}).flat_map(rows))
+        def rows(row: dict[str, Any]) -> Iterator[dict[str, Any]]:
+            for record in records(ps.File(row["path"])):
+                yield {**record, "path": row["path"]} if include_paths else record
+
+        return _dataset(ps.from_pydict({"path": files}).flat_map(rows))
+
+    read.__name__, read.__doc__ = name, f"Read {kind}. Columns have the types of the first rows."
+    return read
+
+
+def _avro_records(file: ps.File) -> Iterator[dict[str, Any]]:
+    fastavro = load_extra("fastavro", "avro", "read_avro")
+    with file.open() as stream:
+        try:
+            yield from fastavro.reader(stream)
+        except (ValueError, EOFError) as exc:
+            raise CorruptFileError(f"{file} is not a whole Avro file: {exc or type(exc).__name__}") from exc
+
+
+read_avro = _record_reader("read_avro", _avro_records, "the records of Avro files")
+read_tfrecords = _record_reader("read_tfrecords", tfrecords.examples, "the ``tf.train.Example`` of TFRecord files")
 
 
 def from_daft(df: Any) -> Dataset:
@@ -248,7 +266,6 @@ class DataContext(SimpleNamespace):
 
 
 _REMEDIES = {
-    "read_avro": "read_binary_files() and flat_map() with fastavro read the files",
     **dict.fromkeys(("from_arrow_refs", "from_pandas_refs", "from_numpy_refs"), "pass the objects, not references"),
     **dict.fromkeys(("read_mongo", "read_clickhouse", "read_snowflake"), "use read_sql(), or read_datasource()"),
 }
