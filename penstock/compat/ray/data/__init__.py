@@ -214,7 +214,7 @@ def _avro_records(file: ps.File) -> Iterator[dict[str, Any]]:
         try:
             yield from fastavro.reader(stream)
         except (ValueError, EOFError) as exc:
-            raise CorruptFileError(f"{file} is not a whole Avro file: {exc or type(exc).__name__}") from exc
+            raise CorruptFileError(f"{file} is not a whole Avro file: {str(exc) or type(exc).__name__}") from exc
 
 
 read_avro = _record_reader("read_avro", _avro_records, "the records of Avro files")
