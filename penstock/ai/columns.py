@@ -95,7 +95,7 @@ def resolve_call(
 
 
 def _model_of_row(provider: Provider, task: ModelTask) -> Model:
-    """Return the model that asks the model of each row. The provider makes one of any name to check the options."""
+    """Return a model that calls the model named by each row. The provider makes one, to check the options."""
     from penstock.ai.prompt import ModelOfRow
 
     example = provider.model(replace(task, model=provider.default_models.get(task.function) or "model"))

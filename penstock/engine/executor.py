@@ -221,7 +221,7 @@ class Executor:
             return
         running = "; ".join(state.description for state in self._stages if state.is_working)
         raise QueryStalledError(
-            f"No worker has given anything for {self._stall_timeout_s:g} s (stall_timeout), so the query stops: "
+            f"No worker has produced anything for {self._stall_timeout_s:g} s (stall_timeout), so the query stops: "
             f"{running}. If such tasks are normal, set a longer stall_timeout."
         )
 

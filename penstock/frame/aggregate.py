@@ -163,10 +163,10 @@ class GroupedDataFrame(AggregateShortcuts):
     def map_groups(self, fn: Callable[..., Any], **options: Any) -> Any:
         """Run a function, or a class built once per worker, over whole groups; it may change columns and row count.
 
-        ``fn`` gets the rows of one group, keys included, in input order, and returns rows; both have the formats of
-        ``map_batches``, and so have the options but for those of batch sizes. ``fn`` may be a generator, or async. With
-        ``on_error`` of ``log`` or ``ignore`` failed groups are dropped and recorded by their keys. A group must fit in
-        memory. ``fn`` may also be a call of a batch function with columns, whose results follow the keys.
+        ``fn`` gets the rows of one group, keys included, in input order, and returns rows. Formats and options are as
+        in ``map_batches``, without the options of batch sizes. ``fn`` may be a generator, or async. With ``on_error``
+        of ``log`` or ``ignore`` failed groups are dropped and recorded by their keys. A group must fit in memory.
+        ``fn`` may also be a call of a batch function with columns, whose results follow the keys.
 
         >>> df = ps.from_pydict({"k": ["x", "y", "x"], "v": [1, 2, 3]})
         >>> df.groupby("k").map_groups(lambda g: {"k": g["k"][:1], "top": [g["v"].max()]}).sort("k").to_pydict()

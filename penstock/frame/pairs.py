@@ -30,7 +30,7 @@ Strategy = Literal["backward", "forward", "nearest"]
 
 class PairVerbs(AggregateVerbs):
     def zip(self, other: LazyTable) -> Self:
-        """Put the columns of another DataFrame beside these, row by row; both must have as many rows.
+        """Put the columns of another DataFrame beside these, row by row; both must have the same number of rows.
 
         A column of the other side whose name exists gets the suffix ``_1``, or the next number. All rows are
         held in memory or on disk.

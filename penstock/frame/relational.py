@@ -146,7 +146,7 @@ class RelationalVerbs(RowVerbs):
         return self._combined("intersect", other)
 
     def intersect_all(self, other: LazyTable) -> Self:
-        """Return the rows that are in both DataFrames, each as often as in the one that has fewer of it.
+        """Return the rows that are in both DataFrames, each as often as in the one that has it less often.
 
         >>> twice = ps.from_pydict({"x": [1, 1, 2]})
         >>> twice.intersect_all(twice).sort("x").to_pydict()

@@ -93,7 +93,7 @@ class ResultVerbs(PairVerbs):
         return sum(batch.num_rows for batch in self._reporting_here(self.select())._batches(is_ordered=False))
 
     def __len__(self) -> int:
-        """Return the number of rows in memory. Others have no length, as ``list(df)`` would run them twice."""
+        """Return the number of collected rows. Others have no length: ``list(df)`` would run them twice."""
         from penstock.io.memory import MemorySource
 
         if not (isinstance(self._plan, nodes.Scan) and isinstance(self._plan.source, MemorySource)):
