@@ -49,7 +49,7 @@ class AiOptions:
             if name in taken:
                 check_whole(function, name, taken[name], least)
         for name in ("timeout", "requests_per_minute", "tokens_per_minute", "batch_poll_interval"):
-            check_positive(function, name, taken.get(name))
+            _check_positive(function, name, taken.get(name))
         on_error = taken.get("on_error", "raise")
         if on_error not in ON_ERROR:
             raise InvalidArgumentError(
@@ -103,12 +103,11 @@ def check_labels(function: str, labels: Any) -> tuple[str, ...]:
     return tuple(given)
 
 
-def check_positive(function: str, name: str, value: Any) -> None:
-    """Raise InvalidArgumentError for a value that is neither None nor a number above 0."""
+def _check_positive(function: str, name: str, value: Any) -> None:
     if value is None:
         return
     if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
-        raise InvalidArgumentError(f"{function}: {name} must be a number above 0; got {value!r}.")
+        raise InvalidArgumentError(f"{function}: {name}={value!r} must be a number above 0.")
 
 
 def _batch_settings(function: str, taken: Mapping[str, Any]) -> BatchSettings | None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from penstock.ai.options import AiOptions, check_positive
+from penstock.ai.options import AiOptions
 from penstock.ai.remote.addresses import checked_address
 from penstock.ai.remote.server import checked_headers, checked_key
 from penstock.errors import InvalidArgumentError
@@ -274,3 +274,8 @@ def check_text(name: str, option: str, value: Any) -> None:
 def check_mapping(name: str, option: str, value: Any) -> None:
     if not isinstance(value, Mapping):
         raise InvalidArgumentError(f"{name}: {option} is a dict; got {type(value).__name__}.")
+
+
+def check_positive(name: str, option: str, value: Any) -> None:
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int | float) or not value > 0):
+        raise InvalidArgumentError(f"{name}: {option} must be a number above 0; got {value!r}.")
