@@ -17,11 +17,11 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 import ray
-from ray.exceptions import NodeDiedError, RayTaskError
+from ray.exceptions import RayTaskError
 
 from penstock.engine.protocols import Bundle, Task
 from penstock.engine.runners.ray.cluster import is_node_alive
-from penstock.engine.runners.ray.failures import lost_object, translated
+from penstock.engine.runners.ray.failures import DEATHS, is_death, lost_object, translated
 from penstock.engine.runners.ray.worker import PackedBatch, Slices, input_from, packed_batch, unpacked_batch
 
 
@@ -122,19 +122,19 @@ def arguments(items: Sequence[Any]) -> list[Any]:
 def has_restored(items: Sequence[Any], given: Sequence[Any], failure: BaseException) -> bool:
     """Make the items again whose loss made a call fail, which was ``given`` their references. Blocks.
 
-    Return False if the call failed for another reason, or the item has no recipe. A batch of a task that was still
-    running when its node was lost holds the error of the task, which does not name the batch.
+    Return False if the call failed for another reason, or the item has no recipe. A batch may hold the error of its
+    task, whose worker or node died, and that does not name the batch: those of lost nodes are made again, or else all.
     """
     lost = lost_object(failure)
-    nodes = set[str | None]()
-    if isinstance(failure, RayTaskError) and isinstance(failure.cause, NodeDiedError):
-        nodes = {item.node_id for item in items if isinstance(item, StoredBatch) and item.node_id}
-        nodes = {node_id for node_id in nodes if node_id and not is_node_alive(node_id)}
-    found = [
+    known = [
         (item, ref.hex())
         for item, ref in zip(items, given, strict=True)
-        if isinstance(item, StoredBatch) and item.recipe and (ref.hex() == lost or item.node_id in nodes)
+        if isinstance(item, StoredBatch) and item.recipe
     ]
+    found = [(item, ref) for item, ref in known if ref == lost]
+    if isinstance(failure, RayTaskError) and isinstance(failure.cause, DEATHS):
+        dead = {node_id for node_id in {item.node_id for item, _ in known} if node_id and not is_node_alive(node_id)}
+        found = [(item, ref) for item, ref in known if item.node_id in dead] or known
     for item, lost_ref in found:
         item.restore(lost_ref)
     return bool(found)
@@ -147,7 +147,9 @@ def fetched(stored: StoredBatch) -> PackedBatch:
         try:
             return ray.get(ref)
         except ray.exceptions.RayError as exc:
-            if not has_restored([stored], [ref], exc):
+            if is_death(exc) and stored.recipe is not None:  # of the task that made it
+                stored.restore(ref.hex())
+            elif not has_restored([stored], [ref], exc):
                 raise translated(exc) from exc
 
 

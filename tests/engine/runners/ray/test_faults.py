@@ -12,8 +12,11 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+import ray
 
 import penstock as ps
+from penstock.engine.runners.ray.stored import Recipe, StoredBatch, has_restored
+from penstock.engine.runners.ray.worker import packed_batch
 from penstock.errors import QueryStalledError, WorkerDiedError
 from penstock.io.formats.parquet import ParquetEncoder, ParquetEncoding
 from penstock.io.writer import FileSink
@@ -191,6 +194,24 @@ def test_a_query_without_progress_ends_with_the_place_of_its_tasks() -> None:
     place = r"(pid \d+ on [\d.]+|a worker that has not started)"  # as a busy machine takes its time
     with ps.config(stall_timeout=3), pytest.raises(QueryStalledError, match=f"1 running tasks; rows from 0 in {place}"):
         ps.range(3).select(waiting(ps.col("id"))).collect()
+
+
+def test_a_batch_that_holds_the_death_of_its_task_is_made_again() -> None:
+    rows = pa.record_batch({"x": [1, 2, 3]})
+
+    class Again:
+        def remake(self, recipe: Recipe) -> Any:
+            return ray.put(packed_batch(rows))
+
+    def stored(ref: Any) -> StoredBatch:
+        return StoredBatch(ref, Recipe(Again(), 0, (), (), 0, rows.num_rows))
+
+    died = ray.remote(max_retries=0)(lambda: os.kill(os.getpid(), signal.SIGKILL)).remote()
+    with pytest.raises(ray.exceptions.RayError) as failure:
+        ray.get(ray.remote(lambda batch: None).remote(died))
+    argument = stored(died)
+    assert has_restored([argument], [died], failure.value)
+    assert [each.fetch() for each in (argument, stored(died))] == [rows, rows]
 
 
 def test_more_data_than_the_object_store_holds_flows_through() -> None:
