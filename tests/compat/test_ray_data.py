@@ -83,8 +83,8 @@ def test_what_cannot_be_honoured_is_refused_by_name(tmp_path: Path) -> None:
         ray.data.read_parquet(str(tmp_path), filesystem=object())
     with pytest.raises(InvalidArgumentError, match=r"str\.center"):
         expressions.col("x").str.center(5)
-    with pytest.raises(AttributeError, match=r"ray\.data\.read_avro; read_binary_files\(\) and flat_map"):
-        ray.data.read_avro("table")
+    with pytest.raises(AttributeError, match=r"ray\.data\.read_mongo; use read_sql\(\), or read_datasource"):
+        ray.data.read_mongo("table")
     with pytest.raises(AttributeError, match=r"Dataset\.write_tfrecords; use write_parquet"):
         ray.data.range(1).write_tfrecords("folder")
     with pytest.raises(InvalidArgumentError, match=r"train_test_split\(stratify="):
