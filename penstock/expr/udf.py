@@ -121,6 +121,9 @@ class Builtin:
     prepare: str | None = None
     """Attribute of the instance with a ``Prepared`` object, or None. It gets the arguments of all rows of an async task
     first and may know some results."""
+    at_once: str | None = None
+    """Method of the instance that gets the argument columns of an async task and returns the column of results, or None
+    if the rows must be called one by one."""
 
 
 @frozen

@@ -88,17 +88,19 @@ def transfer_call(
     max_connections: int = 32,
     on_error: str = "raise",
     timeout_s: float | None = None,
+    at_once: str | None = None,
 ) -> Expression:
     """Return the call of an async function of files, with at most ``max_connections`` calls at once."""
     check_whole(name, "max_connections", max_connections, 1)
     if timeout_s is not None and not timeout_s > 0:
         raise InvalidArgumentError(f"{name}: timeout={timeout_s!r} must be a number of seconds above 0.")
+    task_rows = int(TRANSFERS_PER_CONNECTION * max_connections) + 1
     spec = UdfSpec(
         name=name,
         target=replace(target, is_async=True),
         return_dtype=dtype,
         resources=Resources(max_workers=max_connections),
         policy=Policy(on_error=error_policy(name, on_error), timeout_s=timeout_s),
-        builtin=Builtin(task_nbytes=TRANSFER_NBYTES, task_rows=int(TRANSFERS_PER_CONNECTION * max_connections) + 1),
+        builtin=Builtin(task_nbytes=TRANSFER_NBYTES, task_rows=task_rows, at_once=at_once),
     )
     return Expression(UdfCall(spec, tuple(map(to_expr, args))))

@@ -58,10 +58,6 @@ class AsyncStore(Store, Protocol):
         ...
 
 
-MAX_CACHED_NBYTES = 2**20  # of a file that an event loop reads without a thread, if the system has it in memory
-NOWAIT: int | None = getattr(os, "RWF_NOWAIT", None)
-
-
 class LocalStore:
     """The local disk; a key is a path."""
 
@@ -91,22 +87,9 @@ class LocalStore:
         size = self.size(key)
         max_nbytes = -1 if limits.max_bytes is None else limits.max_bytes + 1
         async with limits.admitted(size, key) as grow:
-            content = self._cached(key, size)
-            if content is None:
-                content = await asyncio.to_thread(self.read, key, max_nbytes)
+            content = await asyncio.to_thread(self.read, key, max_nbytes)
             grow(len(content))  # the file may grow meanwhile, or the system may not know its size
             return content
-
-    def _cached(self, key: str, size: int) -> bytes | None:
-        """Return the content of a small file if the system has it in memory: a thread would take longer than that."""
-        if not 0 < size <= MAX_CACHED_NBYTES or NOWAIT is None:
-            return None
-        try:
-            with self.open(key, 0) as file:
-                parts = [bytearray(size), bytearray(1)]  # the last shows that the file has grown
-                return bytes(parts[0]) if os.preadv(file.fileno(), parts, 0, NOWAIT) == size else None
-        except OSError:  # it is not in memory, or the file system cannot say so
-            return None
 
 
 def _open_regular(path: str, flags: int) -> int:

@@ -15,8 +15,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from penstock.errors import InvalidArgumentError, WriteError
+import pyarrow as pa
+
+from penstock.errors import ForbiddenUrlError, InvalidArgumentError, WriteError
 from penstock.storage.access import Access
+from penstock.storage.cached_files import MAX_CACHED_NBYTES, read_cached
 from penstock.storage.file import File
 from penstock.storage.http import HttpClient, headers_of
 from penstock.storage.limits import ByteBudget, DownloadLimits
@@ -52,6 +55,21 @@ class Downloader:
             return await self._client(options or shared_options_for(path)).fetch(path, self._limits)
         store, key = self._store(path, options)
         return await store.fetch(key, self._limits)
+
+    def read_cached(self, paths: pa.Array | None = None) -> pa.Array | None:
+        """Return the contents of local files that the system has in memory, or None if each row must be fetched."""
+        if self._options or paths is None or paths.null_count or not pa.types.is_string(paths.type):
+            return None
+        given: list[str] = paths.to_pylist()
+        local = [path for path in map(local_path, given) if path is not None]
+        if len(local) < len(given):
+            return None
+        try:
+            for path in given:
+                self._access.check(path)
+        except ForbiddenUrlError:  # raised again for its own row
+            return None
+        return read_cached(local, min(self._limits.max_bytes or MAX_CACHED_NBYTES, MAX_CACHED_NBYTES))
 
     async def close(self) -> None:
         for client in self._web.values():

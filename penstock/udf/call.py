@@ -135,7 +135,7 @@ class UdfCalls:
         self._sizes = BatchSizes(spec.limits, self._failures.what, self.arguments.arrays, self._weigh)
         self.lease = Lease(work)
         self._caller = open_caller(self.lease.function, self._sizes.is_too_large if spec.target.is_batch else never)
-        self._prepared = self.lease.prepared
+        self._prepared, self._at_once = self.lease.prepared, self.lease.at_once
         self._finish = (
             self._caller.function if self._prepared is None else open_caller(self._prepared.finish, never).function
         )
@@ -153,6 +153,8 @@ class UdfCalls:
                 column = await self._batch_column(batch, first_row)
             else:  # columns alone
                 column = pa.nulls(0, self._spec.return_dtype.arrow)
+            return self._steps(with_column(batch, self._work, column), first_row)
+        if self._at_once is not None and (column := self._at_once(*self.arguments.arrays(batch))) is not None:
             return self._steps(with_column(batch, self._work, column), first_row)
         results, parents = await self._row_results(batch, first_row), None
         if self._spec.target.is_generator:

@@ -15,6 +15,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple, Protocol
 
+import pyarrow as pa
+
 from penstock.errors import FatalError, PenstockError
 from penstock.expr.udf import Target
 from penstock.plan.stages import CallUdf
@@ -83,6 +85,11 @@ class Lease:
     @property
     def prepared(self) -> Prepared | None:
         name = self._spec.builtin.prepare
+        return None if name is None else getattr(self._instance.value, name)
+
+    @property
+    def at_once(self) -> Callable[..., pa.Array | None] | None:
+        name = self._spec.builtin.at_once
         return None if name is None else getattr(self._instance.value, name)
 
     def close(self) -> Any:
