@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -85,8 +86,8 @@ def test_what_cannot_be_honoured_is_refused_by_name(tmp_path: Path) -> None:
         expressions.col("x").str.center(5)
     with pytest.raises(AttributeError, match=r"ray\.data\.read_mongo; use read_sql\(\), or read_datasource"):
         ray.data.read_mongo("table")
-    with pytest.raises(AttributeError, match=r"Dataset\.write_tfrecords; use write_parquet"):
-        ray.data.range(1).write_tfrecords("folder")
+    with pytest.raises(AttributeError, match=r"Dataset\.to_tf; use iter_batches"):
+        ray.data.range(1).to_tf("id", "id")
     with pytest.raises(InvalidArgumentError, match=r"train_test_split\(stratify="):
         ray.data.range(2).train_test_split(0.5, stratify="id")
 
@@ -271,6 +272,26 @@ def test_records_of_tensorflow(tmp_path: Path) -> None:
     (tmp_path / "c.tfrecord").write_bytes(EXAMPLE[:-3])
     with pytest.raises(CorruptFileError, match=r"c\.tfrecord is not a TFRecord file .* the last record is cut off"):
         ray.data.read_tfrecords(str(tmp_path / "c.tfrecord")).take_all()
+
+
+def test_rows_become_records_of_tensorflow(tmp_path: Path) -> None:
+    columns = {
+        "b": pa.array([b"a1", None]), "ids": pa.array([[1, -1, 2**62], []]), "x": pa.array([0.5, None]),
+        "text": pa.array(["\u00e9", ""]), "id": pa.array([200, 2], pa.uint8()), "xs": pa.array([[0.1, 1e300], None]),
+    }  # fmt: skip
+    ds = ray.data.from_arrow(pa.table(columns)).with_column("t", expressions.col("x").is_null().cast("int16"))
+    ds = ds.map_batches(lambda batch: {**batch, "t": batch["t"].reshape(-1, 1, 1)}, batch_size=2)
+    ds.write_tfrecords(f"local://{tmp_path}", min_rows_per_file=1, concurrency=2)
+    first, _ = sorted(tmp_path.glob("*.tfrecords"))
+    assert first.read_bytes()[8:12] != bytes(4)
+    rows = sorted(ray.data.read_tfrecords(str(tmp_path)).take_all(), key=lambda row: row["id"], reverse=True)
+    tensors = [row.pop("t") for row in rows]
+    assert rows == [
+        {"b": b"a1", "ids": [1, -1, 2**62], "x": 0.5, "text": "\u00e9".encode(), "id": 200,
+         "xs": [float(np.float32(0.1)), float("inf")]},
+        {"b": [], "ids": [], "x": [], "text": b"", "id": 2, "xs": []},
+    ]  # fmt: skip
+    assert tensors[0] == bytes.fromhex("0805120812020801120208012202" + "0000")
 
 
 def test_records_of_avro(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""ORC files: a task reads one stripe."""
+"""ORC files: a task reads one stripe, and a block of rows is written as at least one."""
 
 from __future__ import annotations
 
@@ -9,8 +9,14 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.errors import InvalidArgumentError, TypeMismatchError
 from penstock.io.file_format import FileFormat, FilePart, reading
-from penstock.io.files import DataFile
+from penstock.io.files import DataFile, Storage
+from penstock.io.formats.lines import check_compression
+from penstock.io.writer import FileSink, file_sink
+from penstock.types import DataType
+
+COMPRESSIONS = ("uncompressed", "snappy", "zlib", "lz4", "zstd")
 
 
 @dataclass(frozen=True)
@@ -33,10 +39,56 @@ class OrcFormat(FileFormat):
     def read(self, file: DataFile, part: FilePart, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         with reading(file, f"stripe {part.detail}"), file.open_file() as stream:
             opened = _open(stream)
-            yield opened.read_stripe(part.detail, [name for name in schema.names if name in opened.schema.names])
+            names = [name for name in opened.schema.names if name in schema.names]
+            # Without any column the rows are counted by the first one.
+            yield opened.read_stripe(part.detail, names or opened.schema.names[:1])
 
 
 def _open(stream: Any) -> Any:
     from pyarrow import orc
 
     return orc.ORCFile(stream)
+
+
+@dataclass(frozen=True)
+class OrcEncoding:
+    """An encoding as ORC, by Arrow."""
+
+    compression: str = "uncompressed"
+    suffix: ClassVar[str] = ".orc"
+    replaces: ClassVar[tuple[str, ...]] = OrcFormat.suffixes
+
+    def __post_init__(self) -> None:
+        check_compression(self.compression, COMPRESSIONS)
+
+    def check(self, schema: pa.Schema) -> None:
+        from pyarrow import orc
+
+        if not len(schema):
+            raise InvalidArgumentError("There are no columns to write; select at least one.")
+        for column in schema:
+            try:
+                orc.write_table(pa.schema([column]).empty_table(), pa.BufferOutputStream())
+            except (pa.ArrowException, TypeError) as exc:
+                raise TypeMismatchError(
+                    f"Column {column.name!r} of type {DataType(column.type)} does not fit into ORC; cast it, leave it "
+                    f"out with exclude({column.name!r}), or use write_parquet."
+                ) from exc
+
+    def open(self, path: str, schema: pa.Schema) -> Any:
+        from pyarrow import orc
+
+        writer = orc.ORCWriter(path, compression=self.compression)
+        writer.write(schema.empty_table())  # without it, a file without rows has no columns
+        return writer
+
+    def stored_batches(self, path: str) -> Iterator[pa.RecordBatch]:
+        file, format = DataFile(Storage(), path, None), OrcFormat()
+        schema = format.infer_schema(file)
+        for part in format.parts(file, schema, None):
+            yield from format.read(file, part, schema)
+
+
+def orc_sink(path: str, *, compression: str = "uncompressed", **options: Any) -> FileSink:
+    """Return the sink for ORC files below ``path``; the options are those of ``file_sink``."""
+    return file_sink(path, OrcEncoding(compression), **options)

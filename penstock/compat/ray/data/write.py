@@ -12,14 +12,15 @@ from typing import Any
 from penstock.compat.ray.data.custom import Datasink, DatasinkAsSink, WebDatasetSink
 from penstock.compat.ray.data.options import PLACEMENT, RESOURCES, check_filesystem, check_placement
 from penstock.compat.ray.data.results import DatasetResults
+from penstock.compat.ray.data.tfrecords import tfrecords_sink
 from penstock.compat.translation import translated
 from penstock.errors import load_extra
 from penstock.frame.dataframe import DataFrame
 
 
-def _writer(verb: str) -> Callable[..., Any]:
+def _writer(verb: str, function: Callable[..., Any] | None = None) -> Callable[..., Any]:
     write = translated(
-        getattr(DataFrame, verb),
+        function or getattr(DataFrame, verb),
         verb,
         renamed={"max_rows_per_file": "rows_per_file", "min_rows_per_file": "rows_per_file"},
         values={"mode": lambda mode: getattr(mode, "value", mode)},
@@ -37,6 +38,18 @@ def _writer(verb: str) -> Callable[..., Any]:
         write(self, path.removeprefix("local://"), *args, **options)
 
     return write_local
+
+
+def _write_tfrecords(
+    self: DataFrame,
+    path: str,
+    *,
+    mode: str,
+    rows_per_file: int | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> DataFrame:
+    options: dict[str, Any] = {"mode": mode, "rows_per_file": rows_per_file, "storage_options": storage_options}
+    return self._write_files(tfrecords_sink, path, **options)
 
 
 class DatasetWrites(DatasetResults):
@@ -62,6 +75,14 @@ class DatasetWrites(DatasetResults):
         check_placement("write_iceberg", options)
         catalog = load_extra("pyiceberg.catalog", "iceberg", "write_iceberg").load_catalog(**(catalog_kwargs or {}))
         self.to_daft().write_iceberg(catalog.load_table(table_identifier), getattr(mode, "value", mode))
+
+    write_tfrecords = _writer("write_tfrecords", _write_tfrecords)
+    _write_orc = _writer("write_orc")
+
+    def write_orc(
+        self, path: str, *, arrow_orc_args_fn: Callable[[], Mapping[str, Any]] = dict, **options: Any
+    ) -> None:
+        self._write_orc(path, **{**options, **arrow_orc_args_fn()})
 
     def write_webdataset(self, path: str, **options: Any) -> None:
         """Write tar files; a row is the files ``key.column``, with text, numbers and JSON as text."""
