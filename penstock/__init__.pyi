@@ -39,6 +39,7 @@ from penstock.frame.read.tables import (
     from_huggingface as from_huggingface,
     from_ray_dataset as from_ray_dataset,
     from_torch as from_torch,
+    read_clickhouse as read_clickhouse,
     read_deltalake as read_deltalake,
     read_huggingface as read_huggingface,
     read_iceberg as read_iceberg,

@@ -10,6 +10,8 @@ CASES = [
     ("adbc_driver_postgresql", "sql", "ps.read_sql('SELECT 1', 'postgresql://localhost/db')"),
     ("adbc_driver_sqlite", "sql", "ps.range(1).write_sql('t', 'sqlite:////nowhere/x.db')"),
     ("sqlalchemy", "sql", "ps.read_sql('SELECT 1', 'mysql://localhost/db')"),
+    ("clickhouse_connect", "clickhouse", "ps.read_clickhouse('t', 'clickhouse://localhost')"),
+    ("clickhouse_connect", "clickhouse", "ps.range(1).write_clickhouse('t', 'clickhouse://localhost', mode='append')"),
     ("lance", "lance", "ps.read_lance('x')"),
     ("lance", "lance", "ps.range(1).write_lance('x')"),
     ("deltalake", "deltalake", "ps.read_deltalake('x')"),

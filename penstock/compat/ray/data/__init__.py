@@ -13,7 +13,8 @@ from typing import Any
 import pyarrow as pa
 
 import penstock as ps
-from penstock.compat.ray.data import aggregate, expressions, llm, tfrecords
+from penstock.compat.ray.data import aggregate, clickhouse, expressions, llm, tfrecords
+from penstock.compat.ray.data.clickhouse import ClickHouseTableSettings, SinkMode
 from penstock.compat.ray.data.custom import (
     ArrowBatchCollateFn,
     BlockMetadata,
@@ -37,12 +38,12 @@ from penstock.io.files import find_files
 from penstock.types import DataType, Schema
 from penstock.udf.specs import TaskPoolStrategy
 
-__all__ = ["ActorPoolStrategy", "ArrowBatchCollateFn", "BlockMetadata", "DataContext", "DataIterator",
-    "DataType", "Dataset", "DatasetSummary", "Datasink", "Datasource", "ExecutionOptions",
+__all__ = ["ActorPoolStrategy", "ArrowBatchCollateFn", "BlockMetadata", "ClickHouseTableSettings", "DataContext",
+    "DataIterator", "DataType", "Dataset", "DatasetSummary", "Datasink", "Datasource", "ExecutionOptions",
     "ExecutionResources", "FileShuffleConfig", "GroupedData", "NumpyBatchCollateFn", "PandasBatchCollateFn",
     "PartitionStyle", "Partitioning", "PathPartitionFilter", "RandomSeedConfig", "ReadTask", "SaveMode",
-    "Schema", "TaskPoolStrategy", "WriteResult", "aggregate", "expressions", "from_daft", "llm",
-    "range_tensor", "read_datasource", "read_tfrecords"]  # fmt: skip
+    "Schema", "SinkMode", "TaskPoolStrategy", "WriteResult", "aggregate", "expressions", "from_daft", "llm",
+    "range_tensor", "read_clickhouse", "read_datasource", "read_tfrecords"]  # fmt: skip
 # Ray keeps some of these names in modules of their own: ``from ray.data.context import DataContext``.
 for _module in ("block", "collate_fn", "context", "datasource", "datatype", "grouped_data", "iterator"):
     sys.modules[f"{__name__}.{_module}"] = sys.modules[__name__]
@@ -221,6 +222,11 @@ read_avro = _record_reader("read_avro", _avro_records, "the records of Avro file
 read_tfrecords = _record_reader("read_tfrecords", tfrecords.examples, "the ``tf.train.Example`` of TFRecord files")
 
 
+def read_clickhouse(**options: Any) -> Dataset:
+    """Read a table or view of ClickHouse."""
+    return _dataset(clickhouse.read_clickhouse(**options))
+
+
 def from_daft(df: Any) -> Dataset:
     """Run a query of the real Daft, or of the adapter, and return its rows."""
     return _dataset(ps.from_arrow(df.to_arrow()))
@@ -267,7 +273,7 @@ class DataContext(SimpleNamespace):
 
 _REMEDIES = {
     **dict.fromkeys(("from_arrow_refs", "from_pandas_refs", "from_numpy_refs"), "pass the objects, not references"),
-    **dict.fromkeys(("read_mongo", "read_clickhouse", "read_snowflake"), "use read_sql(), or read_datasource()"),
+    **dict.fromkeys(("read_mongo", "read_snowflake"), "use read_sql(), or read_datasource()"),
 }
 
 

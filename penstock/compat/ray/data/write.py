@@ -9,6 +9,7 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from penstock.compat.ray.data.clickhouse import write_clickhouse
 from penstock.compat.ray.data.custom import Datasink, DatasinkAsSink, WebDatasetSink
 from penstock.compat.ray.data.options import PLACEMENT, RESOURCES, check_filesystem, check_placement
 from penstock.compat.ray.data.results import DatasetResults
@@ -83,6 +84,9 @@ class DatasetWrites(DatasetResults):
         self, path: str, *, arrow_orc_args_fn: Callable[[], Mapping[str, Any]] = dict, **options: Any
     ) -> None:
         self._write_orc(path, **{**options, **arrow_orc_args_fn()})
+
+    def write_clickhouse(self, table: str, dsn: str, **options: Any) -> None:
+        write_clickhouse(self, table, dsn, **options)
 
     def write_webdataset(self, path: str, **options: Any) -> None:
         """Write tar files; a row is the files ``key.column``, with text, numbers and JSON as text."""

@@ -13,8 +13,15 @@ import pyarrow.types as pt
 from penstock.errors import ReadError
 from penstock.io.batches import BATCH_ROWS, rows_per_batch
 from penstock.io.formats.json_values import json_texts
-from penstock.io.tables.sql.session import DatabaseKind, Dialect, QueryDescription, ResultColumn, TableName, subquery
-from penstock.types import normalize_batch
+from penstock.io.tables.sql.session import (
+    DatabaseKind,
+    Dialect,
+    QueryDescription,
+    ResultColumn,
+    TableName,
+    plain,
+    subquery,
+)
 from penstock.types.normalize import normal_type
 
 SAMPLE_ROWS = 1000  # determine the types of SQLite's columns, which have none of their own
@@ -157,7 +164,7 @@ def _checked_times(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 def _storable(column: pa.Array, is_sqlite: bool) -> pa.Array:
     """Return a column in a type that the database has; JSON text if it has none."""
-    column = _plain(column)
+    column = plain(column)
     dtype = column.type
     if pt.is_uint64(dtype):
         return column.cast(pa.int64() if is_sqlite else pa.decimal128(20, 0))
@@ -170,14 +177,6 @@ def _storable(column: pa.Array, is_sqlite: bool) -> pa.Array:
     else:
         has_type = _is_flat(dtype) or pt.is_time(dtype) or pt.is_duration(dtype)
     return column if has_type else json_texts(column)
-
-
-def _plain(column: pa.Array) -> pa.Array:
-    """Return the column without an extension type whose values are lists."""
-    [column] = normalize_batch(pa.record_batch([column], ["column"])).columns
-    if isinstance(column.type, pa.BaseExtensionType) and pt.is_fixed_size_list(column.type.storage_type):
-        return column.storage
-    return column.cast(pa.float32()) if pt.is_float16(column.type) else column
 
 
 def _is_flat(dtype: pa.DataType) -> bool:

@@ -21,7 +21,7 @@ from penstock.storage.urls import redacted
 
 Connect = str | Callable[[], Any]
 
-_SECRET_OPTIONS = re.compile(r"pass|secret|token|key|credential", re.IGNORECASE)
+SECRET_OPTIONS = re.compile(r"pass|secret|token|key|credential", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -56,8 +56,7 @@ class Database:
     def session(self, kind: type[ReadError] | type[WriteError], action: str) -> Iterator[Session]:
         """Connect for the duration of the context; errors name the action and the database."""
         with self.errors(kind, action):
-            connection = self._connected(must_exist=issubclass(kind, ReadError))
-            session = _session_of(connection)
+            connection, session = self._opened(must_exist=issubclass(kind, ReadError))
             try:
                 yield session
             finally:
@@ -76,9 +75,17 @@ class Database:
             if not _is_from_driver(exc):
                 raise
             original = text = str(exc).strip()
-            for secret in [] if callable(self.connect) else secrets_of(self.connect):
+            for secret in self._secrets():
                 text = text.replace(secret, "***")
             raise kind(f"{action} in {self.label} failed: {text}") from (exc if text == original else None)
+
+    def _secrets(self) -> list[str]:
+        return [] if callable(self.connect) else secrets_of(self.connect)
+
+    def _opened(self, *, must_exist: bool) -> tuple[Any, Session]:
+        """Return a connection and the session over it."""
+        connection = self._connected(must_exist=must_exist)
+        return connection, _session_of(connection)
 
     def _connected(self, *, must_exist: bool) -> Any:
         """Connect. SQLite creates a missing file, unless it ``must_exist``."""
@@ -126,7 +133,7 @@ def secrets_of(url: str) -> list[str]:
     """
     rest, _, query = url.partition("://")[2].partition("?")
     pairs = [pair.partition("=") for pair in query.split("&")]
-    found = [value for key, _, value in pairs if _SECRET_OPTIONS.search(key)]
+    found = [value for key, _, value in pairs if SECRET_OPTIONS.search(key)]
     found.append(rest.rpartition("@")[0].partition(":")[2])
     variants = {text for secret in found for text in (secret, urllib.parse.unquote(secret)) if text}
     return sorted(variants, key=lambda text: (-len(text), text))

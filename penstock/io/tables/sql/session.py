@@ -9,8 +9,9 @@ from typing import Any, Literal, Protocol
 import pyarrow as pa
 
 from penstock.errors import InvalidArgumentError
+from penstock.types import normalize_batch
 
-DatabaseKind = Literal["postgresql", "sqlite", "other"]
+DatabaseKind = Literal["postgresql", "sqlite", "clickhouse", "other"]
 
 
 @dataclass(frozen=True)
@@ -38,10 +39,10 @@ class TableName:
     schema: str | None = None
 
     @classmethod
-    def parsed(cls, text: Any) -> TableName:
+    def parsed(cls, text: Any, what: str = "table_name") -> TableName:
         parts = text.split(".") if isinstance(text, str) else []
         if not (1 <= len(parts) <= 2 and all(parts)):
-            raise InvalidArgumentError(f"table_name={text!r} must be 'table' or 'schema.table'.")
+            raise InvalidArgumentError(f"{what}={text!r} must be 'table' or 'schema.table'.")
         return cls(parts[-1], parts[0] if len(parts) == 2 else None)
 
     def beside(self, name: str) -> TableName:
@@ -62,6 +63,11 @@ class ResultColumn:
     name: str
     dtype: pa.DataType
     cast: str | None = None
+
+    def selected(self, dialect: Dialect) -> str:
+        """Return the column as a select list has it."""
+        name = dialect.quoted(self.name)
+        return name if self.cast is None else f"CAST({name} AS {self.cast}) AS {name}"
 
 
 @dataclass(frozen=True)
@@ -110,3 +116,11 @@ def subquery(query: str) -> str:
     '(\\nSELECT 1 AS a -- one\\n)'
     """
     return f"(\n{query}\n)"
+
+
+def plain(column: pa.Array) -> pa.Array:
+    """Return the column without an extension type whose values are lists; half precision becomes single."""
+    [column] = normalize_batch(pa.record_batch([column], ["column"])).columns
+    if isinstance(column.type, pa.BaseExtensionType) and pa.types.is_fixed_size_list(column.type.storage_type):
+        return column.storage
+    return column.cast(pa.float32()) if pa.types.is_float16(column.type) else column

@@ -8,9 +8,10 @@ import logging
 import os
 import tempfile
 import uuid
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 
@@ -19,19 +20,18 @@ from penstock.io.commit.output import new_run_id
 from penstock.io.conform import conform_rows
 from penstock.io.modes import check_mode
 from penstock.io.tables.sql.database import Connect, Database
-from penstock.io.tables.sql.session import Session, TableName
+from penstock.io.tables.sql.session import Dialect, Session, TableName
 from penstock.types import Schema
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class SqlSink:
+class TableSink(ABC):
     """A ``Sink`` into one table; several writers load rows at once, each on its own connection.
 
     The rows go into the table ``penstock_<run>`` of the same schema. The commit renames it, or adds its rows to the
-    existing table, in one transaction: readers see all rows or none. ``overwrite`` drops the old table in that
-    transaction, with its indexes and grants. A process that is killed leaves its staged rows behind.
+    existing table. A process that is killed leaves its staged rows behind.
 
     SQLite commits a writer only when all readers of the file are done, and a query that reads the file it writes would
     wait for itself. So its writers put rows into Arrow files beside the database, and the commit loads them.
@@ -42,7 +42,7 @@ class SqlSink:
     mode: str
     schema: Schema
     run_id: str = field(default_factory=new_run_id)
-    has_mark: bool = False  # the commit also creates the empty table ``penstock_<run>_done`` as its mark
+    totals: ClassVar[tuple[str, ...]] = ("rows",)  # that a write shows to the user
 
     @property
     def name(self) -> str:
@@ -52,10 +52,6 @@ class SqlSink:
     def staging(self) -> TableName:
         """The table that the rows are loaded into before the commit."""
         return self.table.beside(f"penstock_{self.run_id}".lower().replace("-", "_"))
-
-    @property
-    def mark(self) -> TableName:
-        return self.table.beside(f"{self.staging.name}_done")
 
     def start(self) -> None:
         with self.session() as session:
@@ -85,8 +81,8 @@ class SqlSink:
                         session.load(self.staging, batch)
             session.execute(*statements)
         self.abort()
-        rows = sum(record["rows"] for record in records)
-        return pa.table({"table": [str(self.table)], "rows": pa.array([rows], pa.int64())})
+        totals = {name: sum(record[name] for record in records) for name in self.totals}
+        return pa.table({"table": [str(self.table)], **{name: pa.array([n], pa.int64()) for name, n in totals.items()}})
 
     def discard(self, run_id: str) -> None:
         replace(self, run_id=run_id).abort()
@@ -100,18 +96,6 @@ class SqlSink:
             else:
                 session.execute(f"DROP TABLE IF EXISTS {self.staging.quoted(session.dialect)}")
 
-    def marked(self, run_id: str) -> SqlSink:
-        return replace(self, run_id=run_id, has_mark=True)
-
-    def has_committed(self, run_id: str) -> bool:
-        with self.session() as session:
-            return session.table_columns(self.marked(run_id).mark) is not None
-
-    def forget(self, run_id: str) -> None:
-        mark = self.marked(run_id).mark
-        with self._cleanup(mark) as session:
-            session.execute(f"DROP TABLE IF EXISTS {mark.quoted(session.dialect)}")
-
     def session(self) -> contextlib.AbstractContextManager[Session]:
         return self.database.session(WriteError, f"Writing table {self.table}")
 
@@ -124,17 +108,14 @@ class SqlSink:
     def _create_staging(self, session: Session) -> None:
         session.load(self.staging, pa.RecordBatch.from_pylist([], schema=self.schema.to_arrow()), create=True)
 
+    @abstractmethod
     def _statements(self, session: Session) -> list[str]:
-        """Return the statements that show the staged rows, and leave the mark."""
-        dialect = session.dialect
-        staging, table = self.staging.quoted(dialect), self.table.quoted(dialect)
-        mark = [f"CREATE TABLE {self.mark.quoted(dialect)} (done INTEGER)"] if self.has_mark else []
-        if self.mode == "append" and session.table_columns(self.table) is not None:
-            columns = ", ".join(map(dialect.quoted, self.schema.names))
-            copy = f"INSERT INTO {table} ({columns}) SELECT {columns} FROM {staging}"
-            return [copy, f"DROP TABLE {staging}", *mark]
-        replaced = [f"DROP TABLE IF EXISTS {table}"] if self.mode == "overwrite" else []
-        return [*replaced, f"ALTER TABLE {staging} RENAME TO {dialect.quoted(self.table.name)}", *mark]
+        """Return the statements that show the staged rows."""
+
+    def _copy(self, dialect: Dialect) -> str:
+        columns = ", ".join(map(dialect.quoted, self.schema.names))
+        table, staging = self.table.quoted(dialect), self.staging.quoted(dialect)
+        return f"INSERT INTO {table} ({columns}) SELECT {columns} FROM {staging}"
 
     @contextlib.contextmanager
     def _cleanup(self, table: TableName) -> Iterator[Session]:
@@ -146,17 +127,52 @@ class SqlSink:
             logger.warning("The table %s is left behind: %s", table, exc)
 
 
+@dataclass(frozen=True)
+class SqlSink(TableSink):
+    """A ``Sink`` whose commit is one transaction: readers see all rows or none.
+
+    ``overwrite`` drops the old table in that transaction, with its indexes and grants.
+    """
+
+    has_mark: bool = False  # the commit also creates the empty table ``penstock_<run>_done`` as its mark
+
+    @property
+    def mark(self) -> TableName:
+        return self.table.beside(f"{self.staging.name}_done")
+
+    def marked(self, run_id: str) -> SqlSink:
+        return replace(self, run_id=run_id, has_mark=True)
+
+    def has_committed(self, run_id: str) -> bool:
+        with self.session() as session:
+            return session.table_columns(self.marked(run_id).mark) is not None
+
+    def forget(self, run_id: str) -> None:
+        mark = self.marked(run_id).mark
+        with self._cleanup(mark) as session:
+            session.execute(f"DROP TABLE IF EXISTS {mark.quoted(session.dialect)}")
+
+    def _statements(self, session: Session) -> list[str]:
+        dialect = session.dialect
+        staging, table = self.staging.quoted(dialect), self.table.quoted(dialect)
+        mark = [f"CREATE TABLE {self.mark.quoted(dialect)} (done INTEGER)"] if self.has_mark else []
+        if self.mode == "append" and session.table_columns(self.table) is not None:
+            return [self._copy(dialect), f"DROP TABLE {staging}", *mark]
+        replaced = [f"DROP TABLE IF EXISTS {table}"] if self.mode == "overwrite" else []
+        return [*replaced, f"ALTER TABLE {staging} RENAME TO {dialect.quoted(self.table.name)}", *mark]
+
+
 class SqlWriter:
     """Stages batches: in a table of the database, or for SQLite in a file. Connects when the first rows come."""
 
-    def __init__(self, sink: SqlSink) -> None:
+    def __init__(self, sink: TableSink) -> None:
         self._sink = sink
         self._schema = sink.schema.to_arrow()
         self._resources = contextlib.ExitStack()
         self._session: Session | None = None
         self._file: Any = None
         self._path: str | None = None
-        self._num_rows = 0
+        self._num_rows = self._nbytes = 0
 
     def write(self, batch: pa.RecordBatch) -> Iterable[dict[str, Any]]:
         if not batch.num_rows:
@@ -171,11 +187,12 @@ class SqlWriter:
             else:
                 self._file.write_batch(rows)
         self._num_rows += batch.num_rows
+        self._nbytes += batch.nbytes
         return []
 
     def finish(self) -> Iterable[dict[str, Any]]:
         self.close()
-        return [{"rows": self._num_rows, "file": self._path}]
+        return [{"rows": self._num_rows, "nbytes": self._nbytes, "file": self._path}]
 
     def close(self) -> None:
         self._resources.close()

@@ -44,6 +44,7 @@ class SqlTask:
     schema: pa.Schema  # of the query's result, in order
     selection: Selection
     batch_rows: int | None
+    source: str  # the reader and the database, in errors
     num_rows: int | None = None
     nbytes: int | None = None
 
@@ -55,7 +56,7 @@ class SqlTask:
         with self.database.session(ReadError, f"The query {_shortened(self.query)!r}") as session:
             batches = session.batches(self.query, self.batch_rows, self.schema)
             with contextlib.closing(batches):  # type: ignore[type-var]
-                yield from self.selection.apply(batches, f"read_sql({self.database.label})")
+                yield from self.selection.apply(batches, self.source)
 
 
 @dataclass(eq=False)
@@ -73,11 +74,12 @@ class SqlSource:
     hints: Mapping[str, pa.DataType] = field(default_factory=dict)
     infers: bool = True
     pushes_down: bool = True
+    reader: str = "read_sql"
     can_filter: bool = True
 
     def __post_init__(self) -> None:
         self.query = self.query.strip().rstrip("; \n")
-        self.name = f"read_sql({_shortened(self.query)!r}, {self.database.label})"
+        self.name = f"{self.reader}({_shortened(self.query)!r}, {self.database.label})"
         with self._session() as session:
             self._dialect = session.dialect
             self._described = session.describe(self.query)
@@ -112,7 +114,8 @@ class SqlSource:
         schema = pa.schema([(column.name, self.hints.get(column.name, column.dtype)) for column in columns])
         for bounds in self._partitions():
             query = self._query(columns, [*conditions, *bounds], limit)
-            yield SqlTask(self.database, query, schema, selection, self._described.batch_rows)
+            source = f"{self.reader}({self.database.label})"
+            yield SqlTask(self.database, query, schema, selection, self._described.batch_rows, source)
 
     def _session(self) -> contextlib.AbstractContextManager[Session]:
         return self.database.session(ReadError, f"The query {_shortened(self.query)!r}")
@@ -122,14 +125,11 @@ class SqlSource:
         is_whole = columns == self._described.columns and not any(column.cast for column in columns)
         if is_whole and not conditions and limit is None:
             return self.query
-        text = f"SELECT {', '.join(map(self._selected, columns))} FROM {subquery(self.query)} AS penstock_query"
+        selected = ", ".join(column.selected(self._dialect) for column in columns)
+        text = f"SELECT {selected} FROM {subquery(self.query)} AS penstock_query"
         if conditions:
             text += " WHERE " + " AND ".join(conditions)
         return text if limit is None else f"{text} LIMIT {limit}"
-
-    def _selected(self, column: ResultColumn) -> str:
-        name = self._dialect.quoted(column.name)
-        return name if column.cast is None else f"CAST({name} AS {column.cast}) AS {name}"
 
     def _conditions(self, conditions: Iterable[Condition]) -> list[str]:
         found = []
@@ -187,16 +187,21 @@ def sql_source(
     """Return the source for the user's arguments."""
     if not isinstance(query, str) or not query.strip():
         raise InvalidArgumentError(f"sql={query!r} must be a query, such as 'SELECT * FROM words'.")
-    if num_partitions is not None and partition_col is None:
-        raise InvalidArgumentError(f"num_partitions={num_partitions!r} needs partition_col, the column to split by.")
-    if num_partitions is not None and not (isinstance(num_partitions, int) and num_partitions >= 1):
-        raise InvalidArgumentError(f"num_partitions={num_partitions!r} must be a whole number of at least 1.")
+    check_partitions(partition_col, num_partitions)
     if schema is None and not infer_schema:
         raise InvalidArgumentError("infer_schema=False needs schema={column: type, ...} with every column.")
     hints = {name: DataType.of(dtype).arrow for name, dtype in (schema or {}).items()}
     return SqlSource(
         query, Database.of(conn), partition_col, num_partitions, hints, infer_schema, not disable_pushdowns_to_sql
     )
+
+
+def check_partitions(partition_col: str | None, num_partitions: Any) -> None:
+    """Refuse a number of partitions that is not positive, or without a column to split by."""
+    if num_partitions is not None and partition_col is None:
+        raise InvalidArgumentError(f"num_partitions={num_partitions!r} needs partition_col, the column to split by.")
+    if num_partitions is not None and not (isinstance(num_partitions, int) and num_partitions >= 1):
+        raise InvalidArgumentError(f"num_partitions={num_partitions!r} must be a whole number of at least 1.")
 
 
 def read_connection(query: str, conn: Any, schema: Mapping[str, Any] | None = None) -> MemorySource:
@@ -242,7 +247,7 @@ def sql_literal(value: Any, kind: DatabaseKind, is_bound: bool = False) -> str |
     is_exact = kind == "postgresql" or is_bound
     match value:
         case bool():
-            return str(value).upper() if kind == "postgresql" else None
+            return str(value).upper() if kind in ("postgresql", "clickhouse") else None
         case int():
             return str(value)
         case float():
@@ -251,12 +256,23 @@ def sql_literal(value: Any, kind: DatabaseKind, is_bound: bool = False) -> str |
             return f"{value:f}" if is_exact and value.is_finite() else None
         case str():
             return None if "\\" in value or "\0" in value else "'" + value.replace("'", "''") + "'"
+        case datetime.date() if kind == "clickhouse":  # also a datetime
+            return _clickhouse_time(value)
         case datetime.datetime() if is_exact:
             name = "TIMESTAMPTZ " if value.tzinfo else "TIMESTAMP "
             return f"{name if kind == 'postgresql' else ''}'{value.isoformat(' ')}'"
         case datetime.date() if is_exact:
             return f"{'DATE ' if kind == 'postgresql' else ''}'{value.isoformat()}'"
     return None
+
+
+def _clickhouse_time(value: datetime.date) -> str | None:
+    """Return a time in the range that ClickHouse can store; its columns of times have a zone."""
+    if not 1900 < value.year < 2299:
+        return None
+    if isinstance(value, datetime.datetime):
+        return f"parseDateTime64BestEffort('{value.isoformat()}', 6)" if value.tzinfo else None
+    return f"toDate32('{value.isoformat()}')"
 
 
 def even_bounds(low: Any, high: Any, num_parts: int) -> list[Any]:
