@@ -28,7 +28,16 @@ _MODULES = {
     ],
     "penstock.frame.read.tables": [
         *("from_huggingface", "from_ray_dataset", "from_torch", "read_deltalake", "read_huggingface"),
-        *("read_clickhouse", "read_iceberg", "read_lance", "read_numpy", "read_orc", "read_sql", "read_webdataset"),
+        *(
+            "read_clickhouse",
+            "read_iceberg",
+            "read_lance",
+            "read_mongo",
+            "read_numpy",
+            "read_orc",
+            "read_sql",
+            "read_webdataset",
+        ),
     ],
     "penstock.frame.sql": ["attach_function", "detach_function", "sql"],
     "penstock.frame.sql_expression": ["sql_expr"],

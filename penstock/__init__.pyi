@@ -44,6 +44,7 @@ from penstock.frame.read.tables import (
     read_huggingface as read_huggingface,
     read_iceberg as read_iceberg,
     read_lance as read_lance,
+    read_mongo as read_mongo,
     read_numpy as read_numpy,
     read_orc as read_orc,
     read_sql as read_sql,

@@ -192,12 +192,31 @@ class WriteVerbs(ReshapeVerbs):
         options = options_of(locals(), "table", "dsn", *JOB_OPTIONS)
         from penstock.io.tables.clickhouse import clickhouse_sink
 
-        if mode == "append" and (resume or budget is not None):
-            raise InvalidArgumentError(
-                "write_clickhouse(mode='append') cannot be a job: without transactions, a run that is killed cannot "
-                "prove that its rows were added. Use mode='create' or 'overwrite', or leave out resume= and budget=."
-            )
+        _refuse_job_of_append("write_clickhouse", mode, resume, budget)
         sink = clickhouse_sink(table, dsn, schema=self.schema, **options)
+        return self.write_sink(sink, resume=resume, budget=budget, job_dir=job_dir)
+
+    @refusing_unknown("write_mongo")
+    def write_mongo(
+        self,
+        uri: str,
+        database: str,
+        collection: str,
+        *,
+        mode: WriteMode = "create",
+        resume: Resume = False,
+        budget: float | None = None,
+        job_dir: str | os.PathLike[str] | None = None,
+    ) -> Self:
+        """Run the query and write its rows as documents of a MongoDB collection; ``uri`` is as in ``read_mongo``.
+
+        If the collection exists, ``mode`` decides: raise an error (``create``), add to it (``append``), or replace it
+        with its indexes (``overwrite``). See docs/STORES.md for when documents are visible. ``append`` cannot be a job.
+        """
+        from penstock.io.tables.mongo import mongo_sink
+
+        _refuse_job_of_append("write_mongo", mode, resume, budget)
+        sink = mongo_sink(uri, database, collection, mode=mode)
         return self.write_sink(sink, resume=resume, budget=budget, job_dir=job_dir)
 
     def write_lance(
@@ -367,3 +386,11 @@ class WriteVerbs(ReshapeVerbs):
         check_columns(schema, columns, "partition_cols")
         sink = make_sink(path, partition_cols=columns, schema=schema, **options)
         return self.write_sink(sink, resume=resume, budget=budget)
+
+
+def _refuse_job_of_append(verb: str, mode: str, resume: Resume, budget: float | None) -> None:
+    if mode == "append" and (resume or budget is not None):
+        raise InvalidArgumentError(
+            f"{verb}(mode='append') cannot be a job: without transactions, a run that is killed cannot prove that its "
+            "rows were added. Use mode='create' or 'overwrite', or leave out resume= and budget=."
+        )

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pytest
 
 from penstock.io.file_source import FileSource
 from penstock.io.formats.parquet import ParquetFormat
@@ -50,3 +52,17 @@ def visible_files(root: Path) -> list[str]:
     """Return every file below a folder that a reader would see."""
     found = (path.relative_to(root) for path in root.rglob("*") if path.is_file())
     return sorted(str(path) for path in found if not any(part.startswith(("_", ".")) for part in path.parts))
+
+
+@contextmanager
+def interrupted_after_commit(sink: type[Any]) -> Iterator[None]:
+    """Expect a write into a sink of this class, and interrupt it between its commit and the note of it."""
+    commit = sink.commit
+
+    def interrupted(self: Any, records: Any) -> None:
+        commit(self, records)
+        raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(sink, "commit", interrupted)
+        yield

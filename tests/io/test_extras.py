@@ -12,6 +12,7 @@ CASES = [
     ("sqlalchemy", "sql", "ps.read_sql('SELECT 1', 'mysql://localhost/db')"),
     ("clickhouse_connect", "clickhouse", "ps.read_clickhouse('t', 'clickhouse://localhost')"),
     ("clickhouse_connect", "clickhouse", "ps.range(1).write_clickhouse('t', 'clickhouse://localhost', mode='append')"),
+    ("pymongo", "mongo", "ps.read_mongo('mongodb://localhost', 'd', 'c')"),
     ("lance", "lance", "ps.read_lance('x')"),
     ("lance", "lance", "ps.range(1).write_lance('x')"),
     ("deltalake", "deltalake", "ps.read_deltalake('x')"),

@@ -80,6 +80,26 @@ def read_clickhouse(
     return DataFrame(Scan(clickhouse_source(table, dsn, **options)))
 
 
+@refusing_unknown("read_mongo")
+def read_mongo(
+    uri: str,
+    database: str,
+    collection: str,
+    *,
+    pipeline: Sequence[Mapping[str, Any]] | None = None,
+    schema: Mapping[str, Any] | None = None,
+) -> DataFrame:
+    """Read the documents of a MongoDB collection, or those that an aggregation ``pipeline`` makes of them, streamed.
+
+    ``uri`` is as in ``pymongo.MongoClient``; its credentials are never shown. The first 1000 documents determine the
+    columns and types, unless ``schema`` names the fields to read. Columns, limits and conditions on numbers become
+    stages of the pipeline. ObjectIds and decimals are read as text.
+    """
+    from penstock.io.tables.mongo import mongo_source
+
+    return DataFrame(Scan(mongo_source(uri, database, collection, pipeline=pipeline, schema=schema)))
+
+
 @refusing_unknown("read_lance")
 def read_lance(
     uri: str | os.PathLike[str],

@@ -24,6 +24,7 @@ from penstock.errors import (
     WriteError,
 )
 from penstock.io.tables.clickhouse import ClickHouseSink
+from tests.io.helpers import interrupted_after_commit
 from tests.io.tables.clickhouse_server import PASSWORD, USER, running_server
 
 AT = dt.datetime(2024, 1, 2, 3, 4, 5, 678000, dt.UTC)
@@ -178,19 +179,9 @@ def test_a_failed_write_leaves_nothing(server: str, client: Any) -> None:
     assert (tables(client), rows_of(client, "SELECT * FROM t")) == (["t"], [(0,)])
 
 
-def test_a_job_that_was_killed_after_its_commit_does_not_write_twice(
-    server: str, client: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    commit = ClickHouseSink.commit
-
-    def interrupted(sink: ClickHouseSink, records: Any) -> None:
-        commit(sink, records)
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched:
-        patched.setattr(ClickHouseSink, "commit", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            ps.range(3).write_clickhouse("t", server, resume=True, job_dir=tmp_path)
+def test_a_job_that_was_killed_after_its_commit_does_not_write_twice(server: str, client: Any, tmp_path: Path) -> None:
+    with interrupted_after_commit(ClickHouseSink):
+        ps.range(3).write_clickhouse("t", server, resume=True, job_dir=tmp_path)
     ps.range(3).write_clickhouse("t", server, resume=True, job_dir=tmp_path)
     assert rows_of(client, "SELECT id FROM t") == [(0,), (1,), (2,)]
     with pytest.raises(InvalidArgumentError, match=r"write_clickhouse\(mode='append'\) cannot be a job"):

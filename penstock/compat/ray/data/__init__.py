@@ -43,7 +43,7 @@ __all__ = ["ActorPoolStrategy", "ArrowBatchCollateFn", "BlockMetadata", "ClickHo
     "ExecutionResources", "FileShuffleConfig", "GroupedData", "NumpyBatchCollateFn", "PandasBatchCollateFn",
     "PartitionStyle", "Partitioning", "PathPartitionFilter", "RandomSeedConfig", "ReadTask", "SaveMode",
     "Schema", "SinkMode", "TaskPoolStrategy", "WriteResult", "aggregate", "expressions", "from_daft", "llm",
-    "range_tensor", "read_clickhouse", "read_datasource", "read_tfrecords"]  # fmt: skip
+    "range_tensor", "read_clickhouse", "read_datasource", "read_mongo", "read_tfrecords"]  # fmt: skip
 # Ray keeps some of these names in modules of their own: ``from ray.data.context import DataContext``.
 for _module in ("block", "collate_fn", "context", "datasource", "datatype", "grouped_data", "iterator"):
     sys.modules[f"{__name__}.{_module}"] = sys.modules[__name__]
@@ -227,6 +227,16 @@ def read_clickhouse(**options: Any) -> Dataset:
     return _dataset(clickhouse.read_clickhouse(**options))
 
 
+def read_mongo(
+    uri: str, database: str, collection: str, *, pipeline: list[dict[str, Any]] | None = None, schema: Any = None,
+    **options: Any,
+) -> Dataset:  # fmt: skip
+    """Read the documents of a MongoDB collection; ``schema`` is a dict of types, or a Schema of pymongoarrow."""
+    check_placement("ray.data.read_mongo", options)
+    types = getattr(schema, "typemap", schema)
+    return _dataset(ps.read_mongo(uri, database, collection, pipeline=pipeline, schema=types))
+
+
 def from_daft(df: Any) -> Dataset:
     """Run a query of the real Daft, or of the adapter, and return its rows."""
     return _dataset(ps.from_arrow(df.to_arrow()))
@@ -273,7 +283,7 @@ class DataContext(SimpleNamespace):
 
 _REMEDIES = {
     **dict.fromkeys(("from_arrow_refs", "from_pandas_refs", "from_numpy_refs"), "pass the objects, not references"),
-    **dict.fromkeys(("read_mongo", "read_snowflake"), "use read_sql(), or read_datasource()"),
+    "read_snowflake": "use read_sql(), or read_datasource()",
 }
 
 

@@ -33,7 +33,6 @@ _REMEDIES = {
     **dict.fromkeys(
         ("to_arrow_refs", "to_pandas_refs", "to_numpy_refs"), "use to_arrow(), to_pandas() or iter_batches()"
     ),
-    **dict.fromkeys(("write_mongo",), "use write_parquet(), or write_datasink()"),
     **dict.fromkeys(("iter_tf_batches", "to_tf"), "use iter_batches() or iter_torch_batches()"),
 }
 

@@ -15,8 +15,9 @@ from penstock.compat.ray.data.options import PLACEMENT, RESOURCES, check_filesys
 from penstock.compat.ray.data.results import DatasetResults
 from penstock.compat.ray.data.tfrecords import tfrecords_sink
 from penstock.compat.translation import translated
-from penstock.errors import load_extra
+from penstock.errors import WriteError, load_extra
 from penstock.frame.dataframe import DataFrame
+from penstock.io.tables.mongo import mongo_sink
 
 
 def _writer(verb: str, function: Callable[..., Any] | None = None) -> Callable[..., Any]:
@@ -87,6 +88,13 @@ class DatasetWrites(DatasetResults):
 
     def write_clickhouse(self, table: str, dsn: str, **options: Any) -> None:
         write_clickhouse(self, table, dsn, **options)
+
+    def write_mongo(self, uri: str, database: str, collection: str, **options: Any) -> None:
+        """Add the rows to a collection of MongoDB, which must exist."""
+        check_placement("write_mongo", options)
+        sink = mongo_sink(uri, database, collection, mode="append")
+        sink.target.check_exists(WriteError)
+        self.write_sink(sink)
 
     def write_webdataset(self, path: str, **options: Any) -> None:
         """Write tar files; a row is the files ``key.column``, with text, numbers and JSON as text."""
