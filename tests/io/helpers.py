@@ -63,6 +63,7 @@ def interrupted_after_commit(sink: type[Any]) -> Iterator[None]:
         commit(self, records)
         raise KeyboardInterrupt
 
-    with pytest.MonkeyPatch.context() as patched, pytest.raises(KeyboardInterrupt):
+    with pytest.MonkeyPatch.context() as patched:
         patched.setattr(sink, "commit", interrupted)
-        yield
+        with pytest.raises(KeyboardInterrupt):
+            yield

@@ -53,8 +53,8 @@ def test_documents_are_rows(server: Server, database: Any) -> None:
     key = bson.ObjectId()
     database["orders"].insert_many([
         {"_id": key, "n": 1, "big": bson.Int64(2**40), "x": 0.5, "at": AT, "ok": True, "raw": b"\xff",
-         "tags": ["a", None], "to": {"city": "Bern", "no": 4}, "price": bson.Decimal128("1.20"), "like": bson.Regex("^a"),
-         "seen": bson.Timestamp(60, 1)},
+         "tags": ["a", None], "to": {"city": "Bern", "no": 4}, "price": bson.Decimal128("1.20"),
+         "like": bson.Regex("^a"), "seen": bson.Timestamp(60, 1)},
         {"_id": bson.ObjectId(), "n": None, "x": 2, "late": "only here"},
     ])  # fmt: skip
     df = read(server)
@@ -108,7 +108,8 @@ def test_rows_are_documents(server: Server, database: Any) -> None:
     assert written.to_pydict() == {"collection": ["orders"], "rows": [2]}
     day = dt.datetime(2024, 1, 2)
     assert list(database["orders"].aggregate([])) == [
-        {"_id": 1, "day": day, "v": [1.5], "price": bson.Decimal128("1.25"), "at": AT, "s": {"d": day}, "time": "01:02:00"},
+        {"_id": 1, "day": day, "v": [1.5], "price": bson.Decimal128("1.25"), "at": AT, "s": {"d": day},
+         "time": "01:02:00"},
         {"_id": 2, "day": None, "v": [], "price": None, "at": None, "s": {"d": day}, "time": None},
     ]  # fmt: skip
     assert database.list_collection_names() == ["orders"]
