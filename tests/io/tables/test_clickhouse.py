@@ -104,8 +104,9 @@ def test_types_that_arrow_lacks(server: str, client: Any) -> None:
          "id": "00000000-0000-0000-0000-000000000001", "huge": str(2**127 - 1), "tag": "x"}
     ]  # fmt: skip
     assert df.where(ps.col("kind") == "b").count_rows() == df.where(ps.col("at") > AT).count_rows() + 1 == 1
-    raw = ray.data.read_clickhouse(table="t", dsn=server, columns=["kind", "at"])
-    assert raw.take_all() == [{"kind": 2, "at": 1704164645}]  # as Ray Data reads them
+    raw = ray.data.read_clickhouse(table="t", dsn=server, columns=["kind", "at", "id"])
+    row = {"kind": 2, "at": 1704164645, "id": "00000000-0000-0000-0000-000000000001"}
+    assert raw.take_all() == [row]  # as Ray Data reads them
 
 
 def test_columns_filters_and_limits_reach_the_server(server: str, client: Any, monkeypatch: pytest.MonkeyPatch) -> None:

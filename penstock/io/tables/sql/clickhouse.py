@@ -59,7 +59,7 @@ class ClickHouseDatabase(Database):
     settings: Mapping[str, Any] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict, repr=False)
     definition: TableDefinition = field(default_factory=TableDefinition)
-    keeps_types: bool = False  # of the server's Arrow output, in which a DateTime is a number
+    keeps_types: bool = False  # of the server's Arrow output, in which a DateTime is a number; only a UUID is text
 
     @classmethod
     def at(
@@ -93,11 +93,11 @@ class ClickHouseSession:
 
     def describe(self, query: str) -> QueryDescription:
         types = self._types(subquery(query))
-        casts = {name: None if self._keeps_types else cast_of(kind) for name, kind in types.items()}
-        selected = ", ".join(ResultColumn(name, pa.null(), cast).selected(DIALECT) for name, cast in casts.items())
+        casts = {name: cast_of(kind) for name, kind in types.items() if not self._keeps_types or "UUID" in kind}
+        selected = ", ".join(ResultColumn(name, pa.null(), casts.get(name)).selected(DIALECT) for name in types)
         empty = self._client.query_arrow(f"SELECT {selected} FROM {subquery(query)} LIMIT 0", use_strings=True)
         return QueryDescription(
-            tuple(ResultColumn(each.name, normal_type(each.type), casts[each.name]) for each in empty.schema)
+            tuple(ResultColumn(each.name, normal_type(each.type), casts.get(each.name)) for each in empty.schema)
         )
 
     def batches(
