@@ -213,7 +213,7 @@ class WriteVerbs(ReshapeVerbs):
         If the collection exists, ``mode`` decides: raise an error (``create``), add to it (``append``), or replace it
         with its indexes (``overwrite``). See docs/STORES.md for when documents are visible. ``append`` cannot be a job.
         """
-        from penstock.io.tables.mongo import mongo_sink
+        from penstock.io.tables.mongo.sink import mongo_sink
 
         _refuse_job_of_append("write_mongo", mode, resume, budget)
         sink = mongo_sink(uri, database, collection, mode=mode)

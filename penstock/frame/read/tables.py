@@ -95,7 +95,7 @@ def read_mongo(
     columns and types, unless ``schema`` names the fields to read. Columns, limits and conditions on numbers become
     stages of the pipeline. ObjectIds and decimals are read as text.
     """
-    from penstock.io.tables.mongo import mongo_source
+    from penstock.io.tables.mongo.source import mongo_source
 
     return DataFrame(Scan(mongo_source(uri, database, collection, pipeline=pipeline, schema=schema)))
 

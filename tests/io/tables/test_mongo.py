@@ -17,7 +17,7 @@ import pytest
 import penstock as ps
 import penstock.compat.ray as ray
 from penstock.errors import InvalidArgumentError, OutputExistsError, PathNotFoundError, ReadError, UdfError, WriteError
-from penstock.io.tables.mongo import MongoSink
+from penstock.io.tables.mongo.sink import MongoSink
 from tests.io.helpers import interrupted_after_commit
 from tests.io.tables.mongo_server import Server, running_server
 
@@ -179,6 +179,8 @@ def test_errors_name_the_place_and_no_secret(server: Server, database: Any) -> N
         read(server, pipeline=[{"$out": "copy"}])
     with pytest.raises(InvalidArgumentError, match="must be a list of stages"):
         read(server, pipeline=["$match"])
+    with pytest.raises(WriteError, match="Cannot write the collection"):
+        write(ps.from_pydict({"n": [Decimal("1." + "1" * 35)]}), server, mode="append")
     with pytest.raises(WriteError, match="MongoDB has no type for 9223372036854775808"):
         write(ps.from_arrow(pa.table({"n": pa.array([2**63], pa.uint64())})), server, mode="append")
 

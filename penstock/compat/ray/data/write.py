@@ -17,7 +17,7 @@ from penstock.compat.ray.data.tfrecords import tfrecords_sink
 from penstock.compat.translation import translated
 from penstock.errors import WriteError, load_extra
 from penstock.frame.dataframe import DataFrame
-from penstock.io.tables.mongo import mongo_sink
+from penstock.io.tables.mongo.sink import mongo_sink
 
 
 def _writer(verb: str, function: Callable[..., Any] | None = None) -> Callable[..., Any]:
