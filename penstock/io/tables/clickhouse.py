@@ -6,7 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from penstock.errors import InvalidArgumentError, WriteError
+import pyarrow as pa
+import pyarrow.types as pt
+
+from penstock.errors import InvalidArgumentError
 from penstock.io.modes import check_mode
 from penstock.io.tables.sql.clickhouse import DIALECT, ClickHouseDatabase, ClickHouseSession, TableDefinition
 from penstock.io.tables.sql.session import Session, TableName
@@ -78,28 +81,35 @@ def clickhouse_sink(
     name = TableName.parsed(table, "table")
     definition = TableDefinition(engine, order_by, partition_by, primary_key, table_settings, column_types or {})
     database = ClickHouseDatabase.at(dsn, client_settings, client_kwargs, definition=definition)
-    if mode != "create":
-        database = _like_existing(database, name, mode)
-    return ClickHouseSink(database, name, mode, schema)
+    sink = ClickHouseSink(database, name, mode, schema)
+    return sink if mode == "create" else _like_existing(sink, database)
 
 
-def _like_existing(database: ClickHouseDatabase, table: TableName, mode: str) -> ClickHouseDatabase:
-    """Return the database with the definition of a staging table that fits a table, if that exists.
+def _like_existing(sink: ClickHouseSink, database: ClickHouseDatabase) -> ClickHouseSink:
+    """Return the sink with a staging table that fits the table it writes to, if that exists.
 
-    Rows to append are staged with the types of its columns. A table that replaces it keeps its sorting key.
+    A table that replaces it keeps its sorting key. Rows to append are staged with the types of its columns, and cast
+    to its types of numbers here: the server turns numbers that do not fit, and text, into others or null.
     """
-    with database.session(WriteError, f"Writing table {table}") as session:
+    with sink.session() as session:
         assert isinstance(session, ClickHouseSession)
-        types = session.column_types(table)
+        types = session.column_types(sink.table)
         if types is None:
-            return database
-        key, wanted = session.sorting_key(table), database.definition.order_by
-    if mode == "overwrite":
+            return sink
+        key, wanted = session.sorting_key(sink.table), database.definition.order_by
+        found = session.describe(f"SELECT * FROM {sink.table.quoted(DIALECT)}").columns
+    if sink.mode == "overwrite":
         order_by = wanted or (f"({key})" if "," in key else key)
-        return replace(database, definition=replace(database.definition, order_by=order_by))
+        return replace(sink, database=replace(database, definition=replace(database.definition, order_by=order_by)))
     if wanted is not None and wanted.strip("() ") != key:
         raise InvalidArgumentError(
-            f"order_by={wanted!r} differs from the sorting key of table {str(table)!r}, ({key}); leave it out, or use "
-            "mode='overwrite'."
+            f"order_by={wanted!r} differs from the sorting key of table {str(sink.table)!r}, ({key}); leave it out, or "
+            "use mode='overwrite'."
         )
-    return replace(database, definition=TableDefinition(column_types=types))
+    numbers = {each.name: each.dtype for each in found if _is_number(each.dtype)}
+    schema = Schema.from_pydict({each.name: numbers.get(each.name, each.dtype) for each in sink.schema})
+    return replace(sink, database=replace(database, definition=TableDefinition(column_types=types)), schema=schema)
+
+
+def _is_number(dtype: pa.DataType) -> bool:
+    return bool(pt.is_integer(dtype) or pt.is_floating(dtype) or pt.is_decimal(dtype) or pt.is_boolean(dtype))

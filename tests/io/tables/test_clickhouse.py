@@ -163,9 +163,19 @@ def test_a_column_that_is_left_out_gets_its_default(server: str, client: Any) ->
     client.command("CREATE TABLE t (id UInt8, word String DEFAULT 'none') ENGINE = MergeTree ORDER BY id")
     ps.from_pydict({"id": [7, None]}).write_clickhouse("t", server, mode="append")
     assert rows_of(client, "SELECT * FROM t ORDER BY id") == [(0, "none"), (7, "none")]
-    with pytest.raises(WriteError, match=r"Writing table t in clickhouse\+http://\*\*\*@.* failed"):
-        ps.from_pydict({"id": ["text"]}).write_clickhouse("t", server, mode="append")
     assert rows_of(client, "SELECT count() FROM t") == [(2,)]
+
+
+def test_values_that_do_not_fit_a_column_are_refused(server: str, client: Any) -> None:
+    client.command("CREATE TABLE t (n Nullable(Int32), day Date32) ENGINE = MergeTree ORDER BY tuple()")
+    for values in ([2**40], ["text"]):  # the server would store 0, and null
+        with pytest.raises(WriteError, match="column 'n'"):
+            ps.from_pydict({"n": values}).write_clickhouse("t", server, mode="append")
+    with pytest.raises(WriteError, match=r"Writing table t in clickhouse\+http://\*\*\*@.* failed"):
+        ps.from_pydict({"day": ["text"]}).write_clickhouse("t", server, mode="append")
+    assert rows_of(client, "SELECT count() FROM t") == [(0,)]
+    ps.from_pydict({"n": ["7"], "day": ["2024-01-02"]}).write_clickhouse("t", server, mode="append")
+    assert rows_of(client, "SELECT * FROM t") == [(7, dt.date(2024, 1, 2))]
 
 
 def test_a_failed_write_leaves_nothing(server: str, client: Any) -> None:
