@@ -9,7 +9,6 @@ import sys
 import time
 from importlib import import_module
 
-
 LOADED_LATE = ("frame.dataframe", "frame.read.files", "functions", "engine.runners.query", "engine.runners.local")
 
 
