@@ -20,6 +20,7 @@ KNOWN: Mapping[str, tuple[str, str]] = {
     "ollama": ("penstock.ai.remote.openai", "OllamaProvider"),
     "transformers": ("penstock.ai.local.transformers", "TransformersProvider"),
     "vllm": ("penstock.ai.local.serving.provider", "VllmProvider"),
+    "sglang": ("penstock.ai.local.serving.provider", "SglangProvider"),
     "vllm-prefix-caching": ("penstock.ai.local.serving.provider", "PrefixCachingProvider"),
 }
 

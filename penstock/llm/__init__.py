@@ -13,6 +13,7 @@ from penstock.llm.configs import (
     HttpRequestProcessorConfig,
     OpenAIProcessorConfig,
     ProcessorConfig,
+    SGLangEngineProcessorConfig,
     TransformersProcessorConfig,
     vLLMEngineProcessorConfig,
 )
@@ -25,6 +26,7 @@ __all__ = [
     "OpenAIProcessorConfig",
     "Processor",
     "ProcessorConfig",
+    "SGLangEngineProcessorConfig",
     "TransformersProcessorConfig",
     "build_llm_processor",
     "build_processor",

@@ -166,16 +166,12 @@ class HttpRequestProcessorConfig(ProcessorConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class vLLMEngineProcessorConfig(GenerationConfig):  # noqa: N801 - Ray Data's name
-    """A model that vLLM runs. ``model`` and ``model_source`` are the same.
+class EngineProcessorConfig(GenerationConfig):
+    """Processors whose model an engine runs. ``model`` and ``model_source`` are the same.
 
-    The engine runs in this process, with ``engine_kwargs`` and ``concurrency`` replicas; with ``base_url``, or
-    PENSTOCK_VLLM_BASE_URL, a server runs it with its own settings. ``max_pending_requests`` limits the concurrent
-    requests. With ``chat_template_stage=False`` the model continues the ``prompt`` of a row as it is. With
-    ``dynamic_lora_loading_path``, ``model`` in a row is the name of a LoRA adapter in that folder.
-
-    >>> vLLMEngineProcessorConfig(model="Qwen/Qwen3-8B", engine_kwargs={"max_model_len": 16384}).model_source
-    'Qwen/Qwen3-8B'
+    The engine runs on this machine, with ``engine_kwargs`` and ``concurrency`` replicas, or in a server, which has its
+    own settings. ``max_pending_requests`` limits the concurrent requests. With ``chat_template_stage=False`` the model
+    continues the ``prompt`` of a row as it is.
     """
 
     model: str = ""
@@ -188,9 +184,6 @@ class vLLMEngineProcessorConfig(GenerationConfig):  # noqa: N801 - Ray Data's na
     max_pending_requests: int | None = None
     max_concurrent_batches: int = 8
     max_tasks_in_flight_per_actor: int | None = None
-    log_engine_metrics: bool = True
-    dynamic_lora_loading_path: str | None = None
-    placement_group_config: Mapping[str, Any] | None = None
     chat_template_stage: Any = True
     tokenize_stage: Any = True
     detokenize_stage: Any = True
@@ -214,7 +207,7 @@ class vLLMEngineProcessorConfig(GenerationConfig):  # noqa: N801 - Ray Data's na
             object.__setattr__(self, "base_url", checked_address(self.base_url))
         for option in ("model", "model_source"):
             object.__setattr__(self, option, chosen)
-        for option in ("engine_kwargs", "runtime_env", "placement_group_config"):
+        for option in ("engine_kwargs", "runtime_env"):
             check_mapping(name, option, getattr(self, option) or {})
         for option in ("max_pending_requests", "max_concurrent_batches", "max_tasks_in_flight_per_actor"):
             if getattr(self, option) is not None:
@@ -224,13 +217,6 @@ class vLLMEngineProcessorConfig(GenerationConfig):  # noqa: N801 - Ray Data's na
                 f"{name}: task_type={self.task_type!r} is not known; it is one of {', '.join(TASK_TYPES)}."
             )
         super().__post_init__()
-
-    @property
-    def lora_folder(self) -> str | None:
-        """The folder of LoRA adapters; None if rows name none."""
-        if self.dynamic_lora_loading_path is None and self.engine_kwargs.get("enable_lora"):
-            return ""
-        return self.dynamic_lora_loading_path
 
     @property
     def has_chat_template(self) -> bool:
@@ -245,11 +231,47 @@ class vLLMEngineProcessorConfig(GenerationConfig):  # noqa: N801 - Ray Data's na
         return super().call_options(**changes)
 
 
+@dataclass(frozen=True, kw_only=True)
+class vLLMEngineProcessorConfig(EngineProcessorConfig):  # noqa: N801 - Ray Data's name
+    """A model that vLLM runs, in this process or in a server at ``base_url`` or PENSTOCK_VLLM_BASE_URL.
+
+    With ``dynamic_lora_loading_path``, ``model`` in a row is the name of a LoRA adapter in that folder.
+
+    >>> vLLMEngineProcessorConfig(model="Qwen/Qwen3-8B", engine_kwargs={"max_model_len": 16384}).model_source
+    'Qwen/Qwen3-8B'
+    """
+
+    log_engine_metrics: bool = True
+    dynamic_lora_loading_path: str | None = None
+    placement_group_config: Mapping[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        check_mapping(type(self).__name__, "placement_group_config", self.placement_group_config or {})
+        super().__post_init__()
+
+    @property
+    def lora_folder(self) -> str | None:
+        """The folder of LoRA adapters; None if rows name none."""
+        if self.dynamic_lora_loading_path is None and self.engine_kwargs.get("enable_lora"):
+            return ""
+        return self.dynamic_lora_loading_path
+
+
+@dataclass(frozen=True, kw_only=True)
+class SGLangEngineProcessorConfig(EngineProcessorConfig):
+    """A model that SGLang runs, in a child process or in a server at ``base_url`` or PENSTOCK_SGLANG_BASE_URL.
+
+    >>> SGLangEngineProcessorConfig(model_source="Qwen/Qwen3-8B", engine_kwargs={"dtype": "half"}).model
+    'Qwen/Qwen3-8B'
+    """
+
+
 for _config in (
     OpenAIProcessorConfig,
     TransformersProcessorConfig,
     HttpRequestProcessorConfig,
     vLLMEngineProcessorConfig,
+    SGLangEngineProcessorConfig,
 ):
     _config.__init__ = refusing_unknown(_config.__name__)(_config.__init__)  # type: ignore[method-assign]
 

@@ -7,11 +7,13 @@ import logging
 import os
 from collections.abc import Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 from penstock.ai.columns import placed
 from penstock.ai.exchange import PromptSettings
-from penstock.ai.local.serving.provider import VllmProvider
+from penstock.ai.local.serving.provider import EngineProvider, SglangProvider, VllmProvider
+from penstock.ai.local.serving.sglang import NAMES as SGLANG_NAMES
 from penstock.ai.options import ON_ERROR, AiOptions
 from penstock.ai.provider import Model, Prompter, Prompting, Provider
 from penstock.ai.registry import find_provider, make_provider
@@ -24,6 +26,7 @@ from penstock.expr.nodes import UdfCall
 from penstock.expr.udf import Target, UdfSpec
 from penstock.frame.dataframe import DataFrame
 from penstock.llm.configs import (
+    EngineProcessorConfig,
     GenerationConfig,
     HttpRequestProcessorConfig,
     OpenAIProcessorConfig,
@@ -116,10 +119,10 @@ def build_processor(
     match config:
         case HttpRequestProcessorConfig():
             spec, needed = _http(config), ("payload",)
-        case vLLMEngineProcessorConfig():
-            provider = _vllm(config)
+        case EngineProcessorConfig():
+            provider, translate = _engine(config)
             placing = {} if provider.has_server else _replicas(config)
-            spec = _generating(config, provider, VllmOptions(config.lora_folder, config.model), placing)
+            spec = _generating(config, provider, translate, placing)
             needed = needed if config.has_chat_template else ("prompt",)
         case OpenAIProcessorConfig():
             spec = _generating(config, _openai(config), _unchanged, {})
@@ -128,8 +131,8 @@ def build_processor(
         case _:
             raise InvalidArgumentError(
                 f"build_processor takes a config of penstock.llm; got {type(config).__name__}. Available: "
-                "OpenAIProcessorConfig, vLLMEngineProcessorConfig, TransformersProcessorConfig and "
-                "HttpRequestProcessorConfig."
+                "OpenAIProcessorConfig, vLLMEngineProcessorConfig, SGLangEngineProcessorConfig, "
+                "TransformersProcessorConfig and HttpRequestProcessorConfig."
             )
     options = {"on_error": ON_ERROR[config.on_error], "max_errors": config.max_errors}
     if config.on_error != "raise":
@@ -188,35 +191,42 @@ def _openai(config: OpenAIProcessorConfig) -> Provider:
     return provider
 
 
-def _vllm(config: vLLMEngineProcessorConfig) -> VllmProvider:
+def _engine(config: EngineProcessorConfig) -> tuple[EngineProvider, Translate]:
+    """Return the provider of a config, and the translation of its sampling parameters."""
     if config.task_type != "generate":
         raise InvalidArgumentError(
-            f"vLLMEngineProcessorConfig: a processor generates; for task_type={config.task_type!r} use "
+            f"{type(config).__name__}: a processor generates; for task_type={config.task_type!r} use "
             "embed_text or classify_text."
         )
+    shared: dict[str, Any] = {
+        "base_url": config.base_url,
+        "api_key": config.api_key,
+        "use_completions": not config.has_chat_template,
+        "chat_template": config.chat_template,
+    }
     engine_kwargs = dict(config.engine_kwargs)
+    if not isinstance(config, vLLMEngineProcessorConfig):
+        return SglangProvider(engine_kwargs=engine_kwargs, **shared), EngineOptions(renamed=SGLANG_NAMES)
     if config.dynamic_lora_loading_path is not None:
         engine_kwargs.setdefault("enable_lora", True)
-    return VllmProvider(
-        base_url=config.base_url,
-        api_key=config.api_key,
-        use_completions=not config.has_chat_template,
-        engine_kwargs=engine_kwargs,
-        chat_template=config.chat_template,
-    )
+    return VllmProvider(engine_kwargs=engine_kwargs, **shared), EngineOptions(config.lora_folder, config.model)
 
 
-class VllmOptions:
-    """Translate sampling parameters of vLLM to options of a request; vLLM's own go to ``extra_body``.
+class EngineOptions:
+    """Translate sampling parameters of an engine to options of a request; the engine's own go to ``extra_body``.
 
-    With ``lora_folder``, the field ``model`` of a row names a LoRA adapter in it.
+    With ``lora_folder``, the field ``model`` of a row names a LoRA adapter in it. ``renamed`` maps names of options to
+    those of the engine.
 
-    >>> VllmOptions()({"temperature": 0.3, "top_k": 5, "detokenize": False}, {})
+    >>> EngineOptions()({"temperature": 0.3, "top_k": 5, "detokenize": False}, {})
     {'temperature': 0.3, 'extra_body': {'top_k': 5}}
     """
 
-    def __init__(self, lora_folder: str | None = None, model: str = "") -> None:
+    def __init__(
+        self, lora_folder: str | None = None, model: str = "", renamed: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
         self._lora_folder, self._model = lora_folder, model
+        self._names = {engines: ours for ours, engines in renamed.items()}
 
     def __call__(self, params: Mapping[str, Any], fields: Mapping[str, Any]) -> Mapping[str, Any]:
         for name in NOT_SERVED:
@@ -224,6 +234,7 @@ class VllmOptions:
                 raise InvalidArgumentError(
                     f"sampling_params: {name} is not supported, since processors do not return it."
                 )
+        params = {self._names.get(name, name): value for name, value in params.items()}
         known = {name: value for name, value in params.items() if name in chat_wire.ROW_OPTIONS or name == "n"}
         own = {
             name: value
@@ -236,7 +247,7 @@ class VllmOptions:
         return {**known, "extra_body": {**known.get("extra_body", {}), **own}} if own else known
 
 
-def _replicas(config: vLLMEngineProcessorConfig) -> dict[str, Any]:
+def _replicas(config: EngineProcessorConfig) -> dict[str, Any]:
     return {} if config.num_workers is None else {"concurrency": config.num_workers}
 
 

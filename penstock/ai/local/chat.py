@@ -69,11 +69,16 @@ def plain(messages: list[Message]) -> str:
 
 
 def images_of(request: Request) -> list[Any]:
-    """Return the decoded images of a request in the order of its messages."""
+    """Return the decoded images of a request."""
     from penstock.media.images.packages import pillow
 
+    return [pillow().open(io.BytesIO(data)).convert("RGB") for data in encoded_images(request)]
+
+
+def encoded_images(request: Request) -> list[bytes]:
+    """Return the images of a request in the order of its messages."""
     parts = [part for turn in request.turns if isinstance(turn, UserTurn) for part in turn.parts]
-    return [pillow().open(io.BytesIO(part.data)).convert("RGB") for part in parts if isinstance(part, Image)]
+    return [part.data for part in parts if isinstance(part, Image)]
 
 
 def split_reasoning(text: str) -> tuple[str, str | None]:

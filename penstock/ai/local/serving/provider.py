@@ -1,4 +1,4 @@
-"""The providers ``vllm`` and ``vllm-prefix-caching``: a vLLM server, or vLLM's engine in this process."""
+"""The providers ``vllm``, ``vllm-prefix-caching`` and ``sglang``: a server, or an engine on this machine."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from typing import Any, ClassVar
 
 from penstock.ai.local.serving.prompter import EnginePrompter
 from penstock.ai.local.serving.sampling import ROW_OPTIONS
-from penstock.ai.local.serving.vllm import VllmSpec, num_devices
+from penstock.ai.local.serving.sglang import SglangSpec
+from penstock.ai.local.serving.spec import LocalEngineSpec
+from penstock.ai.local.serving.vllm import VllmSpec
 from penstock.ai.provider import (
     ImageClassification,
     Model,
@@ -25,13 +27,12 @@ from penstock.ai.remote.wires.wire import LOGPROBS
 from penstock.errors import InvalidArgumentError, require_extra
 from penstock.udf.options import check_whole
 
-VLLM_VARIABLE = "PENSTOCK_VLLM_BASE_URL"
 ENGINE_OPTIONS = ("concurrency", "engine_kwargs")
 
 
 @dataclass(frozen=True)
-class VllmProvider(OpenAIProvider):
-    """A vLLM server at ``base_url`` or PENSTOCK_VLLM_BASE_URL, else vLLM's engine in this process.
+class EngineProvider(OpenAIProvider):
+    """A server at ``base_url`` or the address in ``url_variable``, else an engine on this machine.
 
     ``engine_kwargs`` are arguments of that engine, besides those of a call. With ``use_completions`` the model
     continues the prompt without its chat template.
@@ -41,31 +42,32 @@ class VllmProvider(OpenAIProvider):
     use_completions: bool = False
     engine_kwargs: Any = None
     chat_template: str | None = None
-    name: str = "vllm"
     key_variables: ClassVar[tuple[str, ...]] = ()
-    if_unreachable: ClassVar[str] = "Start it with `vllm serve MODEL`, or give base_url=."
     default_models: ClassVar[Mapping[str, str]] = {}
     has_batch_api: ClassVar[bool] = False
-    url_variable: ClassVar[str | None] = VLLM_VARIABLE
     groups_prefixes: ClassVar[bool] = False
+    url_variable: ClassVar[str]
+    spec: ClassVar[type[LocalEngineSpec]]
+    serve: ClassVar[str]  # the command that starts a server
+    row_options: ClassVar[tuple[str, ...]] = ROW_OPTIONS
 
     @property
     def has_server(self) -> bool:
-        return bool(self.base_url or os.environ.get(VLLM_VARIABLE))
+        return bool(self.base_url or os.environ.get(self.url_variable))
 
     def model(self, task: ModelTask) -> Model:
         if self.has_server:
             return super().model(task)
         if not isinstance(task, Prompting | TextClassification | ImageClassification):
             raise InvalidArgumentError(
-                f"{task.function} with provider {self.name!r} needs a server: run `vllm serve MODEL` and give its "
-                f"address by base_url= or {VLLM_VARIABLE}, or use provider='transformers'."
+                f"{task.function} with provider {self.name!r} needs a server: run `{self.serve}` and give its "
+                f"address by base_url= or {self.url_variable}, or use provider='transformers'."
             )
         return self._engine_prompter(task)
 
     def _engine_prompter(self, task: ModelTask) -> EnginePrompter:
         logprobs = LOGPROBS if isinstance(task, Prompting) else ()
-        check_options(task, self.name, (*ENGINE_OPTIONS, *ROW_OPTIONS, *logprobs), ROW_OPTIONS)
+        check_options(task, self.name, (*ENGINE_OPTIONS, *self.row_options, *logprobs), self.row_options)
         arguments = task.options.get("engine_kwargs", {})
         if not isinstance(arguments, Mapping):
             raise InvalidArgumentError(f"{task.function}: engine_kwargs is a dict; got {type(arguments).__name__}.")
@@ -74,8 +76,9 @@ class VllmProvider(OpenAIProvider):
             arguments.setdefault("enable_lora", True)
         num_replicas = task.options.get("concurrency", 1)
         check_whole(task.function, "concurrency", num_replicas, 1)
-        spec = VllmSpec.of(self.model_name(task), arguments, num_replicas)
-        require_extra("vllm", "vllm", f"{task.function} with provider {self.name!r} and no server at base_url=")
+        spec = self.spec.of(self.model_name(task), arguments, num_replicas)
+        engine = self.spec.engine
+        require_extra(engine, engine, f"{task.function} with provider {self.name!r} and no server at base_url=")
         own = {"use_completions": self.use_completions or None, "chat_template": self.chat_template}
         options = {**task.options, **own}
         return EnginePrompter(
@@ -83,7 +86,7 @@ class VllmProvider(OpenAIProvider):
             task,
             {name: value for name, value in options.items() if value is not None and name not in ENGINE_OPTIONS},
             groups_prefixes=self.groups_prefixes,
-            gpus=num_replicas * num_devices(arguments),
+            gpus=num_replicas * self.spec.num_devices(arguments),
         )
 
     def _prompter(self, task: ModelTask) -> ApiPrompter:
@@ -95,6 +98,17 @@ class VllmProvider(OpenAIProvider):
 
 
 @dataclass(frozen=True)
+class VllmProvider(EngineProvider):
+    """A vLLM server, or vLLM's engine in this process."""
+
+    name: str = "vllm"
+    url_variable: ClassVar[str] = "PENSTOCK_VLLM_BASE_URL"
+    spec: ClassVar[type[LocalEngineSpec]] = VllmSpec
+    serve: ClassVar[str] = "vllm serve MODEL"
+    if_unreachable: ClassVar[str] = f"Start it with `{serve}`, or give base_url=."
+
+
+@dataclass(frozen=True)
 class PrefixCachingProvider(VllmProvider):
     """vLLM that gets prompts with equal beginnings one after another, so that it computes each beginning once.
 
@@ -103,3 +117,15 @@ class PrefixCachingProvider(VllmProvider):
 
     name: str = "vllm-prefix-caching"
     groups_prefixes: ClassVar[bool] = True
+
+
+@dataclass(frozen=True)
+class SglangProvider(EngineProvider):
+    """An SGLang server, or SGLang's engine in a child process."""
+
+    name: str = "sglang"
+    url_variable: ClassVar[str] = "PENSTOCK_SGLANG_BASE_URL"
+    spec: ClassVar[type[LocalEngineSpec]] = SglangSpec
+    serve: ClassVar[str] = "sglang serve --model-path MODEL"
+    if_unreachable: ClassVar[str] = f"Start it with `{serve}`, or give base_url=."
+    row_options: ClassVar[tuple[str, ...]] = tuple(name for name in ROW_OPTIONS if name != "lora")

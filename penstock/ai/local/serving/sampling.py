@@ -1,4 +1,4 @@
-"""Options of a request as vLLM takes them. Pure functions; vLLM checks the values."""
+"""Options of a request as engines take them. Pure functions; the engine checks the values."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ GUIDED = {"guided_json": "json", "guided_regex": "regex", "guided_choice": "choi
 
 
 @dataclass(frozen=True)
-class VllmSampling:
-    """Fields of ``SamplingParams``, constraints of the answer, arguments of the chat template, and a LoRA adapter."""
+class Sampling:
+    """Sampling parameters of vLLM, a constraint of the answer, arguments of the chat template, and a LoRA adapter."""
 
     fields: Mapping[str, Any]
     constraint: Mapping[str, Any] | None = None
@@ -29,16 +29,16 @@ class VllmSampling:
     lora: str | None = None
 
     @staticmethod
-    def of(options: Mapping[str, Any], request: Request) -> VllmSampling:
-        """Return the sampling of a request. ``extra_body`` has fields of vLLM, as for its server.
+    def of(options: Mapping[str, Any], request: Request) -> Sampling:
+        """Return the sampling of a request. ``extra_body`` has fields of the engine, as for its server.
 
-        >>> sampling = VllmSampling.of({"extra_body": {"guided_choice": ["yes", "no"], "min_p": 0.1}}, Request(()))
+        >>> sampling = Sampling.of({"extra_body": {"guided_choice": ["yes", "no"], "min_p": 0.1}}, Request(()))
         >>> sampling.fields["min_p"], sampling.constraint
         (0.1, {'choice': ['yes', 'no']})
         """
         extra = dict(extra_body_of(options))
         fields: dict[str, Any] = {name: options[name] for name in PASSED_ON if options.get(name) is not None}
-        # None: up to the maximum length of the model, as vLLM's server does
+        # None: up to the maximum length of the model, as the servers of the engines do
         fields |= {"max_tokens": max_tokens_of(options), "n": request.num_answers}
         if options.get("logprobs"):
             fields["logprobs"] = options.get("top_logprobs", 0)
@@ -51,4 +51,4 @@ class VllmSampling:
         if constraint is None and request.output is not None:
             constraint = {"json": dict(request.output.schema)}
         template = extra.pop("chat_template_kwargs", None)
-        return VllmSampling({**fields, **extra}, constraint, template, options.get("lora"))
+        return Sampling({**fields, **extra}, constraint, template, options.get("lora"))

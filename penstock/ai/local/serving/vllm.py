@@ -14,13 +14,14 @@ import threading
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from penstock.ai.conversation import Generation, Request
 from penstock.ai.local import chat
-from penstock.ai.local.serving.sampling import VllmSampling
-from penstock.ai.local.weights import fingerprint
-from penstock.errors import InvalidArgumentError, ProviderUnusableError, RequestRefusedError, WorkerDiedError
+from penstock.ai.local.serving.prompt_text import prompt_text, token_ids
+from penstock.ai.local.serving.sampling import Sampling
+from penstock.ai.local.serving.spec import LocalEngineSpec
+from penstock.errors import ProviderUnusableError, RequestRefusedError, WorkerDiedError
 
 log = logging.getLogger("penstock.ai")
 
@@ -28,44 +29,18 @@ _start_lock = threading.Lock()  # the devices and the start method of a replica 
 
 
 @dataclass(frozen=True)
-class VllmSpec:
-    """An engine of vLLM. ``arguments`` are those of ``AsyncEngineArgs`` as JSON, so that specs can be compared."""
+class VllmSpec(LocalEngineSpec):
+    """An engine of vLLM. ``arguments`` are those of ``AsyncEngineArgs``.
 
-    name: str
-    arguments: str = "{}"
-    num_replicas: int = 1
+    >>> VllmSpec.num_devices({"tensor_parallel_size": 2})
+    2
+    """
 
-    @staticmethod
-    def of(model: str, arguments: Mapping[str, Any], num_replicas: int) -> VllmSpec:
-        try:
-            return VllmSpec(model, json.dumps(arguments, sort_keys=True), num_replicas)
-        except TypeError as exc:
-            raise InvalidArgumentError(f"engine_kwargs takes plain values, such as numbers and texts: {exc}.") from exc
+    engine: ClassVar[str] = "vllm"
+    sizes: ClassVar[tuple[str, ...]] = ("tensor_parallel_size", "pipeline_parallel_size")
 
     def make(self, replica: int) -> VllmEngine:
         return VllmEngine(self, replica)
-
-    def identity(self) -> dict[str, Any]:
-        arguments = json.loads(self.arguments)
-        return {"engine": "vllm", "weights": fingerprint(self.name, arguments.get("revision")), "arguments": arguments}
-
-    def devices(self, replica: int) -> str | None:
-        """Return the devices of a replica as in CUDA_VISIBLE_DEVICES, None if it may use all."""
-        if self.num_replicas == 1:
-            return None
-        given = os.environ.get("CUDA_VISIBLE_DEVICES")
-        width = num_devices(json.loads(self.arguments))
-        visible = given.split(",") if given else list(map(str, range(width * self.num_replicas)))
-        return ",".join(visible[replica * width : (replica + 1) * width])
-
-
-def num_devices(arguments: Mapping[str, Any]) -> int:
-    """Return the number of GPUs of one engine.
-
-    >>> num_devices({"tensor_parallel_size": 2})
-    2
-    """
-    return int(arguments.get("tensor_parallel_size", 1)) * int(arguments.get("pipeline_parallel_size", 1))
 
 
 class VllmEngine:
@@ -127,7 +102,7 @@ class VllmEngine:
         from vllm.lora.request import LoRARequest
         from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
 
-        sampling = VllmSampling.of(options, request)
+        sampling = Sampling.of(options, request)
         fields = {**self._defaults, **{name: value for name, value in sampling.fields.items() if value is not None}}
         fields.setdefault("max_tokens", None)
         try:
@@ -142,17 +117,11 @@ class VllmEngine:
             lora = LoRARequest(sampling.lora, number, sampling.lora)
         return self._prompt(request, options, sampling), params, lora
 
-    def _prompt(self, request: Request, options: Mapping[str, Any], sampling: VllmSampling) -> dict[str, Any]:
-        images = chat.images_of(request)
-        messages = chat.messages_of(request, takes_images=bool(images))
-        template = options.get("chat_template") or self._tokenizer.chat_template
-        is_chat = bool(template) and not options.get("use_completions")
-        arguments = {**(sampling.template or {}), "chat_template": template}
-        text = chat.rendered(self._tokenizer, messages, **arguments) if is_chat else chat.plain(messages)
-        if images:
+    def _prompt(self, request: Request, options: Mapping[str, Any], sampling: Sampling) -> dict[str, Any]:
+        text, is_chat = prompt_text(self._tokenizer, request, options, sampling.template)
+        if images := chat.images_of(request):
             return {"prompt": text, "multi_modal_data": {"image": images}}
-        # A template writes the special tokens itself.
-        return {"prompt_token_ids": self._tokenizer(text, add_special_tokens=not is_chat)["input_ids"]}
+        return {"prompt_token_ids": token_ids(self._tokenizer, text, is_chat)}
 
     def _generation(self, output: Any, answer: Any, num_top: int) -> Generation:
         text, reasoning = chat.split_reasoning(answer.text)

@@ -10,6 +10,7 @@ from penstock.compat.ray.data.options import PLACEMENT, RESOURCES
 from penstock.compat.translation import refusal
 from penstock.llm import (
     HttpRequestProcessorConfig,
+    SGLangEngineProcessorConfig,
     build_processor as _build_processor,
     vLLMEngineProcessorConfig,
 )
@@ -19,7 +20,8 @@ _STAGES = (
     "TokenizerStageConfig",
 )
 __all__ = [
-    "HttpRequestProcessorConfig", "build_llm_processor", "build_processor", "vLLMEngineProcessorConfig", *_STAGES,
+    "HttpRequestProcessorConfig", "SGLangEngineProcessorConfig", "build_llm_processor", "build_processor",
+    "vLLMEngineProcessorConfig", *_STAGES,
 ]  # fmt: skip
 
 

@@ -1,0 +1,147 @@
+"""SGLang's engine in a child process, and the messages between it and this process.
+
+SGLang ends its process when one of its parts dies, and kills all children of its process when it shuts down. So it runs
+in a process that has nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import pickle
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from penstock.errors import RequestRefusedError, WorkerDiedError
+
+CLOSE_S = 60
+START = """
+import sys
+sys.path[:] = sys.argv[2:]
+from penstock.ai.local.serving.sglang_process import main
+main(int(sys.argv[1]))
+"""
+
+
+class SglangProcess:
+    """The parent's end. Used on one event loop."""
+
+    def __init__(self, env: Mapping[str, str]) -> None:
+        self._socket, theirs = socket.socketpair()
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-c", START, str(theirs.fileno()), *sys.path],
+                pass_fds=(theirs.fileno(),),
+                stdin=subprocess.DEVNULL,
+                env={**os.environ, **env},
+                start_new_session=True,  # Ctrl-C is for this process, which then closes the engine
+            )
+        self._writer: asyncio.StreamWriter | None = None
+        self._reading: asyncio.Task[None] | None = None
+        self._answers: dict[str, asyncio.Future[Any]] = {}
+        self._death: WorkerDiedError | None = None
+
+    async def start(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Load the model and return the default sampling parameters that it comes with."""
+        reader, self._writer = await asyncio.open_connection(sock=self._socket)
+        _send(self._writer, arguments)
+        self._answers["start"] = asyncio.get_running_loop().create_future()
+        self._reading = asyncio.create_task(self._read(reader))
+        defaults: Mapping[str, Any] = await self._answers["start"]
+        return defaults
+
+    async def generate(self, key: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Return SGLang's answer to a request. Cancelling the call aborts the request."""
+        if self._death is not None:
+            raise self._death
+        assert self._writer is not None
+        answer = self._answers[key] = asyncio.get_running_loop().create_future()
+        _send(self._writer, (key, arguments))
+        try:
+            found: dict[str, Any] = await answer
+            return found
+        except asyncio.CancelledError:
+            _send(self._writer, (key, None))
+            raise
+        finally:
+            del self._answers[key]
+
+    async def close(self) -> None:
+        """Let SGLang shut down and wait until its processes have ended."""
+        if self._reading is not None:
+            self._reading.cancel()
+        self._socket.shutdown(socket.SHUT_RDWR) if self._writer is None else self._writer.close()
+        try:
+            await asyncio.to_thread(self._process.wait, CLOSE_S)
+        except subprocess.TimeoutExpired:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            await asyncio.to_thread(self._process.wait)
+        self._socket.close()
+
+    async def _read(self, reader: asyncio.StreamReader) -> None:
+        try:
+            while True:
+                key, answer, error = await _receive(reader)
+                if (future := self._answers.get(key)) is not None and not future.done():
+                    future.set_exception(RequestRefusedError(error)) if error else future.set_result(answer)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            code = await asyncio.to_thread(self._process.wait)
+            self._death = WorkerDiedError(f"SGLang's process ended with exit code {code}. Its log above says more.")
+            for future in self._answers.values():
+                if not future.done():
+                    future.set_exception(self._death)
+
+
+def _send(writer: asyncio.StreamWriter, message: Any) -> None:
+    body = pickle.dumps(message)
+    writer.write(len(body).to_bytes(8, "big") + body)
+
+
+async def _receive(reader: asyncio.StreamReader) -> Any:
+    size = int.from_bytes(await reader.readexactly(8), "big")
+    return pickle.loads(await reader.readexactly(size))
+
+
+# --- in the child -----------------------------------------------------------------------------------------------------
+
+
+def main(fd: int) -> None:
+    """Answer the requests of the parent until it closes the connection or dies."""
+    asyncio.run(_serve(socket.socket(fileno=fd)))
+
+
+async def _serve(sock: socket.socket) -> None:
+    import sglang
+
+    reader, writer = await asyncio.open_connection(sock=sock)
+    arguments = await _receive(reader)
+    try:
+        engine = sglang.Engine(**arguments)  # in the main thread: its processes end with the thread that started them
+    except Exception as exc:
+        _send(writer, ("start", None, f"{type(exc).__name__}: {exc}"))
+        await writer.drain()
+        return
+    _send(writer, ("start", engine.tokenizer_manager.model_config.get_default_sampling_params(), None))
+    calls: set[asyncio.Task[None]] = set()
+    with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+        while True:
+            key, arguments = await _receive(reader)
+            if arguments is None:
+                engine.tokenizer_manager.abort_request(key)
+            else:
+                calls.add(call := asyncio.create_task(_answer(engine, writer, key, arguments)))
+                call.add_done_callback(calls.discard)
+    engine.shutdown()
+
+
+async def _answer(engine: Any, writer: asyncio.StreamWriter, key: str, arguments: Mapping[str, Any]) -> None:
+    try:
+        answer = await engine.async_generate(rid=key, **arguments)
+        _send(writer, (key, answer, None))
+    except Exception as exc:
+        _send(writer, (key, None, str(exc) or type(exc).__name__))
