@@ -331,5 +331,6 @@ def test_stages_of_processors() -> None:
     assert not config.has_chat_template
     with pytest.raises(InvalidArgumentError, match=r"TokenizerStageConfig\(model_source="):
         llm.TokenizerStageConfig(model_source="x")
-    with pytest.raises(AttributeError, match=r"llm\.SGLangEngineProcessorConfig; serve the model"):
-        _ = llm.SGLangEngineProcessorConfig
+    assert llm.SGLangEngineProcessorConfig(model_source="m", engine_kwargs={"tp_size": 2}).model == "m"
+    with pytest.raises(AttributeError, match=r"llm\.ServeDeploymentProcessorConfig; serve the model"):
+        _ = llm.ServeDeploymentProcessorConfig

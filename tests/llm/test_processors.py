@@ -6,6 +6,7 @@ import json
 import threading
 from collections.abc import Iterator, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,12 +19,15 @@ from penstock.errors import AuthenticationError, InvalidArgumentError, UdfError
 from penstock.llm import (
     HttpRequestProcessorConfig,
     OpenAIProcessorConfig,
+    SGLangEngineProcessorConfig,
     TransformersProcessorConfig,
     build_llm_processor,
     build_processor,
     vLLMEngineProcessorConfig,
 )
 from penstock.testing import ModelServer, faults
+from tests.ai.conftest import STAND_INS
+from tests.ai.local_models import save_llama
 from tests.ai.scripted_engine import SCRIPTS, Script, ScriptedSpec
 
 
@@ -397,6 +401,27 @@ def test_without_a_server_vllm_runs_in_this_process(monkeypatch: pytest.MonkeyPa
     given = {text: options for (_, text), options in zip(script.order, script.options, strict=True)}
     shared = {"max_tokens": 9, "extra_body": {"min_p": 0.1}}
     assert given == {"row 0": shared, "row 1": {**shared, "lora": "/loras/pirate"}, "row 2": shared}
+
+
+def test_sglang_takes_its_own_names(server: ModelServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A module stands for SGLang, which is not installed; it answers with the sampling parameters."""
+    monkeypatch.delenv("PENSTOCK_SGLANG_BASE_URL", raising=False)
+    monkeypatch.syspath_prepend(STAND_INS)
+    params = {"max_new_tokens": 9, "min_p": 0.1}
+
+    def answered(config: SGLangEngineProcessorConfig) -> Any:
+        (row,) = build_processor(config, lambda _: {"prompt": "SHOW", "sampling_params": {"top_p": 0.7}}, text_of)(
+            ps.range(1)
+        ).to_pylist()
+        return row["text"]
+
+    local = SGLangEngineProcessorConfig(model_source=save_llama(tmp_path), sampling_params=params)
+    assert json.loads(answered(local)) == {**params, "top_p": 0.7}
+    answered(SGLangEngineProcessorConfig(model_source="m", base_url=server.openai_url, sampling_params=params))
+    body = server.requests[-1].body
+    assert {name: body[name] for name in ("max_tokens", "min_p", "top_p")} == {
+        "max_tokens": 9, "min_p": 0.1, "top_p": 0.7,
+    }  # fmt: skip
 
 
 def test_model_and_model_source_are_the_same() -> None:

@@ -20,7 +20,7 @@ GUIDED = {"guided_json": "json", "guided_regex": "regex", "guided_choice": "choi
 
 
 @dataclass(frozen=True)
-class Sampling:
+class EngineSampling:
     """Sampling parameters of vLLM, a constraint of the answer, arguments of the chat template, and a LoRA adapter."""
 
     fields: Mapping[str, Any]
@@ -29,10 +29,10 @@ class Sampling:
     lora: str | None = None
 
     @staticmethod
-    def of(options: Mapping[str, Any], request: Request) -> Sampling:
+    def of(options: Mapping[str, Any], request: Request) -> EngineSampling:
         """Return the sampling of a request. ``extra_body`` has fields of the engine, as for its server.
 
-        >>> sampling = Sampling.of({"extra_body": {"guided_choice": ["yes", "no"], "min_p": 0.1}}, Request(()))
+        >>> sampling = EngineSampling.of({"extra_body": {"guided_choice": ["yes", "no"], "min_p": 0.1}}, Request(()))
         >>> sampling.fields["min_p"], sampling.constraint
         (0.1, {'choice': ['yes', 'no']})
         """
@@ -51,4 +51,4 @@ class Sampling:
         if constraint is None and request.output is not None:
             constraint = {"json": dict(request.output.schema)}
         template = extra.pop("chat_template_kwargs", None)
-        return Sampling({**fields, **extra}, constraint, template, options.get("lora"))
+        return EngineSampling({**fields, **extra}, constraint, template, options.get("lora"))

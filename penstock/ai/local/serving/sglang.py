@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 from penstock.ai.conversation import Generation, Request
 from penstock.ai.local import chat
 from penstock.ai.local.serving.prompt_text import prompt_text, token_ids
-from penstock.ai.local.serving.sampling import Sampling
+from penstock.ai.local.serving.sampling import EngineSampling
 from penstock.ai.local.serving.sglang_process import SglangProcess
 from penstock.ai.local.serving.spec import LocalEngineSpec
 from penstock.errors import ProviderUnusableError, RequestRefusedError
@@ -52,17 +52,17 @@ class SglangEngine:
         starting = self._process.start({"model_path": self._spec.name, **self._arguments})
         try:
             self._defaults, self._tokenizer = await asyncio.gather(starting, asyncio.to_thread(self._load_tokenizer))
-        except BaseException as exc:
-            await self.close()
-            if not isinstance(exc, Exception):
-                raise
+        except Exception as exc:
             raise ProviderUnusableError(f"SGLang cannot start model {self._spec.name!r}: {exc}") from exc
+        finally:
+            if self._tokenizer is None:  # it failed, or was cancelled
+                await self.close()
 
     async def generate(self, request: Request, options: Mapping[str, Any]) -> list[Generation]:
         assert self._process is not None
         loop = asyncio.get_running_loop()
         arguments = await loop.run_in_executor(self._preparing, self._prepared, request, options)
-        calls = [self._process.generate(next(self._keys), arguments) for _ in range(request.num_answers)]
+        calls = [self._process.call(next(self._keys), arguments) for _ in range(request.num_answers)]
         return [self._generation(answer, options) for answer in await asyncio.gather(*calls)]
 
     async def close(self) -> None:
@@ -79,7 +79,7 @@ class SglangEngine:
 
     def _prepared(self, request: Request, options: Mapping[str, Any]) -> dict[str, Any]:
         """Return the arguments of ``async_generate``."""
-        sampling = Sampling.of(options, request)
+        sampling = EngineSampling.of(options, request)
         fields = {**self._defaults, **sglang_fields(sampling)}
         if "sampling_seed" in fields and not self._arguments.get("enable_deterministic_inference"):
             raise RequestRefusedError("seed: SGLang needs engine_kwargs={'enable_deterministic_inference': True}.")
@@ -95,49 +95,41 @@ class SglangEngine:
 
     def _generation(self, answer: Mapping[str, Any], options: Mapping[str, Any]) -> Generation:
         meta = answer["meta_info"]
-        given = answer.get("text")
-        if given is None:  # with skip_tokenizer_init
+        if (given := answer.get("text")) is None:  # with skip_tokenizer_init
             given = self._tokenizer.decode(answer["output_ids"], skip_special_tokens=True)
         text, reasoning = chat.split_reasoning(given)
-        return Generation(
-            text,
-            model=self._spec.name,
-            input_tokens=meta["prompt_tokens"],
-            output_tokens=meta["completion_tokens"],
-            cached_tokens=meta["cached_tokens"],
-            finish_reason=meta["finish_reason"]["type"],
-            reasoning=reasoning,
-            logprobs=logprobs_of(meta, self._tokenizer) if options.get("logprobs") else None,
-        )
+        logprobs = logprobs_of(meta, self._tokenizer) if options.get("logprobs") else None
+        usage = meta["prompt_tokens"], meta["completion_tokens"], meta["cached_tokens"]
+        reason = meta["finish_reason"]["type"]
+        return Generation(text, self._spec.name, *usage, reason, reasoning=reasoning, logprobs=logprobs)
 
 
-def sglang_fields(sampling: Sampling) -> dict[str, Any]:
+def sglang_fields(sampling: EngineSampling) -> dict[str, Any]:
     """Return the sampling parameters by the names of SGLang.
 
-    >>> sglang_fields(Sampling({"max_tokens": 9, "n": 2}, {"choice": ["yes", "no."]}))
+    >>> sglang_fields(EngineSampling({"max_tokens": 9, "n": 2}, {"choice": ["yes", "no."]}))
     {'max_new_tokens': 9, 'regex': '(yes|no\\\\.)'}
     """
-    left_out = ("n", "logprobs")  # not of SGLang's sampling parameters
-    fields = {NAMES.get(name, name): value for name, value in sampling.fields.items() if name not in left_out}
-    for kind, value in (sampling.constraint or {}).items():
-        if kind == "choice":
-            fields["regex"] = f"({'|'.join(map(re.escape, value))})"
-        elif kind in CONSTRAINTS:
-            fields[CONSTRAINTS[kind]] = value if isinstance(value, str) else json.dumps(value)
-        else:
+    fields = {NAMES.get(name, name): value for name, value in sampling.fields.items() if name not in ("n", "logprobs")}
+    constraint = dict(sampling.constraint or {})
+    if "choice" in constraint:
+        constraint["regex"] = f"({'|'.join(map(re.escape, constraint.pop('choice')))})"
+    for kind, value in constraint.items():
+        if kind not in CONSTRAINTS:
             raise RequestRefusedError(f"SGLang has no constraint {kind!r}; it has: choice, {', '.join(CONSTRAINTS)}.")
+        fields[CONSTRAINTS[kind]] = value if isinstance(value, str) else json.dumps(value)
     return fields
 
 
 def logprobs_of(meta: Mapping[str, Any], tokenizer: Any) -> list[dict[str, Any]]:
     """Return the log-probabilities of the tokens of an answer, without its end token."""
-    places = list(itertools.zip_longest(meta["output_token_logprobs"], meta.get("output_top_logprobs") or ()))
-    is_ended = isinstance(meta["finish_reason"].get("matched"), int)
+    num_tokens = len(meta["output_token_logprobs"]) - isinstance(meta["finish_reason"].get("matched"), int)
+    tops = meta.get("output_top_logprobs") or [()] * num_tokens
 
     def plain(found: Any) -> dict[str, Any]:
         return {"token": tokenizer.decode([found[1]]), "logprob": float(found[0])}
 
     return [
-        {**plain(token), "top_logprobs": [plain(each) for each in top or ()]}
-        for token, top in (places[:-1] if is_ended else places)
+        {**plain(token), "top_logprobs": list(map(plain, top))}
+        for token, top in zip(meta["output_token_logprobs"][:num_tokens], tops[:num_tokens], strict=True)
     ]

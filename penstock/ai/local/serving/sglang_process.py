@@ -19,7 +19,6 @@ from typing import Any
 
 from penstock.errors import RequestRefusedError, WorkerDiedError
 
-CLOSE_S = 60
 START = """
 import sys
 sys.path[:] = sys.argv[2:]
@@ -39,32 +38,27 @@ class SglangProcess:
                 pass_fds=(theirs.fileno(),),
                 stdin=subprocess.DEVNULL,
                 env={**os.environ, **env},
-                start_new_session=True,  # Ctrl-C is for this process, which then closes the engine
+                start_new_session=True,  # Ctrl-C is for this process, and SGLang's processes are killed together
             )
-        self._writer: asyncio.StreamWriter | None = None
+        self._answers: dict[str, asyncio.Future[dict[str, Any]]] = {}
         self._reading: asyncio.Task[None] | None = None
-        self._answers: dict[str, asyncio.Future[Any]] = {}
         self._death: WorkerDiedError | None = None
 
-    async def start(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+    async def start(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Load the model and return the default sampling parameters that it comes with."""
         reader, self._writer = await asyncio.open_connection(sock=self._socket)
-        _send(self._writer, arguments)
-        self._answers["start"] = asyncio.get_running_loop().create_future()
         self._reading = asyncio.create_task(self._read(reader))
-        defaults: Mapping[str, Any] = await self._answers["start"]
-        return defaults
+        return await self.call("start", arguments)
 
-    async def generate(self, key: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    async def call(self, key: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Return SGLang's answer to a request. Cancelling the call aborts the request."""
         if self._death is not None:
             raise self._death
-        assert self._writer is not None
-        answer = self._answers[key] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+        self._answers[key] = answer
         _send(self._writer, (key, arguments))
         try:
-            found: dict[str, Any] = await answer
-            return found
+            return await answer
         except asyncio.CancelledError:
             _send(self._writer, (key, None))
             raise
@@ -72,16 +66,13 @@ class SglangProcess:
             del self._answers[key]
 
     async def close(self) -> None:
-        """Let SGLang shut down and wait until its processes have ended."""
-        if self._reading is not None:
-            self._reading.cancel()
-        self._socket.shutdown(socket.SHUT_RDWR) if self._writer is None else self._writer.close()
-        try:
-            await asyncio.to_thread(self._process.wait, CLOSE_S)
-        except subprocess.TimeoutExpired:
+        """Kill SGLang's processes, as it does itself, and wait until they have ended."""
+        if self._process.poll() is None:
             os.killpg(self._process.pid, signal.SIGKILL)
-            await asyncio.to_thread(self._process.wait)
-        self._socket.close()
+        await asyncio.to_thread(self._process.wait)
+        if self._reading is not None:  # it ends with the process
+            await self._reading
+            self._writer.close()
 
     async def _read(self, reader: asyncio.StreamReader) -> None:
         try:
@@ -111,7 +102,7 @@ async def _receive(reader: asyncio.StreamReader) -> Any:
 
 
 def main(fd: int) -> None:
-    """Answer the requests of the parent until it closes the connection or dies."""
+    """Answer the requests of the parent until it dies or kills this process."""
     asyncio.run(_serve(socket.socket(fileno=fd)))
 
 
@@ -119,14 +110,14 @@ async def _serve(sock: socket.socket) -> None:
     import sglang
 
     reader, writer = await asyncio.open_connection(sock=sock)
-    arguments = await _receive(reader)
+    key, arguments = await _receive(reader)
     try:
         engine = sglang.Engine(**arguments)  # in the main thread: its processes end with the thread that started them
     except Exception as exc:
-        _send(writer, ("start", None, f"{type(exc).__name__}: {exc}"))
+        _send(writer, (key, None, f"{type(exc).__name__}: {exc}"))
         await writer.drain()
         return
-    _send(writer, ("start", engine.tokenizer_manager.model_config.get_default_sampling_params(), None))
+    _send(writer, (key, engine.tokenizer_manager.model_config.get_default_sampling_params(), None))
     calls: set[asyncio.Task[None]] = set()
     with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
         while True:
@@ -136,7 +127,7 @@ async def _serve(sock: socket.socket) -> None:
             else:
                 calls.add(call := asyncio.create_task(_answer(engine, writer, key, arguments)))
                 call.add_done_callback(calls.discard)
-    engine.shutdown()
+    engine.shutdown()  # the parent has died
 
 
 async def _answer(engine: Any, writer: asyncio.StreamWriter, key: str, arguments: Mapping[str, Any]) -> None:
@@ -144,4 +135,4 @@ async def _answer(engine: Any, writer: asyncio.StreamWriter, key: str, arguments
         answer = await engine.async_generate(rid=key, **arguments)
         _send(writer, (key, answer, None))
     except Exception as exc:
-        _send(writer, (key, None, str(exc) or type(exc).__name__))
+        _send(writer, (key, None, f"SGLang refuses the request: {exc}"))

@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 from penstock.ai.conversation import Generation, Request
 from penstock.ai.local import chat
 from penstock.ai.local.serving.prompt_text import prompt_text, token_ids
-from penstock.ai.local.serving.sampling import Sampling
+from penstock.ai.local.serving.sampling import EngineSampling
 from penstock.ai.local.serving.spec import LocalEngineSpec
 from penstock.errors import ProviderUnusableError, RequestRefusedError, WorkerDiedError
 
@@ -102,7 +102,7 @@ class VllmEngine:
         from vllm.lora.request import LoRARequest
         from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
 
-        sampling = Sampling.of(options, request)
+        sampling = EngineSampling.of(options, request)
         fields = {**self._defaults, **{name: value for name, value in sampling.fields.items() if value is not None}}
         fields.setdefault("max_tokens", None)
         try:
@@ -117,7 +117,7 @@ class VllmEngine:
             lora = LoRARequest(sampling.lora, number, sampling.lora)
         return self._prompt(request, options, sampling), params, lora
 
-    def _prompt(self, request: Request, options: Mapping[str, Any], sampling: Sampling) -> dict[str, Any]:
+    def _prompt(self, request: Request, options: Mapping[str, Any], sampling: EngineSampling) -> dict[str, Any]:
         text, is_chat = prompt_text(self._tokenizer, request, options, sampling.template)
         if images := chat.images_of(request):
             return {"prompt": text, "multi_modal_data": {"image": images}}
