@@ -12,7 +12,7 @@ class InferenceEngine(Protocol):
     """An engine that answers many requests at once and batches them by itself. Used on one event loop."""
 
     async def start(self) -> None:
-        """Load the model. Raise ProviderUnusableError if that is impossible."""
+        """Load the model. Raise ProviderUnusableError, and release the device, if that is impossible."""
         ...
 
     async def generate(self, request: Request, options: Mapping[str, Any]) -> list[Generation]:

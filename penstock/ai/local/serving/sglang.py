@@ -26,10 +26,23 @@ CONSTRAINTS = {"json": "json_schema", "regex": "regex", "grammar": "ebnf", "stru
 
 @dataclass(frozen=True)
 class SglangSpec(LocalEngineSpec):
-    """An engine of SGLang. ``arguments`` are those of ``sglang.Engine``."""
+    """An engine of SGLang. ``arguments`` are those of ``sglang.Engine``.
+
+    >>> SglangSpec.num_devices({"tp_size": 4, "dp_size": 2})
+    8
+    >>> SglangSpec.num_devices({"tp_size": 4, "dp_size": 2, "enable_dp_attention": True})  # shares the 4
+    4
+    """
 
     engine: ClassVar[str] = "sglang"
-    sizes: ClassVar[tuple[str, ...]] = ("tp_size", "pp_size", "dp_size")
+    sizes: ClassVar[tuple[str, ...]] = ("tp_size", "pp_size")
+
+    @classmethod
+    def num_devices(cls, arguments: Mapping[str, Any]) -> int:
+        if arguments.get("device") == "cpu":
+            return 0
+        num_copies = 1 if arguments.get("enable_dp_attention") else int(arguments.get("dp_size", 1))
+        return num_copies * super().num_devices(arguments)
 
     def make(self, replica: int) -> SglangEngine:
         return SglangEngine(self, replica)

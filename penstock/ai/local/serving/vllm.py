@@ -7,7 +7,6 @@ import contextlib
 import inspect
 import itertools
 import json
-import logging
 import multiprocessing.spawn
 import os
 import threading
@@ -22,8 +21,6 @@ from penstock.ai.local.serving.prompt_text import prompt_text, token_ids
 from penstock.ai.local.serving.sampling import EngineSampling
 from penstock.ai.local.serving.spec import LocalEngineSpec
 from penstock.errors import ProviderUnusableError, RequestRefusedError, WorkerDiedError
-
-log = logging.getLogger("penstock.ai")
 
 _start_lock = threading.Lock()  # the devices and the start method of a replica are set for the whole process
 
@@ -61,6 +58,7 @@ class VllmEngine:
             found = self._llm.get_tokenizer()
             self._tokenizer = await found if inspect.isawaitable(found) else found
         except Exception as exc:
+            await self.close()
             raise ProviderUnusableError(
                 f"vLLM cannot start model {self._spec.name!r}: {type(exc).__name__}: {exc}. Its log above says more."
             ) from exc
