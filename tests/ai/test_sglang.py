@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from pydantic import BaseModel
 
 import penstock as ps
 from penstock.ai.local.serving.provider import SglangProvider
+from penstock.ai.local.serving.sglang import SglangSpec
 from penstock.errors import InvalidArgumentError, ProviderUnusableError, UdfError
 from penstock.functions import prompt
 from tests.ai.conftest import STAND_INS
@@ -113,6 +115,20 @@ def test_a_query_that_stops_ends_the_process(sglang_stand_in: SglangProvider, mo
 def test_an_engine_that_cannot_start_ends_the_query(sglang_stand_in: SglangProvider, model: str) -> None:
     with pytest.raises(ProviderUnusableError, match=r"cannot start model .*Unexpected keyword argument 'nonsense'"):
         answers(["a"], provider=sglang_stand_in, model=model, engine_kwargs={"nonsense": 1}, on_error="null")
+
+
+def test_a_cancelled_start_leaves_no_process(sglang_stand_in: SglangProvider, model: str) -> None:
+    before = set(psutil.Process().children(recursive=True))
+
+    async def run() -> None:
+        start = asyncio.create_task(SglangSpec(model).make(0).start())
+        await asyncio.sleep(0)  # the process is there
+        start.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await start
+
+    asyncio.run(run())
+    assert set(psutil.Process().children(recursive=True)) <= before
 
 
 ABANDONED = """

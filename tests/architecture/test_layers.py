@@ -36,22 +36,10 @@ FORBIDDEN = {"ai": {"io", "engine", "observe", "media"}}
 # Packages that cost an import too much. Only the modules named below load one when they are imported themselves;
 # everywhere else the import stands inside the function that uses it.
 HEAVY = {
-    *(
-        "ray",
-        "torch",
-        "vllm",
-        "sglang",
-        "transformers",
-        "sentence_transformers",
-        "duckdb",
-        "aiohttp",
-        "uvloop",
-        "pandas",
-        "PIL",
-    ),
+    *("ray", "torch", "vllm", "transformers", "sentence_transformers", "duckdb", "aiohttp", "uvloop", "pandas", "PIL"),
     *("cv2", "pydantic", "rich", "fsspec", "huggingface_hub", "lance", "av", "soundfile", "soxr", "pypdfium2"),
     *("simplejpeg", "adbc_driver_manager", "sqlalchemy", "deltalake", "pyiceberg", "datasets", "obstore", "boto3"),
-    "pyarrow.dataset",
+    *("pyarrow.dataset", "sglang"),
 }
 OWN_FILE: dict[str, set[str]] = {
     "penstock.engine.runners.ray": {"ray"},

@@ -70,8 +70,10 @@ class SglangProcess:
         if self._process.poll() is None:
             os.killpg(self._process.pid, signal.SIGKILL)
         await asyncio.to_thread(self._process.wait)
-        if self._reading is not None:  # it ends with the process
-            await self._reading
+        if self._reading is None:
+            self._socket.close()
+        else:
+            await self._reading  # ends with the process
             self._writer.close()
 
     async def _read(self, reader: asyncio.StreamReader) -> None:
