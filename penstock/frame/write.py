@@ -68,6 +68,7 @@ class WriteVerbs(ReshapeVerbs):
         partition_cols: Iterable[str | Expression] | None = None,
         compression: str | None = None,
         delimiter: str = ",",
+        quote: str = '"',
         header: bool = True,
         rows_per_file: int | None = None,
         storage_options: Mapping[str, Any] | None = None,
@@ -76,7 +77,8 @@ class WriteVerbs(ReshapeVerbs):
     ) -> Self:
         """Run the query and write its rows as CSV files into a folder; the options are those of ``write_parquet``.
 
-        ``header`` writes the names of the columns as the first line of each file.
+        ``header`` writes the names of the columns as the first line of each file. ``quote`` encloses texts, and is
+        doubled within them.
         """
         options = options_of(locals(), "path")
         from penstock.io.formats.csv import csv_sink

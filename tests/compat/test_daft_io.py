@@ -192,3 +192,13 @@ def test_types() -> None:
     assert not daft.DataType.int64().is_uuid()
     with pytest.raises(AttributeError, match=r"DataType\.union; use struct"):
         daft.DataType.union({}, type_ids=[])
+
+
+def test_quotes_of_csv_files(tmp_path: Path) -> None:
+    df = daft.from_pydict({"it's": ["a,b", "it's", 'q"q', None, ""], "n": [1, None, 3, 4, 5]})
+    df.write_csv(root_dir=str(tmp_path), quote="'", escape="\\", delimiter=None)
+    [file] = tmp_path.glob("*.csv")
+    assert file.read_text() == "'it''s','n'\n'a,b',1\n'it''s',\n'q\"q',3\n,4\n'',5\n"
+    assert daft.read_csv(str(tmp_path), quote="'").to_pydict() == df.to_pydict()
+    with pytest.raises(InvalidArgumentError, match="quote='7' must not be"):
+        df.write_csv(str(tmp_path), quote="7")

@@ -168,8 +168,8 @@ def test_expressions_of_daft() -> None:
 
 def test_what_cannot_be_honoured_is_refused_by_name(tmp_path: Path) -> None:
     df = daft.from_pydict({"a": [1]})
-    with pytest.raises(InvalidArgumentError, match=r"DataFrame\.write_csv\(quote="):
-        df.write_csv(str(tmp_path), quote="'")
+    with pytest.raises(InvalidArgumentError, match=r"DataFrame\.write_csv\(partitions="):
+        df.write_csv(str(tmp_path), partitions=2)
     with pytest.raises(AttributeError, match=r"daft\.read_hudi"):
         daft.read_hudi("table")
     with pytest.raises(AttributeError, match=r"DataFrame\.write_paimon; docs/MIGRATING_FROM_DAFT\.md"):

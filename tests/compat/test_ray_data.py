@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import gzip
 import json
+import re
 import sqlite3
 import tarfile
 from collections.abc import Iterable
@@ -238,6 +239,36 @@ def test_files_of_ray_data(tmp_path: Path) -> None:
     assert shuffled.sum("id") == 6
     orders = {tuple(row["id"] for row in ray.data.read_parquet(folder, shuffle="files").take_all()) for _ in range(20)}
     assert len(orders) > 1
+
+
+def test_names_of_files(tmp_path: Path) -> None:
+    class Numbered(ray.data.datasource.FilenameProvider):
+        def get_filename_for_task(self, write_uuid: str, task_index: int) -> str:
+            return f"part-{task_index}.{self.file_format}"
+
+    def names(folder: str) -> list[str]:
+        return sorted(str(file.relative_to(tmp_path / folder)) for file in (tmp_path / folder).rglob("*.*"))
+
+    rows = ray.data.from_items([{"g": n % 2, "n": n} for n in range(4)])
+    rows.write_csv(str(tmp_path / "c"), filename_provider=Numbered(file_format="csv"), max_rows_per_file=2)
+    assert names("c") == ["part-0.csv", "part-1.csv"]
+    assert sorted(row["n"] for row in ray.data.read_csv(str(tmp_path / "c")).take_all()) == [0, 1, 2, 3]
+    rows.write_parquet(str(tmp_path / "p"), filename_provider=Numbered(file_format="parquet"), partition_cols=["g"])
+    assert names("p") == ["g=0/part-0.parquet", "g=1/part-1.parquet"]
+    pixels = ray.data.from_numpy(np.zeros((2, 4, 4, 3), np.uint8))
+    pixels.write_images(str(tmp_path / "i"), "data", filename_provider=Numbered(file_format="png"))
+    assert names("i") == ["part-0_000000_000000.png", "part-0_000000_000001.png"]
+    default = ray.data.datasource.FilenameProvider("set", "json")
+    rows.write_json(str(tmp_path / "j"), filename_provider=default)
+    assert re.fullmatch(r"set_[\w-]+_000000.json", names("j")[0])
+
+    class Same(Numbered):
+        def get_filename_for_task(self, write_uuid: str, task_index: int) -> str:
+            return "same.csv"
+
+    with pytest.raises(InvalidArgumentError, match="put task_index into the name"):
+        rows.write_csv(str(tmp_path / "s"), filename_provider=Same(), max_rows_per_file=1)
+    assert not names("s")
 
 
 def test_files_of_some_partitions(tmp_path: Path) -> None:

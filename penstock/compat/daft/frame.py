@@ -146,7 +146,8 @@ class DaftDataFrame(DataFrame):
         self, root_dir: str, *, date_format: str | None = None, timestamp_format: str | None = None,
         escape: str | None = None, **options: Any,
     ) -> Any:  # fmt: skip
-        """Write files; Daft doubles quotes, so ``escape`` changes nothing there either."""
+        """Write files; a quote within a text is doubled whatever ``escape`` says, as in Daft itself."""
+        options = {name: value for name, value in options.items() if value is not None}  # Daft's defaults are None
         return _write_csv(self._with_times_as_text(date_format, timestamp_format), root_dir, **options)
 
     def write_parquet(

@@ -27,6 +27,7 @@ from penstock.compat.ray.data.custom import (
     WriteResult,
 )
 from penstock.compat.ray.data.dataset import Dataset
+from penstock.compat.ray.data.filenames import FilenameProvider
 from penstock.compat.ray.data.grouped import GroupedData
 from penstock.compat.ray.data.iterator import DataIterator
 from penstock.compat.ray.data.options import PLACEMENT, RESOURCES, check_filesystem, check_placement
@@ -38,12 +39,12 @@ from penstock.io.files import find_files
 from penstock.types import DataType, Schema
 from penstock.udf.specs import TaskPoolStrategy
 
-__all__ = ["ActorPoolStrategy", "ArrowBatchCollateFn", "BlockMetadata", "ClickHouseTableSettings", "DataContext",
-    "DataIterator", "DataType", "Dataset", "DatasetSummary", "Datasink", "Datasource", "ExecutionOptions",
-    "ExecutionResources", "FileShuffleConfig", "GroupedData", "NumpyBatchCollateFn", "PandasBatchCollateFn",
-    "PartitionStyle", "Partitioning", "PathPartitionFilter", "RandomSeedConfig", "ReadTask", "SaveMode",
-    "Schema", "SinkMode", "TaskPoolStrategy", "WriteResult", "aggregate", "expressions", "from_daft", "llm",
-    "range_tensor", "read_clickhouse", "read_datasource", "read_mongo", "read_tfrecords"]  # fmt: skip
+__all__ = ["ActorPoolStrategy", "ArrowBatchCollateFn", "BlockMetadata", "DataContext", "DataIterator",
+    "DataType", "Dataset", "DatasetSummary", "Datasink", "Datasource", "ExecutionOptions",
+    "ExecutionResources", "FileShuffleConfig", "FilenameProvider", "GroupedData", "NumpyBatchCollateFn",
+    "PandasBatchCollateFn", "PartitionStyle", "Partitioning", "PathPartitionFilter", "RandomSeedConfig", "ReadTask",
+    "SaveMode", "Schema", "TaskPoolStrategy", "WriteResult", "aggregate", "expressions", "from_daft", "llm",
+    "range_tensor", "read_datasource", "read_tfrecords"]  # fmt: skip
 # Ray keeps some of these names in modules of their own: ``from ray.data.context import DataContext``.
 for _module in ("block", "collate_fn", "context", "datasource", "datatype", "grouped_data", "iterator"):
     sys.modules[f"{__name__}.{_module}"] = sys.modules[__name__]

@@ -11,11 +11,13 @@ from typing import Any
 
 from penstock.compat.ray.data.clickhouse import write_clickhouse
 from penstock.compat.ray.data.custom import Datasink, DatasinkAsSink, WebDatasetSink
+from penstock.compat.ray.data.filenames import with_filenames
 from penstock.compat.ray.data.options import PLACEMENT, RESOURCES, check_filesystem, check_placement
 from penstock.compat.ray.data.results import DatasetResults
 from penstock.compat.ray.data.tfrecords import tfrecords_sink
 from penstock.compat.translation import translated
-from penstock.errors import WriteError, load_extra
+from penstock.errors import load_extra
+from penstock.expr.column import col
 from penstock.frame.dataframe import DataFrame
 from penstock.io.tables.mongo.sink import mongo_sink
 
@@ -33,11 +35,13 @@ def _writer(verb: str, function: Callable[..., Any] | None = None) -> Callable[.
 
     @functools.wraps(write)
     def write_local(
-        self: DatasetWrites, path: str, *args: Any, arrow_parquet_args_fn: Any = None, **options: Any
-    ) -> None:
+        self: DatasetWrites, path: str, *args: Any, arrow_parquet_args_fn: Any = None, filename_provider: Any = None,
+        **options: Any,
+    ) -> None:  # fmt: skip
         check_filesystem(verb, options.pop("filesystem", None))
         options |= {} if arrow_parquet_args_fn is None else arrow_parquet_args_fn()
-        write(self, path.removeprefix("local://"), *args, **options)
+        rows = self if filename_provider is None else with_filenames(self, filename_provider)
+        write(rows, path.removeprefix("local://"), *args, **options)
 
     return write_local
 
@@ -59,7 +63,13 @@ class DatasetWrites(DatasetResults):
     write_csv = _writer("write_csv")
     write_json = _writer("write_json")
     write_numpy = _writer("write_numpy")
-    write_images = _writer("write_images")
+    _write_images = _writer("write_images")
+
+    def write_images(self, path: str, column: str, file_format: str = "png", **options: Any) -> None:
+        """Write the images of a column, or arrays of their pixels, one file each."""
+        is_image = self.schema[column].dtype.is_image()
+        images = self if is_image else self.with_column(column, col(column).cast("image"))
+        images._write_images(path, column, file_format, **options)
 
     def write_delta(
         self, path: str, *, mode: Any = "append", partition_by: list[str] | None = None, schema_mode: str = "merge",
