@@ -6,7 +6,7 @@
     df = processor(df)
 
 configs.py    settings                processor.py   the verbs of a DataFrame behind a processor
-rows.py       the work on one row
+rows.py       the work on one row     serve.py       deployments of Ray Serve
 """
 
 from penstock.llm.configs import (
@@ -18,6 +18,7 @@ from penstock.llm.configs import (
     vLLMEngineProcessorConfig,
 )
 from penstock.llm.processor import Processor, build_processor
+from penstock.llm.serve import ServeDeploymentProcessorConfig
 
 build_llm_processor = build_processor
 
@@ -26,7 +27,7 @@ __all__ = [
     "OpenAIProcessorConfig",
     "Processor",
     "ProcessorConfig",
-    "SGLangEngineProcessorConfig",
+    "ServeDeploymentProcessorConfig",
     "TransformersProcessorConfig",
     "build_llm_processor",
     "build_processor",

@@ -47,6 +47,7 @@ from penstock.llm.rows import (
     RowFunction,
     Translate,
 )
+from penstock.llm.serve import Deployment, ServeDeploymentProcessorConfig, ServeRows
 from penstock.types import DataType
 
 log = logging.getLogger("penstock.llm")
@@ -119,8 +120,12 @@ def build_processor(
     match config:
         case HttpRequestProcessorConfig():
             spec, needed = _http(config), ("payload",)
-        case EngineProcessorConfig():
-            provider, translate = _engine(config)
+        case ServeDeploymentProcessorConfig():
+            deployment = Deployment(config)
+            init = (deployment, config.should_continue_on_error)
+            spec, needed = _spec(ServeRows, init, deployment, config.call_options(), is_async=True), ("request_kwargs",)
+        case vLLMEngineProcessorConfig():
+            provider = _vllm(config)
             placing = {} if provider.has_server else _replicas(config)
             spec = _generating(config, provider, translate, placing)
             needed = needed if config.has_chat_template else ("prompt",)
@@ -131,8 +136,8 @@ def build_processor(
         case _:
             raise InvalidArgumentError(
                 f"build_processor takes a config of penstock.llm; got {type(config).__name__}. Available: "
-                "OpenAIProcessorConfig, vLLMEngineProcessorConfig, SGLangEngineProcessorConfig, "
-                "TransformersProcessorConfig and HttpRequestProcessorConfig."
+                "OpenAIProcessorConfig, vLLMEngineProcessorConfig, TransformersProcessorConfig, "
+                "ServeDeploymentProcessorConfig and HttpRequestProcessorConfig."
             )
     options = {"on_error": ON_ERROR[config.on_error], "max_errors": config.max_errors}
     if config.on_error != "raise":

@@ -10,7 +10,9 @@ from penstock.compat.ray.data.options import PLACEMENT, RESOURCES
 from penstock.compat.translation import refusal
 from penstock.llm import (
     HttpRequestProcessorConfig,
-    SGLangEngineProcessorConfig,
+    Processor,
+    ProcessorConfig,
+    ServeDeploymentProcessorConfig,
     build_processor as _build_processor,
     vLLMEngineProcessorConfig,
 )
@@ -20,8 +22,8 @@ _STAGES = (
     "TokenizerStageConfig",
 )
 __all__ = [
-    "HttpRequestProcessorConfig", "SGLangEngineProcessorConfig", "build_llm_processor", "build_processor",
-    "vLLMEngineProcessorConfig", *_STAGES,
+    "HttpRequestProcessorConfig", "Processor", "ProcessorConfig", "ServeDeploymentProcessorConfig",
+    "build_llm_processor", "build_processor", "vLLMEngineProcessorConfig", *_STAGES,
 ]  # fmt: skip
 
 
