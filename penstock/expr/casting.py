@@ -112,6 +112,8 @@ def can_cast(source: DataType, dtype: DataType) -> bool:
         return all(can_cast(inner, dtype.fields[name]) for name, inner in source.fields.items() if name in dtype.fields)
     if source.is_map() and dtype.is_map():
         return can_cast(source.key, dtype.key) and can_cast(source.value, dtype.value)
+    if (source.is_tensor() and dtype.is_sparse_tensor()) or (source.is_sparse_tensor() and dtype.is_tensor()):
+        return True
     if _is_shaped(source) or _is_shaped(dtype):
         return _leaf(source) is not None and _leaf(dtype) is not None
     return is_listed(source) and is_listed(dtype) and can_cast(source.inner, dtype.inner)
@@ -195,7 +197,7 @@ def to_text(array: pa.Array, source: DataType) -> pa.Array:
         return pa.array([None if value is None else str(value) for value in array.to_pylist()], pa.string())
     if source.is_file():
         return types.cast(array, DataType.string())
-    if source.is_nested() or source.is_extension():
+    if source.is_nested() or source.is_extension() or source.is_union():
         return json_text(array)
     return array.cast(pa.string())
 

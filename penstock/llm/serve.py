@@ -106,7 +106,7 @@ class ServeRows:
 
     async def ask(self, row: Row) -> dict[str, Any]:
         try:
-            fields = {name: row.fields.get(name) for name in ("method", "request_kwargs", "dtype")}
-            return await self._deployment.call(**fields)
+            fields = row.fields
+            return await self._deployment.call(fields["method"], fields["request_kwargs"], fields.get("dtype"))
         except Exception as exc:
             return error_fields(exc, self._keeps_failed)

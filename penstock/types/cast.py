@@ -12,6 +12,7 @@ from penstock.errors import TypeMismatchError
 from penstock.types import arrays
 from penstock.types.datatype import DataType
 from penstock.types.encode import REFUSALS, encode, pickled
+from penstock.types.sparse import to_dense, to_sparse
 from penstock.types.supertype import supertype
 
 
@@ -45,6 +46,10 @@ def _cast(array: pa.Array, source: DataType, dtype: DataType) -> pa.Array:
         return pa.ExtensionArray.from_storage(dtype.arrow, array.storage)
     if (source.is_string() or source.is_binary()) and dtype.is_file():
         return _files(array, dtype, source.is_string())
+    if source.is_tensor() and dtype.is_sparse_tensor():
+        return to_sparse(array, dtype)
+    if source.is_sparse_tensor() and dtype.is_tensor():
+        return to_dense(array, dtype)
     if source.is_image() or dtype.is_image() or source.is_tensor() or dtype.is_tensor():
         return _cast_shaped(array, source, dtype)
     if dtype.is_embedding():

@@ -66,6 +66,8 @@ class DataType:
     binary: ClassVar[DataType]
     date: ClassVar[DataType]
     python: ClassVar[DataType]  # arbitrary Python objects, pickled
+    interval: ClassVar[DataType]  # months, days and nanoseconds
+    uuid: ClassVar[DataType]  # as text
 
     def __call__(self) -> DataType:
         """Return the type itself, so that ``DataType.int64()`` is ``DataType.int64``."""
@@ -129,6 +131,36 @@ class DataType:
     def tensor(dtype: Any, shape: tuple[int, ...] | None = None) -> DataType:
         """N-dimensional arrays, all of one shape if it is given."""
         return DataType(TensorType(DataType.of(dtype).arrow, shape))
+
+    @staticmethod
+    def sparse_tensor(dtype: Any, shape: tuple[int, ...] | None = None) -> DataType:
+        """Tensors with few values that are not zero; ``cast`` makes them of tensors and back.
+
+        A value is a struct: the values, their places in the flat tensor, and the shape.
+
+        >>> DataType.sparse_tensor("int64").is_sparse_tensor()
+        True
+        """
+        places = pa.list_(pa.uint64())
+        return DataType(
+            pa.struct([("values", pa.list_(DataType.of(dtype).arrow)), ("indices", places), ("shape", places)])
+        )
+
+    @staticmethod
+    def union(fields: Mapping[str, Any], type_ids: Iterable[int] | None = None, mode: str = "sparse") -> DataType:
+        """Values of several types. They come from Arrow; verbs that move rows keep them, most functions refuse them.
+
+        >>> DataType.union({"n": "int64", "s": "string"}).union_fields
+        {'n': int64, 's': string}
+        """
+        columns = [pa.field(name, DataType.of(dtype).arrow) for name, dtype in fields.items()]
+        ids = range(len(columns)) if type_ids is None else type_ids
+        return DataType(pa.union(columns, mode=str(mode).lower(), type_codes=[*ids]))
+
+    @staticmethod
+    def extension(name: str, storage_dtype: Any, metadata: str | None = None) -> DataType:
+        """Return the type of the values: columns of unknown extension types are read as what they store."""
+        return DataType.of(storage_dtype)
 
     @staticmethod
     def image(mode: str | None = None, height: int | None = None, width: int | None = None) -> DataType:
@@ -220,7 +252,9 @@ class DataType:
     is_file = _class_predicate(FileType)
     is_python = _class_predicate(PythonType)
     is_interval = _predicate(pt.is_interval)
-    is_union = is_uuid = is_sparse_tensor = is_fixed_shape_sparse_tensor = _predicate(lambda _: False)
+    is_union = _predicate(pt.is_union)
+    is_sparse_tensor = _predicate(lambda arrow: pt.is_struct(arrow) and arrow.names == ["values", "indices", "shape"])
+    is_uuid = is_fixed_shape_sparse_tensor = _predicate(lambda _: False)
     """Types of Daft that do not exist here."""
     is_fixed_shape_tensor = _predicate(lambda arrow: isinstance(arrow, TensorType) and arrow.shape is not None)
     is_fixed_shape_image = _predicate(lambda arrow: isinstance(arrow, ImageType) and arrow.shape is not None)
@@ -320,6 +354,23 @@ class DataType:
         """The number of digits of a decimal after the point."""
         return int(self._part("scale", "scale"))
 
+    @property
+    def union_fields(self) -> dict[str, DataType]:
+        """The name and type of each member of a union."""
+        if not self.is_union():
+            raise self._missing("union_fields")
+        return {field.name: DataType(field.type) for field in self.arrow}
+
+    @property
+    def union_mode(self) -> str:
+        """``sparse`` or ``dense``."""
+        return str(self._part("mode", "union_mode"))
+
+    @property
+    def type_ids(self) -> builtins.list[int]:
+        """The number of each member of a union."""
+        return builtins.list(self._part("type_codes", "type_ids"))
+
     # The names of Daft.
     dtype, key_type, value_type, timeunit, image_mode = inner, key, value, unit, mode
     infer_from_type, infer_from_object, from_numpy_dtype = from_hint, from_value, from_hint
@@ -338,6 +389,7 @@ for _name in ("null", "int8", "int16", "int32", "int64", "uint8", "uint16", "uin
               "float64", "string", "binary"):  # fmt: skip
     setattr(DataType, _name, DataType(getattr(pa, _name)()))
 DataType.bool, DataType.date, DataType.python = DataType(pa.bool_()), DataType(pa.date32()), DataType(PythonType())
+DataType.interval, DataType.uuid = DataType(pa.month_day_nano_interval()), DataType.string
 
 _conversions: dict[str, Callable[[Any], DataType]] = {}
 

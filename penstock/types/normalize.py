@@ -60,7 +60,8 @@ def normal_type(arrow_type: pa.DataType) -> pa.DataType:
     if pt.is_struct(arrow_type):
         return pa.struct([(field.name, normal_type(field.type)) for field in arrow_type])
     if pt.is_union(arrow_type):
-        raise TypeMismatchError(f"Union columns are not supported, got {arrow_type}; split the column by type first.")
+        fields = [pa.field(field.name, normal_type(field.type)) for field in arrow_type]
+        return pa.union(fields, mode=arrow_type.mode, type_codes=arrow_type.type_codes)
     return arrow_type
 
 
@@ -101,6 +102,8 @@ def _translate(array: pa.Array, target: pa.DataType) -> pa.Array:
         import pyarrow.compute as pc  # importing it takes a third of the time of pyarrow, and this is rare
 
         return _translate(pc.run_end_decode(array), target)
+    if pt.is_union(target):
+        return _translate_union(array, target)
     try:
         return array.cast(target)
     except pa.ArrowInvalid as exc:
@@ -108,3 +111,11 @@ def _translate(array: pa.Array, target: pa.DataType) -> pa.Array:
         raise InvalidArgumentError(f"A column of {array.type} does not fit one batch as {target}: {exc}") from exc
     except pa.ArrowNotImplementedError as exc:
         raise TypeMismatchError(f"Columns of {array.type} are not supported: {exc}") from exc
+
+
+def _translate_union(array: pa.UnionArray, target: pa.UnionType) -> pa.Array:
+    members = [_translate(array.field(number), field.type) for number, field in enumerate(target)]
+    names, codes = [field.name for field in target], target.type_codes
+    if target.mode == "sparse":
+        return pa.UnionArray.from_sparse(array.type_codes, members, names, codes)
+    return pa.UnionArray.from_dense(array.type_codes, array.offsets, members, names, codes)

@@ -190,8 +190,6 @@ def test_types() -> None:
     assert daft.DataType.from_sql("varchar[]") == daft.DataType.list(daft.DataType.string())
     assert isinstance(ps.DataType.int64(), daft.DataType)
     assert not daft.DataType.int64().is_uuid()
-    with pytest.raises(AttributeError, match=r"DataType\.union; use struct"):
-        daft.DataType.union({}, type_ids=[])
 
 
 def test_quotes_of_csv_files(tmp_path: Path) -> None:

@@ -65,7 +65,18 @@ def test_permuted_tensors_are_refused() -> None:
         DataType(pa.fixed_shape_tensor(pa.float32(), [3, 4], permutation=[1, 0]))
 
 
-def test_unions_are_refused() -> None:
-    union = pa.UnionArray.from_sparse(pa.array([0, 0], pa.int8()), [pa.array([1, 2])])
-    with pytest.raises(TypeMismatchError, match="Union"):
-        normalize(union)
+@pytest.mark.parametrize("mode", ["sparse", "dense"])
+def test_unions_keep_their_values(mode: str) -> None:
+    codes, places = pa.array([0, 7, 0], pa.int8()), pa.array([0, 0, 1], pa.int32())
+    numbers, texts = pa.array([1, None, None]), pa.array([None, "x", None], pa.large_string())
+    union = (
+        pa.UnionArray.from_sparse(codes, [numbers, texts], ["n", "s"], [0, 7])
+        if mode == "sparse"
+        else pa.UnionArray.from_dense(codes, places, [numbers, texts[1:]], ["n", "s"], [0, 7])
+    )
+    dtype = DataType(union.type)
+    assert (dtype.union_fields, dtype.union_mode, dtype.type_ids) == (
+        {"n": DataType.int64(), "s": DataType.string()}, mode, [0, 7]
+    )  # fmt: skip
+    assert dtype == DataType.union({"n": "int64", "s": "string"}, [0, 7], mode)
+    assert normalize(union).to_pylist() == [1, "x", None]

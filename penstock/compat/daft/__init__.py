@@ -68,7 +68,7 @@ _READERS = {name: _reader(name) for name in _FRAMES}
 globals().update(_READERS)
 vars(io).update(_READERS)  # Daft has them in both places
 __all__ = [*_SHARED, *_FRAMES, *_OWN, "IOConfig", "ImageFormat", "ImageMode", "MediaType", "Session",
-    "TimeUnit", "attach_table", "Catalog", "Table", "attach_catalog", "concat", "create_temp_table",
+    "TimeUnit", "UnionMode", "attach_table", "Catalog", "Table", "attach_catalog", "concat", "create_temp_table",
     "current_model", "current_provider", "current_session", "detach_provider", "detach_table",
     "execution_config_ctx", "expressions", "functions", "get_catalog", "get_provider", "get_table",
     "has_provider", "has_table", "interval", "io", "list_tables", "read_blob", "read_table", "read_warc",
@@ -217,6 +217,13 @@ class MediaType(StrEnum):
     AUDIO = "audio"
     IMAGE = "image"
     VIDEO = "video"
+
+
+class UnionMode(StrEnum):
+    """Layouts of unions in Arrow."""
+
+    Dense = "dense"
+    Sparse = "sparse"
 
 
 class TimeUnit(StrEnum):

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 import penstock as ps
 from penstock.compat.daft.io import IOConfig
+from penstock.compat.translation import refusal
 from penstock.relational.scalar import evaluate
 from penstock.types import DataType, Field, Schema
 
@@ -70,20 +71,9 @@ class DaftFile(ps.File, metaclass=_OfAnyFile):
         super().__init__(url, storage_options=options)
 
 
-_NO_TYPES = {
-    "sparse_tensor": "use tensor()",
-    "union": "use struct() with a field for each type, or python()",
-}
-
-
 class _Types(type):
     def __instancecheck__(cls, instance: Any) -> bool:
         return isinstance(instance, DataType)
-
-    def __getattr__(cls, name: str) -> Any:
-        if name in _NO_TYPES:
-            raise AttributeError(f"Penstock cannot honour DataType.{name}; {_NO_TYPES[name]}.")
-        raise AttributeError(f"DataType has no attribute {name!r}")
 
 
 class DaftDataType(DataType, metaclass=_Types):
@@ -96,10 +86,8 @@ class DaftDataType(DataType, metaclass=_Types):
         """Return the type that DuckDB gives to a type of SQL."""
         return DataType(evaluate("from_sql", f"cast(null as {sql_type})", [pa.nulls(1)]).type)
 
-    interval = DataType(pa.month_day_nano_interval())
-    uuid = DataType.string()
-
     @staticmethod
-    def extension(name: str, storage_dtype: Any, metadata: str | None = None) -> DataType:
-        """Return the type of the values: columns of unknown extension types are read as what they store."""
-        return DataType.of(storage_dtype)
+    def sparse_tensor(dtype: Any, shape: tuple[int, ...] | None = None, use_offset_indices: bool = False) -> DataType:
+        if use_offset_indices:
+            raise refusal("DataType.sparse_tensor(use_offset_indices=True)", "leave it out: indices are positions")
+        return DataType.sparse_tensor(dtype, shape)

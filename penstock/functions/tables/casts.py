@@ -34,7 +34,12 @@ _EXAMPLES: dict[str, tuple[Any, Any, str]] = {  # a value, the result, the param
     "map": (None, None, "'string', 'int64'"),
     "embedding": ([1.5], "array([1.5], dtype=float32)", "'float32', 1"),
     "tensor": ([1.5], "array([1.5], dtype=float32)", "'float32', (1,)"),
+    "sparse_tensor": (None, None, "'float32'"),
     "image": (None, None, "'RGB'"),
+    "extension": ("7", 7, "'name', 'int64'"),
+    "interval": (None, None, ""),
+    "union": (None, None, "{'a': 'int64'}"),
+    "uuid": (7, "'7'", ""),
 }
 
 

@@ -12,12 +12,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.errors import CorruptFileError, InvalidArgumentError, PenstockError
+from penstock.errors import CorruptFileError, InvalidArgumentError, PenstockError, TypeMismatchError
 from penstock.io.batches import TASK_NBYTES, TASK_ROWS, rows_alone, rows_per_batch
 from penstock.io.file_format import FileFormat, FilePart, reading
 from penstock.io.files import DataFile, Storage, is_small_local
 from penstock.io.writer import FileSink, file_sink
 from penstock.storage.ranges import RangeFile
+from penstock.types import DataType
 from penstock.types.plain import arrow_numbers
 
 ROW_GROUP_ROWS = 2**20
@@ -185,6 +186,12 @@ class ParquetEncoding:
     def check(self, schema: pa.Schema) -> None:
         if not len(schema):
             raise InvalidArgumentError("There are no columns to write; select at least one.")
+        for field in schema:
+            if any(pa.types.is_union(dtype) for _, dtype in _leaves(field.name, field.type)):
+                raise TypeMismatchError(
+                    f"Column {field.name!r} of type {DataType(field.type)} does not fit into Parquet, which has no "
+                    f"unions; leave it out with exclude({field.name!r}), or turn it into text with cast('string')."
+                )
 
     def open(self, path: str, schema: pa.Schema) -> ParquetEncoder:
         return ParquetEncoder(path, schema, self.compression)
@@ -258,7 +265,7 @@ def _leaves(path: str, dtype: pa.DataType) -> Iterator[tuple[str, pa.DataType]]:
     elif pa.types.is_map(dtype):
         yield from _leaves(f"{path}.key_value.key", dtype.key_type)
         yield from _leaves(f"{path}.key_value.value", dtype.item_type)
-    elif pa.types.is_nested(dtype):
+    elif pa.types.is_nested(dtype) and not pa.types.is_union(dtype):
         yield from _leaves(f"{path}.list.element", dtype.value_type)
     else:
         yield path, dtype
