@@ -7,7 +7,8 @@ serve bucketing, sampling and deduplication, not cryptography.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -15,10 +16,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.errors import InvalidArgumentError, load_extra
-from penstock.expr.arrays import Numbers, elements_of, on_arrays, storage_of, text_bytes, validity
+from penstock.expr.arrays import Numbers, elements_of, filled, on_arrays, storage_of, text_bytes, validity
 from penstock.expr.casting import cast
 from penstock.expr.column import Expression, call, method
 from penstock.expr.kinds import ANY, STRING, TEXT, UINT32, UINT64, Kind
+from penstock.expr.murmur3 import murmur3_bytes, murmur3_numbers
 from penstock.expr.registry import kernel
 from penstock.expr.signatures import strict, takes
 from penstock.types import DataType
@@ -31,7 +33,8 @@ NULL_HASH = np.uint64(0xD6E8FEB86659FD93)
 Digest = Callable[[bytes, int | None], int]
 
 _XXHASH = {"xxhash": "xxh3_64", "xxhash3_64": "xxh3_64", "xxhash64": "xxh64", "xxhash32": "xxh32"}
-HASH_FUNCTIONS = (*_XXHASH, "murmurhash3", "sha1")
+MURMUR = "murmurhash3"
+HASH_FUNCTIONS = (*_XXHASH, MURMUR, "sha1")
 _HASHED = Kind(
     "a number, boolean, date, time, string or binary",
     lambda d: d.is_integer() or d.is_float() or d.is_boolean() or d.is_temporal() or d.is_string() or d.is_binary(),
@@ -53,7 +56,7 @@ def mix(bits: Numbers) -> Numbers:
 def hash(*exprs: Expression, seed: int | None = None, hash_function: str | None = None) -> Expression:
     """Return a uint64 hash of one or several values; null has a hash too. Equal integers of different types hash alike.
 
-    ``hash_function`` gives the values of Daft instead, several times as slowly: ``xxhash``, ``xxhash32``, ``xxhash64``,
+    ``hash_function`` gives the values of Daft instead, more slowly: ``xxhash``, ``xxhash32``, ``xxhash64``,
     ``xxhash3_64``, ``murmurhash3`` or ``sha1``.
 
     >>> df = ps.from_pydict({"a": [1, 1, 2]}).select(hash(ps.col("a")))
@@ -65,7 +68,8 @@ def hash(*exprs: Expression, seed: int | None = None, hash_function: str | None 
         raise InvalidArgumentError("hash takes one or more expressions")
     if hash_function is None:
         return call("hash", *exprs, seed=int(seed or 0))
-    _digest_of(hash_function)  # an error on the line of the user
+    if hash_function != MURMUR:
+        _digest_of(hash_function)  # an error on the line of the user
     return call("named_hash", *exprs, name=hash_function, seed=seed)
 
 
@@ -165,11 +169,8 @@ def _digest_of(name: str) -> Digest:
     """Return the function from bytes and a seed to a number; an unknown name or a missing package is an error."""
     if name in _XXHASH:
         library = load_extra("xxhash", "hashes", f"hash_function={name!r}")
-        compute = getattr(library, f"{_XXHASH[name]}_intdigest")
-        return lambda content, seed: compute(content, seed or 0)
-    if name == "murmurhash3":
-        murmur = load_extra("mmh3", "hashes", f"hash_function={name!r}").hash
-        return lambda content, seed: murmur(content, 42 if seed is None else seed, signed=False)
+        digest: Digest = getattr(library, f"{_XXHASH[name]}_intdigest")
+        return digest
     if name == "sha1":
         return _sha1
     known = ", ".join(HASH_FUNCTIONS)
@@ -185,26 +186,49 @@ def _sha1(content: bytes, seed: int | None) -> int:
 @on_arrays
 def _named_hash(*arrays: pa.Array, name: str, seed: int | None) -> pa.Array:
     """Hash the columns of a row one after the other; the hash of one is the seed of the next."""
+    num_rows = len(arrays[0])
+    if name == MURMUR:
+        hashes = np.full(num_rows, 42 if seed is None else seed, np.uint32)
+        for array in arrays:
+            hashes = _murmur3(array, hashes)
+        return pa.array(hashes.astype(np.uint64))
     digest = _digest_of(name)
-    hashes: list[Any] = [seed] * len(arrays[0])
+    given = seed or 0 if name in _XXHASH else seed
+    seeds: Iterable[int | None] = itertools.repeat(given, num_rows)
     for array in arrays:
-        is_text = DataType(array.type).is_string() or DataType(array.type).is_binary()
-        ignores_seed = name in _XXHASH and not is_text  # if the value is null
-        hashes = [
-            digest(b"", None if ignores_seed else seed) if content is None else digest(content, seed)
-            for content, seed in zip(_contents(array), hashes, strict=True)
-        ]
-    return pa.array(hashes, pa.uint64())
+        seeds = _digests(array, digest, seeds, ignores_seed=name in _XXHASH)
+    return pa.array(seeds, pa.uint64())
 
 
-def _contents(array: pa.Array) -> list[bytes | None]:
+def _digests(array: pa.Array, digest: Digest, seeds: Iterable[int | None], ignores_seed: bool) -> list[int]:
+    """Return the hash of each row; a null is no bytes, and other nulls than those of text may ignore the seed."""
+    hashes = list(map(digest, _contents(array).fill_null(b"").to_pylist(), seeds))
+    if array.null_count and ignores_seed and not _is_bytes(array):
+        nothing = digest(b"", 0)
+        for row in np.flatnonzero(~validity(array)):
+            hashes[row] = nothing
+    return hashes
+
+
+def _murmur3(array: pa.Array, seeds: Numbers) -> Numbers:
+    if not _is_bytes(array) and not array.null_count and array.type.bit_width in (32, 64):
+        return murmur3_numbers(filled(array.view(pa.int32() if array.type.bit_width == 32 else pa.int64())), seeds)
+    flat, starts, ends = text_bytes(_contents(array))
+    return murmur3_bytes(flat, starts, ends - starts, seeds)
+
+
+def _is_bytes(array: pa.Array) -> bool:
     dtype = DataType(array.type)
-    if dtype.is_boolean():
+    return dtype.is_string() or dtype.is_binary()
+
+
+def _contents(array: pa.Array) -> pa.Array:
+    """Return the bytes of each value; those of a boolean are its digit."""
+    if pa.types.is_boolean(array.type):
         array = pc.if_else(array, b"1", b"0")
-    elif not (dtype.is_string() or dtype.is_binary()):
+    elif not _is_bytes(array):
         array = array.view(pa.binary(array.type.bit_width // 8))
-    contents: list[bytes | None] = array.cast(pa.binary()).to_pylist()
-    return contents
+    return array.cast(pa.binary())
 
 
 # --- minhash ----------------------------------------------------------------------------------------------------------

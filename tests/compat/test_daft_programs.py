@@ -177,8 +177,6 @@ def test_what_cannot_be_honoured_is_refused_by_name(tmp_path: Path) -> None:
         df.write_paimon("table")
     with pytest.raises(AttributeError, match=r"daft\.with_subscriber; events have other shapes"):
         daft.with_subscriber("name", object())
-    with pytest.raises(AttributeError, match=r"DataType\.union; use struct"):
-        _ = DataType.union
 
 
 def test_calendar_intervals() -> None:

@@ -18,6 +18,7 @@ from penstock.errors import ComputeError, InvalidArgumentError, did_you_mean
 from penstock.expr.arrays import Numbers, filled, masked, text_bytes, validity
 from penstock.expr.column import Expression, call, lit
 from penstock.expr.kinds import BINARY, INT32, INT64, STRING, TEXT, TEXT_OR_BYTES, Kind
+from penstock.expr.murmur3 import murmur3_bytes, murmur3_numbers
 from penstock.expr.signatures import same_type, strict, takes
 from penstock.functions.tables.table import Builder, FunctionTable
 from penstock.types import DataType
@@ -269,57 +270,20 @@ _BUCKETED = Kind(
 _TRUNCATED = Kind("an integer, string or binary", lambda d: d.is_integer() or d.is_string() or d.is_binary())
 
 
-_BLOCK = 16_384  # rows
-
-
-def _murmur3(flat: Numbers, starts: Numbers, lengths: Numbers) -> Numbers:
-    """Return the 32-bit Murmur3 hash of byte ranges, a word of some thousand rows at a time: they fit the cache."""
-    blocks = [slice(row, row + _BLOCK) for row in range(0, len(starts), _BLOCK)]
-    hashes = [_murmur3_block(flat, starts[rows], lengths[rows]) for rows in blocks]
-    return np.concatenate([np.zeros(0, np.uint32), *hashes])
-
-
-def _murmur3_block(flat: Numbers, starts: Numbers, lengths: Numbers) -> Numbers:
-    padded = np.concatenate([flat[starts[0] : starts[-1] + lengths[-1]], np.zeros(4, np.uint8)])
-    # The word that starts at each byte.
-    words = np.ascontiguousarray(np.ndarray(len(padded) - 3, "<u4", padded, strides=(1,)))
-    places = starts - starts[0]
-    state, left = np.zeros(len(starts), np.uint32), lengths.astype(np.int32)
-    for word in range(int(left.max() + 3) // 4):
-        key = words.take(places + 4 * word, mode="clip")
-        is_whole = left >= 4
-        if not is_whole.all():  # no bytes leave the state as it is
-            num_bits = 8 * np.clip(left, 0, 4).astype(np.uint32)
-            key &= (np.uint32(1) << num_bits) - np.uint32(1)
-        key *= np.uint32(0xCC9E2D51)
-        state ^= _rotated(key, 15) * np.uint32(0x1B873593)
-        np.copyto(state, _rotated(state, 13) * np.uint32(5) + np.uint32(0xE6546B64), where=is_whole)
-        left -= 4
-    state ^= lengths.astype(np.uint32)
-    for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
-        state ^= state >> np.uint32(shift)
-        state *= np.uint32(factor)
-    return np.asarray(state ^ (state >> np.uint32(16)))
-
-
-def _rotated(words: Numbers, num_bits: int) -> Numbers:
-    return np.asarray((words << np.uint32(num_bits)) | (words >> np.uint32(32 - num_bits)))
-
-
 def _bucket(values: pa.Array, *, n: int) -> pa.Array:
     if n < 1:
         raise InvalidArgumentError(f"partition_iceberg_bucket: n={n} must be at least 1")
-    dtype = DataType(values.type)
+    dtype, seeds = DataType(values.type), np.zeros(len(values), np.uint32)
     if dtype.is_string() or dtype.is_binary():
         flat, starts, ends = text_bytes(values.cast(pa.binary()))
+        hashes = murmur3_bytes(flat, starts, ends - starts, seeds)
     else:
         values = pc.cast(values, pa.int32()) if dtype.is_date() else values
         values = pc.cast(values, pa.timestamp("us")) if dtype.is_timestamp() else values
-        flat = filled(pc.cast(values, pa.int64())).astype("<i8").view(np.uint8)
-        starts = np.arange(len(values), dtype=np.int64) * 8
-        ends = starts + 8
-    hashes = _murmur3(flat, starts, ends - starts) & np.uint32(0x7FFFFFFF)
-    return masked((hashes % np.uint32(n)).astype(np.int32), validity(values))
+        hashes = murmur3_numbers(filled(pc.cast(values, pa.int64())), seeds)
+    hashes &= np.uint32(0x7FFFFFFF)
+    hashes %= np.uint32(n)
+    return masked(hashes.view(np.int32), validity(values))
 
 
 def _truncate(values: pa.Array, *, w: int) -> pa.Array:

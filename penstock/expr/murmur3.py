@@ -1,0 +1,89 @@
+"""The 32-bit Murmur3 hash of all rows at once, some thousand at a time: they fit the cache."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from penstock.expr.arrays import Numbers
+
+_BLOCK = 16_384  # rows
+
+
+def murmur3_numbers(values: Numbers, seeds: Numbers) -> Numbers:
+    """Return the hashes of the bytes of numbers, whose size is a multiple of 32 bits."""
+    width = values.dtype.itemsize
+    words = np.ascontiguousarray(values).view("<u4").reshape(len(values), width // 4)
+
+    def block(rows: slice) -> Numbers:
+        state = seeds[rows].copy()
+        for column in range(width // 4):
+            _absorb(state, words[rows, column].copy())
+            _spread(state)
+        return _finished(state, np.uint32(width))
+
+    return _by_blocks(len(values), block)
+
+
+def murmur3_bytes(flat: Numbers, starts: Numbers, lengths: Numbers, seeds: Numbers) -> Numbers:
+    """Return the hashes of ranges of bytes, the word of each row at a time."""
+
+    def block(rows: slice) -> Numbers:
+        first, sizes = starts[rows], lengths[rows]
+        padded = np.concatenate([flat[first[0] : first[-1] + sizes[-1]], np.zeros(4, np.uint8)])
+        # The word that starts at each byte.
+        words = np.ascontiguousarray(np.ndarray(len(padded) - 3, "<u4", padded, strides=(1,)))
+        places, state, left = first - first[0], seeds[rows].copy(), sizes.astype(np.int32)
+        for word in range(int(left.max() + 3) // 4):
+            key = words.take(places + 4 * word, mode="clip")
+            is_whole = left >= 4
+            if is_whole.all():
+                _absorb(state, key)
+                _spread(state)
+            else:  # no bytes leave the state as it is
+                num_bits = 8 * np.clip(left, 0, 4).astype(np.uint32)
+                key &= (np.uint32(1) << num_bits) - np.uint32(1)
+                _absorb(state, key)
+                mixed = state.copy()
+                _spread(mixed)
+                np.copyto(state, mixed, where=is_whole)
+            left -= 4
+        return _finished(state, sizes.astype(np.uint32))
+
+    return _by_blocks(len(starts), block)
+
+
+def _by_blocks(num_rows: int, block: Callable[[slice], Numbers]) -> Numbers:
+    blocks = (slice(row, row + _BLOCK) for row in range(0, num_rows, _BLOCK))
+    return np.concatenate([np.zeros(0, np.uint32), *map(block, blocks)])
+
+
+def _absorb(state: Numbers, key: Numbers) -> None:
+    """Mix a word of each row into its state, in place."""
+    key *= np.uint32(0xCC9E2D51)
+    _rotate(key, 15)
+    key *= np.uint32(0x1B873593)
+    state ^= key
+
+
+def _spread(state: Numbers) -> None:
+    """Complete a whole word, in place."""
+    _rotate(state, 13)
+    state *= np.uint32(5)
+    state += np.uint32(0xE6546B64)
+
+
+def _rotate(words: Numbers, num_bits: int) -> None:
+    low = words >> np.uint32(32 - num_bits)
+    words <<= np.uint32(num_bits)
+    words |= low
+
+
+def _finished(state: Numbers, lengths: Numbers | np.uint32) -> Numbers:
+    state ^= lengths
+    for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
+        state ^= state >> np.uint32(shift)
+        state *= np.uint32(factor)
+    state ^= state >> np.uint32(16)
+    return state
