@@ -19,6 +19,7 @@ sys.path.insert(0, str(ROOT))
 
 import penstock.compat.daft as daft  # noqa: E402
 import penstock.compat.ray as ray  # noqa: E402
+from penstock.compat import remedies  # noqa: E402
 from penstock.frame.aggregate import GroupedDataFrame  # noqa: E402
 
 NAMES = ROOT / "tests" / "compat" / "recorded" / "names.json"
@@ -107,7 +108,7 @@ def remedy_of(owner: Any, name: str, error: AttributeError) -> str:
             owner.__getattr__(None, name)
         except AttributeError as exc:
             error = exc
-    remedy = str(error).removesuffix(".").partition("; ")[2]
+    remedy = str(error).removesuffix(".").partition("; ")[2] or remedies.DAFT.get(name, "")
     return "" if remedy.startswith("docs/") else remedy
 
 

@@ -331,6 +331,8 @@ class Expression:
         scaled: bool = True,
     ) -> Expression:
         """Decode JPEG, PNG, WebP, GIF, BMP and TIFF files, or their bytes, to images, rotated according to EXIF."""
+    def decode_image_file(self, mode: str | None = None) -> Expression:
+        """Decode image files; ``decode_image`` takes files too, and has more options."""
     def decompress(self, codec: str) -> Expression:
         """Decompress with the codec deflate, gzip, zlib."""
     def degrees(self) -> Expression:

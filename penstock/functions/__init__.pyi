@@ -54,6 +54,7 @@ from penstock.functions.image import (
     convert_image as convert_image,
     crop as crop,
     decode_image as decode_image,
+    decode_image_file as decode_image_file,
     encode_image as encode_image,
     image_attribute as image_attribute,
     image_channel as image_channel,

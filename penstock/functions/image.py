@@ -71,6 +71,18 @@ def decode_image(
     return Expression(UdfCall(_decode_spec(decoder, policy), (to_expr(bytes),)))
 
 
+@method
+def decode_image_file(file: Expression, mode: str | None = None) -> Expression:
+    """Decode image files; ``decode_image`` takes files too, and has more options.
+
+    >>> df = ps.from_pydict({"image": [np.zeros((2, 3, 3), np.uint8)]}).select(ps.col("image").cast("image[RGB]"))
+    >>> df = df.select(encode_image(ps.col("image"), "png").file())
+    >>> df.select(ps.col("image").decode_image_file()).to_pydict()["image"][0].shape
+    (2, 3, 3)
+    """
+    return decode_image(file, mode=mode)
+
+
 @functools.lru_cache(maxsize=64)  # specs are compared by identity, so equal calls share one column
 def _decode_spec(decoder: ImageDecoder, on_error: OnError) -> UdfSpec:
     return UdfSpec(

@@ -137,6 +137,10 @@ class File:
         """Return True: an open file is read."""
         return True
 
+    def isatty(self) -> bool:
+        """Return False: a file is no terminal."""
+        return False
+
     def seekable(self) -> bool:
         """Return True: an open file is read at any position."""
         return True

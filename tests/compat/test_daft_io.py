@@ -15,6 +15,7 @@ import penstock as ps
 import penstock.compat.daft as daft
 from penstock.compat.daft import col
 from penstock.errors import CorruptFileError, InvalidArgumentError
+from tests.io.tables.postgres import running_server
 from tests.media_files import write_clip, write_tone
 
 
@@ -161,6 +162,52 @@ def test_tables_in_memory() -> None:
         catalog.get_table("user")
     with pytest.raises(AttributeError, match=r"Catalog\.create_namespace; use the library"):
         catalog.create_namespace("x")
+
+
+def test_tables_of_postgresql() -> None:
+    with running_server() as url:
+        catalog = daft.Catalog.from_postgres(url)
+        daft.from_pydict({"id": [1, 2], "Name": ["a", None]}).write_sql("Users", url)
+        assert (catalog.list_tables(), catalog.list_tables("Us")) == (["public.Users"], ["public.Users"])
+        assert catalog.list_tables("x") == []
+        assert [catalog.has_table(name) for name in ("Users", "public.Users", "other.Users", "users")] == [
+            True, True, False, False
+        ]  # fmt: skip
+        catalog.write_table("Users", daft.from_pydict({"id": [3], "Name": ["c"]}))
+        session = daft.Session()
+        session.attach_catalog(catalog, "pg")
+        rows = session.read_table("pg.public.Users").sort("id").to_pydict()
+        assert rows == {"id": [1, 2, 3], "Name": ["a", None, "c"]}
+        session.write_table("pg.Users", daft.from_pydict({"id": [9], "Name": ["z"]}), mode="overwrite")
+        assert catalog.get_table("Users").read().to_pydict() == {"id": [9], "Name": ["z"]}
+
+
+def test_catalogs_of_a_session() -> None:
+    session = daft.Session()
+    session.attach(daft.Catalog.from_pydict({"t": {"id": [1]}}), alias="c")
+    session.attach(daft.from_pydict({"id": [2]}), alias="own")
+    session.create_temp_view("view", session.read_table("own"))
+    assert (session.list_catalogs(), session.has_catalog("d"), session.current_catalog()) == (["c"], False, None)
+    session.set_catalog("c")
+    assert session.current_catalog() is session.get_catalog("c")
+    assert [session.read_table(name).to_pydict()["id"] for name in ("t", "own", "view")] == [[1], [2], [2]]
+    session.detach_catalog("c")
+    assert (session.list_catalogs(), session.current_catalog()) == ([], None)
+    with pytest.raises(InvalidArgumentError, match=r"attach\(int\)"):
+        session.attach(3)
+
+
+def test_opened_files_and_hints(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("é\n")
+    with daft.open_file(str(tmp_path / "a.txt"), encoding="utf-8") as text:
+        assert text.read() == "é\n"
+    with daft.open_file(str(tmp_path / "a.txt"), "rb") as content:
+        assert content.read() == "é\n".encode()
+    with pytest.raises(InvalidArgumentError, match=r"open_file\(mode='w'\)"):
+        daft.open_file(str(tmp_path / "a.txt"), "w")
+    schema = daft.from_pydict({"a": [1], "b": ["x"]}).schema
+    hints = daft.Schema.from_field_name_and_types([("a", "int8"), ("z", "string")])
+    assert [str(field.dtype) for field in schema.apply_hints(hints)] == ["int8", "string"]
 
 
 def test_providers_and_models() -> None:

@@ -11,10 +11,12 @@ import functools
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from enum import StrEnum
+from io import TextIOWrapper
 from typing import Any
 
 import penstock as ps
 from penstock.ai.registry import detach_provider, find_provider
+from penstock.compat import remedies
 from penstock.compat.daft import expressions, functions, io, session, warc
 from penstock.compat.daft.frame import DaftDataFrame as DataFrame
 from penstock.compat.daft.interval import interval
@@ -58,11 +60,7 @@ def _reader(name: str) -> Callable[..., DataFrame]:
 
 _FRAMES = [name for name in ps.__all__ if name == "range" or name.startswith(("read_", "from_"))]
 _OWN = ("DataFrame", "DataType", "File", "RetryAfterError", "Schema", "metrics")
-_REMEDIES = dict.fromkeys(
-    ("attach_subscriber", "detach_subscriber", "with_subscriber"),
-    "events have other shapes here: use penstock.attach_subscriber(subscriber)",
-)
-_SHARED = [name for name in ps.__all__ if name not in (*_FRAMES, *_OWN, *_REMEDIES)]
+_SHARED = [name for name in ps.__all__ if name not in (*_FRAMES, *_OWN, *remedies.DAFT)]
 globals().update({name: getattr(ps, name) for name in _SHARED})
 _READERS = {name: _reader(name) for name in _FRAMES}
 globals().update(_READERS)
@@ -73,11 +71,14 @@ __all__ = [*_SHARED, *_FRAMES, *_OWN, "IOConfig", "ImageFormat", "ImageMode", "M
     "execution_config_ctx", "expressions", "functions", "get_catalog", "get_provider", "get_table",
     "has_provider", "has_table", "interval", "io", "list_tables", "read_blob", "read_table", "read_warc",
     "set_execution_config", "set_model", "set_runner_native", "sql", "udf", "write_table"]  # fmt: skip
+_OF_SESSION = ("attach", "attach_view", "create_temp_view", "current_catalog", "detach_catalog", "has_catalog",
+               "list_catalogs", "set_catalog")  # fmt: skip
+__all__ += ["ImageProperty", "open_file", *_OF_SESSION]
 
 set_runner_native = ps.set_runner_local
 set_model, current_model = functions.set_model, functions.current_model
 for _name in ("attach_catalog", "attach_table", "create_temp_table", "detach_table", "get_catalog", "get_table",
-              "has_table", "list_tables", "read_table", "write_table"):  # fmt: skip
+              "has_table", "list_tables", "read_table", "write_table", *_OF_SESSION):  # fmt: skip
     globals()[_name] = getattr(_SESSION, _name)
 
 
@@ -87,6 +88,16 @@ def current_session() -> Session:
 
 
 vars(session)["current_session"] = current_session  # Daft has it in both places
+
+
+def open_file(
+    url: str, mode: str = "r", buffering: int = -1, encoding: str | None = None, io_config: IOConfig | None = None
+) -> Any:
+    """Open a file of any store for reading, as text unless the mode is ``rb``."""
+    if mode not in ("r", "rt", "rb"):
+        raise refusal(f"open_file(mode={mode!r})", "files are read: use 'r' or 'rb'")
+    opened = File(url, io_config).open()
+    return opened if mode == "rb" else TextIOWrapper(opened, encoding)
 
 
 def read_blob(path: Any, *, max_connections: int = 32, on_error: str = "raise", io_config: Any = None) -> DataFrame:
@@ -211,6 +222,15 @@ class ImageMode(StrEnum):
     RGBA = "RGBA"
 
 
+class ImageProperty(StrEnum):
+    """Properties of ``image_attribute``."""
+
+    Height = "height"
+    Width = "width"
+    Channel = "channel"
+    Mode = "mode"
+
+
 class MediaType(StrEnum):
     """Kinds of files."""
 
@@ -296,7 +316,4 @@ for _module in ("ai", "ai.utils", "catalog", "context", "dataframe", "datatype",
 
 
 def __getattr__(name: str) -> Any:
-    if name.startswith("_"):
-        raise AttributeError(name)
-    remedy = _REMEDIES.get(name, "docs/MIGRATING_FROM_DAFT.md lists all names")
-    raise AttributeError(f"Penstock cannot honour daft.{name}; {remedy}.")
+    raise remedies.refused_name("daft", name)

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from penstock.compat.daft.io import storage_options
 from penstock.compat.daft.schema import DaftSchema
+from penstock.compat.remedies import refused_name
 from penstock.compat.translation import refusal, translated
 from penstock.errors import InvalidArgumentError, PathNotFoundError, load_extra
 from penstock.expr.column import col, lit
@@ -252,9 +253,7 @@ class DaftDataFrame(DataFrame):
         getattr(table, mode)(self.to_arrow())
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):
-            raise AttributeError(name)
-        raise AttributeError(f"Penstock cannot honour DataFrame.{name}; docs/MIGRATING_FROM_DAFT.md lists all names.")
+        raise refused_name("daft.DataFrame", name)
 
     @property
     def schema(self) -> DaftSchema:

@@ -5,12 +5,13 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock import functions
+from penstock.compat.remedies import refused_name as _refused_name
 from penstock.expr.column import Expression
 from penstock.frame.window import over
 from penstock.functions import *  # noqa: F403
-from penstock.functions import ascii as ascii_func, chr as chr_func, decode_image, prompt
+from penstock.functions import ascii as ascii_func, chr as chr_func, prompt
 
-__all__ = [*vars(functions)["__all__"], "ascii_func", "chr_func", "decode_image_file", "llm_generate", "over"]
+__all__ = [*vars(functions)["__all__"], "ascii_func", "chr_func", "llm_generate", "over"]
 
 
 vars()["value_counts"] = functions.list_value_counts  # that of Penstock combines rows
@@ -41,11 +42,6 @@ for _name in ("classify_image", "classify_text", "embed_image", "embed_text", "p
     vars()[_name] = _with_default_model(getattr(functions, _name))
 
 
-def decode_image_file(file_expr: Expression, mode: str | None = None) -> Expression:
-    """Decode image files; ``decode_image`` takes files too."""
-    return decode_image(file_expr, mode=mode)
-
-
 def llm_generate(
     text: Expression,
     model: str = "facebook/opt-125m",
@@ -58,3 +54,7 @@ def llm_generate(
 ) -> Expression:
     """Ask a model; ``prompt`` decides by itself how many workers and batches there are."""
     return prompt(text, provider=provider, model=model, **generation_config)
+
+
+def __getattr__(name: str) -> Any:
+    raise _refused_name("daft.functions", name)

@@ -42,6 +42,10 @@ class DaftSchema(Schema):
     def to_name_set(self) -> set[str]:
         return set(self.names)
 
+    def apply_hints(self, hints: Schema) -> DaftSchema:
+        """Return the schema with the types of ``hints`` for the columns in both."""
+        return DaftSchema([hints[field.name] if field.name in hints.names else field for field in self])
+
     def union(self, other: Schema) -> DaftSchema:
         """Return the columns of both; a name in both is an error."""
         return DaftSchema([*self, *other])

@@ -91,7 +91,8 @@ class SqlTable(Table):
     url: str
 
     def read(self, **options: Any) -> DaftDataFrame:
-        return DaftDataFrame(ps.read_sql(f"SELECT * FROM {self.name}", self.url)._plan)
+        quoted = ".".join('"' + part.replace('"', '""') + '"' for part in self.name.split("."))
+        return DaftDataFrame(ps.read_sql(f"SELECT * FROM {quoted}", self.url)._plan)
 
     def write(self, df: DataFrame, mode: str = "append") -> None:
         DaftDataFrame(df._plan).write_sql(self.name, self.url, write_mode=mode)
@@ -171,7 +172,7 @@ class IcebergCatalog(Catalog):
 
 @dataclass
 class SqlCatalog(Catalog):
-    """The tables of a database."""
+    """The tables of a database, as ``schema.table``; those of the default schema need no prefix."""
 
     name: str
     url: str
@@ -180,9 +181,19 @@ class SqlCatalog(Catalog):
         return SqlTable(identifier, self.url)
 
     def list_tables(self, pattern: str | None = None) -> list[str]:
-        query = "SELECT table_schema, table_name FROM information_schema.tables"
-        names = [f"{row['table_schema']}.{row['table_name']}" for row in ps.read_sql(query, self.url).iter_rows()]
-        return [name for name in names if pattern is None or pattern in name]
+        return [f"{space}.{name}" for space, name in self._tables() if pattern is None or name.startswith(pattern)]
+
+    def has_table(self, identifier: str) -> bool:
+        space, _, table = str(identifier).rpartition(".")
+        return any(name == table and space in ("", found) for found, name in self._tables())
+
+    def _tables(self) -> list[tuple[str, str]]:
+        """Return the schema and the name of each table, without those of the system."""
+        query = (
+            "SELECT table_schema, table_name FROM information_schema.tables "
+            "WHERE table_schema NOT IN ('information_schema', 'pg_catalog') ORDER BY table_schema, table_name"
+        )
+        return [(row["table_schema"], row["table_name"]) for row in ps.read_sql(query, self.url).iter_rows()]
 
 
 class TableSession(FrameCatalog):
@@ -191,6 +202,7 @@ class TableSession(FrameCatalog):
     def __init__(self) -> None:
         super().__init__("the session", {})
         self._catalogs: dict[str, Catalog] = {}
+        self._current: Catalog | None = None
 
     def attach_catalog(self, catalog: Any, alias: str | None = None) -> Catalog:
         attached = catalog if isinstance(catalog, Catalog) else Catalog.from_iceberg(catalog)
@@ -202,6 +214,32 @@ class TableSession(FrameCatalog):
             hint = did_you_mean(identifier, self._catalogs)
             raise InvalidArgumentError(f"There is no catalog {identifier!r} in the session.{hint}")
         return self._catalogs[identifier]
+
+    def list_catalogs(self, pattern: str | None = None) -> list[str]:
+        return [name for name in self._catalogs if pattern is None or pattern in name]
+
+    def has_catalog(self, identifier: str) -> bool:
+        return identifier in self._catalogs
+
+    def detach_catalog(self, alias: str) -> None:
+        if self.get_catalog(alias) is self._current:
+            self._current = None
+        del self._catalogs[alias]
+
+    def set_catalog(self, identifier: str | None) -> None:
+        """Set the catalog whose tables need no prefix; None for those of the session alone."""
+        self._current = None if identifier is None else self.get_catalog(identifier)
+
+    def current_catalog(self) -> Catalog | None:
+        return self._current
+
+    def attach(self, object: Any, alias: str | None = None) -> Any:
+        """Attach a catalog, a table or a DataFrame; functions are called by their Python names."""
+        if isinstance(object, Catalog):
+            return self.attach_catalog(object, alias)
+        if not isinstance(object, Table | DataFrame):
+            raise refusal(f"attach({type(object).__name__})", "use attach_provider(), or call a function by its name")
+        return self.attach_table(object, alias)
 
     def attach_table(self, table: DataFrame | Table, alias: str | None = None) -> Table:
         name = alias or getattr(table, "name", None)
@@ -215,6 +253,11 @@ class TableSession(FrameCatalog):
             raise refusal("create_temp_table(schema)", "give a DataFrame")
         return self.attach_table(source, identifier)
 
+    create_temp_view = create_temp_table
+
+    def attach_view(self, view: DataFrame, alias: str) -> Table:
+        return self.attach_table(view, alias)
+
     def detach_table(self, alias: str) -> None:
         self.get_table(alias)
         del self.tables[alias]
@@ -223,6 +266,8 @@ class TableSession(FrameCatalog):
         catalog, _, table = str(identifier).partition(".")
         if catalog in self._catalogs and table:
             return self._catalogs[catalog].get_table(table)
+        if identifier not in self.tables and self._current is not None:
+            return self._current.get_table(identifier)
         return super().get_table(identifier)
 
     def sql(self, sql_text: str, **bindings: DataFrame) -> DaftDataFrame:

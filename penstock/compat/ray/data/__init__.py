@@ -33,6 +33,7 @@ from penstock.compat.ray.data.iterator import DataIterator
 from penstock.compat.ray.data.options import PLACEMENT, RESOURCES, check_filesystem, check_placement
 from penstock.compat.ray.data.partitions import Partitioning, PartitionStyle, PathPartitionFilter, is_hive
 from penstock.compat.ray.data.summary import DatasetSummary
+from penstock.compat.remedies import refused_name
 from penstock.compat.translation import translated
 from penstock.errors import CorruptFileError, PathNotFoundError, load_extra
 from penstock.io.files import find_files
@@ -282,14 +283,5 @@ class DataContext(SimpleNamespace):
         return cls._current
 
 
-_REMEDIES = {
-    **dict.fromkeys(("from_arrow_refs", "from_pandas_refs", "from_numpy_refs"), "pass the objects, not references"),
-    "read_snowflake": "use read_sql(), or read_datasource()",
-}
-
-
 def __getattr__(name: str) -> Any:
-    if name.startswith("_"):
-        raise AttributeError(name)
-    remedy = _REMEDIES.get(name, "docs/MIGRATING_FROM_RAY_DATA.md lists all names")
-    raise AttributeError(f"Penstock cannot honour ray.data.{name}; {remedy}.")
+    raise refused_name("ray.data", name)

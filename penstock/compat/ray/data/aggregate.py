@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from penstock.compat.remedies import refused_name
 from penstock.compat.translation import refusal
 from penstock.errors import InvalidArgumentError
 from penstock.expr.column import Expression, col, lit, when
@@ -153,3 +154,7 @@ __all__ = ["AggregateFn", "AggregateFnV2", "ApproximateTopK", *_TABLE]
 def results_of(frame: DataFrame, aggregations: Sequence[AggregateFn]) -> dict[str, Any]:
     """Run aggregations over all rows and return their results by name."""
     return frame.agg(*(each.expression() for each in aggregations)).to_pylist()[0]
+
+
+def __getattr__(name: str) -> Any:
+    raise refused_name("ray.data.aggregate", name)

@@ -19,6 +19,7 @@ from penstock.compat.ray.data.iterator import DataIterator
 from penstock.compat.ray.data.options import check_placement, function_options
 from penstock.compat.ray.data.summary import DatasetSummary, summarized
 from penstock.compat.ray.data.write import DatasetWrites
+from penstock.compat.remedies import refused_name
 from penstock.compat.translation import refusal
 from penstock.errors import InvalidArgumentError
 from penstock.expr.column import Expression, col
@@ -27,14 +28,6 @@ from penstock.functions import monotonically_increasing_id
 
 _MIX, _SOURCE = "__mix", "__source"  # columns that order the rows of a mix
 _JOINS = {"left_outer": "left", "right_outer": "right", "full_outer": "outer", "left_semi": "semi", "left_anti": "anti"}
-
-
-_REMEDIES = {
-    **dict.fromkeys(
-        ("to_arrow_refs", "to_pandas_refs", "to_numpy_refs"), "use to_arrow(), to_pandas() or iter_batches()"
-    ),
-    **dict.fromkeys(("iter_tf_batches", "to_tf"), "use iter_batches() or iter_torch_batches()"),
-}
 
 
 def _seed(given: Any) -> int | None:
@@ -286,7 +279,4 @@ class Dataset(DatasetWrites):
         self._name = name
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):
-            raise AttributeError(name)
-        remedy = _REMEDIES.get(name, "docs/MIGRATING_FROM_RAY_DATA.md lists all names")
-        raise AttributeError(f"Penstock cannot honour Dataset.{name}; {remedy}.")
+        raise refused_name("ray.data.Dataset", name)

@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from penstock import functions as f
+from penstock.compat.remedies import refused_name
 from penstock.compat.translation import refusal
 from penstock.errors import InvalidArgumentError
 from penstock.expr import column
@@ -256,3 +257,7 @@ def _parsed(node: ast.AST) -> Any:
             pairs = zip(sides, kinds, sides[1:], strict=False)
             return functools.reduce(operator.and_, (_BINARY[type(kind)](one, other) for one, kind, other in pairs))
     raise KeyError(type(node).__name__)
+
+
+def __getattr__(name: str) -> Any:
+    raise refused_name("ray.data.expressions", name)

@@ -7,6 +7,7 @@ from typing import Any
 
 from penstock.compat.ray.data.dataset import Dataset
 from penstock.compat.ray.data.options import PLACEMENT, RESOURCES
+from penstock.compat.remedies import refused_name
 from penstock.compat.translation import refusal
 from penstock.llm import (
     HttpRequestProcessorConfig,
@@ -55,9 +56,4 @@ build_llm_processor = build_processor
 
 
 def __getattr__(name: str) -> Any:
-    if name.startswith("_"):
-        raise AttributeError(name)
-    raise AttributeError(
-        f"Penstock cannot honour ray.data.llm.{name}; serve the model and use HttpRequestProcessorConfig, or "
-        "penstock.llm.OpenAIProcessorConfig(base_url=...)."
-    )
+    raise refused_name("ray.data.llm", name)

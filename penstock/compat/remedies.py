@@ -1,0 +1,103 @@
+"""What to do instead of each name of Daft and Ray Data that the adapters refuse; the migration pages list it too."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+ON_PURPOSE = "left out on purpose: {} not supported"
+
+
+def _by_name(table: Mapping[str, str]) -> dict[str, str]:
+    return {name: remedy for remedy, names in table.items() for name in names.split()}
+
+
+DAFT = _by_name(
+    {
+        ON_PURPOSE.format("HDF5 is"): "Hdf5File hdf5_attrs hdf5_file hdf5_keys hdf5_metadata as_hdf5 is_hdf5",
+        ON_PURPOSE.format("Kafka, MCAP, Hudi, Paimon and Bigtable are"): (
+            "read_kafka read_mcap read_hudi read_paimon write_paimon write_bigtable"
+        ),
+        ON_PURPOSE.format("Dask is"): "from_dask_dataframe to_dask_dataframe",
+        "use write_parquet(..., resume=True): a job continues where it stopped": (
+            "CheckpointConfig CheckpointStore IdempotentCommit KeyFilteringSettings"
+        ),
+        "events have other shapes here: use penstock.attach_subscriber(subscriber)": (
+            "attach_subscriber detach_subscriber with_subscriber"
+        ),
+        "use write_sql() or write_sink()": "write_clickhouse",
+        "use the library of the catalog, such as pyiceberg; its tables can be read and written here": (
+            "create_namespace create_namespace_if_not_exists drop_namespace has_namespace current_namespace "
+            "set_namespace create_table create_table_if_not_exists drop_table Identifier"
+        ),
+        "call the function itself, by its Python name": "get_function get_aggregate_function udf",
+        "write the function in Python: extensions of Daft are compiled for Daft": (
+            "load_extension get_loaded_extension_paths"
+        ),
+        "use set_runner_native() or set_runner_ray()": (
+            "get_or_create_runner get_or_infer_runner_type runners get_context"
+        ),
+        "call the methods of the session itself": "set_session",
+        "remove it: plans have no such options": "planning_config_ctx set_planning_config",
+        "give num_cpus=, num_gpus= or memory_bytes= to the function": "ResourceRequest",
+        "use the logging module: the logger is 'penstock'": "refresh_logger",
+        "give the object a method _repr_html_": "register_viz_hook",
+        "read the files themselves, such as with read_parquet() or read_huggingface()": "datasets",
+        "use to_arrow() and pyarrow.compute": "to_arrow_expr",
+        "use partition_iceberg_bucket(), or hash(seed=0, hash_function='murmurhash3')": "murmur3_32",
+        "indices are positions": "use_offset_indices",
+        "use schema.to_arrow(), whose types have their widths": "estimate_row_size_bytes min_estimated_size_column",
+        "use repr(schema)": "display_with_metadata",
+        "use file.size(), or open() and seek()": "length offset position",
+    }
+)
+RAY = _by_name(
+    {
+        ON_PURPOSE.format("Dask, Mars, Modin, Spark and TensorFlow are"): (
+            "from_dask from_mars from_modin from_spark from_tf to_dask to_mars to_modin to_spark"
+        ),
+        ON_PURPOSE.format("Kafka, MCAP and Hudi are"): "KafkaAuthConfig read_kafka write_kafka read_mcap read_hudi",
+        "pass the objects, not references": "from_arrow_refs from_numpy_refs from_pandas_refs",
+        "use to_arrow(), to_pandas() or iter_batches()": (
+            "to_arrow_refs to_numpy_refs to_pandas_refs get_internal_block_refs iter_internal_ref_bundles "
+            "to_random_access_dataset"
+        ),
+        "use iter_batches() or iter_torch_batches()": "iter_tf_batches to_tf iter_jax_batches",
+        "use read_sql(), or read_datasource()": "read_clickhouse read_mongo read_snowflake ClickHouseTableSettings",
+        "use write_sql(), or write_datasink()": "write_bigquery write_clickhouse write_snowflake",
+        "use write_parquet(), or write_datasink()": "write_mongo write_orc write_tfrecords",
+        "use read_delta() or read_iceberg() with the address of the table": (
+            "Catalog CatalogAccessMode DatabricksUnityCatalog ReaderFormat ResolvedSource read_unity_catalog "
+            "read_delta_sharing_tables"
+        ),
+        "use read_parquet(), or read_datasource() with a Datasource of your own": "read_lerobot read_zarr",
+        "make it a Datasink": "BlockBasedFileDatasink RowBasedFileDatasink SinkMode",
+        "use map_batches() with a class that fits and transforms": "Preprocessor",
+        "use DataContext": "DatasetContext context",
+        "use DataIterator": "DatasetIterator",
+        "limit() the longer dataset before mix()": "MixStoppingCondition",
+        "write str": "NodeIdStr",
+        "use stats()": "list_stats_summaries get_stats_summary",
+        "a Dataset is never changed: use it itself": "copy",
+        "a Dataset can be pickled if its functions can": (
+            "serialize_lineage deserialize_lineage has_serializable_lineage get_dataset_id"
+        ),
+        "use map_batches()": "map_batches_internal",
+        "use AggregateFnV2": "AccumulatorType AggOutputType SupportsRichComparisonType VectorizedAggregateFnV2",
+        "all expressions have one class here: use col(), lit() and the functions of this module": (
+            "AliasExpr BinaryExpr ColumnExpr DownloadExpr Expr LiteralExpr MonotonicallyIncreasingIdExpr Operation "
+            "RandomExpr StarExpr UDFExpr UUIDExpr UnaryExpr UnnestExpr"
+        ),
+        "serve the model and use HttpRequestProcessorConfig, or penstock.llm.OpenAIProcessorConfig(base_url=...)": (
+            "SGLangEngineProcessorConfig"
+        ),
+    }
+)
+
+
+def refused_name(owner: str, name: str) -> AttributeError:
+    """Return the error for a name of an owner, such as ``ray.data.Dataset``."""
+    if name.startswith("_"):
+        return AttributeError(name)
+    remedies, page = (RAY, "RAY_DATA") if owner.startswith("ray") else (DAFT, "DAFT")
+    remedy = remedies.get(name, f"docs/MIGRATING_FROM_{page}.md lists all names")
+    return AttributeError(f"Penstock cannot honour {owner}.{name}; {remedy}.")
