@@ -468,7 +468,7 @@ class Expression:
     def jaro_winkler_similarity(self, right: Expression | str) -> Expression:
         """Return the Jaro similarity with a bonus for a common prefix of up to four characters."""
     def jq(self, filter: str) -> Expression:
-        """Apply a path of jq, such as ``.a.b[0]`` or ``.items[].name``, to JSON text; the result is JSON."""
+        """Apply a filter of jq, such as ``.a.b[0]`` or ``.items | map(.name)``, to JSON text; the result is JSON."""
     def json_array_length(self) -> Expression:
         """Count the elements of a JSON array; null for any other text."""
     def json_extract(self, path: str) -> Expression:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from penstock.errors import ComputeError, InvalidArgumentError, shortened
+from penstock.errors import ComputeError, InvalidArgumentError, load_extra, shortened
 from penstock.expr.arrays import on_arrays
 from penstock.expr.casting import json_text
 from penstock.expr.column import Expression, call, method
@@ -151,14 +151,16 @@ def _steps(path: str) -> list[str | int]:
 
 @method
 def jq(expr: Expression, filter: str) -> Expression:
-    """Apply a path of jq, such as ``.a.b[0]`` or ``.items[].name``, to JSON text; the result is JSON.
+    """Apply a filter of jq, such as ``.a.b[0]`` or ``.items | map(.name)``, to JSON text; the result is JSON.
 
-    What does not exist is ``null``. Several results are a list, and none is empty text. Other filters of jq are an
-    error.
+    What does not exist is ``null``. Several results are a list, and none is empty text. Other filters than paths need
+    ``penstock[jq]``.
 
     >>> df = ps.from_pydict({"t": ['{"a": [{"b": "x"}, {"b": 2}]}']})
     >>> df.select(jq(ps.col("t"), ".a[].b")).to_pydict()
     {'t': ['["x",2]']}
+    >>> df.select(jq(ps.col("t"), ".a | length")).to_pydict()
+    {'t': ['2']}
     """
     text, steps = filter.strip(), list[str | int | None]()
     position = 1 if text == "." else 0
@@ -167,10 +169,24 @@ def jq(expr: Expression, filter: str) -> Expression:
         steps.append(int(index) if index else next((each for each in names if each is not None), None))  # None is []
         position = match.end()
     if position < len(text) or not text.startswith("."):
-        raise InvalidArgumentError(
-            f"jq: {filter!r} is not a path of names, numbers and [], such as '.a.b[0]'; write a @ps.func for others"
-        )
+        _jq_program(filter)  # an error on the line of the user
+        return call("jq_program", expr, filter=filter)
     return call("jq", expr, steps=steps)
+
+
+def _jq_program(filter: str) -> Any:
+    library = load_extra("jq", "jq", f"jq with the filter {filter!r}, which is no path,")
+    try:
+        return library.compile(filter)
+    except ValueError as exc:
+        raise InvalidArgumentError(f"jq cannot compile {filter!r}: {exc}") from exc
+
+
+@strict("jq_program", takes(TEXT, returns=STRING))
+@on_arrays
+def _jq_results(texts: pa.Array, *, filter: str) -> pa.Array:
+    program = _jq_program(filter)
+    return _jq_column(texts, lambda text: program.input_text(text).all())
 
 
 _JQ_STEP = re.compile(r"""\.?\[(?:(-?\d+)|"([^"]*)")?\]|\.(?:"([^"]*)"|([A-Za-z_]\w*))""")
@@ -181,17 +197,28 @@ _JQ_STEP = re.compile(r"""\.?\[(?:(-?\d+)|"([^"]*)")?\]|\.(?:"([^"]*)"|([A-Za-z_
 def _jq(texts: pa.Array, *, steps: tuple[str | int | None, ...]) -> pa.Array:
     import orjson
 
-    def apply(text: str) -> str:
+    def apply(text: str) -> list[Any]:
         values = [orjson.loads(text)]
         for step in steps:
             if step is None:
                 values = [item for value in values for item in (value.values() if isinstance(value, dict) else value)]
             else:
                 values = [_jq_part(value, step) for value in values]
+        return values
+
+    return _jq_column(texts, apply)
+
+
+def _jq_column(texts: pa.Array, apply: Callable[[str], list[Any]]) -> pa.Array:
+    """Return the results for each text as JSON: one by itself, several as a list, none as empty text."""
+    import orjson
+
+    def result(text: str) -> str:
+        values = apply(text)
         return orjson.dumps(values[0] if len(values) == 1 else values).decode() if values else ""
 
     try:
-        return pa.array([None if text is None else apply(text) for text in texts.to_pylist()], pa.string())
+        return pa.array([None if text is None else result(text) for text in texts.to_pylist()], pa.string())
     except (TypeError, ValueError) as exc:
         raise ComputeError(f"jq: {exc}") from exc
 

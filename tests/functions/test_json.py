@@ -98,3 +98,29 @@ def test_bad_arguments() -> None:
         f.serialize(t, "yaml")  # type: ignore[arg-type]
     with pytest.raises(TypeMismatchError, match="expected a string, got int64"):
         resolved(f.deserialize(t, "json", "int64"), t=[1])
+
+
+JQ = {  # the results are those of Daft
+    ".a.b[0]": "1",
+    ".items[].n": '["x","y"]',
+    "keys": '["a","items","u"]',
+    ".a.b | length": "2",
+    ".items | map(.n)": '["x","y"]',
+    "empty": "",
+    '.x // "d"': '"d"',
+    ".[0]?": "",
+    "if .u then .u else 2 end": '"é"',
+}
+
+
+@pytest.mark.parametrize("filter", JQ)
+def test_filters_of_jq(filter: str) -> None:
+    text = '{"a": {"b": [1, 2]}, "items": [{"n": "x"}, {"n": "y"}], "u": "é"}'
+    assert evaluate(f.jq(t, filter), t=[text, None]) == [JQ[filter], None]
+
+
+def test_errors_of_jq() -> None:
+    with pytest.raises(InvalidArgumentError, match=r"jq cannot compile '\.a \| \('"):
+        f.jq(t, ".a | (")
+    with pytest.raises(ComputeError, match="jq: "):
+        evaluate(f.jq(t, "keys"), t=["5"])
