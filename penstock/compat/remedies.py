@@ -36,7 +36,6 @@ DAFT = _by_name(
         "use set_runner_native() or set_runner_ray()": (
             "get_or_create_runner get_or_infer_runner_type runners get_context"
         ),
-        "call the methods of the session itself": "set_session",
         "remove it: plans have no such options": "planning_config_ctx set_planning_config",
         "give num_cpus=, num_gpus= or memory_bytes= to the function": "ResourceRequest",
         "use the logging module: the logger is 'penstock'": "refresh_logger",

@@ -363,8 +363,8 @@ class DataType:
 
     @property
     def union_mode(self) -> str:
-        """``sparse`` or ``dense``."""
-        return str(self._part("mode", "union_mode"))
+        """``Sparse`` or ``Dense``."""
+        return str(self._part("mode", "union_mode")).capitalize()
 
     @property
     def type_ids(self) -> builtins.list[int]:

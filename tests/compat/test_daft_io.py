@@ -197,6 +197,18 @@ def test_catalogs_of_a_session() -> None:
         session.attach(3)
 
 
+def test_the_current_session() -> None:
+    outer = daft.current_session()
+    with daft.session() as inner:
+        daft.attach_table(daft.from_pydict({"id": [1]}), alias="only_inner")
+        assert (daft.current_session(), inner.has_table("only_inner")) == (inner, True)
+        assert daft.sql("select id + 1 as n from only_inner").to_pydict() == {"n": [2]}
+    assert (daft.current_session(), daft.has_table("only_inner")) == (outer, False)
+    daft.set_session(inner)
+    assert daft.read_table("only_inner").to_pydict() == {"id": [1]}
+    daft.set_session(outer)
+
+
 def test_opened_files_and_hints(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("é\n")
     with daft.open_file(str(tmp_path / "a.txt"), encoding="utf-8") as text:

@@ -76,7 +76,7 @@ def test_unions_keep_their_values(mode: str) -> None:
     )
     dtype = DataType(union.type)
     assert (dtype.union_fields, dtype.union_mode, dtype.type_ids) == (
-        {"n": DataType.int64(), "s": DataType.string()}, mode, [0, 7]
+        {"n": DataType.int64(), "s": DataType.string()}, mode.capitalize(), [0, 7]
     )  # fmt: skip
     assert dtype == DataType.union({"n": "int64", "s": "string"}, [0, 7], mode)
     assert normalize(union).to_pylist() == [1, "x", None]

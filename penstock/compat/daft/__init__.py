@@ -17,7 +17,7 @@ from typing import Any
 import penstock as ps
 from penstock.ai.registry import detach_provider, find_provider
 from penstock.compat import remedies
-from penstock.compat.daft import expressions, functions, io, session, warc
+from penstock.compat.daft import expressions, functions, io, session as _session, warc
 from penstock.compat.daft.frame import DaftDataFrame as DataFrame
 from penstock.compat.daft.interval import interval
 from penstock.compat.daft.io import IOConfig, storage_options
@@ -28,7 +28,7 @@ from penstock.errors import InvalidArgumentError, PenstockError
 from penstock.io.files import find_files
 from penstock.storage.options import share_options
 
-_SESSION = Session()
+_SESSIONS = [Session()]  # the last is the current one
 DataType, File, Schema = DaftDataType, DaftFile, DaftSchema
 
 
@@ -73,21 +73,47 @@ __all__ = [*_SHARED, *_FRAMES, *_OWN, "IOConfig", "ImageFormat", "ImageMode", "M
     "set_execution_config", "set_model", "set_runner_native", "sql", "udf", "write_table"]  # fmt: skip
 _OF_SESSION = ("attach", "attach_view", "create_temp_view", "current_catalog", "detach_catalog", "has_catalog",
                "list_catalogs", "set_catalog")  # fmt: skip
-__all__ += ["ImageProperty", "open_file", *_OF_SESSION]
+__all__ += ["ImageProperty", "open_file", "session", "set_session", *_OF_SESSION]
+
+
+def current_session() -> Session:
+    """Return the session whose tables ``daft.sql`` sees."""
+    return _SESSIONS[-1]
+
+
+def set_session(session: Session) -> None:
+    """Set the session whose tables ``daft.sql`` sees."""
+    _SESSIONS[-1] = session
+
+
+@contextlib.contextmanager
+def session() -> Iterator[Session]:
+    """Use a new session within a block."""
+    _SESSIONS.append(Session())
+    try:
+        yield _SESSIONS[-1]
+    finally:
+        _SESSIONS.pop()
+
+
+def _of_session(name: str) -> Callable[..., Any]:
+    """Return a method of the session that is current when it is called."""
+
+    @functools.wraps(getattr(Session, name))
+    def call(*args: Any, **options: Any) -> Any:
+        return getattr(current_session(), name)(*args, **options)
+
+    return call
+
 
 set_runner_native = ps.set_runner_local
 set_model, current_model = functions.set_model, functions.current_model
 for _name in ("attach_catalog", "attach_table", "create_temp_table", "detach_table", "get_catalog", "get_table",
               "has_table", "list_tables", "read_table", "write_table", *_OF_SESSION):  # fmt: skip
-    globals()[_name] = getattr(_SESSION, _name)
+    globals()[_name] = _of_session(_name)
 
 
-def current_session() -> Session:
-    """Return the session whose tables ``daft.sql`` sees."""
-    return _SESSION
-
-
-vars(session)["current_session"] = current_session  # Daft has it in both places
+vars(_session)["current_session"] = current_session  # Daft has it in both places
 
 
 def open_file(
@@ -190,7 +216,7 @@ def sql(sql: str, register_globals: bool = True, **bindings: ps.DataFrame) -> Da
     if register_globals and caller is not None and caller.f_back is not None:
         found = {**caller.f_back.f_globals, **caller.f_back.f_locals}
     frames = {name: value for name, value in found.items() if isinstance(value, ps.DataFrame)}
-    return _made(_SESSION.sql(sql, **{**frames, **bindings}))
+    return _made(current_session().sql(sql, **{**frames, **bindings}))
 
 
 def concat(dfs: Sequence[ps.DataFrame]) -> DataFrame:
@@ -242,8 +268,8 @@ class MediaType(StrEnum):
 class UnionMode(StrEnum):
     """Layouts of unions in Arrow."""
 
-    Dense = "dense"
-    Sparse = "sparse"
+    Dense = "Dense"
+    Sparse = "Sparse"
 
 
 class TimeUnit(StrEnum):

@@ -120,8 +120,14 @@ class Catalog(ABC):
 
     @staticmethod
     def from_pydict(tables: Mapping[str, Any], name: str = "default") -> Catalog:
-        made = {key: each if isinstance(each, DataFrame) else ps.from_pydict(each) for key, each in tables.items()}
-        return FrameCatalog(name, {key: FrameTable(key, each) for key, each in made.items()})
+        """Return a catalog of tables, DataFrames and dicts of columns."""
+
+        def table(key: str, given: Any) -> Table:
+            if isinstance(given, Table):
+                return given
+            return FrameTable(key, given if isinstance(given, DataFrame) else ps.from_pydict(given))
+
+        return FrameCatalog(name, {key: table(key, each) for key, each in tables.items()})
 
     @staticmethod
     def from_iceberg(catalog: Any) -> Catalog:

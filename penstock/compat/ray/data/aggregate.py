@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -19,6 +20,7 @@ from penstock.functions import (
     list_agg,
     list_agg_distinct,
     percentile,
+    to_struct,
     value_counts,
 )
 from penstock.types import DataType, Series
@@ -31,6 +33,41 @@ Build = Callable[..., Expression]
 
 
 class AggregateFn:
+    """An aggregation of whole rows by functions of yours; a group is one block. Its results are Python objects."""
+
+    name: str
+
+    def __init__(
+        self, init: Callable[[Any], Any], merge: Callable[[Any, Any], Any], name: str,
+        accumulate_row: Callable[[Any, dict[str, Any]], Any] | None = None,
+        accumulate_block: Callable[[Any, pa.Table], Any] | None = None,
+        finalize: Callable[[Any], Any] | None = None,
+    ) -> None:  # fmt: skip
+        if (accumulate_row is None) == (accumulate_block is None):
+            raise InvalidArgumentError("AggregateFn takes accumulate_row or accumulate_block")
+        self.name, self._init, self._finalize = name, init, finalize
+        self._row, self._block = accumulate_row, accumulate_block
+
+    def expression(self, columns: Sequence[str], keys: Sequence[str]) -> Expression:
+        """Return the aggregation of ``columns`` as an expression under its name; ``keys`` are those of the groups."""
+        reduce: Callable[..., Expression] = udaf(self._of_rows(tuple(keys)), return_dtype=DataType.python())
+        return reduce(to_struct(**{name: col(name) for name in columns})).alias(self.name)
+
+    def _of_rows(self, keys: tuple[str, ...]) -> Callable[[Series], Any]:
+        def reduce(rows: Series) -> Any:
+            block = pa.Table.from_struct_array(rows.to_arrow())
+            first = [block.column(key)[0].as_py() for key in keys]
+            state = self._init(first[0] if len(keys) == 1 else tuple(first))
+            if self._block is not None:
+                state = self._block(state, block)
+            elif self._row is not None:
+                state = functools.reduce(self._row, block.to_pylist(), state)
+            return state if self._finalize is None else self._finalize(state)
+
+        return reduce
+
+
+class ColumnAggregateFn(AggregateFn):
     """An aggregation of one column, or of the rows. Subclasses name the expression that computes it."""
 
     label: str
@@ -40,16 +77,13 @@ class AggregateFn:
         self, on: str | None = None, *args: Any, ignore_nulls: bool | None = None, alias_name: str | None = None,
         **options: Any,
     ) -> None:  # fmt: skip
-        if "build" not in vars(type(self)):
-            raise refusal(f"ray.data.aggregate.{type(self).__name__} with functions", "write a @penstock.udaf class")
         if ignore_nulls and type(self).__name__ in ("AsList", "Unique"):
             raise refusal(f"{type(self).__name__}(ignore_nulls=True)", "filter nulls before")
         self.on = on
         self.name = alias_name or f"{self.label}({on or ''})"
         self._arguments = (args, options, ignore_nulls)
 
-    def expression(self) -> Expression:
-        """Return the aggregation as an expression under its name."""
+    def expression(self, columns: Sequence[str], keys: Sequence[str]) -> Expression:
         args, options, ignore_nulls = self._arguments
         if self.on is None and self.label != "count":
             raise InvalidArgumentError(f"{type(self).__name__} needs the name of a column")
@@ -97,7 +131,7 @@ _TABLE: dict[str, tuple[str, Build]] = {
 }  # fmt: skip
 for _name, (_label, _build) in _TABLE.items():
     globals()[_name] = type(
-        _name, (AggregateFn,), {"label": _label, "build": staticmethod(_build), "__module__": __name__}
+        _name, (ColumnAggregateFn,), {"label": _label, "build": staticmethod(_build), "__module__": __name__}
     )
 
 
@@ -112,7 +146,7 @@ class AggregateFnV2(AggregateFn, ABC):
     def get_target_column(self) -> str | None:
         return self.on
 
-    def expression(self) -> Expression:
+    def expression(self, columns: Sequence[str], keys: Sequence[str]) -> Expression:
         reduce: Callable[..., Expression] = udaf(self._reduced, return_dtype=DataType.python())
         return reduce(col(str(self.on))).alias(self.name)
 
@@ -153,7 +187,7 @@ __all__ = ["AggregateFn", "AggregateFnV2", "ApproximateTopK", *_TABLE]
 
 def results_of(frame: DataFrame, aggregations: Sequence[AggregateFn]) -> dict[str, Any]:
     """Run aggregations over all rows and return their results by name."""
-    return frame.agg(*(each.expression() for each in aggregations)).to_pylist()[0]
+    return frame.agg(*(each.expression(frame.columns, ()) for each in aggregations)).to_pylist()[0]
 
 
 def __getattr__(name: str) -> Any:

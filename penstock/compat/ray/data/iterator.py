@@ -30,4 +30,4 @@ class DataIterator:
         return self._dataset.schema
 
     def stats(self) -> str:
-        return str(self._dataset.stats())
+        return self._dataset.stats()

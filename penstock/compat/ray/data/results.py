@@ -28,6 +28,11 @@ class DatasetResults(DataFrame):
     def take_batch(self, batch_size: int = 20, batch_format: Any = "default") -> Any:
         return super().take_batch(batch_size, FORMATS.get(batch_format, batch_format))
 
+    def stats(self) -> str:
+        """Return the statistics of the last run as text, which is empty before."""
+        found = super().stats()
+        return str(found) if found.stages else ""
+
     def show(self, limit: int = 20) -> None:
         for row in self.take(limit):
             print(row)  # noqa: T201  # as Ray Data does

@@ -71,6 +71,11 @@ class DatasetWrites(DatasetResults):
         images = self if is_image else self.with_column(column, col(column).cast("image"))
         images._write_images(path, column, file_format, **options)
 
+    def write_lance(self, path: str, *, mode: Any = "create", **options: Any) -> None:
+        """Write a Lance dataset; other options go to Lance's writer, but for those of placement."""
+        given = {name: value for name, value in options.items() if name not in PLACEMENT | RESOURCES}
+        super().write_lance(path, mode=getattr(mode, "value", mode), **given)
+
     def write_delta(
         self, path: str, *, mode: Any = "append", partition_by: list[str] | None = None, schema_mode: str = "merge",
         storage_options: Mapping[str, Any] | None = None, **options: Any,
