@@ -1,4 +1,4 @@
-"""What to do instead of each name of Daft and Ray Data that the adapters refuse; the migration pages list it too."""
+"""Remedies for the names of Daft and Ray Data that the adapters refuse; the migration pages list them too."""
 
 from __future__ import annotations
 
