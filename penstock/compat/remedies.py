@@ -69,7 +69,7 @@ RAY = _by_name(
             "read_delta_sharing_tables"
         ),
         "use read_parquet(), or read_datasource() with a Datasource of your own": "read_lerobot read_zarr",
-        "make it a Datasink": "BlockBasedFileDatasink RowBasedFileDatasink SinkMode",
+        "use SaveMode": "SinkMode",
         "use map_batches() with a class that fits and transforms": "Preprocessor",
         "use DataContext": "DatasetContext context",
         "use DataIterator": "DatasetIterator",

@@ -300,6 +300,23 @@ def test_names_of_files(tmp_path: Path) -> None:
     assert not names("s")
 
 
+def test_files_of_your_own_datasinks(tmp_path: Path) -> None:
+    class Lines(ray.data.datasource.BlockBasedFileDatasink):
+        def write_block_to_file(self, block: Any, file: Any) -> None:
+            file.write("".join(f"{n}\n" for n in block.to_arrow().column("id").to_pylist()).encode())
+
+    class Notes(ray.data.datasource.RowBasedFileDatasink):
+        def write_row_to_file(self, row: dict[str, Any], file: Any) -> None:
+            file.write(str(row["id"]).encode())
+
+    ray.data.range(3).write_datasink(Lines(str(tmp_path / "b"), file_format="txt"))
+    assert [file.read_text() for file in (tmp_path / "b").glob("*_000000.txt")] == ["0\n1\n2\n"]
+    ray.data.range(3).write_datasink(Notes(str(tmp_path / "r"), file_format="txt"))
+    assert [file.read_text() for file in sorted((tmp_path / "r").glob("*_000000_*.txt"))] == ["0", "1", "2"]
+    with pytest.raises(InvalidArgumentError, match=r"Notes\(mode="):
+        Notes(str(tmp_path), mode="overwrite")
+
+
 def test_files_of_some_partitions(tmp_path: Path) -> None:
     from penstock.compat.ray.data.datasource import Partitioning, PathPartitionFilter
 

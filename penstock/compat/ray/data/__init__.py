@@ -27,6 +27,7 @@ from penstock.compat.ray.data.custom import (
     WriteResult,
 )
 from penstock.compat.ray.data.dataset import Dataset
+from penstock.compat.ray.data.file_datasink import BlockBasedFileDatasink, RowBasedFileDatasink
 from penstock.compat.ray.data.filenames import FilenameProvider
 from penstock.compat.ray.data.grouped import GroupedData
 from penstock.compat.ray.data.iterator import DataIterator
@@ -40,10 +41,11 @@ from penstock.io.files import find_files
 from penstock.types import DataType, Schema
 from penstock.udf.specs import TaskPoolStrategy
 
-__all__ = ["ActorPoolStrategy", "ArrowBatchCollateFn", "BlockMetadata", "DataContext", "DataIterator",
-    "DataType", "Dataset", "DatasetSummary", "Datasink", "Datasource", "ExecutionOptions",
+__all__ = ["ActorPoolStrategy", "ArrowBatchCollateFn", "BlockBasedFileDatasink", "BlockMetadata", "DataContext",
+    "DataIterator", "DataType", "Dataset", "DatasetSummary", "Datasink", "Datasource", "ExecutionOptions",
     "ExecutionResources", "FileShuffleConfig", "FilenameProvider", "GroupedData", "NumpyBatchCollateFn",
-    "PandasBatchCollateFn", "PartitionStyle", "Partitioning", "PathPartitionFilter", "RandomSeedConfig", "ReadTask",
+    "PandasBatchCollateFn", "PartitionStyle", "Partitioning", "PathPartitionFilter", "RandomSeedConfig",
+    "ReadTask", "RowBasedFileDatasink",
     "SaveMode", "Schema", "TaskPoolStrategy", "WriteResult", "aggregate", "expressions", "from_daft", "llm",
     "range_tensor", "read_datasource", "read_tfrecords"]  # fmt: skip
 # Ray keeps some of these names in modules of their own: ``from ray.data.context import DataContext``.
