@@ -282,7 +282,7 @@ def _bucket(values: pa.Array, *, n: int) -> pa.Array:
         values = pc.cast(values, pa.timestamp("us")) if dtype.is_timestamp() else values
         hashes = murmur3_numbers(filled(pc.cast(values, pa.int64())), seeds)
     hashes &= np.uint32(0x7FFFFFFF)
-    hashes %= np.uint32(n)
+    hashes -= hashes // np.uint32(n) * np.uint32(n)  # quicker than the remainder
     return masked(hashes.view(np.int32), validity(values))
 
 
