@@ -24,7 +24,6 @@ DAFT = _by_name(
         "events have other shapes here: use penstock.attach_subscriber(subscriber)": (
             "attach_subscriber detach_subscriber with_subscriber"
         ),
-        "use write_sql() or write_sink()": "write_clickhouse",
         "use the library of the catalog, such as pyiceberg; its tables can be read and written here": (
             "create_namespace create_namespace_if_not_exists drop_namespace has_namespace current_namespace "
             "set_namespace create_table create_table_if_not_exists drop_table Identifier"
@@ -61,15 +60,13 @@ RAY = _by_name(
             "to_random_access_dataset"
         ),
         "use iter_batches() or iter_torch_batches()": "iter_tf_batches to_tf iter_jax_batches",
-        "use read_sql(), or read_datasource()": "read_clickhouse read_mongo read_snowflake ClickHouseTableSettings",
-        "use write_sql(), or write_datasink()": "write_bigquery write_clickhouse write_snowflake",
-        "use write_parquet(), or write_datasink()": "write_mongo write_orc write_tfrecords",
+        "use read_sql(), or read_datasource()": "read_snowflake",
+        "use write_sql(), or write_datasink()": "write_bigquery write_snowflake",
         "use read_delta() or read_iceberg() with the address of the table": (
             "Catalog CatalogAccessMode DatabricksUnityCatalog ReaderFormat ResolvedSource read_unity_catalog "
             "read_delta_sharing_tables"
         ),
         "use read_parquet(), or read_datasource() with a Datasource of your own": "read_lerobot read_zarr",
-        "use SaveMode": "SinkMode",
         "use map_batches() with a class that fits and transforms": "Preprocessor",
         "use DataContext": "DatasetContext context",
         "use DataIterator": "DatasetIterator",
@@ -85,9 +82,6 @@ RAY = _by_name(
         "all expressions have one class here: use col(), lit() and the functions of this module": (
             "AliasExpr BinaryExpr ColumnExpr DownloadExpr Expr LiteralExpr MonotonicallyIncreasingIdExpr Operation "
             "RandomExpr StarExpr UDFExpr UUIDExpr UnaryExpr UnnestExpr"
-        ),
-        "serve the model and use HttpRequestProcessorConfig, or penstock.llm.OpenAIProcessorConfig(base_url=...)": (
-            "SGLangEngineProcessorConfig"
         ),
     }
 )

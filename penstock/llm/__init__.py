@@ -27,6 +27,7 @@ __all__ = [
     "OpenAIProcessorConfig",
     "Processor",
     "ProcessorConfig",
+    "SGLangEngineProcessorConfig",
     "ServeDeploymentProcessorConfig",
     "TransformersProcessorConfig",
     "build_llm_processor",

@@ -124,8 +124,8 @@ def build_processor(
             deployment = Deployment(config)
             init = (deployment, config.should_continue_on_error)
             spec, needed = _spec(ServeRows, init, deployment, config.call_options(), is_async=True), ("request_kwargs",)
-        case vLLMEngineProcessorConfig():
-            provider = _vllm(config)
+        case EngineProcessorConfig():
+            provider, translate = _engine(config)
             placing = {} if provider.has_server else _replicas(config)
             spec = _generating(config, provider, translate, placing)
             needed = needed if config.has_chat_template else ("prompt",)
@@ -136,8 +136,8 @@ def build_processor(
         case _:
             raise InvalidArgumentError(
                 f"build_processor takes a config of penstock.llm; got {type(config).__name__}. Available: "
-                "OpenAIProcessorConfig, vLLMEngineProcessorConfig, TransformersProcessorConfig, "
-                "ServeDeploymentProcessorConfig and HttpRequestProcessorConfig."
+                "OpenAIProcessorConfig, vLLMEngineProcessorConfig, SGLangEngineProcessorConfig, "
+                "TransformersProcessorConfig, ServeDeploymentProcessorConfig and HttpRequestProcessorConfig."
             )
     options = {"on_error": ON_ERROR[config.on_error], "max_errors": config.max_errors}
     if config.on_error != "raise":

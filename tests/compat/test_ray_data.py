@@ -409,5 +409,5 @@ def test_stages_of_processors() -> None:
     with pytest.raises(InvalidArgumentError, match=r"TokenizerStageConfig\(model_source="):
         llm.TokenizerStageConfig(model_source="x")
     assert llm.SGLangEngineProcessorConfig(model_source="m", engine_kwargs={"tp_size": 2}).model == "m"
-    with pytest.raises(AttributeError, match=r"llm\.ServeDeploymentProcessorConfig; serve the model"):
-        _ = llm.ServeDeploymentProcessorConfig
+    with pytest.raises(AttributeError, match=r"llm\.OtherProcessorConfig; docs/MIGRATING"):
+        _ = llm.OtherProcessorConfig

@@ -41,13 +41,13 @@ from penstock.io.files import find_files
 from penstock.types import DataType, Schema
 from penstock.udf.specs import TaskPoolStrategy
 
-__all__ = ["ActorPoolStrategy", "ArrowBatchCollateFn", "BlockBasedFileDatasink", "BlockMetadata", "DataContext",
-    "DataIterator", "DataType", "Dataset", "DatasetSummary", "Datasink", "Datasource", "ExecutionOptions",
-    "ExecutionResources", "FileShuffleConfig", "FilenameProvider", "GroupedData", "NumpyBatchCollateFn",
-    "PandasBatchCollateFn", "PartitionStyle", "Partitioning", "PathPartitionFilter", "RandomSeedConfig",
-    "ReadTask", "RowBasedFileDatasink",
-    "SaveMode", "Schema", "TaskPoolStrategy", "WriteResult", "aggregate", "expressions", "from_daft", "llm",
-    "range_tensor", "read_datasource", "read_tfrecords"]  # fmt: skip
+__all__ = ["ActorPoolStrategy", "ArrowBatchCollateFn", "BlockBasedFileDatasink", "BlockMetadata",
+    "ClickHouseTableSettings", "DataContext", "DataIterator", "DataType", "Dataset", "DatasetSummary", "Datasink",
+    "Datasource", "ExecutionOptions", "ExecutionResources", "FileShuffleConfig", "FilenameProvider", "GroupedData",
+    "NumpyBatchCollateFn", "PandasBatchCollateFn", "PartitionStyle", "Partitioning", "PathPartitionFilter",
+    "RandomSeedConfig", "ReadTask", "RowBasedFileDatasink", "SaveMode", "Schema", "SinkMode", "TaskPoolStrategy",
+    "WriteResult", "aggregate", "expressions", "from_daft", "llm", "range_tensor", "read_clickhouse",
+    "read_datasource", "read_mongo", "read_tfrecords"]  # fmt: skip
 # Ray keeps some of these names in modules of their own: ``from ray.data.context import DataContext``.
 for _module in ("block", "collate_fn", "context", "datasource", "datatype", "grouped_data", "iterator"):
     sys.modules[f"{__name__}.{_module}"] = sys.modules[__name__]

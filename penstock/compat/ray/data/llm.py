@@ -14,6 +14,7 @@ from penstock.llm import (
     Processor,
     ProcessorConfig,
     ServeDeploymentProcessorConfig,
+    SGLangEngineProcessorConfig,
     build_processor as _build_processor,
     vLLMEngineProcessorConfig,
 )
@@ -23,8 +24,8 @@ _STAGES = (
     "TokenizerStageConfig",
 )
 __all__ = [
-    "HttpRequestProcessorConfig", "Processor", "ProcessorConfig", "ServeDeploymentProcessorConfig",
-    "build_llm_processor", "build_processor", "vLLMEngineProcessorConfig", *_STAGES,
+    "HttpRequestProcessorConfig", "Processor", "ProcessorConfig", "SGLangEngineProcessorConfig",
+    "ServeDeploymentProcessorConfig", "build_llm_processor", "build_processor", "vLLMEngineProcessorConfig", *_STAGES,
 ]  # fmt: skip
 
 

@@ -16,7 +16,7 @@ from penstock.compat.ray.data.options import PLACEMENT, RESOURCES, check_filesys
 from penstock.compat.ray.data.results import DatasetResults
 from penstock.compat.ray.data.tfrecords import tfrecords_sink
 from penstock.compat.translation import translated
-from penstock.errors import load_extra
+from penstock.errors import WriteError, load_extra
 from penstock.expr.column import col
 from penstock.frame.dataframe import DataFrame
 from penstock.io.tables.mongo.sink import mongo_sink
