@@ -137,7 +137,7 @@ class BatchHandler:
         for part in parts:
             given = batch_in_format(part, self._spec.batch_format, zero_copy=self._spec.zero_copy)
             try:
-                result = self._checked(owned(self._result(given, part), part))
+                result = self._checked(owned(self._result(given, part)))
             except QueryCancelledError:
                 raise
             except CALL_FAILURES as exc:
@@ -260,7 +260,7 @@ class BatchHandler:
         given = batch_in_format(group, self._spec.batch_format, zero_copy=self._spec.zero_copy)
 
         def accept(key: bytes | None, result: Any) -> Any:
-            result = owned(restore_columns(result, given, group), group)
+            result = owned(restore_columns(result, given, group))
             several = result if isinstance(result, Iterator) else [result]
             return self._stored(key, [to_batch(each, self._what) for each in several])
 

@@ -232,7 +232,7 @@ class UdfCalls:
             position = first_row + sum(map(len, columns))
             args, kwargs = self.arguments.series(part)
             try:
-                result = owned(await self._caller.call(*args, **kwargs), part)
+                result = owned(await self._caller.call(*args, **kwargs))
             except QueryCancelledError:
                 raise
             except CALL_FAILURES as exc:

@@ -168,10 +168,10 @@ def _resumed(first: list[Any], rest: Iterator[Any]) -> Iterator[Any]:
 # --- memory -----------------------------------------------------------------------------------------------------------
 
 
-def owned(result: Any, given: pa.RecordBatch | None = None) -> Any:
-    """Return a result with copies of all memory that the function may still change, such as a reused buffer.
+def owned(result: Any) -> Any:
+    """Return a result with copies of the arrays and lists that the function may still change, such as a reused buffer.
 
-    Not copied: arrays without another reference, read-only arrays, and columns of the ``given`` batch.
+    Read-only arrays are not copied, and neither is Arrow data, which must not change.
 
     >>> buffer = np.zeros(2)
     >>> result = owned({"x": buffer})
@@ -180,58 +180,19 @@ def owned(result: Any, given: pa.RecordBatch | None = None) -> Any:
     [0.0, 0.0]
     """
     if isinstance(result, Iterator):
-        return map(owned, result, itertools.repeat(given))
-    is_shared = sys.getrefcount(result) > _SOLE
-    if not isinstance(result, Mapping):
-        return _owned(result, is_shared, given)
-    counts = [sys.getrefcount(value) for value in result.values()]
-    shared = [is_shared or type(result) is not dict or count > _SOLE_IN_DICT for count in counts]
-    return {name: _owned(value, each, given) for (name, value), each in zip(result.items(), shared, strict=True)}
+        return map(owned, result)
+    if isinstance(result, Mapping):
+        return {name: _owned(column) for name, column in result.items()}
+    return _owned(result)
 
 
-def _owned(value: Any, is_shared: bool, given: pa.RecordBatch | None) -> Any:
-    match value:
-        case np.ndarray():
-            return value.copy() if value.flags.writeable and (is_shared or not value.flags.owndata) else value
-        case list():
-            return list(value) if is_shared else value
-        case pa.Table() | pa.RecordBatch():
-            columns = [_owned(column, True, given) for column in value.columns]
-            return type(value).from_arrays(columns, schema=value.schema)
-        case pa.Array() | pa.ChunkedArray():  # it may wrap an array of the function
-            return value if _addresses(value) <= _addresses(given) else _copied(value)
-    if is_pandas(value):
-        return value.copy(deep=True) if hasattr(value, "copy") else value
+def _owned(column: Any) -> Any:
+    if isinstance(column, np.ndarray):
+        return column.copy() if column.flags.writeable else column
+    if isinstance(column, list):
+        return list(column)
+    if is_pandas(column):
+        return column.copy(deep=True) if hasattr(column, "copy") else column
     torch = sys.modules.get("torch")
-    if torch is not None and isinstance(value, torch.Tensor) and value.device.type == "cpu":
-        is_borrowed = is_shared or value._is_view() or not value.untyped_storage().resizable()
-        return value.detach().clone() if is_borrowed else value
-    return value
-
-
-def _count(result: Any) -> int:
-    return sys.getrefcount(result)
-
-
-def _count_values(result: dict[str, Any]) -> list[int]:
-    return [sys.getrefcount(value) for value in result.values()]
-
-
-# The counts that the expressions in ``owned`` return for objects without another reference.
-_SOLE = _count(np.empty(0))
-_SOLE_IN_DICT = _count_values({"x": np.empty(0)})[0]
-
-
-def _copied(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """Return a copy. ``concat_arrays`` of a single array does not copy, so an empty one is added."""
-    chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
-    return pa.concat_arrays([*chunks, chunks[0][:0]]) if chunks else pa.array([], column.type)
-
-
-def _addresses(data: Any) -> set[int]:
-    if data is None:
-        return set()
-    if isinstance(data, pa.RecordBatch):
-        return set().union(*map(_addresses, data.columns))
-    chunks = data.chunks if isinstance(data, pa.ChunkedArray) else [data]
-    return {buffer.address for chunk in chunks for buffer in chunk.buffers() if buffer is not None}
+    is_tensor = torch is not None and isinstance(column, torch.Tensor) and column.device.type == "cpu"
+    return column.detach().clone() if is_tensor else column

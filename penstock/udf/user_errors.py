@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import pickle
-import types
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from typing import Any
 
 from penstock.errors import QueryCancelledError, UdfError, WorkerDiedError
 
 _IS_HEAP_TYPE = 1 << 9  # a flag of classes made by a class statement
-_DESCRIPTORS = (types.MemberDescriptorType, types.GetSetDescriptorType)
 _SIGNALS = (StopIteration, StopAsyncIteration, QueryCancelledError, WorkerDiedError)
 """Classes that mean something else to a generator or to the engine than to the function."""
 
@@ -32,7 +29,6 @@ def udf_error(message: str, cause: BaseException) -> UdfError:
 
 
 def _combined(message: str, cause: Exception) -> UdfError:
-    parts = _Parts.of(cause)
     kind = type(cause)
     both = type(
         UdfError.__name__,
@@ -40,65 +36,50 @@ def _combined(message: str, cause: Exception) -> UdfError:
         {
             "__module__": UdfError.__module__,
             "__str__": lambda error: message,  # not that of the class, which may need its own arguments
-            "__reduce__": lambda error: (_restored, (message, parts.packed())),
+            "__reduce__": lambda error: (_restored, (message, _packed(cause))),
         },
     )
-    error: UdfError = replace(parts, kind=both).exception()
+    error: UdfError = _made(both, *_parts(cause))
     return error
+
+
+def _parts(cause: Exception) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return the arguments of a built-in exception, and the attributes that its subclasses set."""
+    _, args, *state = _builtin_base(type(cause)).__reduce__(cause)
+    return args, {name: value for name, value in (state[0] if state else {}).items() if name != "__notes__"}
+
+
+def _made(kind: Any, args: tuple[Any, ...], attributes: dict[str, Any]) -> Any:
+    """Return an exception without calling its own constructor, which may take any arguments."""
+    base = _builtin_base(kind)
+    made = base.__new__(kind, *args)
+    base.__init__(made, *args)
+    base.__setstate__(made, attributes)
+    return made
+
+
+def _builtin_base(kind: type) -> Any:
+    return next(each for each in kind.__mro__ if not each.__flags__ & _IS_HEAP_TYPE)
+
+
+def _packed(cause: Exception) -> bytes:
+    """Pickle an exception without attributes that cannot be pickled; such arguments become text."""
+    import cloudpickle  # for classes and values of a script or a notebook
+
+    args, attributes = _parts(cause)
+    kept = {name: value for name, value in attributes.items() if _is_picklable(value)}
+    parts = type(cause), tuple(value if _is_picklable(value) else repr(value) for value in args), kept
+    return bytes(cloudpickle.dumps(parts))
 
 
 def _restored(message: str, packed: bytes) -> UdfError:
-    cause = pickle.loads(packed).exception()
+    try:
+        cause = _made(*pickle.loads(packed))
+    except Exception:  # such as a group, one of whose errors cannot be pickled
+        return UdfError(message)
     error = udf_error(message, cause)
     error.__cause__ = cause
     return error
-
-
-@dataclass(frozen=True, slots=True)
-class _Parts:
-    """An exception as data. It is made again without its constructor, which may take any arguments."""
-
-    kind: Any
-    args: tuple[Any, ...]
-    attributes: dict[str, Any]
-    exceptions: tuple[Any, ...]  # of a group: as they are, or as parts
-
-    @classmethod
-    def of(cls, exc: BaseException) -> _Parts:
-        attributes = {name: value for name, value in vars(exc).items() if name != "__notes__"}
-        for base in type(exc).__mro__:
-            for name, descriptor in vars(base).items():
-                if isinstance(descriptor, _DESCRIPTORS) and not name.startswith("__") and name != "args":
-                    with suppress(Exception):  # the value may be missing
-                        attributes[name] = getattr(exc, name)
-        return cls(type(exc), exc.args, attributes, tuple(getattr(exc, "exceptions", ())))
-
-    def exception(self) -> Any:
-        base = self.kind
-        while base.__flags__ & _IS_HEAP_TYPE:
-            base = base.__base__
-        if issubclass(base, BaseExceptionGroup):
-            exceptions = [each.exception() if isinstance(each, _Parts) else each for each in self.exceptions]
-            made = base.__new__(self.kind, self.args[0], exceptions)
-        else:
-            made = base.__new__(self.kind)
-            made.args = self.args
-        for name, value in self.attributes.items():
-            with suppress(Exception):  # it may be read-only
-                setattr(made, name, value)
-        return made
-
-    def packed(self) -> bytes:
-        import cloudpickle  # for classes and values of a script or a notebook
-
-        packed: bytes = cloudpickle.dumps(self._picklable())
-        return packed
-
-    def _picklable(self) -> _Parts:
-        """Return the parts without values that cannot be pickled; such arguments become text."""
-        args = tuple(value if _is_picklable(value) else repr(value) for value in self.args)
-        attributes = {name: value for name, value in self.attributes.items() if _is_picklable(value)}
-        return _Parts(self.kind, args, attributes, tuple(_Parts.of(each)._picklable() for each in self.exceptions))
 
 
 def _is_picklable(value: Any) -> bool:

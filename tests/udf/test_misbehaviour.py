@@ -117,9 +117,6 @@ def test_a_column_changed_through_a_tensor_in_a_process_is_what_it_was_changed_t
 
 
 WRAPPERS = {
-    "arrow array": lambda buffer: {"y": pa.array(buffer)},
-    "arrow table": lambda buffer: pa.table({"y": pa.array(buffer)}),
-    "record batch": lambda buffer: pa.record_batch({"y": pa.array(buffer)}),
     "ordered dict": lambda buffer: collections.OrderedDict(y=buffer),
     "pandas": lambda buffer: pd.DataFrame({"y": buffer}, copy=False),
     "pandas series": lambda buffer: {"y": pd.Series(buffer, copy=False)},
