@@ -8,7 +8,7 @@ Layers, each importing only from those before: ``frozen``, ``extension``, ``norm
 ``schema``, ``supertype``, ``hints``, ``arrays``; ``encode``, ``cast``; ``convert``; ``series``.
 """
 
-from penstock.types.arrays import check_one_array, default_numpy, object_array
+from penstock.types.arrays import default_numpy, object_array
 from penstock.types.cast import cast, joined, unified
 from penstock.types.convert import to_arrow_array, to_batch
 from penstock.types.datatype import DataType, connect
@@ -31,7 +31,6 @@ __all__ = [
     "Series",
     "TensorType",
     "cast",
-    "check_one_array",
     "default_numpy",
     "joined",
     "normalize",

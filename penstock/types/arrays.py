@@ -23,7 +23,8 @@ def default_numpy(array: pa.Array) -> NDArray:
 
     Embeddings and fixed-size lists give ``(n, size)``, tensors of one shape ``(n, *shape)``, images of one shape ``(n,
     height, width, channels)``. Text, structs, maps, pickled objects and values of different shapes give an object
-    array. A null is NaN among numbers, as in pyarrow, a row of NaN among float vectors, and None elsewhere.
+    array. A null is NaN among numbers, as in pyarrow, a row of NaN among float vectors, and None elsewhere: integers of
+    one shape, such as images, give an object array if one is null.
 
     >>> default_numpy(pa.array([[1, 2], [3, 4]], pa.list_(pa.int64(), 2)))
     array([[1, 2],
@@ -39,24 +40,6 @@ def default_numpy(array: pa.Array) -> NDArray:
     if _needs_python(arrow_type):
         return object_array(python_values(array))
     return numpy_values(array)
-
-
-def check_one_array(array: pa.Array, what: str, remedy: str = "") -> None:
-    """Refuse a column of integer arrays of one shape with nulls, because integers have no NaN.
-
-    The alternative, an object array of another shape, would fail in ways that depend on the nulls.
-    """
-    arrow_type = array.type
-    is_extension = isinstance(arrow_type, EmbeddingType | TensorType | ImageType) and arrow_type.shape is not None
-    storage_type = arrow_type.storage_type if is_extension else arrow_type
-    if not array.null_count or not pt.is_fixed_size_list(storage_type) or pt.is_floating(storage_type.value_type):
-        return
-    shape = (len(array), *(arrow_type.shape if is_extension else (arrow_type.list_size,)))
-    raise TypeMismatchError(
-        f"{what} of type {DataType(arrow_type)} is null in {array.null_count} of {len(array)} rows, so there is no "
-        f"array of shape {shape}: {storage_type.value_type} has no value for a null. Remove such rows first with "
-        f"df.drop_null(...){remedy}."
-    )
 
 
 class _Memory:

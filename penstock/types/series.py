@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, overload
 import pyarrow as pa
 
 from penstock.errors import TypeMismatchError
-from penstock.types.arrays import NDArray, check_one_array, default_numpy, python_values, unlocked
+from penstock.types.arrays import NDArray, default_numpy, python_values, unlocked
 from penstock.types.cast import cast
 from penstock.types.convert import to_arrow_array
 from penstock.types.datatype import DataType
@@ -90,9 +90,8 @@ class Series:
     def to_numpy(self) -> NDArray:
         """Return the values as ``default_numpy`` does: read-only and without a copy where Arrow allows.
 
-        Tensors of integers and images of one shape must have no nulls, because an integer cannot be missing in NumPy.
+        Integers cannot be missing in NumPy, so tensors of integers, and images, are an object array if one is null.
         """
-        check_one_array(self._array, f"Series {self._name!r}", ", or use to_pylist(), which gives None for a null")
         return default_numpy(self._array)
 
     def to_torch(self, *, zero_copy: bool = False) -> torch.Tensor:
@@ -107,7 +106,7 @@ class Series:
         if values.dtype.kind not in "biuf":
             raise TypeMismatchError(
                 f"Series {self._name!r} of type {self.dtype} cannot become a torch tensor; numbers, embeddings, "
-                "tensors and images of one shape can. Use to_pylist() and convert each value."
+                "tensors and images of one shape without nulls can. Use to_pylist() and convert each value."
             )
         if not values.flags.writeable:
             values = unlocked(values) if zero_copy else values.copy()

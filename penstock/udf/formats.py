@@ -12,9 +12,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as pt
 
-from penstock.errors import InvalidArgumentError, TypeMismatchError, did_you_mean
+from penstock.errors import InvalidArgumentError, did_you_mean
 from penstock.expr.udf import BatchFormat
-from penstock.types import Series, check_one_array, default_numpy, object_array
+from penstock.types import Series, default_numpy, object_array
 
 if TYPE_CHECKING:
     import pandas
@@ -56,33 +56,7 @@ def batch_in_format(batch: pa.RecordBatch, batch_format: BatchFormat, *, zero_co
             return {name: Series(batch.column(name), name).to_torch(zero_copy=zero_copy is True) for name in names}
         case "numpy":
             arrays = {name: default_numpy(batch.column(name)) for name in batch.schema.names}
-            given = arrays if zero_copy is not False else {name: writeable(array) for name, array in arrays.items()}
-            return NumpyBatch(batch, given) if any(map(_has_no_array, batch.columns)) else given
-
-
-class NumpyBatch(dict[str, Any]):
-    """A batch with a column that has no array because of its nulls. Reading it is an error, passing it on is not."""
-
-    def __init__(self, batch: pa.RecordBatch, arrays: dict[str, Any]) -> None:
-        super().__init__(arrays)
-        self._refused = {name: batch.column(name) for name in arrays if _has_no_array(batch.column(name))}
-
-    def __getitem__(self, name: str) -> Any:
-        if name in self._refused:
-            check_one_array(
-                self._refused[name],
-                f"Column {name!r}",
-                ", or use batch_format='pandas' or 'pylist', with None for each",
-            )
-        return super().__getitem__(name)
-
-
-def _has_no_array(column: pa.Array) -> bool:
-    try:
-        check_one_array(column, "")
-    except TypeMismatchError:
-        return True
-    return False
+            return arrays if zero_copy is not False else {name: writeable(array) for name, array in arrays.items()}
 
 
 def to_pandas(rows: pa.RecordBatch | pa.Table) -> pandas.DataFrame:
