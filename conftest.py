@@ -25,6 +25,12 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_collect_file(file_path: Path) -> None:
+    """Load all functions before one module of them: pytest would run that module again, and register it twice."""
+    if "functions" in file_path.parent.parts:
+        import penstock.functions  # noqa: F401
+
+
 @pytest.fixture(autouse=True)
 def _penstock_as_ps(request: pytest.FixtureRequest) -> None:
     """Give docstring examples the name ``ps``, as users import it."""
