@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -195,6 +196,37 @@ def test_a_ledger_that_was_not_closed_is_written_when_the_process_ends(tmp_path:
     ledger = open_ledger(tmp_path)
     assert ledger.get([key_of(b"k")]) == {key_of(b"k"): b"v"}
     ledger.close()
+
+
+FORKING = """
+import os, signal, sys, time
+from penstock.cache.ledger import group_commit as committing
+from penstock.cache.ledger import key_of, open_ledger
+
+committing.COMMIT_EVERY_S = 60
+ledger = open_ledger(sys.argv[1])
+ledger.put(key_of(1), b"one")
+if not (ending := os.fork()):
+    sys.exit()  # with all that a process does at its end
+os.waitpid(ending, 0)
+if not (staying := os.fork()):
+    os.close(1)
+    time.sleep(60)
+    os._exit(0)
+print(staying, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_forked_child_neither_removes_nor_keeps_what_its_parent_had(tmp_path: Path) -> None:
+    run = subprocess.run([sys.executable, "-c", FORKING, str(tmp_path)], stdout=subprocess.PIPE, text=True, check=False)
+    assert run.returncode == -signal.SIGKILL
+    try:
+        ledger = open_ledger(tmp_path)
+        assert ledger.get([key_of(1)]) == {key_of(1): b"one"}
+        ledger.close()
+    finally:
+        os.kill(int(run.stdout), signal.SIGKILL)
 
 
 def test_wrong_uses_are_refused(tmp_path: Path) -> None:

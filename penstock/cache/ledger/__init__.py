@@ -1,8 +1,7 @@
 """A durable log of finished calls, so that no call is paid for twice.
 
 store         open_ledger: get, put, flush, close; sees the writes of other processes
-group_commit  the thread that writes all new values together, every 50 ms
-tail          new values in mapped files, which outlive a killed process
+group_commit  the thread that makes all new values durable together, every 50 ms
 index         the place of the value of each key
 segment       one log file with its index: load, append, repair
 record        the layout of a record in a file, compression, and the search for records after damage

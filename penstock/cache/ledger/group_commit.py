@@ -1,16 +1,16 @@
-"""Group commit: new values wait in memory and in a tail, and one thread writes all of them together."""
+"""Group commit: a value is written to the log at once, and one thread makes all new values durable together."""
 
 from __future__ import annotations
 
 import logging
 import shutil
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any, Protocol
 
 from penstock.cache.keys import KEY_NBYTES, NOTE_MARK
 from penstock.cache.ledger.record import MAX_VALUE_NBYTES
-from penstock.cache.ledger.tail import Tail
 from penstock.errors import InvalidArgumentError, LedgerError
 
 log = logging.getLogger("penstock.cache.ledger")
@@ -21,7 +21,21 @@ MAX_WAITING_NBYTES = 64 * 2**20
 _WAITS_S = (COMMIT_EVERY_S, 0.0, RETRY_EVERY_S)  # before an attempt, by the number of failures in a row
 _OVERHEAD_NBYTES = 200  # of an item, besides its value
 
-Items = Mapping[bytes, bytes]
+
+class OwnLog(Protocol):
+    """The log that this process writes. All but ``sync`` are called by one thread at a time."""
+
+    def write(self, items: Iterable[tuple[bytes, bytes]]) -> None:
+        """Write values, so that they outlive this process."""
+
+    def take_written(self) -> Any:
+        """Return the values that were written since the last call, for ``sync``."""
+
+    def sync(self, written: Any) -> None:
+        """Make written values durable, and show them to other processes."""
+
+    def discard_unsynced(self) -> None:
+        """Remove the values that are written but not durable, after a failure."""
 
 
 class Committer:
@@ -32,12 +46,12 @@ class Committer:
     ``max_nbytes`` of waiting values, ``put`` waits for a slow disk.
     """
 
-    def __init__(self, commit: Callable[[Items], None], folder: Path, max_nbytes: int = MAX_WAITING_NBYTES) -> None:
-        self._commit, self._path, self._max_nbytes = commit, str(folder), max_nbytes
+    def __init__(self, log: OwnLog, folder: Path, max_nbytes: int = MAX_WAITING_NBYTES) -> None:
+        self._log, self._path, self._max_nbytes = log, str(folder), max_nbytes
         self._lock = threading.Lock()  # guards everything below
         self._changed = threading.Condition(self._lock)
-        self._tail = Tail(folder)
         self._waiting: dict[bytes, bytes] = {}
+        self._unwritten: dict[bytes, bytes] = {}  # those of them that could not be written to the log
         self._leaving: dict[bytes, bytes] = {}  # those that are being committed
         self._nbytes = self._num_put = self._num_done = 0
         self._num_attempts = self._failed_attempt = 0
@@ -63,9 +77,11 @@ class Committer:
                 return
             is_first = not waiting
             waiting[key] = value
-            self._tail.write(key, value)
             self._nbytes += len(value) + _OVERHEAD_NBYTES
             self._num_put += 1
+            self._unwritten[key] = value
+            if len(self._unwritten) == 1:  # else the thread writes it with those before it
+                self._write_waiting()
             failure = self._failure() if self._num_failures > 1 else None
         if is_first:
             self._has_work.set()
@@ -114,14 +130,12 @@ class Committer:
             self._is_urgent.set()
             self._has_work.set()
             self._thread.join()
-            self._tail.close(is_committed=self._num_done == self._num_put)
 
     def release_in_child(self) -> None:
         """Close in a forked child, which has no commit thread, and in which the lock may be held forever."""
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._is_closed = True
-        self._tail.abandon()
 
     def _run(self) -> None:
         while True:
@@ -132,35 +146,50 @@ class Committer:
                     return
                 self._is_urgent.clear()
                 self._has_work.clear()
-                self._leaving, self._waiting = self._waiting, {}
-                self._tail.switch()
-                nbytes = self._nbytes
                 self._num_attempts += 1
-            self._attempt(self._leaving, nbytes)
+                if not self._write_waiting():
+                    continue
+                written, nbytes = self._log.take_written(), self._nbytes
+                self._leaving, self._waiting = self._waiting, {}
+            self._sync(written, nbytes)
 
-    def _attempt(self, items: dict[bytes, bytes], nbytes: int) -> None:
-        """Commit values of ``nbytes`` in all. Does little for each value: other threads that put wait for it."""
-        error: Exception | None = None
+    def _write_waiting(self) -> bool:
+        """Write the values that are not in the log yet, and return whether that succeeded."""
         try:
-            if items:
-                self._commit(items)
+            if self._unwritten:
+                self._log.write(self._unwritten.items())
         except Exception as exc:
-            error = exc
+            self._note_failure(exc)
+            return False
+        self._unwritten = {}
+        return True
+
+    def _sync(self, written: Any, nbytes: int) -> None:
+        """Make the leaving values durable; all values have ``nbytes``."""
+        try:
+            self._log.sync(written)
+        except Exception as exc:
+            with self._changed:
+                self._log.discard_unsynced()
+                self._waiting, self._leaving = self._leaving | self._waiting, {}
+                self._unwritten = dict(self._waiting)
+                self._note_failure(exc)
+            return
         with self._changed:
-            self._error = error
-            self._num_failures = 0 if error is None else self._num_failures + 1
-            is_new = self._num_failures == 1
-            if error is None:
-                self._nbytes -= nbytes
-                self._num_done += len(items)
-                self._tail.clear_committed()
-            else:
-                self._waiting = items | self._waiting
-                self._failed_attempt = self._num_attempts
-                self._has_work.set()  # retry
+            self._nbytes -= nbytes
+            self._num_done += len(self._leaving)
             self._leaving = {}
+            if not self._unwritten:
+                self._error, self._num_failures = None, 0
             self._changed.notify_all()
-        if is_new:
+
+    def _note_failure(self, error: Exception) -> None:
+        """Let the thread try again, at once after the first failure, else after a second."""
+        self._error, self._failed_attempt = error, self._num_attempts
+        self._num_failures += 1
+        self._has_work.set()
+        self._changed.notify_all()
+        if self._num_failures == 1:
             log.warning("%s", self._failure())
 
     def _failure(self) -> LedgerError:

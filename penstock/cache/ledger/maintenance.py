@@ -19,7 +19,6 @@ import numpy as np
 from penstock.cache.keys import NOTE_MARK
 from penstock.cache.ledger.record import Entries
 from penstock.cache.ledger.segment import Segment, segment_paths
-from penstock.cache.ledger.tail import abandoned_values
 from penstock.errors import LedgerError
 
 log = logging.getLogger("penstock.cache.ledger")
@@ -76,8 +75,8 @@ def ledger_folder(cache_dir: str | os.PathLike[str]) -> Path:
 
 
 def has_records(folder: Path) -> bool:
-    """Return whether a folder holds values of a ledger, including those that a killed process left in its tail."""
-    return any(folder.glob("*.log")) or any(folder.glob("*.tail"))
+    """Return whether a folder holds the logs of a ledger."""
+    return any(folder.glob("*.log"))
 
 
 def stats(path: Path) -> LedgerStats:
@@ -118,8 +117,6 @@ def clear(path: Path) -> PruneResult:
             each.segment.remove()
         for damaged in path.glob("*.damaged"):
             damaged.unlink(missing_ok=True)
-        with abandoned_values(path) as left:
-            left.remove()
         return _result(path, before, logs, removed)
 
 

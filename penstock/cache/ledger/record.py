@@ -7,7 +7,7 @@ part. The index of a log is a copy of its entries.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, TypeAlias
 from zlib import crc32
 
@@ -30,7 +30,9 @@ ENTRY = np.dtype(
     ]
 )
 ENTRY_NBYTES = ENTRY.itemsize
-_OPAQUE = np.dtype((np.void, ENTRY_NBYTES))
+_FIELDS = struct.Struct("<16sQIIII")  # of an entry, without its check
+_ENTRY = struct.Struct("<16sQIIIIQ")
+_WORDS = struct.Struct("<5Q")
 _GUARDS = struct.Struct("<16s12xI4xI")  # of an entry: key, crc, codec
 MAX_VALUE_NBYTES = 2**31
 PLAIN, ZSTD = 0, 1  # codecs; zstd halves the disk space of text, at 5 us a kilobyte
@@ -69,36 +71,16 @@ def good(entries: Entries, log_nbytes: int) -> npt.NDArray[np.bool_]:
     return are_good
 
 
-def packed(items: Mapping[bytes, bytes], start: int, now_s: int) -> tuple[Entries, bytes]:
-    """Return the entries of values, and the bytes of all records, to be written at ``start``.
-
-    Other Python threads wait meanwhile, so it does little for each value.
-    """
-    values: Sequence[bytes] = list(items.values())
-    codecs: Sequence[int] = (PLAIN,) * len(values)
-    if max(map(len, values)) >= _COMPRESS_FROM_NBYTES:
-        values, codecs = zip(*map(_compressed, values), strict=True)
-    entries = np.empty(len(values), ENTRY)
-    words = entries.view("<u8").reshape(-1, ENTRY_NBYTES // 8)
-    words[:, :2] = np.frombuffer(b"".join(items), "<u8").reshape(-1, 2)
-    entries["length"] = np.fromiter(map(len, values), np.uint32, len(values))
-    entries["crc"] = np.fromiter(map(crc32, values, codecs), np.uint32, len(values))
-    entries["codec"] = codecs
-    entries["written"] = now_s
-    return laid_out(entries, values, start)
-
-
-def laid_out(entries: Entries, values: Sequence[bytes], start: int) -> tuple[Entries, bytes]:
-    """Place records one after the other from ``start`` on; return their entries and bytes."""
-    length = entries["length"].astype(np.int64)
-    sizes = ENTRY_NBYTES + length + -length % _ALIGNMENT
-    entries["offset"] = start + np.cumsum(sizes) - sizes + ENTRY_NBYTES
-    entries["check"] = checks(entries)
-    parts: list[bytes] = [b""] * (3 * len(entries))
-    parts[::3] = entries.view(_OPAQUE).tolist()
-    parts[1::3] = values
-    parts[2::3] = map(_PADDING.__getitem__, (length % _ALIGNMENT).tolist())
-    return entries, b"".join(parts)
+def record_of(key: bytes, value: bytes, start: int, now_s: int) -> tuple[bytes, bytes]:
+    """Return the entry of a value and its whole record, to be written at ``start``."""
+    stored, codec = _compressed(value)
+    fields = key, start + ENTRY_NBYTES, len(stored), crc32(stored, codec), now_s, codec
+    mixed = int(_SEED)
+    for word in _WORDS.unpack(_FIELDS.pack(*fields)):
+        mixed = (mixed ^ word) * int(_PRIME) % 2**64
+        mixed ^= mixed >> 32
+    entry = _ENTRY.pack(*fields, mixed)
+    return entry, entry + stored + _PADDING[len(stored) % _ALIGNMENT]
 
 
 def decoded_all(buffer: bytes, records: Sequence[tuple[bytes, int, int]], base: int) -> list[bytes | None]:

@@ -14,7 +14,7 @@ import logging
 import os
 import secrets
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -31,7 +31,7 @@ from penstock.cache.ledger.record import (
     good,
     keys_of,
     not_inside_another,
-    packed,
+    record_of,
 )
 from penstock.errors import LedgerError
 from penstock.storage.durable import sync_folder
@@ -68,7 +68,8 @@ class Segment:
         self._index_inode = 0
         self._index_fd = -1  # while this object writes it
         self._is_marked = False  # as used
-        self.end = os.fstat(self.fd).st_size
+        self.end = self.synced_end = os.fstat(self.fd).st_size
+        self._written: list[bytes] = []  # the entries of values that are not durable yet
         try:
             self.has_header = self._check_header()
         except BaseException:
@@ -204,7 +205,7 @@ class Segment:
             is_whole, entries = False, _NO_ENTRIES
         found = self.scan(int(ends(entries).max(initial=HEADER_NBYTES)))
         entries = np.concatenate([entries, found]) if len(found) else entries
-        self.end = int(ends(entries).max(initial=HEADER_NBYTES))
+        self.end = self.synced_end = int(ends(entries).max(initial=HEADER_NBYTES))
         if len(found) or not is_whole:
             os.pwrite(self.fd, header(), 0)
             self.has_header = True
@@ -236,21 +237,47 @@ class Segment:
 
     # -- writing, with the lock --------------------------------------------------------------------------
 
-    def append(self, items: Mapping[bytes, bytes], now_s: int) -> Entries:
-        """Write values; when this returns they are on disk. If it raises, the file is unchanged."""
-        first, before = self.num_rows, self.end
-        entries, blob = packed(items, before, now_s)
+    def write(self, items: Iterable[tuple[bytes, bytes]], now_s: int) -> None:
+        """Write values, which outlive this process then, but not a power cut. If it raises, the file is unchanged."""
+        entries, records, end = [], [], self.end
+        for key, value in items:
+            entry, record = record_of(key, value, end, now_s)
+            entries.append(entry)
+            records.append(record)
+            end += len(record)
         try:
-            write_all(self.fd, blob, before)
-            os.fdatasync(self.fd)
-            self._append_to_index(entries, first)
+            write_all(self.fd, b"".join(records), self.end)
         except BaseException:
             with contextlib.suppress(OSError):
-                os.ftruncate(self.fd, before)
-                os.truncate(self._index_path, first * ENTRY_NBYTES)
+                os.ftruncate(self.fd, self.end)
             raise
-        self.end, self.num_rows = before + len(blob), first + len(entries)
+        self.end = end
+        self._written += entries
+
+    def take_written(self) -> list[bytes]:
+        """Return the entries of the values that were written since the last call, for ``sync``."""
+        written, self._written = self._written, []
+        return written
+
+    def sync(self, written: Sequence[bytes]) -> Entries:
+        """Make written values durable, and add their entries to the index."""
+        entries = np.frombuffer(b"".join(written), ENTRY)
+        os.fdatasync(self.fd)
+        try:
+            self._append_to_index(entries, self.num_rows)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.truncate(self._index_path, self.num_rows * ENTRY_NBYTES)
+            raise
+        self.num_rows += len(entries)
+        self.synced_end = int(ends(entries).max(initial=self.synced_end))
         return entries
+
+    def discard_unsynced(self) -> None:
+        """Remove the values that are written but not durable: after a failed sync their state is unknown."""
+        self._written, self.end = [], self.synced_end
+        with contextlib.suppress(OSError):
+            os.ftruncate(self.fd, self.end)
 
     def _append_to_index(self, entries: Entries, row: int) -> None:
         if self._index_fd < 0:

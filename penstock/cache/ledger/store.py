@@ -12,7 +12,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -24,13 +24,14 @@ from penstock.cache.keys import KEY_NBYTES
 from penstock.cache.ledger.group_commit import Committer
 from penstock.cache.ledger.index import KeyIndex, Places
 from penstock.cache.ledger.segment import ROLL_NBYTES, Segment, open_segment, segment_paths
-from penstock.cache.ledger.tail import abandoned_values
 from penstock.errors import InvalidArgumentError, LedgerError
 from penstock.storage.durable import sync_folder
 
 log = logging.getLogger("penstock.cache.ledger")
 
 _MTIME_TICK_NS = 50_000_000
+
+Written = tuple[Segment, list[bytes]]  # a log, and the entries of values in it that are not durable yet
 
 
 def open_ledger(path: str | os.PathLike[str]) -> FileLedger:
@@ -59,7 +60,6 @@ class FileLedger:
         self._numbers: dict[str, int] = {}  # of segments, by file name
         self._folder_mtime_ns = -1
         self._next_number = itertools.count()
-        self._mine: int | None = None
         self._orphans: list[Segment] = []  # deleted by another process while this one wrote them
         self.is_closed = False
         try:
@@ -67,27 +67,16 @@ class FileLedger:
                 path.mkdir(parents=True, exist_ok=True)
                 sync_folder(path.parent)
             self._refresh()
-            self._recover()
         except LedgerError:
             self._close_segments()
             raise
         except OSError as exc:
             self._close_segments()
             raise LedgerError(f"The ledger {str(path)!r} cannot be opened: {exc}") from exc
-        self._committer = Committer(self._commit, path)
+        self._committer = Committer(self, path)
         self.fast_put = self._committer.put  # ``put`` with one call less
         atexit.register(self._close_at_exit)
         release_on_fork(self)
-
-    def _recover(self) -> None:
-        """Commit the values that killed processes left in their tails."""
-        with abandoned_values(self.path) as left:
-            try:
-                if left.values:
-                    self._commit(left.values)
-                left.remove()
-            except (LedgerError, OSError) as exc:  # the next process that can write here commits them
-                log.info("Values that a killed process left in %s cannot be committed: %s", self.path, exc)
 
     def get(self, keys: Sequence[bytes]) -> dict[bytes, bytes]:
         """Return the values of the given keys that any process has put."""
@@ -131,7 +120,7 @@ class FileLedger:
         self._index = KeyIndex()
 
     def release_in_child(self) -> None:
-        """Close in a forked child: files, locks and tails belong to the parent."""
+        """Close in a forked child: files and locks belong to the parent."""
         atexit.unregister(self._close_at_exit)
         self._lock = threading.RLock()  # another thread may have held it
         self._committer.release_in_child()
@@ -209,9 +198,8 @@ class FileLedger:
 
     def _drop_segment(self, number: int) -> None:
         segment = self._segments.pop(number)
-        if number == self._mine:  # the committer may be writing to it right now: see _commit
+        if segment.is_mine:  # the committer may be writing to it right now
             self._orphans.append(segment)
-            self._mine = None
         else:
             segment.close()
 
@@ -221,39 +209,47 @@ class FileLedger:
         self._numbers[segment.path.name] = number
         return number
 
-    # -- writing, on the committer's thread --------------------------------------------------------------------------
+    # -- the log of this process, for the committer (see ``OwnLog``) ------------------------------------------------
 
-    def _commit(self, items: Mapping[bytes, bytes]) -> None:
-        """Write values whose keys are new; when this returns they are on disk."""
+    def write(self, items: Iterable[tuple[bytes, bytes]]) -> None:
+        with self._lock:
+            self._own_segment().write(items, int(time.time()))
+
+    def take_written(self) -> list[Written]:
+        with self._lock:
+            return [(segment, records) for segment in self._mine() if (records := segment.take_written())]
+
+    def sync(self, written: list[Written]) -> None:
         with self._lock:
             self._refresh()
-            if known := set(self._index.find(list(items))[0]):
-                items = {key: value for key, value in items.items() if key not in known}
-            if not items:
-                return
-            number = self._own_segment()
-            segment = self._segments[number]
-        try:
-            entries = segment.append(items, int(time.time()))
-        except BaseException:
-            self._release_own()  # after a failed fsync the state of the file is unknown: read it again
-            raise
+            if any(segment in self._orphans for segment, _ in written):
+                raise LedgerError(f"A log of {str(self.path)!r} was deleted while it was written")
+        for segment, records in written:
+            entries = segment.sync(records)
+            with self._lock:
+                self._index.add(self._numbers[segment.path.name], entries)
+                if segment.end >= ROLL_NBYTES:
+                    segment.unlock()
+
+    def discard_unsynced(self) -> None:
         with self._lock:
-            if self._mine != number:
-                raise LedgerError(f"{str(segment.path)!r} was deleted while it was written")
-            self._index.add(number, entries)
-        if segment.end >= ROLL_NBYTES:
-            self._release_own()
+            for segment in self._mine():
+                segment.discard_unsynced()
+                segment.unlock()  # it is repaired before it is written again
 
-    def _own_segment(self) -> int:
+    def _mine(self) -> list[Segment]:
+        return [segment for segment in (*self._segments.values(), *self._orphans) if segment.is_mine]
+
+    def _own_segment(self) -> Segment:
         """Return the segment that this process writes: an existing one without a writer, or a new one."""
-        if self._mine is None:
-            self._mine = next(self._adoptable(), None)
-        if self._mine is None:
-            self._mine = self._add_segment(Segment.create(self.path))
-        return self._mine
+        for segment in self._segments.values():
+            if segment.is_mine and segment.end < ROLL_NBYTES:
+                return segment
+        self._refresh()
+        adopted = next(self._adoptable(), None)
+        return adopted or self._segments[self._add_segment(Segment.create(self.path))]
 
-    def _adoptable(self) -> Iterator[int]:
+    def _adoptable(self) -> Iterator[Segment]:
         for number, segment in self._segments.items():
             if segment.is_writable and segment.end < ROLL_NBYTES and segment.try_lock():
                 try:
@@ -262,13 +258,7 @@ class FileLedger:
                     segment.unlock()
                     raise
                 self._index.add(number, segment.load())
-                yield number
-
-    def _release_own(self) -> None:
-        with self._lock:
-            if self._mine is not None:
-                self._segments[self._mine].unlock()
-                self._mine = None
+                yield segment
 
 
 def _runs(sorted_numbers: npt.NDArray[np.uint32]) -> list[tuple[int, int, int]]:
