@@ -12,9 +12,8 @@ import numpy as np
 
 from penstock.ai.conversation import ModelTurn, Request, Text, Turn, UserTurn
 from penstock.ai.provider import AnyModel, Prompter
-from penstock.cache.codec import Codec
 from penstock.cache.keys import canonical, key_of, keys_between
-from penstock.cache.memo import Memo
+from penstock.cache.memo import Codec, Memo
 
 
 class CachedModel(Generic[AnyModel]):

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from penstock.ai.cached_model import VECTORS, CachedModel
 from penstock.ai.provider import Classifier, ScoringClassifier
-from penstock.cache.codec import Codec
+from penstock.cache.memo import Codec
 from penstock.errors import InvalidAnswerError
 from penstock.types import DataType, PartialColumn, Series, to_arrow_array
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import orjson
 
-from penstock.cache.codec import Codec
+from penstock.cache.memo import Codec
 
 if TYPE_CHECKING:
     from penstock.ai.structured.formats import OutputFormat

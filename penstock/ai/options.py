@@ -20,7 +20,7 @@ from penstock.ai.remote.limits.caps import Caps
 from penstock.cost.price_files import check_price
 from penstock.errors import InvalidArgumentError, did_you_mean
 from penstock.expr.udf import OnError, Policy
-from penstock.udf.options import check_options, check_whole, make_policy
+from penstock.udf.options import check_options, check_positive, check_whole, make_policy
 
 ON_ERROR: dict[str, OnError] = {"raise": "raise", "null": "ignore", "ignore": "ignore", "log": "log"}
 
@@ -49,7 +49,7 @@ class AiOptions:
             if name in taken:
                 check_whole(function, name, taken[name], least)
         for name in ("timeout", "requests_per_minute", "tokens_per_minute", "batch_poll_interval"):
-            _check_positive(function, name, taken.get(name))
+            check_positive(function, name, taken.get(name))
         on_error = taken.get("on_error", "raise")
         if on_error not in ON_ERROR:
             raise InvalidArgumentError(
@@ -101,13 +101,6 @@ def check_labels(function: str, labels: Any) -> tuple[str, ...]:
     if len(set(given)) < len(given):
         raise InvalidArgumentError(f"{function}: a label occurs twice in {list(given)!r}.")
     return tuple(given)
-
-
-def _check_positive(function: str, name: str, value: Any) -> None:
-    if value is None:
-        return
-    if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
-        raise InvalidArgumentError(f"{function}: {name}={value!r} must be a number above 0.")
 
 
 def _batch_settings(function: str, taken: Mapping[str, Any]) -> BatchSettings | None:

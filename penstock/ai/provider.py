@@ -193,7 +193,7 @@ class Prompter(Model, ABC):
         """
 
     def is_certain(self, request: Request) -> bool:
-        """Say whether equal requests always get the same answer, so that one call serves them all."""
+        """Return whether equal requests always get the same answer, so that one call serves them all."""
         return False
 
 

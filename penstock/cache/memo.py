@@ -10,13 +10,20 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from penstock.cache.codec import Codec
 from penstock.cache.ledger.open_ledgers import current_ledger
 from penstock.cache.ordinals import RowIds, SharedOrdinals
 from penstock.protocols import Ledger
 
 if TYPE_CHECKING:
     import asyncio
+
+
+@dataclass(frozen=True, slots=True)
+class Codec:
+    """Convert a result to bytes and back. ``encode`` returns None for a result that must not be cached."""
+
+    encode: Callable[[Any], bytes | None]
+    decode: Callable[[bytes], Any]
 
 
 @dataclass(frozen=True, slots=True)

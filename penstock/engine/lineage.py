@@ -51,7 +51,7 @@ class ReadSelection(Protocol):
 
 
 def is_traceable(stages: Sequence[Stage]) -> bool:
-    """Say whether the result of a row is independent of the number of other rows and of its position."""
+    """Return whether the result of a row is independent of the number of other rows and of its position."""
     for stage in stages:
         if isinstance(stage.work, RunRelation) or isinstance(stage.inbox, Cut):
             return False

@@ -276,7 +276,7 @@ class _Query:
                 raise self._refusal(node, "a query with models or Python functions takes subqueries only after FROM")
 
     def _can_choose_before_calls(self, query: Tree) -> bool:
-        """Say whether ORDER BY and LIMIT choose the same rows before the calls of the select list are made."""
+        """Return whether ORDER BY and LIMIT choose the same rows before the calls of the select list are made."""
         modifiers = {each["type"]: each for each in query["modifiers"]}
         limit, order = modifiers.pop("LIMIT_MODIFIER", None), modifiers.pop("ORDER_MODIFIER", None)
         if modifiers or limit is None or limit["limit_type"] != "ROW_COUNT" or limit["offset"]:

@@ -14,7 +14,7 @@ from penstock.expr.udf import BatchSize, Builtin, OnError, Policy, Resources, Ta
 from penstock.media.sources import SourceAccess
 from penstock.storage.access import ANYTHING, configured_access
 from penstock.types import DataType
-from penstock.udf.options import check_whole
+from penstock.udf.options import check_positive, check_whole
 from penstock.udf.specs import make_spec
 
 MediaOnError = Literal["raise", "null", "log"]
@@ -92,8 +92,7 @@ def transfer_call(
 ) -> Expression:
     """Return the call of an async function of files, with at most ``max_connections`` calls at once."""
     check_whole(name, "max_connections", max_connections, 1)
-    if timeout_s is not None and not timeout_s > 0:
-        raise InvalidArgumentError(f"{name}: timeout={timeout_s!r} must be a number of seconds above 0.")
+    check_positive(name, "timeout", timeout_s)
     task_rows = int(TRANSFERS_PER_CONNECTION * max_connections) + 1
     spec = UdfSpec(
         name=name,

@@ -41,7 +41,7 @@ class Description:
         self.data["era"] = known.get("era", "")
 
     def has_same_reads(self, known: Mapping[str, Any]) -> bool:
-        """Say whether sources are certainly split into the same tasks as before."""
+        """Return whether sources are certainly split into the same tasks as before."""
         return bool(known.get("read_by") == self.data["read_by"])
 
     def differences(self, known: Mapping[str, Any]) -> list[str]:

@@ -141,7 +141,7 @@ class Job:
             self._folder.notes.write("job", self._description.data)
 
     def _is_journal_damaged(self) -> bool:
-        """Say whether entries of the journal are lost; refuse to go on if rows that they record are visible."""
+        """Return whether entries of the journal are lost; refuse to go on if rows that they record are visible."""
         known = {*(file["path"] for file in self._state.files), *self._state.retired}
         damage = self._folder.journal.damage
         if damage is None and set(self._output.finished_files()) - known:
@@ -162,7 +162,7 @@ class Job:
         return True
 
     def _may_begin_again(self, resume: Resume) -> bool:
-        """Say whether a changed job may begin again: its output stays, is overwritten, or does not exist yet."""
+        """Return whether a changed job may begin again: its output stays, is overwritten, or does not exist yet."""
         if self._output.is_finished:
             return self._sink.mode == "append"
         if not resume and self._sink.mode == "overwrite":

@@ -39,7 +39,7 @@ def order_interval_s(folder: JobFolder) -> float | None:
 
 
 class OrderWriter:
-    """The end of the dashboard."""
+    """Leaves orders for a run: the side of the dashboard."""
 
     def __init__(self, folder: JobFolder) -> None:
         self._folder = folder
@@ -62,7 +62,7 @@ class OrderWriter:
 
 
 class OrderReader:
-    """The end of the run: a Subscriber that passes orders to ``live``. It calls ``note_run`` while a person watches.
+    """A Subscriber that passes orders to ``live``: the side of the run. It calls ``note_run`` while a person watches.
 
     It looks on a thread, as a disk or a store may be slow. ``close`` waits for the last look.
     """

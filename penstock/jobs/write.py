@@ -162,7 +162,7 @@ class _Load:
         return known
 
     def _is_removed(self) -> bool:
-        """Say whether a sink that makes something new finds nothing, although its rows were loaded before."""
+        """Return whether a sink that makes something new finds nothing, although its rows were loaded before."""
         if self._mode != "create":
             return False
         try:
@@ -175,7 +175,7 @@ class _Load:
         return True
 
     def _has_committed(self, begun: Mapping[str, Any]) -> bool:
-        """Say whether a run that was killed while it loaded has added its rows."""
+        """Return whether a run that was killed while it loaded has added its rows."""
         return self._once is not None and bool(begun.get("run_id")) and self._once.has_committed(begun["run_id"])
 
     def _forget(self, begun: Mapping[str, Any]) -> None:

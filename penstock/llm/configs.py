@@ -12,7 +12,7 @@ from penstock.ai.remote.server import checked_headers, checked_key
 from penstock.errors import InvalidArgumentError
 from penstock.expr.udf import MaxErrors
 from penstock.storage.secret import Secret
-from penstock.udf.options import check_whole, refusing_unknown
+from penstock.udf.options import check_positive, check_whole, refusing_unknown
 
 TASK_TYPES = ("generate", "embed", "classify", "score")
 CALLS_PER_WORKER = 64
@@ -296,8 +296,3 @@ def check_text(name: str, option: str, value: Any) -> None:
 def check_mapping(name: str, option: str, value: Any) -> None:
     if not isinstance(value, Mapping):
         raise InvalidArgumentError(f"{name}: {option} is a dict; got {type(value).__name__}.")
-
-
-def check_positive(name: str, option: str, value: Any) -> None:
-    if value is not None and (isinstance(value, bool) or not isinstance(value, int | float) or not value > 0):
-        raise InvalidArgumentError(f"{name}: {option} must be a number above 0; got {value!r}.")

@@ -13,7 +13,7 @@ from penstock.io.files import DataFile
 from penstock.storage.access import Access
 from penstock.storage.file import File
 from penstock.storage.ranges import RangeFile
-from penstock.storage.stores import open_store
+from penstock.storage.transfer import BoundFile
 
 BUFFER_NBYTES = 2**20  # minimum size of a request to a remote store
 
@@ -22,7 +22,7 @@ FileLike = File | DataFile | str | os.PathLike[str] | bytes
 
 @dataclass(frozen=True)
 class SourceAccess:
-    """Access rules and options for the paths of a column; an ``access`` of None means the configured one.
+    """Access rules for the files of a column, and options for those without their own. None: the configured access.
 
     The settings of a ``with ps.config(...)`` block apply to the user's thread, so a query built there carries them.
     """
@@ -43,20 +43,12 @@ def open_source(source: FileLike, access: SourceAccess = CONFIGURED_ACCESS) -> B
         if source.storage.is_local:
             return open(source.path, "rb")
         return cast(BinaryIO, io.BufferedReader(source.open_file(), BUFFER_NBYTES))
-    file = _as_file(source)
-    if file.path is None:
-        return file.open()
-    store, key = open_store(file.path, access.storage_options or file._options, access.access)
-    return store.open(key, BUFFER_NBYTES)
+    return _bound(source, access).open(BUFFER_NBYTES)
 
 
 def read_source(source: FileLike, access: SourceAccess) -> bytes:
     """Return the content of a file in a column."""
-    file = _as_file(source)
-    if file.path is None:
-        return file.read()
-    store, key = open_store(file.path, access.storage_options or file._options, access.access)
-    return store.read(key)
+    return _bound(source, access).read()
 
 
 def describe_source(source: FileLike) -> str:
@@ -72,6 +64,10 @@ def size_of(stream: BinaryIO) -> int:
     if isinstance(stream, io.BufferedReader) and isinstance(stream.raw, RangeFile):
         return stream.raw.nbytes  # seeking the end of a remote file would discard its buffer
     return stream.seek(0, io.SEEK_END)
+
+
+def _bound(source: Any, access: SourceAccess) -> BoundFile:
+    return BoundFile(_as_file(source), access.access, access.storage_options)
 
 
 def _as_file(source: Any) -> File:

@@ -122,12 +122,12 @@ class BoundFile(File):
 
     __slots__ = ("_rule",)
 
-    def __init__(self, source: Any, access: Access, options: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, source: Any, access: Access | None, options: Mapping[str, Any] | None = None) -> None:
         path, options = _path_of(source, options)
         super().__init__(source if path is None else path, storage_options=options)
         self._rule = access
 
-    def _access(self) -> Access:
+    def _access(self) -> Access | None:
         return self._rule
 
 

@@ -18,10 +18,9 @@ import cloudpickle
 import pyarrow as pa
 import pyarrow.types as pt
 
-from penstock.cache.codec import Codec
 from penstock.cache.keys import key_of
 from penstock.cache.ledger.open_ledgers import current_ledger, job_folder
-from penstock.cache.memo import Memo
+from penstock.cache.memo import Codec, Memo
 from penstock.config import get_config
 from penstock.errors import InvalidArgumentError
 from penstock.expr.nodes import Literal, PythonValue

@@ -203,6 +203,12 @@ def check_whole(name: str, option: str, value: Any, least: int) -> None:
         raise InvalidArgumentError(f"{name}: {option} must be a whole number of {least} or more; got {value!r}")
 
 
+def check_positive(name: str, option: str, value: Any) -> None:
+    """Refuse an option that is given and is not a number above 0."""
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int | float) or not value > 0):
+        raise InvalidArgumentError(f"{name}: {option} must be a number above 0; got {value!r}.")
+
+
 # --- parts of a spec --------------------------------------------------------------------------------------------------
 
 

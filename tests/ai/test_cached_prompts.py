@@ -19,10 +19,9 @@ import penstock as ps
 from penstock.ai.conversation import Request, Text, UserTurn
 from penstock.ai.provider import Prompting, loaded
 from penstock.ai.registry import make_provider
-from penstock.cache.codec import Codec
 from penstock.cache.ledger import open_ledger
 from penstock.cache.ledger.store import FileLedger
-from penstock.cache.memo import Memo
+from penstock.cache.memo import Codec, Memo
 from penstock.cache.ordinals import Ordinals
 from penstock.errors import InvalidArgumentError, PenstockError
 from penstock.functions import embed_text, prompt

@@ -375,7 +375,7 @@ def test_a_write_leaves_failed_rows_beside_it(server: ModelServer, tmp_path: Pat
         ({"on_error": "nul"}, r"Did you mean 'null'"),
         ({"stop": ["x"]}, r"use_chat_completions=True"),
         ({"n": 0}, r"n"),
-        ({"timeout": -1}, r"timeout=-1"),
+        ({"timeout": -1}, r"timeout must be a number above 0; got -1"),
         ({"requests_per_minute": "many"}, r"requests_per_minute"),
         ({"system_message": 5}, r"system_message"),
         ({"return_format": 5}, r"return_format"),
@@ -383,7 +383,7 @@ def test_a_write_leaves_failed_rows_beside_it(server: ModelServer, tmp_path: Pat
         ({"batch_api": "yes"}, r"must be True or False"),
         ({"batch_api": True, "max_concurrency": 5}, r"max_concurrency has no effect with batch_api"),
         ({"batch_poll_interval": 5}, r"batch_poll_interval has no effect without batch_api"),
-        ({"batch_api": True, "batch_poll_interval": 0}, r"batch_poll_interval=0"),
+        ({"batch_api": True, "batch_poll_interval": 0}, r"batch_poll_interval must be a number above 0; got 0"),
         ({"batch_api": True, "batch_max_requests": 0}, r"batch_max_requests"),
     ],
 )

@@ -157,7 +157,7 @@ def test_options_are_checked() -> None:
     for options, reason in (
         ({"max_connections": 0}, "max_connections must be a whole number"),
         ({"on_error": "nul"}, "Did you mean 'null'"),
-        ({"timeout": -1}, "timeout=-1"),
+        ({"timeout": -1}, "timeout must be a number above 0; got -1"),
         ({"allow": "publc"}, "allow='publc'"),
         ({"max_bytes": "many"}, "not a size"),
     ):

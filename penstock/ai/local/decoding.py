@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from penstock.ai.local.batch_runner import batches_by_length
 from penstock.ai.local.constraint import Constraints
-from penstock.ai.local.length_batches import batches_by_length
 from penstock.ai.local.sampling import Sampling, TokenChooser
 from penstock.udf.retry import check_call_not_cancelled
 

@@ -1,7 +1,7 @@
 """Models that run on this machine with transformers: from a folder, a package, the Hugging Face cache or the hub.
 
 weights.py            find the files                    checkpoint.py   a model as data
-local_model.py        base of all models                length_batches.py   batches of similar lengths
+local_model.py        base of all models
 sentence_modules.py   read the modules of an encoder    text_encoder.py   run them
 bert.py               encoders of the BERT family       batch_runner.py   run batches on the device
 tokens.py             texts as batches of tokens        word_tokens.py    tokenize each word once

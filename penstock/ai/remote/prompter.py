@@ -267,7 +267,7 @@ class _TextKeys:
 
 
 def is_deterministic(body: Mapping[str, Any]) -> bool:
-    """Say whether a call asks for the most likely answer.
+    """Return whether a call asks for the most likely answer.
 
     >>> is_deterministic({"temperature": 0}), is_deterministic({"temperature": 0.7}), is_deterministic({})
     (True, False, False)

@@ -243,7 +243,7 @@ def portable(hint: Any, _seen: tuple[Any, ...] = ()) -> Any:
 
 
 def _travels_by_value(cls: type) -> bool:
-    """Say whether cloudpickle sends the class itself, and not its name: always, or because the user asked for it."""
+    """Return whether cloudpickle sends the class itself, and not its name: always, or because the user asked for it."""
     from cloudpickle import list_registry_pickle_by_value
 
     parts = cls.__module__.split(".")

@@ -144,7 +144,7 @@ class StoreLease:
 
 
 def _has_ended(content: dict[str, Any]) -> bool:
-    """Say whether the process of a lease has ended; False if it ran on another machine."""
+    """Return whether the process of a lease has ended; False if it ran on another machine."""
     if content.get("machine") != _machine():
         return False
     pid = int(content.get("pid", 0))

@@ -136,7 +136,7 @@ class DashboardServer:
 
 
 def is_trusted_host(host: str) -> bool:
-    """Say whether a Host header names this machine in a way that no other site can point elsewhere.
+    """Return whether a Host header names this machine in a way that no other site can point elsewhere.
 
     An address cannot be rebound by DNS, a name can.
 

@@ -80,7 +80,7 @@ def imported_modules(code: CodeType, package: str) -> Iterator[str]:
 
 @functools.cache
 def is_users(module_name: str) -> bool:
-    """Say whether a module is the user's own: not installed, and not part of Python or of Penstock."""
+    """Return whether a module is the user's own: not installed, and not part of Python or of Penstock."""
     top = module_name.partition(".")[0]
     if top == _OURS:
         return False
@@ -116,7 +116,7 @@ def version_of(module_name: str) -> str:
 
 
 def is_reachable(thing: Any, module_name: str, qualname: str) -> bool:
-    """Say whether a module has ``thing`` under its qualified name, unlike a function made by a function."""
+    """Return whether a module has ``thing`` under its qualified name, unlike a function made by a function."""
     found: Any = sys.modules.get(module_name)
     for name in qualname.split("."):
         found = getattr(found, name, None)

@@ -243,5 +243,5 @@ def next_poll_s(poll_interval_s: float, age_s: float) -> float:
 
 
 def is_transient(error: ProviderError) -> bool:
-    """Say whether a request that failed with this error may succeed in another batch."""
+    """Return whether a request that failed with this error may succeed in another batch."""
     return isinstance(error, ProviderUnavailableError | RateLimitedError | InvalidAnswerError)
