@@ -12,9 +12,9 @@ from typing import Any
 from penstock.ai.options import AiOptions
 from penstock.ai.provider import Model, loaded
 from penstock.errors import InvalidArgumentError, load_extra
-from penstock.llm.configs import ProcessorConfig, check_mapping, check_positive, check_text
+from penstock.llm.configs import ProcessorConfig, check_mapping, check_text
 from penstock.llm.rows import Row, error_fields
-from penstock.udf.options import refusing_unknown
+from penstock.udf.options import check_positive, refusing_unknown
 
 BATCH_SIZE = 32
 """The default of Ray Data."""
