@@ -44,7 +44,7 @@ class PoolActor:
     is_alone: bool = False
     place: ActorPlace | None = None  # once it is open
     num_tasks: int = 0
-    num_remakes: int = 0
+    num_calls: int = 0  # that a thread waits for
     idle_since_s: float = field(default_factory=time.monotonic)
 
     @property
@@ -140,20 +140,27 @@ class ActorGroup:
                 self._take_waiting(actor)
 
     @contextmanager
-    def remaking(self) -> Iterator[PoolActor]:
-        """Lend the actor that remakes the fewest batches, or a new one if all are busy with that."""
+    def calling(self, node_id: str | None) -> Iterator[PoolActor]:
+        """Lend the actor with the fewest calls that a thread waits for, on the node if possible, or a new one if all
+        have one.
+        """
+
+        def rank(actor: PoolActor) -> tuple[int, bool, int]:
+            return actor.num_calls, actor.place is None or actor.place.node_id != node_id, actor.num_tasks
+
         with self._lock:
-            actor = min(self._actors, key=lambda each: (each.num_remakes, each.num_tasks), default=None)
-            is_busy = actor is None or (actor.num_remakes > 0 and len(self._actors) < self._most)
+            usable = [each for each in self._actors if not each.process.is_gone]
+            actor = min(usable, key=rank, default=None)
+            is_busy = actor is None or (actor.num_calls > 0 and len(self._actors) < self._most)
         if actor is None or is_busy:
             actor = self._new_actor(is_alone=False)
         with self._lock:
-            actor.num_remakes += 1
+            actor.num_calls += 1
         try:
             yield actor
         finally:
             with self._lock:
-                actor.num_remakes -= 1
+                actor.num_calls -= 1
 
     def discard(self, actor: PoolActor) -> None:
         """Kill an actor, which may be dead."""
@@ -182,7 +189,7 @@ class ActorGroup:
         with self._lock:
             num_spare = len(self._actors) - self._size.least if self._size.is_gradual else 0
             for actor in self._actors:
-                is_idle = not actor.num_tasks and not actor.num_remakes
+                is_idle = not actor.num_tasks and not actor.num_calls
                 if is_idle and self._is_leaving(actor):
                     gone.append(actor)
                 elif is_idle and num_spare > 0 and now - actor.idle_since_s > IDLE_S:

@@ -44,11 +44,11 @@ class Process:
     replies: dict[Any, None] = field(default_factory=dict)
     _deadly: Any = None  # the reply that it worked on when it died
 
-    def call(self, method: str, *args: Any) -> Any:
-        """Call a method that returns a batch and a report, and return their references."""
-        batch, reply = getattr(self.handle, method).remote(*args)
+    def call(self, method: str, *args: Any, num_returns: int = 2) -> Any:
+        """Call a method that returns a batch, or several, and a report; return their references."""
+        *batches, reply = getattr(self.handle, method).options(num_returns=num_returns).remote(*args)
         self.replies[reply] = None
-        return batch, reply
+        return *batches, reply
 
     def note_death(self, reply: Any) -> None:
         """Record that a reply did not come because the process is gone."""
@@ -184,8 +184,9 @@ class SharedWorkers:
 
     def join(self, opening: tuple[Any, ...]) -> SharedWorkersSlot:
         """Add a stage."""
-        self._num_stages += 1
-        return SharedWorkersSlot(self, self._num_stages, opening)
+        with self._lock:
+            self._num_stages += 1
+            return SharedWorkersSlot(self, self._num_stages, opening)
 
     def acquire(self, known: Sequence[Process]) -> Process:
         """Return an actor that is not ``known``: an idle one, a new one, or one that works for other stages."""

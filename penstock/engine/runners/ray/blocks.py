@@ -2,23 +2,47 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import pyarrow as pa
+import ray
 
 from penstock.engine.protocols import Bundle
-from penstock.engine.runners.ray.exchange import PLAIN_TASK, input_of, outcome, remote
+from penstock.engine.runners.ray.failures import is_death, translated
 from penstock.engine.runners.ray.runner import RayRunner
+from penstock.engine.runners.ray.stored import TaskInput, arguments, has_restored
 from penstock.engine.runners.ray.worker import PackedBatch, Slices, input_from
+
+MAX_DEATHS = 3  # of the workers of one task
 
 
 class BlockRunner(RayRunner):
     """Gives references to tables instead of rows. A task makes each table from a batch; the driver gets neither."""
 
     def fetch(self, bundle: Bundle) -> Any:
-        rows, task = input_of([bundle]), remote(make_block).options(num_returns=2, **PLAIN_TASK)
-        _, (block,) = outcome(lambda given: task.remote(rows.slices, *given), rows.items)
-        return block
+        rows, num_deaths = TaskInput.of_bundles([bundle]), 0
+        while True:
+            given = arguments(rows.items)
+            is_made, block = block_maker().remote(rows.slices, *given)
+            try:
+                ray.get(is_made)
+            except ray.exceptions.RayError as exc:
+                block.future()  # read, or Ray would print its error
+                num_deaths += is_death(exc)
+                if num_deaths > MAX_DEATHS or not (is_death(exc) or has_restored(rows.items, given, exc)):
+                    raise translated(exc) from exc
+            else:
+                return block
+
+
+@cache
+def block_maker() -> Any:
+    """Return the task. It holds no core, since the actors of the query may hold all of them.
+
+    Ray itself must not run it again: it cannot remake the batches of actors.
+    """
+    return ray.remote(num_cpus=0, scheduling_strategy="SPREAD", max_retries=0, num_returns=2)(make_block)
 
 
 def make_block(slices: Slices, item: PackedBatch) -> tuple[None, pa.Table]:

@@ -24,7 +24,7 @@ class ExchangePool:
     def __init__(
         self,
         make_single: Callable[[Emit], RayPool],
-        make_exchange: Callable[[], RowExchange],
+        make_exchange: Callable[[Emit], RowExchange],
         num_cores: int,
         max_nbytes: int,
         emit: Emit,
@@ -37,6 +37,7 @@ class ExchangePool:
         self._emit = emit
         self._bundles: list[Bundle] = []  # sent to the actor, or waiting to be a group
         self._nbytes = 0
+        self._num_groups = 0
         self._has_output = False
         self._last: Task | None = None
         self._threads: ThreadPoolExecutor | None = None
@@ -72,7 +73,8 @@ class ExchangePool:
         group = list[Bundle]()
         if self._nbytes >= self._exchange.group_nbytes:
             group, self._bundles, self._nbytes = self._bundles, [], 0
-        self._on_thread(task, partial(self._add, task, group))
+            self._num_groups += 1
+        self._on_thread(task, partial(self._add, task, self._num_groups, group))
 
     def finish(self) -> None:
         if self._exchange is None:
@@ -107,13 +109,13 @@ class ExchangePool:
 
     def _begin(self) -> None:
         self._threads = ThreadPoolExecutor(self._num_cores + 1, "penstock-ray-exchange")
-        self._exchange = self._make_exchange()
+        self._exchange = self._make_exchange(self._emit)
         self._threads.submit(self._single.close)
 
-    def _add(self, task: Task, group: list[Bundle]) -> None:
+    def _add(self, task: Task, number: int, group: list[Bundle]) -> None:
         assert self._exchange is not None
         if group:
-            self._exchange.add(group)
+            self._exchange.add(number, group)
         self._emit(Report(task, None, is_done=True))
 
     def _end(self, task: Task, earlier: tuple[Future[None], ...]) -> None:
@@ -121,7 +123,7 @@ class ExchangePool:
         for future in earlier:
             future.result()
         group, self._bundles = self._bundles, []
-        self._exchange.add(group)
+        self._exchange.add(self._num_groups + 1, group)
         del group
         for bundle in self._exchange.results():
             if self._is_closed:

@@ -18,7 +18,7 @@ from penstock.engine.runners.ray.actors import CLOSE_TIMEOUT_S, ActorSlot, Actor
 from penstock.engine.runners.ray.cluster import Cluster, is_node_alive
 from penstock.engine.runners.ray.failures import is_death, translated
 from penstock.engine.runners.ray.stored import Recipe, StoredBatch, TaskInput, arguments, has_restored, put_batch
-from penstock.engine.runners.ray.worker import ActorReport
+from penstock.engine.runners.ray.worker import ActorReport, References
 from penstock.errors import WorkerDiedError
 from penstock.observe.events import RowError
 from penstock.observe.metrics import current_metrics
@@ -51,6 +51,7 @@ class RayPool:
     because it may have to wait until lost batches are made again. If an actor dies, its task starts again in another
     one: without the rows that are out already, then in parts, by ``restart``. If a node is gone, its tasks just start
     again. ``has_state`` marks stages whose actors cannot be replaced, such as relations.
+    With ``fetches_one_by_one`` the handler gets an iterator of the batches of a task.
     """
 
     def __init__(
@@ -62,11 +63,13 @@ class RayPool:
         *,
         restart: RestartPolicy | None = None,
         has_state: bool = False,
+        fetches_one_by_one: bool = False,
     ) -> None:
         self._source = source
         self._emit = emit
         self._restart = restart
         self._has_state = has_state
+        self._fetches_one_by_one = fetches_one_by_one
         can_leave = not has_state and not isinstance(source, ActorSlot)
         self._group = ActorGroup(source, size, cluster, self, can_leave=can_leave)
         self._running: dict[Task, RunningTask] = {}
@@ -138,7 +141,7 @@ class RayPool:
         assert run.actor is not None
         given = arguments(run.input.items)
         leading = (run.input.first_row, run.num_rows_out, run.input.slices)
-        self._call(run.actor, "start", (*leading, *given), partial(self._receive, run, given))
+        self._call(run.actor, "start", (*leading, *self._sent(given)), partial(self._receive, run, given))
 
     def _receive(self, run: RunningTask, given: Any, ref: Any, batch: Any, reply: Any) -> None:
         """Pass on the outcome of a call: ``reply``, the future of ``ref``. The call got the references ``given``."""
@@ -232,30 +235,53 @@ class RayPool:
 
     def remake(self, recipe: Recipe) -> Any:
         """Implements ``Remaker``."""
+        rows = TaskInput(recipe.first_row, recipe.slices, recipe.inputs())
+        (batch,), report = self.result_of("remake", (recipe.first_row, recipe.start, recipe.num_rows), rows)
+        if report.exception is not None:
+            raise report.exception
+        return batch
+
+    def result_of(
+        self, method: str, leading: tuple[Any, ...], rows: TaskInput, num_returns: int = 2
+    ) -> tuple[list[Any], Any]:
+        """Call a method of an actor, again if that dies or batches are lost. Blocks.
+
+        Return references to the objects that the method returns, without the last, and the last object itself.
+        """
+        num_deaths = 0
         while not self._is_closed:
-            items = recipe.inputs()
-            given = arguments(items)
-            leading = (recipe.first_row, recipe.start, recipe.num_rows, recipe.slices)
-            with self._group.remaking() as actor:
+            given = arguments(rows.items)
+            with self._group.calling(rows.node_id()) as actor:
+                refs: list[Any] = [actor.opened]
                 try:
                     ray.get(actor.opened)
-                    batch, reply = actor.process.call("remake", *self._source.address, *leading, *given)
-                    try:
-                        report = ray.get(reply)
-                    finally:
-                        actor.process.replies.pop(reply)
+                    sent = (*self._source.address, *leading, rows.slices, *self._sent(given))
+                    refs = list(actor.process.call(method, *sent, num_returns=num_returns))
+                    return refs[:-1], ray.get(refs[-1])
                 except ray.exceptions.RayError as exc:
-                    if is_death(exc):
-                        self._group.discard(actor)
-                        if actor.place is None:
-                            self._group.note_failed_start(actor, exc)
-                    elif not has_restored(items, given, exc):
+                    for ref in refs[:-1]:
+                        ref.future()  # read, or Ray would print its error
+                    if not is_death(exc) and not has_restored(rows.items, given, exc):
                         raise translated(exc) from exc
-                    continue
-            if report.exception is not None:
-                raise report.exception
-            return batch
-        raise WorkerDiedError("The query ended while a lost batch was made again.")
+                    num_deaths += is_death(exc) and self._is_blamed(actor, refs[-1], exc)
+                    if num_deaths > MAX_DEATHS:
+                        raise translated(exc) from exc
+                finally:
+                    actor.process.replies.pop(refs[-1], None)
+        raise WorkerDiedError("The query ended while its rows were divided or made again.")
+
+    def _is_blamed(self, actor: PoolActor, reply: Any, death: BaseException) -> bool:
+        """Discard an actor that died; return whether the call that owes ``reply`` may have killed it."""
+        actor.process.note_death(reply)
+        self._group.discard(actor)
+        if actor.place is None:
+            self._group.note_failed_start(actor, death)
+            return False
+        return actor.process.may_have_died_of(reply) and is_node_alive(actor.place.node_id)
+
+    def _sent(self, given: list[Any]) -> tuple[Any, ...]:
+        """Return references as the arguments of a call."""
+        return (References(given),) if self._fetches_one_by_one else tuple(given)
 
     def actor_is_ready(self, borrower: RunningTask, failure: BaseException | None) -> None:
         """Implements ``GroupOwner``, with ``capacity_changed`` and ``on_thread``."""

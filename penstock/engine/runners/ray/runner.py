@@ -14,6 +14,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from penstock.config import Config, get_config
 from penstock.engine.pools.asyncio import AsyncPool, LoopThread
+from penstock.engine.pools.handler_slot import OpenHandler
 from penstock.engine.protocols import Bundle, Emit
 from penstock.engine.resources import Cores
 from penstock.engine.runners.openers import async_opener, opener, restart_policy
@@ -174,9 +175,12 @@ class RayPools:
     def _exchange_pool(self, work: RunRelation, parts: HashParts | RangeParts, emit: Emit) -> ExchangePool:
         num_cores = self._cluster.num_cores
         max_nbytes = min(work.memory_bytes, get_config().memory_bytes)
-        return ExchangePool(
-            partial(self._one_actor, work), partial(RowExchange, work, parts, num_cores), num_cores, max_nbytes, emit
-        )
+        make_exchange = partial(RowExchange, work, parts, num_cores, partial(self._part_pool, str(work.relation)))
+        return ExchangePool(partial(self._one_actor, work), make_exchange, num_cores, max_nbytes, emit)
+
+    def _part_pool(self, name: str, open_handler: OpenHandler, emit: Emit, **options: Any) -> RayPool:
+        source = self._workers.join((put_packed(open_handler, name), self._gathered_nbytes))
+        return self._pool(source, PoolSize(lambda: self._cluster.num_cores), emit, **options)
 
     def _api_pool(self, stage: Stage, work: CallUdf, emit: Emit) -> AsyncPool:
         """Return a pool in the driver's process: calls of remote models wait, and one limiter, budget and ledger serve

@@ -12,6 +12,7 @@ import threading
 import weakref
 from collections import Counter
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -23,6 +24,8 @@ from penstock.engine.protocols import Bundle, Task
 from penstock.engine.runners.ray.cluster import is_node_alive
 from penstock.engine.runners.ray.failures import DEATHS, is_death, lost_object, translated
 from penstock.engine.runners.ray.worker import PackedBatch, Slices, input_from, packed_batch, unpacked_batch
+
+NUM_REMADE_AT_ONCE = 8  # of the inputs of a task
 
 
 class Remaker(Protocol):
@@ -78,7 +81,8 @@ class Recipe:
 
     def inputs(self) -> list[Any]:
         """Return the inputs of the task: a read task, or batches."""
-        return [item.batch() if isinstance(item, Recipe) else item for item in self.items]
+        with ThreadPoolExecutor(NUM_REMADE_AT_ONCE, "penstock-ray-recovery") as threads:
+            return list(threads.map(lambda item: item.batch() if isinstance(item, Recipe) else item, self.items))
 
 
 @dataclass(slots=True)
@@ -95,8 +99,12 @@ class TaskInput:
         if not isinstance(task.item, tuple):
             return TaskInput(task.first_row, None, [task.item])
         bundles = task.item if num_rows is None else cut(task.item, offset, num_rows)
+        return TaskInput.of_bundles(bundles, task.first_row + offset)
+
+    @staticmethod
+    def of_bundles(bundles: Sequence[Bundle], first_row: int = 0) -> TaskInput:
         slices = tuple((bundle.offset, bundle.num_rows) for bundle in bundles)
-        return TaskInput(task.first_row + offset, slices, [bundle.handle for bundle in bundles])
+        return TaskInput(first_row, slices, [bundle.handle for bundle in bundles])
 
     def node_id(self) -> str | None:
         """Return the node that has most of the rows."""

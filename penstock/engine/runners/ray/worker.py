@@ -57,6 +57,12 @@ class ActorReport:
         return unpacked_error(self.error) if isinstance(self.error, bytes) else self.error
 
 
+class References(NamedTuple):
+    """Objects that a worker fetches one by one, since all of them together may exceed the memory of its node."""
+
+    refs: list[Any]
+
+
 PackedBatch: TypeAlias = pa.RecordBatch | pa.Buffer  # the buffer is an IPC stream
 Reply: TypeAlias = tuple[PackedBatch | None, ActorReport]  # two objects, so that the first may stay in the object store
 
@@ -80,17 +86,14 @@ class Worker:
         self._stages[stage] = opened
         return this_place()
 
-    @ray.method(num_returns=2)  # type: ignore[untyped-decorator]
     def start(self, stage: int, first_row: int, num_skipped: int, slices: Slices | None, *items: Any) -> Reply:
         """Start a task and return its first output after ``num_skipped`` rows, which an actor that died has given."""
         return self._reply(stage, lambda opened: opened.start(slices, items, first_row, num_skipped))
 
-    @ray.method(num_returns=2)  # type: ignore[untyped-decorator]
     def resume(self, stage: int) -> Reply:
         """Return the next output of the task."""
         return self._reply(stage, lambda opened: opened.gathered(opened.slot.next()))
 
-    @ray.method(num_returns=2)  # type: ignore[untyped-decorator]
     def remake(
         self, stage: int, first_row: int, start: int, num_rows: int, slices: Slices | None, *items: Any
     ) -> Reply:
@@ -102,10 +105,13 @@ class Worker:
 
         return self._reply(stage, rows)
 
-    @ray.method(num_returns=2)  # type: ignore[untyped-decorator]
     def finish(self, stage: int) -> Reply:
         """Return everything that the handler still holds as one batch."""
         return self._reply(stage, lambda opened: opened.rest(opened.slot.finish()))
+
+    def apply(self, stage: int, function: Callable[..., Any], *args: Any) -> Any:
+        """Return the results of a function, which needs no handler."""
+        return function(*args)
 
     def close(self, stage: int) -> None:
         """Close the handler of a stage."""
@@ -121,6 +127,8 @@ class Worker:
                     raise opened.failure
                 batch, is_done = advance(opened)
                 return reply(batch, started, opened.slot.take_errors(), is_done=is_done)
+        except ray.exceptions.RayError:
+            raise  # an object is lost: the driver makes it again
         except BaseException as exc:
             return failed(exc)
 
@@ -140,7 +148,6 @@ class ThreadedWorker(Worker):
         self._free = [self._stages[stage]]
         return place
 
-    @ray.method(num_returns=2)  # type: ignore[untyped-decorator]
     def start(self, stage: int, first_row: int, num_skipped: int, slices: Slices | None, *items: Any) -> Reply:
         return self._reply(stage, lambda opened: opened.rest(opened.start(slices, items, first_row, num_skipped)))
 
@@ -219,7 +226,6 @@ class AsyncWorker:
         self._packed_opens[stage] = packed_open
         return this_place()
 
-    @ray.method(num_returns=2)  # type: ignore[untyped-decorator]
     async def start(self, stage: int, first_row: int, num_skipped: int, slices: Slices, *items: Any) -> Reply:
         started = time.perf_counter()
         try:
@@ -230,12 +236,10 @@ class AsyncWorker:
         except (Exception, asyncio.CancelledError) as exc:
             return failed(exc)
 
-    @ray.method(num_returns=2)  # type: ignore[untyped-decorator]
     async def remake(self, stage: int, first_row: int, start: int, num_rows: int, slices: Slices, *items: Any) -> Reply:
         outcome: Reply = await self.start(stage, first_row, 0, slices, *items)
         return outcome
 
-    @ray.method(num_returns=2)  # type: ignore[untyped-decorator]
     async def finish(self, stage: int) -> Reply:
         return None, ActorReport()
 
@@ -291,9 +295,18 @@ def slices_from(slices: Slices, items: Sequence[PackedBatch]) -> list[pa.RecordB
     return [unpacked_batch(item).slice(*part) for item, part in zip(items, slices, strict=True)]
 
 
+def fetched_slices(slices: Slices, refs: Sequence[Any]) -> Iterator[pa.RecordBatch]:
+    for ref, part in zip(refs, slices, strict=True):
+        yield unpacked_batch(ray.get(ref)).slice(*part)
+
+
 def input_from(slices: Slices | None, items: Sequence[Any]) -> Any:
-    """Return the input of a handler: the read task, or the slices of several objects as one batch."""
-    return items[0] if slices is None else joined(slices_from(slices, items))
+    """Return the input of a handler: the read task, or the slices of several objects as one batch, or one by one."""
+    if slices is None:
+        return items[0]
+    if items and isinstance(items[0], References):
+        return fetched_slices(slices, items[0].refs)
+    return joined(slices_from(slices, items))
 
 
 def rows_of(batches: Iterable[pa.RecordBatch], start: int, num_rows: int) -> pa.RecordBatch:

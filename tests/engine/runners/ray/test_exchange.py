@@ -11,20 +11,17 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-import ray
 
 import penstock as ps
 from penstock.engine.protocols import EndOfInput
 from penstock.engine.runners.openers import opener
-from penstock.engine.runners.ray import runner
-from penstock.engine.runners.ray.actors import put_packed
-from penstock.engine.runners.ray.exchange import PartTask, divide
-from penstock.engine.runners.ray.stored import StoredBatch
+from penstock.engine.runners.ray import exchange, runner
+from penstock.engine.runners.ray.exchange_work import divide
 from penstock.errors import TypeMismatchError
 from penstock.plan.relations import Aggregate, AggregateColumn
 from penstock.plan.stages import SIDE, RunRelation
 from penstock.relational.partition import HashParts
-from penstock.types.ipc import from_ipc, to_ipc
+from penstock.types.ipc import to_ipc
 from tests.engine.runners.ray.test_faults import die_once
 
 pytestmark = pytest.mark.ray
@@ -91,7 +88,7 @@ def test_few_groups_are_few_rows_in_the_exchange(num_groups: int) -> None:
     batch = pa.record_batch({"k": [number % num_groups for number in range(NUM_ROWS)], "n": range(NUM_ROWS)})
     relation = Aggregate(("k",), (AggregateColumn("sum", "sum", ("n",)), AggregateColumn("mean", "mean", ("n",))))
     given = to_ipc(batch.replace_schema_metadata({SIDE: "0"}))
-    (forms, counts, _), *_ = divide(
+    *_, (forms, counts, _) = divide(
         HashParts((("k",),)), 8, RunRelation(relation, (None,)), {}, ((0, NUM_ROWS),), given
     )
     assert sum(counts) == num_groups
@@ -164,13 +161,12 @@ class DeadlyRelation:
         pass
 
 
-def test_a_part_whose_worker_is_killed_is_computed_again(tmp_path: Path) -> None:
-    flag = str(tmp_path / "flag")
-    packed = put_packed(lambda context: DeadlyRelation(flag), "deadly")
-    pieces = [StoredBatch(ray.put(to_ipc(pa.record_batch({"x": [number]}))), None) for number in range(3)]
-    bundles = list(PartTask(packed, pieces, num_cores=1).bundles())
-    assert [from_ipc(ray.get(each.handle.ref)).to_pydict() for each in bundles] == [{"x": [0]}, {"x": [1]}, {"x": [2]}]
-    assert Path(flag).exists()
+def test_a_part_whose_worker_is_killed_is_computed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    flag = tmp_path / "flag"
+    monkeypatch.setattr(exchange, "opener", lambda work: lambda context: DeadlyRelation(str(flag)))
+    found = rows().distinct().to_pydict()
+    assert sorted(found["n"]) == list(range(NUM_ROWS))
+    assert flag.exists()
 
 
 def test_an_error_in_the_worker_of_a_part_surfaces_as_itself() -> None:
