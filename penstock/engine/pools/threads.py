@@ -92,10 +92,25 @@ class Threads:
                 self._num_free += 1
 
 
+def input_of(task: Task) -> Any:
+    """Return the input of a local handler: the read task, or the task's bundles as one batch."""
+    if not isinstance(task.item, tuple):
+        return task.item
+    parts = [bundle.handle.slice(bundle.offset, bundle.num_rows) for bundle in task.item]
+    return parts[0] if len(parts) == 1 else joined(parts)
+
+
+def local_bundle(batch: pa.RecordBatch) -> Bundle:
+    if not isinstance(batch, pa.RecordBatch):
+        raise TypeError(f"A handler returned {type(batch).__name__} instead of pyarrow.RecordBatch.")
+    return Bundle(batch, batch.num_rows, batch.nbytes)
+
+
 class ThreadPool:
     """Implements ``WorkerPool`` on ``threads``, which the caller owns and closes last.
 
-    ``cpu_clock`` returns the core time that the calling thread has used or waited for so far.
+    ``cpu_clock`` returns the core time that the calling thread has used or waited for so far. ``read`` returns the
+    input of a task, and ``put`` makes a bundle of an output; both may block.
     """
 
     def __init__(
@@ -105,9 +120,13 @@ class ThreadPool:
         threads: Threads,
         emit: Emit,
         cpu_clock: Callable[[], float] = lambda: 0.0,
+        read: Callable[[Task], Any] = input_of,
+        put: Callable[[pa.RecordBatch], Bundle] = local_bundle,
     ) -> None:
         self.capacity = capacity
         self._cpu_clock = cpu_clock
+        self._read = read
+        self._put = put
         self._threads = threads
         self._emit = emit
         self._cancelled = threading.Event()
@@ -154,9 +173,9 @@ class ThreadPool:
     def _advanced(self, slot: HandlerSlot, task: Task) -> Report:
         started, cpu_started = time.perf_counter(), self._cpu_clock()
         try:
-            batch, is_done = slot.start(input_of(task), task.first_row) if slot.outputs is None else slot.next()
+            batch, is_done = slot.start(self._read(task), task.first_row) if slot.outputs is None else slot.next()
             busy_s = time.perf_counter() - started
-            output = None if batch is None else local_bundle(batch)
+            output = None if batch is None else self._put(batch)
             wanted_cpu_s = self._cpu_clock() - cpu_started
         except BaseException as exc:
             self._give_back(slot, task)
@@ -176,7 +195,7 @@ class ThreadPool:
             with slot.lock:
                 batch, _ = slot.finish()
                 while batch is not None:
-                    self._emit(Report(None, local_bundle(batch), is_done=False))
+                    self._emit(Report(None, self._put(batch), is_done=False))
                     batch, _ = slot.next()
         except BaseException as exc:
             self._emit(Report(None, None, is_done=True, error=exc))
@@ -186,17 +205,3 @@ class ThreadPool:
             is_last = not unfinished
         if is_last:
             self._emit(Report(None, None, is_done=True))
-
-
-def input_of(task: Task) -> Any:
-    """Return the input of a local handler: the read task, or the task's bundles as one batch."""
-    if not isinstance(task.item, tuple):
-        return task.item
-    parts = [bundle.handle.slice(bundle.offset, bundle.num_rows) for bundle in task.item]
-    return parts[0] if len(parts) == 1 else joined(parts)
-
-
-def local_bundle(batch: pa.RecordBatch) -> Bundle:
-    if not isinstance(batch, pa.RecordBatch):
-        raise TypeError(f"A handler returned {type(batch).__name__} instead of pyarrow.RecordBatch.")
-    return Bundle(batch, batch.num_rows, batch.nbytes)

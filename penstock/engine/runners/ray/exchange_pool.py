@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 
+from penstock.engine.pools.threads import ThreadPool
 from penstock.engine.protocols import Bundle, Emit, EndOfInput, Report, Task
 from penstock.engine.runners.ray.exchange import RowExchange
-from penstock.engine.runners.ray.pool import RayPool
-from penstock.errors import WorkerDiedError
-
-log = logging.getLogger("penstock.workers")
 
 
 class ExchangePool:
-    """Implements ``WorkerPool``. All rows go to one actor, until they are more than ``max_nbytes``, or it dies, and
-    nothing has come out: then what the actor got, and everything after it, goes through an exchange.
+    """Implements ``WorkerPool``. All rows go to one worker in this process, until they are more than ``max_nbytes`` and
+    nothing has come out: then what the worker got, and everything after it, goes through an exchange.
     """
 
     def __init__(
         self,
-        make_single: Callable[[Emit], RayPool],
+        make_single: Callable[[Emit], ThreadPool],
         make_exchange: Callable[[Emit], RowExchange],
         num_cores: int,
         max_nbytes: int,
@@ -35,7 +31,7 @@ class ExchangePool:
         self._num_cores = num_cores
         self._max_nbytes = max_nbytes
         self._emit = emit
-        self._bundles: list[Bundle] = []  # sent to the actor, or waiting to be a group
+        self._bundles: list[Bundle] = []  # sent to the worker, or waiting to be a group
         self._nbytes = 0
         self._num_groups = 0
         self._has_output = False
@@ -92,16 +88,12 @@ class ExchangePool:
 
     def described_tasks(self) -> list[str]:
         """Implements ``DescribesTasks``."""
-        return self._single.described_tasks() if self._exchange is None else ["rows divided into parts"]
+        return ["rows in the driver's process" if self._exchange is None else "rows divided into parts"]
 
     def _pass_on(self, report: Report) -> None:
-        """Receive the reports of the actor."""
+        """Receive the reports of the worker."""
         if self._exchange is not None:
             return  # it is being closed
-        if isinstance(report.error, WorkerDiedError) and report.task is not None and not self._has_output:
-            log.warning("%s Its rows are divided and computed again.", report.error)
-            self._begin()
-            return self._exchange_rows(report.task)
         if report.output is not None and report.output.num_rows:
             self._has_output = True
             self._bundles = []

@@ -15,6 +15,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from penstock.config import Config, get_config
 from penstock.engine.pools.asyncio import AsyncPool, LoopThread
 from penstock.engine.pools.handler_slot import OpenHandler
+from penstock.engine.pools.threads import ThreadPool, Threads
 from penstock.engine.protocols import Bundle, Emit
 from penstock.engine.resources import Cores
 from penstock.engine.runners.openers import async_opener, opener, restart_policy
@@ -34,11 +35,12 @@ from penstock.engine.runners.ray.exchange import RowExchange
 from penstock.engine.runners.ray.exchange_pool import ExchangePool
 from penstock.engine.runners.ray.ledgers import DriverLedgers, driver_ledgers, with_ledgers
 from penstock.engine.runners.ray.pool import RayPool
-from penstock.engine.runners.ray.stored import DriverBatches
+from penstock.engine.runners.ray.stored import DriverBatches, put_batch, read_input
 from penstock.engine.scheduling import Footprint, task_share
 from penstock.engine.stage import PoolChoice
 from penstock.errors import InvalidArgumentError
 from penstock.expr.udf import API_LOOP, Builtin, Resources
+from penstock.plan.similarity import DropNear, DropSimilar, Nearest
 from penstock.plan.stages import CallBatch, CallUdf, RunRelation, Stage, Work, WriteOut
 from penstock.protocols import OneWriterSink, PartSink
 from penstock.relational.partition import HashParts, RangeParts, parts_of
@@ -111,6 +113,7 @@ class RayPools:
         most_nbytes = task_share(memory_bytes, cluster.num_cores), cluster.task_nbytes or GATHERED_NBYTES
         self._gathered_nbytes = min(GATHERED_NBYTES, *most_nbytes)
         self._workers = SharedWorkers(lambda: cluster.num_cores, PLAIN)
+        self._threads = Threads()
         self._ledgers = ledgers
         self._demands = {id(stage): demand(actor_options(stage.resources)) for stage in stages}
         self._shared: dict[str, SharedActor] = {}
@@ -136,7 +139,10 @@ class RayPools:
                 return PoolChoice(calls, takes_core, PYTHON_WORK, task_cost_s=CALL_COST_S)
             case RunRelation(relation, schemas):
                 parts = parts_of(relation, schemas)
-                pool = self._one_actor(work, emit) if parts is None else self._exchange_pool(work, parts, emit)
+                if parts is not None:
+                    return PoolChoice(self._exchange_pool(work, parts, emit), takes_core=False)
+                is_sql = not isinstance(relation, Nearest | DropNear | DropSimilar)
+                pool = self._driver_pool(work, emit) if is_sql else self._one_actor(work, emit)
                 return PoolChoice(pool, takes_core=False)
             case WriteOut(sink, False) if isinstance(sink, OneWriterSink) and sink.needs_one_writer:
                 return PoolChoice(self._one_actor(work, emit), takes_core)
@@ -154,6 +160,7 @@ class RayPools:
     def close(self) -> None:
         """Keep the shared workers for the next query. The pools are closed before."""
         self._workers.close()
+        self._threads.close()
 
     def _most(self, stage: Stage) -> Callable[[], int]:
         """Return a function that returns how many workers a stage may have: as the user says, or all that fit."""
@@ -172,11 +179,15 @@ class RayPools:
         source = OwnActors(opening, PLAIN | {"scheduling_strategy": here}, kind="here")
         return self._pool(source, PoolSize(lambda: 1), emit, has_state=True)
 
+    def _driver_pool(self, work: Work, emit: Emit) -> ThreadPool:
+        """Return one worker in the driver's process, which starts no other and dies with the query only."""
+        return ThreadPool(opener(work), 1, self._threads, emit, read=read_input, put=put_batch)
+
     def _exchange_pool(self, work: RunRelation, parts: HashParts | RangeParts, emit: Emit) -> ExchangePool:
         num_cores = self._cluster.num_cores
         max_nbytes = min(work.memory_bytes, get_config().memory_bytes)
         make_exchange = partial(RowExchange, work, parts, num_cores, partial(self._part_pool, str(work.relation)))
-        return ExchangePool(partial(self._one_actor, work), make_exchange, num_cores, max_nbytes, emit)
+        return ExchangePool(partial(self._driver_pool, work), make_exchange, num_cores, max_nbytes, emit)
 
     def _part_pool(self, name: str, open_handler: OpenHandler, emit: Emit, **options: Any) -> RayPool:
         source = self._workers.join((put_packed(open_handler, name), self._gathered_nbytes))

@@ -166,11 +166,16 @@ def put_batch(batch: pa.RecordBatch) -> Bundle:
     return Bundle(StoredBatch(ray.put(packed_batch(batch)), None), batch.num_rows, batch.nbytes)
 
 
+def read_input(task: Task) -> Any:
+    """Return the input of a handler in the driver's process."""
+    return TaskInput.of(task).fetched() if isinstance(task.item, tuple) else task.item
+
+
 class DriverBatches:
     """Implements ``BatchAccess`` for work in the driver's process. The store may block, so it is used on threads."""
 
     async def read(self, task: Task) -> pa.RecordBatch:
-        return await asyncio.to_thread(TaskInput.of(task).fetched)
+        return await asyncio.to_thread(read_input, task)
 
     async def put(self, batch: pa.RecordBatch) -> Bundle:
         return await asyncio.to_thread(put_batch, batch)

@@ -14,8 +14,7 @@ import pytest
 
 import penstock as ps
 from penstock.engine.protocols import EndOfInput
-from penstock.engine.runners.openers import opener
-from penstock.engine.runners.ray import exchange, runner
+from penstock.engine.runners.ray import exchange
 from penstock.engine.runners.ray.exchange_work import divide
 from penstock.errors import TypeMismatchError
 from penstock.plan.relations import Aggregate, AggregateColumn
@@ -108,38 +107,6 @@ def test_later_rows_get_the_types_of_the_first() -> None:
     groups = rows().map_batches(changing, batch_size=4000).groupby("k").agg(ps.col("n").count()).to_arrow()
     assert groups.num_rows == 7919
     assert pa.compute.sum(groups["n"]).as_py() == NUM_ROWS
-
-
-class DyingHandler:
-    """The handler of a relation that kills its worker once, with the first rows or after the last ones."""
-
-    def __init__(self, handler: Any, flag: str, *, is_at_end: bool) -> None:
-        self._handler, self._flag, self._is_at_end = handler, flag, is_at_end
-
-    def process(self, item: Any, first_row: int) -> Any:
-        if isinstance(item, EndOfInput) == self._is_at_end:
-            die_once(self._flag)
-        return self._handler.process(item, first_row)
-
-    def close(self) -> None:
-        self._handler.close()
-
-
-@pytest.mark.parametrize("is_at_end", [False, True])
-def test_the_rows_of_the_one_worker_that_is_killed_are_divided(
-    is_at_end: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    flag = tmp_path / "flag"
-
-    def dying_opener(work: Any) -> Callable[..., Any]:
-        open_handler = opener(work)
-        if not isinstance(work, RunRelation):
-            return open_handler
-        return lambda context: DyingHandler(open_handler(context), str(flag), is_at_end=is_at_end)
-
-    monkeypatch.setattr(runner, "opener", dying_opener)
-    assert ps.range(100).sort("id", desc=True).to_pydict() == {"id": list(range(99, -1, -1))}
-    assert flag.exists()
 
 
 class DeadlyRelation:
