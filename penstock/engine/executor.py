@@ -103,6 +103,8 @@ class Executor:
             finally:
                 self._publish(self._sampler.sample(self._stages, 0))
                 self._publish(events.QueryFinished(error, self._clock()))
+                for state in self._stages:
+                    state.downstream = None  # no cycle keeps the batches and sources of the query
 
     # --- the three parts of a step ---
 
@@ -162,7 +164,7 @@ class Executor:
 
     def cancel(self) -> None:
         error = QueryCancelledError("the query was stopped")
-        self._report(len(self._stages) - 1, Report(None, None, True, error=error))
+        put_report(self._mailbox, len(self._stages) - 1, Report(None, None, True, error=error))
 
     def limit_tasks(self, stage: int, max_running: int) -> None:
         self._stages[stage].max_running = max(max_running, 1)
@@ -170,7 +172,7 @@ class Executor:
 
     def _wake(self) -> None:
         """Make the driver look again at what it may do."""
-        self._report(len(self._stages) - 1, Report(None, None, is_done=False))
+        put_report(self._mailbox, len(self._stages) - 1, Report(None, None, is_done=False))
 
     # --- inside ---
 
@@ -199,11 +201,8 @@ class Executor:
             tasks = stage.work.source.read_tasks(stage.work.request)
             lineage = self._resources.lineage
             reads = ReadQueue(in_groups(tasks) if lineage is None else lineage.reads(tasks), stage.work)
-        choice = self._make_pool(stage, stage.work, partial(self._report, index))
+        choice = self._make_pool(stage, stage.work, partial(put_report, self._mailbox, index))
         return StageState(index, stage, self._resources, inputs, choice, reads)
-
-    def _report(self, index: int, report: Report) -> None:
-        self._mailbox.put((index, report))
 
     def _seconds_until_due(self) -> float:
         """Return the time until gathered rows must be written, or until the next sample."""
@@ -282,6 +281,11 @@ class Executor:
     def _publish(self, event: events.Event) -> None:
         for subscriber in self._subscribers:
             subscriber.on_event(event)
+
+
+def put_report(mailbox: SimpleQueue[tuple[int, Report]], index: int, report: Report) -> None:
+    """Send a report of the pool of a stage. Pools do not refer to the executor, so that it is freed with the query."""
+    mailbox.put((index, report))
 
 
 def pick_stage(stages: Sequence[StageState], free_bytes: int, is_idle: bool) -> StageState | None:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
-
-import ray
 
 from penstock.engine.runners.ray.actors import ActorSource, Process
 from penstock.engine.runners.ray.cluster import Cluster
@@ -86,7 +85,7 @@ class ActorGroup:
         self._source = source
         self._size = size
         self._cluster = cluster
-        self._owner = owner
+        self._owner: GroupOwner = weakref.proxy(owner)  # it refers to this object
         self._can_leave = can_leave
         self._actors: list[PoolActor] = []
         self._free: list[PoolActor] = []  # an actor for each task that it could take, the one used last at the end
@@ -251,17 +250,15 @@ class ActorGroup:
                 self._free.extend([actor] * self._size.tasks_per_worker)
         if self._is_closed:  # since the call
             self.discard(actor)
-        self._owner.on_thread(partial(self._await_open, actor))
+        opened.future().add_done_callback(partial(self._replied, actor, self._owner.actor_is_ready))
         return actor
 
-    def _await_open(self, actor: PoolActor) -> None:
-        """Hand an actor to the tasks that wait for it once it is open or dead."""
-        place, failure = None, None
-        try:
-            place = ray.get(actor.opened)
-        except ray.exceptions.RayError as exc:
+    def _replied(self, actor: PoolActor, notify: Callable[[Any, BaseException | None], None], reply: Any) -> None:
+        """Hand an actor to the tasks that wait for it once it is open or dead. ``reply`` is the future of ``open``."""
+        failure = reply.exception()
+        place = reply.result() if failure is None else None
+        if failure is not None:
             actor.process.note_death(actor.opened)
-            failure = exc
         actor.process.replies.pop(actor.opened, None)
         with self._lock:
             waiting = [each for each in self._waiting if each.actor is actor]
@@ -273,7 +270,7 @@ class ActorGroup:
                 self._num_failed_starts = 0
                 self._num_open += actor in self._actors
         for borrower in waiting:
-            self._owner.actor_is_ready(borrower, failure)
+            notify(borrower, failure)
         self._owner.capacity_changed()
 
     def _take_waiting(self, actor: PoolActor) -> None:

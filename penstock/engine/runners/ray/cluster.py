@@ -52,6 +52,7 @@ class Cluster:
     def close(self) -> None:
         self._is_closed.set()
         self._thread.join()
+        self._listeners.clear()
 
     def poll(self) -> None:
         draining = ray._private.state.state.get_draining_nodes()  # no public function tells

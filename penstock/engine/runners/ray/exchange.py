@@ -118,6 +118,7 @@ class RowExchange:
         for pool in (self._dividers, self._mergers):
             if pool is not None:
                 pool.close()
+        self._groups = []
 
     def _divide_by_ranges(self, parts: RangeParts) -> None:
         waiting, self._waiting = sorted(self._waiting.items()), {}

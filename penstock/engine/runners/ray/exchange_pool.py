@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
@@ -25,7 +26,7 @@ class ExchangePool:
         max_nbytes: int,
         emit: Emit,
     ) -> None:
-        self._single = make_single(self._pass_on)
+        self._single = make_single(partial(ExchangePool._pass_on, weakref.proxy(self)))
         self._make_exchange = make_exchange
         self._exchange: RowExchange | None = None
         self._num_cores = num_cores

@@ -285,7 +285,9 @@ class RayPool:
 
     def actor_is_ready(self, borrower: RunningTask, failure: BaseException | None) -> None:
         """Implements ``GroupOwner``, with ``capacity_changed`` and ``on_thread``."""
-        work = partial(self._send, borrower) if failure is None else partial(self._recover, borrower, (), failure)
+        assert borrower.input is not None
+        given = arguments(borrower.input.items)
+        work = partial(self._send, borrower) if failure is None else partial(self._recover, borrower, given, failure)
         self.on_thread(work, borrower)
 
     def capacity_changed(self) -> None:
