@@ -256,8 +256,10 @@ class ActorGroup:
     def _replied(self, actor: PoolActor, notify: Callable[[Any, BaseException | None], None], reply: Any) -> None:
         """Hand an actor to the tasks that wait for it once it is open or dead. ``reply`` is the future of ``open``."""
         failure = reply.exception()
-        place = reply.result() if failure is None else None
-        if failure is not None:
+        place = None
+        if failure is None:
+            place, actor.process.has_started = reply.result(), True
+        else:
             actor.process.note_death(actor.opened)
         actor.process.replies.pop(actor.opened, None)
         with self._lock:

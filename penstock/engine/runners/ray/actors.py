@@ -19,6 +19,7 @@ CLOSE_TIMEOUT_S = 5.0
 STOP_TIMEOUT_S = 0.2  # for a call that is no longer needed; then its process is killed
 ASYNC_CALLS = 1000  # that an actor with an event loop takes at once, unless its stages need more
 MAX_SPARES = 16  # actors on the driver's node that wait for the next query
+KILLED = object()  # by us: no call is the cause
 
 
 @dataclass(eq=False, slots=True)
@@ -40,6 +41,7 @@ class Process:
     handle: Any
     is_sequential: bool = True
     is_reused: bool = False
+    has_started: bool = False  # has replied to this query
     is_gone: bool = False  # died, was killed, or must get no more work
     replies: dict[Any, None] = field(default_factory=dict)
     _deadly: Any = None  # the reply that it worked on when it died
@@ -62,7 +64,7 @@ class Process:
     def kill(self) -> None:
         """Kill the process; none of its calls is the cause."""
         self.is_gone = True
-        self._deadly = self._deadly or self
+        self._deadly = self._deadly or KILLED
         ray.kill(self.handle)
 
 
@@ -200,8 +202,9 @@ class SharedWorkers:
             return self._processes[-1]
 
     def close_stage(self, stage: int, idle: Sequence[Process], running: Mapping[Any, Process]) -> None:
-        """Close the handlers of a stage. A process that works for it much longer is killed."""
-        _, late = ray.wait([*running], num_returns=len(running), timeout=STOP_TIMEOUT_S) if running else ((), ())
+        """Close the handlers of a stage. A process that works for it much longer is killed, unless it is starting."""
+        replies = [reply for reply, process in running.items() if process.has_started]
+        _, late = ray.wait(replies, num_returns=len(replies), timeout=STOP_TIMEOUT_S) if replies else ((), ())
         for reply in late:
             running[reply].kill()
         for process in {*idle, *running.values()}:
@@ -209,13 +212,14 @@ class SharedWorkers:
                 self._closing.append((process, process.handle.close.remote(stage)))
 
     def close(self) -> None:
-        """Keep the actors for the next query; kill those whose handlers cannot be closed."""
+        """Keep the actors for the next query, with those that are starting. Kill those that cannot close their handlers."""
         if not self._processes:
             return
-        refs = [ref for _, ref in self._closing]
+        closing = [(process, ref) for process, ref in self._closing if process.has_started]
+        refs = [ref for _, ref in closing]
         if refs:
             ray.wait(refs, num_returns=len(refs), timeout=CLOSE_TIMEOUT_S)
-        failed = {process for process, ref in self._closing if not has_succeeded(ref, timeout_s=0)}
+        failed = {process for process, ref in closing if not has_succeeded(ref, timeout_s=0)}
         spares, most = Spares.of("shared"), self._most()
         for process in self._processes:
             if process.is_gone or process in failed or len(spares) >= most:

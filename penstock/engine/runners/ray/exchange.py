@@ -15,6 +15,7 @@ from dataclasses import replace
 from itertools import accumulate
 from queue import SimpleQueue
 from typing import Any
+from weakref import WeakSet
 
 from penstock.config import get_config
 from penstock.engine.protocols import Bundle, Emit, Report, Task
@@ -22,7 +23,7 @@ from penstock.engine.runners.openers import opener
 from penstock.engine.runners.placement import this_machine
 from penstock.engine.runners.ray.exchange_work import PartOpener, Parts, PieceForm, divide, no_handler, sample
 from penstock.engine.runners.ray.pool import RayPool
-from penstock.engine.runners.ray.stored import Recipe, StoredBatch, TaskInput
+from penstock.engine.runners.ray.stored import Recipe, StoredBatch, TaskInput, batches_of
 from penstock.plan.stages import RunRelation
 from penstock.relational.partition import RangeParts, bounds_of
 from penstock.relational.two_steps import in_two_steps
@@ -72,12 +73,12 @@ class RowExchange:
             forms, counts, node_id, refs = self.divided(rows)
             if all(self._forms.setdefault(side, form) == form for side, form in forms.items()):
                 break
-        group = DividedGroup(self, node_id)
+        group = DividedGroup(self, node_id, rows)
         self._groups.append(group)
         for index, (start, count, ref) in enumerate(zip(starts(counts), counts, refs, strict=True)):
             if count:
                 side, part = divmod(index, self._num_parts)
-                stored = group.piece(ref, rows.recipe(group, start, count))
+                stored = group.piece(ref, start, count)
                 self._pieces[part].append((side, number, Bundle(stored, count, 0)))
 
     def divided(self, rows: TaskInput) -> tuple[dict[int, PieceForm], list[int], str, list[Any]]:
@@ -143,16 +144,20 @@ class DividedGroup:
     They are lost together, as they are on one node, so all are made again at once.
     """
 
-    def __init__(self, exchange: RowExchange, node_id: str) -> None:
+    def __init__(self, exchange: RowExchange, node_id: str, rows: TaskInput) -> None:
         self.node_id = node_id
         self._exchange = exchange
-        self._recipes: list[Recipe] = []
+        self._slices = rows.slices
+        self._sources = rows.sources()
+        self._pieces = WeakSet[StoredBatch]()  # that are still needed
         self._kept: dict[int, Any] | None = None  # pieces by their first rows, once results made of them were lost
         self._lock = threading.Lock()
 
-    def piece(self, ref: Any, recipe: Recipe) -> StoredBatch:
-        self._recipes.append(recipe)
-        return StoredBatch(ref, recipe, self.node_id)
+    def piece(self, ref: Any, start: int, num_rows: int) -> StoredBatch:
+        recipe = Recipe(self, 0, self._slices, self._sources, start, num_rows)
+        piece = StoredBatch(ref, recipe, self.node_id)
+        self._pieces.add(piece)
+        return piece
 
     def remake(self, recipe: Recipe) -> Any:
         piece = recipe.stored and recipe.stored()
@@ -168,7 +173,7 @@ class DividedGroup:
 
     def divide_again(self) -> None:
         """Make the pieces again that are still needed."""
-        needed = [piece for recipe in self._recipes if (piece := recipe.stored and recipe.stored())]
+        needed = list(self._pieces)
         with self._lock:
             if needed or self._kept:
                 made = self._made_again()
@@ -179,7 +184,7 @@ class DividedGroup:
 
     def _made_again(self) -> dict[int, Any]:
         """Return a reference to each piece by its first row."""
-        rows = TaskInput(0, self._recipes[0].slices, self._recipes[0].inputs())
+        rows = TaskInput(0, self._slices, batches_of(self._sources))
         _, counts, self.node_id, refs = self._exchange.divided(rows)
         return dict(zip(starts(counts), refs, strict=True))
 

@@ -17,7 +17,15 @@ from penstock.engine.runners.ray.actor_group import ActorGroup, PoolActor, PoolS
 from penstock.engine.runners.ray.actors import CLOSE_TIMEOUT_S, ActorSlot, ActorSource
 from penstock.engine.runners.ray.cluster import Cluster, is_node_alive
 from penstock.engine.runners.ray.failures import is_death, translated
-from penstock.engine.runners.ray.stored import Recipe, StoredBatch, TaskInput, arguments, has_restored, put_batch
+from penstock.engine.runners.ray.stored import (
+    Recipe,
+    StoredBatch,
+    TaskInput,
+    arguments,
+    batches_of,
+    has_restored,
+    put_batch,
+)
 from penstock.engine.runners.ray.worker import ActorReport, References
 from penstock.errors import WorkerDiedError
 from penstock.observe.events import RowError
@@ -235,7 +243,7 @@ class RayPool:
 
     def remake(self, recipe: Recipe) -> Any:
         """Implements ``Remaker``."""
-        rows = TaskInput(recipe.first_row, recipe.slices, recipe.inputs())
+        rows = TaskInput(recipe.first_row, recipe.slices, batches_of(recipe.items))
         (batch,), report = self.result_of("remake", (recipe.first_row, recipe.start, recipe.num_rows), rows)
         if report.exception is not None:
             raise report.exception

@@ -79,11 +79,6 @@ class Recipe:
             stored = self.stored and self.stored()
             return stored or StoredBatch(self.remaker.remake(self), self)
 
-    def inputs(self) -> list[Any]:
-        """Return the inputs of the task: a read task, or batches."""
-        with ThreadPoolExecutor(NUM_REMADE_AT_ONCE, "penstock-ray-recovery") as threads:
-            return list(threads.map(lambda item: item.batch() if isinstance(item, Recipe) else item, self.items))
-
 
 @dataclass(slots=True)
 class TaskInput:
@@ -114,12 +109,21 @@ class TaskInput:
         return max(num_rows, key=num_rows.__getitem__, default=None)
 
     def recipe(self, remaker: Remaker, start: int, num_rows: int) -> Recipe:
-        items = (item.recipe or item if isinstance(item, StoredBatch) else item for item in self.items)
-        return Recipe(remaker, self.first_row, self.slices, tuple(items), start, num_rows)
+        return Recipe(remaker, self.first_row, self.slices, self.sources(), start, num_rows)
+
+    def sources(self) -> tuple[Any, ...]:
+        """Return the items of a recipe, which holds no batches that can be made again."""
+        return tuple(item.recipe or item if isinstance(item, StoredBatch) else item for item in self.items)
 
     def fetched(self) -> pa.RecordBatch:
         """Return the rows in this process."""
         return input_from(self.slices, tuple(map(fetched, self.items)))
+
+
+def batches_of(sources: Sequence[Any]) -> list[Any]:
+    """Return the inputs of a task by the items of its recipe: a read task, or batches, which may be made again."""
+    with ThreadPoolExecutor(NUM_REMADE_AT_ONCE, "penstock-ray-recovery") as threads:
+        return list(threads.map(lambda item: item.batch() if isinstance(item, Recipe) else item, sources))
 
 
 def arguments(items: Sequence[Any]) -> list[Any]:
