@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
@@ -40,7 +41,7 @@ class ThreadToProcessPool:
         self._clock = clock
         self._lock = threading.Lock()  # reports come from other threads
         self._on_threads: set[Task] = set()
-        self._threads = make_threads(partial(self._or_fail, self._pass_on_from_threads))
+        self._threads = make_threads(self._passing_on(ThreadToProcessPool._pass_on_from_threads))
         self._make_processes: MakePool | None = make_processes
         self._processes: WorkerPool | None = None
         self._are_threads_closed = False
@@ -78,7 +79,7 @@ class ThreadToProcessPool:
     def _move(self) -> None:
         make, self._make_processes = self._make_processes, None
         assert make is not None
-        self._processes = make(partial(self._or_fail, self._pass_on_from_processes))
+        self._processes = make(self._passing_on(ThreadToProcessPool._pass_on_from_processes))
         if self._processes is None:
             log.info("%s holds the GIL, but stays on threads: it cannot be sent to a worker process.", self._name)
         else:
@@ -97,10 +98,14 @@ class ThreadToProcessPool:
             self._are_threads_closed = True
             self._threads.close()
 
-    def _or_fail(self, pass_on: Emit, report: Report) -> None:
+    def _passing_on(self, pass_on: Callable[[ThreadToProcessPool, Report], None]) -> Emit:
+        """Return the receiver of the reports of a pool, which does not keep this object."""
+        return partial(ThreadToProcessPool._or_fail, weakref.proxy(self), pass_on)
+
+    def _or_fail(self, pass_on: Callable[[ThreadToProcessPool, Report], None], report: Report) -> None:
         """Pass on a report. An error on this thread must reach the executor as well."""
         try:
-            pass_on(report)
+            pass_on(self, report)
         except BaseException as exc:
             self._emit(Report(report.task, None, is_done=True, error=exc))
 

@@ -212,7 +212,7 @@ class SharedWorkers:
                 self._closing.append((process, process.handle.close.remote(stage)))
 
     def close(self) -> None:
-        """Keep the actors for the next query, with those that are starting. Kill those that cannot close their handlers."""
+        """Keep the actors for the next query, with those that are starting. Kill those that do not close handlers."""
         if not self._processes:
             return
         closing = [(process, ref) for process, ref in self._closing if process.has_started]
