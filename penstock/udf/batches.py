@@ -39,6 +39,12 @@ FIRST_ROWS = 1024  # of the first chunk of flat_map: its columns and types are f
 _FAILED = object()  # the result of a failed call that is tolerated
 
 
+def weight(spec: BatchSpec, batch: pa.RecordBatch) -> Any:
+    """Return the weight of a batch by the user's ``batch_weight``."""
+    assert spec.limits.batch_weight is not None
+    return spec.limits.batch_weight(batch_in_format(batch, spec.batch_format))
+
+
 class BatchHandler:
     """Call one function with batches, groups or rows, then apply the steps of the stage. Failed rows give no output."""
 
@@ -48,7 +54,7 @@ class BatchHandler:
         self._is_cancelled = context.is_cancelled
         self._failures = Failures(spec, values_of(spec), context.record)
         self._what = self._failures.what
-        self._sizes = BatchSizes(spec.limits, self._what, lambda batch: batch.columns, self._weigh)
+        self._sizes = BatchSizes(spec.limits, self._what, lambda batch: batch.columns, functools.partial(weight, spec))
         self._is_repeated = bool(spec.policy.may_repeat or spec.limits.split_on or spec.cache)
         self._is_streaming = False  # outputs of a generator are passed on before it ends
         self._chunk_size = ChunkSize(FIRST_ROWS)
@@ -192,10 +198,6 @@ class BatchHandler:
                 yield self._steps(rows, first_row)
             else:
                 yield from self._columns_alone(rows, first_row)
-
-    def _weigh(self, batch: pa.RecordBatch) -> Any:
-        assert self._spec.limits.batch_weight is not None
-        return self._spec.limits.batch_weight(batch_in_format(batch, self._spec.batch_format))
 
     def _explained(self, exc: BaseException) -> BaseException:
         """Add a note to the error of a write to a read-only array, for which NumPy has no class."""
