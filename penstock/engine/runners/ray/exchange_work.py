@@ -17,7 +17,7 @@ from penstock.engine.runners.ray.worker import PackedBatch, Slices, packed_batch
 from penstock.plan.stages import SIDE, RunRelation
 from penstock.relational.handler import with_types
 from penstock.relational.partition import HashParts, RangeParts, divided, sampled
-from penstock.relational.two_steps import computed, in_two_steps
+from penstock.relational.two_steps import computed, halves_rows, in_two_steps
 from penstock.types import Schema, joined
 from penstock.types.frozen import frozen
 
@@ -43,7 +43,7 @@ def divide(
     """Return the pieces, one input after another; then the form of each input, the number of rows of each piece and
     this node.
 
-    ``known`` are the forms of earlier rows. Without one, the rows are grouped if that halves them.
+    ``known`` are the forms of earlier rows. Without one, the rows are grouped if that seems to halve them.
     """
     batches = slices_from(slices, items)
     forms: dict[int, PieceForm] = {}
@@ -56,11 +56,9 @@ def divide(
         schema = known[side].schema if side in known else mine[0].schema.remove_metadata()
         rows = joined([with_types(work.relation, batch, schema) for batch in mine])
         steps = in_two_steps(work.relation, Schema.from_arrow(schema))
-        is_grouped = steps is not None and (side not in known or known[side].is_grouped)
+        is_grouped = steps is not None and (known[side].is_grouped if side in known else halves_rows(steps[0], rows))
         if steps is not None and is_grouped:
-            groups = computed(steps[0], rows)
-            is_grouped = side in known or 2 * groups.num_rows <= rows.num_rows
-            rows = groups if is_grouped else rows
+            rows = computed(steps[0], rows)
         forms[side] = PieceForm(schema, is_grouped)
         marked = rows.replace_schema_metadata({SIDE: str(side)})
         pieces += divided(marked, parts, num_parts, side)
