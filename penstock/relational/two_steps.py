@@ -90,8 +90,8 @@ def halves_rows(query: SqlQuery, rows: pa.RecordBatch) -> bool:
     """Estimate from some rows whether the result of a query has at most half as many rows as its input."""
     num_sampled = min(rows.num_rows, SAMPLED_ROWS)
     places = np.linspace(0, rows.num_rows - 1, num_sampled).astype(np.int64)
-    num_found: int = computed(query, rows.take(arrow_numbers(places))).num_rows
-    return 2 * estimated_groups(num_sampled, num_found, rows.num_rows) <= rows.num_rows
+    num_found = computed(query, rows.take(arrow_numbers(places))).num_rows
+    return bool(2 * estimated_groups(num_sampled, num_found, rows.num_rows) <= rows.num_rows)
 
 
 def estimated_groups(num_sampled: int, num_found: int, num_rows: int) -> float:
