@@ -46,10 +46,10 @@ OWN_FILE: dict[str, set[str]] = {
     **{
         f"penstock.engine.runners.ray.{name}": {"ray"}
         for name in (
-            "actor_group",
             "actors",
+            "blocks",
             "cluster",
-            "exchange",
+            "exchange_work",
             "failures",
             "ledgers",
             "pool",
