@@ -42,6 +42,14 @@ class Cluster:
         """Bytes of the input or output of a task, so that tasks on all cores fit on the node with least memory."""
         return task_share(int(STORE_SHARE * least_per_core(self.usable.values())), num_cores=1)
 
+    def node_nbytes(self, node_id: str, memory_limit: int = 0) -> int:
+        """Return the bytes that tasks on a node may hold: of its store, of its heaps, and of its share of the limit."""
+        node = self.usable.get(node_id, {})
+        nbytes = STORE_SHARE * node.get("object_store_memory", 0)
+        if memory_limit:
+            nbytes = min(nbytes, memory_limit * nbytes / max(self.store_nbytes, 1))
+        return int(min(nbytes, node.get("memory", nbytes)))
+
     def on_poll(self, listener: Callable[[], None]) -> None:
         """Call ``listener`` on the thread of this object after each poll."""
         self._listeners.append(listener)

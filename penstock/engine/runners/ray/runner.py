@@ -32,6 +32,7 @@ from penstock.engine.runners.ray.cluster import Cluster, connect, demand, most_w
 from penstock.engine.runners.ray.exchange import RowExchange
 from penstock.engine.runners.ray.exchange_pool import ExchangePool
 from penstock.engine.runners.ray.ledgers import DriverLedgers, driver_ledgers, with_ledgers
+from penstock.engine.runners.ray.node_memory import NodeMemory
 from penstock.engine.runners.ray.pool import RayPool
 from penstock.engine.runners.ray.stored import DriverBatches
 from penstock.engine.scheduling import Footprint, task_share
@@ -110,6 +111,7 @@ class RayPools:
         most_nbytes = task_share(memory_bytes, cluster.num_cores), cluster.task_nbytes or GATHERED_NBYTES
         self._gathered_nbytes = min(GATHERED_NBYTES, *most_nbytes)
         self._workers = SharedWorkers(lambda: cluster.num_cores, PLAIN)
+        self._memory = NodeMemory(partial(cluster.node_nbytes, memory_limit=get_config().memory_limit))
         self._ledgers = ledgers
         self._demands = {id(stage): demand(actor_options(stage.resources)) for stage in stages}
         self._shared: dict[str, SharedActor] = {}
@@ -200,6 +202,6 @@ class RayPools:
         return put_packed(with_ledgers(self._ledgers, open_handler), work.spec.name)
 
     def _pool(self, source: ActorSource, size: PoolSize, emit: Emit, **options: Any) -> RayPool:
-        pool = RayPool(source, size, self._cluster, emit, **options)
+        pool = RayPool(source, size, self._cluster, emit, self._memory, **options)
         self._cluster.on_poll(pool.adjust)
         return pool

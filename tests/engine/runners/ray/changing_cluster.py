@@ -12,12 +12,14 @@ import time
 from collections.abc import Callable
 from contextlib import closing
 from contextvars import copy_context
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 import psutil
 import ray
 from ray.cluster_utils import Cluster
+from ray.util.scheduling_strategies import In, NodeLabelSchedulingStrategy
 
 import penstock as ps
 from tests.faults.process_memory import PeakMemory, tree_memory
@@ -43,7 +45,7 @@ def main(path: str) -> None:
         ps.set_config(progress=False)
         seen = {"pieces": lost_pieces(cluster), "lost": lost_node(cluster), "cached": cached_on_another_node()}
         seen |= {"inflated": inflated_rows(), "kinds": several_kinds_of_node(cluster)}
-        seen |= {"grown": grown_cluster(cluster), "drained": drained_node(cluster)}
+        seen |= {"small": small_node(cluster), "grown": grown_cluster(cluster), "drained": drained_node(cluster)}
         seen["restarted"] = restarted_gcs(cluster)
         Path(path).write_text(json.dumps(seen))
     finally:
@@ -123,6 +125,52 @@ def inflated_rows() -> Any:
         rows = df.map_batches(grown).map_batches(measured).to_pydict()
     expected = {"id": list(range(NUM_INFLATED)), "size": [50 * len(payload)] * NUM_INFLATED}
     return {"is_exact": rows == expected, "nbytes": peak.total - before.total}
+
+
+def small_node(cluster: Cluster) -> Any:
+    """Tasks of 48 MB, with the copies that workers make, on a node with room for one and on a node with room for many.
+
+    A worker is on each of their cores, by a placement strategy of Ray.
+    """
+    small = cluster.add_node(num_cpus=2, object_store_memory=80_000_000, labels={"memory": "small"})
+    large = cluster.add_node(num_cpus=2, object_store_memory=400_000_000, labels={"memory": "large"})
+    gate, large_id = Gate(), large.node_id
+
+    class Copied:
+        def __init__(self) -> None:
+            self._node = ray.get_runtime_context().get_node_id()
+
+        def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
+            gate.note(f"+{self._node}")
+            if self._node == large_id and batch["id"][0] >= NUM_ROWS // 2:
+                until(lambda: most_at_once(gate.noted(), large_id) == 2)
+            copies = [bytes(bytearray(text)) for text in batch["text"]]
+            gate.note(f"-{self._node}")
+            return {"id": batch["id"], "text": copies}
+
+    def texts(batch: dict[str, Any]) -> dict[str, Any]:
+        return {"id": batch["id"], "text": [bytes(8_000_000) for _ in batch["id"]]}
+
+    chosen = NodeLabelSchedulingStrategy(hard={"memory": In("small", "large")})
+    options: Any = {"concurrency": (4, 4), "num_cpus": 1, "ray_options": {"scheduling_strategy": chosen}}
+    df = ps.range(NUM_ROWS).map_batches(texts, batch_size=2)
+    query = df.map_batches(Copied, batch_size=2, **options)
+    ids = query.select("id").to_pydict()["id"]
+    noted = gate.noted()
+    most = {node.node_id: most_at_once(noted, node.node_id) for node in (small, large)}
+    for node in (small, large):
+        cluster.remove_node(node, allow_graceful=False)
+    return {
+        "is_exact": ids == list(range(NUM_ROWS)),
+        "most_on_small": most[small.node_id],
+        "most_on_large": most[large.node_id],
+        "num_elsewhere": len({each[1:] for each in noted} - set(most)),
+    }
+
+
+def most_at_once(noted: list[str], node_id: str) -> int:
+    """Return how many calls were on a node at once, which noted ``+`` and ``-`` with its id."""
+    return max(accumulate(1 if each[0] == "+" else -1 for each in noted if each[1:] == node_id), default=0)
 
 
 def lost_node(cluster: Cluster) -> Any:

@@ -51,6 +51,15 @@ def test_ray_options_choose_the_node_and_the_environment(seen: Any) -> None:
     assert seen["kinds"]["placed"] == ["7", "accelerator_type:A100"]
 
 
+def test_a_small_node_runs_only_as_many_tasks_as_it_has_memory_for(seen: Any) -> None:
+    assert seen["small"]["is_exact"]
+    assert (seen["small"]["most_on_small"], seen["small"]["most_on_large"]) == (1, 2)
+
+
+def test_a_placement_strategy_chooses_the_nodes(seen: Any) -> None:
+    assert seen["small"]["num_elsewhere"] == 0
+
+
 def test_a_class_uses_the_nodes_that_come_while_it_runs(seen: Any) -> None:
     assert seen["grown"] == {"is_exact": True, "is_late_used": True}
 
