@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import socket
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -15,6 +16,8 @@ from penstock.engine.scheduling import task_share
 from penstock.errors import InvalidArgumentError
 
 POLL_S = 2.0
+forked_from: list[int] = []  # the ids of the processes that this one was forked from
+os.register_at_fork(after_in_child=lambda: forked_from.append(os.getppid()))
 STORE_SHARE = 0.75  # of the object store that bundles may fill; Ray spills to disk from 0.8 on
 
 

@@ -114,7 +114,8 @@ class RayPool:
         self._is_closed = True
         self._group.close(dict(self._awaited))
         for thread in list(self._threads):
-            thread.join(CLOSE_TIMEOUT_S)
+            if thread.is_alive():  # else another thread is about to start it
+                thread.join(CLOSE_TIMEOUT_S)
 
     def adjust(self) -> None:
         """Follow the cluster: its size, and nodes that drain."""

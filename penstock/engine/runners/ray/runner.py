@@ -28,7 +28,8 @@ from penstock.engine.runners.ray.actors import (
     actor_options,
     put_packed,
 )
-from penstock.engine.runners.ray.cluster import Cluster, connect, demand, most_workers
+from penstock.engine.runners.ray.cluster import Cluster, connect, demand, forked_from, most_workers
+from penstock.engine.runners.ray.engines import with_remote_engine
 from penstock.engine.runners.ray.exchange import RowExchange
 from penstock.engine.runners.ray.exchange_pool import ExchangePool
 from penstock.engine.runners.ray.ledgers import DriverLedgers, driver_ledgers, with_ledgers
@@ -89,6 +90,11 @@ class RayRunner:
             )
         if not ray.is_initialized():
             return connect(address)
+        if forked_from:
+            raise InvalidArgumentError(
+                f"This process was forked from process {forked_from[-1]}, whose connection to Ray it cannot use. Start "
+                "it in another way: for a DataLoader, with multiprocessing_context='spawn', or with num_workers=0."
+            )
         connected = ray.get_runtime_context().gcs_address
         if self._address not in (None, "auto", "local", connected):
             raise InvalidArgumentError(
@@ -125,6 +131,8 @@ class RayPools:
         match work:
             case CallUdf() if work.spec.builtin.event_loop == API_LOOP and options == PLAIN:
                 return PoolChoice(self._api_pool(stage, work, emit), False, PYTHON_WORK)
+            case CallUdf() if (remote := with_remote_engine(work)) is not None:
+                return PoolChoice(self._api_pool(stage, remote, emit), False, PYTHON_WORK)
             case CallUdf() if work.spec.target.is_async:
                 return PoolChoice(self._async_pool(stage, work, options, emit), False, PYTHON_WORK)
             case CallUdf() | CallBatch():
@@ -182,7 +190,7 @@ class RayPools:
 
     def _api_pool(self, stage: Stage, work: CallUdf, emit: Emit) -> AsyncPool:
         """Return a pool in the driver's process: calls of remote models wait, and one limiter, budget and ledger serve
-        all queries of a process, as on one machine.
+        all queries of a process, as on one machine. So does one queue, which knows the prefixes of each replica.
         """
         return AsyncPool(
             async_opener(work), num_async_tasks(stage, work.spec), emit, self._api_loop(), batches=DriverBatches()

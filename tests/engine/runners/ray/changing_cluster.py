@@ -22,6 +22,7 @@ from ray.cluster_utils import Cluster
 from ray.util.scheduling_strategies import In, NodeLabelSchedulingStrategy
 
 import penstock as ps
+from tests.engine.runners.ray.placed_engine import PlacedProvider, asked
 from tests.faults.process_memory import PeakMemory, tree_memory
 
 NUM_ROWS = 40
@@ -277,6 +278,9 @@ def several_kinds_of_node(cluster: Cluster) -> Any:
         return [context.get_node_id(), os.environ.get("OF_RAY_OPTIONS", ""), *context.get_assigned_resources()]
 
     placed = ps.range(1).select(place(ps.col("id"))).to_pydict()["id"][0]
+    provider = PlacedProvider(tempfile.mkdtemp(), num_gpus=3)
+    answers = asked([f"ALL {n}" for n in range(NUM_ROWS)], provider, max_concurrency=3).to_pydict()["a"]
+    replicas = {tuple(answer.split("/")[1:]) for answer in answers}  # process, node and number of GPUs
     cluster.remove_node(large, allow_graceful=False)
     return {
         "is_exact": is_exact,
@@ -284,6 +288,8 @@ def several_kinds_of_node(cluster: Cluster) -> Any:
         "num_elsewhere": len(set(gate.noted()) - {large.node_id}),
         "is_on_large": placed[0] == large.node_id,
         "placed": placed[1:],
+        "engines_on_large": [node for _, node, _ in replicas].count(large.node_id),
+        "engine_gpus": [num_gpus for _, _, num_gpus in replicas],
     }
 
 

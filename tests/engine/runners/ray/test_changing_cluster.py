@@ -46,6 +46,11 @@ def test_a_stage_uses_nodes_with_different_numbers_of_gpus(seen: Any) -> None:
     assert (seen["kinds"]["num_on_large"], seen["kinds"]["num_elsewhere"]) == (2, 1)
 
 
+def test_the_replicas_of_an_engine_are_on_several_nodes_with_a_gpu_each(seen: Any) -> None:
+    assert seen["kinds"]["engines_on_large"] == 2
+    assert seen["kinds"]["engine_gpus"] == ["1", "1", "1"]
+
+
 def test_ray_options_choose_the_node_and_the_environment(seen: Any) -> None:
     assert seen["kinds"]["is_on_large"]
     assert seen["kinds"]["placed"] == ["7", "accelerator_type:A100"]
