@@ -35,6 +35,7 @@ from penstock.engine.runners.ray.exchange_pool import ExchangePool
 from penstock.engine.runners.ray.ledgers import DriverLedgers, driver_ledgers, with_ledgers
 from penstock.engine.runners.ray.node_memory import NodeMemory
 from penstock.engine.runners.ray.pool import RayPool
+from penstock.engine.runners.ray.replay_pool import ReplayPool
 from penstock.engine.runners.ray.stored import DriverBatches
 from penstock.engine.scheduling import Footprint, task_share
 from penstock.engine.stage import PoolChoice
@@ -145,10 +146,13 @@ class RayPools:
                 return PoolChoice(calls, takes_core, PYTHON_WORK, task_cost_s=CALL_COST_S)
             case RunRelation(relation, schemas):
                 parts = parts_of(relation, schemas)
-                pool = self._one_actor(work, emit) if parts is None else self._exchange_pool(work, parts, emit)
-                return PoolChoice(pool, takes_core=False)
+                if parts is not None:
+                    return PoolChoice(self._exchange_pool(work, parts, emit), takes_core=False)
+                return PoolChoice(
+                    ReplayPool(partial(self._one_actor, work), emit, holds_output=False), takes_core=False
+                )
             case WriteOut(sink, False) if isinstance(sink, OneWriterSink) and sink.needs_one_writer:
-                return PoolChoice(self._one_actor(work, emit), takes_core)
+                return PoolChoice(ReplayPool(partial(self._one_actor, work), emit, holds_output=True), takes_core)
             case WriteOut(sink):
                 # Parts are complete files, so that a writer that dies loses only the part that it writes.
                 has_parts = isinstance(sink, PartSink)

@@ -314,7 +314,8 @@ def drained_node(cluster: Cluster) -> Any:
     gate.open()
     options: Any = {"batch_size": 1, "num_cpus": 1, "concurrency": (3, 3), "fn_constructor_args": (gate,)}
     with closing(ps.range(10**6).map_batches(Where, **options).iter_rows()) as rows:
-        nodes = (row["node"] for row in rows)
+        ids = list[int]()
+        nodes = (row["node"] for row in rows if ids.append(row["id"]) is None)
         is_used_before = node.node_id in nodes  # reads until it is
         reason = autoscaler_pb2.DrainNodeReason.Value("DRAIN_NODE_REASON_PREEMPTION")
         client = ray._raylet.GcsClient(address=cluster.address)
@@ -323,7 +324,7 @@ def drained_node(cluster: Cluster) -> Any:
         num_other = 0
         while num_other < 50:
             num_other = 0 if next(nodes) == node.node_id else num_other + 1
-    return {"is_used_before": is_used_before}
+    return {"is_used_before": is_used_before, "is_exact": ids == list(range(len(ids)))}
 
 
 def restarted_gcs(cluster: Cluster) -> Any:

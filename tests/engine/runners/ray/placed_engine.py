@@ -81,7 +81,7 @@ class PlacedProvider(ps.Provider):
 
     def model(self, task: ModelTask) -> Model:
         spec = PlacedSpec(task.model or "m", self.num_gpus or 2, self.marks)
-        return EnginePrompter(spec, task, task.options, groups_prefixes=True, gpus=self.num_gpus)
+        return EnginePrompter(spec, task, task.options, groups_prefixes=False, gpus=self.num_gpus)
 
 
 def asked(questions: list[str], provider: PlacedProvider, **options: Any) -> ps.DataFrame:

@@ -70,7 +70,7 @@ def test_a_class_uses_the_nodes_that_come_while_it_runs(seen: Any) -> None:
 
 
 def test_a_draining_node_gets_no_more_rows(seen: Any) -> None:
-    assert seen["drained"] == {"is_used_before": True}
+    assert seen["drained"] == {"is_used_before": True, "is_exact": True}
 
 
 def test_a_query_goes_on_after_a_restart_of_the_gcs(seen: Any) -> None:

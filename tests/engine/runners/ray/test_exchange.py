@@ -124,15 +124,15 @@ class DyingHandler:
             die_once(self._flag)
         return self._handler.process(item, first_row)
 
+    def finish(self) -> Any:
+        return self._handler.finish()
+
     def close(self) -> None:
         self._handler.close()
 
 
-@pytest.mark.parametrize("is_at_end", [False, True])
-def test_the_rows_of_the_one_worker_that_is_killed_are_divided(
-    is_at_end: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    flag = tmp_path / "flag"
+def kill_relations(monkeypatch: pytest.MonkeyPatch, flag: Path, *, is_at_end: bool) -> None:
+    """Make the worker of a relation die once."""
 
     def dying_opener(work: Any) -> Callable[..., Any]:
         open_handler = opener(work)
@@ -141,8 +141,35 @@ def test_the_rows_of_the_one_worker_that_is_killed_are_divided(
         return lambda context: DyingHandler(open_handler(context), str(flag), is_at_end=is_at_end)
 
     monkeypatch.setattr(runner, "opener", dying_opener)
+
+
+@pytest.mark.parametrize("is_at_end", [False, True])
+def test_the_rows_of_the_one_worker_that_is_killed_are_divided(
+    is_at_end: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flag = tmp_path / "flag"
+    kill_relations(monkeypatch, flag, is_at_end=is_at_end)
     assert ps.range(100).sort("id", desc=True).to_pydict() == {"id": list(range(99, -1, -1))}
     assert flag.exists()
+
+
+def total(df: ps.DataFrame) -> ps.DataFrame:
+    return df.agg(ps.col("id").sum().alias("id"))
+
+
+def shuffled(df: ps.DataFrame) -> ps.DataFrame:
+    return total(df.shuffle().where(ps.col("id") >= 0))
+
+
+@pytest.mark.parametrize("relation", [total, shuffled])
+@pytest.mark.parametrize("is_at_end", [False, True])
+def test_one_worker_gets_the_rows_of_another_that_is_killed_without_keys(
+    relation: Callable[[ps.DataFrame], ps.DataFrame], is_at_end: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kill_relations(monkeypatch, tmp_path / "flag", is_at_end=is_at_end)
+    df = ps.range(100).map_batches(lambda batch: batch, batch_size=10)
+    assert relation(df).to_pydict() == {"id": [4950]}
+    assert (tmp_path / "flag").exists()
 
 
 class DeadlyRelation:

@@ -236,6 +236,12 @@ def test_ray_client_is_refused() -> None:
         ps.set_runner_local()
 
 
+def test_a_forked_process_is_told_how_to_start_instead(on_ray: None) -> None:
+    assert ps.range(3).to_pydict() == {"id": [0, 1, 2]}
+    with pytest.raises(InvalidArgumentError, match="spawn"):
+        in_fork(lambda: ps.range(3).to_pydict())
+
+
 def test_a_cluster_that_does_not_answer_is_an_error_or_passed_over(
     on_ray: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
