@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import multiprocessing
 import os
 import re
 import socket
@@ -11,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -238,8 +240,9 @@ def test_ray_client_is_refused() -> None:
 
 def test_a_forked_process_is_told_how_to_start_instead(on_ray: None) -> None:
     assert ps.range(3).to_pydict() == {"id": [0, 1, 2]}
-    with pytest.raises(InvalidArgumentError, match="spawn"):
-        in_fork(lambda: ps.range(3).to_pydict())
+    context = multiprocessing.get_context("fork")
+    with ProcessPoolExecutor(1, context) as processes, pytest.raises(InvalidArgumentError, match="spawn"):
+        processes.submit(ps.range(3).count_rows).result()
 
 
 def test_a_cluster_that_does_not_answer_is_an_error_or_passed_over(
