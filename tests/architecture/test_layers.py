@@ -49,6 +49,7 @@ OWN_FILE: dict[str, set[str]] = {
             "actor_group",
             "actors",
             "cluster",
+            "engines",
             "exchange",
             "failures",
             "ledgers",

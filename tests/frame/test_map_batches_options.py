@@ -110,6 +110,7 @@ def test_all_options_at_once() -> None:
         "max_errors": 3,
         "timeout": 30,
         "use_process": True,
+        "ray_options": {"max_restarts": 0},
     }
     known = set(inspect.signature(ps.DataFrame.map_batches).parameters) - {"self", "fn"}
     assert known - set(options) == {"concurrency", "cache"}  # of which one goes without compute, one needs a place

@@ -29,7 +29,6 @@ from penstock.engine.runners.ray.actors import (
     put_packed,
 )
 from penstock.engine.runners.ray.cluster import Cluster, connect, demand, forked_from, most_workers
-from penstock.engine.runners.ray.engines import with_remote_engine
 from penstock.engine.runners.ray.exchange import RowExchange
 from penstock.engine.runners.ray.exchange_pool import ExchangePool
 from penstock.engine.runners.ray.ledgers import DriverLedgers, driver_ledgers, with_ledgers
@@ -132,7 +131,7 @@ class RayPools:
         match work:
             case CallUdf() if work.spec.builtin.event_loop == API_LOOP and options == PLAIN:
                 return PoolChoice(self._api_pool(stage, work, emit), False, PYTHON_WORK)
-            case CallUdf() if (remote := with_remote_engine(work)) is not None:
+            case CallUdf() if work.spec.builtin.event_loop and (remote := _with_remote_engine(work)) is not None:
                 return PoolChoice(self._api_pool(stage, remote, emit), False, PYTHON_WORK)
             case CallUdf() if work.spec.target.is_async:
                 return PoolChoice(self._async_pool(stage, work, options, emit), False, PYTHON_WORK)
@@ -217,3 +216,9 @@ class RayPools:
         pool = RayPool(source, size, self._cluster, emit, self._memory, **options)
         self._cluster.on_poll(pool.adjust)
         return pool
+
+
+def _with_remote_engine(work: CallUdf) -> CallUdf | None:
+    from penstock.engine.runners.ray.engines import with_remote_engine  # few queries need the models
+
+    return with_remote_engine(work)
