@@ -41,7 +41,7 @@ class RunningTask:
     num_deaths: int = 0  # of actors, not of nodes
 
     def part_input(self) -> TaskInput:
-        part = self.plan.part if self.plan is not None else None
+        part = self.plan.part if self.plan is not None and self.task.num_rows else None  # columns alone are not cut
         return TaskInput.of(self.task) if part is None else TaskInput.of(self.task, part.offset, part.num_rows)
 
 
