@@ -238,6 +238,11 @@ def test_ray_client_is_refused() -> None:
         ps.set_runner_local()
 
 
+def test_columns_without_rows_pass_a_function(on_ray: None) -> None:
+    df = ps.range(3).map_batches(lambda batch: pa.table({"x": pa.array([], pa.int64())}))
+    assert df.with_column("y", doubled(ps.col("x"))).schema.names == ["x", "y"]
+
+
 def test_a_forked_process_is_told_how_to_start_instead(on_ray: None) -> None:
     assert ps.range(3).to_pydict() == {"id": [0, 1, 2]}
     context = multiprocessing.get_context("fork")
