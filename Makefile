@@ -27,10 +27,10 @@ PYTEST_WORKERS ?= 3
 
 ON_NODES := tests/engine/runners/ray/test_changing_cluster.py
 
-# Tests of DataFrames that also run on Ray: their functions share no memory with the test.
-HALF_ON_RAY := $(patsubst %,tests/%.py,frame/test_columns frame/test_combine frame/test_layout frame/test_rows)
-REST_ON_RAY := $(patsubst %,tests/%.py,frame/test_chains frame/test_errors frame/test_sets frame/test_unknown_columns \
-    relational/test_map_groups relational/test_sort_join_group relational/test_windows)
+# Tests of DataFrames run on both runners, by the fixture `runner`; `make test` runs half of them on Ray.
+DATAFRAMES  := $(patsubst %,tests/%,expr frame functions io relational)
+HALF_ON_RAY := tests/functions $(patsubst %,tests/%.py,frame/test_columns frame/test_combine frame/test_errors \
+    frame/test_layout frame/test_rows io/formats/test_parquet relational/test_sort_join_group relational/test_windows)
 
 .DEFAULT_GOAL := help
 .PHONY: help demo check test on-nodes on-ray not-on-ray test-ray format stubs compat-table bench clean
@@ -55,14 +55,14 @@ on-nodes: $(DEV)
 	$(BIN)/python -m pytest -q -m ray $(ON_NODES)
 
 on-ray: $(DEV)
-	$(BIN)/python -m pytest -q -m ray --on-ray --ignore $(ON_NODES) tests/engine tests/udf tests/llm tests/seeds $(HALF_ON_RAY)
+	$(BIN)/python -m pytest -q -m ray --ignore $(ON_NODES) tests/engine tests/udf tests/llm tests/seeds $(HALF_ON_RAY)
 
 # At a lower priority than tests on Ray that run beside it.
 not-on-ray: $(DEV) $(SYSTEM)
 	nice -n 5 $(BIN)/python -m pytest -q -m 'not ray' -n $(PYTEST_WORKERS) --dist worksteal penstock tests
 
-test-ray: $(DEV)  ## Run the tests of DataFrames on Ray, twice as many as `make test` does
-	$(BIN)/python -m pytest -q -m ray --on-ray $(HALF_ON_RAY) $(REST_ON_RAY)
+test-ray: $(DEV)  ## Run all tests of DataFrames on Ray
+	$(BIN)/python -m pytest -q -m ray $(DATAFRAMES)
 
 format: $(DEV)  ## Format and fix what can be fixed
 	$(BIN)/ruff format .

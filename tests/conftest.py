@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 import cloudpickle
 import pytest
@@ -43,15 +42,31 @@ def ray_cluster() -> Iterator[None]:
     ray.shutdown()
 
 
-@pytest.fixture(params=["local", pytest.param("ray", marks=pytest.mark.ray)])
+RUNNERS = ["local", pytest.param("ray", marks=pytest.mark.ray)]
+OF_DATAFRAMES = ("expr", "frame", "functions", "io", "relational")
+"""Folders whose tests run on both runners, unless they are marked ``one_machine``."""
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run a test once on each runner if it is one of DataFrames, or asks for a runner."""
+    asks = "runner" in metafunc.definition._fixtureinfo.argnames
+    folder = metafunc.definition.path.relative_to(metafunc.config.rootpath / "tests").parts[0]
+    if asks or (folder in OF_DATAFRAMES and not metafunc.definition.get_closest_marker("one_machine")):
+        metafunc.parametrize("runner", RUNNERS, indirect=True)
+
+
+@pytest.fixture(autouse=True)
 def runner(request: pytest.FixtureRequest) -> Iterator[str]:
-    """Run the test once on each runner."""
+    """The runner of the queries of a test."""
+    name = getattr(request, "param", "local")
+    if name == "local":
+        yield name
+        return
     import penstock as ps
 
-    if request.param == "ray":
-        request.getfixturevalue("ray_cluster")
-        ps.set_runner_ray()
-    yield request.param
+    request.getfixturevalue("ray_cluster")
+    ps.set_runner_ray()
+    yield name
     ps.set_runner_local()
 
 
@@ -69,34 +84,6 @@ def run_page(
         return capsys.readouterr().out
 
     return run
-
-
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--on-ray", action="store_true", help="run the queries of the tests of DataFrames on Ray")
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark the tests that run on Ray with ``--on-ray``."""
-    if config.getoption("--on-ray"):
-        for item in filter(_can_be_on_ray, items):
-            item.add_marker("ray")
-
-
-def _can_be_on_ray(item: Any) -> bool:
-    return item.path.parent.name in ("frame", "relational") and not item.get_closest_marker("one_machine")
-
-
-@pytest.fixture(autouse=True)
-def _on_ray(request: pytest.FixtureRequest) -> Iterator[None]:
-    if not (request.config.getoption("--on-ray") and _can_be_on_ray(request.node)):
-        yield
-        return
-    import penstock as ps
-
-    request.getfixturevalue("ray_cluster")
-    ps.set_runner_ray()
-    yield
-    ps.set_runner_local()
 
 
 @pytest.fixture(scope="session")

@@ -14,8 +14,9 @@ from penstock.engine.scheduling import GrowthEstimate
 from penstock.engine.steps import Steps, may_grow
 from penstock.errors import ReadError, WriteError
 from penstock.plan.nodes import sink_name
-from penstock.plan.stages import Read, Step
+from penstock.plan.stages import Step
 from penstock.protocols import PartSink, ReadTask, Sink
+from penstock.types import Schema
 from penstock.types.plain import arrow_array
 
 SLICE_NBYTES = 64 * 2**20  # of input or output, for steps that may make rows larger
@@ -84,10 +85,10 @@ class SlicedSteps:
 class ReadHandler(StatelessHandler):
     """Reads tasks and applies steps to their batches. A source may give more columns than requested."""
 
-    def __init__(self, work: Read) -> None:
-        self._source_name = work.source.name
-        self._expected = None if work.schema is None else work.schema.to_arrow()
-        self._steps = SlicedSteps(work.steps)
+    def __init__(self, source_name: str, schema: Schema | None, steps: Sequence[Step]) -> None:
+        self._source_name = source_name
+        self._expected = None if schema is None else schema.to_arrow()
+        self._steps = SlicedSteps(steps)
 
     def process(self, item: ReadTask, first_row: int) -> pa.RecordBatch | Iterator[pa.RecordBatch]:
         batches = item.read()

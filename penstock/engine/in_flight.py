@@ -51,6 +51,7 @@ class InFlight:
             self._submitted[task] = next(self._numbers)
             self.nbytes += task.nbytes * self._num_copies
         self._running[task] = nbytes_expected
+        task.nbytes_held = task.nbytes * self._num_copies + nbytes_expected
         self.num_running += 1
         self.num_rows_running += task.num_rows
         self.nbytes += nbytes_expected

@@ -145,6 +145,7 @@ class Task:
     first_row: int
     nbytes: int
     num_rows: int = 0
+    nbytes_held: int = 0  # while it runs: of its input, the copies that its worker makes, and its next output
     busy_s: float = 0.0  # spent by workers so far
     outputs: list[Bundle] = field(default_factory=list)  # produced, not yet passed on by the executor
     is_done: bool = False

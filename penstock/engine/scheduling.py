@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from penstock.plan.stages import AtMost
@@ -64,6 +65,25 @@ def task_share(memory_bytes: int, num_cores: int) -> int:
     125000000
     """
     return memory_bytes // (TASKS_PER_CORE * max(num_cores, 1))
+
+
+def num_admitted(waiting: Sequence[int], num_running: int, reserved: int, budget: int) -> int:
+    """Return how many of the tasks that wait for the memory of one node may start now: the first ones that fit.
+
+    ``waiting`` has the bytes of each, in order; ``reserved`` bytes belong to the tasks that run on the node. If none
+    runs, the first may start whatever it needs, so that no task waits forever.
+
+    >>> num_admitted([40, 30, 20], num_running=1, reserved=20, budget=100)
+    2
+    >>> num_admitted([90, 1], num_running=1, reserved=20, budget=100), num_admitted([500, 1], 0, 0, budget=100)
+    (0, 1)
+    """
+    for number, nbytes in enumerate(waiting):
+        is_alone = not num_running and not number
+        reserved += nbytes
+        if reserved > budget and not is_alone:
+            return number
+    return len(waiting)
 
 
 class GrowthEstimate:

@@ -179,6 +179,7 @@ RULES: dict[str, Rule] = {
     "num_cpus": _AMOUNT,
     "num_gpus": _AMOUNT,
     "on_error": (lambda value: value in get_args(OnError), f"must be one of {', '.join(map(repr, get_args(OnError)))}"),
+    "ray_options": (lambda value: isinstance(value, Mapping), "must be a dict of the options of Ray's actors"),
     "retry_on": _EXCEPTIONS,
     "split_on": _EXCEPTIONS,
     "timeout": (lambda value: _is_amount(value) and value > 0, "must be a number of seconds above 0"),

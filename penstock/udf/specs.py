@@ -164,6 +164,7 @@ Compute = ActorPoolStrategy | TaskPoolStrategy
 ROW_OPTIONS = [
     "batch_size", "compute", "concurrency", "fn_args", "fn_kwargs", "fn_constructor_args", "fn_constructor_kwargs",
     "num_cpus", "num_gpus", "memory", "max_retries", "on_error", "max_errors", "timeout", "use_process", "cache",
+    "ray_options",
 ]  # fmt: skip
 """The options of ``map``, ``flat_map`` and ``filter``; ``map_batches`` has more."""
 

@@ -6,7 +6,7 @@ import asyncio
 import selectors
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from penstock.ai.conversation import Generation, Request
@@ -48,6 +48,9 @@ class ScriptedSpec:
 
     def make(self, replica: int) -> ScriptedEngine:
         return ScriptedEngine(SCRIPTS[self.name], replica)
+
+    def alone(self) -> ScriptedSpec:
+        return replace(self, num_replicas=1)
 
     def identity(self) -> Mapping[str, Any]:
         return {"script": self.name}

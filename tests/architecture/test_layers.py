@@ -49,6 +49,7 @@ OWN_FILE: dict[str, set[str]] = {
             "actors",
             "blocks",
             "cluster",
+            "engines",
             "exchange_work",
             "failures",
             "ledgers",

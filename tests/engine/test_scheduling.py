@@ -17,6 +17,7 @@ from penstock.engine.scheduling import (
     GrowthEstimate,
     RowPace,
     is_queue_short,
+    num_admitted,
     paced_rows,
     task_share,
 )
@@ -204,3 +205,21 @@ def test_pacing_tells_the_cost_of_a_task_from_that_of_its_rows(
         durations = [task_s] + [row_s] * sizes[-1]
         sizes.append(pace.next_rows(sizes[-1], sum(random.lognormvariate(0, 0.5) * each for each in durations)))
     assert least <= mean(sizes[8:]) <= most
+
+
+@pytest.mark.parametrize(
+    ("waiting", "running", "num_started"),
+    [
+        pytest.param([60], [], 1, id="fits"),
+        pytest.param([60], [40], 1, id="fits exactly"),
+        pytest.param([61], [40], 0, id="waits for what runs"),
+        pytest.param([500], [], 1, id="too large for the node: alone"),
+        pytest.param([500, 1], [], 1, id="nothing beside a task that is too large"),
+        pytest.param([500], [1], 0, id="too large: not beside another"),
+        pytest.param([30, 30, 30, 30], [], 3, id="as many as fit"),
+        pytest.param([90, 5], [20], 0, id="none overtakes the first"),
+        pytest.param([], [40], 0, id="none waits"),
+    ],
+)
+def test_a_node_admits_tasks_within_its_budget(waiting: list[int], running: list[int], num_started: int) -> None:
+    assert num_admitted(waiting, len(running), sum(running), budget=100) == num_started

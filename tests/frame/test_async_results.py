@@ -49,6 +49,7 @@ def test_the_rows_and_batches_are_those_of_the_sync_forms() -> None:
     )
 
 
+@pytest.mark.one_machine
 @every_reader
 def test_other_tasks_run_while_a_function_blocks_its_thread(read: Any) -> None:
     has_run = threading.Event()

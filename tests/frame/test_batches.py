@@ -236,6 +236,7 @@ def test_async_functions(numbers: ps.DataFrame, function: Callable[..., Any]) ->
     assert numbers.map_batches(function, batch_size=2).to_pydict() == {"x": [2, 4, 6]}
 
 
+@pytest.mark.one_machine
 def test_an_async_class_has_one_loop_for_its_life(numbers: ps.DataFrame) -> None:
     loops: list[Any] = []
     df = numbers.map_batches(Waiter, fn_constructor_args=(loops,), batch_size=1)
@@ -273,6 +274,7 @@ def test_async_flat_map_and_filter() -> None:
     assert ps.range(4).filter(is_odd).flat_map(twice).to_pydict() == {"id": [1, 1, 3, 3]}
 
 
+@pytest.mark.one_machine
 def test_an_async_call_is_cancelled_when_the_query_stops() -> None:
     cancelled = threading.Event()
     started = threading.Event()
@@ -344,6 +346,7 @@ class Adder:
         return {"x": (batch["id"] + self.amount) * factor}
 
 
+@pytest.mark.one_machine
 def test_a_class_is_built_once_per_worker_and_not_before_the_query_runs() -> None:
     built: list[int] = []
     df = ps.range(50).map_batches(
@@ -354,6 +357,7 @@ def test_a_class_is_built_once_per_worker_and_not_before_the_query_runs() -> Non
     assert len(built) == 1
 
 
+@pytest.mark.one_machine
 @pytest.mark.parametrize(
     "options",
     [
@@ -394,6 +398,7 @@ def test_classes_serve_rows_too() -> None:
     assert ps.range(4).filter(Keep, fn_constructor_args=[2]).to_pydict() == {"id": [2, 3]}
 
 
+@pytest.mark.one_machine
 def test_close_is_called_once_per_worker_also_after_an_error() -> None:
     closed: list[str] = []
 
@@ -416,6 +421,7 @@ def test_close_is_called_once_per_worker_also_after_an_error() -> None:
     assert closed == ["good", "bad"]
 
 
+@pytest.mark.one_machine
 @pytest.mark.parametrize("error", [RuntimeError("already closed"), LedgerError("the disk is full")])
 def test_a_close_that_fails_does_not_take_the_results_away(error: Exception, caplog: pytest.LogCaptureFixture) -> None:
     class Resource:

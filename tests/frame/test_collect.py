@@ -12,6 +12,7 @@ from penstock.errors import InvalidArgumentError, ReadError, TypeMismatchError
 from penstock.protocols import ReadRequest
 
 
+@pytest.mark.one_machine
 def test_a_collected_frame_is_not_run_again() -> None:
     calls: list[int] = []
 

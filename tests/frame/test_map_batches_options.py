@@ -49,6 +49,7 @@ class Member:
         return self.crowd.enter(batch)
 
 
+@pytest.mark.one_machine
 @pytest.mark.parametrize(
     ("options", "num_workers"),
     [
@@ -109,6 +110,7 @@ def test_all_options_at_once() -> None:
         "max_errors": 3,
         "timeout": 30,
         "use_process": True,
+        "ray_options": {"max_restarts": 0},
     }
     known = set(inspect.signature(ps.DataFrame.map_batches).parameters) - {"self", "fn"}
     assert known - set(options) == {"concurrency", "cache"}  # of which one goes without compute, one needs a place
@@ -117,6 +119,7 @@ def test_all_options_at_once() -> None:
     assert df.errors().count_rows() == 0
 
 
+@pytest.mark.one_machine
 def test_what_workers_take_bounds_how_many_there_are() -> None:
     crowd = Crowd(1)
     df = ps.range(8).map_batches(crowd.enter, batch_size=1, num_cpus=available_cpus())
@@ -124,6 +127,7 @@ def test_what_workers_take_bounds_how_many_there_are() -> None:
     assert crowd.most == 1
 
 
+@pytest.mark.one_machine
 def test_a_batch_that_fails_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retry, "FIRST_DELAY_S", 0.001)
     tries: list[int] = []

@@ -37,6 +37,7 @@ def turns() -> OutOfOrder:
     return OutOfOrder()
 
 
+@pytest.mark.one_machine
 def test_batches_done_in_pairs_the_wrong_way_round(turns: OutOfOrder) -> None:
     def work(batch: dict[str, Any]) -> dict[str, Any]:
         first = int(batch["id"][0])
@@ -50,6 +51,7 @@ def test_batches_done_in_pairs_the_wrong_way_round(turns: OutOfOrder) -> None:
     assert result == {"id": list(range(NUM_ROWS))}
 
 
+@pytest.mark.one_machine
 def test_rows_of_a_func_on_several_threads(turns: OutOfOrder) -> None:
     @ps.func(max_concurrency=4)
     def work(number: int) -> int:
@@ -63,6 +65,7 @@ def test_rows_of_a_func_on_several_threads(turns: OutOfOrder) -> None:
     assert turns.finished != sorted(turns.finished)
 
 
+@pytest.mark.one_machine
 def test_async_rows_that_answer_in_random_order() -> None:
     order = list(range(NUM_ROWS))
     random.Random(3).shuffle(order)
@@ -83,6 +86,7 @@ def test_async_rows_that_answer_in_random_order() -> None:
     assert finished == order
 
 
+@pytest.mark.one_machine
 def test_order_through_several_stages_of_different_speed_and_batching(turns: OutOfOrder) -> None:
     def slow_at_times(batch: dict[str, Any]) -> dict[str, Any]:
         first = int(batch["id"][0])
@@ -103,6 +107,7 @@ def test_order_through_several_stages_of_different_speed_and_batching(turns: Out
     assert df.to_pydict() == {"id": expected, "v": expected, "w": [10 * n for n in expected]}
 
 
+@pytest.mark.one_machine
 @pytest.mark.parametrize("take", ["to_pylist", "iter_rows", "take_all"])
 def test_every_way_of_taking_rows_keeps_the_order(take: str, turns: OutOfOrder) -> None:
     def work(batch: dict[str, Any]) -> dict[str, Any]:

@@ -45,6 +45,7 @@ def threads_left() -> list[str]:
     return [name for name in names if name.startswith("penstock") and name != "penstock-storage"]
 
 
+@pytest.mark.one_machine
 def test_collect_runs_once_and_is_read_from_memory_then() -> None:
     runs = Runs()
     collected = ps.range(3).map_batches(runs).collect()
@@ -55,6 +56,7 @@ def test_collect_runs_once_and_is_read_from_memory_then() -> None:
     assert runs.count == 1
 
 
+@pytest.mark.one_machine
 def test_without_collect_each_taking_runs_the_query_anew() -> None:
     runs = Runs()
     df = ps.range(3).map_batches(runs)
@@ -101,6 +103,7 @@ def test_len_is_for_rows_in_memory(df: ps.DataFrame) -> None:
         len(df.where(col("a") > 1))
 
 
+@pytest.mark.one_machine
 def test_list_of_a_query_runs_it_once() -> None:
     runs = Runs()
     assert list(ps.range(2).map_batches(runs)) == [{"id": 0}, {"id": 1}]
@@ -164,6 +167,7 @@ def test_iter_batches_and_take_batch_formats(batch_format: Any, kind: type) -> N
     assert isinstance(ps.range(2).take_batch(1, batch_format), kind)
 
 
+@pytest.mark.one_machine
 def test_prefetch_runs_ahead_by_that_many_batches_and_no_more() -> None:
     made = 0
     changed = threading.Condition()
@@ -229,6 +233,7 @@ def test_iter_torch_batches() -> None:
     assert batches[0]["data"].dtype == torch.float32
 
 
+@pytest.mark.one_machine  # on Ray, the processes of a loader may not be forked
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_to_torch_iterable_gives_each_row_once_to_a_data_loader(num_workers: int) -> None:
     dataset = ps.range(7).to_torch_iterable()
@@ -282,6 +287,7 @@ def test_explain_shows_the_plan_its_optimized_form_and_the_stages(capsys: pytest
     assert runs.count == 0
 
 
+@pytest.mark.one_machine
 def test_explain_analyze_runs_the_query_and_says_what_stages_took() -> None:
     runs = Runs()
     text = explained(ps.range(10).map_batches(runs, batch_size=None), analyze=True)

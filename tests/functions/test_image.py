@@ -171,6 +171,7 @@ def test_tensors_of_one_shape_share_the_memory() -> None:
     assert tensors.storage.values.buffers()[1].address == FIXED.storage.values.buffers()[1].address
 
 
+@pytest.mark.one_machine
 def test_a_batch_function_gets_resized_images_as_one_array_without_a_copy() -> None:
     seen: list[Any] = []
 

@@ -112,6 +112,7 @@ def test_one_of_two_processes_creates(tmp_path: Path) -> None:
     check_one_version(out, 2)
 
 
+@pytest.mark.one_machine
 def test_a_job_does_not_begin_where_a_write_is_in_progress(tmp_path: Path) -> None:
     out, is_open = str(tmp_path / "out"), threading.Event()
     is_written = threading.Event()

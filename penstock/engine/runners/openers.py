@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -19,10 +19,11 @@ from penstock.engine.steps import Steps
 from penstock.observe.metrics import collect_for_driver
 from penstock.plan.relations import GroupRows, Relation, Sort
 from penstock.plan.similarity import DropNear, DropSimilar, Nearest
-from penstock.plan.stages import CallBatch, CallUdf, Read, RunRelation, Transform, Work, WriteOut
+from penstock.plan.stages import CallBatch, CallUdf, Read, RunRelation, Step, Transform, Work, WriteOut
 from penstock.protocols import PartSink
 from penstock.storage.options import all_shared_options, restore_shared_options
 from penstock.storage.secret import known_secrets, restore_secrets
+from penstock.types import Schema
 from penstock.udf.batches import BatchHandler
 from penstock.udf.call import UdfHandler
 from penstock.udf.worker_death import deadly_row_result
@@ -36,6 +37,8 @@ SETTINGS = ("allow_local_files", "allow_private_urls", "cache_dir", "max_respons
 
 def opener(work: Work) -> OpenHandler:
     """Return a picklable function that opens the handler of ``work`` with the settings of this process."""
+    if isinstance(work, Read):  # without its source, which may hold connections: workers get tasks
+        return partial(_open_read, work.source.name, work.schema, work.steps, DriverState.here())
     return partial(_open, work, DriverState.here())
 
 
@@ -89,11 +92,18 @@ class DriverState:
             collect_for_driver()
 
 
-def _open(work: Work, driver: DriverState, context: WorkerContext) -> Handler:
+def _open_read(
+    source_name: str, schema: Schema | None, steps: Sequence[Step], driver: DriverState, context: WorkerContext
+) -> Handler:
+    driver.apply()
+    return ReadHandler(source_name, schema, steps)
+
+
+def _open(
+    work: Transform | CallUdf | CallBatch | RunRelation | WriteOut, driver: DriverState, context: WorkerContext
+) -> Handler:
     driver.apply()
     match work:
-        case Read():
-            return ReadHandler(work)
         case Transform(steps):
             return TransformHandler(steps)
         case CallUdf(steps=steps) if work.spec.target.is_async:

@@ -105,6 +105,7 @@ def test_a_corrupt_file_is_an_error_that_names_it(folder: Path) -> None:
         ps.read_images(folder).collect()
 
 
+@pytest.mark.one_machine
 def test_corrupt_files_may_be_passed_over(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     (folder / "b.webp").write_text("text")
     (folder / "e.jpeg").write_bytes(b"")
@@ -146,6 +147,7 @@ def test_tasks_hold_some_files_each(folder: Path, monkeypatch: pytest.MonkeyPatc
     assert [task.num_rows for task in tasks] == [4, 2]
 
 
+@pytest.mark.one_machine
 def test_any_store_of_fsspec_will_do(folder: Path) -> None:
     import fsspec
 

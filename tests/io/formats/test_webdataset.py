@@ -149,6 +149,7 @@ def damaged(data: bytes, start: int, content: bytes) -> bytes:
     return data[:start] + content + data[start + len(content) :]
 
 
+@pytest.mark.one_machine
 @pytest.mark.parametrize(
     ("damage", "message"),
     [

@@ -109,6 +109,7 @@ def test_types_that_arrow_lacks(server: str, client: Any) -> None:
     assert raw.take_all() == [row]  # as Ray Data reads them
 
 
+@pytest.mark.one_machine
 def test_columns_filters_and_limits_reach_the_server(server: str, client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     ps.range(100).with_column("day", ps.lit(AT)).write_clickhouse("t", server, order_by="id")
     asked: list[str] = []

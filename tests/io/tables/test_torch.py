@@ -52,6 +52,7 @@ def test_map_style() -> None:
     assert np.array_equal(rows[3]["image"], np.full((2, 3), 3.0))
 
 
+@pytest.mark.one_machine
 def test_only_what_is_wanted_is_made() -> None:
     samples = Samples(100_000)
     source = TorchSource(samples)

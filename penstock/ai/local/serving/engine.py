@@ -43,6 +43,10 @@ class EngineSpec(Hashable, Protocol):
 
     def make(self, replica: int) -> InferenceEngine: ...
 
+    def alone(self) -> EngineSpec:
+        """Return the spec of a single replica, which may use all devices that it sees."""
+        ...
+
     def identity(self) -> Mapping[str, Any]:
         """Return everything that determines the answers besides the requests, for JSON."""
         ...

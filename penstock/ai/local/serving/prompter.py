@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 from collections.abc import Mapping
 from typing import Any
 
@@ -39,7 +40,7 @@ class EnginePrompter(Prompter):
     def __init__(
         self, spec: EngineSpec, task: ModelTask, options: Mapping[str, Any], *, groups_prefixes: bool, gpus: float = 0
     ) -> None:
-        self._spec, self._sampling, self._groups_prefixes = spec, dict(options), groups_prefixes
+        self.spec, self._sampling, self._groups_prefixes = spec, dict(options), groups_prefixes
         per_replica = (task.settings.caps.max_concurrency or IN_FLIGHT * spec.num_replicas) // spec.num_replicas
         self._max_in_flight = max(1, per_replica)
         self._engine: SharedEngine | None = None
@@ -50,10 +51,16 @@ class EnginePrompter(Prompter):
         self.num_waiting = LOOK_AHEAD if groups_prefixes else 2 * self._max_in_flight * spec.num_replicas
         self.event_loop = f"penstock.ai {spec!r}"
 
+    def with_spec(self, spec: EngineSpec) -> EnginePrompter:
+        """Return a model with an engine that gives the same answers, for example in other processes."""
+        model = copy.copy(self)
+        model.spec = spec
+        return model
+
     def load(self) -> None:
         self._memo = Memo.open(GENERATIONS, self.cache, has_ordinals=True)
         if self._memo is not None:
-            self._prefix = canonical({**self._spec.identity(), "options": self._sampling}) + b"\0"
+            self._prefix = canonical({**self.spec.identity(), "options": self._sampling}) + b"\0"
 
     async def close(self) -> None:
         engine, self._engine = self._engine, None
@@ -79,7 +86,7 @@ class EnginePrompter(Prompter):
 
     async def _ask(self, request: Request) -> list[Generation]:
         if self._engine is None:  # a run whose answers are all cached starts no engine
-            self._engine = SharedEngine.acquire(self._spec, self._max_in_flight)
+            self._engine = SharedEngine.acquire(self.spec, self._max_in_flight)
         options = {**self._sampling, **(request.options or {})}
         prefix = prefix_of(request, options) if self._groups_prefixes else ""
         return await self._engine.generate(request, options, prefix)

@@ -7,7 +7,7 @@ import math
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 from penstock.ai.local.serving.engine import InferenceEngine
@@ -34,6 +34,9 @@ class LocalEngineSpec(ABC):
 
     @abstractmethod
     def make(self, replica: int) -> InferenceEngine: ...
+
+    def alone(self) -> Self:
+        return replace(self, num_replicas=1)
 
     def identity(self) -> dict[str, Any]:
         arguments = json.loads(self.arguments)

@@ -1,4 +1,4 @@
-"""Parameters of Ray Data that say where and how quickly work runs: Penstock accepts them and decides by itself."""
+"""Parameters of Ray Data that say where and how quickly work runs. Actors get theirs; Penstock decides the rest."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ PLACEMENT = frozenset(
         *("aggregator_ray_remote_args", "partition_size_hint", "validate_schemas", "boundaries", "num_partitions"),
     }
 )
+OF_ACTORS = ("accelerator_type", "label_selector", "resources", "runtime_env", "scheduling_strategy")
 RESOURCES = frozenset({"concurrency", "num_cpus", "num_gpus", "memory", "compute"})
 FORMATS: dict[Any, Any] = {"default": "numpy", None: "pyarrow"}
 
@@ -22,6 +23,8 @@ FORMATS: dict[Any, Any] = {"default": "numpy", None: "pyarrow"}
 def function_options(given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of a function that ``map_batches`` knows; a format of None is Arrow."""
     options = {key: value for key, value in given.items() if key not in PLACEMENT}
+    of_actors = {key: given[key] for key in OF_ACTORS if given.get(key) is not None}
+    options["ray_options"] = {**(given.get("ray_remote_args") or {}), **of_actors} or None
     if "batch_format" in options:
         options["batch_format"] = FORMATS.get(options["batch_format"], options["batch_format"])
     if options.get("batch_size") == "default":

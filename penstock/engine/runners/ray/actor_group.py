@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -108,15 +108,15 @@ class ActorGroup:
     def actors(self) -> list[PoolActor]:
         return list(self._actors)
 
-    def lend(self, borrower: Borrower, node_id: str | None, *, is_alone: bool) -> bool:
-        """Set the actor of a borrower, unless it has one: on the node, if one is free there. Return False if it is not
-        open: the owner hears then.
+    def lend(self, borrower: Borrower, node_id: str | None, *, is_alone: bool, has_room: Callable[[str], bool]) -> bool:
+        """Set the actor of a borrower, unless it has one: on a node that has room, if possible on ``node_id``. Return
+        False if it is not open: the owner hears then.
 
         With ``is_alone`` the actor has no other task, if it could have several.
         """
         is_alone = is_alone and self._size.tasks_per_worker > 1
         while True:
-            actor = borrower.actor or self._free_actor(node_id, is_alone=is_alone)
+            actor = borrower.actor or self._free_actor(node_id, has_room, is_alone=is_alone)
             with self._lock:
                 is_open = actor.place is not None
                 borrower.actor = actor if is_open or actor in self._actors else None  # it may have failed to open
@@ -215,10 +215,10 @@ class ActorGroup:
         self._is_closed = True
         self.release(awaited)
 
-    def _free_actor(self, node_id: str | None, *, is_alone: bool) -> PoolActor:
+    def _free_actor(self, node_id: str | None, has_room: Callable[[str], bool], *, is_alone: bool) -> PoolActor:
         while True:
             with self._lock:
-                free = None if is_alone else self._nearest_free(node_id)
+                free = None if is_alone else self._nearest_free(node_id, has_room)
                 if free is not None:
                     self._free.remove(free)
                     free.num_tasks += 1
@@ -230,13 +230,14 @@ class ActorGroup:
                 actor.num_tasks += 1
                 return actor
 
-    def _nearest_free(self, node_id: str | None) -> PoolActor | None:
+    def _nearest_free(self, node_id: str | None, has_room: Callable[[str], bool]) -> PoolActor | None:
         """Return a free actor, or None if another one should be started: all are busy for other stages."""
         for actor in [each for each in self._free if each.process.is_gone]:
             self._forget(actor)
         if not self._free:
             return None
-        actor = self._free[nearest([(each.place, each.is_busy_elsewhere) for each in self._free], node_id)]
+        full = {node for node in {each.place.node_id for each in self._free if each.place} if not has_room(node)}
+        actor = self._free[nearest([(each.place, each.is_busy_elsewhere) for each in self._free], node_id, full)]
         return None if actor.is_busy_elsewhere and len(self._actors) < self._most else actor
 
     def _new_actor(self, *, is_alone: bool) -> PoolActor:
@@ -298,18 +299,22 @@ class ActorGroup:
             self._free = [each for each in self._free if each is not actor]
 
 
-def nearest(free: Sequence[tuple[ActorPlace | None, bool]], node_id: str | None) -> int:
-    """Return the index of the best free actor: one that is not busy for another stage, on the node, the last one.
+def nearest(free: Sequence[tuple[ActorPlace | None, bool]], node_id: str | None, full: Collection[str] = ()) -> int:
+    """Return the index of the best free actor: one that is not busy for another stage, on a node that is not ``full``,
+    on ``node_id``, the last one.
 
     Each has its place, which is None if it is not open, and whether it is busy.
 
     >>> places = [(ActorPlace("a", "pid 1"), False), (ActorPlace("b", "pid 2"), True), (None, False)]
     >>> nearest(places, "a"), nearest(places, "b"), nearest(places[:2], "c"), nearest(places, None)
     (0, 2, 0, 2)
+    >>> nearest(places, "a", full={"a"})
+    2
     """
 
-    def rank(index: int) -> tuple[bool, bool, int]:
+    def rank(index: int) -> tuple[bool, bool, bool, int]:
         place, is_busy = free[index]
-        return is_busy, place is None or place.node_id != node_id, -index
+        is_full = place is not None and place.node_id in full
+        return is_busy, is_full, place is None or place.node_id != node_id, -index
 
     return min(range(len(free)), key=rank)

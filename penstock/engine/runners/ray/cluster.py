@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import socket
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -15,6 +16,8 @@ from penstock.engine.scheduling import task_share
 from penstock.errors import InvalidArgumentError
 
 POLL_S = 2.0
+forked_from: list[int] = []  # the ids of the processes that this one was forked from
+os.register_at_fork(after_in_child=lambda: forked_from.append(os.getppid()))
 STORE_SHARE = 0.75  # of the object store that bundles may fill; Ray spills to disk from 0.8 on
 
 
@@ -41,6 +44,14 @@ class Cluster:
     def task_nbytes(self) -> int:
         """Bytes of the input or output of a task, so that tasks on all cores fit on the node with least memory."""
         return task_share(int(STORE_SHARE * least_per_core(self.usable.values())), num_cores=1)
+
+    def node_nbytes(self, node_id: str, memory_limit: int = 0) -> int:
+        """Return the bytes that tasks on a node may hold: of its store, of its heaps, and of its share of the limit."""
+        node = self.usable.get(node_id, {})
+        nbytes = STORE_SHARE * node.get("object_store_memory", 0)
+        if memory_limit:
+            nbytes = min(nbytes, memory_limit * nbytes / max(self.store_nbytes, 1))
+        return int(min(nbytes, node.get("memory", nbytes)))
 
     def on_poll(self, listener: Callable[[], None]) -> None:
         """Call ``listener`` on the thread of this object after each poll."""

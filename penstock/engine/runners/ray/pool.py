@@ -17,6 +17,7 @@ from penstock.engine.runners.ray.actor_group import ActorGroup, PoolActor, PoolS
 from penstock.engine.runners.ray.actors import CLOSE_TIMEOUT_S, ActorSlot, ActorSource
 from penstock.engine.runners.ray.cluster import Cluster, is_node_alive
 from penstock.engine.runners.ray.failures import is_death, translated
+from penstock.engine.runners.ray.node_memory import NodeMemory
 from penstock.engine.runners.ray.stored import (
     Recipe,
     StoredBatch,
@@ -48,7 +49,7 @@ class RunningTask:
     num_deaths: int = 0  # of actors, not of nodes
 
     def part_input(self) -> TaskInput:
-        part = self.plan.part if self.plan is not None else None
+        part = self.plan.part if self.plan is not None and self.task.num_rows else None  # columns alone are not cut
         return TaskInput.of(self.task) if part is None else TaskInput.of(self.task, part.offset, part.num_rows)
 
 
@@ -58,8 +59,9 @@ class RayPool:
     Ray calls back on a thread of its own when an actor has replied. A failure is handled on a thread of its own,
     because it may have to wait until lost batches are made again. If an actor dies, its task starts again in another
     one: without the rows that are out already, then in parts, by ``restart``. If a node is gone, its tasks just start
-    again. ``has_state`` marks stages whose actors cannot be replaced, such as relations.
-    With ``fetches_one_by_one`` the handler gets an iterator of the batches of a task.
+    again. A task waits until ``memory`` has room on the node of its actor. ``has_state`` marks stages whose actors
+    cannot be replaced, such as relations, which have a share of the memory of their own. With ``fetches_one_by_one``
+    the handler gets an iterator of the batches of a task.
     """
 
     def __init__(
@@ -68,6 +70,7 @@ class RayPool:
         size: PoolSize,
         cluster: Cluster,
         emit: Emit,
+        memory: NodeMemory,
         *,
         restart: RestartPolicy | None = None,
         has_state: bool = False,
@@ -75,6 +78,7 @@ class RayPool:
     ) -> None:
         self._source = source
         self._emit = emit
+        self._memory = memory
         self._restart = restart
         self._has_state = has_state
         self._fetches_one_by_one = fetches_one_by_one
@@ -101,8 +105,7 @@ class RayPool:
         if run.input is None:
             self._start(run)
         else:
-            assert run.actor is not None
-            self._call(run.actor, "resume", (), partial(self._receive, run, ()))
+            self._when_admitted(run, partial(self._call_for, run, "resume", (), ()))
 
     def finish(self) -> None:
         if not self._has_state:
@@ -122,7 +125,8 @@ class RayPool:
         self._is_closed = True
         self._group.close(dict(self._awaited))
         for thread in list(self._threads):
-            thread.join(CLOSE_TIMEOUT_S)
+            if thread.is_alive():  # else another thread is about to start it
+                thread.join(CLOSE_TIMEOUT_S)
 
     def adjust(self) -> None:
         """Follow the cluster: its size, and nodes that drain."""
@@ -141,15 +145,31 @@ class RayPool:
     def _start(self, run: RunningTask) -> None:
         """Start the present part of a task, or the rest of it, in an actor."""
         run.input = run.input or run.part_input()
-        if self._group.lend(run, run.input.node_id(), is_alone=run.num_deaths > 1):
+        has_room = partial(self._memory.has_room, nbytes=self._nbytes_reserved(run))
+        if self._group.lend(run, run.input.node_id(), is_alone=run.num_deaths > 1, has_room=has_room):
             self._send(run)
 
     def _send(self, run: RunningTask) -> None:
         assert run.input is not None
-        assert run.actor is not None
         given = arguments(run.input.items)
         leading = (run.input.first_row, run.num_rows_out, run.input.slices)
-        self._call(run.actor, "start", (*leading, *self._sent(given)), partial(self._receive, run, given))
+        self._when_admitted(run, partial(self._call_for, run, "start", (*leading, *self._sent(given)), given))
+
+    def _when_admitted(self, run: RunningTask, call: Callable[[], None]) -> None:
+        """Make a call for a task once the node of its actor has room for it."""
+        nbytes = self._nbytes_reserved(run)
+        assert run.actor is not None
+        assert run.actor.place is not None
+        if not nbytes or self._memory.reserve(run.actor.place.node_id, nbytes, lambda: self.on_thread(call, run)):
+            call()
+
+    def _nbytes_reserved(self, run: RunningTask) -> int:
+        return 0 if self._has_state else run.task.nbytes_held
+
+    def _call_for(self, run: RunningTask, method: str, args: tuple[Any, ...], given: Any) -> None:
+        assert run.actor is not None
+        receive = partial(self._receive, run, given)
+        self._call(run.actor, method, args, receive, self._nbytes_reserved(run))
 
     def _receive(self, run: RunningTask, given: Any, ref: Any, batch: Any, reply: Any) -> None:
         """Pass on the outcome of a call: ``reply``, the future of ``ref``. The call got the references ``given``."""
@@ -318,14 +338,23 @@ class RayPool:
 
     # --- calls ---
 
-    def _call(self, actor: PoolActor, method: str, args: tuple[Any, ...], receive: Callable[..., None]) -> None:
-        """Call a method of an actor; its reply goes to ``receive``, while the batch stays in the object store."""
+    def _call(
+        self, actor: PoolActor, method: str, args: tuple[Any, ...], receive: Callable[..., None], reserved: int = 0
+    ) -> None:
+        """Call a method of an actor; its reply goes to ``receive``, while the batch stays in the object store.
+
+        ``reserved`` bytes of the actor's node are released then.
+        """
         batch, reply = actor.process.call(method, *self._source.address, *args)
         self._awaited[reply] = actor
-        reply.future().add_done_callback(partial(self._replied, actor, reply, batch, receive))
+        reply.future().add_done_callback(partial(self._replied, actor, reply, batch, receive, reserved))
 
-    def _replied(self, actor: PoolActor, ref: Any, batch: Any, receive: Callable[..., None], reply: Any) -> None:
+    def _replied(
+        self, actor: PoolActor, ref: Any, batch: Any, receive: Callable[..., None], reserved: int, reply: Any
+    ) -> None:
         self._awaited.pop(ref, None)
+        if reserved and actor.place is not None:
+            self._memory.release(actor.place.node_id, reserved)
         if reply.exception() is not None and is_death(reply.exception()):
             actor.process.note_death(ref)
         actor.process.replies.pop(ref, None)

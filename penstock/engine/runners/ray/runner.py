@@ -30,11 +30,13 @@ from penstock.engine.runners.ray.actors import (
     actor_options,
     put_packed,
 )
-from penstock.engine.runners.ray.cluster import Cluster, connect, demand, most_workers
+from penstock.engine.runners.ray.cluster import Cluster, connect, demand, forked_from, most_workers
 from penstock.engine.runners.ray.exchange import RowExchange
 from penstock.engine.runners.ray.exchange_pool import ExchangePool
 from penstock.engine.runners.ray.ledgers import DriverLedgers, driver_ledgers, with_ledgers
+from penstock.engine.runners.ray.node_memory import NodeMemory
 from penstock.engine.runners.ray.pool import RayPool
+from penstock.engine.runners.ray.replay_pool import ReplayPool
 from penstock.engine.runners.ray.stored import DriverBatches, put_batch, read_input
 from penstock.engine.scheduling import Footprint, task_share
 from penstock.engine.stage import PoolChoice
@@ -91,6 +93,11 @@ class RayRunner:
             )
         if not ray.is_initialized():
             return connect(address)
+        if forked_from:
+            raise InvalidArgumentError(
+                f"This process was forked from process {forked_from[-1]}, whose connection to Ray it cannot use. Start "
+                "it in another way: for a DataLoader, with multiprocessing_context='spawn', or with num_workers=0."
+            )
         connected = ray.get_runtime_context().gcs_address
         if self._address not in (None, "auto", "local", connected):
             raise InvalidArgumentError(
@@ -114,6 +121,7 @@ class RayPools:
         self._gathered_nbytes = min(GATHERED_NBYTES, *most_nbytes)
         self._workers = SharedWorkers(lambda: cluster.num_cores, PLAIN)
         self._threads = Threads()
+        self._memory = NodeMemory(partial(cluster.node_nbytes, memory_limit=get_config().memory_limit))
         self._ledgers = ledgers
         self._demands = {id(stage): demand(actor_options(stage.resources)) for stage in stages}
         self._shared: dict[str, SharedActor] = {}
@@ -127,6 +135,8 @@ class RayPools:
         match work:
             case CallUdf() if work.spec.builtin.event_loop == API_LOOP and options == PLAIN:
                 return PoolChoice(self._api_pool(stage, work, emit), False, PYTHON_WORK)
+            case CallUdf() if work.spec.builtin.event_loop and (remote := _with_remote_engine(work)) is not None:
+                return PoolChoice(self._api_pool(stage, remote, emit), False, PYTHON_WORK)
             case CallUdf() if work.spec.target.is_async:
                 return PoolChoice(self._async_pool(stage, work, options, emit), False, PYTHON_WORK)
             case CallUdf() | CallBatch():
@@ -141,11 +151,12 @@ class RayPools:
                 parts = parts_of(relation, schemas)
                 if parts is not None:
                     return PoolChoice(self._exchange_pool(work, parts, emit), takes_core=False)
-                is_sql = not isinstance(relation, Nearest | DropNear | DropSimilar)
-                pool = self._driver_pool(work, emit) if is_sql else self._one_actor(work, emit)
+                if not isinstance(relation, Nearest | DropNear | DropSimilar):
+                    return PoolChoice(self._driver_pool(work, emit), takes_core=False)
+                pool = ReplayPool(partial(self._one_actor, work), emit, holds_output=False)
                 return PoolChoice(pool, takes_core=False)
             case WriteOut(sink, False) if isinstance(sink, OneWriterSink) and sink.needs_one_writer:
-                return PoolChoice(self._one_actor(work, emit), takes_core)
+                return PoolChoice(ReplayPool(partial(self._one_actor, work), emit, holds_output=True), takes_core)
             case WriteOut(sink):
                 # Parts are complete files, so that a writer that dies loses only the part that it writes.
                 has_parts = isinstance(sink, PartSink)
@@ -195,7 +206,7 @@ class RayPools:
 
     def _api_pool(self, stage: Stage, work: CallUdf, emit: Emit) -> AsyncPool:
         """Return a pool in the driver's process: calls of remote models wait, and one limiter, budget and ledger serve
-        all queries of a process, as on one machine.
+        all queries of a process, as on one machine. So does one queue, which knows the prefixes of each replica.
         """
         return AsyncPool(
             async_opener(work), num_async_tasks(stage, work.spec), emit, self._api_loop(), batches=DriverBatches()
@@ -215,6 +226,12 @@ class RayPools:
         return put_packed(with_ledgers(self._ledgers, open_handler), work.spec.name)
 
     def _pool(self, source: ActorSource, size: PoolSize, emit: Emit, **options: Any) -> RayPool:
-        pool = RayPool(source, size, self._cluster, emit, **options)
+        pool = RayPool(source, size, self._cluster, emit, self._memory, **options)
         self._cluster.on_poll(pool.adjust)
         return pool
+
+
+def _with_remote_engine(work: CallUdf) -> CallUdf | None:
+    from penstock.engine.runners.ray.engines import with_remote_engine  # few queries need the models
+
+    return with_remote_engine(work)

@@ -12,14 +12,17 @@ import time
 from collections.abc import Callable
 from contextlib import closing
 from contextvars import copy_context
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 import psutil
 import ray
 from ray.cluster_utils import Cluster
+from ray.util.scheduling_strategies import In, NodeLabelSchedulingStrategy
 
 import penstock as ps
+from tests.engine.runners.ray.placed_engine import PlacedProvider, asked
 from tests.faults.process_memory import PeakMemory, tree_memory
 
 NUM_ROWS = 40
@@ -43,7 +46,7 @@ def main(path: str) -> None:
         ps.set_config(progress=False)
         seen = {"pieces": lost_pieces(cluster), "lost": lost_node(cluster), "cached": cached_on_another_node()}
         seen |= {"inflated": inflated_rows(), "kinds": several_kinds_of_node(cluster)}
-        seen |= {"grown": grown_cluster(cluster), "drained": drained_node(cluster)}
+        seen |= {"small": small_node(cluster), "grown": grown_cluster(cluster), "drained": drained_node(cluster)}
         seen["restarted"] = restarted_gcs(cluster)
         Path(path).write_text(json.dumps(seen))
     finally:
@@ -123,6 +126,52 @@ def inflated_rows() -> Any:
         rows = df.map_batches(grown).map_batches(measured).to_pydict()
     expected = {"id": list(range(NUM_INFLATED)), "size": [50 * len(payload)] * NUM_INFLATED}
     return {"is_exact": rows == expected, "nbytes": peak.total - before.total}
+
+
+def small_node(cluster: Cluster) -> Any:
+    """Tasks of 48 MB, with the copies that workers make, on a node with room for one and on a node with room for many.
+
+    A worker is on each of their cores, by a placement strategy of Ray.
+    """
+    small = cluster.add_node(num_cpus=2, object_store_memory=80_000_000, labels={"memory": "small"})
+    large = cluster.add_node(num_cpus=2, object_store_memory=400_000_000, labels={"memory": "large"})
+    gate, large_id = Gate(), large.node_id
+
+    class Copied:
+        def __init__(self) -> None:
+            self._node = ray.get_runtime_context().get_node_id()
+
+        def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
+            gate.note(f"+{self._node}")
+            if self._node == large_id and batch["id"][0] >= NUM_ROWS // 2:
+                until(lambda: most_at_once(gate.noted(), large_id) == 2)
+            copies = [bytes(bytearray(text)) for text in batch["text"]]
+            gate.note(f"-{self._node}")
+            return {"id": batch["id"], "text": copies}
+
+    def texts(batch: dict[str, Any]) -> dict[str, Any]:
+        return {"id": batch["id"], "text": [bytes(8_000_000) for _ in batch["id"]]}
+
+    chosen = NodeLabelSchedulingStrategy(hard={"memory": In("small", "large")})
+    options: Any = {"concurrency": (4, 4), "num_cpus": 1, "ray_options": {"scheduling_strategy": chosen}}
+    df = ps.range(NUM_ROWS).map_batches(texts, batch_size=2)
+    query = df.map_batches(Copied, batch_size=2, **options)
+    ids = query.select("id").to_pydict()["id"]
+    noted = gate.noted()
+    most = {node.node_id: most_at_once(noted, node.node_id) for node in (small, large)}
+    for node in (small, large):
+        cluster.remove_node(node, allow_graceful=False)
+    return {
+        "is_exact": ids == list(range(NUM_ROWS)),
+        "most_on_small": most[small.node_id],
+        "most_on_large": most[large.node_id],
+        "num_elsewhere": len({each[1:] for each in noted} - set(most)),
+    }
+
+
+def most_at_once(noted: list[str], node_id: str) -> int:
+    """Return how many calls were on a node at once, which noted ``+`` and ``-`` with its id."""
+    return max(accumulate(1 if each[0] == "+" else -1 for each in noted if each[1:] == node_id), default=0)
 
 
 def lost_node(cluster: Cluster) -> Any:
@@ -229,6 +278,9 @@ def several_kinds_of_node(cluster: Cluster) -> Any:
         return [context.get_node_id(), os.environ.get("OF_RAY_OPTIONS", ""), *context.get_assigned_resources()]
 
     placed = ps.range(1).select(place(ps.col("id"))).to_pydict()["id"][0]
+    provider = PlacedProvider(tempfile.mkdtemp(), num_gpus=3)
+    answers = asked([f"ALL {n}" for n in range(NUM_ROWS)], provider, max_concurrency=3).to_pydict()["a"]
+    replicas = {tuple(answer.split("/")[1:]) for answer in answers}  # process, node and number of GPUs
     cluster.remove_node(large, allow_graceful=False)
     return {
         "is_exact": is_exact,
@@ -236,6 +288,8 @@ def several_kinds_of_node(cluster: Cluster) -> Any:
         "num_elsewhere": len(set(gate.noted()) - {large.node_id}),
         "is_on_large": placed[0] == large.node_id,
         "placed": placed[1:],
+        "engines_on_large": [node for _, node, _ in replicas].count(large.node_id),
+        "engine_gpus": [num_gpus for _, _, num_gpus in replicas],
     }
 
 
@@ -260,7 +314,8 @@ def drained_node(cluster: Cluster) -> Any:
     gate.open()
     options: Any = {"batch_size": 1, "num_cpus": 1, "concurrency": (3, 3), "fn_constructor_args": (gate,)}
     with closing(ps.range(10**6).map_batches(Where, **options).iter_rows()) as rows:
-        nodes = (row["node"] for row in rows)
+        ids = list[int]()
+        nodes = (row["node"] for row in rows if ids.append(row["id"]) is None)
         is_used_before = node.node_id in nodes  # reads until it is
         reason = autoscaler_pb2.DrainNodeReason.Value("DRAIN_NODE_REASON_PREEMPTION")
         client = ray._raylet.GcsClient(address=cluster.address)
@@ -269,7 +324,7 @@ def drained_node(cluster: Cluster) -> Any:
         num_other = 0
         while num_other < 50:
             num_other = 0 if next(nodes) == node.node_id else num_other + 1
-    return {"is_used_before": is_used_before}
+    return {"is_used_before": is_used_before, "is_exact": ids == list(range(len(ids)))}
 
 
 def restarted_gcs(cluster: Cluster) -> Any:

@@ -46,9 +46,23 @@ def test_a_stage_uses_nodes_with_different_numbers_of_gpus(seen: Any) -> None:
     assert (seen["kinds"]["num_on_large"], seen["kinds"]["num_elsewhere"]) == (2, 1)
 
 
+def test_the_replicas_of_an_engine_are_on_several_nodes_with_a_gpu_each(seen: Any) -> None:
+    assert seen["kinds"]["engines_on_large"] == 2
+    assert seen["kinds"]["engine_gpus"] == ["1", "1", "1"]
+
+
 def test_ray_options_choose_the_node_and_the_environment(seen: Any) -> None:
     assert seen["kinds"]["is_on_large"]
     assert seen["kinds"]["placed"] == ["7", "accelerator_type:A100"]
+
+
+def test_a_small_node_runs_only_as_many_tasks_as_it_has_memory_for(seen: Any) -> None:
+    assert seen["small"]["is_exact"]
+    assert (seen["small"]["most_on_small"], seen["small"]["most_on_large"]) == (1, 2)
+
+
+def test_a_placement_strategy_chooses_the_nodes(seen: Any) -> None:
+    assert seen["small"]["num_elsewhere"] == 0
 
 
 def test_a_class_uses_the_nodes_that_come_while_it_runs(seen: Any) -> None:
@@ -56,7 +70,7 @@ def test_a_class_uses_the_nodes_that_come_while_it_runs(seen: Any) -> None:
 
 
 def test_a_draining_node_gets_no_more_rows(seen: Any) -> None:
-    assert seen["drained"] == {"is_used_before": True}
+    assert seen["drained"] == {"is_used_before": True, "is_exact": True}
 
 
 def test_a_query_goes_on_after_a_restart_of_the_gcs(seen: Any) -> None:

@@ -14,7 +14,8 @@ import pytest
 
 import penstock as ps
 from penstock.engine.protocols import EndOfInput
-from penstock.engine.runners.ray import exchange
+from penstock.engine.runners.openers import opener
+from penstock.engine.runners.ray import exchange, runner
 from penstock.engine.runners.ray.exchange_work import divide
 from penstock.errors import TypeMismatchError
 from penstock.plan.relations import Aggregate, AggregateColumn
@@ -112,6 +113,48 @@ def test_later_rows_get_the_types_of_the_first() -> None:
     groups = rows().map_batches(changing, batch_size=4000).groupby("k").agg(ps.col("n").count()).to_arrow()
     assert groups.num_rows == 7919
     assert pa.compute.sum(groups["n"]).as_py() == NUM_ROWS
+
+
+class DyingHandler:
+    """The handler of a relation that kills its worker once, with the first rows or after the last ones."""
+
+    def __init__(self, handler: Any, flag: str, *, is_at_end: bool) -> None:
+        self._handler, self._flag, self._is_at_end = handler, flag, is_at_end
+
+    def process(self, item: Any, first_row: int) -> Any:
+        if isinstance(item, EndOfInput) == self._is_at_end:
+            die_once(self._flag)
+        return self._handler.process(item, first_row)
+
+    def finish(self) -> Any:
+        return self._handler.finish()
+
+    def close(self) -> None:
+        self._handler.close()
+
+
+def kill_relations(monkeypatch: pytest.MonkeyPatch, flag: Path, *, is_at_end: bool) -> None:
+    """Make the worker of a relation die once."""
+
+    def dying_opener(work: Any) -> Callable[..., Any]:
+        open_handler = opener(work)
+        if not isinstance(work, RunRelation):
+            return open_handler
+        return lambda context: DyingHandler(open_handler(context), str(flag), is_at_end=is_at_end)
+
+    monkeypatch.setattr(runner, "opener", dying_opener)
+
+
+@pytest.mark.parametrize("is_at_end", [False, True])
+def test_another_worker_gets_the_rows_of_one_that_is_killed(
+    is_at_end: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kill_relations(monkeypatch, tmp_path / "flag", is_at_end=is_at_end)
+    vectors = ps.from_pydict({"id": list(range(100)), "v": [[float(number), 1.0] for number in range(100)]})
+    queries = ps.from_pydict({"query": [7, 70], "v": [[7.0, 1.0], [70.0, 1.0]]})
+    found = vectors.into_batches(10).nearest(queries, on="v", k=1).to_pydict()
+    assert sorted(found["id"]) == [7, 70]
+    assert (tmp_path / "flag").exists()
 
 
 class DeadlyRelation:

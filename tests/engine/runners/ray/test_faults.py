@@ -130,14 +130,19 @@ def test_a_read_that_is_killed_gives_each_row_once(tmp_path: Path) -> None:
 
 @dataclass(frozen=True)
 class DeadlyEncoding(ParquetEncoding):
-    """Kills the writer once, after it has written a part of its file."""
+    """Kills the writer once, after it has written a part of the file with this number."""
 
     flag: str = ""
+    number: int = 1
 
     def open(self, path: str, schema: pa.Schema) -> ParquetEncoder:
         encoder = super().open(path, schema)
         encoder.write(pa.table({"id": [-1]}))
-        die_once(self.flag)
+        with open(f"{self.flag}.files", "a") as file:
+            file.write(".")
+            is_deadly = file.tell() >= self.number
+        if is_deadly:
+            die_once(self.flag)
         encoder.close()
         return super().open(path, schema)
 
@@ -147,6 +152,16 @@ def test_a_writer_that_is_killed_writes_its_part_again(tmp_path: Path) -> None:
     ps.range(NUM_ROWS).write_sink(FileSink(str(out), DeadlyEncoding(flag=str(tmp_path / "flag"))))
     assert ps.read_parquet(str(out)).to_pydict() == {"id": list(range(NUM_ROWS))}
     assert len(list(out.iterdir())) == 1
+
+
+def test_a_writer_of_partitions_that_is_killed_gets_its_rows_again(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    df = ps.range(NUM_ROWS).map_batches(lambda batch: {**batch, "k": batch["id"] % 3}, batch_size=8)
+    encoding = DeadlyEncoding(flag=str(tmp_path / "flag"), number=6)
+    df.write_sink(FileSink(str(out), encoding, partition_cols=("k",), rows_per_file=5))
+    found = ps.read_parquet(str(out), hive_partitioning=True).sort("id").to_pydict()
+    assert found == {"id": list(range(NUM_ROWS)), "k": [number % 3 for number in range(NUM_ROWS)]}
+    assert len(list(out.glob("k=*/*"))) == 9
 
 
 @pytest.mark.parametrize("is_async", [False, True])

@@ -77,7 +77,7 @@ def test_a_job_goes_on_after_its_driver_was_killed(on_ray: None, tmp_path: Path)
     with subprocess.Popen(
         [sys.executable, "-c", DRIVER, address, str(source), str(out), str(calls)],
         cwd=tmp_path,  # not this process's folder
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": str(ROOT), "XDG_CACHE_HOME": str(tmp_path / "another machine")},
         stderr=subprocess.PIPE,
         text=True,
     ) as driver:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import multiprocessing
 import os
 import re
 import socket
@@ -11,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -234,6 +236,18 @@ def test_ray_client_is_refused() -> None:
     finally:
         ps.set_runner_ray(None)
         ps.set_runner_local()
+
+
+def test_columns_without_rows_pass_a_function(on_ray: None) -> None:
+    df = ps.range(3).map_batches(lambda batch: pa.table({"x": pa.array([], pa.int64())}))
+    assert df.with_column("y", doubled(ps.col("x"))).schema.names == ["x", "y"]
+
+
+def test_a_forked_process_is_told_how_to_start_instead(on_ray: None) -> None:
+    assert ps.range(3).to_pydict() == {"id": [0, 1, 2]}
+    context = multiprocessing.get_context("fork")
+    with ProcessPoolExecutor(1, context) as processes, pytest.raises(InvalidArgumentError, match="spawn"):
+        processes.submit(ps.range(3).count_rows).result()
 
 
 def test_a_cluster_that_does_not_answer_is_an_error_or_passed_over(
