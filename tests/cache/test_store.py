@@ -124,6 +124,25 @@ def test_a_full_file_is_followed_by_another(tmp_path: Path, monkeypatch: pytest.
     ledger.close()
 
 
+def test_a_value_that_fills_the_file_while_another_is_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "ROLL_NBYTES", 1000)
+    first, second = keys_of(range(2))
+    ledger = open_ledger(tmp_path)
+    sync = os.fdatasync
+
+    def put_meanwhile(fd: int) -> None:
+        monkeypatch.setattr(os, "fdatasync", sync)
+        ledger.put(second, os.urandom(1000))
+        sync(fd)
+
+    monkeypatch.setattr(os, "fdatasync", put_meanwhile)
+    ledger.put(first, b"1")
+    ledger.flush()
+    ledger.flush()
+    assert ledger.get([first, second]).keys() == {first, second}
+    ledger.close()
+
+
 def test_more_keys_than_the_recent_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("penstock.cache.ledger.index._MOST_RECENT", 50)
     ledger = open_ledger(tmp_path)

@@ -228,7 +228,7 @@ class FileLedger:
             entries = segment.sync(records)
             with self._lock:
                 self._index.add(self._numbers[segment.path.name], entries)
-                if segment.end >= ROLL_NBYTES:
+                if ROLL_NBYTES <= segment.end == segment.synced_end:  # else values written meanwhile must be synced
                     segment.unlock()
 
     def discard_unsynced(self) -> None:
