@@ -30,8 +30,9 @@ def store_errors(
         raise
     except (OSError, ValueError, RuntimeError, pa.ArrowException, missing, *also) as exc:
         message = scrubbed(str(exc), secrets)
+        cause = exc if message == str(exc) else None  # a traceback would show what is hidden here
         if kind is WriteError:
-            raise WriteError(f"Cannot write the {table}: {message}") from exc
+            raise WriteError(f"Cannot write the {table}: {message}") from cause
         if isinstance(exc, missing):
-            raise PathNotFoundError(f"There is no {table}: {message}") from exc
-        raise ReadError(f"Cannot read the {table}: {message}") from exc
+            raise PathNotFoundError(f"There is no {table}: {message}") from cause
+        raise ReadError(f"Cannot read the {table}: {message}") from cause

@@ -139,6 +139,20 @@ def test_modes(server: Server, database: Any) -> None:
     assert (database.list_collection_names(), len(list(database["orders"].aggregate([])))) == (["orders"], 2)
 
 
+def test_an_append_is_done_although_its_staged_rows_cannot_be_removed(
+    server: Server, database: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    write(ps.from_pydict({"_id": [1]}), server)
+
+    def refuse(database: Any, command: dict[str, Any]) -> dict[str, Any]:
+        raise pymongo.errors.OperationFailure("not now")
+
+    monkeypatch.setattr(server, "run_drop", refuse)
+    assert write(ps.from_pydict({"_id": [2]}), server, mode="append").to_pydict()["rows"] == [1]
+    assert [each["_id"] for each in database["orders"].aggregate([])] == [1, 2]
+    assert "is left behind" in caplog.text
+
+
 def test_rows_without_documents(server: Server, database: Any) -> None:
     write(ps.range(0), server)
     assert read(server).to_pydict() == {}
@@ -171,6 +185,8 @@ def test_errors_name_the_place_and_no_secret(server: Server, database: Any) -> N
                 call()
             assert SECRET not in str(raised.value)
     assert SECRET not in repr(read(server)._plan)
+    with pytest.raises(InvalidArgumentError, match=r"^uri has a '/' in its user name or password; write it as %2F\.$"):
+        ps.read_mongo(f"mongodb://me:a/{SECRET}@host/", "shop", "orders")
     with pytest.raises(PathNotFoundError, match=r"There is no collection shop\.nope"):
         ps.read_mongo(server.uri, "shop", "nope")
     with pytest.raises(InvalidArgumentError, match="uri must start with 'mongodb://'"):

@@ -12,8 +12,7 @@ from typing import Any
 
 from penstock.errors import InvalidArgumentError, PathNotFoundError, ReadError, WriteError, load_extra
 from penstock.io.tables.libraries import store_errors
-from penstock.io.tables.sql.database import secrets_of
-from penstock.storage.urls import redacted
+from penstock.io.tables.sql.database import check_credentials, label_of, secrets_of
 
 
 @dataclass(frozen=True)
@@ -32,10 +31,11 @@ class MongoCollection:
                 f"uri must start with 'mongodb://' or 'mongodb+srv://', such as 'mongodb://user:password@host'; "
                 f"got {'text' if isinstance(uri, str) else repr(type(uri))}."
             )
+        check_credentials("uri", uri)
         return cls(uri, database, name)
 
     def __str__(self) -> str:
-        return f"collection {self.database}.{self.name} of {redacted(self.uri)}"
+        return f"collection {self.database}.{self.name} of {label_of(self.uri)}"
 
     @contextmanager
     def opened(self, kind: type[ReadError] | type[WriteError]) -> Iterator[Any]:

@@ -12,9 +12,8 @@ import pyarrow.types as pt
 
 from penstock.errors import InvalidArgumentError, load_extra
 from penstock.io.formats.json_values import json_texts
-from penstock.io.tables.sql.database import SECRET_OPTIONS, Database, secrets_of
+from penstock.io.tables.sql.database import SECRET_OPTIONS, Database, check_credentials, label_of, secrets_of
 from penstock.io.tables.sql.session import Dialect, QueryDescription, ResultColumn, Session, TableName, plain, subquery
-from penstock.storage.urls import redacted
 from penstock.types.normalize import normal_type
 
 DIALECT = Dialect("clickhouse", "`", "`")
@@ -71,7 +70,8 @@ class ClickHouseDatabase(Database):
                 "dsn must be a URL such as 'clickhouse+http://user:password@host:8123/database'; "
                 f"got {'text' if isinstance(dsn, str) else repr(type(dsn))}."
             )
-        return cls(dsn, redacted(dsn), dict(settings or {}), dict(options or {}), **fields)
+        check_credentials("dsn", dsn)
+        return cls(dsn, label_of(dsn), dict(settings or {}), dict(options or {}), **fields)
 
     def _secrets(self) -> list[str]:
         given = [str(value) for key, value in self.options.items() if value and SECRET_OPTIONS.search(key)]

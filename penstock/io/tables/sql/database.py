@@ -50,7 +50,7 @@ class Database:
                 "A SQLite database in memory is visible only to the connection that made it; name a file: "
                 "'sqlite:///file.db'."
             )
-        return cls(conn, redacted(conn))
+        return cls(conn, label_of(conn))
 
     @contextlib.contextmanager
     def session(self, kind: type[ReadError] | type[WriteError], action: str) -> Iterator[Session]:
@@ -137,6 +137,25 @@ def secrets_of(url: str) -> list[str]:
     found.append(rest.rpartition("@")[0].partition(":")[2])
     variants = {text for secret in found for text in (secret, urllib.parse.unquote(secret)) if text}
     return sorted(variants, key=lambda text: (-len(text), text))
+
+
+def label_of(url: str) -> str:
+    """Return a URL for messages, without its credentials; SQLAlchemy allows a slash in them.
+
+    >>> label_of("mysql://me:pa/ss@host/db?ssl=true"), label_of("sqlite:////data/a@b.db")
+    ('mysql://***@host/db?ssl=true', 'sqlite:////data/a@b.db')
+    """
+    scheme, _, rest = url.partition("://")
+    place, mark, query = rest.partition("?")
+    if "@" in place and not place.startswith("/"):
+        place = f"***@{place.rpartition('@')[2]}"
+    return redacted(f"{scheme}://{place}{mark}{query}")
+
+
+def check_credentials(option: str, url: str) -> None:
+    """Refuse a slash in the user name or password: drivers take the text after it for a name, and show it."""
+    if "/" in url.partition("://")[2].partition("?")[0].rpartition("@")[0]:
+        raise InvalidArgumentError(f"{option} has a '/' in its user name or password; write it as %2F.")
 
 
 def _is_from_driver(exc: Exception) -> bool:
