@@ -55,9 +55,10 @@ class MongoSink:
         with self.staging.opened(WriteError) as staging:
             if is_merged:
                 list(staging.aggregate([{"$merge": {"into": self.target.name, "whenMatched": "fail"}}]))
-                staging.drop()
             else:
                 staging.rename(self.target.name, dropTarget=self.mode == "overwrite")
+        if is_merged:
+            self.abort()  # the rows are committed: a failure to remove the staged ones is not an error
         rows = sum(record["rows"] for record in records)
         return pa.table({"collection": [self.target.name], "rows": pa.array([rows], pa.int64())})
 
