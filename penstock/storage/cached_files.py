@@ -27,7 +27,8 @@ def read_cached(paths: Sequence[str], max_nbytes: int = MAX_CACHED_NBYTES) -> pa
         found = [os.fstat(handle) for handle in handles]
         if not all(stat.S_ISREG(each.st_mode) and 0 < each.st_size <= max_nbytes for each in found):
             return None  # the size of an empty file may be unknown, as under /proc
-        return _read(handles, [each.st_size for each in found], NOWAIT)
+        sizes = [each.st_size for each in found]
+        return _read(handles, sizes, NOWAIT) if sum(sizes) < 2**31 else None  # more than an array of binary holds
     except OSError:  # a file is missing or not in memory, or the file system cannot tell
         return None
     finally:

@@ -10,6 +10,7 @@ import pytest
 
 import penstock as ps
 from penstock.errors import OutputExistsError, PathNotFoundError, ReadError
+from penstock.io.tables.libraries import store_errors
 from penstock.storage.options import library_options
 from tests.storage.servers import Bucket
 
@@ -64,8 +65,16 @@ def test_messages_are_plain_and_without_secrets(bucket: Bucket, reader: type[ps.
     with pytest.raises(ReadError) as caught:
         reader(f"{bucket.url}/table", storage_options=options)
     assert "\x1b" not in str(caught.value)
-    assert "hidden!" not in "".join(traceback.format_exception(caught.value))
+    assert "hidden!" not in str(caught.value)
     assert "169.254" not in str(caught.value)
+
+
+def test_a_traceback_shows_no_cause_with_secrets() -> None:
+    secret = "hid" + "den!"
+    for message, is_shown in ((f"key {secret} is wrong", False), ("no such region", True)):
+        with pytest.raises(ReadError) as caught, store_errors("table", secrets=(secret,)):
+            raise ValueError(message)
+        assert (message in "".join(traceback.format_exception(caught.value))) == is_shown
 
 
 def test_names_are_the_stores_own() -> None:

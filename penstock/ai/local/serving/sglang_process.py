@@ -68,7 +68,8 @@ class SglangProcess:
     async def close(self) -> None:
         """Kill SGLang's processes, as it does itself, and wait until they have ended."""
         if self._process.poll() is None:
-            os.killpg(self._process.pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # it may end by itself
+                os.killpg(self._process.pid, signal.SIGKILL)
         await asyncio.to_thread(self._process.wait)
         if self._reading is None:
             self._socket.close()

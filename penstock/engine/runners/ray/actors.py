@@ -190,16 +190,17 @@ class SharedWorkers:
             self._num_stages += 1
             return SharedWorkersSlot(self, self._num_stages, opening)
 
-    def acquire(self, known: Sequence[Process]) -> Process:
-        """Return an actor that is not ``known``: an idle one, a new one, or one that works for other stages."""
+    def acquire(self, known: list[Process]) -> Process:
+        """Add an actor to those that are ``known``: an idle one, a new one, or one that works for other stages."""
         with self._lock:
             usable = [process for process in self._processes if not process.is_gone]
             others = [process for process in usable if process not in known]
-            least_busy = min(others, key=lambda process: len(process.replies), default=None)
-            if least_busy is not None and (not least_busy.replies or len(usable) >= self._most()):
-                return least_busy
-            self._processes.append(started(Worker, self._options, "shared"))
-            return self._processes[-1]
+            found = min(others, key=lambda process: len(process.replies), default=None)
+            if found is None or (found.replies and len(usable) < self._most()):
+                found = started(Worker, self._options, "shared")
+                self._processes.append(found)
+            known.append(found)
+            return found
 
     def close_stage(self, stage: int, idle: Sequence[Process], running: Mapping[Any, Process]) -> None:
         """Close the handlers of a stage. A process that works for it much longer is killed, unless it is starting."""
@@ -239,8 +240,7 @@ class SharedWorkersSlot:
         self._known: list[Process] = []
 
     def acquire(self, *, is_alone: bool) -> Process:
-        self._known.append(self._workers.acquire(self._known))
-        return self._known[-1]
+        return self._workers.acquire(self._known)
 
     def retire(self, process: Process) -> None:
         process.is_gone = True  # it may work for other stages

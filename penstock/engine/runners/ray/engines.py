@@ -47,7 +47,11 @@ class RemoteEngine:
 
     async def start(self) -> None:
         self._actor = ray.remote(EngineActor).options(**self._options).remote(self._packed_spec)
-        await self._answer(self._actor.start.remote())
+        try:
+            await self._answer(self._actor.start.remote())
+        except BaseException:  # it failed, or was cancelled
+            ray.kill(self._actor)
+            raise
 
     async def generate(self, request: Request, options: Mapping[str, Any]) -> list[Generation]:
         answers: list[Generation] = await self._answer(self._actor.generate.remote(request, options))

@@ -58,6 +58,7 @@ class RowExchange:
         self._make_pool = make_pool
         self._dividers = make_pool(no_handler, emit)
         self._mergers: RayPool | None = None
+        self._is_closed = False
         self._part_memory_bytes = int(get_config().memory_bytes / this_machine().num_cpus)
         self.group_nbytes = min(GROUP_NBYTES, work.memory_bytes)
         self.remaking = threading.Lock()
@@ -102,6 +103,9 @@ class RowExchange:
         tasks = deque(part_task(pieces) for pieces in self._pieces if pieces)
         self._pieces = []
         self._mergers = self._make_pool(self._part_opener(), self._reports.put, fetches_one_by_one=True)
+        if self._is_closed:  # close() may have found no pool
+            self._mergers.close()
+            return iter(())
         return outputs_in_order(self._mergers, tasks, self._num_cores, self._reports)
 
     def _part_opener(self) -> PartOpener:
@@ -115,6 +119,7 @@ class RowExchange:
 
     def close(self) -> None:
         """Stop the tasks."""
+        self._is_closed = True
         self._reports.put(None)
         for pool in (self._dividers, self._mergers):
             if pool is not None:

@@ -119,9 +119,9 @@ class ExchangePool:
         self._exchange.add(self._num_groups + 1, group)
         del group
         for bundle in self._exchange.results():
-            if self._is_closed:
-                return
             self._may_continue.clear()
+            if self._is_closed:  # checked after the clear, which could undo the set of close()
+                return
             self._emit(Report(task, bundle, is_done=False))
             del bundle
             self._may_continue.wait()

@@ -115,13 +115,17 @@ class ReplayPool:
         """Give another actor the tasks so far, unless it dies too."""
         dead, self._pool, self._held = self._pool, self._make_pool(self._receive), []
         dead.close()
+        if self._is_closed:  # close() may have found the dead pool
+            return self._pool.close()
         for past in self._past:
             self._is_repeated.clear()
+            if self._is_closed or self._num_deaths > number:  # checked after the clear, which could undo a set
+                return
             self._repeated = past.again()
             self._pool.submit(self._repeated)
             self._is_repeated.wait()
-            if self._is_closed or self._num_deaths > number:
-                return
+        if self._is_closed or self._num_deaths > number:
+            return
         self._repeated = None
         if self._present is None:
             self._pool.finish()
