@@ -27,29 +27,25 @@ def murmur3_numbers(values: Numbers, seeds: Numbers) -> Numbers:
 
 
 def murmur3_bytes(flat: Numbers, starts: Numbers, lengths: Numbers, seeds: Numbers) -> Numbers:
-    """Return the hashes of ranges of bytes, the word of each row at a time."""
+    """Return the hashes of ranges of bytes, a word of each row at a time."""
 
     def block(rows: slice) -> Numbers:
-        first, sizes = starts[rows], lengths[rows]
-        padded = np.concatenate([flat[first[0] : first[-1] + sizes[-1]], np.zeros(4, np.uint8)])
+        first, last = starts[rows], starts[rows] + lengths[rows]
+        padded = np.concatenate([flat[first[0] : last[-1]], np.zeros(4, np.uint8)])
         # The word that starts at each byte.
         words = np.ascontiguousarray(np.ndarray(len(padded) - 3, "<u4", padded, strides=(1,)))
-        places, state, left = first - first[0], seeds[rows].copy(), sizes.astype(np.int32)
-        for word in range(int(left.max() + 3) // 4):
-            key = words.take(places + 4 * word, mode="clip")
-            is_whole = left >= 4
-            if is_whole.all():
-                _absorb(state, key)
-                _spread(state)
-            else:  # no bytes leave the state as it is
-                num_bits = 8 * np.clip(left, 0, 4).astype(np.uint32)
-                key &= (np.uint32(1) << num_bits) - np.uint32(1)
-                _absorb(state, key)
-                mixed = state.copy()
-                _spread(mixed)
-                np.copyto(state, mixed, where=is_whole)
-            left -= 4
-        return _finished(state, sizes.astype(np.uint32))
+        order = np.argsort(-lengths[rows])  # the longest rows first, so that those with bytes left come first
+        places, sizes, state = (first - first[0])[order], lengths[rows][order], seeds[rows][order]
+        for start in range(0, int(sizes[0]), 4):
+            num_left, num_whole = np.searchsorted(-sizes, [-start, -start - 3])
+            key = words.take(places[:num_left] + start)
+            num_bits = 8 * (sizes[num_whole:num_left] - start).astype(np.uint32)
+            key[num_whole:] &= (np.uint32(1) << num_bits) - np.uint32(1)
+            _absorb(state[:num_left], key)
+            _spread(state[:num_whole])
+        hashes = np.empty_like(state)
+        hashes[order] = _finished(state, sizes.astype(np.uint32))
+        return hashes
 
     return _by_blocks(len(starts), block)
 
