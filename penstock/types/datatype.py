@@ -136,7 +136,7 @@ class DataType:
     def sparse_tensor(dtype: Any, shape: tuple[int, ...] | None = None) -> DataType:
         """Tensors with few values that are not zero; ``cast`` makes them of tensors and back.
 
-        A value is a struct: the values, their places in the flat tensor, and the shape.
+        A value is a struct: the values, their places in the flat tensor, and its own shape; ``shape`` is not kept.
 
         >>> DataType.sparse_tensor("int64").is_sparse_tensor()
         True

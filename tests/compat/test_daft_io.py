@@ -170,6 +170,7 @@ def test_tables_of_postgresql() -> None:
         daft.from_pydict({"id": [1, 2], "Name": ["a", None]}).write_sql("Users", url)
         assert (catalog.list_tables(), catalog.list_tables("Us")) == (["public.Users"], ["public.Users"])
         assert catalog.list_tables("x") == []
+        assert url not in f"{catalog!r} {catalog.get_table('Users')!r}"
         assert [catalog.has_table(name) for name in ("Users", "public.Users", "other.Users", "users")] == [
             True, True, False, False
         ]  # fmt: skip

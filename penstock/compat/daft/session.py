@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import penstock as ps
@@ -88,7 +88,7 @@ class SqlTable(Table):
     """A table of a database."""
 
     name: str
-    url: str
+    url: str = field(repr=False)  # it may hold a password
 
     def read(self, **options: Any) -> DaftDataFrame:
         quoted = ".".join('"' + part.replace('"', '""') + '"' for part in self.name.split("."))
@@ -181,7 +181,7 @@ class SqlCatalog(Catalog):
     """The tables of a database, as ``schema.table``; those of the default schema need no prefix."""
 
     name: str
-    url: str
+    url: str = field(repr=False)  # it may hold a password
 
     def get_table(self, identifier: str) -> Table:
         return SqlTable(identifier, self.url)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -43,10 +44,12 @@ class NamedFileSink(FileSink):
         files = super().completed(records)
         names = [self._name(number) for number in range(len(files))]
         targets = [os.path.join(os.path.dirname(file["path"]), name) for file, name in zip(files, names, strict=True)]
-        if len(set(targets)) < len(targets):
-            raise InvalidArgumentError(
-                f"filename_provider returns {names[-1]!r} for two files; put task_index into the name."
-            )
+        for target, num_files in Counter(targets).items():
+            if num_files > 1:
+                name = os.path.basename(target)
+                raise InvalidArgumentError(
+                    f"filename_provider returns {name!r} for {num_files} files; put task_index into the name."
+                )
         with writing(self.root):
             for file, target in zip(files, targets, strict=True):
                 self.output.files.replace(target, file["path"])
