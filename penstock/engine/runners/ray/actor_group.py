@@ -289,7 +289,7 @@ class ActorGroup:
             self._owner.actor_is_ready(borrower, None)
 
     def _is_leaving(self, actor: PoolActor) -> bool:
-        """Say whether an actor must get no more work, because its node drains or is gone."""
+        """Return whether an actor must get no more work, because its node drains or is gone."""
         return self._can_leave and actor.place is not None and actor.place.node_id not in self._cluster.usable
 
     def _forget(self, actor: PoolActor) -> None:

@@ -10,11 +10,10 @@ import ray
 
 from penstock.engine.protocols import Bundle
 from penstock.engine.runners.ray.failures import is_death, translated
+from penstock.engine.runners.ray.pool import MAX_DEATHS
 from penstock.engine.runners.ray.runner import RayRunner
 from penstock.engine.runners.ray.stored import TaskInput, arguments, has_restored
 from penstock.engine.runners.ray.worker import PackedBatch, Slices, input_from
-
-MAX_DEATHS = 3  # of the workers of one task
 
 
 class BlockRunner(RayRunner):

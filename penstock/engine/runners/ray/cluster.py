@@ -86,7 +86,7 @@ def connect(named: str) -> None:
 
 
 def is_node_alive(node_id: str) -> bool:
-    """Say whether Ray's process on a node takes connections. Ray itself notices a dead node only after seconds."""
+    """Return whether Ray's process on a node takes connections. Ray itself notices a dead node only after seconds."""
     node = next((node for node in ray.nodes() if node["NodeID"] == node_id and node["Alive"]), None)
     if node is None:
         return False

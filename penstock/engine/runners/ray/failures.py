@@ -24,7 +24,7 @@ def lost_object(exc: BaseException) -> str | None:
 
 
 def is_death(exc: BaseException) -> bool:
-    """Say whether the worker of a call is gone."""
+    """Return whether the worker of a call is gone."""
     return isinstance(exc, DEATHS) and not isinstance(exc, RayTaskError)
 
 
