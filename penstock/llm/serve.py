@@ -70,12 +70,11 @@ class Deployment(Model):
     def __init__(self, config: ServeDeploymentProcessorConfig) -> None:
         self._config = config
         self._handle: Any = None
-        self._ids = itertools.count()
 
     def load(self) -> None:
         serve = load_extra("ray.serve", "serve", "ServeDeploymentProcessorConfig")
         found = serve.get_deployment_handle(self._config.deployment_name, self._config.app_name)
-        self._handle = found.options(stream=True)
+        self._handle, self._ids = found.options(stream=True), itertools.count()
 
     async def call(self, method: str, request_kwargs: Mapping[str, Any], dtype: str | None) -> dict[str, Any]:
         """Return the first value of a method, as a dict, with the id and the time of the request."""

@@ -116,21 +116,25 @@ class ReplayPool:
         dead, self._pool, self._held = self._pool, self._make_pool(self._receive), []
         dead.close()
         if self._is_closed:  # close() may have found the dead pool
-            return self._pool.close()
+            self._pool.close()
         for past in self._past:
             self._is_repeated.clear()
-            if self._is_closed or self._num_deaths > number:  # checked after the clear, which could undo a set
+            if self._is_stale(number):  # checked after the clear, which could undo a set
                 return
             self._repeated = past.again()
             self._pool.submit(self._repeated)
             self._is_repeated.wait()
-        if self._is_closed or self._num_deaths > number:
+        if self._is_stale(number):
             return
         self._repeated = None
         if self._present is None:
             self._pool.finish()
         else:
             self._pool.submit(self._present)
+
+    def _is_stale(self, number: int) -> bool:
+        """Return whether repetition ``number`` must stop: the query has ended, or its actor has died too."""
+        return self._is_closed or self._num_deaths > number
 
     def _on_thread(self, work: Callable[[], None]) -> None:
         """Do work that may block; an error ends the query."""
