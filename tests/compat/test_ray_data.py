@@ -371,6 +371,13 @@ def test_rows_become_records_of_tensorflow(tmp_path: Path) -> None:
     assert tensors[0] == bytes.fromhex("0805120812020801120208012202" + "0000")
 
 
+def test_a_null_tensor_becomes_no_value(tmp_path: Path) -> None:
+    table = pa.table({"v": pa.array([[0.5, 1.0], None], pa.list_(pa.float32(), 2))})
+    ds = ray.data.from_arrow(table).with_column("v", expressions.col("v").cast("embedding[float32, 2]"))
+    ds.write_tfrecords(str(tmp_path))
+    assert [len(row["v"]) > 0 for row in ray.data.read_tfrecords(str(tmp_path)).take_all()] == [True, False]
+
+
 def test_records_of_avro(tmp_path: Path) -> None:
     import fastavro
 

@@ -165,7 +165,8 @@ def _entries(column: pa.Field, values: pa.ChunkedArray) -> Iterator[bytes]:
     for chunk in values.chunks:
         rows: Any
         if stored is None:
-            kind, rows = _BYTES, [None if tensor is None else [_tensor(tensor)] for tensor in default_numpy(chunk)]
+            present = zip(default_numpy(chunk), chunk.is_valid().to_pylist(), strict=True)  # a null may be NaN there
+            kind, rows = _BYTES, [[_tensor(tensor)] if is_valid else None for tensor, is_valid in present]
         else:
             dtype = stored.value_type if pa.types.is_list(stored) else stored
             kind = _INTEGERS if pa.types.is_integer(dtype) else _FLOATS if pa.types.is_floating(dtype) else _BYTES
