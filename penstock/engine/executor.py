@@ -103,8 +103,11 @@ class Executor:
             finally:
                 self._publish(self._sampler.sample(self._stages, 0))
                 self._publish(events.QueryFinished(error, self._clock()))
+                # No cycle keeps the batches and sources of the query.
                 for state in self._stages:
-                    state.downstream = None  # no cycle keeps the batches and sources of the query
+                    state.downstream = None
+                for _ in self._collect(may_wait=False):
+                    pass
 
     # --- the three parts of a step ---
 

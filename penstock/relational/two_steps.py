@@ -99,7 +99,7 @@ def estimated_groups(num_sampled: int, num_found: int, num_rows: int) -> float:
     equally large.
 
     >>> [round(estimated_groups(1000, found, 100_000)) for found in (1, 500, 900, 1000)]
-    [1, 627, 4831, 100000]
+    [1, 628, 4661, 100000]
     """
     if num_found == num_sampled:
         return num_rows

@@ -123,6 +123,7 @@ class RayPool:
         if self._is_closed or not ray.is_initialized():
             return
         self._is_closed = True
+        self._emit = lambda report: None  # a late report must not keep its batch
         self._group.close(dict(self._awaited))
         for thread in list(self._threads):
             if thread.is_alive():  # else another thread is about to start it
