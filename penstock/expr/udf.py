@@ -122,7 +122,7 @@ class Builtin:
     """Attribute of the instance with a ``Prepared`` object, or None. It gets the arguments of all rows of an async task
     first and may know some results."""
     at_once: str | None = None
-    """Method of the instance that gets the argument columns of an async task and returns the column of results, or None
+    """Async method of the instance that gets the argument columns of a task and returns the column of results, or None
     if the rows must be called one by one."""
 
 

@@ -199,7 +199,8 @@ def download(
     budget = max(get_config().memory_bytes // 8, 2**20)
     target = Target(Downloader, "fetch", (access_from(allow), _options(storage_options), limit, budget))
     limits: dict[str, Any] = {"max_connections": max_connections, "on_error": on_error, "timeout_s": timeout}
-    return transfer_call("download", target, DataType.binary(), expr, at_once="read_cached", **limits)
+    at_once = "fetch_all" if timeout is None else None
+    return transfer_call("download", target, DataType.binary(), expr, at_once=at_once, **limits)
 
 
 @method

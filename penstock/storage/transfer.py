@@ -19,13 +19,13 @@ import pyarrow as pa
 
 from penstock.errors import ForbiddenUrlError, InvalidArgumentError, WriteError
 from penstock.storage.access import Access
-from penstock.storage.cached_files import MAX_CACHED_NBYTES, read_cached
 from penstock.storage.file import File
 from penstock.storage.http import HttpClient, headers_of
 from penstock.storage.limits import ByteBudget, DownloadLimits
 from penstock.storage.mime import SNIFF_NBYTES, sniff
 from penstock.storage.objects import ObjectStore
 from penstock.storage.options import shared_options_for
+from penstock.storage.small_files import MAX_NBYTES, read_small_files
 from penstock.storage.stores import AsyncStore, async_store, object_store
 from penstock.storage.urls import KINDS, WEB, local_path, redacted, scheme_of
 
@@ -56,8 +56,8 @@ class Downloader:
         store, key = self._store(path, options)
         return await store.fetch(key, self._limits)
 
-    def read_cached(self, paths: pa.Array | None = None) -> pa.Array | None:
-        """Return the contents of local files that the system has in memory, or None if each row must be fetched."""
+    async def fetch_all(self, paths: pa.Array | None = None) -> pa.Array | None:
+        """Return the contents of small local files, or None if each row must be fetched."""
         if self._options or paths is None or paths.null_count or not pa.types.is_string(paths.type):
             return None
         given: list[str] = paths.to_pylist()
@@ -69,7 +69,7 @@ class Downloader:
                 self._access.check(path)
         except ForbiddenUrlError:  # raised again for its own row
             return None
-        return read_cached(local, min(self._limits.max_bytes or MAX_CACHED_NBYTES, MAX_CACHED_NBYTES))
+        return await read_small_files(local, min(self._limits.max_bytes or MAX_NBYTES, MAX_NBYTES))
 
     async def close(self) -> None:
         for client in self._web.values():

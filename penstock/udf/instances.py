@@ -88,7 +88,7 @@ class Lease:
         return None if name is None else getattr(self._instance.value, name)
 
     @property
-    def at_once(self) -> Callable[..., pa.Array | None] | None:
+    def at_once(self) -> Callable[..., Awaitable[pa.Array | None]] | None:
         name = self._spec.builtin.at_once
         return None if name is None else getattr(self._instance.value, name)
 

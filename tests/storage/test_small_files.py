@@ -1,14 +1,27 @@
-"""Local files that the system has in memory are read at once; all others one by one."""
+"""Small local files of a task are read together; all others one by one."""
 
 from __future__ import annotations
 
+import asyncio
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 import penstock as ps
-from penstock.storage.cached_files import read_cached
+from penstock.storage.small_files import MAX_NBYTES, read_small_files
+
+
+def read(paths: Sequence[str], max_nbytes: int = MAX_NBYTES) -> pa.Array | None:
+    return asyncio.run(read_small_files(paths, max_nbytes))
+
+
+def drop_from_memory(path: str) -> None:
+    with open(path, "rb") as file:
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 @pytest.fixture
@@ -19,14 +32,17 @@ def files(tmp_path: Path) -> list[str]:
     return [str(path) for path in paths]
 
 
-def test_files_in_memory_are_one_column(files: list[str]) -> None:
-    found = read_cached(files)
+@pytest.mark.parametrize("is_in_memory", [True, False])
+def test_files_are_one_column(files: list[str], is_in_memory: bool) -> None:
+    if not is_in_memory:
+        drop_from_memory(files[1])
+    found = read(files)
     assert found is not None
     assert found.to_pylist() == [b"\0", b"\1\1", b"\2\2\2"]
 
 
 def test_no_files_are_an_empty_column() -> None:
-    found = read_cached([])
+    found = read([])
     assert found is not None
     assert found.to_pylist() == []
 
@@ -43,14 +59,14 @@ def test_a_file_that_must_be_read_alone_is_left_to_the_caller(files: list[str], 
             os.mkfifo(other)
         case "large":
             other.write_bytes(b"x" * 5)
-    assert read_cached([*files, str(other)], max_nbytes=4) is None
-    assert read_cached(files, max_nbytes=4) is not None
+    assert read([*files, str(other)], max_nbytes=4) is None
+    assert read(files, max_nbytes=4) is not None
 
 
 def test_no_file_stays_open(files: list[str]) -> None:
     open_before = os.listdir("/proc/self/fd")
-    read_cached(files)
-    read_cached([*files, "/no/such/file"])
+    read(files)
+    read([*files, "/no/such/file"])
     assert os.listdir("/proc/self/fd") == open_before
 
 
