@@ -56,7 +56,10 @@ class ImageDecoder:
         Files are cut by their number, since measuring one would mean fetching it twice.
         """
         if encoded.dtype.is_file():
-            return [min(FILES_AT_ONCE, len(encoded) - start) for start in range(0, len(encoded), FILES_AT_ONCE)]
+            return _lengths(len(encoded), FILES_AT_ONCE)
+        if self.size is not None and self.mode is not None:  # one shape, without a look at the images
+            nbytes = math.prod(self.size) * IMAGE_CHANNELS[self.mode]
+            return _lengths(len(encoded), max(1, MAX_BATCH_NBYTES // nbytes))
         lengths, nbytes = [0], 0
         for data in binary_views(encoded.to_arrow()):
             size = self.nbytes(self.open(data))
@@ -117,6 +120,10 @@ class ImageDecoder:
             image.read_into(mode, out)
         else:
             image.resize_into(mode, out, self.is_scaled, scratch)
+
+
+def _lengths(num_rows: int, most: int) -> list[int]:
+    return [min(most, num_rows - start) for start in range(0, num_rows, most)]
 
 
 def _without_frames(exc: Exception) -> Exception:
