@@ -206,7 +206,6 @@ def lost_node(cluster: Cluster) -> Any:
 def lost_pieces(cluster: Cluster) -> Any:
     """A node with pieces and results of divided relations is killed while the next stage waits."""
     node = cluster.add_node(num_cpus=1, **NODE)
-    until(lambda: len(set(nodes_at_work())) == 2)  # or the first worker may do all the work while the other starts
     gate, made = Gate(), Gate()
     ids = list(range(NUM_DIVIDED))
 
@@ -227,17 +226,6 @@ def lost_pieces(cluster: Cluster) -> Any:
         gate.open()
         rows = query.rows()
     return {"is_exact": rows == {"id": ids[::-1], "text": ids[::-1]}, "is_made_again": len(made.noted()) > 16}
-
-
-def nodes_at_work() -> list[str]:
-    """Return the node of each call of a function."""
-
-    def at_work(batch: dict[str, Any]) -> dict[str, Any]:
-        time.sleep(0.05)  # the length of the task, so that one worker cannot do all of them
-        return {"node": [ray.get_runtime_context().get_node_id()]}
-
-    nodes: list[str] = ps.range(8).map_batches(at_work, batch_size=1).to_pydict()["node"]
-    return nodes
 
 
 def cached_on_another_node() -> Any:
