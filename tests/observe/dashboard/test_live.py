@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 import penstock as ps
 from penstock.ai.remote.limits.limiter import LimiterKey, limiter_for
@@ -105,6 +105,26 @@ def test_the_last_rows_of_a_query_that_runs(dashboard: DashboardServer, page: Pa
         check_access(page)
         page.keyboard.press("Escape")
         expect(open_row).to_be_focused()
+
+
+def test_rows_that_arrive_late_do_not_replace_those_that_a_person_reads(dashboard: DashboardServer, page: Page) -> None:
+    """The page asks for the last rows again and again while the query runs; here an answer waits for the person."""
+    open_row = page.get_by_role("button", name="Open row 7")
+
+    def focus_first(route: Route) -> None:
+        open_row.evaluate("button => { button.id = 'read'; button.focus(); }")
+        route.continue_()
+
+    with Running():
+        page.goto(dashboard.url)
+        page.get_by_role("link", name="Rows").click()
+        expect(open_row).to_be_visible()
+        with page.expect_response("**/api/rows?*") as answer:
+            page.route("**/api/rows?*", focus_first, times=1)
+        answer.value.finished()
+        with page.expect_response("**/api/state*"):  # by then the page has used the answer
+            pass
+        expect(page.locator("#read")).to_be_focused()
 
 
 @pytest.mark.parametrize("has_ledger", [True, False])

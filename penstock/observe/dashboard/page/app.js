@@ -136,7 +136,7 @@ function renderState(state) {
   renderGpus(query.gpus ?? []); // a job of an older version has noted none
   renderCounters(query.counters);
   renderErrors(query);
-  if (isFollowed && isNews && canReplaceRows()) loadRows();
+  if (isFollowed && isNews && canReplaceRows()) loadRows(canReplaceRows);
 }
 
 function renderQueries(queries) {
@@ -459,13 +459,14 @@ let isFollowed = false; // the rows shown are the last ones of a query that runs
 // Rows that a person reads or has the focus on stay.
 const canReplaceRows = () => !$("rows").hidden && first === 0 && !$("row").open && !$("rows-table").contains(document.activeElement);
 
-async function loadRows() {
+// An answer that comes after a person began to read is dropped, unless the person asked for it.
+async function loadRows(isWanted = () => true) {
   const mine = ++rowsAsked;
   const query = new URLSearchParams({ first, search: $("search").value, failed: $("failed").checked ? 1 : 0, different: $("differing").checked ? 1 : 0, key: $("key").value, query: chosen ?? "" });
   if (!isFollowed) setText($("rows-summary"), "Reading …");
   try {
     const page = await ask(`api/rows?${query}`);
-    if (mine === rowsAsked) renderRows(page);
+    if (mine === rowsAsked && isWanted()) renderRows(page);
   } catch (error) {
     if (mine === rowsAsked) setText($("rows-summary"), error.message === "token" ? "This page needs its token." : error.message);
   }
