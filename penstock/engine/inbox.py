@@ -9,7 +9,15 @@ from collections.abc import Callable
 
 from penstock.engine.batch_size import BatchSizeSearch
 from penstock.engine.protocols import Bundle
-from penstock.engine.scheduling import GROUPED_TASK_S, PACED_TASK_S, RowPace, at_most_rows, gathering_s, paced_rows
+from penstock.engine.scheduling import (
+    GROUPED_TASK_S,
+    PACED_TASK_S,
+    RowPace,
+    at_most_rows,
+    evenly_cut,
+    gathering_s,
+    paced_rows,
+)
 from penstock.plan.stages import AtMost, Cut, Evenly, Exactly, Gathered, Inbox as Policy, Measured, Paced
 
 FIRST_PACED_ROWS = 32
@@ -144,8 +152,8 @@ class Inbox:
                 num_batches = paced_rows(-(-num_rows // self._batch_rows), busy_s, GROUPED_TASK_S)
                 self.rows_per_task = num_batches * self._batch_rows
         elif isinstance(self._policy, Paced):
-            # A task of fewer rows than planned counts only if its rows were slow.
-            if num_rows == self.rows_per_task or busy_s > PACED_TASK_S:
+            # A task of far fewer rows than planned counts only if its rows were slow.
+            if num_rows > self.rows_per_task // 2 or busy_s > PACED_TASK_S:
                 self.rows_per_task = self._pace.next_rows(num_rows, busy_s)
         elif isinstance(self._policy, AtMost) and self._policy.quick_rows is not None:
             self.rows_per_task = at_most_rows(self.rows_per_task, num_rows, busy_s, self._policy)
@@ -192,6 +200,8 @@ class Inbox:
                 return self._num_rows_within(nbytes)
             case Evenly():
                 return -(-self.num_rows // self._num_parts_left)
+            case Paced():
+                return evenly_cut(self._bundles[0].num_rows, self.rows_per_task)
             case _:
                 return min(self.rows_per_task, self._bundles[0].num_rows)
 

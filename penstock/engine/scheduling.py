@@ -151,6 +151,15 @@ def paced_rows(num_rows: int, busy_s: float, task_s: float = PACED_TASK_S) -> in
     return max(1, min(wanted, 8 * num_rows, MAX_PACED_ROWS))
 
 
+def evenly_cut(num_rows: int, rows_per_task: int) -> int:
+    """Return how many of ``num_rows`` the next task takes, so that all tasks are about alike and none is a sliver.
+
+    >>> evenly_cut(41, 31), evenly_cut(100, 31), evenly_cut(10, 31)
+    (41, 34, 10)
+    """
+    return -(-num_rows // max(1, round(num_rows / rows_per_task)))
+
+
 class RowPace:
     """Find how many rows a task should have to take ``PACED_TASK_S``, or three times what it costs without any rows.
 

@@ -39,6 +39,7 @@ class Downloader:
         self._access = access
         self._options = options
         self._limits = DownloadLimits(ByteBudget(budget_nbytes), max_bytes)
+        self._turns = asyncio.Semaphore(2)  # or the first of many tasks that read small files would end with the last
         self._web: dict[tuple[tuple[str, str], ...], HttpClient] = {}  # by their headers
         self._stores: dict[str, AsyncStore] = {}  # by bucket, since finding a client takes as long as a small request
 
@@ -69,7 +70,8 @@ class Downloader:
                 self._access.check(path)
         except ForbiddenUrlError:  # raised again for its own row
             return None
-        return await read_small_files(local, min(self._limits.max_bytes or MAX_NBYTES, MAX_NBYTES))
+        async with self._turns:
+            return await read_small_files(local, min(self._limits.max_bytes or MAX_NBYTES, MAX_NBYTES))
 
     async def close(self) -> None:
         for client in self._web.values():

@@ -197,9 +197,19 @@ def test_paced_follows_its_pace(sizes: list[int], paces: list[int]) -> None:
     while inbox.num_tasks:
         inbox.rows_per_task = paces[len(tasks) % len(paces)]
         tasks.append(rows_of(inbox.take()))
-        assert len(tasks[-1]) <= inbox.rows_per_task
+        assert len(tasks[-1]) <= 1.5 * inbox.rows_per_task
     starts = {bundle.handle[0] for bundle in bundles_of(sizes)}
     assert starts <= {task[0] for task in tasks}, "a task reaches across bundles"
+
+
+def test_paced_tasks_of_a_bundle_are_about_alike() -> None:
+    inbox = filled(Paced(), [41, 100])
+    inbox.rows_per_task = 31
+    assert sizes_of(drained(inbox)) == [41, 34, 33, 33]
+    inbox.note_task(33, 0.05, 0, 0)
+    assert inbox.rows_per_task == 66
+    inbox.note_task(33, 0.01, 0, 0)
+    assert inbox.rows_per_task == 66, "half of the planned rows show too little"
 
 
 @given(SIZES, st.integers(1, 60))
