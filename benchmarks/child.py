@@ -9,7 +9,11 @@ import sys
 import time
 from importlib import import_module
 
-LOADED_LATE = ("frame.dataframe", "frame.read.files", "functions", "engine.runners.query", "engine.runners.local")
+LOADED_LATE = (
+    *("frame.dataframe", "frame.read.files", "functions", "io.formats.parquet", "jobs.folder", "observe.progress"),
+    *("engine.runners.query", "engine.runners.local", "engine.pools.asyncio", "engine.pools.thread_to_process"),
+    *("udf.aio", "udf.callers"),
+)
 
 
 class Run:

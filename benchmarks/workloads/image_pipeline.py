@@ -42,6 +42,7 @@ def penstock(run):
     import cv2  # noqa: F401
     import pyarrow.compute
     import pyarrow.parquet  # noqa: F401
+    import simplejpeg  # noqa: F401
 
     import penstock as ps
 

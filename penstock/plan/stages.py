@@ -161,7 +161,7 @@ class AtMost:
 
 @frozen
 class Paced:
-    """Bundles cut so that a task takes about 0.1 s, by measurement; never joined.
+    """Bundles cut evenly so that a task takes about 0.1 s, by measurement; never joined.
 
     A row may take a microsecond or a minute. Short tasks spread over workers, show progress and can be cancelled, but
     a million tiny tasks would cost more than the work.
