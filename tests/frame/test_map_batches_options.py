@@ -150,7 +150,7 @@ def test_a_batch_that_takes_too_long_fails() -> None:
         time.sleep(60 if 2 in batch["id"] else 0)
         return batch
 
-    df = ps.range(4).map_batches(slow, batch_size=1, timeout=1.5, use_process=True, concurrency=1, on_error="ignore")
+    df = ps.range(4).map_batches(slow, batch_size=1, timeout=4, use_process=True, concurrency=1, on_error="ignore")
     assert df.to_pydict() == {"id": [0, 1, 3]}
     assert df.errors().to_pydict()["error_type"] == ["TimeoutError"]
 

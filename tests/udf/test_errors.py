@@ -411,12 +411,12 @@ def hang_on_two(a: int) -> int:
 
 @pytest.mark.parametrize(("function", "use_process"), [(hang_on_two, True), (hang_on_two_async, None)])
 def test_a_call_that_takes_too_long_is_an_error(function: Callable[..., Any], use_process: bool | None) -> None:
-    decorated = ps.func(timeout=1.5, on_error="ignore", use_process=use_process)(function)
+    decorated = ps.func(timeout=4, on_error="ignore", use_process=use_process)(function)
     df = numbers(4).select(decorated(col("a")))
     assert df.to_pydict() == {"a": [0, 1, None, 3]}
     (error,) = df.errors().to_pylist()
     assert error["error_type"] == "TimeoutError"
-    assert error["message"] == "no result within 1.5 s, which is the function's timeout"
+    assert error["message"] == "no result within 4 s, which is the function's timeout"
 
 
 def test_a_timeout_is_refused_where_it_could_not_be_kept() -> None:
