@@ -203,9 +203,10 @@ class PackedEmbeddings:
         except FatalError:
             raise
         except (RequestRefusedError, ContentFilteredError) as exc:
-            if len(packed) == 1:
+            is_late = _is_too_long(exc) and self._fitted(packed) != packed  # the limits were learned in the meantime
+            if len(packed) == 1 and not is_late:
                 return await self._alone(packed[0], exc, failures, is_learning)
-            if _is_too_long(exc) and is_learning:
+            if is_late or (_is_too_long(exc) and is_learning):
                 return await self._in_turn(packed, failures)
             if _is_too_long(exc) and not self._limits.is_known:
                 async with self._learning:  # other refused calls wait for the limits that this one finds

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 
 import penstock as ps
+from penstock.ai.embed import PackedEmbeddings
 from penstock.ai.provider import (
     Classifier,
     Embedder,
@@ -20,8 +22,9 @@ from penstock.ai.provider import (
     TextClassification,
     TextEmbedding,
 )
-from penstock.errors import UdfError
+from penstock.errors import RequestRefusedError, UdfError
 from penstock.functions import classify_text, embed_text, prompt
+from penstock.types import PartialColumn
 
 
 class Scripted(ps.Provider):
@@ -191,3 +194,38 @@ def test_a_vector_that_is_not_finite_is_that_rows_error(number: float, is_async:
     found = df.to_pydict()["t"]
     assert ([*found[0]], found[1], [*found[2]]) == ([1, 2], None, [3, 4])
     assert "Vectors returned has NaN or infinity" in df.errors().to_pydict()["message"][0]
+
+
+class ShortTexts(Embedder):
+    """Refuses long texts. All calls but the first are refused late: after the rows of the first one have vectors."""
+
+    dimensions = 2
+    max_items = 20
+
+    def __init__(self, note_refused: Callable[[int], None]) -> None:
+        self.note_refused = note_refused  # a copy of this model embeds
+        self.num_refused = self.num_embedded = 0
+        self.has_embedded_call = asyncio.Event()
+
+    async def embed(self, inputs: Sequence[str]) -> Any:
+        if all(len(text) <= 100 for text in inputs):
+            self.num_embedded += len(inputs)
+            if self.num_embedded >= self.max_items:
+                self.has_embedded_call.set()
+            return [[1, 2] for _ in inputs]
+        self.note_refused(len(inputs))
+        self.num_refused += 1
+        if len(inputs) == self.max_items and self.num_refused > 1:
+            await self.has_embedded_call.wait()
+        raise RequestRefusedError("an input has too many tokens")
+
+
+def test_calls_that_are_refused_after_the_limit_is_known_use_it() -> None:
+    async def embed(note_refused: Callable[[int], None]) -> PartialColumn:
+        texts = ps.Series.from_pylist(["word " * 300] * 200)
+        return await PackedEmbeddings(ShortTexts(note_refused)).embed(texts)
+
+    refused = list[int]()
+    assert not asyncio.run(embed(refused.append)).failures
+    assert refused.count(20) == 10
+    assert len(refused) < 60, "the other calls are halved too"
