@@ -26,7 +26,7 @@ sys.path.insert(0, str(ROOT))
 import penstock  # noqa: E402
 from penstock import functions  # noqa: E402
 from penstock.expr import column  # noqa: E402
-from penstock.functions.families import generated  # noqa: E402
+from penstock.functions.table import generated  # noqa: E402
 
 PACKAGE_STUB = ROOT / "penstock" / "__init__.pyi"
 COLUMN_STUB = ROOT / "penstock" / "expr" / "column.pyi"

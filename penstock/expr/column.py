@@ -7,6 +7,7 @@ It has the operators and the basic methods. Most functions of ``penstock.functio
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar, cast
 
@@ -378,11 +379,19 @@ def checking_arguments(function: AnyCallable) -> AnyCallable:
         try:
             return function(*args, **kwargs)
         except (AttributeError, LookupError, TypeError, ValueError) as exc:
-            # Without a second frame, the function did not begin: the arguments do not fit its signature.
-            if isinstance(exc, PenstockError) or exc.__traceback__ is None or exc.__traceback__.tb_next is None:
+            if isinstance(exc, PenstockError) or not _fit(function, args, kwargs):
                 raise
             given = ", ".join([*map(repr, args), *(f"{name}={value!r}" for name, value in kwargs.items())])
             text = shortened(f"{function.__name__}({given})")
             raise InvalidArgumentError(f"{text} has an argument that does not fit: {exc}") from exc
 
     return cast(AnyCallable, checked)
+
+
+def _fit(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Return whether a function takes arguments of this number and these names."""
+    try:
+        inspect.signature(function).bind(*args, **kwargs)
+    except TypeError:
+        return False
+    return True

@@ -10,7 +10,7 @@ from penstock.expr.nodes import Expr
 from penstock.functions.aggregates import CountMode
 from penstock.functions.calls import MediaOnError
 from penstock.functions.json import Format
-from penstock.functions.vector import Vector
+from penstock.functions.table import Vector
 from penstock.types import DataType
 
 AnyCallable = TypeVar("AnyCallable", bound=Callable[..., Any])
@@ -116,7 +116,7 @@ class Expression:
         """Return the inverse hyperbolic sine."""
     def arctan(self) -> Expression:
         """Return the angle in radians whose tangent is the number."""
-    def arctan2(self, x: Any) -> Expression:
+    def arctan2(self, x: Expression | float) -> Expression:
         """Return the angle of the point ``(x, y)`` in radians."""
     def arctanh(self) -> Expression:
         """Return the inverse hyperbolic tangent."""
@@ -196,7 +196,7 @@ class Expression:
         """Return the angle in radians whose sine is the number; the same as ``arcsin``."""
     def atan(self) -> Expression:
         """Return the angle in radians whose tangent is the number; the same as ``arctan``."""
-    def atan2(self, x: Any) -> Expression:
+    def atan2(self, x: Expression | float) -> Expression:
         """Return the angle of the point ``(x, y)`` in radians; the same as ``arctan2``."""
     def audio_file(self, *, storage_options: Mapping[str, Any] | None = None) -> Expression:
         """Make a ``ps.AudioFile`` of each path or URL, or of bytes."""
@@ -206,11 +206,11 @@ class Expression:
         """Return the arithmetic mean of the values; the same as ``mean``."""
     def bin(self) -> Expression:
         """Return the binary digits of an integer; 64 digits if it is negative."""
-    def bitwise_and(self, right: Any) -> Expression:
+    def bitwise_and(self, right: Expression | int) -> Expression:
         """Return the bits that are set in both integers."""
-    def bitwise_or(self, right: Any) -> Expression:
+    def bitwise_or(self, right: Expression | int) -> Expression:
         """Return the bits that are set in either integer."""
-    def bitwise_xor(self, right: Any) -> Expression:
+    def bitwise_xor(self, right: Expression | int) -> Expression:
         """Return the bits that are set in exactly one of two integers."""
     def bool_and(self) -> Expression:
         """Check whether all values are true; null without any."""
@@ -255,7 +255,7 @@ class Expression:
         """Compress with the codec deflate, gzip, zlib."""
     def concat(self, *right: Expression | str | bytes) -> Expression:
         """Concatenate texts or binaries; the result is null if one of them is null."""
-    def contains(self, substr: str | Expression) -> Expression:
+    def contains(self, substr: Expression | str) -> Expression:
         """Check whether text contains ``substr``."""
     def conv(self, from_base: int, to_base: int) -> Expression:
         """Convert digits from one base to another, up to 36; a negative ``to_base`` keeps the sign."""
@@ -375,7 +375,7 @@ class Expression:
         """Encode with the charset utf-8, base64, hex."""
     def encode_image(self, image_format: str, *, quality: int = 90) -> Expression:
         """Encode images as the bytes of ``png``, ``jpeg``, ``webp``, ``gif``, ``bmp`` or ``tiff`` files."""
-    def endswith(self, suffix: str | Expression) -> Expression:
+    def endswith(self, suffix: Expression | str) -> Expression:
         """Check whether text ends with ``suffix``."""
     def euclidean_distance(self, right: Vector) -> Expression:
         """Return the length of the difference of two vectors."""
@@ -405,7 +405,7 @@ class Expression:
         """Return the size of each file, or of the file at each path, in bytes."""
     def fill_nan(self, fill_value: Any) -> Expression:
         """Replace NaN by ``fill_value``; null stays null."""
-    def find(self, substr: str | Expression) -> Expression:
+    def find(self, substr: Expression | str) -> Expression:
         """Return the position of the first occurrence of ``substr``, counted in characters from 0, or -1."""
     def first_value(self, ignore_nulls: bool = False) -> Expression:
         """Return the first value of the window."""
@@ -433,9 +433,9 @@ class Expression:
         """Return a uint64 hash of one or several values; null has a hash too. Equal integers of different types hash alike."""
     def hour(self) -> Expression:
         """Return the hour, from 0 to 23."""
-    def hypot(self, b: Any) -> Expression:
+    def hypot(self, b: Expression | float) -> Expression:
         """Return the length of the hypotenuse, ``sqrt(a ** 2 + b ** 2)``."""
-    def ilike(self, pattern: str | Expression) -> Expression:
+    def ilike(self, pattern: Expression | str) -> Expression:
         """Match SQL's LIKE, ignoring case."""
     def image_attribute(self, name: Literal["width", "height", "channel", "mode"]) -> Expression:
         """Return the ``width``, ``height``, ``channel`` (number of channels) or ``mode`` of images."""
@@ -485,7 +485,7 @@ class Expression:
         """Return the last value of the window."""
     def lead(self, offset: int = 1, default: Any = None) -> Expression:
         """Return the value some rows after, or ``default`` if there is no such row."""
-    def left(self, nchars: int | Expression) -> Expression:
+    def left(self, nchars: Expression | int) -> Expression:
         """Return the first ``nchars`` characters."""
     def length(self) -> Expression:
         """Count the characters of text, the bytes of binary, or the elements of a list, as int64."""
@@ -493,7 +493,7 @@ class Expression:
         """Count the bytes of text in UTF-8, or of binary."""
     def levenshtein_distance(self, right: Expression | str) -> Expression:
         """Count the characters to insert, delete or replace to turn one text into the other."""
-    def like(self, pattern: str | Expression) -> Expression:
+    def like(self, pattern: Expression | str) -> Expression:
         r"""Match SQL's LIKE: ``%`` is any text, ``_`` any one character, ``\`` escapes the next one."""
     def list_agg(self) -> Expression:
         """Collect the values in a list, nulls included, in no particular order."""
@@ -517,7 +517,7 @@ class Expression:
         """Join the inner lists of each list of lists, ignoring null lists."""
     def list_get(self, index: int | Expression, default: Any = None) -> Expression:
         """Return the element at a position, counted from the end if negative; ``default`` outside the list."""
-    def list_join(self, delimiter: str | Expression) -> Expression:
+    def list_join(self, delimiter: Expression | str) -> Expression:
         """Join the texts of each list, ignoring nulls."""
     def list_length(self) -> Expression:
         """Count the elements of each list, including nulls."""
@@ -549,7 +549,7 @@ class Expression:
         """Return the logarithm to base 2; NaN for negative numbers."""
     def lower(self) -> Expression:
         """Convert text to lower case."""
-    def lpad(self, length: int | Expression, pad: str | Expression) -> Expression:
+    def lpad(self, length: Expression | int, pad: Expression | str) -> Expression:
         """Pad on the left to ``length`` characters; longer text is cut, as in SQL."""
     def lstrip(self) -> Expression:
         """Remove white space at the beginning."""
@@ -652,9 +652,9 @@ class Expression:
         """Return the value below which a share of the values lies, interpolated; for several shares a list."""
     def pmod(self, b: Expression | float) -> Expression:
         """Return the remainder, not negative for a positive divisor; null for the divisor 0."""
-    def pow(self, expr: Any) -> Expression:
+    def pow(self, expr: Expression | float) -> Expression:
         """Raise to a power, as ``**`` does: int64 for integers, else float64."""
-    def power(self, expr: Any) -> Expression:
+    def power(self, expr: Expression | float) -> Expression:
         """Raise to a power, as ``**`` does: int64 for integers, else float64."""
     def product(self) -> Expression:
         """Multiply the values; null without any."""
@@ -678,23 +678,23 @@ class Expression:
         """Return the quarter of the year, from 1 to 4."""
     def radians(self) -> Expression:
         """Convert degrees to radians."""
-    def regexp(self, pattern: str | Expression) -> Expression:
+    def regexp(self, pattern: Expression | str) -> Expression:
         """Check whether a regular expression matches anywhere in the text."""
-    def regexp_count(self, pattern: str | Expression) -> Expression:
+    def regexp_count(self, pattern: Expression | str) -> Expression:
         """Count the matches of a regular expression that do not overlap."""
     def regexp_extract(self, pattern: str | Expression, index: int = 0) -> Expression:
         """Return the first match of a regular expression, or its group ``index``; null without a match."""
     def regexp_extract_all(self, pattern: str | Expression, index: int = 0) -> Expression:
         """Return every match of a regular expression, or its group ``index``, as a list."""
-    def regexp_match(self, pattern: str | Expression) -> Expression:
+    def regexp_match(self, pattern: Expression | str) -> Expression:
         """Check whether a regular expression matches anywhere in the text."""
-    def regexp_replace(self, pattern: str | Expression, replacement: str | Expression) -> Expression:
+    def regexp_replace(self, pattern: Expression | str, replacement: Expression | str) -> Expression:
         r"""Replace every match of a regular expression; ``\1`` or ``$1`` stands for a group, ``\0`` for the whole match."""
-    def regexp_split(self, pattern: str | Expression) -> Expression:
+    def regexp_split(self, pattern: Expression | str) -> Expression:
         """Split text at every match of a regular expression into a list."""
-    def repeat(self, n: int | Expression) -> Expression:
+    def repeat(self, n: Expression | int) -> Expression:
         """Repeat text ``n`` times."""
-    def replace(self, search: str | Expression, replacement: str | Expression) -> Expression:
+    def replace(self, search: Expression | str, replacement: Expression | str) -> Expression:
         """Replace every occurrence of ``search``, taken literally."""
     def replace_time_zone(self, timezone: str | None = None) -> Expression:
         """Replace or remove the timezone and keep the local time."""
@@ -704,11 +704,11 @@ class Expression:
         """Scale images to ``w`` by ``h`` pixels, ignoring their proportions."""
     def reverse(self) -> Expression:
         """Reverse the order of the characters."""
-    def right(self, nchars: int | Expression) -> Expression:
+    def right(self, nchars: Expression | int) -> Expression:
         """Return the last ``nchars`` characters."""
     def round(self, decimals: int = 0) -> Expression:
         """Round to ``decimals`` places, halves away from zero; negative decimals round to tens, hundreds and so on."""
-    def rpad(self, length: int | Expression, pad: str | Expression) -> Expression:
+    def rpad(self, length: Expression | int, pad: Expression | str) -> Expression:
         """Pad on the right to ``length`` characters; longer text is cut, as in SQL."""
     def rstrip(self) -> Expression:
         """Remove white space at the end."""
@@ -720,9 +720,9 @@ class Expression:
         """Return the list of the numbers from 0 to ``n - 1``."""
     def serialize(self, format: Format = "json") -> Expression:
         """Write values as JSON text; null stays null."""
-    def shift_left(self, num_bits: Any) -> Expression:
+    def shift_left(self, num_bits: Expression | int) -> Expression:
         """Shift the bits of an integer to the left."""
-    def shift_right(self, num_bits: Any) -> Expression:
+    def shift_right(self, num_bits: Expression | int) -> Expression:
         """Shift the bits of an integer to the right, keeping its sign."""
     def sign(self) -> Expression:
         """Return -1, 0 or 1, in the type of the number."""
@@ -746,7 +746,7 @@ class Expression:
         """Return one part of split text, counted from 1, or from the end if negative; a missing part is empty."""
     def sqrt(self) -> Expression:
         """Return the square root; NaN for negative numbers."""
-    def startswith(self, prefix: str | Expression) -> Expression:
+    def startswith(self, prefix: Expression | str) -> Expression:
         """Check whether text starts with ``prefix``."""
     def stddev(self, ddof: int = 1) -> Expression:
         """Return the standard deviation; null with ``ddof`` values or fewer."""

@@ -9,7 +9,7 @@ import inspect
 from types import FunctionType
 
 from penstock.expr.column import checking_arguments, when
-from penstock.functions.families import generated
+from penstock.functions.table import generated
 
 _MODULES = (
     *(

@@ -24,19 +24,7 @@ from penstock.functions.chunks import (
     tokenize_decode as tokenize_decode,
     tokenize_encode as tokenize_encode,
 )
-from penstock.functions.core import (
-    apply as apply,
-    between as between,
-    cast as cast,
-    coalesce as coalesce,
-    eq_null_safe as eq_null_safe,
-    fill_null as fill_null,
-    if_else as if_else,
-    is_in as is_in,
-    is_null as is_null,
-    not_null as not_null,
-    try_cast as try_cast,
-)
+from penstock.functions.core import apply as apply, coalesce as coalesce, is_in as is_in
 from penstock.functions.files import (
     audio_file as audio_file,
     download as download,
@@ -74,14 +62,8 @@ from penstock.functions.json import (
 )
 from penstock.functions.lists import (
     explode as explode,
-    list_append as list_append,
-    list_contains as list_contains,
     list_count as list_count,
-    list_distinct as list_distinct,
     list_filter as list_filter,
-    list_flatten as list_flatten,
-    list_join as list_join,
-    list_length as list_length,
     list_map as list_map,
     list_sort as list_sort,
     to_list as to_list,
@@ -109,42 +91,21 @@ from penstock.functions.nested import (
     unnest as unnest,
 )
 from penstock.functions.numeric import (
-    arctan2 as arctan2,
-    atan2 as atan2,
-    bitwise_and as bitwise_and,
-    bitwise_or as bitwise_or,
-    bitwise_xor as bitwise_xor,
     clip as clip,
     fill_nan as fill_nan,
     greatest as greatest,
-    hypot as hypot,
     least as least,
     log as log,
-    not_nan as not_nan,
-    pow as pow,
-    power as power,
     round as round,
-    shift_left as shift_left,
-    shift_right as shift_right,
 )
 from penstock.functions.patterns import (
-    contains as contains,
     count_matches as count_matches,
-    endswith as endswith,
-    ilike as ilike,
-    like as like,
     normalize as normalize,
-    regexp as regexp,
-    regexp_count as regexp_count,
     regexp_extract as regexp_extract,
     regexp_extract_all as regexp_extract_all,
-    regexp_match as regexp_match,
-    regexp_replace as regexp_replace,
-    regexp_split as regexp_split,
-    replace as replace,
     split as split,
-    startswith as startswith,
 )
+from penstock.functions.table import Vector
 from penstock.functions.tables.dates import (
     convert_timezone as convert_timezone,
     current_date as current_date,
@@ -170,38 +131,16 @@ from penstock.functions.tables.rows import (
 )
 from penstock.functions.temporal import (
     convert_time_zone as convert_time_zone,
-    date as date,
     date_trunc as date_trunc,
     from_unix_epoch as from_unix_epoch,
     replace_time_zone as replace_time_zone,
     strftime as strftime,
-    time as time,
     to_date as to_date,
     to_datetime as to_datetime,
     to_unix_epoch as to_unix_epoch,
     trunc as trunc,
 )
-from penstock.functions.text import (
-    concat as concat,
-    concat_ws as concat_ws,
-    find as find,
-    format as format,
-    left as left,
-    lpad as lpad,
-    repeat as repeat,
-    right as right,
-    rpad as rpad,
-    substr as substr,
-)
-from penstock.functions.vector import (
-    cosine_distance as cosine_distance,
-    cosine_similarity as cosine_similarity,
-    dot_product as dot_product,
-    euclidean_distance as euclidean_distance,
-    jaccard_similarity as jaccard_similarity,
-    l2_normalize as l2_normalize,
-    pearson_correlation as pearson_correlation,
-)
+from penstock.functions.text import concat as concat, concat_ws as concat_ws, format as format, substr as substr
 from penstock.functions.windows import (
     dense_rank as dense_rank,
     first_value as first_value,
@@ -211,6 +150,7 @@ from penstock.functions.windows import (
     rank as rank,
     row_number as row_number,
 )
+from penstock.types import DataType
 
 def abs(expr: Expression) -> Expression:
     """Return the absolute value."""
@@ -238,6 +178,9 @@ def arcsinh(expr: Expression) -> Expression:
 
 def arctan(expr: Expression) -> Expression:
     """Return the angle in radians whose tangent is the number."""
+
+def arctan2(y: Expression, x: Expression | float) -> Expression:
+    """Return the angle of the point ``(x, y)`` in radians."""
 
 def arctanh(expr: Expression) -> Expression:
     """Return the inverse hyperbolic tangent."""
@@ -356,11 +299,26 @@ def asin(expr: Expression) -> Expression:
 def atan(expr: Expression) -> Expression:
     """Return the angle in radians whose tangent is the number; the same as ``arctan``."""
 
+def atan2(y: Expression, x: Expression | float) -> Expression:
+    """Return the angle of the point ``(x, y)`` in radians; the same as ``arctan2``."""
+
 def avg(expr: Expression) -> Expression:
     """Return the arithmetic mean of the values; the same as ``mean``."""
 
+def between(expr: Expression, lower: Any, upper: Any) -> Expression:
+    """Check whether each value lies from ``lower`` to ``upper``, both included."""
+
 def bin(expr: Expression) -> Expression:
     """Return the binary digits of an integer; 64 digits if it is negative."""
+
+def bitwise_and(left: Expression, right: Expression | int) -> Expression:
+    """Return the bits that are set in both integers."""
+
+def bitwise_or(left: Expression, right: Expression | int) -> Expression:
+    """Return the bits that are set in either integer."""
+
+def bitwise_xor(left: Expression, right: Expression | int) -> Expression:
+    """Return the bits that are set in exactly one of two integers."""
 
 def bool_and(expr: Expression) -> Expression:
     """Check whether all values are true; null without any."""
@@ -370,6 +328,9 @@ def bool_or(expr: Expression) -> Expression:
 
 def capitalize(expr: Expression) -> Expression:
     """Capitalize the first letter only."""
+
+def cast(expr: Expression, dtype: DataType | str | type) -> Expression:
+    """Convert to another type; a value that does not fit is an error."""
 
 def cbrt(expr: Expression) -> Expression:
     """Return the cube root."""
@@ -386,6 +347,9 @@ def chunk(list_expr: Expression, size: int) -> Expression:
 def compress(expr: Expression, codec: str) -> Expression:
     """Compress with the codec deflate, gzip, zlib."""
 
+def contains(expr: Expression, substr: Expression | str) -> Expression:
+    """Check whether text contains ``substr``."""
+
 def conv(expr: Expression, from_base: int, to_base: int) -> Expression:
     """Convert digits from one base to another, up to 36; a negative ``to_base`` keeps the sign."""
 
@@ -394,6 +358,12 @@ def cos(expr: Expression) -> Expression:
 
 def cosh(expr: Expression) -> Expression:
     """Return the hyperbolic cosine."""
+
+def cosine_distance(left: Expression, right: Vector) -> Expression:
+    """Return one minus the cosine of the angle between two vectors: 0 for the same direction, 2 for the opposite."""
+
+def cosine_similarity(left: Expression, right: Vector) -> Expression:
+    """Return the cosine of the angle between two vectors; NaN if one of them is zero."""
 
 def cot(expr: Expression) -> Expression:
     """Return the cotangent of an angle in radians."""
@@ -406,6 +376,9 @@ def csc(expr: Expression) -> Expression:
 
 def damerau_levenshtein_distance(left: Expression, right: Expression | str) -> Expression:
     """Count edits like ``levenshtein_distance``, with a swap of neighbours as one edit; no part is edited twice."""
+
+def date(expr: Expression) -> Expression:
+    """Return the date of a timestamp."""
 
 def date_add(expr: Expression, days: Expression | int) -> Expression:
     """Add days to a date."""
@@ -455,8 +428,20 @@ def decompress(expr: Expression, codec: str) -> Expression:
 def degrees(expr: Expression) -> Expression:
     """Convert radians to degrees."""
 
+def dot_product(left: Expression, right: Vector) -> Expression:
+    """Return the sum of the products of the elements."""
+
 def encode(expr: Expression, charset: str) -> Expression:
     """Encode with the charset utf-8, base64, hex."""
+
+def endswith(expr: Expression, suffix: Expression | str) -> Expression:
+    """Check whether text ends with ``suffix``."""
+
+def eq_null_safe(left: Expression, right: Any) -> Expression:
+    """Compare like ``==``, but with null equal to null only."""
+
+def euclidean_distance(left: Expression, right: Vector) -> Expression:
+    """Return the length of the difference of two vectors."""
 
 def exp(expr: Expression) -> Expression:
     """Return ``e`` to the power of the number."""
@@ -478,6 +463,12 @@ def extract_month_uuid7(expr: Expression) -> Expression:
 
 def factorial(expr: Expression) -> Expression:
     """Return the factorial; null for negative numbers and from 21 on, where it exceeds int64."""
+
+def fill_null(expr: Expression, fill_value: Any) -> Expression:
+    """Replace null by ``fill_value``."""
+
+def find(expr: Expression, substr: Expression | str) -> Expression:
+    """Return the position of the first occurrence of ``substr``, counted in characters from 0, or -1."""
 
 def floor(expr: Expression) -> Expression:
     """Round down to a whole number, in the type of the number."""
@@ -502,11 +493,26 @@ def hamming_distance_str(left: Expression, right: Expression | str) -> Expressio
 def hour(expr: Expression) -> Expression:
     """Return the hour, from 0 to 23."""
 
+def hypot(a: Expression, b: Expression | float) -> Expression:
+    """Return the length of the hypotenuse, ``sqrt(a ** 2 + b ** 2)``."""
+
+def if_else(condition: Expression, if_true: Any, if_false: Any) -> Expression:
+    """Choose between two values by a condition; null counts as false."""
+
+def ilike(expr: Expression, pattern: Expression | str) -> Expression:
+    """Match SQL's LIKE, ignoring case."""
+
 def is_inf(expr: Expression) -> Expression:
     """Check whether a number is infinite; null for null."""
 
 def is_nan(expr: Expression) -> Expression:
     """Check whether a number is NaN; null for null."""
+
+def is_null(expr: Expression) -> Expression:
+    """Check whether each value is null."""
+
+def jaccard_similarity(left: Expression, right: Vector) -> Expression:
+    """Return the share of the places that are not zero in both vectors among those that are not zero in one."""
 
 def jaro_similarity(left: Expression, right: Expression | str) -> Expression:
     """Return the Jaro similarity of two texts, from 0 to 1."""
@@ -520,8 +526,14 @@ def json_array_length(expr: Expression) -> Expression:
 def json_object_keys(expr: Expression) -> Expression:
     """Return the keys of a JSON object in alphabetical order; null for any other text."""
 
+def l2_normalize(vector: Expression) -> Expression:
+    """Scale vectors to length 1; the zero vector stays unchanged. Integers become float64."""
+
 def last_day(expr: Expression) -> Expression:
     """Return the last day of the month."""
+
+def left(expr: Expression, nchars: Expression | int) -> Expression:
+    """Return the first ``nchars`` characters."""
 
 def length(expr: Expression) -> Expression:
     """Count the characters of text, the bytes of binary, or the elements of a list, as int64."""
@@ -532,17 +544,38 @@ def length_bytes(expr: Expression) -> Expression:
 def levenshtein_distance(left: Expression, right: Expression | str) -> Expression:
     """Count the characters to insert, delete or replace to turn one text into the other."""
 
+def like(expr: Expression, pattern: Expression | str) -> Expression:
+    r"""Match SQL's LIKE: ``%`` is any text, ``_`` any one character, ``\`` escapes the next one."""
+
 def list_agg(expr: Expression) -> Expression:
     """Collect the values in a list, nulls included, in no particular order."""
 
 def list_agg_distinct(expr: Expression) -> Expression:
     """Collect the different values in a list, without null."""
 
+def list_append(list_expr: Expression, other: Any) -> Expression:
+    """Append a value to each list."""
+
 def list_bool_and(list_expr: Expression) -> Expression:
     """Check whether all elements are true of each list, ignoring nulls; null without elements."""
 
 def list_bool_or(list_expr: Expression) -> Expression:
     """Check whether any element is true of each list, ignoring nulls; null without elements."""
+
+def list_contains(list_expr: Expression, item: Any) -> Expression:
+    """Check whether each list has an element equal to ``item``."""
+
+def list_distinct(list_expr: Expression) -> Expression:
+    """Keep the first of equal elements and drop nulls."""
+
+def list_flatten(list_expr: Expression) -> Expression:
+    """Join the inner lists of each list of lists, ignoring null lists."""
+
+def list_join(list_expr: Expression, delimiter: Expression | str) -> Expression:
+    """Join the texts of each list, ignoring nulls."""
+
+def list_length(list_expr: Expression) -> Expression:
+    """Count the elements of each list, including nulls."""
 
 def list_max(list_expr: Expression) -> Expression:
     """Return the largest element of each list, ignoring nulls; null without elements."""
@@ -573,6 +606,9 @@ def log2(expr: Expression) -> Expression:
 
 def lower(expr: Expression) -> Expression:
     """Convert text to lower case."""
+
+def lpad(expr: Expression, length: Expression | int, pad: Expression | str) -> Expression:
+    """Pad on the left to ``length`` characters; longer text is cut, as in SQL."""
 
 def lstrip(expr: Expression) -> Expression:
     """Remove white space at the beginning."""
@@ -638,6 +674,12 @@ def negate(expr: Expression) -> Expression:
 def next_day(expr: Expression, day_of_week: str) -> Expression:
     """Return the first date after this one that is a ``'Monday'``, ``'Tue'`` and so on."""
 
+def not_nan(expr: Expression) -> Expression:
+    """Check whether a number is not NaN; null for null."""
+
+def not_null(expr: Expression) -> Expression:
+    """Check whether each value is not null."""
+
 def parse_url(expr: Expression) -> Expression:
     """Return scheme, username, password, host, port, path, query and fragment of a URL; nulls for other text."""
 
@@ -659,8 +701,17 @@ def partition_months(expr: Expression) -> Expression:
 def partition_years(expr: Expression) -> Expression:
     """Return the partition of Iceberg: the years since 1970-01-01."""
 
+def pearson_correlation(left: Expression, right: Vector) -> Expression:
+    """Return the correlation of the elements, from -1 to 1; null if all elements of a vector are equal."""
+
 def pmod(a: Expression, b: Expression | float) -> Expression:
     """Return the remainder, not negative for a positive divisor; null for the divisor 0."""
+
+def pow(base: Expression, expr: Expression | float) -> Expression:
+    """Raise to a power, as ``**`` does: int64 for integers, else float64."""
+
+def power(base: Expression, expr: Expression | float) -> Expression:
+    """Raise to a power, as ``**`` does: int64 for integers, else float64."""
 
 def product(expr: Expression) -> Expression:
     """Multiply the values; null without any."""
@@ -671,8 +722,35 @@ def quarter(expr: Expression) -> Expression:
 def radians(expr: Expression) -> Expression:
     """Convert degrees to radians."""
 
+def regexp(expr: Expression, pattern: Expression | str) -> Expression:
+    """Check whether a regular expression matches anywhere in the text."""
+
+def regexp_count(expr: Expression, pattern: Expression | str) -> Expression:
+    """Count the matches of a regular expression that do not overlap."""
+
+def regexp_match(expr: Expression, pattern: Expression | str) -> Expression:
+    """Check whether a regular expression matches anywhere in the text."""
+
+def regexp_replace(expr: Expression, pattern: Expression | str, replacement: Expression | str) -> Expression:
+    r"""Replace every match of a regular expression; ``\1`` or ``$1`` stands for a group, ``\0`` for the whole match."""
+
+def regexp_split(expr: Expression, pattern: Expression | str) -> Expression:
+    """Split text at every match of a regular expression into a list."""
+
+def repeat(expr: Expression, n: Expression | int) -> Expression:
+    """Repeat text ``n`` times."""
+
+def replace(expr: Expression, search: Expression | str, replacement: Expression | str) -> Expression:
+    """Replace every occurrence of ``search``, taken literally."""
+
 def reverse(expr: Expression) -> Expression:
     """Reverse the order of the characters."""
+
+def right(expr: Expression, nchars: Expression | int) -> Expression:
+    """Return the last ``nchars`` characters."""
+
+def rpad(expr: Expression, length: Expression | int, pad: Expression | str) -> Expression:
+    """Pad on the right to ``length`` characters; longer text is cut, as in SQL."""
 
 def rstrip(expr: Expression) -> Expression:
     """Remove white space at the end."""
@@ -685,6 +763,12 @@ def second(expr: Expression) -> Expression:
 
 def seq(n: Expression) -> Expression:
     """Return the list of the numbers from 0 to ``n - 1``."""
+
+def shift_left(expr: Expression, num_bits: Expression | int) -> Expression:
+    """Shift the bits of an integer to the left."""
+
+def shift_right(expr: Expression, num_bits: Expression | int) -> Expression:
+    """Shift the bits of an integer to the right, keeping its sign."""
 
 def sign(expr: Expression) -> Expression:
     """Return -1, 0 or 1, in the type of the number."""
@@ -713,6 +797,9 @@ def split_part(expr: Expression, delim: Expression | str, part: Expression | int
 def sqrt(expr: Expression) -> Expression:
     """Return the square root; NaN for negative numbers."""
 
+def startswith(expr: Expression, prefix: Expression | str) -> Expression:
+    """Check whether text starts with ``prefix``."""
+
 def strip(expr: Expression) -> Expression:
     """Remove white space at both ends."""
 
@@ -727,6 +814,9 @@ def tan(expr: Expression) -> Expression:
 
 def tanh(expr: Expression) -> Expression:
     """Return the hyperbolic tangent."""
+
+def time(expr: Expression) -> Expression:
+    """Return the time of day of a timestamp."""
 
 def timestamp_micros(expr: Expression) -> Expression:
     """Return the timestamp that is this many microseconds after 1970-01-01."""
@@ -787,6 +877,9 @@ def total_seconds(expr: Expression) -> Expression:
 
 def translate(expr: Expression, from_str: Expression | str, to_str: Expression | str) -> Expression:
     """Replace each character of ``from_str`` by the one at its place in ``to_str``, or remove it."""
+
+def try_cast(expr: Expression, dtype: DataType | str | type) -> Expression:
+    """Convert to another type; a value that does not fit becomes null."""
 
 def try_compress(expr: Expression, codec: str) -> Expression:
     """Compress with the codec deflate, gzip, zlib; null if that fails."""

@@ -7,12 +7,12 @@ from typing import Any, Literal, get_args
 
 from penstock.errors import InvalidArgumentError
 from penstock.expr.column import Expression, aggregate, method
-from penstock.functions.families import UnaryFunction, generated
+from penstock.functions.table import Builder, generated
 
 CountMode = Literal["valid", "all", "null"]
 
 
-def _simple(name: str, doc: str, given: Any, result: Any, computes: str | None = None) -> UnaryFunction:
+def _simple(name: str, doc: str, given: Any, result: Any, computes: str | None = None) -> Builder:
     """Return an aggregate function of one argument without options; it is a method of ``Expression`` too."""
 
     def function(expr: Expression) -> Expression:

@@ -12,27 +12,27 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.expr.kinds import CLOCK, DATE_OR_TIMESTAMP, DURATION, INT32, INT64
+from penstock.expr.kinds import CLOCK, DATE_OR_TIMESTAMP, DURATION, INT32, INT64, Kind
 from penstock.expr.operators import UNITS_PER_SECOND, checked
 from penstock.expr.registry import Value
-from penstock.functions.families import UnaryFunction, unary
+from penstock.functions.table import Builder, FunctionTable
 
-_DATE = datetime.date(2024, 7, 3)
-_TIME = datetime.time(10, 20, 30, 123456)
+_table = FunctionTable(__name__)
 
 
-def _date_part(name: str, compute: Callable[..., Any], doc: str, result: int) -> UnaryFunction:
+def _date_part(name: str, compute: Callable[..., Any], doc: str, result: int) -> Builder:
+    return _part(name, DATE_OR_TIMESTAMP, compute, doc, datetime.date(2024, 7, 3), result)
+
+
+def _clock_part(name: str, compute: Callable[..., Any], doc: str, result: int) -> Builder:
+    return _part(name, CLOCK, compute, doc, datetime.time(10, 20, 30, 123456), result)
+
+
+def _part(name: str, kind: Kind, compute: Callable[..., Any], doc: str, given: Any, result: int) -> Builder:
     def kernel(value: Value) -> Value:
         return pc.cast(compute(value), pa.int32())
 
-    return unary(__name__, name, kernel, DATE_OR_TIMESTAMP, INT32, doc, _DATE, result)
-
-
-def _clock_part(name: str, compute: Callable[..., Any], doc: str, result: int) -> UnaryFunction:
-    def kernel(value: Value) -> Value:
-        return pc.cast(compute(value), pa.int32())
-
-    return unary(__name__, name, kernel, CLOCK, INT32, doc, _TIME, result)
+    return _table.strict(name, {"expr": kind}, INT32, kernel, doc, (given,), result)
 
 
 def _fraction(per_second: int) -> Callable[[Value], Value]:
@@ -46,7 +46,7 @@ def _fraction(per_second: int) -> Callable[[Value], Value]:
     return compute
 
 
-def _total(unit: str, nanoseconds: int, result: int) -> UnaryFunction:
+def _total(unit: str, nanoseconds: int, result: int) -> Builder:
     def kernel(value: Value) -> Value:
         own = 10**9 // UNITS_PER_SECOND[value.type.unit]
         count = pc.cast(value, pa.int64())
@@ -55,7 +55,8 @@ def _total(unit: str, nanoseconds: int, result: int) -> UnaryFunction:
         return pc.divide(count, nanoseconds // own)
 
     doc = f"Return a duration in whole {unit}, rounded towards zero."
-    return unary(__name__, f"total_{unit}", kernel, DURATION, INT64, doc, datetime.timedelta(days=1.5), result)
+    given = (datetime.timedelta(days=1.5),)
+    return _table.strict(f"total_{unit}", {"expr": DURATION}, INT64, kernel, doc, given, result)
 
 
 year = _date_part("year", pc.year, "Return the year.", 2024)

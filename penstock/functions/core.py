@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable
 from typing import Any
 
 from penstock.errors import InvalidArgumentError
 from penstock.expr.column import Expression, call, lit, method
+from penstock.expr.kinds import ANY, BOOLEAN
+from penstock.functions.table import FunctionTable
 from penstock.types import DataType
 from penstock.udf import decorators
 
@@ -33,51 +36,6 @@ def apply(expr: Expression, func: Callable[[Any], Any], return_dtype: DataType |
     return applied
 
 
-def cast(expr: Expression, dtype: DataType | str | type) -> Expression:
-    """Convert to another type; a value that does not fit is an error.
-
-    >>> ps.from_pydict({"a": ["1"]}).select(cast(ps.col("a"), "int64")).to_pydict()
-    {'a': [1]}
-    """
-    return lit(expr).cast(dtype)
-
-
-def try_cast(expr: Expression, dtype: DataType | str | type) -> Expression:
-    """Convert to another type; a value that does not fit becomes null.
-
-    >>> ps.from_pydict({"a": ["1", "x"]}).select(try_cast(ps.col("a"), "int64")).to_pydict()
-    {'a': [1, None]}
-    """
-    return lit(expr).try_cast(dtype)
-
-
-def is_null(expr: Expression) -> Expression:
-    """Check whether each value is null.
-
-    >>> ps.from_pydict({"a": [1, None]}).select(is_null(ps.col("a"))).to_pydict()
-    {'a': [False, True]}
-    """
-    return lit(expr).is_null()
-
-
-def not_null(expr: Expression) -> Expression:
-    """Check whether each value is not null.
-
-    >>> ps.from_pydict({"a": [1, None]}).select(not_null(ps.col("a"))).to_pydict()
-    {'a': [True, False]}
-    """
-    return lit(expr).not_null()
-
-
-def fill_null(expr: Expression, fill_value: Any) -> Expression:
-    """Replace null by ``fill_value``.
-
-    >>> ps.from_pydict({"a": [1, None]}).select(fill_null(ps.col("a"), 0)).to_pydict()
-    {'a': [1, 0]}
-    """
-    return lit(expr).fill_null(fill_value)
-
-
 def is_in(expr: Expression, other: Iterable[Any]) -> Expression:
     """Check whether each value is one of ``other``; null for null, as in SQL.
 
@@ -87,28 +45,33 @@ def is_in(expr: Expression, other: Iterable[Any]) -> Expression:
     return lit(expr).is_in(other)
 
 
-def between(expr: Expression, lower: Any, upper: Any) -> Expression:
-    """Check whether each value lies from ``lower`` to ``upper``, both included.
+# --- methods of ``Expression`` as functions ---------------------------------------------------------------------------
 
-    >>> ps.from_pydict({"a": [1, 5]}).select(between(ps.col("a"), 1, 3)).to_pydict()
-    {'a': [True, False]}
-    """
-    return lit(expr).between(lower, upper)
+_function = functools.partial(FunctionTable(__name__).build, is_method=False)
+_VALUE = {"expr": ANY}
+_CAST = {"expr": ANY, "dtype": DataType | str | type}
 
-
-def eq_null_safe(left: Expression, right: Any) -> Expression:
-    """Compare like ``==``, but with null equal to null only.
-
-    >>> ps.from_pydict({"a": [1, None]}).select(eq_null_safe(ps.col("a"), None)).to_pydict()
-    {'a': [False, True]}
-    """
-    return lit(left).eq_null_safe(right)
-
-
-def if_else(condition: Expression, if_true: Any, if_false: Any) -> Expression:
-    """Choose between two values by a condition; null counts as false.
-
-    >>> ps.from_pydict({"a": [1, 5]}).select(if_else(ps.col("a") > 2, "big", "small")).to_pydict()
-    {'a': ['small', 'big']}
-    """
-    return lit(condition).if_else(if_true, if_false)
+cast = _function(
+    "cast", _CAST, Expression.cast, "Convert to another type; a value that does not fit is an error.", ("1", "int64"), 1
+)
+try_cast = _function(
+    "try_cast", _CAST, Expression.try_cast, "Convert to another type; a value that does not fit becomes null.",
+    ("x", "int64"), None,
+)  # fmt: skip
+is_null = _function("is_null", _VALUE, Expression.is_null, "Check whether each value is null.", (1,), False)
+not_null = _function("not_null", _VALUE, Expression.not_null, "Check whether each value is not null.", (1,), True)
+fill_null = _function(
+    "fill_null", {"expr": ANY, "fill_value": ANY}, Expression.fill_null, "Replace null by ``fill_value``.", (None, 0), 0
+)
+between = _function(
+    "between", {"expr": ANY, "lower": ANY, "upper": ANY}, Expression.between,
+    "Check whether each value lies from ``lower`` to ``upper``, both included.", (5, 1, 3), False,
+)  # fmt: skip
+eq_null_safe = _function(
+    "eq_null_safe", {"left": ANY, "right": ANY}, Expression.eq_null_safe,
+    "Compare like ``==``, but with null equal to null only.", (1, None), False,
+)  # fmt: skip
+if_else = _function(
+    "if_else", {"condition": BOOLEAN, "if_true": ANY, "if_false": ANY}, Expression.if_else,
+    "Choose between two values by a condition; null counts as false.", (True, "big", "small"), "big",
+)  # fmt: skip

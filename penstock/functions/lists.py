@@ -13,13 +13,15 @@ from penstock.expr.arrays import Numbers, elements_of, masked, on_arrays, to_lis
 from penstock.expr.casting import cast
 from penstock.expr.column import Expression, call, method
 from penstock.expr.conditions import compare, comparison_problem
-from penstock.expr.kinds import BOOL, FLOAT64, INT64, LIST, LISTS, STRING, TEXT, UINT64, Kind, is_vector
+from penstock.expr.kinds import ANY, BOOL, FLOAT64, INT64, LIST, LISTS, STRING, TEXT, UINT64, Kind, is_vector
 from penstock.expr.nodes import ListApply, has_udf
 from penstock.expr.registry import kernel
 from penstock.expr.signatures import common_type, dtypes_of, element_type, strict, takes
-from penstock.functions.families import UnaryFunction, unary
+from penstock.functions.table import Builder, FunctionTable
 from penstock.types import DataType
 from penstock.udf.elements import call_over_elements
+
+_table = FunctionTable(__name__)
 
 NUMBERS = Kind("a list of numbers", is_vector)
 BOOLEANS = Kind("a list of bools", lambda d: LIST.accepts(d) and (d.inner.is_boolean() or d.inner.is_null()))
@@ -83,16 +85,6 @@ def _refuse(*dtypes: DataType) -> DataType:
 kernel("explode", _refuse)(pc.list_flatten)
 
 
-@method
-def list_append(list_expr: Expression, other: Any) -> Expression:
-    """Append a value to each list.
-
-    >>> ps.from_pydict({"a": [[1], []], "b": [2, 3]}).select(list_append(ps.col("a"), ps.col("b"))).to_pydict()
-    {'a': [[1, 2], [3]]}
-    """
-    return call("list_append", list_expr, other)
-
-
 def _append_type(dtype: DataType, other: DataType) -> DataType:
     LIST.check(dtype)
     return DataType.list(common_type(element_type(dtype), other))
@@ -109,6 +101,10 @@ def _list_append(lists: pa.Array, others: pa.Array) -> pa.Array:
     order = np.insert(np.arange(len(elements)), np.cumsum(lengths), len(elements) + np.arange(len(lists)))
     kept = valid[np.insert(_parents(lengths), np.cumsum(lengths), np.arange(len(lists)))]
     return to_lists(both.take(pa.array(order[kept])), np.where(valid, lengths + 1, 0), valid)
+
+
+_APPEND = {"list_expr": LIST, "other": ANY}
+list_append = _table.call("list_append", _APPEND, "Append a value to each list.", ([1], 2), [1, 2])
 
 
 @method
@@ -160,17 +156,6 @@ def _sortable(elements: pa.Array) -> pa.Array:
     return elements.cast(pa.float32()) if pa.types.is_float16(elements.type) else elements
 
 
-@method
-def list_distinct(list_expr: Expression) -> Expression:
-    """Keep the first of equal elements and drop nulls.
-
-    >>> ps.from_pydict({"a": [[2, 1, 2, None]]}).select(list_distinct(ps.col("a"))).to_pydict()
-    {'a': [[2, 1]]}
-    """
-    return call("list_distinct", list_expr)
-
-
-@strict("list_distinct", takes(ORDERED, returns=_list_type))
 @on_arrays
 def _list_distinct(lists: pa.Array) -> pa.Array:
     elements, lengths = elements_of(lists)
@@ -184,17 +169,12 @@ def _list_distinct(lists: pa.Array) -> pa.Array:
     return to_lists(elements.take(pa.array(firsts)), np.bincount(rows[firsts], minlength=len(lists)), validity(lists))
 
 
-@method
-def list_flatten(list_expr: Expression) -> Expression:
-    """Join the inner lists of each list of lists, ignoring null lists.
-
-    >>> ps.from_pydict({"a": [[[1], None, [2, 3]]]}).select(list_flatten(ps.col("a"))).to_pydict()
-    {'a': [[1, 2, 3]]}
-    """
-    return call("list_flatten", list_expr)
+list_distinct = _table.strict(
+    "list_distinct", {"list_expr": ORDERED}, _list_type, _list_distinct,
+    "Keep the first of equal elements and drop nulls.", ([2, 1, 2, None],), [2, 1],
+)  # fmt: skip
 
 
-@strict("list_flatten", takes(LISTS, returns=lambda dtype: _list_type(element_type(dtype))))
 @on_arrays
 def _list_flatten(lists: pa.Array) -> pa.Array:
     inner, lengths = elements_of(lists)
@@ -206,17 +186,12 @@ def _list_flatten(lists: pa.Array) -> pa.Array:
     return to_lists(elements, before[ends] - before[ends - lengths], validity(lists))
 
 
-@method
-def list_join(list_expr: Expression, delimiter: str | Expression) -> Expression:
-    """Join the texts of each list, ignoring nulls.
-
-    >>> ps.from_pydict({"a": [["x", None, "y"]]}).select(list_join(ps.col("a"), "-")).to_pydict()
-    {'a': ['x-y']}
-    """
-    return call("list_join", list_expr, delimiter)
+list_flatten = _table.strict(
+    "list_flatten", {"list_expr": LISTS}, lambda dtype: _list_type(element_type(dtype)), _list_flatten,
+    "Join the inner lists of each list of lists, ignoring null lists.", ([[1], None, [2, 3]],), [1, 2, 3],
+)  # fmt: skip
 
 
-@strict("list_join", takes(TEXTS, TEXT, returns=STRING))
 @on_arrays
 def _list_join(lists: pa.Array, delimiters: pa.Array) -> pa.Array:
     elements, lengths = elements_of(lists)
@@ -226,17 +201,19 @@ def _list_join(lists: pa.Array, delimiters: pa.Array) -> pa.Array:
     return pc.binary_join(to_lists(elements.cast(pa.string()), lengths, validity(lists)), delimiters)
 
 
+list_join = _table.strict(
+    "list_join", {"list_expr": TEXTS, "delimiter": TEXT}, STRING, _list_join,
+    "Join the texts of each list, ignoring nulls.", (["x", None, "y"], "-"), "x-y",
+)  # fmt: skip
+
+
 # --- searching and counting -------------------------------------------------------------------------------------------
 
 
-@method
-def list_length(list_expr: Expression) -> Expression:
-    """Count the elements of each list, including nulls.
-
-    >>> ps.from_pydict({"a": [[1, None], []]}).select(list_length(ps.col("a"))).to_pydict()
-    {'a': [2, 0]}
-    """
-    return call("list_count", list_expr, mode="all")
+list_length = _table.build(
+    "list_length", {"list_expr": LIST}, lambda list_expr: call("list_count", list_expr, mode="all"),
+    "Count the elements of each list, including nulls.", ([1, None],), 2,
+)  # fmt: skip
 
 
 @method
@@ -261,16 +238,6 @@ def _list_count(lists: pa.Array, *, mode: str) -> pa.Array:
     return masked(lengths, validity(lists), pa.int64())
 
 
-@method
-def list_contains(list_expr: Expression, item: Any) -> Expression:
-    """Check whether each list has an element equal to ``item``.
-
-    >>> ps.from_pydict({"a": [[1, 2], [3]]}).select(list_contains(ps.col("a"), 2)).to_pydict()
-    {'a': [True, False]}
-    """
-    return call("list_contains", list_expr, item)
-
-
 def _contains_type(dtype: DataType, item: DataType) -> DataType:
     LIST.check(dtype)
     if problem := comparison_problem(element_type(dtype), item):
@@ -290,6 +257,10 @@ def _list_contains(lists: pa.Array, items: pa.Array) -> pa.Array:
     return masked(np.bincount(rows[is_item], minlength=len(lists)) > 0, valid)
 
 
+_CONTAINS = "Check whether each list has an element equal to ``item``."
+list_contains = _table.call("list_contains", {"list_expr": LIST, "item": ANY}, _CONTAINS, ([1, 2], 2), True)
+
+
 # --- reducing ---------------------------------------------------------------------------------------------------------
 
 
@@ -300,9 +271,7 @@ def _sum_type(dtype: DataType) -> DataType:
     return inner if inner.is_decimal() else FLOAT64
 
 
-def _reduction(
-    name: str, aggregate: str, kind: Kind, returns: Any, doc: str, given: list[Any], result: Any
-) -> UnaryFunction:
+def _reduction(name: str, aggregate: str, kind: Kind, returns: Any, doc: str, given: list[Any], result: Any) -> Builder:
     @on_arrays
     def kernel(lists: pa.Array) -> pa.Array:
         dtype = DataType(lists.type)
@@ -318,7 +287,7 @@ def _reduction(
         return values.take(masked(slots, slots >= 0))
 
     doc = f"{doc} of each list, ignoring nulls; null without elements."
-    return unary(__name__, name, kernel, kind, returns, doc, given, result, takes_list=True)
+    return _table.strict(name, {"list_expr": kind}, returns, kernel, doc, (given,), result)
 
 
 def _one(column: pa.ChunkedArray) -> pa.Array:

@@ -15,10 +15,17 @@ from penstock.expr.arrays import filled, masked, on_arrays, validity
 from penstock.expr.column import Expression, call, method
 from penstock.expr.conditions import compare
 from penstock.expr.kinds import BOOL, FLOAT64, INTEGER, NUMBER
-from penstock.expr.registry import Value, kernel
+from penstock.expr.registry import Kernel, Value, kernel
 from penstock.expr.signatures import common_type, dtypes_of, number_type, numeric, same_type, strict, takes
-from penstock.functions.families import UnaryFunction, unary, unary_call
+from penstock.functions.table import Builder, FunctionTable
 from penstock.types import DataType
+
+_table = FunctionTable(__name__)
+_POWERS = {"base": NUMBER, "expr": NUMBER}
+
+
+def _of_number(name: str, returns: Any, kernel: Kernel, doc: str, given: tuple[float], result: Any) -> Builder:
+    return _table.strict(name, {"expr": NUMBER}, returns, kernel, doc, given, result)
 
 
 def _as_float(value: Value) -> Value:
@@ -33,20 +40,20 @@ def _computable(value: Value) -> Value:
 # --- sign and rounding ------------------------------------------------------------------------------------------------
 
 
-def _rounding(name: str, compute: Callable[[Value], Value], doc: str, given: float, result: float) -> UnaryFunction:
+def _rounding(name: str, compute: Callable[[Value], Value], doc: str, given: float, result: float) -> Builder:
     def kernel(value: Value) -> Value:
         return value if pa.types.is_integer(value.type) else pc.cast(compute(_computable(value)), value.type)
 
-    return unary(__name__, name, kernel, NUMBER, same_type, f"{doc}, in the type of the number.", given, result)
+    return _of_number(name, same_type, kernel, f"{doc}, in the type of the number.", (given,), result)
 
 
 def _sign(value: Value) -> Value:
     return pc.cast(pc.sign(_computable(value)), value.type)
 
 
-abs = unary_call(__name__, "abs", "abs", "Return the absolute value.", -2, 2)
-negate = unary_call(__name__, "negate", "negate", "Return the negative.", 2, -2)
-sign = unary(__name__, "sign", _sign, NUMBER, same_type, "Return -1, 0 or 1, in the type of the number.", -2, -1)
+abs = _table.call("abs", {"expr": NUMBER}, "Return the absolute value.", (-2,), 2)
+negate = _table.call("negate", {"expr": NUMBER}, "Return the negative.", (2,), -2)
+sign = _of_number("sign", same_type, _sign, "Return -1, 0 or 1, in the type of the number.", (-2,), -1)
 ceil = _rounding("ceil", pc.ceil, "Round up to a whole number", 1.2, 2.0)
 floor = _rounding("floor", pc.floor, "Round down to a whole number", 1.8, 1.0)
 
@@ -136,24 +143,8 @@ kernel("least", _extreme_type)(_extreme("less"))
 # --- powers, roots and logarithms -------------------------------------------------------------------------------------
 
 
-@method
-def power(base: Expression, expr: Any) -> Expression:
-    """Raise to a power, as ``**`` does: int64 for integers, else float64.
-
-    >>> ps.from_pydict({"x": [3]}).select(power(ps.col("x"), 2)).to_pydict()
-    {'x': [9]}
-    """
-    return call("power", base, expr)
-
-
-@method
-def pow(base: Expression, expr: Any) -> Expression:
-    """Raise to a power, as ``**`` does: int64 for integers, else float64.
-
-    >>> ps.from_pydict({"x": [3]}).select(pow(ps.col("x"), 2)).to_pydict()
-    {'x': [9]}
-    """
-    return call("power", base, expr)
+_POWER = "Raise to a power, as ``**`` does: int64 for integers, else float64."
+power, pow = (_table.call(name, _POWERS, _POWER, (3, 2), 9, "power") for name in ("power", "pow"))
 
 
 @method
@@ -173,64 +164,40 @@ def _log(value: Value, *, base: float) -> Value:
     return pc.ln(_as_float(value)) if base == math.e else pc.logb(_as_float(value), base)
 
 
-@method
-def atan2(y: Expression, x: Any) -> Expression:
-    """Return the angle of the point ``(x, y)`` in radians; the same as ``arctan2``.
-
-    >>> ps.from_pydict({"y": [0.0]}).select(atan2(ps.col("y"), 1.0)).to_pydict()
-    {'y': [0.0]}
-    """
-    return call("arctan2", y, x)
+def _arctan2(y: Value, x: Value) -> Value:
+    return pc.atan2(_as_float(y), _as_float(x))
 
 
-@method
-def arctan2(y: Expression, x: Any) -> Expression:
-    """Return the angle of the point ``(x, y)`` in radians.
-
-    >>> ps.from_pydict({"y": [0.0]}).select(arctan2(ps.col("y"), 1.0)).to_pydict()
-    {'y': [0.0]}
-    """
-    return call("arctan2", y, x)
+_POINT = {"y": NUMBER, "x": NUMBER}
+_ANGLE = "Return the angle of the point ``(x, y)`` in radians"
+arctan2 = _table.strict("arctan2", _POINT, FLOAT64, _arctan2, f"{_ANGLE}.", (0.0, 1.0), 0.0)
+atan2 = _table.call("atan2", _POINT, f"{_ANGLE}; the same as ``arctan2``.", (0.0, 1.0), 0.0, "arctan2")
 
 
-strict("arctan2", takes(NUMBER, NUMBER, returns=FLOAT64))(lambda y, x: pc.atan2(_as_float(y), _as_float(x)))
-
-
-@method
-def hypot(a: Expression, b: Any) -> Expression:
-    """Return the length of the hypotenuse, ``sqrt(a ** 2 + b ** 2)``.
-
-    >>> ps.from_pydict({"a": [3.0]}).select(hypot(ps.col("a"), 4.0)).to_pydict()
-    {'a': [5.0]}
-    """
-    return call("hypot", a, b)
-
-
-@strict("hypot", takes(NUMBER, NUMBER, returns=FLOAT64))
 @on_arrays
 def _hypot(a: pa.Array, b: pa.Array) -> pa.Array:
     return masked(np.hypot(filled(_as_float(a)), filled(_as_float(b))), validity(a, b))
 
 
+_HYPOT = "Return the length of the hypotenuse, ``sqrt(a ** 2 + b ** 2)``."
+hypot = _table.strict("hypot", {"a": NUMBER, "b": NUMBER}, FLOAT64, _hypot, _HYPOT, (3.0, 4.0), 5.0)
+
+
 # --- NaN and infinity -------------------------------------------------------------------------------------------------
 
 
-def _test(name: str, compute: Callable[[Value], Value], doc: str) -> UnaryFunction:
-    return unary(__name__, name, lambda value: compute(_as_float(value)), NUMBER, BOOL, doc, 1.0, False)
+def _test(name: str, compute: Callable[[Value], Value], doc: str) -> Builder:
+    return _of_number(name, BOOL, lambda value: compute(_as_float(value)), doc, (1.0,), False)
 
 
 is_nan = _test("is_nan", pc.is_nan, "Check whether a number is NaN; null for null.")
 is_inf = _test("is_inf", pc.is_inf, "Check whether a number is infinite; null for null.")
 
 
-@method
-def not_nan(expr: Expression) -> Expression:
-    """Check whether a number is not NaN; null for null.
-
-    >>> ps.from_pydict({"x": [1.0, float("nan")]}).select(not_nan(ps.col("x"))).to_pydict()
-    {'x': [True, False]}
-    """
-    return call("not", call("is_nan", expr))
+not_nan = _table.build(
+    "not_nan", {"expr": NUMBER}, lambda expr: call("not", call("is_nan", expr)),
+    "Check whether a number is not NaN; null for null.", (1.0,), True,
+)  # fmt: skip
 
 
 @method
@@ -246,65 +213,26 @@ def fill_nan(expr: Expression, fill_value: Any) -> Expression:
 # --- bits -------------------------------------------------------------------------------------------------------------
 
 
-@method
-def bitwise_and(left: Expression, right: Any) -> Expression:
-    """Return the bits that are set in both integers.
-
-    >>> ps.from_pydict({"x": [6]}).select(bitwise_and(ps.col("x"), 3)).to_pydict()
-    {'x': [2]}
-    """
-    return call("and", left, right)
+_BITS = {"left": INTEGER, "right": INTEGER}
+bitwise_and = _table.call("bitwise_and", _BITS, "Return the bits that are set in both integers.", (6, 3), 2, "and")
+bitwise_or = _table.call("bitwise_or", _BITS, "Return the bits that are set in either integer.", (6, 3), 7, "or")
+_XOR = "Return the bits that are set in exactly one of two integers."
+bitwise_xor = _table.call("bitwise_xor", _BITS, _XOR, (6, 3), 5, "xor")
 
 
-@method
-def bitwise_or(left: Expression, right: Any) -> Expression:
-    """Return the bits that are set in either integer.
-
-    >>> ps.from_pydict({"x": [6]}).select(bitwise_or(ps.col("x"), 3)).to_pydict()
-    {'x': [7]}
-    """
-    return call("or", left, right)
-
-
-@method
-def bitwise_xor(left: Expression, right: Any) -> Expression:
-    """Return the bits that are set in exactly one of two integers.
-
-    >>> ps.from_pydict({"x": [6]}).select(bitwise_xor(ps.col("x"), 3)).to_pydict()
-    {'x': [5]}
-    """
-    return call("xor", left, right)
-
-
-@method
-def shift_left(expr: Expression, num_bits: Any) -> Expression:
-    """Shift the bits of an integer to the left.
-
-    >>> ps.from_pydict({"x": [3]}).select(shift_left(ps.col("x"), 2)).to_pydict()
-    {'x': [12]}
-    """
-    return call("shift_left", expr, num_bits)
-
-
-@method
-def shift_right(expr: Expression, num_bits: Any) -> Expression:
-    """Shift the bits of an integer to the right, keeping its sign.
-
-    >>> ps.from_pydict({"x": [12]}).select(shift_right(ps.col("x"), 2)).to_pydict()
-    {'x': [3]}
-    """
-    return call("shift_right", expr, num_bits)
-
-
-def _by_bits(compute: Callable[..., Value]) -> Callable[..., Value]:
+def _shift(name: str, compute: Callable[..., Value], doc: str, given: tuple[int, int], result: int) -> Builder:
     def shift(value: Value, num_bits: Value) -> Value:
         try:
             return compute(value, pc.cast(num_bits, value.type))
         except pa.ArrowInvalid as exc:
             raise ComputeError(f"{value.type} cannot be shifted by that number of bits: {exc}") from exc
 
-    return shift
+    return _table.strict(name, {"expr": INTEGER, "num_bits": INTEGER}, same_type, shift, doc, given, result)
 
 
-strict("shift_left", takes(INTEGER, INTEGER, returns=same_type))(_by_bits(pc.shift_left_checked))
-strict("shift_right", takes(INTEGER, INTEGER, returns=same_type))(_by_bits(pc.shift_right_checked))
+_LEFT, _RIGHT = (
+    "Shift the bits of an integer to the left.",
+    "Shift the bits of an integer to the right, keeping its sign.",
+)
+shift_left = _shift("shift_left", pc.shift_left_checked, _LEFT, (3, 2), 12)
+shift_right = _shift("shift_right", pc.shift_right_checked, _RIGHT, (12, 2), 3)

@@ -5,8 +5,9 @@ The dialect of regular expressions is described in ``regular_expressions``.
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,77 +17,50 @@ import pyarrow.compute as pc
 from penstock.errors import ComputeError, InvalidArgumentError
 from penstock.expr.access import element_at
 from penstock.expr.arrays import elements_of, ranges, to_lists, validity
-from penstock.expr.column import Expression, call, method
-from penstock.expr.kinds import BOOL, INT64, STRING, TEXT
+from penstock.expr.column import Expression, call, lit, method
+from penstock.expr.kinds import BOOL, INT64, STRING, TEXT, Kind
 from penstock.expr.registry import Value
 from penstock.expr.signatures import strict, takes, text_kernel
 from penstock.functions.regular_expressions import WHITE_SPACE, RegularExpression, regexp_kernel, regular_expression
+from penstock.functions.table import Builder, FunctionTable
 from penstock.types import DataType
 
+_table = FunctionTable(__name__)
 STRINGS = DataType.list(STRING)
 
 
-def _regexp(function: str, expr: Expression, pattern: str | Expression, *more: Any, **options: Any) -> Expression:
+def _regexp(function: str, expr: Expression, pattern: Expression, *more: Any, **options: Any) -> Expression:
     """Build a call, and check a constant pattern first, so that an error appears on the line of the user."""
     index = options.get("index", 0)
     if isinstance(index, bool) or not isinstance(index, int) or not 0 <= index <= 9:
         raise InvalidArgumentError(f"{function}: index={index!r} is not the number of a group, from 0 to 9")
-    if isinstance(pattern, str):
+    if pattern.is_literal() and isinstance(text := pattern.as_py(), str):
         try:
-            num_groups = regular_expression(pattern).num_groups
+            num_groups = regular_expression(text).num_groups
         except InvalidArgumentError as exc:
             raise InvalidArgumentError(f"{function}: {exc}") from None
         if index > num_groups:
-            raise InvalidArgumentError(f"{function}: index={index}, but the groups in {pattern!r} are {num_groups}")
+            raise InvalidArgumentError(f"{function}: index={index}, but the groups in {text!r} are {num_groups}")
     return call(function, expr, pattern, *more, **options)
+
+
+def _regexp_function(
+    name: str, doc: str, given: tuple[str, ...], result: Any, kernel: str = "", **more: Kind
+) -> Builder:
+    parameters = {"expr": TEXT, "pattern": TEXT, **more}
+    return _table.build(name, parameters, functools.partial(_regexp, kernel or name), doc, given, result)
 
 
 # --- plain substrings -------------------------------------------------------------------------------------------------
 
 
-@method
-def contains(expr: Expression, substr: str | Expression) -> Expression:
-    """Check whether text contains ``substr``.
-
-    >>> ps.from_pydict({"t": ["abc", "x"]}).select(contains(ps.col("t"), "b")).to_pydict()
-    {'t': [True, False]}
-    """
-    return call("contains", expr, substr)
+def _search(name: str, parameter: str, compute: Callable[..., pa.Array], doc: str, given: tuple[str, str]) -> Builder:
+    return _table.text(name, {"expr": TEXT, parameter: TEXT}, BOOL, compute, doc, given, True)
 
 
-@method
-def startswith(expr: Expression, prefix: str | Expression) -> Expression:
-    """Check whether text starts with ``prefix``.
-
-    >>> ps.from_pydict({"t": ["abc", "x"]}).select(startswith(ps.col("t"), "a")).to_pydict()
-    {'t': [True, False]}
-    """
-    return call("startswith", expr, prefix)
-
-
-@method
-def endswith(expr: Expression, suffix: str | Expression) -> Expression:
-    """Check whether text ends with ``suffix``.
-
-    >>> ps.from_pydict({"t": ["abc", "x"]}).select(endswith(ps.col("t"), "c")).to_pydict()
-    {'t': [True, False]}
-    """
-    return call("endswith", expr, suffix)
-
-
-text_kernel("contains", TEXT, returns=BOOL, compute=pc.match_substring)
-text_kernel("startswith", TEXT, returns=BOOL, compute=pc.starts_with)
-text_kernel("endswith", TEXT, returns=BOOL, compute=pc.ends_with)
-
-
-@method
-def replace(expr: Expression, search: str | Expression, replacement: str | Expression) -> Expression:
-    """Replace every occurrence of ``search``, taken literally.
-
-    >>> ps.from_pydict({"t": ["a.b.c"]}).select(replace(ps.col("t"), ".", "-")).to_pydict()
-    {'t': ['a-b-c']}
-    """
-    return call("replace", expr, search, replacement)
+contains = _search("contains", "substr", pc.match_substring, "Check whether text contains ``substr``.", ("abc", "b"))
+startswith = _search("startswith", "prefix", pc.starts_with, "Check whether text starts with ``prefix``.", ("abc", "a"))
+endswith = _search("endswith", "suffix", pc.ends_with, "Check whether text ends with ``suffix``.", ("abc", "c"))
 
 
 def _replace_literally(text: pa.Array, search: str, replacement: str) -> pa.Array:
@@ -96,7 +70,10 @@ def _replace_literally(text: pa.Array, search: str, replacement: str) -> pa.Arra
     return pc.replace_substring_regex(text, pattern="", replacement=replacement.replace("\\", r"\\"))
 
 
-text_kernel("replace", TEXT, TEXT, returns=STRING, compute=_replace_literally)
+replace = _table.text(
+    "replace", {"expr": TEXT, "search": TEXT, "replacement": TEXT}, STRING, _replace_literally,
+    "Replace every occurrence of ``search``, taken literally.", ("a.b.c", ".", "-"), "a-b-c",
+)  # fmt: skip
 
 
 @method
@@ -183,24 +160,15 @@ def _normalize(text: Value, *, remove_punct: bool, lowercase: bool, nfd_unicode:
 # --- LIKE -------------------------------------------------------------------------------------------------------------
 
 
-@method
-def like(expr: Expression, pattern: str | Expression) -> Expression:
-    r"""Match SQL's LIKE: ``%`` is any text, ``_`` any one character, ``\`` escapes the next one.
+def _like(name: str, ignore_case: bool, doc: str) -> Builder:
+    def build(expr: Expression, pattern: Expression) -> Expression:
+        return call("like", expr, pattern, ignore_case=ignore_case)
 
-    >>> ps.from_pydict({"t": ["abc", "x"]}).select(like(ps.col("t"), "a%")).to_pydict()
-    {'t': [True, False]}
-    """
-    return call("like", expr, pattern, ignore_case=False)
+    return _table.build(name, {"expr": TEXT, "pattern": TEXT}, build, doc, ("abc", "a%"), True)
 
 
-@method
-def ilike(expr: Expression, pattern: str | Expression) -> Expression:
-    """Match SQL's LIKE, ignoring case.
-
-    >>> ps.from_pydict({"t": ["ABC", "x"]}).select(ilike(ps.col("t"), "a%")).to_pydict()
-    {'t': [True, False]}
-    """
-    return call("like", expr, pattern, ignore_case=True)
+_LIKE = r"Match SQL's LIKE: ``%`` is any text, ``_`` any one character, ``\`` escapes the next one."
+like, ilike = _like("like", False, _LIKE), _like("ilike", True, "Match SQL's LIKE, ignoring case.")
 
 
 text_kernel("like", TEXT, returns=BOOL, compute=pc.match_like)
@@ -209,24 +177,10 @@ text_kernel("like", TEXT, returns=BOOL, compute=pc.match_like)
 # --- regular expressions ----------------------------------------------------------------------------------------------
 
 
-@method
-def regexp(expr: Expression, pattern: str | Expression) -> Expression:
-    """Check whether a regular expression matches anywhere in the text.
-
-    >>> ps.from_pydict({"t": ["a1", "b"]}).select(regexp(ps.col("t"), "[0-9]")).to_pydict()
-    {'t': [True, False]}
-    """
-    return _regexp("regexp_match", expr, pattern)
-
-
-@method
-def regexp_match(expr: Expression, pattern: str | Expression) -> Expression:
-    """Check whether a regular expression matches anywhere in the text.
-
-    >>> ps.from_pydict({"t": ["a1", "b"]}).select(regexp_match(ps.col("t"), "[0-9]")).to_pydict()
-    {'t': [True, False]}
-    """
-    return _regexp("regexp_match", expr, pattern)
+_MATCH = "Check whether a regular expression matches anywhere in the text."
+regexp, regexp_match = (
+    _regexp_function(name, _MATCH, ("a1", "[0-9]"), True, "regexp_match") for name in ("regexp", "regexp_match")
+)
 
 
 regexp_kernel(
@@ -237,14 +191,9 @@ regexp_kernel(
 )
 
 
-@method
-def regexp_count(expr: Expression, pattern: str | Expression) -> Expression:
-    """Count the matches of a regular expression that do not overlap.
-
-    >>> ps.from_pydict({"t": ["a1b2"]}).select(regexp_count(ps.col("t"), "[0-9]")).to_pydict()
-    {'t': [2]}
-    """
-    return _regexp("regexp_count", expr, pattern)
+regexp_count = _regexp_function(
+    "regexp_count", "Count the matches of a regular expression that do not overlap.", ("a1b2", "[0-9]"), 2
+)
 
 
 def _count_all(text: pa.Array, pattern: str) -> pa.Array:
@@ -263,14 +212,8 @@ regexp_kernel(
 )
 
 
-@method
-def regexp_split(expr: Expression, pattern: str | Expression) -> Expression:
-    """Split text at every match of a regular expression into a list.
-
-    >>> ps.from_pydict({"t": ["a1b22c"]}).select(regexp_split(ps.col("t"), "[0-9]+")).to_pydict()
-    {'t': [['a', 'b', 'c']]}
-    """
-    return _regexp("regexp_split", expr, pattern)
+_SPLIT = "Split text at every match of a regular expression into a list."
+regexp_split = _regexp_function("regexp_split", _SPLIT, ("a1b22c", "[0-9]+"), ["a", "b", "c"])
 
 
 def _split_all(text: pa.Array, expression: RegularExpression) -> pa.Array:
@@ -300,7 +243,7 @@ def regexp_extract(expr: Expression, pattern: str | Expression, index: int = 0) 
     >>> ps.from_pydict({"t": ["a-12"]}).select(regexp_extract(ps.col("t"), r"(\w)-(\d+)", 2)).to_pydict()
     {'t': ['12']}
     """
-    return _regexp("regexp_extract", expr, pattern, index=index)
+    return _regexp("regexp_extract", expr, lit(pattern), index=index)
 
 
 def _extract(text: pa.Array, expression: RegularExpression, *, index: int) -> pa.Array:
@@ -343,7 +286,7 @@ def regexp_extract_all(expr: Expression, pattern: str | Expression, index: int =
     >>> ps.from_pydict({"t": ["a1b22"]}).select(regexp_extract_all(ps.col("t"), "[0-9]+")).to_pydict()
     {'t': [['1', '22']]}
     """
-    return _regexp("regexp_extract_all", expr, pattern, index=index)
+    return _regexp("regexp_extract_all", expr, lit(pattern), index=index)
 
 
 def _extract_all_rows(pattern: re.Pattern[str], text: str, *, index: int) -> list[str]:
@@ -363,14 +306,11 @@ def _check_group(expression: RegularExpression, index: int) -> None:
 regexp_kernel("regexp_extract_all", returns=STRINGS, on_column=_found, on_row=_extract_all_rows)
 
 
-@method
-def regexp_replace(expr: Expression, pattern: str | Expression, replacement: str | Expression) -> Expression:
-    r"""Replace every match of a regular expression; ``\1`` or ``$1`` stands for a group, ``\0`` for the whole match.
-
-    >>> ps.from_pydict({"t": ["a1"]}).select(regexp_replace(ps.col("t"), "([a-z])([0-9])", "$2$1")).to_pydict()
-    {'t': ['1a']}
-    """
-    return _regexp("regexp_replace", expr, pattern, replacement)
+regexp_replace = _regexp_function(
+    "regexp_replace",
+    r"Replace every match of a regular expression; ``\1`` or ``$1`` stands for a group, ``\0`` for the whole match.",
+    ("a1", "([a-z])([0-9])", "$2$1"), "1a", replacement=TEXT,
+)  # fmt: skip
 
 
 _GROUP = re.compile(r"[\\$](\d)|\\\\?")

@@ -14,17 +14,19 @@ from penstock.expr.arrays import filled, masked, on_arrays, validity
 from penstock.expr.kinds import FLOAT64, NUMBER
 from penstock.expr.registry import Value
 from penstock.expr.signatures import numeric
-from penstock.functions.families import UnaryFunction, unary, unary_call
+from penstock.functions.table import Builder, FunctionTable
+
+_table = FunctionTable(__name__)
 
 
-def _arrow(name: str, compute: Callable[..., Any], doc: str, given: float, result: float) -> UnaryFunction:
+def _arrow(name: str, compute: Callable[..., Any], doc: str, given: float, result: float) -> Builder:
     def kernel(value: Value) -> Value:
         return compute(numeric(value, FLOAT64))
 
-    return unary(__name__, name, kernel, NUMBER, FLOAT64, doc, given, result)
+    return _table.strict(name, {"expr": NUMBER}, FLOAT64, kernel, doc, (given,), result)
 
 
-def _numpy(name: str, compute: Callable[..., Any], doc: str, given: float, result: float) -> UnaryFunction:
+def _numpy(name: str, compute: Callable[..., Any], doc: str, given: float, result: float) -> Builder:
     """Use NumPy for functions that Arrow lacks, or has only in versions newer than the oldest supported one."""
 
     @on_arrays
@@ -32,11 +34,12 @@ def _numpy(name: str, compute: Callable[..., Any], doc: str, given: float, resul
         with np.errstate(all="ignore"):
             return masked(compute(filled(numeric(array, FLOAT64))), validity(array))
 
-    return unary(__name__, name, kernel, NUMBER, FLOAT64, doc, given, result)
+    return _table.strict(name, {"expr": NUMBER}, FLOAT64, kernel, doc, (given,), result)
 
 
-def _alias(name: str, original: str, doc: str, given: float, result: float) -> UnaryFunction:
-    return unary_call(__name__, name, original, f"{doc}; the same as ``{original}``.", given, result)
+def _alias(name: str, original: str, doc: str, given: float, result: float) -> Builder:
+    doc = f"{doc}; the same as ``{original}``."
+    return _table.call(name, {"expr": NUMBER}, doc, (given,), result, original)
 
 
 sqrt = _arrow("sqrt", pc.sqrt, "Return the square root; NaN for negative numbers.", 9.0, 3.0)

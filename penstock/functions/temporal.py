@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import re
 from typing import Any
 
@@ -14,46 +15,34 @@ from penstock.expr.column import Expression, call, method
 from penstock.expr.kinds import CLOCK, DATE, DATE_OR_TIMESTAMP, INT64, INTEGER, STRING, TEXT, TIMESTAMP
 from penstock.expr.registry import Value
 from penstock.expr.signatures import same_type, strict, takes
+from penstock.functions.table import FunctionTable
 from penstock.types import DataType
 from penstock.types.names import checked_timezone
 
+_table = FunctionTable(__name__)
 UNITS = ("s", "ms", "us", "ns")
+_MOMENT = datetime.datetime(2024, 7, 3, 10)
 
 # --- truncation -------------------------------------------------------------------------------------------------------
 
 
-@method
-def date(expr: Expression) -> Expression:
-    """Return the date of a timestamp.
-
-    >>> import datetime
-    >>> ps.from_pydict({"t": [datetime.datetime(2024, 7, 3, 10)]}).select(date(ps.col("t"))).to_pydict()
-    {'t': [datetime.date(2024, 7, 3)]}
-    """
-    return call("date", expr)
-
-
-strict("date", takes(DATE_OR_TIMESTAMP, returns=DATE))(lambda value: pc.cast(_local(value), pa.date32()))
-
-
-@method
-def time(expr: Expression) -> Expression:
-    """Return the time of day of a timestamp.
-
-    >>> import datetime
-    >>> ps.from_pydict({"t": [datetime.datetime(2024, 7, 3, 10)]}).select(time(ps.col("t"))).to_pydict()
-    {'t': [datetime.time(10, 0)]}
-    """
-    return call("time", expr)
+date = _table.strict(
+    "date", {"expr": DATE_OR_TIMESTAMP}, DATE, lambda value: pc.cast(_local(value), pa.date32()),
+    "Return the date of a timestamp.", (_MOMENT,), _MOMENT.date(),
+)  # fmt: skip
 
 
 def _time_type(dtype: DataType) -> DataType:
     return dtype if not dtype.is_timestamp() else DataType.time(dtype.unit)
 
 
-@strict("time", takes(CLOCK, returns=_time_type))
 def _time(value: Value) -> Value:
     return pc.cast(_local(value), _time_type(DataType(value.type)).arrow)
+
+
+time = _table.strict(
+    "time", {"expr": CLOCK}, _time_type, _time, "Return the time of day of a timestamp.", (_MOMENT,), _MOMENT.time()
+)
 
 
 def _local(value: Value) -> Value:
@@ -167,8 +156,6 @@ def _has_offset(format: str) -> bool:
 
 def _parsed(text: Value, format: str, function: str) -> Value:
     """Return timestamps in microseconds, in UTC if the format has an offset."""
-    import datetime
-
     if "%f" not in format and "%z" not in format and "%." not in format:
         try:
             return pc.strptime(text, format=format, unit="us")

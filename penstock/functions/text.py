@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import string
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,17 +14,19 @@ from penstock.expr.arrays import filled, masked, text_bytes, validity
 from penstock.expr.casting import cast
 from penstock.expr.column import Expression, call, col, method
 from penstock.expr.kinds import ANY, INT64, INTEGER, LIST, STRING, TEXT, TEXT_OR_BYTES, Kind
-from penstock.expr.registry import Value, kernel
+from penstock.expr.registry import Kernel, Value, kernel
 from penstock.expr.signatures import common_type, dtypes_of, strict, takes, text_kernel
-from penstock.functions.families import UnaryFunction, unary
+from penstock.functions.table import Builder, FunctionTable
 from penstock.types import DataType
 from penstock.types.arrays import too_large
+
+_table = FunctionTable(__name__)
 
 # --- case and white space ---------------------------------------------------------------------------------------------
 
 
-def _text(name: str, kernel: Any, doc: str, given: str, result: str) -> UnaryFunction:
-    return unary(__name__, name, kernel, TEXT, STRING, doc, given, result)
+def _text(name: str, kernel: Kernel, doc: str, given: str, result: str) -> Builder:
+    return _table.strict(name, {"expr": TEXT}, STRING, kernel, doc, (given,), result)
 
 
 upper = _text("upper", pc.utf8_upper, "Convert text to upper case.", "ab", "AB")
@@ -59,9 +60,9 @@ _COUNTABLE = Kind(
     'convert it with .cast("string")',
 )
 _LENGTH = "Count the characters of text, the bytes of binary, or the elements of a list, as int64."
-length = unary(__name__, "length", _length, _COUNTABLE, INT64, _LENGTH, "héé", 3)
+length = _table.strict("length", {"expr": _COUNTABLE}, INT64, _length, _LENGTH, ("héé",), 3)
 _LENGTH_BYTES = "Count the bytes of text in UTF-8, or of binary."
-length_bytes = unary(__name__, "length_bytes", _length_bytes, TEXT_OR_BYTES, INT64, _LENGTH_BYTES, "é", 2)
+length_bytes = _table.strict("length_bytes", {"expr": TEXT_OR_BYTES}, INT64, _length_bytes, _LENGTH_BYTES, ("é",), 2)
 
 
 # --- parts ------------------------------------------------------------------------------------------------------------
@@ -88,42 +89,18 @@ def _substr_all(text: pa.Array, start: int, length: int | None = None) -> pa.Arr
 text_kernel("substr", INTEGER, INTEGER, returns=STRING, compute=_substr_all)
 
 
-@method
-def left(expr: Expression, nchars: int | Expression) -> Expression:
-    """Return the first ``nchars`` characters.
-
-    >>> ps.from_pydict({"t": ["penstock"]}).select(left(ps.col("t"), 3)).to_pydict()
-    {'t': ['pen']}
-    """
-    return call("substr", expr, 0, nchars)
+_START = {"expr": TEXT, "nchars": INTEGER}
+left = _table.build(
+    "left", _START, lambda expr, nchars: call("substr", expr, 0, nchars), "Return the first ``nchars`` characters.",
+    ("penstock", 3), "pen",
+)  # fmt: skip
 
 
-@method
-def right(expr: Expression, nchars: int | Expression) -> Expression:
-    """Return the last ``nchars`` characters.
-
-    >>> ps.from_pydict({"t": ["penstock"]}).select(right(ps.col("t"), 5)).to_pydict()
-    {'t': ['stock']}
-    """
-    return call("right", expr, nchars)
+def _last(text: pa.Array, n: int) -> pa.Array:
+    return pc.utf8_slice_codeunits(text, *((-n,) if n > 0 else (0, 0)))
 
 
-text_kernel(
-    "right",
-    INTEGER,
-    returns=STRING,
-    compute=lambda text, n: pc.utf8_slice_codeunits(text, *((-n,) if n > 0 else (0, 0))),
-)
-
-
-@method
-def find(expr: Expression, substr: str | Expression) -> Expression:
-    """Return the position of the first occurrence of ``substr``, counted in characters from 0, or -1.
-
-    >>> ps.from_pydict({"t": ["penstock"]}).select(find(ps.col("t"), "stock")).to_pydict()
-    {'t': [3]}
-    """
-    return call("find", expr, substr)
+right = _table.text("right", _START, STRING, _last, "Return the last ``nchars`` characters.", ("penstock", 5), "stock")
 
 
 def _find_all(text: pa.Array, substr: str) -> pa.Array:
@@ -135,33 +112,19 @@ def _find_all(text: pa.Array, substr: str) -> pa.Array:
     return masked(np.where(position < 0, -1, characters), validity(text))
 
 
-text_kernel("find", TEXT, returns=INT64, compute=_find_all)
+find = _table.text(
+    "find", {"expr": TEXT, "substr": TEXT}, INT64, _find_all,
+    "Return the position of the first occurrence of ``substr``, counted in characters from 0, or -1.",
+    ("penstock", "stock"), 3,
+)  # fmt: skip
 
 
 # --- padding and repetition -------------------------------------------------------------------------------------------
 
 
-@method
-def lpad(expr: Expression, length: int | Expression, pad: str | Expression) -> Expression:
-    """Pad on the left to ``length`` characters; longer text is cut, as in SQL.
-
-    >>> ps.from_pydict({"t": ["7"]}).select(lpad(ps.col("t"), 3, "0")).to_pydict()
-    {'t': ['007']}
-    """
-    return call("lpad", expr, length, pad)
-
-
-@method
-def rpad(expr: Expression, length: int | Expression, pad: str | Expression) -> Expression:
-    """Pad on the right to ``length`` characters; longer text is cut, as in SQL.
-
-    >>> ps.from_pydict({"t": ["a"]}).select(rpad(ps.col("t"), 3, ".")).to_pydict()
-    {'t': ['a..']}
-    """
-    return call("rpad", expr, length, pad)
-
-
-def _register_padding(name: str, pad_by: Callable[..., pa.Array], join: Callable[[str, str], str]) -> None:
+def _padding(
+    name: str, side: str, pad_by: Callable[..., pa.Array], join: Callable[[str, str], str], result: str
+) -> Builder:
     def compute(text: pa.Array, length: int, pad: str) -> pa.Array:
         length = max(length, 0)
         if len(pad) == 1:
@@ -171,30 +134,26 @@ def _register_padding(name: str, pad_by: Callable[..., pa.Array], join: Callable
         padded = [None if row is None else join(padding[: max(length - len(row), 0)], row[:length]) for row in rows]
         return pa.array(padded, pa.string())
 
-    text_kernel(name, INTEGER, TEXT, returns=STRING, compute=compute)
+    doc = f"Pad on the {side} to ``length`` characters; longer text is cut, as in SQL."
+    parameters = {"expr": TEXT, "length": INTEGER, "pad": TEXT}
+    return _table.text(name, parameters, STRING, compute, doc, ("7", 3, "0"), result)
 
 
-_register_padding("lpad", pc.utf8_lpad, lambda padding, text: padding + text)
-_register_padding("rpad", pc.utf8_rpad, lambda padding, text: text + padding)
+lpad = _padding("lpad", "left", pc.utf8_lpad, lambda padding, text: padding + text, "007")
+rpad = _padding("rpad", "right", pc.utf8_rpad, lambda padding, text: text + padding, "700")
 
 
-@method
-def repeat(expr: Expression, n: int | Expression) -> Expression:
-    """Repeat text ``n`` times.
-
-    >>> ps.from_pydict({"t": ["ab"]}).select(repeat(ps.col("t"), 2)).to_pydict()
-    {'t': ['abab']}
-    """
-    return call("repeat", expr, n)
-
-
-@strict("repeat", takes(TEXT, INTEGER, returns=STRING))
 def _repeat(text: Value, n: Value) -> Value:
     times = pc.max_element_wise(pc.cast(n, pa.int64()), pa.scalar(0), skip_nulls=False)
     try:
         return pc.binary_repeat(text, times)
     except pa.ArrowCapacityError as exc:
         raise too_large("repeat") from exc
+
+
+repeat = _table.strict(
+    "repeat", {"expr": TEXT, "n": INTEGER}, STRING, _repeat, "Repeat text ``n`` times.", ("ab", 2), "abab"
+)
 
 
 # --- joining ----------------------------------------------------------------------------------------------------------

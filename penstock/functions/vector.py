@@ -6,8 +6,7 @@ query is built if their types have lengths, else when it runs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pyarrow as pa
@@ -25,79 +24,15 @@ from penstock.expr.arrays import (
     validity,
 )
 from penstock.expr.casting import cast
-from penstock.expr.column import Expression, call, method
+from penstock.expr.column import Expression, call
 from penstock.expr.kinds import FLOAT64, VECTOR
 from penstock.expr.registry import Value
 from penstock.expr.signatures import strict, takes
+from penstock.functions.table import Builder, FunctionTable
 from penstock.types import DataType
 
-Vector: TypeAlias = Expression | Sequence[float] | np.ndarray[Any, Any]
-
-
-def _argument(vector: Vector) -> Any:
-    # An ndarray would become a tensor.
-    return vector.tolist() if isinstance(vector, np.ndarray) else vector
-
-
-@method
-def cosine_distance(left: Expression, right: Vector) -> Expression:
-    """Return one minus the cosine of the angle between two vectors: 0 for the same direction, 2 for the opposite.
-
-    >>> ps.from_pydict({"v": [[1.0, 0.0]]}).select(cosine_distance(ps.col("v"), [0.0, 1.0])).to_pydict()
-    {'v': [1.0]}
-    """
-    return call("cosine_distance", left, _argument(right))
-
-
-@method
-def cosine_similarity(left: Expression, right: Vector) -> Expression:
-    """Return the cosine of the angle between two vectors; NaN if one of them is zero.
-
-    >>> ps.from_pydict({"v": [[3.0, 4.0]]}).select(cosine_similarity(ps.col("v"), [3.0, 4.0])).to_pydict()
-    {'v': [1.0]}
-    """
-    return call("cosine_similarity", left, _argument(right))
-
-
-@method
-def dot_product(left: Expression, right: Vector) -> Expression:
-    """Return the sum of the products of the elements.
-
-    >>> ps.from_pydict({"v": [[1.0, 2.0]]}).select(dot_product(ps.col("v"), [3.0, 4.0])).to_pydict()
-    {'v': [11.0]}
-    """
-    return call("dot_product", left, _argument(right))
-
-
-@method
-def euclidean_distance(left: Expression, right: Vector) -> Expression:
-    """Return the length of the difference of two vectors.
-
-    >>> ps.from_pydict({"v": [[0.0, 0.0]]}).select(euclidean_distance(ps.col("v"), [3.0, 4.0])).to_pydict()
-    {'v': [5.0]}
-    """
-    return call("euclidean_distance", left, _argument(right))
-
-
-@method
-def jaccard_similarity(left: Expression, right: Vector) -> Expression:
-    """Return the share of the places that are not zero in both vectors among those that are not zero in one.
-
-    >>> ps.from_pydict({"v": [[1.0, 0.0, 2.0]]}).select(jaccard_similarity(ps.col("v"), [1.0, 1.0, 1.0])).to_pydict()
-    {'v': [0.6666666666666666]}
-    """
-    return call("jaccard_similarity", left, _argument(right))
-
-
-@method
-def pearson_correlation(left: Expression, right: Vector) -> Expression:
-    """Return the correlation of the elements, from -1 to 1; null if all elements of a vector are equal.
-
-    >>> ps.from_pydict({"v": [[1.0, 2.0]]}).select(pearson_correlation(ps.col("v"), [2.0, 4.0]).round(6)).to_pydict()
-    {'v': [1.0]}
-    """
-    correlation = call("pearson_correlation", left, _argument(right))
-    return correlation.is_nan().if_else(None, correlation)
+_table = FunctionTable(__name__)
+_PAIR = {"left": VECTOR, "right": VECTOR}
 
 
 def _pair_type(left: DataType, right: DataType) -> DataType:
@@ -150,7 +85,7 @@ def _pearson(left: Numbers, right: Numbers) -> Numbers:
     return _cosine(*centered)
 
 
-def _pairwise(name: str, compute: Callable[[Numbers, Numbers], Numbers]) -> None:
+def _register(name: str, compute: Callable[[Numbers, Numbers], Numbers]) -> None:
     @strict(name, takes(VECTOR, VECTOR, returns=_pair_type))
     def _kernel(left: Value, right: Value) -> Value:
         arrays = [side for side in (left, right) if isinstance(side, pa.Array)]
@@ -178,22 +113,52 @@ def _lengths(vectors: pa.Array) -> Numbers:
     return ends - starts
 
 
-_pairwise("cosine_similarity", _cosine)
-_pairwise("jaccard_similarity", _jaccard)
-_pairwise("pearson_correlation", _pearson)
-_pairwise("cosine_distance", lambda left, right: 1 - _cosine(left, right))
-_pairwise("dot_product", _dot)
-_pairwise("euclidean_distance", _distance)
+def _define(
+    name: str,
+    compute: Callable[[Numbers, Numbers], Numbers],
+    doc: str,
+    given: tuple[list[float], list[float]],
+    result: float,
+) -> Builder:
+    _register(name, compute)
+    return _table.call(name, _PAIR, doc, given, result)
 
 
-@method
-def l2_normalize(vector: Expression) -> Expression:
-    """Scale vectors to length 1; the zero vector stays unchanged. Integers become float64.
+def _correlation(left: Expression, right: Expression) -> Expression:
+    correlation = call("pearson_correlation", left, right)
+    return correlation.is_nan().if_else(None, correlation)
 
-    >>> ps.from_pydict({"v": [[3.0, 4.0]]}).select(l2_normalize(ps.col("v"))).to_pydict()
-    {'v': [[0.6, 0.8]]}
-    """
-    return call("l2_normalize", vector)
+
+cosine_distance = _define(
+    "cosine_distance", lambda left, right: 1 - _cosine(left, right),
+    "Return one minus the cosine of the angle between two vectors: 0 for the same direction, 2 for the opposite.",
+    ([1.0, 0.0], [0.0, 1.0]), 1.0,
+)  # fmt: skip
+cosine_similarity = _define(
+    "cosine_similarity", _cosine, "Return the cosine of the angle between two vectors; NaN if one of them is zero.",
+    ([3.0, 4.0], [3.0, 4.0]), 1.0,
+)  # fmt: skip
+dot_product = _define(
+    "dot_product", _dot, "Return the sum of the products of the elements.", ([1.0, 2.0], [3.0, 4.0]), 11.0
+)
+euclidean_distance = _define(
+    "euclidean_distance",
+    _distance,
+    "Return the length of the difference of two vectors.",
+    ([0.0, 0.0], [3.0, 4.0]),
+    5.0,
+)
+jaccard_similarity = _define(
+    "jaccard_similarity", _jaccard,
+    "Return the share of the places that are not zero in both vectors among those that are not zero in one.",
+    ([1.0, 0.0], [1.0, 1.0]), 0.5,
+)  # fmt: skip
+_register("pearson_correlation", _pearson)
+pearson_correlation = _table.build(
+    "pearson_correlation", _PAIR, _correlation,
+    "Return the correlation of the elements, from -1 to 1; null if all elements of a vector are equal.",
+    ([2.0, 2.0, 0.0, 0.0], [1.0, 1.0, 0.0, 0.0]), 1.0,
+)  # fmt: skip
 
 
 def _normalized_type(dtype: DataType) -> DataType:
@@ -205,7 +170,6 @@ def _normalized_type(dtype: DataType) -> DataType:
     return DataType.fixed_size_list(inner, dtype.size) if dtype.is_fixed_size_list() else DataType.list(inner)
 
 
-@strict("l2_normalize", takes(VECTOR, returns=_normalized_type))
 @on_arrays
 def _l2_normalize(vectors: pa.Array) -> pa.Array:
     dtype = _normalized_type(DataType(vectors.type))
@@ -216,3 +180,9 @@ def _l2_normalize(vectors: pa.Array) -> pa.Array:
     norms = np.sqrt(np.bincount(rows, weights=numbers * numbers, minlength=len(storage)))
     scaled = numbers / np.where(norms == 0, 1.0, norms)[rows]
     return cast(to_lists(pa.array(scaled), lengths, valid), dtype=dtype, is_strict=True)
+
+
+_L2 = "Scale vectors to length 1; the zero vector stays unchanged. Integers become float64."
+l2_normalize = _table.strict(
+    "l2_normalize", {"vector": VECTOR}, _normalized_type, _l2_normalize, _L2, ([3.0, 4.0],), [0.6, 0.8]
+)

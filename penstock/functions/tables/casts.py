@@ -10,7 +10,7 @@ from typing import Any
 
 from penstock.errors import InvalidArgumentError
 from penstock.expr.column import Expression, lit, method
-from penstock.functions.families import generated
+from penstock.functions.table import generated
 from penstock.types import DataType
 
 _EXAMPLES: dict[str, tuple[Any, Any, str]] = {  # a value, the result, the parameters of the type

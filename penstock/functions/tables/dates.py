@@ -15,7 +15,7 @@ from penstock.expr.arrays import filled, masked, validity
 from penstock.expr.column import Expression, call, lit
 from penstock.expr.kinds import DATE, DATE_OR_TIMESTAMP, FLOAT64, INT32, INTEGER, NUMBER, TIMESTAMP
 from penstock.functions import calendar, temporal
-from penstock.functions.tables.table import Builder, FunctionTable, Parameters
+from penstock.functions.table import Builder, FunctionTable, Parameters
 from penstock.types import DataType
 
 _table = FunctionTable(__name__)

@@ -15,7 +15,7 @@ from penstock.errors import InvalidArgumentError
 from penstock.expr.arrays import Numbers, filled, masked, ranges, text_bytes, validity
 from penstock.expr.kinds import FLOAT64, INT64, INTEGER, STRING, TEXT, UINT32, UINT64
 from penstock.functions.hashing import GOLDEN, mix
-from penstock.functions.tables.table import FunctionTable
+from penstock.functions.table import FunctionTable
 from penstock.relational.scalar import evaluate
 
 _table = FunctionTable(__name__)

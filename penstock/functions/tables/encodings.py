@@ -20,7 +20,7 @@ from penstock.expr.column import Expression, call, lit
 from penstock.expr.kinds import BINARY, INT32, INT64, STRING, TEXT, TEXT_OR_BYTES, Kind
 from penstock.expr.murmur3 import murmur3_bytes, murmur3_numbers
 from penstock.expr.signatures import same_type, strict, takes
-from penstock.functions.tables.table import Builder, FunctionTable
+from penstock.functions.table import Builder, FunctionTable
 from penstock.types import DataType
 
 _table = FunctionTable(__name__)

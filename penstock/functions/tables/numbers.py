@@ -17,7 +17,7 @@ from penstock.expr.kinds import FLOAT64, INT64, INTEGER, LIST, NUMBER
 from penstock.expr.signatures import element_type
 from penstock.functions.core import coalesce
 from penstock.functions.numeric import greatest, least
-from penstock.functions.tables.table import FunctionTable
+from penstock.functions.table import FunctionTable
 from penstock.types import DataType
 
 _table = FunctionTable(__name__)

@@ -12,7 +12,7 @@ from penstock.expr.arrays import text_bytes
 from penstock.expr.column import call
 from penstock.expr.kinds import INT32, INTEGER, STRING, TEXT, Kind
 from penstock.expr.signatures import text_kernel
-from penstock.functions.tables.table import FunctionTable
+from penstock.functions.table import FunctionTable
 
 _table = FunctionTable(__name__)
 _define = _table.kernel

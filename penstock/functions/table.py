@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import inspect
 import types
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -14,19 +14,28 @@ from penstock.errors import InvalidArgumentError
 from penstock.expr.arrays import broadcast
 from penstock.expr.casting import cast
 from penstock.expr.column import Expression, call, lit, method
-from penstock.expr.kinds import INTEGER, NUMBER, TEXT, Kind
-from penstock.expr.registry import Resolve, Value
-from penstock.expr.signatures import strict, takes
-from penstock.functions.families import generated
+from penstock.expr.kinds import ANY, INTEGER, NUMBER, TEXT, VECTOR, Kind
+from penstock.expr.registry import Kernel, Resolve, Value
+from penstock.expr.signatures import strict, takes, text_kernel
 from penstock.types import DataType
 
 Builder = Callable[..., Expression]
 Compute = str | Callable[..., pa.Array]
 Parameters = Mapping[str, Kind | type | types.UnionType]
+Vector: TypeAlias = Expression | Sequence[float] | np.ndarray[Any, Any]
 
 _SAMPLE = 2048  # rows that show whether texts repeat
 
-_HINTS = {TEXT: "Expression | str", INTEGER: "Expression | int", NUMBER: "Expression | float"}
+_HINTS = {
+    ANY: "Any",
+    INTEGER: "Expression | int",
+    NUMBER: "Expression | float",
+    TEXT: "Expression | str",
+    VECTOR: "Vector",
+}
+
+generated: dict[str, Builder] = {}
+"""Every function made here. ``penstock.functions`` lists them for doctest, which otherwise only sees definitions."""
 
 
 class FunctionTable:
@@ -63,8 +72,7 @@ class FunctionTable:
 
     def register(self, name: str, parameters: Parameters, returns: DataType | Resolve, compute: Compute) -> None:
         """Register a kernel without a public function."""
-        kinds = [kind for kind in parameters.values() if isinstance(kind, Kind)]
-        rule = takes(*kinds, returns=returns)
+        rule = takes(*_kinds(parameters), returns=returns)
 
         def run(*values: Value, **options: Any) -> Value:
             arrays, rows = broadcast(*values), None
@@ -85,22 +93,71 @@ class FunctionTable:
 
         strict(name, rule)(run)
 
+    def strict(
+        self,
+        name: str,
+        parameters: Parameters,
+        returns: DataType | Resolve,
+        kernel: Kernel,
+        doc: str,
+        given: tuple[Any, ...],
+        result: Any,
+    ) -> Builder:
+        """Define a function by a kernel of arrays or scalars that returns exactly the promised type."""
+        strict(name, takes(*_kinds(parameters), returns=returns))(kernel)
+        return self.call(name, parameters, doc, given, result)
+
+    def text(
+        self,
+        name: str,
+        parameters: Parameters,
+        returns: DataType,
+        compute: Callable[..., pa.Array],
+        doc: str,
+        given: tuple[Any, ...],
+        result: Any,
+    ) -> Builder:
+        """Define a function of text by ``compute(texts, *constants)``; see ``text_kernel``."""
+        text_kernel(name, *_kinds(parameters)[1:], returns=returns, compute=compute)
+        return self.call(name, parameters, doc, given, result)
+
+    def call(
+        self, name: str, parameters: Parameters, doc: str, given: tuple[Any, ...], result: Any, kernel: str = ""
+    ) -> Builder:
+        """Define a function that calls the kernel of its own name, or another one, which is registered elsewhere."""
+
+        def build(*columns: Expression, **options: Any) -> Expression:
+            return call(kernel or name, *columns, **options)
+
+        return self.build(name, parameters, build, doc, given, result)
+
     def build(
-        self, name: str, parameters: Parameters, builder: Builder, doc: str, given: tuple[Any, ...], result: Any
+        self,
+        name: str,
+        parameters: Parameters,
+        builder: Builder,
+        doc: str,
+        given: tuple[Any, ...],
+        result: Any,
+        *,
+        is_method: bool = True,
     ) -> Builder:
         """Define a function by the expression that ``builder`` makes of its arguments."""
         signature = _signature(parameters)
         columns = [parameter for parameter, kind in parameters.items() if isinstance(kind, Kind)]
 
         def function(*args: Any, **kwargs: Any) -> Expression:
-            bound = signature.bind(*args, **kwargs)
+            try:
+                bound = signature.bind(*args, **kwargs)
+            except TypeError as exc:
+                raise TypeError(f"{name}(): {exc}") from None
             bound.apply_defaults()
             options = {key: value for key, value in bound.arguments.items() if key not in columns}
             for key, value in options.items():
                 if not isinstance(value, parameters[key]) or isinstance(value, bool):  # type: ignore[arg-type]
                     expected = getattr(parameters[key], "__name__", parameters[key])
                     raise InvalidArgumentError(f"{name}: {key} must be {expected}; got {value!r}")
-            return builder(*(lit(bound.arguments[key]) for key in columns), **options)
+            return builder(*(_column(bound.arguments[key]) for key in columns), **options)
 
         function.__module__, function.__name__, function.__qualname__ = self._module, name, name
         setattr(function, "__signature__", signature)  # noqa: B010  # unknown to type checkers
@@ -108,8 +165,16 @@ class FunctionTable:
         setup = ">>> import datetime\n    " if "datetime." in f"{given!r}{result!r}" else ""
         example = f'>>> ps.from_pydict({{"x": [{given[0]!r}]}}).select({name}({text}).alias("x")).to_pydict()'
         function.__doc__ = f"{doc}\n\n    {setup}{example}\n    {{'x': [{result!r}]}}\n    "
-        generated[name] = method(function)
+        generated[name] = method(function) if is_method else function
         return function
+
+
+def _kinds(parameters: Parameters) -> list[Kind]:
+    return [kind for kind in parameters.values() if isinstance(kind, Kind)]
+
+
+def _column(value: Any) -> Expression:
+    return lit(value.tolist() if isinstance(value, np.ndarray) else value)  # an ndarray would become a tensor
 
 
 def _repeats(texts: pa.Array) -> bool:
@@ -126,10 +191,11 @@ def _repeats(texts: pa.Array) -> bool:
 def _signature(parameters: Parameters) -> inspect.Signature:
     made = []
     for number, (name, kind) in enumerate(parameters.items()):
+        options = kind.__args__ if isinstance(kind, types.UnionType) else (kind,)
         if isinstance(kind, Kind):
             hint = "Expression" if number == 0 else _HINTS.get(kind, "Expression")
         else:
-            hint = getattr(kind, "__name__", str(kind))
-        default = None if isinstance(kind, types.UnionType) else inspect.Parameter.empty
+            hint = " | ".join("None" if option is types.NoneType else option.__name__ for option in options)
+        default = None if types.NoneType in options else inspect.Parameter.empty
         made.append(inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=hint, default=default))
     return inspect.Signature(made, return_annotation="Expression")
