@@ -15,17 +15,16 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, Unpack, overl
 from penstock.errors import InvalidArgumentError, did_you_mean
 from penstock.expr.column import Expression
 from penstock.expr.nodes import Expr, PythonValue, Unnest
-from penstock.expr.udf import BatchSize, MaxErrors, OnError, Target, UdfSpec
+from penstock.expr.udf import Target, UdfSpec
 from penstock.udf.options import (
     BATCH_OPTIONS,
     CALL_OPTIONS,
     BatchFuncOptions,
+    ClsOptions,
     FuncOptions,
     check_known,
     check_options,
-    explaining_options,
-    options_of,
-    refusing_unknown,
+    taking_options,
 )
 from penstock.udf.parameters import parameter_hints, with_files
 from penstock.udf.specs import ClsObject, check_signature, make_spec
@@ -130,27 +129,8 @@ class _FuncDecorator:
     def __call__(self, function: Callable[P, R], /, **options: Unpack[FuncOptions]) -> ColumnFunction[P, R]: ...
     @overload
     def __call__(self, **options: Unpack[FuncOptions]) -> FunctionDecorator: ...
-    @explaining_options
-    @refusing_unknown("func")
-    def __call__(
-        self,
-        function: Callable[..., Any] | None = None,
-        *,
-        return_dtype: Any = None,
-        unnest: bool = False,
-        cpus: float | None = None,
-        gpus: float = 0,
-        use_process: bool | None = None,
-        max_concurrency: int | None = None,
-        max_retries: int | None = None,
-        retry_on: Any = None,
-        on_error: OnError | None = None,
-        max_errors: MaxErrors = "auto",
-        timeout: float | None = None,
-        cache: bool = False,
-        version: str | None = None,
-        ray_options: dict[str, Any] | None = None,
-    ) -> Any:
+    @taking_options("func", FuncOptions)
+    def __call__(self, function: Callable[..., Any] | None = None, **options: Any) -> Any:
         """Make a function of single values work on columns, row by row.
 
         >>> @ps.func
@@ -161,39 +141,14 @@ class _FuncDecorator:
         >>> shout("hello")
         'HELLO!'
         """
-        options = options_of(locals(), "function")
         return _apply(lambda decorated: Func(decorated, options, is_batch=False), function)
 
     @overload
     def batch(self, function: Callable[P, R], /, **options: Unpack[BatchFuncOptions]) -> ColumnFunction[P, R]: ...
     @overload
     def batch(self, **options: Unpack[BatchFuncOptions]) -> FunctionDecorator: ...
-    @explaining_options
-    @refusing_unknown("func.batch")
-    def batch(
-        self,
-        function: Callable[..., Any] | None = None,
-        *,
-        return_dtype: Any = None,
-        unnest: bool = False,
-        batch_size: BatchSize = "auto",
-        max_batch_bytes: int | str | None = None,
-        max_batch_tokens: int | None = None,
-        batch_weight: Callable[..., Any] | None = None,
-        split_on: Any = None,
-        cpus: float | None = None,
-        gpus: float = 0,
-        use_process: bool | None = None,
-        max_concurrency: int | None = None,
-        max_retries: int | None = None,
-        retry_on: Any = None,
-        on_error: OnError | None = None,
-        max_errors: MaxErrors = "auto",
-        timeout: float | None = None,
-        cache: bool = False,
-        version: str | None = None,
-        ray_options: dict[str, Any] | None = None,
-    ) -> Any:
+    @taking_options("func.batch", BatchFuncOptions)
+    def batch(self, function: Callable[..., Any] | None = None, **options: Any) -> Any:
         """Make a function of whole ``Series`` work on columns, batch by batch.
 
         ``docs/BATCHES.md`` describes the options of a batch.
@@ -204,7 +159,6 @@ class _FuncDecorator:
         >>> ps.from_pydict({"a": [1, 2]}).select(double(ps.col("a"))).to_pydict()
         {'a': [2, 4]}
         """
-        options = options_of(locals(), "function")
         return _apply(lambda decorated: Func(decorated, options, is_batch=True), function)
 
 
@@ -367,24 +321,12 @@ class BoundMethod(OptionsAsAttributes):
         return getattr, (self._owner, self._name)
 
 
-@explaining_options
-@refusing_unknown("cls")
-def cls(
-    wrapped: type | None = None,
-    *,
-    cpus: float | None = None,
-    gpus: float = 0,
-    use_process: bool | None = None,
-    max_concurrency: int | None = None,
-    max_retries: int | None = None,
-    retry_on: Any = None,
-    on_error: OnError | None = None,
-    max_errors: MaxErrors = "auto",
-    timeout: float | None = None,
-    cache: bool = False,
-    version: str | None = None,
-    ray_options: dict[str, Any] | None = None,
-) -> Any:
+@overload
+def cls(wrapped: type, /, **options: Unpack[ClsOptions]) -> Any: ...
+@overload
+def cls(**options: Unpack[ClsOptions]) -> Any: ...
+@taking_options("cls", ClsOptions)
+def cls(wrapped: type | None = None, **options: Any) -> Any:
     """Make a class whose instances live in the workers: built once in each, then called for every row or batch.
 
     >>> @ps.cls
@@ -396,7 +338,6 @@ def cls(
     >>> ps.from_pydict({"a": [1, 2]}).select(Adder(10)(ps.col("a"))).to_pydict()
     {'a': [11, 12]}
     """
-    options = options_of(locals(), "wrapped")
     return _apply(lambda decorated: Cls(decorated, options), wrapped)
 
 

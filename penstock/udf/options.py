@@ -19,11 +19,9 @@ AnyCallable = TypeVar("AnyCallable", bound=Callable[..., Any])
 Rule = tuple[Callable[[Any], bool], str]  # a check of a value, and the message if it fails
 
 
-class FuncOptions(TypedDict, total=False):
-    """The options of ``func`` and ``method`` for type checkers."""
+class ClsOptions(TypedDict, total=False):
+    """The options of ``cls``."""
 
-    return_dtype: Any
-    unnest: bool
     cpus: float | None
     gpus: float
     use_process: bool | None
@@ -38,8 +36,15 @@ class FuncOptions(TypedDict, total=False):
     ray_options: dict[str, Any] | None
 
 
+class FuncOptions(ClsOptions, total=False):
+    """The options of ``func`` and ``method``."""
+
+    return_dtype: Any
+    unnest: bool
+
+
 class BatchFuncOptions(FuncOptions, total=False):
-    """The options of ``func.batch`` and ``method.batch`` for type checkers."""
+    """The options of ``func.batch`` and ``method.batch``."""
 
     batch_size: BatchSize
     max_batch_bytes: int | str | None
@@ -48,7 +53,8 @@ class BatchFuncOptions(FuncOptions, total=False):
     split_on: Any
 
 
-CALL_OPTIONS = tuple(name for name in FuncOptions.__annotations__ if name not in ("return_dtype", "unnest"))
+DEFAULTS = {"batch_size": "auto", "cache": False, "gpus": 0, "max_errors": "auto", "unnest": False}  # None for others
+CALL_OPTIONS = tuple(ClsOptions.__annotations__)
 BATCH_OPTIONS = ("max_batch_bytes", "max_batch_tokens", "batch_weight", "split_on")
 """Options for batch functions only, besides ``batch_size``."""
 
@@ -73,15 +79,6 @@ OPTION_HELP = {
     "version": "text that stands for the code in caches and jobs: change it when the results change",
     "ray_options": "options for the actors of this function on Ray",
 }
-
-
-def explaining_options(function: AnyCallable) -> AnyCallable:
-    """Add a line about each keyword-only parameter to the docstring, before its examples."""
-    options = inspect.unwrap(function).__kwdefaults__
-    lines = "".join(f"  {name}: {OPTION_HELP[name]}\n" for name in options)
-    about, mark, examples = inspect.cleandoc(function.__doc__ or "").partition(">>>")
-    function.__doc__ = f"{about}Options:\n{lines}\n{mark}{examples}"
-    return function
 
 
 BREAKER_ROWS = 1000
@@ -115,6 +112,31 @@ def refusing_unknown(what: str) -> Callable[[AnyCallable], AnyCallable]:
                 trim_traceback(exc)
                 raise
 
+        return cast(AnyCallable, call)
+
+    return decorate
+
+
+def taking_options(what: str, kind: type) -> Callable[[AnyCallable], AnyCallable]:
+    """Let a function take the options of a TypedDict, with their defaults and a line about each in its docstring."""
+    defaults = {name: DEFAULTS.get(name) for name in OPTION_HELP if name in kind.__annotations__}
+
+    def decorate(function: AnyCallable) -> AnyCallable:
+        @functools.wraps(function)
+        def call(*args: Any, **options: Any) -> Any:
+            check_known(what, options, list(defaults))
+            try:
+                return function(*args, **(defaults | options))
+            except PenstockError as exc:
+                trim_traceback(exc)
+                raise
+
+        own = [each for each in inspect.signature(function).parameters.values() if each.kind is not each.VAR_KEYWORD]
+        shown = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=defaults[name]) for name in defaults]
+        setattr(call, "__signature__", inspect.Signature([*own, *shown]))  # noqa: B010  # unknown to type checkers
+        lines = "".join(f"  {name}: {OPTION_HELP[name]}\n" for name in defaults)
+        about, mark, examples = inspect.cleandoc(function.__doc__ or "").partition(">>>")
+        call.__doc__ = f"{about}Options:\n{lines}\n{mark}{examples}"
         return cast(AnyCallable, call)
 
     return decorate
