@@ -12,7 +12,7 @@ from penstock.ai.lenient_json import parse_json
 from penstock.ai.prompt import AsyncPrompts, BatchPrompts
 from penstock.ai.provider import Model, Prompter, loaded
 from penstock.ai.remote.http import ApiClient
-from penstock.ai.remote.refusals import shortened
+from penstock.ai.remote.refusals import beginning_of
 from penstock.ai.remote.wires.wire import ApiCall
 from penstock.errors import FatalError, InvalidAnswerError, InvalidArgumentError
 from penstock.types import DataType, PartialColumn, Series, to_arrow_array
@@ -194,7 +194,7 @@ class JsonClient(ApiClient):
         try:
             return parse_json(raw)
         except ValueError as exc:
-            raise InvalidAnswerError(f"The answer of {self.name} is not JSON: {shortened(raw)!r}") from exc
+            raise InvalidAnswerError(f"The answer of {self.name} is not JSON: {beginning_of(raw)!r}") from exc
 
 
 class HttpService(Model):

@@ -22,7 +22,7 @@ from penstock.observe.events import (
 )
 from penstock.observe.stage_stats import StageStats, rows_done
 from penstock.observe.text import (
-    cell_width,
+    aligned_lines,
     fit,
     format_bytes,
     format_count,
@@ -151,12 +151,9 @@ class Stats:
     def __str__(self) -> str:
         if not self.stages:
             return "No query has run."
-        columns = [[name, *values] for name, *values in self._columns() if any(values)]
-        widths = [max(map(cell_width, column)) for column in columns]
-        rows = [tuple(row) for row in zip(*columns, strict=True)]
-        rows.insert(1, tuple("-" * width for width in widths))
+        header, *rows = zip(*([name, *values] for name, *values in self._columns() if any(values)), strict=True)
         found = [f"{_name(s)}: found batches of {s.batch_rows:,} rows" for s in self.stages if s.batch_rows]
-        lines = [*(_line(row, widths) for row in rows), self._summary(), self.bottleneck_text(), *found]
+        lines = [*aligned_lines(header, rows), self._summary(), self.bottleneck_text(), *found]
         lines += [*map(model_text, self.models), *map(_gpu_line, self.gpus), *self.metric_lines()]
         return "\n".join(line for line in lines if line)
 
@@ -244,9 +241,3 @@ def _gpu_line(use: GpuUse) -> str:
 
 def _name(stats: StageStats) -> str:
     return fit(visible_text(stats.stage), MAX_NAME_WIDTH)
-
-
-def _line(row: tuple[str, ...], widths: list[int]) -> str:
-    """Return a line with the first value aligned left and the others right."""
-    padded = [" " * (width - cell_width(value)) for value, width in zip(row, widths, strict=True)]
-    return "  ".join([row[0] + padded[0], *(pad + value for pad, value in zip(padded[1:], row[1:], strict=True))])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 ELLIPSIS = "…"
 NEWLINE = "⏎"
@@ -52,6 +53,21 @@ def fit(text: str, width: int) -> str:
     from rich.cells import set_cell_size
 
     return set_cell_size(text, max(width - 1, 0)) + ELLIPSIS
+
+
+def aligned_lines(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return a table of texts as lines, the first column on the left and the others on the right.
+
+    >>> aligned_lines(("stage", "rows"), [("read", "1,000")])
+    ['stage   rows', '-----  -----', 'read   1,000']
+    """
+    widths = [max(map(cell_width, column)) for column in zip(header, *rows, strict=True)]
+    lines = []
+    for first, *others in (header, ["-" * width for width in widths], *rows):
+        cells = [first + " " * (widths[0] - cell_width(first))]
+        cells += [" " * (width - cell_width(cell)) + cell for cell, width in zip(others, widths[1:], strict=True)]
+        lines.append("  ".join(cells))
+    return lines
 
 
 def format_count(count: int, noun: str) -> str:

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import replace
 
-from penstock.expr.nodes import Expr, Star, has_udf
+from penstock.errors import shortened
+from penstock.expr.nodes import Expr, Star, columns_of, has_udf
 from penstock.expr.text import describe
 from penstock.expr.udf import BatchSpec, Builtin, Resources, UdfSpec
 from penstock.plan import nodes, stages
-from penstock.plan.error_columns import with_error_columns
 from penstock.plan.expression_cost import is_trivial
 from penstock.plan.filters import to_arrow_filter, to_condition
-from penstock.plan.nodes import Plan, fold_plan, sink_name
+from penstock.plan.nodes import Plan, UdfProject, fold_plan, sink_name
 from penstock.plan.relations import Relation
 from penstock.plan.substitution import conjuncts
 from penstock.protocols import Condition, OneWriterSink, ReadRequest
+from penstock.types import DataType
 
 ASYNC_CALLS_PER_TASK = 8
 """Rows of a task per concurrent call. A task then lasts about as long as eight calls: results come soon, and the
@@ -27,6 +28,7 @@ CACHED_BATCH_ROWS = 256
 MAX_BATCH_ROWS = 2**20
 PREPARED_ROWS = 1024  # of a task whose results are all cached: it is quick, and no slow row delays the others
 WRITTEN_NBYTES = 2**20  # for a writer at once: a small result becomes one file, in input order
+MAX_NAME = 48  # characters of the name of a stage
 SPLIT_NBYTES = 16 * 2**20  # for a writer that splits rows among many files
 
 _WHOLE = stages.Whole()
@@ -239,6 +241,38 @@ def _depends_on_order(stage: stages.Stage) -> bool:
             return False
 
 
+# --- columns that identify a row in its errors ---
+
+
+def with_error_columns(plan: UdfProject) -> Plan:
+    """Return the input of a call. If failed rows are recorded, it also has the columns that its arguments came from.
+
+    UdfProject(UdfProject(x, download(path) as t, keep=[]), decode_image(t) as i, keep=[])
+        ->  the inner one with keep=[path], which the outer one drops
+
+    The bytes of a file do not identify the file. Only text and numbers are carried along.
+    """
+    if plan.keep is None or plan.call.udf.policy.on_error == "raise":
+        return plan.child
+    return _carrying(plan.child, columns_of(plan.call))
+
+
+def _carrying(plan: Plan, columns: Set[str]) -> Plan:
+    if not isinstance(plan, UdfProject) or plan.keep is None or plan.column not in columns:
+        return plan
+    child = _carrying(plan.child, columns_of(plan.call))
+    if child.schema is None or plan.child.schema is None:
+        return plan
+    origins = columns_of(plan.call) | (set(child.schema.names) - set(plan.child.schema.names))
+    left_out = origins - {plan.column, *plan.keep}
+    carried = [field.name for field in child.schema if field.name in left_out and _is_short(field.dtype)]
+    return replace(plan, child=child, keep=(*plan.keep, *carried))
+
+
+def _is_short(dtype: DataType) -> bool:
+    return dtype.is_string() or dtype.is_numeric()
+
+
 # --- names ---
 
 
@@ -251,13 +285,13 @@ def stage_name(stage: stages.Stage) -> str:
             return f"repartition {stage.inbox.num_parts}" if isinstance(stage.inbox, stages.Evenly) else "into batches"
         case stages.Transform(steps):
             names = [step_name(step) for step in steps if not isinstance(step, stages.MarkSide)]
-            return _shortened(", ".join(names) or "pass rows on")
+            return shortened(", ".join(names) or "pass rows on", MAX_NAME)
         case stages.CallUdf(call):
             return f"udf {call.udf.name}"
         case stages.CallBatch(spec):
             return f"{spec.verb} {spec.name}"
         case stages.RunRelation(relation):
-            return _shortened(str(relation))
+            return shortened(str(relation), MAX_NAME)
         case stages.WriteOut(sink):
             return f"write {sink_name(sink)}"
     match stage.inbox:
@@ -292,7 +326,3 @@ def step_name(step: stages.Step) -> str:
 
 def _column_name(expr: Expr) -> str:
     return describe(expr) if isinstance(expr, Star) else expr.name
-
-
-def _shortened(text: str, width: int = 48) -> str:
-    return text if len(text) <= width else text[: width - 3] + "..."

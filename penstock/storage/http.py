@@ -21,6 +21,7 @@ from urllib.parse import urljoin, urlsplit
 
 from penstock.errors import InvalidArgumentError, PathNotFoundError, PenstockError, ReadError, StoreUnavailableError
 from penstock.storage.access import ANYTHING, Access
+from penstock.storage.backoff import retry_delay_s
 from penstock.storage.limits import DownloadLimits
 from penstock.storage.loop import at_end, wait_for
 from penstock.storage.options import check_known, scrubbed
@@ -252,16 +253,6 @@ def retry_after_s(header: str | None, now: float) -> float | None:
     return None
 
 
-def delay_s(attempt: int, draw: float) -> float:
-    """Return the seconds before retry number ``attempt`` (from 1); ``draw`` is random in [0, 1).
-
-    >>> delay_s(1, 0.0), delay_s(3, 0.0), delay_s(99, 0.0)
-    (0.05, 0.2, 5.0)
-    """
-    full: float = min(FIRST_DELAY_S * 2 ** (attempt - 1), MAX_DELAY_S)
-    return full * (0.5 + draw / 2)
-
-
 async def with_retries(call: Callable[[], Awaitable[Result]], max_retries: int = MAX_RETRIES) -> Result:
     """Return the result of ``call``; retry after StoreUnavailableError, with growing delays or the server's own."""
     attempt = 0
@@ -273,7 +264,8 @@ async def with_retries(call: Callable[[], Awaitable[Result]], max_retries: int =
             if attempt > max_retries:
                 raise
             asked = exc.retry_after_s
-            wait_s = delay_s(attempt, random.random()) if asked is None else min(asked, MAX_DELAY_S)
+            drawn = retry_delay_s(attempt, random.random(), FIRST_DELAY_S, MAX_DELAY_S)
+            wait_s = drawn if asked is None else min(asked, MAX_DELAY_S)
             log.debug("retry %d of %d in %.1f s: %s", attempt, max_retries, wait_s, exc)
         await asyncio.sleep(wait_s)
 

@@ -12,7 +12,6 @@ from penstock.errors import TypeMismatchError
 from penstock.types import arrays
 from penstock.types.datatype import DataType
 from penstock.types.encode import REFUSALS, encode, pickled
-from penstock.types.sparse import to_dense, to_sparse
 from penstock.types.supertype import supertype
 
 
@@ -47,9 +46,9 @@ def _cast(array: pa.Array, source: DataType, dtype: DataType) -> pa.Array:
     if (source.is_string() or source.is_binary()) and dtype.is_file():
         return _files(array, dtype, source.is_string())
     if source.is_tensor() and dtype.is_sparse_tensor():
-        return to_sparse(array, dtype)
+        return _to_sparse(array, dtype)
     if source.is_sparse_tensor() and dtype.is_tensor():
-        return to_dense(array, dtype)
+        return _to_dense(array, dtype)
     if source.is_image() or dtype.is_image() or source.is_tensor() or dtype.is_tensor():
         return _cast_shaped(array, source, dtype)
     if dtype.is_embedding():
@@ -148,3 +147,28 @@ def _conform(batch: pa.RecordBatch, dtypes: dict[str, DataType]) -> pa.RecordBat
         for name, dtype in dtypes.items()
     ]
     return pa.RecordBatch.from_arrays(arrays, names=list(dtypes))
+
+
+# --- sparse tensors: the values that are not zero, their places in the flat tensor, and its shape ---
+
+
+def _to_sparse(array: pa.Array, dtype: DataType) -> pa.Array:
+    """Return tensors as sparse ones."""
+    return encode([None if row is None else _sparse(row) for row in array.to_pylist()], dtype)
+
+
+def _to_dense(array: pa.Array, dtype: DataType) -> pa.Array:
+    """Return sparse tensors as full ones."""
+    return encode([None if row is None else _dense(row, dtype) for row in array.to_pylist()], dtype)
+
+
+def _sparse(tensor: np.ndarray[Any, Any]) -> dict[str, Any]:
+    flat = tensor.reshape(-1)
+    places = np.flatnonzero(flat)
+    return {"values": flat[places], "indices": places, "shape": list(tensor.shape)}
+
+
+def _dense(row: dict[str, Any], dtype: DataType) -> np.ndarray[Any, Any]:
+    flat = np.zeros(int(np.prod(row["shape"])), dtype.inner.arrow.to_pandas_dtype())
+    flat[np.asarray(row["indices"], np.int64)] = row["values"]
+    return flat.reshape(row["shape"])

@@ -19,6 +19,7 @@ from penstock.engine.protocols import check_not_cancelled
 from penstock.errors import FatalError, RetryAfterError
 from penstock.expr.udf import Policy
 from penstock.observe.metrics import increment_counter
+from penstock.storage.backoff import retry_delay_s
 
 log = logging.getLogger("penstock.udf")
 
@@ -28,16 +29,6 @@ CANCEL_CHECK_S = 0.05
 
 IsCancelled = Callable[[], bool]
 IsFinal = Callable[[BaseException], bool]
-
-
-def delay_before(attempt: int, draw: float) -> float:
-    """Return the seconds to wait before retry number ``attempt`` (from 1); ``draw`` is random in [0, 1).
-
-    >>> delay_before(1, 0.0), delay_before(3, 0.0), delay_before(50, 0.0)
-    (0.05, 0.2, 15.0)
-    """
-    full: float = min(FIRST_DELAY_S * 2 ** (attempt - 1), MAX_DELAY_S)
-    return full * (0.5 + draw / 2)
 
 
 def never(error: BaseException) -> bool:
@@ -96,7 +87,9 @@ def _delay_after(attempt: int, exc: Exception, policy: Policy, is_final: IsFinal
         raise exc
     log.debug("retry %d of %d after %r", attempt, policy.max_retries, exc)
     increment_counter(counter)
-    return exc.seconds if isinstance(exc, RetryAfterError) else delay_before(attempt, random.random())
+    if isinstance(exc, RetryAfterError):
+        return exc.seconds
+    return retry_delay_s(attempt, random.random(), FIRST_DELAY_S, MAX_DELAY_S)
 
 
 def _retry_counter(function: Callable[..., Any]) -> str:

@@ -18,7 +18,7 @@ from penstock.ai.remote.addresses import joined, proxy_for, shown
 from penstock.ai.remote.deadline import Deadline
 from penstock.ai.remote.limits.limiter import Limiter, LimiterKey, Outcome, duration, limiter_for, wait_too_long
 from penstock.ai.remote.limits.pacing import MAX_WAIT_S
-from penstock.ai.remote.refusals import error_for_status, shortened, status_meant
+from penstock.ai.remote.refusals import beginning_of, error_for_status, status_meant
 from penstock.ai.remote.silence import CHECK_EVERY_S, Silence
 from penstock.ai.remote.wires.wire import ApiCall, Endpoint
 from penstock.config import get_config
@@ -35,6 +35,7 @@ from penstock.errors import (
     UnreachableError,
     WaitTooLongError,
 )
+from penstock.storage.backoff import retry_delay_s
 from penstock.storage.secret import Secret, hidden
 
 if TYPE_CHECKING:
@@ -290,7 +291,7 @@ class ApiClient:
         try:
             body = parse_json(raw)
         except ValueError as exc:
-            raise InvalidAnswerError(f"{self.name} answered with malformed JSON: {shortened(raw)!r}") from exc
+            raise InvalidAnswerError(f"{self.name} answered with malformed JSON: {beginning_of(raw)!r}") from exc
         if not isinstance(body, dict):
             raise InvalidAnswerError(f"{self.name} answered with {type(body).__name__}, not with an object")
         if error := body.get("error"):  # some gateways send errors with status 200
@@ -407,8 +408,7 @@ def delay_before(attempt: int, error: BaseException, draw: float, first_s: float
     """
     if isinstance(error, RateLimitedError):
         return 0.0
-    full: float = min(first_s * 2 ** (attempt - 1), MAX_DELAY_S)
-    return max(full * (0.5 + draw / 2), _retry_after_s(error))
+    return max(retry_delay_s(attempt, draw, first_s, MAX_DELAY_S), _retry_after_s(error))
 
 
 def _retry_after_s(error: BaseException) -> float:

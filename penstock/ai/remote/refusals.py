@@ -97,13 +97,13 @@ def _message_and_codes(raw: bytes) -> tuple[str, set[str]]:
     try:
         error: Any = orjson.loads(raw)
     except orjson.JSONDecodeError:
-        return shortened(raw) or "(no reason given)", set()
+        return beginning_of(raw) or "(no reason given)", set()
     if isinstance(error, list) and error:
         error = error[0]
     if isinstance(error, dict):
         error = error.get("error", error)
     if not isinstance(error, dict):
-        return shortened(str(error)), set()
+        return beginning_of(str(error)), set()
     details = error.get("details")
     words = [field_or_none(each, "reason") for each in (details if isinstance(details, list) else ())]
     words += [error.get("code"), error.get("type"), field_or_none(error.get("innererror"), "code")]
@@ -111,10 +111,10 @@ def _message_and_codes(raw: bytes) -> tuple[str, set[str]]:
     if field_or_none(metadata, "reasons") or field_or_none(metadata, "flagged_input"):
         words.append("moderation")
     codes = {word.lower() for word in words if isinstance(word, str)}
-    return shortened(str(error.get("message") or error)), codes
+    return beginning_of(str(error.get("message") or error)), codes
 
 
-def shortened(words: bytes | str) -> str:
+def beginning_of(words: bytes | str) -> str:
     """Return the beginning of a message, with keys hidden first: a part of a key is not recognised."""
     text = words if isinstance(words, str) else words.decode("utf-8", "replace")
     return hidden(text.strip())[:MAX_MESSAGE]

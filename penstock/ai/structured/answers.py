@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 
 from penstock.ai.lenient_json import parse_json
-from penstock.ai.structured.plain_values import Reader, shortened
+from penstock.ai.structured.plain_values import Reader, shown
 from penstock.errors import InvalidAnswerError
 
 _FENCE = re.compile(r"```[a-zA-Z]*\s*\n(.*?)\n?\s*```", re.DOTALL)
@@ -139,5 +139,5 @@ def describe_problems(problems: list[Any]) -> str:
 def _problem(problem: Mapping[str, Any]) -> str:
     place = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in problem["loc"]).lstrip(".")
     message = problem["msg"][:1].lower() + problem["msg"][1:]
-    found = "" if problem["type"] in ("missing", "missing_argument") else f" (got {shortened(problem['input'])})"
+    found = "" if problem["type"] in ("missing", "missing_argument") else f" (got {shown(problem['input'])})"
     return f"{place}: {message}{found}" if place else f"{message}{found}"

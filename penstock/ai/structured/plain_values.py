@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.errors import InvalidAnswerError
+from penstock.errors import InvalidAnswerError, shortened
 from penstock.types import DataType
 from penstock.types.hints import is_pydantic_model
 
@@ -21,10 +21,10 @@ Reader = Callable[[Any], Any]
 _MAX_INPUT_CHARS = 60
 
 
-def shortened(value: Any) -> str:
-    """Return a value for an error message, cut to 60 characters."""
-    text = repr(value) if not isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= _MAX_INPUT_CHARS else text[: _MAX_INPUT_CHARS - 3] + "..."
+def shown(value: Any) -> str:
+    """Return a value for an error message."""
+    text = json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)
+    return shortened(text, _MAX_INPUT_CHARS)
 
 
 def plain_reader(dtype: DataType) -> Reader:
@@ -130,7 +130,7 @@ def _checked_reader(dtype: DataType, plain: Reader) -> Reader:
 
 
 def _misfit(value: Any, dtype: DataType) -> InvalidAnswerError:
-    return InvalidAnswerError(f"The answer does not match the schema: {shortened(value)} does not fit {dtype}.")
+    return InvalidAnswerError(f"The answer does not match the schema: {shown(value)} does not fit {dtype}.")
 
 
 def _decimal(value: Any) -> decimal.Decimal:

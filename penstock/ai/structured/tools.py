@@ -14,7 +14,7 @@ from typing import Any
 from penstock.ai.conversation import ToolCall, ToolResult
 from penstock.ai.structured.answers import describe_problems, without_nulls
 from penstock.ai.structured.formats import portable, schema_generator
-from penstock.ai.structured.strict import optional_properties, strict
+from penstock.ai.structured.strict import optional_properties
 from penstock.errors import FatalError, InvalidArgumentError
 from penstock.udf.decorators import Func
 
@@ -77,10 +77,6 @@ class ToolFunction:
         except Exception as exc:
             reason = f"{type(exc).__name__}: {exc}".removesuffix(": ")
             return ToolResult(call, f"{self.name} failed: {reason[:_MAX_ERROR_CHARS]}", is_error=True)
-
-    def strict_schema(self) -> dict[str, Any] | None:
-        """Return the schema for OpenAI's strict mode, or None if strict mode cannot express it."""
-        return strict(self.schema)
 
     def _validated(self, arguments: str) -> Any:
         from pydantic_core import ValidationError

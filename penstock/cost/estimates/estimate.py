@@ -8,7 +8,7 @@ from typing import Any
 
 from penstock.cost.estimates.projection import NOTHING, Interval, ModelEstimate
 from penstock.frame.display.html import plain_table_html
-from penstock.observe.text import format_count, format_seconds
+from penstock.observe.text import aligned_lines, format_count, format_dollars, format_seconds
 
 HEADER = ("model", "calls", "tokens in", "tokens out", "dollars")
 SUMMED = ("calls", "tokens_in", "tokens_out", "dollars")
@@ -80,15 +80,8 @@ class CostEstimate:
         rows = self._rows()
         if not rows:
             return "\n".join(self._lines())
-        table = [HEADER, *rows]
-        widths = [max(len(row[place]) for row in table) for place in range(len(HEADER))]
-        table.insert(1, tuple("-" * width for width in widths))
-        drawn = [
-            "  ".join([row[0].ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(row[1:], widths[1:], strict=True))])
-            for row in table
-        ]
         first, *rest = self._lines()
-        return "\n".join([first, "", *drawn, "", *rest])
+        return "\n".join([first, "", *aligned_lines(HEADER, rows), "", *rest])
 
     __str__ = __repr__
 
@@ -116,7 +109,9 @@ class CostEstimate:
             lines = [f"{whole}, by a sample of {self.sampled_rows:,}: no calls to remote models, $0"]
         lines.append(self._time())
         if self.models:
-            paid = "at a price that is not known" if self.sample_dollars is None else _dollars(self.sample_dollars)
+            paid = (
+                "at a price that is not known" if self.sample_dollars is None else format_dollars(self.sample_dollars)
+            )
             lines.append(f"The sample itself: {paid}")
         return [*lines, *self.notes]
 
@@ -140,7 +135,7 @@ def _sum(ranges: Iterable[Interval | None]) -> Interval | None:
 def _row(name: str, *figures: Interval | None) -> tuple[str, ...]:
     *counts, dollars = figures
     shown = [_shown(each, compact) for each in counts]
-    return name, *shown, _shown(dollars, _dollars)
+    return name, *shown, _shown(dollars, format_dollars)
 
 
 def _shown(figure: Interval | None, format_one: Callable[[float], str]) -> str:
@@ -164,16 +159,3 @@ def compact(number: float) -> str:
             scaled = number / (1e3 if unit == "k" else size)
             return f"{scaled:.{max(0, 3 - len(str(int(scaled + 0.5))))}f}{unit}"
     return f"{number:,.0f}"
-
-
-def _dollars(amount: float) -> str:
-    """Format an amount, to the cent if that is precise enough.
-
-    >>> _dollars(1234.5), _dollars(0.0123), _dollars(0.000038), _dollars(0)
-    ('$1,234.50', '$0.0123', '$0.000038', '$0')
-    """
-    if not amount:
-        return "$0"
-    if amount < 0.0001:
-        return f"${amount:.8f}".rstrip("0")
-    return f"${amount:,.2f}" if amount >= 1 else f"${amount:.3g}"

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from penstock.errors import CorruptFileError
+from penstock.errors import CorruptFileError, shortened
 from penstock.io.batches import BATCH_ROWS, rows_alone
 from penstock.io.file_format import FileFormat, FilePart, reading
 from penstock.io.files import DataFile
@@ -21,7 +21,6 @@ from penstock.io.formats.lines import (
     copy_records,
     exceeds_int64,
     line_blocks,
-    shortened,
     utf8_text,
     with_compressed,
 )
@@ -140,7 +139,7 @@ class _Block:
                     problem = "not an object; each line must hold one {...}, or the file one array of them"
             except orjson.JSONDecodeError as exc:
                 problem = f"not valid JSON ({exc.msg})"
-            problem += f": {shortened(line)}"
+            problem += f": {shortened(line.decode(errors='backslashreplace'))!r}"
         return CorruptFileError(f"Cannot read {str(self.file)!r}, {place}: {problem}")
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.errors import CorruptFileError, InvalidArgumentError
+from penstock.errors import CorruptFileError, InvalidArgumentError, shortened
 from penstock.io.files import DataFile
 from penstock.types.row_ranges import Piece
 
@@ -69,9 +69,9 @@ def utf8_text(file: DataFile, first_line: int, block: bytes) -> pa.Array:
             block.decode()
         except UnicodeDecodeError as found:
             line = first_line + block.count(b"\n", 0, found.start)
-            near = shortened(block[max(0, found.start - 20) : found.start + 20])
+            near = shortened(block[max(0, found.start - 20) : found.start + 20].decode(errors="backslashreplace"))
             raise CorruptFileError(
-                f"Cannot read {str(file)!r}, line {line}: byte 0x{block[found.start]:02x} is not UTF-8 text: {near}"
+                f"Cannot read {str(file)!r}, line {line}: byte 0x{block[found.start]:02x} is not UTF-8 text: {near!r}"
             ) from found
         raise CorruptFileError(f"Cannot read {str(file)!r}, line {first_line}: {exc}") from exc
 
@@ -82,13 +82,6 @@ def exceeds_int64(column: pa.Array | pa.ChunkedArray) -> bool:
         return False
     least, most = pc.min_max(column).as_py().values()
     return most is not None and least >= 0 and 2**63 <= most <= 2**64
-
-
-def shortened(text: str | bytes) -> str:
-    """Return the text for an error message, in quotes and at most 80 characters long."""
-    shown = text if isinstance(text, str) else text.decode("utf-8", "backslashreplace")
-    shown = shown.strip()
-    return repr(shown if len(shown) <= 80 else shown[:77] + "...")
 
 
 def copy_records(

@@ -22,7 +22,7 @@ from penstock.jobs.reconcile import rows_by_file
 from penstock.jobs.state import JobState
 from penstock.jobs.summary import RUN, command_text, open_folder, run_state
 from penstock.observe.dashboard.found_rows import RowsRequest
-from penstock.observe.dashboard.live import MAX_ERRORS, LiveQuery, shortened
+from penstock.observe.dashboard.live import MAX_ERRORS, LiveQuery, error_values
 from penstock.observe.dashboard.prompts import PromptTemplate, read_prompts
 from penstock.observe.dashboard.rows import ReadFiles, RowFile, rows_page
 from penstock.observe.events import RowError
@@ -120,7 +120,7 @@ class JobBoard:
             "can_control": content.order_interval_s is not None,
             "order_interval_s": content.order_interval_s,
             "num_failed": len(content.errors),
-            "errors": [shortened(error) for error in content.errors[: -MAX_ERRORS - 1 : -1]],
+            "errors": [error_values(error) for error in content.errors[: -MAX_ERRORS - 1 : -1]],
             "num_rows": sum(file.num_rows for file in content.files),
         }
         return {

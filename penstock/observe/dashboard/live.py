@@ -146,7 +146,7 @@ class LiveQuery:
                 ],
                 "bottleneck": next((index for index, stage in enumerate(stats.stages) if stage is slowest), None),
                 "history": self._history(),
-                "errors": [shortened(error) for error in reversed(self._errors)],
+                "errors": [error_values(error) for error in reversed(self._errors)],
                 "num_failed": sum(stage.num_failed for stage in stats.stages),
                 "models": [
                     asdict(model) | {"projected_dollars": projected_dollars(stats, model)} for model in stats.models
@@ -229,7 +229,7 @@ def _per_second(num_rows: int, seconds: float) -> float:
     return num_rows / seconds if seconds else 0.0
 
 
-def shortened(error: RowError) -> dict[str, Any]:
+def error_values(error: RowError) -> dict[str, Any]:
     """Return a row error as JSON values of bounded length."""
     values = asdict(error)
     return {name: value[:MAX_ERROR_CHARS] if isinstance(value, str) else value for name, value in values.items()}

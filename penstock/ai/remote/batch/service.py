@@ -16,7 +16,7 @@ import orjson
 from penstock.ai.lenient_json import parse_json
 from penstock.ai.remote.addresses import joined, shown
 from penstock.ai.remote.http import ApiClient, delay_before
-from penstock.ai.remote.refusals import error_for_status, shortened
+from penstock.ai.remote.refusals import beginning_of, error_for_status
 from penstock.ai.remote.wires.wire import field_of
 from penstock.config import get_config
 from penstock.errors import InvalidAnswerError, ProviderError, RequestRefusedError
@@ -226,4 +226,4 @@ class BatchClient(ApiClient):
         try:
             return parse_json(line)
         except ValueError as exc:
-            raise InvalidAnswerError(f"a line is not JSON: {shortened(line)!r}") from exc
+            raise InvalidAnswerError(f"a line is not JSON: {beginning_of(line)!r}") from exc
