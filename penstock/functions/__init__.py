@@ -25,18 +25,9 @@ _MODULES = (
         "lists",
         "media",
         "nested",
-        "numeric",
     ),
-    *("patterns", "real", "temporal", "text", "vector", "windows"),
-    *(
-        "tables.casts",
-        "tables.dates",
-        "tables.distances",
-        "tables.encodings",
-        "tables.numbers",
-        "tables.rows",
-        "tables.words",
-    ),
+    *("numeric", "patterns", "real", "temporal", "text", "vector", "windows"),
+    *(f"tables.{name}" for name in ("distances", "encodings", "numbers", "rows", "words")),
 )
 
 

@@ -19,6 +19,13 @@ from penstock.functions.ai import (
     embed_text as embed_text,
     prompt as prompt,
 )
+from penstock.functions.calendar import (
+    convert_timezone as convert_timezone,
+    current_date as current_date,
+    current_timestamp as current_timestamp,
+    current_timezone as current_timezone,
+    datepart as datepart,
+)
 from penstock.functions.chunks import (
     chunk_text as chunk_text,
     tokenize_decode as tokenize_decode,
@@ -106,13 +113,6 @@ from penstock.functions.patterns import (
     split as split,
 )
 from penstock.functions.table import Vector
-from penstock.functions.tables.dates import (
-    convert_timezone as convert_timezone,
-    current_date as current_date,
-    current_timestamp as current_timestamp,
-    current_timezone as current_timezone,
-    datepart as datepart,
-)
 from penstock.functions.tables.encodings import json_tuple as json_tuple
 from penstock.functions.tables.numbers import (
     columns_avg as columns_avg,
