@@ -56,7 +56,7 @@ class ModelChoice:
 
 @dataclass
 class PromptText:
-    """The question, and the form of its answer."""
+    """Options of the question and of the format of its answer."""
 
     column: Annotated[
         str | None,

@@ -53,8 +53,7 @@ class Stats:
     """The totals of a query, and how it went: ``print(df.stats())`` shows them as a table.
 
     ``stages`` has the figures of each stage, ``table()`` the same as an Arrow table, ``models`` the calls to models,
-    ``counters`` and ``gauges`` those of ``ps.metrics``. A Subscriber of one
-    query after another.
+    ``counters`` and ``gauges`` those of ``ps.metrics``. It subscribes to one query after another.
 
     >>> from penstock.observe.events import StageInfo
     >>> stats = Stats()

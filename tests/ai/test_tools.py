@@ -92,7 +92,6 @@ def test_a_tool_without_words_or_parameters() -> None:
     assert (tool.description, tool.schema["properties"]) == ("", {})
     for arguments in ("", "{}", " "):
         assert run(now, arguments).content == "noon"
-    assert tool.strict_schema() == {"type": "object", "properties": {}, "required": [], "additionalProperties": False}
 
 
 def test_arguments_are_what_the_hints_say() -> None:
