@@ -277,7 +277,7 @@ class Executor:
             self._results.put(empty)
 
     def _close(self) -> None:
-        with ExitStack() as closing:  # if one stage fails to close, the others are closed all the same
+        with ExitStack() as closing:  # if one stage fails to close, the others are still closed
             for state in self._stages:
                 closing.callback(state.close)
 

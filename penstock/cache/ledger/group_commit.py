@@ -43,11 +43,11 @@ class Committer:
 
     While commits fail, values stay in memory and the commit is retried every second and on each ``flush``. From the
     second failure on, ``put`` raises: its value is kept if possible, and the caller must not compute others. Beyond
-    ``max_nbytes`` of waiting values, ``put`` waits for a slow disk.
+    ``MAX_WAITING_NBYTES`` of waiting values, ``put`` waits for a slow disk.
     """
 
-    def __init__(self, log: OwnLog, folder: Path, max_nbytes: int = MAX_WAITING_NBYTES) -> None:
-        self._log, self._path, self._max_nbytes = log, str(folder), max_nbytes
+    def __init__(self, log: OwnLog, folder: Path) -> None:
+        self._log, self._path = log, str(folder)
         self._lock = threading.Lock()  # guards everything below
         self._changed = threading.Condition(self._lock)
         self._waiting: dict[bytes, bytes] = {}
@@ -70,7 +70,7 @@ class Committer:
                 f"got {len(key)} and {len(value)}"
             )
         with self._lock:  # the lock of the condition, which is slower to enter
-            if self._nbytes > self._max_nbytes or self._is_closed:
+            if self._nbytes > MAX_WAITING_NBYTES or self._is_closed:
                 self._wait_for_room()
             waiting = self._waiting
             if key in waiting or key in self._leaving:
@@ -89,7 +89,7 @@ class Committer:
             raise failure
 
     def _wait_for_room(self) -> None:
-        while self._nbytes > self._max_nbytes and not self._is_closed:
+        while self._nbytes > MAX_WAITING_NBYTES and not self._is_closed:
             if self._error is not None:
                 raise self._failure()
             self._is_urgent.set()

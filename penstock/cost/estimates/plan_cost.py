@@ -64,7 +64,10 @@ def _notes(part: RowSample, account: Account, models: Sequence[ModelEstimate], u
     notes = (
         (not part.num_rows, "There are no rows: no call was made."),
         (is_first_rows, "The sample is the first rows, which may differ from the others."),
-        (unseen, f"Up to {unseen:,.0f} calls may be made all the same: take a larger sample=."),
+        (
+            unseen,
+            f"Up to {unseen:,.0f} calls may be made, though no row of the sample made one: take a larger sample=.",
+        ),
         (has_other_async, "Async functions and downloads are not in the time, nor in the dollars."),
         (part.num_rows == 1, "One row does not show how rows differ: there is no interval."),
         (part.has_fewer_rows, "A limit or a set operation after the calls may need fewer rows: this is the most."),

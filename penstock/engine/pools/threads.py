@@ -153,7 +153,7 @@ class ThreadPool:
     def close(self) -> None:
         self._cancelled.set()
         self._interrupt()
-        with ExitStack() as closing:  # if one fails to close, the others are closed all the same
+        with ExitStack() as closing:  # if one fails to close, the others are still closed
             for slot in self._slots:
                 closing.callback(slot.close)
 

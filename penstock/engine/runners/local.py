@@ -17,7 +17,6 @@ from penstock.engine.resources import Cores
 from penstock.engine.runners.openers import async_opener, opener, restart_policy
 from penstock.engine.runners.placement import (
     Devices,
-    Machine,
     num_async_tasks,
     placed_workers,
     sharing_key,
@@ -46,12 +45,9 @@ MAX_MOVED_NBYTES = 64 * 2**20
 class LocalRunner:
     """Runs stages in this process and in worker processes on this machine."""
 
-    def __init__(self, machine: Machine | None = None) -> None:
-        self._machine = machine
-
     @contextmanager
     def open(self, config: Config, stages: Sequence[Stage]) -> Iterator[Workplace]:
-        workers = placed_workers(self._machine or this_machine(), stages, config.thread_count)
+        workers = placed_workers(this_machine(), stages, config.thread_count)
         threads = Threads()
         try:
             make_pool = LocalPools(threads, config.thread_count, workers).make

@@ -40,12 +40,11 @@ def watched_stage(stages: Sequence[StageInfo]) -> int:
 class RecentRows:
     """The last rows of one stage, with their inputs and errors. Rows are copied, so that no batch stays in memory."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self) -> None:
         self._lock = threading.Lock()
         self._pieces: deque[FoundRows] = deque()  # the oldest first, all with the same columns
         self._prompts: dict[str, PromptTemplate] = {}
         self._num_rows = 0
-        self._clock = clock
         self._looked_at_s = 0.0
         self._fetching: threading.Thread | None = None
         self._note = ""  # why there are no rows
@@ -53,7 +52,7 @@ class RecentRows:
 
     def add(self, work: object, report: Report) -> None:
         """Take some rows of the output of a task. Those that other processes hold are fetched on a thread."""
-        output, task, now = report.output, report.task, self._clock()
+        output, task, now = report.output, report.task, time.monotonic()
         if output is None or not output.num_rows:
             return
         if not self._num_rows:

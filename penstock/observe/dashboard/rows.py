@@ -51,15 +51,14 @@ def rows_page(
     read: ReadFiles,
     asked: RowsRequest,
     prompts: Mapping[str, PromptTemplate],
-    open_ledger: OpenLedger = lambda: None,
-    clock: Callable[[], float] = time.monotonic,
+    open_ledger: OpenLedger,
 ) -> dict[str, Any]:
     """Return a page of rows as JSON values. With ``others``, each row has the row of the other job with the same key.
 
     ``next`` is the row at which the next page starts, None after the last one.
     """
     with config(progress=False, dashboard=False):
-        pieces, following = _gathered(files, others, read, asked, asked.num_rows, clock)
+        pieces, following = _gathered(files, others, read, asked)
         numbers = {"num_rows": sum(file.num_rows for file in files), "next": following}
         if not pieces:
             return EMPTY_PAGE | numbers
@@ -75,17 +74,12 @@ def rows_page(
 
 
 def _gathered(
-    files: Sequence[RowFile],
-    others: Sequence[RowFile],
-    read: ReadFiles,
-    asked: RowsRequest,
-    size: int,
-    clock: Callable[[], float],
+    files: Sequence[RowFile], others: Sequence[RowFile], read: ReadFiles, asked: RowsRequest
 ) -> tuple[list[FoundRows], int | None]:
-    """Return up to ``size`` rows, and the row at which the next page starts. Give up after ``MAX_SEARCH_S``."""
-    until_s, num_missing = clock() + MAX_SEARCH_S, size
+    """Return the rows of a page, and the row at which the next page starts. Give up after ``MAX_SEARCH_S``."""
+    until_s, num_missing = time.monotonic() + MAX_SEARCH_S, asked.num_rows
     pieces: list[FoundRows] = []
-    for found in _found(files, read, asked, size):
+    for found in _found(files, read, asked):
         if asked.is_different and others and found.numbers:
             found = _different(found, Counterparts(others, read, asked.key, found.batch))
         if len(found.numbers) > num_missing:
@@ -94,14 +88,14 @@ def _gathered(
         if found.numbers:
             pieces.append(found)
             num_missing -= len(found.numbers)
-        if clock() > until_s:
+        if time.monotonic() > until_s:
             return pieces, found.end if found.end < sum(file.num_rows for file in files) else None
     return pieces, None
 
 
-def _found(files: Sequence[RowFile], read: ReadFiles, asked: RowsRequest, size: int) -> Iterator[FoundRows]:
+def _found(files: Sequence[RowFile], read: ReadFiles, asked: RowsRequest) -> Iterator[FoundRows]:
     """Yield the rows from the first one asked for on, batch by batch, without those that do not match."""
-    batch_rows = BATCH_ROWS if asked.search or asked.is_failed or asked.is_different else size + 1
+    batch_rows = BATCH_ROWS if asked.search or asked.is_failed or asked.is_different else asked.num_rows + 1
     start = 0
     for file in files:
         position = max(asked.first - start, 0)

@@ -96,8 +96,7 @@ class Permit:
 class ClientLoad:
     """The load of the event loop's thread: when it is busy, more concurrent requests make nothing faster."""
 
-    def __init__(self, cpu_clock: Clock = wanted_cpu_s) -> None:
-        self._cpu_clock = cpu_clock
+    def __init__(self) -> None:
         self._thread = 0
         self._looked_at = 0.0
         self._cpu_s = 0.0
@@ -106,7 +105,7 @@ class ClientLoad:
     def is_busy(self, now: float) -> bool:
         """Return whether the thread used a whole core lately. Must be called on the thread of the loop."""
         if now - self._looked_at >= BUSY_CHECK_S:
-            thread, cpu_s = threading.get_ident(), self._cpu_clock()
+            thread, cpu_s = threading.get_ident(), wanted_cpu_s()
             share = (cpu_s - self._cpu_s) / (now - self._looked_at) if thread == self._thread else 0.0
             self._thread, self._looked_at, self._cpu_s, self._is_busy = thread, now, cpu_s, share > BUSY_SHARE
         return self._is_busy
