@@ -77,6 +77,8 @@ class Inbox:
     @property
     def num_tasks(self) -> int:
         """Tasks that could be taken now."""
+        if self._is_head_processed:
+            return 1
         if self.joins_bundles:
             return self.num_rows // self._wanted_rows or self._num_rest or self._num_groups
         match self._policy:
@@ -159,6 +161,10 @@ class Inbox:
             self.rows_per_task = at_most_rows(self.rows_per_task, num_rows, busy_s, self._policy)
 
     @property
+    def _is_head_processed(self) -> bool:
+        return bool(self._bundles) and self._bundles[0].processed is not None
+
+    @property
     def _num_rest(self) -> int:
         return 1 if self.is_closed and self.num_rows else 0
 
@@ -178,6 +184,8 @@ class Inbox:
     def _next_rows(self) -> int:
         """Rows of the next task: at least one, and no more than fit in memory unless a size is promised."""
         num_rows, head = self._policy_rows, self._bundles[0]
+        if head.processed is not None:
+            return head.num_rows
         if self._batch_rows is not None and num_rows > self._batch_rows:
             return self._grouped_rows(num_rows, self._batch_rows)
         if self._is_size_promised or self.max_task_nbytes is None or head.nbytes <= self.max_task_nbytes:
@@ -217,7 +225,7 @@ class Inbox:
 
     def _take_rows(self, num_rows: int) -> tuple[Bundle, ...]:
         taken: list[Bundle] = []
-        while num_rows and self._bundles:
+        while num_rows and self._bundles and not (taken and self._is_head_processed):
             head = self._bundles.popleft()
             part = head.slice(0, min(num_rows, head.num_rows))
             if part is not head:

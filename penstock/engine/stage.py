@@ -12,13 +12,14 @@ from penstock.engine.error_limit import ErrorLimit
 from penstock.engine.in_flight import InFlight
 from penstock.engine.inbox import Gate, Inbox
 from penstock.engine.lineage import is_row_preserving, kind_of
-from penstock.engine.protocols import Bundle, DescribesTasks, EndOfInput, Report, Task, WorkerPool
+from penstock.engine.protocols import Ahead, Bundle, DescribesTasks, EndOfInput, Report, Task, WorkerPool
 from penstock.engine.read_queue import ReadQueue
 from penstock.engine.reader_limit import FIRST_ROWS, ReaderLimit
 from penstock.engine.resources import QueryResources
 from penstock.engine.scheduling import (
     FIRST_GROWTH,
     LEAST_FOOTPRINT,
+    QUICK_BYTE_S,
     Footprint,
     GrowthEstimate,
     is_queue_short,
@@ -88,6 +89,7 @@ class StageState:
         self._after: StageState | None = None  # must be done before this stage starts
         self._reader_limit: ReaderLimit  # set by ``limit_to_reader``
         self._usual_task_s: float | None = None
+        self._quick_rows = 0  # of a task that took little time for its bytes
         self.inbox.max_task_nbytes = self._growth.most_input(resources.task_nbytes)
         if self.inbox.size_search is not None:
             task_cost_s = choice.task_cost_s if choice else TASK_COST_S
@@ -260,11 +262,27 @@ class StageState:
     def submit_next(self) -> None:
         """Give the pool one task: the oldest that rests, or a new one."""
         expected = self._next_output_nbytes
+        taker, nbytes_out = self.downstream, expected // self._footprint.num_outputs
+        ahead = None if taker is None else taker.ahead_of(nbytes_out)
+        if taker is not None and ahead is not None:
+            expected += taker.nbytes_of_task(nbytes_out)
         task = self._in_flight.start(None if self._in_flight.resting is not None else self._new_task(), expected)
+        task.ahead = ahead
         if self._cores is not None:
             self._cores.num_busy += 1
         assert self._pool is not None
         self._pool.submit(task)
+
+    def ahead_of(self, nbytes_in: int) -> Ahead | None:
+        """Return how the work of this stage may be done ahead, on the next output of the stage before; None if not."""
+        most, is_traced = self.inbox.max_task_nbytes or 0, self._resources.lineage is not None
+        if not self._quick_rows or nbytes_in > most or is_traced or self._reader_limit.may_stop_early:
+            return None
+        return Ahead(self._quick_rows, most)
+
+    def nbytes_of_task(self, nbytes_in: int) -> int:
+        """Return the bytes that a task holds besides its input."""
+        return self._footprint.num_inputs * nbytes_in + self._footprint.num_outputs * self._growth.output_of(nbytes_in)
 
     def receive(self, report: Report) -> Sequence[Bundle]:
         """Record a report and return the outputs to pass on. Raise TooManyErrorsError past the error limit."""
@@ -332,6 +350,9 @@ class StageState:
         if report.is_done and task.num_rows:
             self._growth.add_task(task.nbytes)
             self._usual_task_s = usual_duration(self._usual_task_s, task.busy_s)
+            if self.inbox.size_search is not None:
+                is_quick = task.busy_s < QUICK_BYTE_S * task.nbytes
+                self._quick_rows = min(task.num_rows, self.inbox.size_search.num_rows) if is_quick else 0
             self.inbox.note_task(task.num_rows, task.busy_s, task.nbytes, self._growth.output_of(task.nbytes))
         self.inbox.max_task_nbytes = self._growth.most_input(self._resources.task_nbytes)
         released = self._in_flight.stop(task, output, is_done=report.is_done)

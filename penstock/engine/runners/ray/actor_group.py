@@ -12,8 +12,8 @@ from functools import partial
 from typing import Any, Protocol
 
 from penstock.engine.runners.ray.actors import ActorSource, Process
+from penstock.engine.runners.ray.calls import ActorPlace
 from penstock.engine.runners.ray.cluster import Cluster
-from penstock.engine.runners.ray.worker import ActorPlace
 from penstock.errors import WorkerDiedError
 
 MAX_FAILED_STARTS = 3  # of actors in a row that die before they have opened their handler
@@ -152,7 +152,7 @@ class ActorGroup:
             actor = min(usable, key=rank, default=None)
             is_busy = actor is None or (actor.num_calls > 0 and len(self._actors) < self._most)
         if actor is None or is_busy:
-            actor = self._new_actor(is_alone=False)
+            actor = self._new_actor()
         with self._lock:
             actor.num_calls += 1
         try:
@@ -160,6 +160,11 @@ class ActorGroup:
         finally:
             with self._lock:
                 actor.num_calls -= 1
+
+    def join(self, process: Process) -> None:
+        """Open a handler in an actor of another stage, unless it has one."""
+        if not any(actor.process is process for actor in self._actors):
+            self._new_actor(process)
 
     def discard(self, actor: PoolActor) -> None:
         """Kill an actor, which may be dead."""
@@ -240,8 +245,8 @@ class ActorGroup:
         actor = self._free[nearest([(each.place, each.is_busy_elsewhere) for each in self._free], node_id, full)]
         return None if actor.is_busy_elsewhere and len(self._actors) < self._most else actor
 
-    def _new_actor(self, *, is_alone: bool) -> PoolActor:
-        process = self._source.acquire(is_alone=is_alone)
+    def _new_actor(self, process: Process | None = None, *, is_alone: bool = False) -> PoolActor:
+        process = self._source.acquire(process, is_alone=is_alone)
         opened = process.handle.open.remote(*self._source.address, *self._source.opening)
         process.replies[opened] = None
         actor = PoolActor(process, opened, is_alone)

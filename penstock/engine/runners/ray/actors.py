@@ -76,8 +76,11 @@ class ActorSource(Protocol):
     address: tuple[int, ...]
     opening: tuple[Any, ...]
 
-    def acquire(self, *, is_alone: bool) -> Process:
-        """Return an actor that this stage does not have; with ``is_alone`` one that no other task uses."""
+    def acquire(self, wanted: Process | None = None, *, is_alone: bool = False) -> Process:
+        """Return an actor that this stage does not have: the ``wanted`` one of another stage, or any.
+
+        With ``is_alone`` no other task uses it.
+        """
         ...
 
     def retire(self, process: Process) -> None:
@@ -149,7 +152,7 @@ class OwnActors:
         self._options = {"max_concurrency": num_tasks, **options}
         self._kind = kind
 
-    def acquire(self, *, is_alone: bool) -> Process:
+    def acquire(self, wanted: Process | None = None, *, is_alone: bool = False) -> Process:
         return started(self._class, self._options, self._kind)
 
     def retire(self, process: Process) -> None:
@@ -239,8 +242,11 @@ class SharedWorkersSlot:
         self._stage = stage
         self._known: list[Process] = []
 
-    def acquire(self, *, is_alone: bool) -> Process:
-        return self._workers.acquire(self._known)
+    def acquire(self, wanted: Process | None = None, *, is_alone: bool = False) -> Process:
+        if wanted is None:
+            return self._workers.acquire(self._known)
+        self._known.append(wanted)
+        return wanted
 
     def retire(self, process: Process) -> None:
         process.is_gone = True  # it may work for other stages
@@ -273,7 +279,7 @@ class SharedActor:
         self._num_joined += 1
         return ActorSlot(self, self._num_joined, opening)
 
-    def acquire(self, *, is_alone: bool) -> Process:
+    def acquire(self, wanted: Process | None = None, *, is_alone: bool = False) -> Process:
         with self._lock:
             if is_alone:
                 self._others.append(self._started())
@@ -328,7 +334,7 @@ class ActorSlot:
         self.opening = opening
         self._has_left = False
 
-    def acquire(self, *, is_alone: bool) -> Process:
+    def acquire(self, wanted: Process | None = None, *, is_alone: bool = False) -> Process:
         return self._actor.acquire(is_alone=is_alone)
 
     def retire(self, process: Process) -> None:

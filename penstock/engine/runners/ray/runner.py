@@ -123,6 +123,8 @@ class RayPools:
         self._threads = Threads()
         self._memory = NodeMemory(partial(cluster.node_nbytes, memory_limit=get_config().memory_limit))
         self._ledgers = ledgers
+        self._stages = stages
+        self._shared_pools: dict[int, RayPool] = {}  # by the identity of the stage
         self._demands = {id(stage): demand(actor_options(stage.resources)) for stage in stages}
         self._shared: dict[str, SharedActor] = {}
         self._api_loop = cache(partial(LoopThread, is_fast=True))
@@ -146,6 +148,8 @@ class RayPools:
                 is_shared = options == PLAIN and takes_core and not is_class
                 source = self._workers.join(opening) if is_shared else OwnActors(opening, options, num_tasks=num_tasks)
                 calls = self._pool(source, size, emit, restart=restart_policy(work))
+                if is_shared:
+                    self._link(stage, calls)
                 return PoolChoice(calls, takes_core, PYTHON_WORK, task_cost_s=CALL_COST_S)
             case RunRelation(relation, schemas):
                 parts = parts_of(relation, schemas)
@@ -166,12 +170,21 @@ class RayPools:
                 return PoolChoice(writers, takes_core, gathered_nbytes=self._gathered_nbytes)
             case _:
                 source = self._workers.join((put_packed(opener(work), stage.name), self._gathered_nbytes))
-                return PoolChoice(self._pool(source, PoolSize(self._most(stage)), emit), takes_core, ARROW_WORK)
+                shared = self._shared_pools[id(stage)] = self._pool(source, PoolSize(self._most(stage)), emit)
+                return PoolChoice(shared, takes_core, ARROW_WORK)
+
+    def _link(self, stage: Stage, pool: RayPool) -> None:
+        """Let the actors of the stage before do the work of a stage."""
+        self._shared_pools[id(stage)] = pool
+        before = self._shared_pools.get(id(self._stages[stage.inputs[0]]))
+        if before is not None:
+            before.next_pool = pool
 
     def close(self) -> None:
         """Keep the shared workers for the next query. The pools are closed before."""
         self._workers.close()
         self._threads.close()
+        self._shared_pools.clear()  # they refer to this object
 
     def _most(self, stage: Stage) -> Callable[[], int]:
         """Return a function that returns how many workers a stage may have: as the user says, or all that fit."""

@@ -15,8 +15,8 @@ import pytest
 import ray
 
 import penstock as ps
+from penstock.engine.runners.ray.calls import packed_batch
 from penstock.engine.runners.ray.stored import Recipe, StoredBatch, has_restored
-from penstock.engine.runners.ray.worker import packed_batch
 from penstock.errors import QueryStalledError, WorkerDiedError
 from penstock.io.formats.parquet import ParquetEncoder, ParquetEncoding
 from penstock.io.writer import FileSink
