@@ -142,11 +142,12 @@ class EndOfInput:
 class Ahead(NamedTuple):
     """Allows a pool to do the work of the next stage in the same call, on ``num_rows`` rows at a time.
 
-    The next stage must work on its own on an output of more than ``max_nbytes``.
+    The next stage must work on its own on an output of more than ``max_nbytes``. The call then holds ``nbytes`` more.
     """
 
     num_rows: int
     max_nbytes: int
+    nbytes: int
 
 
 @dataclass(slots=True, eq=False)

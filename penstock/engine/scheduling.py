@@ -55,7 +55,6 @@ LEAST_FOOTPRINT = Footprint()
 FIRST_GROWTH = 50  # assumed output bytes per input byte before the first output; a decoded JPEG grows about as much
 FIRST_READ_NBYTES = 16 * 2**20  # assumed output of a read before the first one
 TASKS_PER_CORE = 8
-QUICK_BYTE_S = 5e-9  # for each byte of its input, of a task that takes less than the storing of its input and output
 LEAST_INPUT_NBYTES = 2**20  # cutting a task smaller costs more than it saves
 
 

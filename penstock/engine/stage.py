@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise, takewhile
 
 from penstock.engine.batch_size import TASK_COST_S
@@ -12,15 +12,13 @@ from penstock.engine.error_limit import ErrorLimit
 from penstock.engine.in_flight import InFlight
 from penstock.engine.inbox import Gate, Inbox
 from penstock.engine.lineage import is_row_preserving, kind_of
-from penstock.engine.protocols import Ahead, Bundle, DescribesTasks, EndOfInput, Report, Task, WorkerPool
+from penstock.engine.protocols import Ahead, Bundle, DescribesTasks, EndOfInput, Report, Task
 from penstock.engine.read_queue import ReadQueue
 from penstock.engine.reader_limit import FIRST_ROWS, ReaderLimit
-from penstock.engine.resources import QueryResources
+from penstock.engine.resources import PoolChoice, QueryResources
 from penstock.engine.scheduling import (
     FIRST_GROWTH,
     LEAST_FOOTPRINT,
-    QUICK_BYTE_S,
-    Footprint,
     GrowthEstimate,
     is_queue_short,
     usual_duration,
@@ -29,21 +27,6 @@ from penstock.errors import PenstockError
 from penstock.plan.stages import CallBatch, CallUdf, Gathered, Inbox as Policy, RunRelation, Stage, Work, WriteOut
 
 MAX_DESCRIBED = 10  # tasks in an error message
-
-
-@dataclass(frozen=True, slots=True)
-class PoolChoice:
-    """A pool for a stage. With ``takes_core`` its tasks compete for the cores of the driver's machine.
-
-    ``footprint`` is what a task holds of that machine's memory while it runs. A task costs the engine ``task_cost_s``,
-    so a stage that gathers rows for its tasks waits for at least ``gathered_nbytes``.
-    """
-
-    pool: WorkerPool
-    takes_core: bool
-    footprint: Footprint = LEAST_FOOTPRINT
-    task_cost_s: float = TASK_COST_S
-    gathered_nbytes: int = 0
 
 
 class StageState:
@@ -74,6 +57,7 @@ class StageState:
         self.is_finishing = self.is_done = False
         self._resources = resources
         self._pool = choice.pool if choice else None
+        self._may_be_ahead = choice is not None and choice.may_be_ahead and resources.lineage is None
         self._cores = resources.cores if choice and choice.takes_core else None
         footprint = choice.footprint if choice else LEAST_FOOTPRINT
         self._footprint = replace(footprint, num_inputs=footprint.num_inputs + self.inbox.joins_bundles)
@@ -89,7 +73,6 @@ class StageState:
         self._after: StageState | None = None  # must be done before this stage starts
         self._reader_limit: ReaderLimit  # set by ``limit_to_reader``
         self._usual_task_s: float | None = None
-        self._quick_rows = 0  # of a task that took little time for its bytes
         self.inbox.max_task_nbytes = self._growth.most_input(resources.task_nbytes)
         if self.inbox.size_search is not None:
             task_cost_s = choice.task_cost_s if choice else TASK_COST_S
@@ -262,10 +245,8 @@ class StageState:
     def submit_next(self) -> None:
         """Give the pool one task: the oldest that rests, or a new one."""
         expected = self._next_output_nbytes
-        taker, nbytes_out = self.downstream, expected // self._footprint.num_outputs
-        ahead = None if taker is None else taker.ahead_of(nbytes_out)
-        if taker is not None and ahead is not None:
-            expected += taker.nbytes_of_task(nbytes_out)
+        ahead = None if self.downstream is None else self.downstream.ahead_of(expected // self._footprint.num_outputs)
+        expected += ahead.nbytes if ahead else 0
         task = self._in_flight.start(None if self._in_flight.resting is not None else self._new_task(), expected)
         task.ahead = ahead
         if self._cores is not None:
@@ -274,15 +255,12 @@ class StageState:
         self._pool.submit(task)
 
     def ahead_of(self, nbytes_in: int) -> Ahead | None:
-        """Return how the work of this stage may be done ahead, on the next output of the stage before; None if not."""
-        most, is_traced = self.inbox.max_task_nbytes or 0, self._resources.lineage is not None
-        if not self._quick_rows or nbytes_in > most or is_traced or self._reader_limit.may_stop_early:
+        """Allow the stage before to do the work of this one on its next output, if that is quick and fits in memory."""
+        most, search, footprint = self.inbox.max_task_nbytes, self.inbox.size_search, self._footprint
+        if not self._may_be_ahead or self._reader_limit.may_stop_early or most is None or nbytes_in > most:
             return None
-        return Ahead(self._quick_rows, most)
-
-    def nbytes_of_task(self, nbytes_in: int) -> int:
-        """Return the bytes that a task holds besides its input."""
-        return self._footprint.num_inputs * nbytes_in + self._footprint.num_outputs * self._growth.output_of(nbytes_in)
+        nbytes = footprint.num_inputs * nbytes_in + footprint.num_outputs * self._growth.output_of(nbytes_in)
+        return Ahead(search.quick_rows, most, nbytes) if search and search.quick_rows else None
 
     def receive(self, report: Report) -> Sequence[Bundle]:
         """Record a report and return the outputs to pass on. Raise TooManyErrorsError past the error limit."""
@@ -350,9 +328,6 @@ class StageState:
         if report.is_done and task.num_rows:
             self._growth.add_task(task.nbytes)
             self._usual_task_s = usual_duration(self._usual_task_s, task.busy_s)
-            if self.inbox.size_search is not None:
-                is_quick = task.busy_s < QUICK_BYTE_S * task.nbytes
-                self._quick_rows = min(task.num_rows, self.inbox.size_search.num_rows) if is_quick else 0
             self.inbox.note_task(task.num_rows, task.busy_s, task.nbytes, self._growth.output_of(task.nbytes))
         self.inbox.max_task_nbytes = self._growth.most_input(self._resources.task_nbytes)
         released = self._in_flight.stop(task, output, is_done=report.is_done)

@@ -279,9 +279,7 @@ class RayPool:
         assert self._restart is not None
         errors: list[RowError] = []
         given = self._restart.give_up(row.fetched(), row.first_row, death, errors.append)
-        output = None
-        if given is not None:
-            output = put_batch(given)
+        output = None if given is None else put_batch(given)
         self._report(run, output, is_part_done=True, errors=tuple(errors))
 
     def remake(self, recipe: Recipe) -> Any:

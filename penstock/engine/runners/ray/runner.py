@@ -17,7 +17,7 @@ from penstock.engine.pools.asyncio import AsyncPool, LoopThread
 from penstock.engine.pools.handler_slot import OpenHandler
 from penstock.engine.pools.threads import ThreadPool, Threads
 from penstock.engine.protocols import Bundle, Emit
-from penstock.engine.resources import Cores
+from penstock.engine.resources import Cores, PoolChoice
 from penstock.engine.runners.openers import async_opener, opener, restart_policy
 from penstock.engine.runners.placement import num_async_tasks, sharing_key
 from penstock.engine.runners.query import Workplace
@@ -39,7 +39,6 @@ from penstock.engine.runners.ray.pool import RayPool
 from penstock.engine.runners.ray.replay_pool import ReplayPool
 from penstock.engine.runners.ray.stored import DriverBatches, put_batch, read_input
 from penstock.engine.scheduling import Footprint, task_share
-from penstock.engine.stage import PoolChoice
 from penstock.errors import InvalidArgumentError
 from penstock.expr.udf import API_LOOP, Builtin, Resources
 from penstock.plan.similarity import DropNear, DropSimilar, Nearest
@@ -148,9 +147,8 @@ class RayPools:
                 is_shared = options == PLAIN and takes_core and not is_class
                 source = self._workers.join(opening) if is_shared else OwnActors(opening, options, num_tasks=num_tasks)
                 calls = self._pool(source, size, emit, restart=restart_policy(work))
-                if is_shared:
-                    self._link(stage, calls)
-                return PoolChoice(calls, takes_core, PYTHON_WORK, task_cost_s=CALL_COST_S)
+                is_linked = is_shared and self._is_linked(stage, calls)
+                return PoolChoice(calls, takes_core, PYTHON_WORK, CALL_COST_S, may_be_ahead=is_linked)
             case RunRelation(relation, schemas):
                 parts = parts_of(relation, schemas)
                 if parts is not None:
@@ -173,12 +171,13 @@ class RayPools:
                 shared = self._shared_pools[id(stage)] = self._pool(source, PoolSize(self._most(stage)), emit)
                 return PoolChoice(shared, takes_core, ARROW_WORK)
 
-    def _link(self, stage: Stage, pool: RayPool) -> None:
-        """Let the actors of the stage before do the work of a stage."""
+    def _is_linked(self, stage: Stage, pool: RayPool) -> bool:
+        """Let the actors of the stage before do the work of a stage too, if these are the same."""
         self._shared_pools[id(stage)] = pool
         before = self._shared_pools.get(id(self._stages[stage.inputs[0]]))
         if before is not None:
             before.next_pool = pool
+        return before is not None
 
     def close(self) -> None:
         """Keep the shared workers for the next query. The pools are closed before."""

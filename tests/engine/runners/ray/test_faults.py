@@ -15,7 +15,7 @@ import pytest
 import ray
 
 import penstock as ps
-from penstock.engine.runners.ray.calls import packed_batch
+from penstock.engine.runners.ray.calls import RemadePart, packed_batch
 from penstock.engine.runners.ray.stored import Recipe, StoredBatch, has_restored
 from penstock.errors import QueryStalledError, WorkerDiedError
 from penstock.io.formats.parquet import ParquetEncoder, ParquetEncoding
@@ -219,7 +219,7 @@ def test_a_batch_that_holds_the_death_of_its_task_is_made_again() -> None:
             return ray.put(packed_batch(rows))
 
     def stored(ref: Any) -> StoredBatch:
-        return StoredBatch(ref, Recipe(Again(), 0, (), (), 0, rows.num_rows))
+        return StoredBatch(ref, Recipe(Again(), 0, (), (), RemadePart(0, rows.num_rows)))
 
     died = ray.remote(max_retries=0)(lambda: os.kill(os.getpid(), signal.SIGKILL)).remote()
     with pytest.raises(ray.exceptions.RayError) as failure:
