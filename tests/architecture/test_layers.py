@@ -48,6 +48,7 @@ OWN_FILE: dict[str, set[str]] = {
         for name in (
             "actors",
             "blocks",
+            "calls",
             "cluster",
             "engines",
             "exchange_work",

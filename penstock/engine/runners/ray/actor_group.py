@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
 
-from penstock.engine.runners.ray.actors import ActorSource, Process
+from penstock.engine.runners.ray.actors import ActorSource, Process, SharedWorkersSlot
 from penstock.engine.runners.ray.calls import ActorPlace
 from penstock.engine.runners.ray.cluster import Cluster
 from penstock.errors import WorkerDiedError
@@ -140,19 +140,19 @@ class ActorGroup:
 
     @contextmanager
     def calling(self, node_id: str | None) -> Iterator[PoolActor]:
-        """Lend the actor with the fewest calls that a thread waits for, on the node if possible, or a new one if all
-        have one.
+        """Lend the actor with the fewest calls that a thread waits for, on the node if possible. Lend a new one if all
+        have a call, or none is on the node.
         """
 
         def rank(actor: PoolActor) -> tuple[int, bool, int]:
-            return actor.num_calls, actor.place is None or actor.place.node_id != node_id, actor.num_tasks
+            return actor.num_calls, node_id not in (None, actor.process.node_id), actor.num_tasks
 
         with self._lock:
             usable = [each for each in self._actors if not each.process.is_gone]
             actor = min(usable, key=rank, default=None)
-            is_busy = actor is None or (actor.num_calls > 0 and len(self._actors) < self._most)
-        if actor is None or is_busy:
-            actor = self._new_actor()
+            may_grow = len(self._actors) < self._most
+        if actor is None or (may_grow and rank(actor) >= (0, True)):  # it has calls, or is on another node
+            actor = self._new_actor(self._source.acquire(node_id))
         with self._lock:
             actor.num_calls += 1
         try:
@@ -162,8 +162,8 @@ class ActorGroup:
                 actor.num_calls -= 1
 
     def join(self, process: Process) -> None:
-        """Open a handler in an actor of another stage, unless it has one."""
-        if not any(actor.process is process for actor in self._actors):
+        """Open a handler in a shared actor of another stage, unless it has one."""
+        if isinstance(self._source, SharedWorkersSlot) and self._source.claim(process):
             self._new_actor(process)
 
     def discard(self, actor: PoolActor) -> None:
@@ -230,7 +230,7 @@ class ActorGroup:
                     return free
                 num_new = 1 if is_alone else max(self._size.least - len(self._actors), 1)
             for _ in range(num_new):
-                actor = self._new_actor(is_alone=is_alone)
+                actor = self._new_actor(self._source.acquire(node_id, is_alone=is_alone), is_alone=is_alone)
             if is_alone:
                 actor.num_tasks += 1
                 return actor
@@ -245,8 +245,7 @@ class ActorGroup:
         actor = self._free[nearest([(each.place, each.is_busy_elsewhere) for each in self._free], node_id, full)]
         return None if actor.is_busy_elsewhere and len(self._actors) < self._most else actor
 
-    def _new_actor(self, process: Process | None = None, *, is_alone: bool = False) -> PoolActor:
-        process = self._source.acquire(process, is_alone=is_alone)
+    def _new_actor(self, process: Process, *, is_alone: bool = False) -> PoolActor:
         opened = process.handle.open.remote(*self._source.address, *self._source.opening)
         process.replies[opened] = None
         actor = PoolActor(process, opened, is_alone)
@@ -265,6 +264,7 @@ class ActorGroup:
         place = None
         if failure is None:
             place, actor.process.has_started = reply.result(), True
+            actor.process.node_id = place.node_id
         else:
             actor.process.note_death(actor.opened)
         actor.process.replies.pop(actor.opened, None)

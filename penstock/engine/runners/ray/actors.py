@@ -10,7 +10,9 @@ from functools import cache
 from typing import Any, ClassVar, Protocol
 
 import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from penstock.engine.runners.ray.cluster import Cluster, emptiest_node
 from penstock.engine.runners.ray.worker import AsyncWorker, ThreadedWorker, Worker
 from penstock.errors import UdfError
 from penstock.expr.udf import Resources
@@ -43,6 +45,7 @@ class Process:
     is_reused: bool = False
     has_started: bool = False  # has replied to this query
     is_gone: bool = False  # died, was killed, or must get no more work
+    node_id: str | None = None  # of its place once that is known; else the wanted one
     replies: dict[Any, None] = field(default_factory=dict)
     _deadly: Any = None  # the reply that it worked on when it died
 
@@ -61,6 +64,10 @@ class Process:
     def may_have_died_of(self, reply: Any) -> bool:
         return not self.is_sequential or self._deadly is reply
 
+    def renewed(self) -> Process:
+        """Return the actor for the next query."""
+        return Process(self.handle, self.is_sequential, is_reused=True, node_id=self.node_id)
+
     def kill(self) -> None:
         """Kill the process; none of its calls is the cause."""
         self.is_gone = True
@@ -76,8 +83,8 @@ class ActorSource(Protocol):
     address: tuple[int, ...]
     opening: tuple[Any, ...]
 
-    def acquire(self, wanted: Process | None = None, *, is_alone: bool = False) -> Process:
-        """Return an actor that this stage does not have: the ``wanted`` one of another stage, or any.
+    def acquire(self, node_id: str | None = None, *, is_alone: bool = False) -> Process:
+        """Return an actor that this stage does not have, on the node if one there is idle.
 
         With ``is_alone`` no other task uses it.
         """
@@ -113,16 +120,16 @@ def actor_options(resources: Resources) -> dict[str, Any]:
 class Spares:
     """Idle actors of each kind that wait for the next query of this process, since starting one takes a second."""
 
-    _handles: ClassVar[dict[str, list[Any]]] = {}
+    _idle: ClassVar[dict[str, list[Process]]] = {}
     _connection: ClassVar[Any] = None  # to Ray, to which the actors belong
 
     @staticmethod
-    def of(kind: str) -> list[Any]:
+    def of(kind: str) -> list[Process]:
         context = ray.get_runtime_context()
         connection = context.get_node_id(), context.get_job_id()
         if Spares._connection != connection:
-            Spares._connection, Spares._handles = connection, {}
-        return Spares._handles.setdefault(kind, [])
+            Spares._connection, Spares._idle = connection, {}
+        return Spares._idle.setdefault(kind, [])
 
 
 @cache
@@ -130,13 +137,16 @@ def worker_class(cls: type) -> Any:
     return ray.remote(cls)
 
 
-def started(cls: type, options: Mapping[str, Any], kind: str | None) -> Process:
-    """Return a spare actor of a kind, or a new one."""
-    is_sequential = cls is Worker
-    if kind is not None:
-        with suppress(IndexError):  # another thread may take the last one
-            return Process(Spares.of(kind).pop(), is_sequential, is_reused=True)
-    return Process(worker_class(cls).options(**options).remote(), is_sequential)
+def started(cls: type, options: Mapping[str, Any], kind: str | None, node_id: str | None = None) -> Process:
+    """Return a spare actor of a kind, or a new one; on a node if it is named."""
+    spares = [] if kind is None else Spares.of(kind)
+    for spare in [each for each in spares if node_id in (None, each.node_id)]:
+        with suppress(ValueError):  # another thread may have taken it
+            spares.remove(spare)
+            return spare
+    if node_id is not None:
+        options = {**options, "scheduling_strategy": NodeAffinitySchedulingStrategy(node_id, soft=True)}
+    return Process(worker_class(cls).options(**options).remote(), is_sequential=cls is Worker, node_id=node_id)
 
 
 class OwnActors:
@@ -152,7 +162,7 @@ class OwnActors:
         self._options = {"max_concurrency": num_tasks, **options}
         self._kind = kind
 
-    def acquire(self, wanted: Process | None = None, *, is_alone: bool = False) -> Process:
+    def acquire(self, node_id: str | None = None, *, is_alone: bool = False) -> Process:
         return started(self._class, self._options, self._kind)
 
     def retire(self, process: Process) -> None:
@@ -168,19 +178,19 @@ class OwnActors:
         for ref, process in closing.items():
             spares = [] if self._kind is None else Spares.of(self._kind)
             if self._kind is not None and len(spares) < MAX_SPARES and has_succeeded(ref, timeout_s=0):
-                spares.append(process.handle)
+                spares.append(process.renewed())
             else:
                 process.kill()
 
 
 class SharedWorkers:
-    """The actors of all stages of a query that need no resources and no state: one for each core.
+    """The actors of all stages of a query that need no resources and no state: one for each core, on its node.
 
     So a query starts few processes, and the next query none.
     """
 
-    def __init__(self, most: Callable[[], int], options: dict[str, Any]) -> None:
-        self._most = most
+    def __init__(self, cluster: Cluster, options: dict[str, Any]) -> None:
+        self._cluster = cluster
         self._options = options
         self._processes: list[Process] = []
         self._closing: list[tuple[Process, Any]] = []
@@ -193,17 +203,25 @@ class SharedWorkers:
             self._num_stages += 1
             return SharedWorkersSlot(self, self._num_stages, opening)
 
-    def acquire(self, known: list[Process]) -> Process:
+    def acquire(self, known: list[Process], node_id: str | None) -> Process:
         """Add an actor to those that are ``known``: an idle one, a new one, or one that works for other stages."""
         with self._lock:
             usable = [process for process in self._processes if not process.is_gone]
             others = [process for process in usable if process not in known]
-            found = min(others, key=lambda process: len(process.replies), default=None)
-            if found is None or (found.replies and len(usable) < self._most()):
-                found = started(Worker, self._options, "shared")
+            found = min(others, key=lambda each: (len(each.replies), each.node_id != node_id), default=None)
+            if found is None or (found.replies and len(usable) < self._cluster.num_cores):
+                place = emptiest_node(self._cluster.usable, [process.node_id for process in usable])
+                found = started(Worker, self._options, "shared", place)
                 self._processes.append(found)
             known.append(found)
             return found
+
+    def claim(self, known: list[Process], process: Process) -> bool:
+        """Add an actor to those that are ``known``; return False if it is one of them."""
+        with self._lock:
+            is_new = process not in known
+            known += [process] if is_new else []
+            return is_new
 
     def close_stage(self, stage: int, idle: Sequence[Process], running: Mapping[Any, Process]) -> None:
         """Close the handlers of a stage. A process that works for it much longer is killed, unless it is starting."""
@@ -224,12 +242,13 @@ class SharedWorkers:
         if refs:
             ray.wait(refs, num_returns=len(refs), timeout=CLOSE_TIMEOUT_S)
         failed = {process for process, ref in closing if not has_succeeded(ref, timeout_s=0)}
-        spares, most = Spares.of("shared"), self._most()
-        for process in self._processes:
-            if process.is_gone or process in failed or len(spares) >= most:
-                process.kill()
-            else:
-                spares.append(process.handle)
+        ended = [process for process in self._processes if process.is_gone or process in failed]
+        spares = Spares.of("shared")
+        spares += [process.renewed() for process in self._processes if process not in ended]
+        kept = [spare for spare in spares if spare.node_id in self._cluster.usable][: self._cluster.num_cores]
+        for process in (*ended, *(spare for spare in spares if spare not in kept)):
+            process.kill()
+        spares[:] = kept
 
 
 class SharedWorkersSlot:
@@ -242,11 +261,12 @@ class SharedWorkersSlot:
         self._stage = stage
         self._known: list[Process] = []
 
-    def acquire(self, wanted: Process | None = None, *, is_alone: bool = False) -> Process:
-        if wanted is None:
-            return self._workers.acquire(self._known)
-        self._known.append(wanted)
-        return wanted
+    def acquire(self, node_id: str | None = None, *, is_alone: bool = False) -> Process:
+        return self._workers.acquire(self._known, node_id)
+
+    def claim(self, process: Process) -> bool:
+        """Add an actor of another stage; return False if this stage has it."""
+        return self._workers.claim(self._known, process)
 
     def retire(self, process: Process) -> None:
         process.is_gone = True  # it may work for other stages
@@ -279,7 +299,7 @@ class SharedActor:
         self._num_joined += 1
         return ActorSlot(self, self._num_joined, opening)
 
-    def acquire(self, wanted: Process | None = None, *, is_alone: bool = False) -> Process:
+    def acquire(self, node_id: str | None = None, *, is_alone: bool = False) -> Process:
         with self._lock:
             if is_alone:
                 self._others.append(self._started())
@@ -307,7 +327,7 @@ class SharedActor:
             ray.wait(ended, num_returns=len(ended), timeout=CLOSE_TIMEOUT_S)
         for ref, process in closing.items() if is_last else ():
             if process is shared and self._kind is not None and has_succeeded(ref, timeout_s=0):
-                Spares.of(self._kind).append(process.handle)
+                Spares.of(self._kind).append(process.renewed())
             else:
                 process.kill()
 
@@ -334,7 +354,7 @@ class ActorSlot:
         self.opening = opening
         self._has_left = False
 
-    def acquire(self, wanted: Process | None = None, *, is_alone: bool = False) -> Process:
+    def acquire(self, node_id: str | None = None, *, is_alone: bool = False) -> Process:
         return self._actor.acquire(is_alone=is_alone)
 
     def retire(self, process: Process) -> None:

@@ -6,6 +6,7 @@ import logging
 import os
 import socket
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any
@@ -166,6 +167,23 @@ def least_per_core(nodes: Iterable[Mapping[str, float]]) -> float:
     200.0
     """
     return min((node.get("object_store_memory", 0) / node["CPU"] for node in nodes if node.get("CPU")), default=0.0)
+
+
+def emptiest_node(nodes: Mapping[str, Mapping[str, float]], places: Iterable[str | None]) -> str | None:
+    """Return the node with the most cores for each worker, if it gets one more; None without cores.
+
+    ``places`` are the nodes of the workers.
+
+    >>> nodes = {"a": {"CPU": 4}, "b": {"CPU": 2}, "driver": {}}
+    >>> places = []
+    >>> for _ in range(6):
+    ...     places.append(emptiest_node(nodes, places))
+    >>> places
+    ['a', 'a', 'b', 'a', 'a', 'b']
+    """
+    num_workers = Counter(places)
+    found = max(nodes, key=lambda node: nodes[node].get("CPU", 0) / (num_workers[node] + 1), default=None)
+    return found if found is not None and nodes[found].get("CPU") else None
 
 
 def num_fitting(nodes: Iterable[Mapping[str, float]], demand: Mapping[str, float]) -> int:

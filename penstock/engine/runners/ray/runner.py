@@ -118,7 +118,7 @@ class RayPools:
         self._cluster = cluster
         most_nbytes = task_share(memory_bytes, cluster.num_cores), cluster.task_nbytes or GATHERED_NBYTES
         self._gathered_nbytes = min(GATHERED_NBYTES, *most_nbytes)
-        self._workers = SharedWorkers(lambda: cluster.num_cores, PLAIN)
+        self._workers = SharedWorkers(cluster, PLAIN)
         self._threads = Threads()
         self._memory = NodeMemory(partial(cluster.node_nbytes, memory_limit=get_config().memory_limit))
         self._ledgers = ledgers

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import json
+import logging
 import os
 import sys
 import tempfile
@@ -44,7 +45,8 @@ def main(path: str) -> None:
         ray.init(cluster.address, log_to_driver=False)
         ps.set_runner_ray()
         ps.set_config(progress=False)
-        seen = {"pieces": lost_pieces(cluster), "lost": lost_node(cluster), "cached": cached_on_another_node()}
+        seen = {"groups": lost_pieces(cluster, by_groups), "ranges": lost_pieces(cluster, by_ranges)}
+        seen |= {"lost": lost_node(cluster), "cached": cached_on_another_node()}
         seen |= {"inflated": inflated_rows(), "kinds": several_kinds_of_node(cluster)}
         seen |= {"small": small_node(cluster), "grown": grown_cluster(cluster), "drained": drained_node(cluster)}
         seen["restarted"] = restarted_gcs(cluster)
@@ -203,28 +205,58 @@ def lost_node(cluster: Cluster) -> Any:
     }
 
 
-def lost_pieces(cluster: Cluster) -> Any:
-    """A node with pieces and results of divided relations is killed while the next stage waits."""
-    node = cluster.add_node(num_cpus=1, **NODE)
-    gate = Gate()
-    ids = list(range(NUM_DIVIDED))
+class Warnings(logging.Handler):
+    """The warnings of the engine while it is entered."""
 
-    def grown(batch: dict[str, Any]) -> dict[str, Any]:
-        return {"id": batch["id"], "text": [f"{x:>4000}" for x in batch["id"]]}
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.texts: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.texts.append(record.getMessage())
+
+    def __enter__(self) -> list[str]:
+        logging.getLogger("penstock").addHandler(self)
+        return self.texts
+
+    def __exit__(self, *exc_info: object) -> None:
+        logging.getLogger("penstock").removeHandler(self)
+
+
+def lost_pieces(cluster: Cluster, relate: Callable[[ps.DataFrame], ps.DataFrame]) -> Any:
+    """A node with all rows of a relation, and so with pieces of them, is killed while the next stage waits."""
+    node = cluster.add_node(num_cpus=1, num_gpus=1, **NODE)
+    gate = Gate()
+
+    @ps.func(gpus=0.01, max_concurrency=1)
+    def grown(x: int) -> str:
+        return f"{x:>4000}"
 
     def measured(batch: dict[str, Any]) -> dict[str, Any]:
         gate.note("waits")
         gate.wait()
         return {"id": batch["id"], "text": [int(text) for text in batch["text"]]}
 
-    df = ps.range(NUM_DIVIDED).map_batches(grown, batch_size=256).groupby("id").agg(ps.col("text").max())
-    with ps.config(memory_limit=4_000_000):
-        query = Collected(df.sort("id", desc=True).map_batches(measured, batch_size=64, concurrency=1))
+    df = ps.range(NUM_DIVIDED).with_column("text", grown(ps.col("id")))
+    with ps.config(memory_limit=4_000_000), Warnings() as warnings:
+        query = Collected(relate(df).map_batches(measured, batch_size=64, concurrency=1))
         until(lambda: bool(gate.noted()))
         cluster.remove_node(node, allow_graceful=False)
+        other = cluster.add_node(num_cpus=1, num_gpus=1, **NODE)
         gate.open()
         rows = query.rows()
-    return {"is_exact": rows == {"id": ids[::-1], "text": ids[::-1]}}
+    cluster.remove_node(other, allow_graceful=False)
+    ids = sorted(rows["id"])
+    is_exact = ids == list(range(NUM_DIVIDED)) and rows["id"] == rows["text"]
+    return {"is_exact": is_exact, "warnings": [text for text in warnings if "divided again" in text]}
+
+
+def by_groups(df: ps.DataFrame) -> ps.DataFrame:
+    return df.groupby("id").agg(ps.col("text").max())
+
+
+def by_ranges(df: ps.DataFrame) -> ps.DataFrame:
+    return df.sort("id", desc=True)
 
 
 def cached_on_another_node() -> Any:

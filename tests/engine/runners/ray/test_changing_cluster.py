@@ -28,8 +28,10 @@ def test_the_batches_of_a_node_that_is_killed_are_made_again(seen: Any) -> None:
     assert NUM_ROWS < seen["lost"]["num_calls"] < 2 * NUM_ROWS
 
 
-def test_rows_are_exact_after_a_node_is_lost_during_an_exchange(seen: Any) -> None:
-    assert seen["pieces"]["is_exact"]  # Ray decides whether the node had pieces
+@pytest.mark.parametrize("relation", ["groups", "ranges"])
+def test_the_pieces_of_a_node_that_is_lost_are_made_again(seen: Any, relation: str) -> None:
+    assert seen[relation]["is_exact"]
+    assert seen[relation]["warnings"]  # that groups of rows are divided again
 
 
 def test_the_ledger_of_the_driver_has_the_results_of_all_nodes(seen: Any) -> None:
