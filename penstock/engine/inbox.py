@@ -55,9 +55,11 @@ class Inbox:
         self.is_closed = False
 
     def push(self, bundle: Bundle) -> None:
-        self._bundles.append(bundle)
         self.num_rows += bundle.num_rows
         self.nbytes += bundle.nbytes
+        if bundle.processed is not None and isinstance(self._policy, Gathered):
+            return self._bundles.appendleft(bundle)  # it need not wait for those that are gathered
+        self._bundles.append(bundle)
         if isinstance(self._policy, Gathered):
             self._nbytes_gathering += bundle.nbytes
             if self._nbytes_gathering >= self._policy.nbytes:
@@ -88,6 +90,13 @@ class Inbox:
                 return min(self._num_parts_left, self.num_rows) if self.is_closed else 0
             case _:
                 return max(len(self._bundles), self.num_rows // self.rows_per_task)
+
+    @property
+    def limits_ahead(self) -> tuple[int, int]:
+        """Most rows of a call and least bytes of all, if the stage before does the work of this one; or no rows."""
+        if isinstance(self._policy, Gathered):
+            return sys.maxsize, self._policy.nbytes // 2
+        return (self.size_search.quick_rows if self.size_search else 0), 0
 
     @property
     def has_part(self) -> bool:
@@ -126,6 +135,8 @@ class Inbox:
         The task has at most ``most_rows``, unless the policy fixes its size.
         """
         num_rows = self._next_rows
+        if self._is_head_processed:
+            return self._take_rows(num_rows)
         if most_rows is not None and self._is_size_free:
             num_rows = min(num_rows, most_rows)
         elif most_rows is not None and self._batch_rows is not None:

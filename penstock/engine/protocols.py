@@ -140,14 +140,17 @@ class EndOfInput:
 
 
 class Ahead(NamedTuple):
-    """Allows a pool to do the work of the next stage in the same call, on ``num_rows`` rows at a time.
+    """Allows a pool to do the work of the next stage in the same call, on ``num_rows`` rows at a time, and then that of
+    the stage ``after``.
 
-    The next stage must work on its own on an output of more than ``max_nbytes``. The call then holds ``nbytes`` more.
+    The next stage must work on its own on an output with fewer or more bytes. The call then holds ``nbytes_held`` more.
     """
 
     num_rows: int
+    min_nbytes: int
     max_nbytes: int
-    nbytes: int
+    nbytes_held: int
+    after: Ahead | None = None
 
 
 @dataclass(slots=True, eq=False)

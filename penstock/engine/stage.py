@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import astuple, replace
 from itertools import pairwise, takewhile
 
-from penstock.engine.batch_size import TASK_COST_S
 from penstock.engine.error_limit import ErrorLimit
 from penstock.engine.in_flight import InFlight
 from penstock.engine.inbox import Gate, Inbox
@@ -74,10 +73,9 @@ class StageState:
         self._reader_limit: ReaderLimit  # set by ``limit_to_reader``
         self._usual_task_s: float | None = None
         self.inbox.max_task_nbytes = self._growth.most_input(resources.task_nbytes)
-        if self.inbox.size_search is not None:
-            task_cost_s = choice.task_cost_s if choice else TASK_COST_S
+        if choice is not None and self.inbox.size_search is not None:
             num_copies = 1 + self._footprint.num_inputs
-            self.inbox.size_search.fit(resources.memory_bytes // num_copies, self.num_workers, task_cost_s)
+            self.inbox.size_search.fit(resources.memory_bytes // num_copies, self.num_workers, choice.task_cost_s)
         for upstream in inputs:
             upstream.downstream = self
         if stage.is_ordered or isinstance(stage.work, RunRelation):  # these take their inputs one after another
@@ -246,7 +244,7 @@ class StageState:
         """Give the pool one task: the oldest that rests, or a new one."""
         expected = self._next_output_nbytes
         ahead = None if self.downstream is None else self.downstream.ahead_of(expected // self._footprint.num_outputs)
-        expected += ahead.nbytes if ahead else 0
+        expected += ahead.nbytes_held if ahead else 0
         task = self._in_flight.start(None if self._in_flight.resting is not None else self._new_task(), expected)
         task.ahead = ahead
         if self._cores is not None:
@@ -256,11 +254,13 @@ class StageState:
 
     def ahead_of(self, nbytes_in: int) -> Ahead | None:
         """Allow the stage before to do the work of this one on its next output, if that is quick and fits in memory."""
-        most, search, footprint = self.inbox.max_task_nbytes, self.inbox.size_search, self._footprint
-        if not self._may_be_ahead or self._reader_limit.may_stop_early or most is None or nbytes_in > most:
+        (num_rows, least), most = self.inbox.limits_ahead, self.inbox.max_task_nbytes or 0
+        if not (self._may_be_ahead and num_rows) or self._reader_limit.may_stop_early or nbytes_in > most:
             return None
-        nbytes = footprint.num_inputs * nbytes_in + footprint.num_outputs * self._growth.output_of(nbytes_in)
-        return Ahead(search.quick_rows, most, nbytes) if search and search.quick_rows else None
+        nbytes_out, (num_inputs, num_outputs) = self._growth.output_of(nbytes_in), astuple(self._footprint)
+        after = None if self.downstream is None else self.downstream.ahead_of(nbytes_out)
+        nbytes_held = num_inputs * nbytes_in + num_outputs * nbytes_out + (after.nbytes_held if after else 0)
+        return Ahead(num_rows, least, most, nbytes_held, after)
 
     def receive(self, report: Report) -> Sequence[Bundle]:
         """Record a report and return the outputs to pass on. Raise TooManyErrorsError past the error limit."""

@@ -53,6 +53,17 @@ class ActorReport:
         return unpacked_error(self.error) if isinstance(self.error, bytes) else self.error
 
 
+class StageAhead(NamedTuple):
+    """The next stage in the same actor, which may work on an output at once, and the stage after it."""
+
+    stage: int
+    limits: Ahead
+    after: StageAhead | None
+
+    def takes(self, report: ActorReport) -> bool:
+        return bool(report.num_rows) and self.limits.min_nbytes <= report.nbytes <= self.limits.max_nbytes
+
+
 class References(NamedTuple):
     """Objects that a worker fetches one by one, since all of them together may exceed the memory of its node."""
 
@@ -67,7 +78,6 @@ class RemadePart(NamedTuple):
     rows_of_calls: tuple[int, ...] = ()
 
 
-StageAhead: TypeAlias = tuple[int, Ahead]  # the number of the next stage in the actor
 Outputs: TypeAlias = tuple[list[pa.RecordBatch], bool]  # outputs of a task, and whether they are its last
 PackedBatch: TypeAlias = pa.RecordBatch | pa.Buffer  # the buffer is an IPC stream
 Reply: TypeAlias = tuple[PackedBatch | None, ActorReport]  # two objects, so that the first may stay in the object store
@@ -131,7 +141,7 @@ def this_place() -> ActorPlace:
     return ActorPlace(context.get_node_id(), f"pid {os.getpid()} on {ray.util.get_node_ip_address()}")
 
 
-def reply(outputs: list[pa.RecordBatch], started: float, report: ActorReport) -> Reply:
+def reply(outputs: list[pa.RecordBatch], report: ActorReport, started: float) -> Reply:
     packed = packed_batch(joined(outputs)) if outputs else None
     busy_s = report.busy_s if report.ahead is not None else time.perf_counter() - started
     return packed, replace(report, busy_s=busy_s, metrics=taken_metrics())

@@ -12,7 +12,7 @@ from typing import Any
 import ray
 
 from penstock.engine.pools.worker_restart import RestartPlan, RestartPolicy
-from penstock.engine.protocols import Bundle, Emit, Report, Task
+from penstock.engine.protocols import Ahead, Bundle, Emit, Report, Task
 from penstock.engine.runners.ray.actor_group import ActorGroup, PoolActor, PoolSize
 from penstock.engine.runners.ray.actors import CLOSE_TIMEOUT_S, ActorSlot, ActorSource, Process
 from penstock.engine.runners.ray.calls import ActorReport, References, RemadePart, StageAhead
@@ -173,17 +173,17 @@ class RayPool:
     def _nbytes_reserved(self, run: RunningTask) -> int:
         return 0 if self._has_state else run.task.nbytes_held
 
-    def _ahead(self, run: RunningTask, process: Process) -> StageAhead | None:
-        """Return the stage that may work on the next output of a task in the same call."""
-        if self.next_pool is None or run.task.ahead is None or run.num_deaths or self.next_pool._is_closed:
+    def _ahead(self, limits: Ahead | None, process: Process) -> StageAhead | None:
+        """Return the stage that may work on the next output of a task in the same call, with the stage after it."""
+        if (pool := self.next_pool) is None or limits is None or pool._is_closed:
             return None
-        self.next_pool._group.join(process)
-        return self.next_pool._source.address[0], run.task.ahead
+        pool._group.join(process)
+        return StageAhead(pool._source.address[0], limits, pool._ahead(limits.after, process))
 
     def _call_for(self, run: RunningTask, method: str, args: tuple[Any, ...], given: Any) -> None:
         assert run.actor is not None
-        receive = partial(self._receive, run, given)
-        self._call(run.actor, method, (self._ahead(run, run.actor.process), *args), receive, self._nbytes_reserved(run))
+        ahead = None if run.num_deaths else self._ahead(run.task.ahead, run.actor.process)
+        self._call(run.actor, method, (ahead, *args), partial(self._receive, run, given), self._nbytes_reserved(run))
 
     def _receive(self, run: RunningTask, given: Any, ref: Any, batch: Any, reply: Any) -> None:
         """Pass on the outcome of a call: ``reply``, the future of ``ref``. The call got the references ``given``."""
@@ -201,14 +201,14 @@ class RayPool:
             node_id = run.actor.place.node_id if run.actor and run.actor.place else None
             output = self._output(run.input, run.num_rows_out, batch, report, node_id)
             run.num_rows_out += report.num_rows
-            if report.has_failed_ahead:
-                self.next_pool = None
         if report.is_done and run.plan is not None:
             run.plan.note_done()
         self._report(run, output, report.is_done, report.busy_s, report.errors)
 
     def _output(self, given: TaskInput, start: int, batch: Any, report: ActorReport, node_id: str | None) -> Bundle:
         """Return the rows of a report as a bundle. ``batch`` has those of the next stage, if that has taken them."""
+        if report.has_failed_ahead:
+            self.next_pool = None
         part = RemadePart(start, report.num_rows, report.rows_of_calls)
         recipe = None if self._has_state else given.recipe(self, part)
         processed = None if report.ahead is None else (batch, report.ahead)

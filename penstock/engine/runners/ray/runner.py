@@ -165,7 +165,8 @@ class RayPools:
                 opening = put_packed(opener(WriteOut(sink, is_in_parts=has_parts)), stage.name), 0
                 source = self._workers.join(opening) if has_parts else OwnActors(opening, options, kind="writer")
                 writers = self._pool(source, PoolSize(self._most(stage)), emit, has_state=not has_parts)
-                return PoolChoice(writers, takes_core, gathered_nbytes=self._gathered_nbytes)
+                is_linked = has_parts and self._is_linked(stage, writers)
+                return PoolChoice(writers, takes_core, gathered_nbytes=self._gathered_nbytes, may_be_ahead=is_linked)
             case _:
                 source = self._workers.join((put_packed(opener(work), stage.name), self._gathered_nbytes))
                 shared = self._shared_pools[id(stage)] = self._pool(source, PoolSize(self._most(stage)), emit)

@@ -20,7 +20,7 @@ import ray
 from penstock.engine.handlers import PartHandler
 from penstock.engine.pools.asyncio import AsyncHandler, cancel, record, recording
 from penstock.engine.pools.handler_slot import HandlerSlot, Output
-from penstock.engine.protocols import Ahead, WorkerContext
+from penstock.engine.protocols import WorkerContext
 from penstock.engine.runners.ray.calls import (
     ActorPlace,
     ActorReport,
@@ -115,25 +115,32 @@ class Worker:
                     raise opened.failure
                 outputs, is_done = advance(opened)
                 report = report_of(outputs, started, opened.slot.take_errors(), is_done=is_done)
-                if ahead is not None and report.num_rows and report.nbytes <= ahead[1].max_nbytes:
-                    return self._reply_ahead(*ahead, outputs, report)
-                return reply(outputs, started, report)
+                return reply(*self._with_next(ahead, outputs, report), started)
         except ray.exceptions.RayError:
             raise  # an object is lost: the driver makes it again
         except BaseException as exc:
             return failed(exc)
 
-    def _reply_ahead(self, stage: int, ahead: Ahead, rows: list[pa.RecordBatch], report: ActorReport) -> Reply:
-        """Return the output of the next stage for some rows; the rows themselves if a row or call fails."""
-        started, opened = time.perf_counter(), self._stages[stage]
-        calls, outputs = in_calls(rows, ahead.num_rows), list[pa.RecordBatch]()
+    def _with_next(
+        self, ahead: StageAhead | None, rows: list[pa.RecordBatch], report: ActorReport
+    ) -> tuple[list[pa.RecordBatch], ActorReport]:
+        """Return the output of the next stages for some rows, or the rows if a row or call fails, and all reports."""
+        if ahead is None or not ahead.takes(report):
+            return rows, report
+        started, opened, outputs = time.perf_counter(), self._stages[ahead.stage], list[pa.RecordBatch]()
+        calls, sizes = list[Any](), tuple[int, ...]()
         with suppress(Exception):  # the stage works on the rows again, and knows their positions
+            if isinstance(opened.slot.open(), PartHandler):
+                calls = [rows]
+            else:
+                calls = in_calls(rows, ahead.limits.num_rows)
+                sizes = tuple(call.num_rows for call in calls)
             outputs = [output for call in calls for output in opened.processed(call, 0)]
         if opened.slot.take_errors() or not outputs:
-            return reply(rows, started, replace(report, has_failed_ahead=True))
-        given = report_of(outputs, started, (), is_done=True)
-        sizes = tuple(call.num_rows for call in calls)
-        return reply(outputs, started, replace(report, ahead=replace(given, rows_of_calls=sizes)))
+            return rows, replace(report, has_failed_ahead=True)
+        given = replace(report_of(outputs, started, (), is_done=True), rows_of_calls=sizes)
+        outputs, given = self._with_next(ahead.after, outputs, given)
+        return outputs, replace(report, ahead=given)
 
     def _handler(self, stage: int) -> AbstractContextManager[OpenedStage]:
         return nullcontext(self._stages[stage])
@@ -234,7 +241,7 @@ class AsyncWorker:
             with recording() as errors:
                 batch = await self._run(stage, whole_output(handler, input_from(slices, items), first_row))
             outputs = [] if batch is None else [batch]
-            return reply(outputs, started, report_of(outputs, started, tuple(errors), is_done=True))
+            return reply(outputs, report_of(outputs, started, tuple(errors), is_done=True), started)
         except (Exception, asyncio.CancelledError) as exc:
             return failed(exc)
 

@@ -6,6 +6,7 @@ import os
 import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import cloudpickle
@@ -16,12 +17,15 @@ import ray
 import penstock as ps
 from penstock.engine.runners.ray.calls import RemadePart, unpacked_batch
 from penstock.engine.runners.ray.worker import Worker
+from penstock.io.formats.parquet import ParquetEncoder, ParquetEncoding
+from penstock.io.writer import FileSink
 from penstock.protocols import ReadRequest
+from tests.engine.runners.ray.deaths import die_once
 
 pytestmark = pytest.mark.ray
 
 NUM_READS = 40
-READ_ROWS = 16
+READ_ROWS = 32
 NUM_ROWS = NUM_READS * READ_ROWS
 LAST = NUM_ROWS - 3  # a row that is read once the function is known to be quick
 
@@ -105,6 +109,36 @@ def test_a_row_that_kills_its_worker_is_one_error() -> None:
         return x.to_pylist()
 
     assert_only_last_fails(checked, "died")
+
+
+@dataclass(frozen=True)
+class NotedEncoding(ParquetEncoding):
+    """Notes the call that writes each file."""
+
+    log: str = ""
+
+    def open(self, path: str, schema: pa.Schema) -> ParquetEncoder:
+        with open(self.log, "a") as file:
+            file.write(f"{this_call()}\n")
+        return super().open(path, schema)
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_the_output_is_written_in_the_call_that_makes_it(tmp_path: Path, is_killed: bool) -> None:
+    log, flag, out = tmp_path / "log", tmp_path / "flag", tmp_path / "out"
+
+    @ps.func.batch(return_dtype=ps.DataType.string())
+    def call_of(x: ps.Series, wide: ps.Series) -> list[str]:
+        if is_killed and LAST in x.to_pylist():
+            die_once(str(flag))
+        return [this_call()] * len(x)
+
+    df = ps.read_source(WideSource()).with_column("y", call_of(ps.col("id"), ps.col("wide")))
+    df.write_sink(FileSink(str(out), NotedEncoding(log=str(log))))
+    rows = ps.read_parquet(str(out)).sort("id").to_pydict()
+    assert rows["id"] == list(range(NUM_ROWS))
+    assert set(rows["y"]) & set(log.read_text().split())
+    assert flag.exists() == is_killed
 
 
 class LengthHandler:

@@ -21,6 +21,7 @@ from penstock.errors import QueryStalledError, WorkerDiedError
 from penstock.io.formats.parquet import ParquetEncoder, ParquetEncoding
 from penstock.io.writer import FileSink
 from penstock.protocols import ReadRequest
+from tests.engine.runners.ray.deaths import die_once
 
 pytestmark = pytest.mark.ray
 
@@ -32,15 +33,6 @@ def on_ray(ray_cluster: None) -> Iterator[None]:
     ps.set_runner_ray()
     yield
     ps.set_runner_local()
-
-
-def die_once(flag: str) -> None:
-    """Kill this process, unless a file says that it was done before."""
-    try:
-        os.close(os.open(flag, os.O_CREAT | os.O_EXCL))
-    except FileExistsError:
-        return
-    os.kill(os.getpid(), signal.SIGKILL)
 
 
 class TimesTen:
