@@ -6,9 +6,8 @@ serve bucketing, sampling and deduplication, not cryptography.
 
 from __future__ import annotations
 
-import hashlib
-import itertools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,6 +22,7 @@ from penstock.expr.kinds import ANY, STRING, TEXT, UINT32, UINT64, Kind
 from penstock.expr.murmur3 import murmur3_bytes, murmur3_numbers
 from penstock.expr.registry import kernel
 from penstock.expr.signatures import strict, takes
+from penstock.relational.scalar import evaluate
 from penstock.types import DataType
 
 __all__ = ["hash", "minhash"]
@@ -30,7 +30,7 @@ __all__ = ["hash", "minhash"]
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 NULL_HASH = np.uint64(0xD6E8FEB86659FD93)
 
-Digest = Callable[[bytes, int | None], int]
+Digest = Callable[[bytes, int], int]
 
 _XXHASH = {"xxhash": "xxh3_64", "xxhash3_64": "xxh3_64", "xxhash64": "xxh64", "xxhash32": "xxh32"}
 MURMUR = "murmurhash3"
@@ -68,7 +68,11 @@ def hash(*exprs: Expression, seed: int | None = None, hash_function: str | None 
         raise InvalidArgumentError("hash takes one or more expressions")
     if hash_function is None:
         return call("hash", *exprs, seed=int(seed or 0))
-    if hash_function != MURMUR:
+    if hash_function not in HASH_FUNCTIONS:
+        raise InvalidArgumentError(
+            f"hash_function={hash_function!r} is not known; use one of {', '.join(HASH_FUNCTIONS)}."
+        )
+    if hash_function in _XXHASH:
         _digest_of(hash_function)  # an error on the line of the user
     return call("named_hash", *exprs, name=hash_function, seed=seed)
 
@@ -166,48 +170,43 @@ def _absorb(bits: Numbers, words: Numbers) -> None:
 
 
 def _digest_of(name: str) -> Digest:
-    """Return the function from bytes and a seed to a number; an unknown name or a missing package is an error."""
-    if name in _XXHASH:
-        library = load_extra("xxhash", "hashes", f"hash_function={name!r}")
-        digest: Digest = getattr(library, f"{_XXHASH[name]}_intdigest")
-        return digest
-    if name == "sha1":
-        return _sha1
-    known = ", ".join(HASH_FUNCTIONS)
-    raise InvalidArgumentError(f"hash_function={name!r} is not known; use one of {known}.")
-
-
-def _sha1(content: bytes, seed: int | None) -> int:
-    start = b"" if seed is None else seed.to_bytes(8, "little")
-    return int.from_bytes(hashlib.sha1(start + content, usedforsecurity=False).digest()[:8], "little")
+    """Return the function from bytes and a seed to a number; a missing package is an error."""
+    library = load_extra("xxhash", "hashes", f"hash_function={name!r}")
+    digest: Digest = getattr(library, f"{_XXHASH[name]}_intdigest")
+    return digest
 
 
 @kernel("named_hash", takes(rest=_HASHED, returns=UINT64))
 @on_arrays
 def _named_hash(*arrays: pa.Array, name: str, seed: int | None) -> pa.Array:
     """Hash the columns of a row one after the other; the hash of one is the seed of the next."""
-    num_rows = len(arrays[0])
+    hashes: Any = np.full(len(arrays[0]), seed or 0, np.uint64)
+    compute: Callable[..., Numbers] = _sha1
     if name == MURMUR:
-        hashes = np.full(num_rows, 42 if seed is None else seed, np.uint32)
-        for array in arrays:
-            hashes = _murmur3(array, hashes)
-        return pa.array(hashes.astype(np.uint64))
-    digest = _digest_of(name)
-    given = seed or 0 if name in _XXHASH else seed
-    seeds: Iterable[int | None] = itertools.repeat(given, num_rows)
+        compute, hashes = _murmur3, np.full(len(arrays[0]), 42 if seed is None else seed, np.uint32)
+    elif name in _XXHASH:
+        compute = partial(_xxhash, _digest_of(name))
+    elif seed is None:
+        hashes = None
     for array in arrays:
-        seeds = _digests(array, digest, seeds, ignores_seed=name in _XXHASH)
-    return pa.array(seeds, pa.uint64())
+        hashes = compute(array, hashes)
+    return pa.array(hashes.astype(np.uint64))
 
 
-def _digests(array: pa.Array, digest: Digest, seeds: Iterable[int | None], ignores_seed: bool) -> list[int]:
-    """Return the hash of each row; a null is no bytes, and other nulls than those of text may ignore the seed."""
-    hashes = list(map(digest, _contents(array).fill_null(b"").to_pylist(), seeds))
-    if array.null_count and ignores_seed and not _is_bytes(array):
-        nothing = digest(b"", 0)
-        for row in np.flatnonzero(~validity(array)):
-            hashes[row] = nothing
-    return hashes
+def _xxhash(digest: Digest, array: pa.Array, seeds: Numbers) -> Numbers:
+    """Return the hash of each row; a null is no bytes, and other nulls than those of text ignore the seed."""
+    contents = _contents(array).fill_null(b"").to_pylist()
+    hashes = np.fromiter(map(digest, contents, seeds.tolist()), np.uint64, len(contents))
+    return hashes if _is_bytes(array) else np.where(validity(array), hashes, np.uint64(digest(b"", 0)))
+
+
+def _sha1(array: pa.Array, seeds: Numbers | None) -> Numbers:
+    """Return the first bytes of the hash of the seed and the row."""
+    contents = _contents(array).fill_null(b"")
+    if seeds is not None:
+        contents = pc.binary_join_element_wise(_contents(pa.array(seeds)), contents, b"")
+    digests = evaluate("hash", "unhex(sha1(a)[:16])", [contents])
+    return np.frombuffer(digests.cast(pa.binary(8)).buffers()[1], "<u8", len(array))
 
 
 def _murmur3(array: pa.Array, seeds: Numbers) -> Numbers:

@@ -57,13 +57,17 @@ factorial = _table.kernel(
 
 
 def _pmod(a: pa.Array, b: pa.Array) -> pa.Array:
-    dividend, divisor = (filled(side) for side in (a, b))
-    is_zero = divisor == 0
-    divisor = np.where(is_zero, 1, divisor)
+    dividend, divisor = filled(a), filled(b)
+    is_divisor = divisor != 0
+    if not is_divisor.all():
+        divisor = np.where(is_divisor, divisor, 1)
     with np.errstate(all="ignore"):
         remainder = np.fmod(dividend, divisor)
-        remainder = np.where(remainder < 0, np.fmod(remainder + divisor, divisor), remainder)
-    return masked(remainder, validity(a, b) & ~is_zero)
+        if remainder.dtype.kind == "f":
+            remainder = np.where(remainder < 0, np.fmod(remainder + divisor, divisor), remainder)
+        else:
+            remainder += (remainder < 0) * np.maximum(divisor, 0)  # the same, without a second division
+    return masked(remainder, validity(a, b) & is_divisor)
 
 
 pmod = _table.kernel(

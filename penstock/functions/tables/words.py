@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.expr.arrays import text_bytes
+from penstock.expr.arrays import masked, text_bytes, validity
 from penstock.expr.column import call
 from penstock.expr.kinds import INT32, INTEGER, STRING, TEXT, Kind
 from penstock.expr.signatures import text_kernel
@@ -43,12 +43,30 @@ split_part = _define(
 
 
 def _before(texts: pa.Array, delim: str, count: int) -> pa.Array:
-    if not delim or not count:
+    if not delim or not count or not len(texts):
         return pc.if_else(pc.is_valid(texts), "", texts)
+    if len(delim.encode()) == 1:
+        return _before_byte(texts, ord(delim), count)
     if count < 0:
         return pc.utf8_reverse(_before(pc.utf8_reverse(texts), delim[::-1], -count))
     parts = pc.split_pattern(texts, pattern=delim, max_splits=count)
     return pc.binary_join(pc.list_slice(parts, 0, count, return_fixed_size_list=False), delim)
+
+
+def _before_byte(texts: pa.Array, delim: int, count: int) -> pa.Array:
+    flat, starts, ends = text_bytes(texts)
+    first = int(starts[0])
+    hits = first + np.flatnonzero(flat[first : int(ends.max())] == delim)
+    if count > 0:
+        chosen = np.searchsorted(hits, starts) + (count - 1)
+        ends = np.minimum(ends, np.append(hits, len(flat))[np.minimum(chosen, len(hits))])
+    else:
+        chosen = np.searchsorted(hits, ends) + count
+        starts = np.maximum(starts, np.append(-1, hits)[np.maximum(chosen + 1, 0)] + 1)
+    # The wanted ranges and those between them are the texts of one array, without a copy; every second one is taken.
+    bounds = np.append(np.stack([starts, ends], axis=1), ends[-1:]).astype(np.int32)
+    ranges = pa.StringArray.from_buffers(2 * len(texts), pa.py_buffer(bounds), texts.buffers()[2])
+    return ranges.take(masked(np.arange(0, 2 * len(texts), 2), validity(texts)))
 
 
 text_kernel("substring_index", TEXT, INTEGER, returns=STRING, compute=_before)
