@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby
 from operator import methodcaller
@@ -26,6 +26,7 @@ from penstock.io.file_format import FileFormat, FilePart
 from penstock.io.files import DataFile, Paths, file_versions, find_files, is_small_local
 from penstock.io.hive import partition_type, partition_values
 from penstock.io.selection import Selection, columns_needed, until_limit
+from penstock.observe.metrics import note_skipped_file
 from penstock.protocols import ReadRequest
 from penstock.types import DataType, Schema, joined
 
@@ -34,19 +35,11 @@ FOOTER_THREADS = 8  # read the columns of several files at once, since remote on
 logger = logging.getLogger(__name__)
 
 
-@dataclass(eq=False)
-class SkippedFiles:
-    """The corrupt files that a scan skipped; each process has its own count.
-
-    A file has its reason, and whether rows before the damage remain.
-    """
-
-    reasons: dict[str, tuple[str, bool]] = field(default_factory=dict)
-
-    def add(self, file: DataFile, error: CorruptFileError, num_rows_read: int = 0) -> None:
-        self.reasons[str(file)] = str(error), num_rows_read > 0
-        what = f"the rest of a corrupt file after {num_rows_read:,} rows" if num_rows_read else "a corrupt file"
-        logger.warning("Skipped %s (%d in this scan so far). %s", what, len(self.reasons), error)
+def report_skipped(file: DataFile, error: CorruptFileError, num_rows_read: int = 0) -> None:
+    """Warn of a corrupt file that is skipped, or of the rest of one, and note it for the statistics."""
+    note_skipped_file(str(file), str(error), num_rows_read > 0)
+    what = f"the rest of a corrupt file after {num_rows_read:,} rows" if num_rows_read else "a corrupt file"
+    logger.warning("Skipped %s. %s", what, error)
 
 
 @dataclass(eq=False)
@@ -59,7 +52,7 @@ class FileTask:
     file: DataFile
     part: FilePart
     selection: Selection
-    skipped: SkippedFiles | None  # None: a corrupt file is an error
+    ignores_corrupt: bool
     origin: tuple[str, str]
 
     @property
@@ -101,9 +94,9 @@ class FileTask:
                     num_rows += batch.num_rows
                     yield batch
         except CorruptFileError as exc:
-            if self.skipped is None:
+            if not self.ignores_corrupt:
                 raise
-            self.skipped.add(self.file, exc, num_rows)
+            report_skipped(self.file, exc, num_rows)
 
 
 class FileSource:
@@ -135,7 +128,6 @@ class FileSource:
         self.format = format
         self.files = find_files(path, format.suffixes, storage_options)
         self.name = f"read_{format.name}({self.files[0]}{f' and {len(self.files) - 1} more' * (len(self.files) > 1)})"
-        self.skipped = SkippedFiles()
         self._hints = {name: DataType.of(dtype).arrow for name, dtype in (schema or {}).items()}
         self._infers = infer_schema
         self._columns = columns
@@ -186,17 +178,17 @@ class FileSource:
                     file=file,
                     part=part,
                     selection=selected,
-                    skipped=self.skipped if self._ignores_corrupt else None,
+                    ignores_corrupt=self._ignores_corrupt,
                     origin=(name, part.label + again),
                 )
 
     def _parts(self, file: DataFile, predicate: pc.Expression | None) -> Iterator[FilePart]:
         try:
             yield from self.format.parts(file, self._file_schema, predicate)
-        except CorruptFileError as exc:
+        except CorruptFileError:
             if not self._ignores_corrupt:
                 raise
-            self.skipped.add(file, exc)
+            yield FilePart()  # reading it fails too, and reports the file
 
     @cached_property
     def _schema(self) -> Schema:

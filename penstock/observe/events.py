@@ -140,7 +140,8 @@ class Measures:
     """Figures of a query that do not belong to a stage.
 
     ``counters`` and ``gauges`` are those of ``ps.metrics``, added up over workers. ``rss_bytes`` is the memory of the
-    driver's process. ``gpus`` are those of this machine, if a stage needs GPUs.
+    driver's process. ``gpus`` are those of this machine, if a stage needs GPUs. ``skipped_files`` are the paths of
+    corrupt files, each with the reason, and whether rows before the damage remain.
     """
 
     models: tuple[ModelSample, ...] = ()
@@ -148,6 +149,7 @@ class Measures:
     gauges: tuple[tuple[str, float], ...] = ()
     rss_bytes: int = 0
     gpus: tuple[GpuUse, ...] = ()
+    skipped_files: tuple[tuple[str, str, bool], ...] = ()
 
 
 @frozen

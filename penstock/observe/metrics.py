@@ -47,12 +47,19 @@ def set_gauge(name: str, value: float) -> None:
         metrics.set_gauge(name, value)
 
 
+def note_skipped_file(path: str, reason: str, has_rows: bool) -> None:
+    """Note a corrupt file that the query skips; ``has_rows`` tells whether rows before the damage remain."""
+    if (metrics := _current.get() or _of_worker) is not None:
+        metrics.note_skipped_file(path, reason, has_rows)
+
+
 @frozen
 class MetricValues:
-    """Increments of counters, and values of gauges by name and process."""
+    """Increments of counters, values of gauges by name and process, and the reasons of skipped files."""
 
     counters: Mapping[str, float]
     gauges: Mapping[tuple[str, str], float]
+    skipped_files: Mapping[str, tuple[str, bool]]
 
 
 class Metrics:
@@ -61,6 +68,7 @@ class Metrics:
     def __init__(self) -> None:
         self._counters: dict[str, float] = {}
         self._gauges: dict[tuple[str, str], float] = {}
+        self._skipped_files: dict[str, tuple[str, bool]] = {}
         self._lock = threading.Lock()
 
     def increment(self, name: str, by: float) -> None:
@@ -71,26 +79,36 @@ class Metrics:
         with self._lock:
             self._gauges[name, _PROCESS] = value
 
+    def note_skipped_file(self, path: str, reason: str, has_rows: bool) -> None:
+        with self._lock:
+            self._skipped_files[path] = reason, has_rows
+
     def add(self, values: MetricValues) -> None:
         """Add the metrics of a worker."""
         with self._lock:
             for name, by in values.counters.items():
                 self._counters[name] = self._counters.get(name, 0) + by
             self._gauges.update(values.gauges)
+            self._skipped_files.update(values.skipped_files)
 
     def take(self) -> MetricValues | None:
         """Remove and return everything, or None if nothing came since the last call."""
-        if not (self._counters or self._gauges):
+        if not (self._counters or self._gauges or self._skipped_files):
             return None
         with self._lock:
-            taken = MetricValues(self._counters, self._gauges)
-            self._counters, self._gauges = {}, {}
+            taken = MetricValues(self._counters, self._gauges, self._skipped_files)
+            self._counters, self._gauges, self._skipped_files = {}, {}, {}
         return taken
 
     @property
     def counters(self) -> dict[str, float]:
         with self._lock:
             return dict(self._counters)
+
+    @property
+    def skipped_files(self) -> dict[str, tuple[str, bool]]:
+        with self._lock:
+            return dict(self._skipped_files)
 
     @property
     def gauges(self) -> dict[str, float]:

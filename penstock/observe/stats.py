@@ -53,7 +53,9 @@ class Stats:
     """The totals of a query, and how it went: ``print(df.stats())`` shows them as a table.
 
     ``stages`` has the figures of each stage, ``table()`` the same as an Arrow table, ``models`` the calls to models,
-    ``counters`` and ``gauges`` those of ``ps.metrics``. It subscribes to one query after another.
+    ``counters`` and ``gauges`` those of ``ps.metrics``, ``skipped_files`` the corrupt files that were skipped: the
+    path, the reason, and whether rows before the damage remain. It subscribes to one query after
+    another.
 
     >>> from penstock.observe.events import StageInfo
     >>> stats = Stats()
@@ -82,6 +84,7 @@ class Stats:
         self.models: tuple[ModelSample, ...] = ()
         self.counters: dict[str, float] = {}
         self.gauges: dict[str, float] = {}
+        self.skipped_files: tuple[tuple[str, str, bool], ...] = ()
         self.timeline: list[TimelinePoint] = []
         self.elapsed_s: float | None = None
         self.error: BaseException | None = None
@@ -124,6 +127,7 @@ class Stats:
         self.peak_nbytes = max(self.peak_nbytes, event.nbytes_held)
         self.peak_rss_bytes = max(self.peak_rss_bytes, event.measures.rss_bytes)
         self.models, self.gpus = event.measures.models, event.measures.gpus
+        self.skipped_files = event.measures.skipped_files
         self.counters, self.gauges = dict(event.measures.counters), dict(event.measures.gauges)
         elapsed_s = event.time_s - self._started_s
         if self.timeline and elapsed_s < self.timeline[-1].elapsed_s + self._interval_s:

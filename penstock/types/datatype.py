@@ -12,7 +12,7 @@ import pyarrow.types as pt
 
 from penstock.errors import NoSuchPartError, TypeMismatchError
 from penstock.types.extension import EmbeddingType, FileType, ImageType, PythonType, TensorType
-from penstock.types.names import format_type, parse_type, time_type, timestamp_type
+from penstock.types.names import SIMPLE, format_type, parse_type, time_type, timestamp_type
 from penstock.types.normalize import normal_type
 
 
@@ -254,10 +254,13 @@ class DataType:
     is_interval = _predicate(pt.is_interval)
     is_union = _predicate(pt.is_union)
     is_sparse_tensor = _predicate(lambda arrow: pt.is_struct(arrow) and arrow.names == ["values", "indices", "shape"])
-    is_uuid = is_fixed_shape_sparse_tensor = _predicate(lambda _: False)
-    """Types of Daft that do not exist here."""
+    is_fixed_shape_sparse_tensor = _predicate(lambda _: False)  # the shape is not part of the type
     is_fixed_shape_tensor = _predicate(lambda arrow: isinstance(arrow, TensorType) and arrow.shape is not None)
     is_fixed_shape_image = _predicate(lambda arrow: isinstance(arrow, ImageType) and arrow.shape is not None)
+
+    def is_uuid(self) -> builtins.bool:
+        """Raise an error, for UUIDs have no type of their own."""
+        raise TypeMismatchError("A UUID is text here; use is_string().")
 
     def is_numeric(self) -> builtins.bool:
         """Check whether it holds integers, floats or decimals; booleans are not numbers."""
@@ -385,10 +388,8 @@ class DataType:
         return NoSuchPartError(f"{self} has no {name!r}.")
 
 
-for _name in ("null", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32",
-              "float64", "string", "binary"):  # fmt: skip
-    setattr(DataType, _name, DataType(getattr(pa, _name)()))
-DataType.bool, DataType.date, DataType.python = DataType(pa.bool_()), DataType(pa.date32()), DataType(PythonType())
+for _name, _type in {**SIMPLE, "python": PythonType()}.items():
+    setattr(DataType, _name, DataType(_type))
 DataType.interval, DataType.uuid = DataType(pa.month_day_nano_interval()), DataType.string
 
 _conversions: dict[str, Callable[[Any], DataType]] = {}

@@ -1,13 +1,14 @@
 """Normalize Arrow types: replace large, view, dictionary and run-end encoded variants by the basic type.
 
 Readers and users pass in every variant. After this module there is one string type, one list type and so on, so
-operators need no special cases. Normalized data is returned as it is, without a copy.
+operators need no special cases. A UUID becomes its text. Normalized data is returned as it is, without a copy.
 """
 
 from __future__ import annotations
 
 from typing import TypeVar
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.types as pt
 
@@ -39,6 +40,8 @@ def normal_type(arrow_type: pa.DataType) -> pa.DataType:
         if order != sorted(order):
             raise TypeMismatchError(f"Permuted tensors are not supported, got {arrow_type}; make it row-major first.")
         return TensorType(arrow_type.value_type, arrow_type.shape)
+    if isinstance(arrow_type, pa.UuidType):
+        return pa.string()
     if isinstance(arrow_type, pa.BaseExtensionType):
         return normal_type(arrow_type.storage_type)
     if pt.is_large_string(arrow_type) or pt.is_string_view(arrow_type):
@@ -94,6 +97,8 @@ def _translate(array: pa.Array, target: pa.DataType) -> pa.Array:
         return array
     if isinstance(array.type, pa.FixedShapeTensorType):
         return pa.ExtensionArray.from_storage(target, array.storage)
+    if isinstance(array.type, pa.UuidType):
+        return _uuid_texts(array)
     if isinstance(array.type, pa.BaseExtensionType):
         return _translate(array.storage, target)
     if pt.is_dictionary(array.type):
@@ -104,6 +109,13 @@ def _translate(array: pa.Array, target: pa.DataType) -> pa.Array:
         return _translate(pc.run_end_decode(array), target)
     if pt.is_union(target):
         return _translate_union(array, target)
+    if pt.is_struct(array.type):
+        members = [_translate(array.field(number), field.type) for number, field in enumerate(target)]
+        return pa.StructArray.from_arrays(members, fields=list(target), mask=array.is_null())
+    if pt.is_list(array.type) and isinstance(array.type.value_type, pa.BaseExtensionType):
+        values = _translate(array.values, target.value_type)
+        offsets = pa.array(array.offsets.to_numpy())  # Arrow takes no mask with a slice
+        return pa.ListArray.from_arrays(offsets, values, type=target, mask=array.is_null())
     try:
         return array.cast(target)
     except pa.ArrowInvalid as exc:
@@ -119,3 +131,14 @@ def _translate_union(array: pa.UnionArray, target: pa.UnionType) -> pa.Array:
     if target.mode == "sparse":
         return pa.UnionArray.from_sparse(array.type_codes, members, names, codes)
     return pa.UnionArray.from_dense(array.type_codes, array.offsets, members, names, codes)
+
+
+def _uuid_texts(array: pa.Array) -> pa.Array:
+    storage = array.storage
+    content = storage.buffers()[1].slice(16 * storage.offset, 16 * len(storage)) if len(storage) else b""
+    digits = np.frombuffer(bytes(content).hex().encode(), np.uint8).reshape(-1, 32)
+    texts = np.insert(digits, [8, 12, 16, 20], ord("-"), axis=1)
+    offsets = np.arange(0, texts.size + 1, 36)
+    validity = storage.is_valid().buffers()[1] if storage.null_count else None
+    buffers = [validity, pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(texts))]
+    return _translate(pa.Array.from_buffers(pa.large_string(), len(storage), buffers), pa.string())

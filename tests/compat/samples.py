@@ -16,6 +16,7 @@ import pyarrow as pa
 _ZONED = pa.timestamp("us", "Europe/Paris")
 _START = "lit(2023), lit(1), lit(3), lit(0), lit(15), lit(0)"
 _MOMENT = dt.datetime(2024, 2, 29, 13, 45, 10, 123456)
+_UUIDS = pa.array([uuid.UUID("018f6a9e-7c40-7000-8000-000000000001").bytes, None, bytes(16)], pa.binary(16))
 COLUMNS: dict[str, dict[str, Any]] = {
     "text": {
         "a": [
@@ -100,7 +101,7 @@ COLUMNS: dict[str, dict[str, Any]] = {
             ),
         ]
     },
-    "uuids": {"u": pa.array([uuid.UUID("018f6a9e-7c40-7000-8000-000000000001").bytes, None, bytes(16)], pa.binary(16))},
+    "uuids": {"u": _UUIDS, "k": pa.ExtensionArray.from_storage(pa.uuid(), _UUIDS)},
     "empty": {"a": pa.array([], pa.string()), "i": pa.array([], pa.int64()), "t": pa.array([], pa.timestamp("us"))},
 }
 PARTS = (("a", ".", 2), ("a", ".", -1), ("b", "", 1))
@@ -235,7 +236,12 @@ EXPRESSIONS: dict[str, list[str]] = {
         for columns in ("col('s')", "col('i')", "col('x')", "col('b')", "col('d')", "col('t')", "col('s'), col('i')")
     ],
     "urls": ["F.parse_url(col('u'))"],
-    "uuids": _each("extract_day_uuid7 extract_hour_uuid7 extract_minute_uuid7 extract_month_uuid7", "col('u')"),
+    "uuids": [
+        *_each("extract_day_uuid7 extract_hour_uuid7 extract_minute_uuid7 extract_month_uuid7", "col('u')"),
+        *_each("extract_day_uuid7 is_null", "col('k')"),
+        "col('k').cast('string')",
+        "col('k') == col('k')",
+    ],
     "empty": [
         *_each("soundex parse_url json_object_keys simhash upper to_snake_case", "col('a')"),
         *_each("levenshtein_distance jaro_similarity", "col('a'), col('a')"),

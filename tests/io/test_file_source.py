@@ -216,10 +216,9 @@ def test_corrupt_files_are_skipped_with_a_warning_if_asked(
     source = FileSource(ParquetFormat(), tmp_path, ignore_corrupt_files=True)
     with caplog.at_level(logging.WARNING, "penstock"):
         assert read_rows(source) == [{"a": 1}]
-    assert "Skipped a corrupt file (2 in this scan so far)" in caplog.text
+    assert caplog.text.count("Skipped a corrupt file") == 2
     assert "0.parquet" in caplog.text
     assert "2.parquet" in caplog.text
-    assert list(source.skipped.reasons) == [f"{tmp_path}/0.parquet", f"{tmp_path}/2.parquet"]
 
 
 @pytest.mark.parametrize("compression", ["gzip", "bz2", "zstd", "lz4"])

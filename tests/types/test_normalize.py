@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import uuid
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -58,6 +60,17 @@ def test_canonical_tensors_become_ours() -> None:
     ours = normalize(pa.FixedShapeTensorArray.from_numpy_ndarray(values))
     assert DataType(ours.type) == DataType.tensor("float32", (3, 4))
     assert np.array_equal(np.stack(ours.to_pylist()), values)
+
+
+def test_uuids_become_text() -> None:
+    key = uuid.UUID("018f6a9e-7c40-7000-8000-000000000001")
+    column = pa.array([None, key, None, key])[1:]
+    lists = pa.ListArray.from_arrays(pa.array([0, 1, None, 3], pa.int32()), column)[1:]
+    rows = pa.StructArray.from_arrays([column], ["k"], mask=pa.array([False, True, False]))[1:]
+    assert normalize(column).to_pylist() == [str(key), None, str(key)]
+    assert normalize(column[:0]).type == pa.string()
+    assert normalize(lists).to_pylist() == [[None, str(key)], None]
+    assert normalize(rows).to_pylist() == [None, {"k": str(key)}]
 
 
 def test_permuted_tensors_are_refused() -> None:

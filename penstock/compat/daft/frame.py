@@ -15,7 +15,6 @@ from penstock.compat.daft.io import storage_options
 from penstock.compat.daft.schema import DaftSchema
 from penstock.compat.remedies import refused_name
 from penstock.compat.translation import refusal, translated
-from penstock.config import get_config
 from penstock.errors import InvalidArgumentError, PathNotFoundError, load_extra
 from penstock.expr.column import col, lit
 from penstock.frame.dataframe import DataFrame
@@ -23,9 +22,6 @@ from penstock.frame.read.files import read_csv, read_json, read_parquet
 from penstock.frame.read.memory import from_pydict
 from penstock.frame.read.tables import read_clickhouse
 from penstock.functions import seq, strftime
-from penstock.io.file_source import FileSource
-from penstock.io.formats.images import ImageSource
-from penstock.plan.nodes import Scan, walk_plan
 from penstock.storage.options import library_options
 from penstock.storage.urls import local_path
 from penstock.types import Series
@@ -72,22 +68,14 @@ class DaftDataFrame(DataFrame):
     write_lance = _verb("write_lance", renamed={"io_config": "storage_options"}, values={"io_config": storage_options})
 
     def collect(self, num_preview_rows: int | None = None) -> Self:
-        scans = [plan for plan in walk_plan(self._plan) if isinstance(plan, Scan)]
-        super().collect()
-        sources = [scan.source for scan in scans if isinstance(scan.source, FileSource | ImageSource)]
-        skipped = [source.skipped for source in sources if source.options()["ignore_corrupt_files"]]
-        self._is_counted = not skipped or get_config().runner != "ray"  # workers of Ray do not report them
-        self._skipped = [(path, *why) for each in skipped for path, why in each.reasons.items()]
-        return self
+        return super().collect()
 
     @property
     def skipped_corrupt_files(self) -> list[tuple[str, str, bool]]:
         """Each file that ``collect`` skipped, the reason, and whether rows before the damage remain."""
-        if not hasattr(self, "_skipped"):
+        if self._stats is None:
             raise InvalidArgumentError("skipped_corrupt_files is known after collect()")
-        if not self._is_counted:
-            raise refusal("skipped_corrupt_files on Ray", "see the warnings in the logs of its workers")
-        return self._skipped
+        return list(self._stats.skipped_files)
 
     def explain(
         self, show_all: bool = False, format: str = "ascii", simple: bool = False, file: TextIO | None = None

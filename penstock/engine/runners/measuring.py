@@ -31,6 +31,7 @@ def measuring(account: Account, metrics: Metrics, gpu_uses: Callable[[], tuple[G
             tuple(metrics.gauges.items()),
             _rss_bytes(),
             gpu_uses(),
+            tuple((path, *why) for path, why in metrics.skipped_files.items()),
         )
 
     return measure

@@ -21,6 +21,7 @@ from penstock.expr.kinds import BINARY, INT32, INT64, STRING, TEXT, TEXT_OR_BYTE
 from penstock.expr.murmur3 import murmur3_bytes, murmur3_numbers
 from penstock.expr.signatures import same_type, strict, takes
 from penstock.functions.table import Builder, FunctionTable
+from penstock.relational.scalar import evaluate
 from penstock.types import DataType
 
 _table = FunctionTable(__name__)
@@ -79,8 +80,6 @@ def _conversion(verb: str, noun: str, known: dict[str, tuple[Convert, Convert]],
         def kernel(values: pa.Array, **options: Any) -> pa.Array:
             convert = known[checked(name, options[noun])][side]
             if name == "encode" and (sql := _ENCODED.get(checked(name, options[noun]))):
-                from penstock.relational.scalar import evaluate
-
                 return evaluate(name, sql, [values.cast(pa.binary())]).cast(pa.binary())
             rows = values.cast(pa.binary()).to_pylist()
             return pa.array([converted(row, convert) for row in rows], pa.binary()).cast(
@@ -232,10 +231,12 @@ def _json_tuple(texts: Any, *, fields: tuple[str, ...]) -> Any:
 
 # --- UUIDs ------------------------------------------------------------------------------------------------------------
 
-_UUID = Kind("a binary of 16 bytes", DataType.is_binary)
+_UUID = Kind("text or a binary of 16 bytes", lambda dtype: dtype.is_string() or dtype.is_binary())
 
 
 def _milliseconds(values: pa.Array) -> Numbers:
+    if pa.types.is_string(values.type):
+        values = evaluate("UUID", "unhex(replace(a, '-', ''))", [values])
     rows = [bytes(16) if row is None else row for row in values.cast(pa.binary()).to_pylist()]
     if any(len(row) != 16 for row in rows):
         raise ComputeError("A UUID has 16 bytes")

@@ -12,7 +12,7 @@ import pyarrow as pa
 from penstock.errors import CorruptFileError
 from penstock.io.batches import BATCH_NBYTES, grouped
 from penstock.io.file_format import reading
-from penstock.io.file_source import SkippedFiles
+from penstock.io.file_source import report_skipped
 from penstock.io.files import DataFile, Paths, file_versions, find_files, group_origin
 from penstock.io.writer import FileSink, file_sink
 from penstock.media.images.decoder import ImageDecoder
@@ -49,7 +49,6 @@ class ImageSource:
     ) -> None:
         self.files = find_files(path, SUFFIXES, storage_options)
         self.name = f"read_images({self.files[0]}{f' and {len(self.files) - 1} more' * (len(self.files) > 1)})"
-        self.skipped = SkippedFiles()
         self._decoder = decoder
         self._ignores_corrupt = ignore_corrupt_files
         paths = [Field(PATH, DataType.string())] if include_paths else []
@@ -74,8 +73,7 @@ class ImageSource:
         for files in grouped(self.files[:limit], lambda file: file.size or 0, TASK_NBYTES, TASK_FILES):
             nbytes = sum(file.size or 0 for file in files) * GROWTH
             num_rows = None if self._ignores_corrupt else len(files)
-            skipped = self.skipped if self._ignores_corrupt else None
-            yield ImageTask(num_rows, nbytes, files, self._decoder, columns, skipped)
+            yield ImageTask(num_rows, nbytes, files, self._decoder, columns, self._ignores_corrupt)
 
 
 @dataclass(eq=False)
@@ -87,14 +85,14 @@ class ImageTask:
     files: Sequence[DataFile]
     decoder: ImageDecoder
     columns: tuple[str, ...]
-    skipped: SkippedFiles | None  # None: a corrupt file is an error
+    ignores_corrupt: bool
 
     @property
     def origin(self) -> tuple[str, str]:
         return group_origin(self.files)
 
     def read(self) -> Iterator[pa.RecordBatch]:
-        if IMAGE not in self.columns and self.skipped is None:  # nothing requires the content
+        if IMAGE not in self.columns and not self.ignores_corrupt:  # nothing requires the content
             yield self._batch(self.files, None)
             return
         opened = ((file, self.decoder.open(memoryview(data))) for file, data in _contents(self.files))
@@ -113,9 +111,9 @@ class ImageTask:
             return None
         for row, exc in sorted(column.failures.items()):
             error = CorruptFileError(f"Cannot read {str(files[row])!r}: {exc}")
-            if self.skipped is None:
+            if not self.ignores_corrupt:
                 raise error from exc
-            self.skipped.add(files[row], error)
+            report_skipped(files[row], error)
         return [row for row in range(len(files)) if row not in column.failures]
 
     def _batch(self, files: Sequence[DataFile], images: pa.Array | None) -> pa.RecordBatch:

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
+import penstock as ps
 from penstock.errors import CorruptFileError, PathNotFoundError
 from penstock.io.batches import BATCH_NBYTES, BATCH_ROWS, TASK_ROWS
 from penstock.io.file_source import FileSource
@@ -82,6 +84,15 @@ def test_nested_columns(tmp_path: Path) -> None:
     source = source_of(pa.Table.from_pylist(rows), tmp_path / "x.parquet")
     assert read_rows(source) == rows
     assert read_rows(source, columns=("a",)) == [{"a": row["a"]} for row in rows]
+
+
+def test_uuids_are_text_also_in_filters(tmp_path: Path) -> None:
+    keys = [uuid.UUID(int=number << 120) for number in (1, 2, 250)]
+    for stores_schema in (True, False):
+        pq.write_table(pa.table({"k": keys}), tmp_path / "x.parquet", row_group_size=1, store_schema=stores_schema)
+        df = ps.read_parquet(tmp_path)
+        assert df.to_pydict() == {"k": [str(key) for key in keys]}
+        assert df.where(ps.col("k") >= str(keys[1])).to_pydict() == {"k": [str(key) for key in keys[1:]]}
 
 
 def test_files_without_rows_or_row_groups(tmp_path: Path) -> None:

@@ -168,7 +168,7 @@ def test_damage_is_not_the_end(tmp_path: Path, caplog: pytest.LogCaptureFixture,
         ps.read_webdataset(bad).count_rows()
     good = shard(tmp_path / "good.tar", {"1.txt": b"one"})
     assert ps.read_webdataset([good, bad], ignore_corrupt_files=True).to_pydict()["txt"] == ["one"]
-    assert "Skipped a corrupt file (1 in this scan so far)" in caplog.text
+    assert "Skipped a corrupt file" in caplog.text
 
 
 @pytest.mark.parametrize("end", [512 * 200 + 512, 512 * 200 + 1024, 512 * 200 + 600, None])

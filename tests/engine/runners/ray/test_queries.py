@@ -425,13 +425,11 @@ def test_tables_are_written_by_actors(on_ray: None, tmp_path: Path) -> None:
     assert sorted(ps.read_lance(tmp_path / "numbers.lance").to_pydict()["id"]) == list(range(5000))
 
 
-def test_skipped_files_are_unknown_in_the_adapter_of_daft(on_ray: None, tmp_path: Path) -> None:
-    from penstock.compat import daft
-
+def test_skipped_files_are_reported_by_the_workers(on_ray: None, tmp_path: Path) -> None:
     pq.write_table(pa.table({"x": [1]}), tmp_path / "a.parquet")
     (tmp_path / "b.parquet").write_bytes(b"no parquet")
-    df = daft.read_parquet(str(tmp_path), ignore_corrupt_files=True).collect()
+    df = ps.read_parquet(str(tmp_path), ignore_corrupt_files=True).where(ps.col("x") > 0).collect()
     assert df.to_pydict() == {"x": [1]}
-    with pytest.raises(InvalidArgumentError, match="skipped_corrupt_files on Ray"):
-        _ = df.skipped_corrupt_files
-    assert daft.read_parquet(str(tmp_path / "a.parquet")).collect().skipped_corrupt_files == []
+    [(path, reason, has_rows)] = df.stats().skipped_files
+    assert (path, has_rows) == (f"{tmp_path}/b.parquet", False)
+    assert "b.parquet" in reason
