@@ -307,6 +307,9 @@ class LegacyUdf:
     def with_concurrency(self, concurrency: int) -> LegacyUdf:
         return self.override_options(concurrency=concurrency)
 
+    def run_on_process(self, use_process: bool | None) -> LegacyUdf:
+        return self.override_options(use_process=use_process)
+
     @functools.cached_property
     def _function(self) -> Any:
         given = {_UDF_OPTIONS[name]: value for name, value in self._options.items() if value is not None}

@@ -183,9 +183,11 @@ class DaftDataFrame(DataFrame):
         if column_types is None:
             return _write_sql(self, table_name, conn, write_mode=mode, **options)
         alchemy = load_extra("sqlalchemy", "sql", "write_sql(column_types=...)")
-        if not isinstance(conn, str) or set(column_types) != set(self.columns):
-            raise refusal("write_sql(column_types=...) of some columns or without a URL", "give all types, and a URL")
-        engine = alchemy.create_engine(conn)
+        if set(column_types) != set(self.columns):
+            raise refusal("write_sql(column_types=...) of some columns", "give the types of all columns")
+        engine = alchemy.create_engine(conn) if isinstance(conn, str) else getattr(conn(), "engine", None)
+        if engine is None:
+            raise refusal("write_sql(column_types=...) with this connection", "use SQLAlchemy, or give a URL")
         columns = [alchemy.Column(name, column_types[name]) for name in self.columns]
         table = alchemy.Table(table_name, alchemy.MetaData(), *columns)
         try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -11,8 +11,8 @@ import pyarrow.types as pt
 
 from penstock.errors import InvalidArgumentError
 from penstock.io.modes import check_mode
-from penstock.io.tables.sql.clickhouse import DIALECT, ClickHouseDatabase, ClickHouseSession, TableDefinition
-from penstock.io.tables.sql.session import Session, TableName
+from penstock.io.tables.sql.clickhouse import DIALECT, ClickHouseDatabase, ClickHouseSession, TableDefinition, literal
+from penstock.io.tables.sql.session import ResultColumn, Session, TableName
 from penstock.io.tables.sql.sink import TableSink
 from penstock.io.tables.sql.source import SqlSource, check_partitions
 from penstock.types import Schema
@@ -82,14 +82,19 @@ def clickhouse_sink(
     definition = TableDefinition(engine, order_by, partition_by, primary_key, table_settings, column_types or {})
     database = ClickHouseDatabase.at(dsn, client_settings, client_kwargs, definition=definition)
     sink = ClickHouseSink(database, name, mode, schema)
+    if column_types:
+        defaults = (
+            f"defaultValueOfTypeName({literal(kind)}) AS {DIALECT.quoted(each)}" for each, kind in column_types.items()
+        )
+        with sink.session() as session:
+            sink = _with_numbers(sink, session.describe(f"SELECT {', '.join(defaults)}").columns)
     return sink if mode == "create" else _like_existing(sink, database)
 
 
 def _like_existing(sink: ClickHouseSink, database: ClickHouseDatabase) -> ClickHouseSink:
     """Return the sink with a staging table that fits the table it writes to, if that exists.
 
-    A table that replaces it keeps its sorting key. Rows to append are staged with the types of its columns, and cast
-    to its types of numbers here: the server turns numbers that do not fit, and text, into others or null.
+    A table that replaces it keeps its sorting key. Rows to append are staged with the types of its columns.
     """
     with sink.session() as session:
         assert isinstance(session, ClickHouseSession)
@@ -106,9 +111,15 @@ def _like_existing(sink: ClickHouseSink, database: ClickHouseDatabase) -> ClickH
             f"order_by={wanted!r} differs from the sorting key of table {str(sink.table)!r}, ({key}); leave it out, or "
             "use mode='overwrite'."
         )
-    numbers = {each.name: each.dtype for each in found if _is_number(each.dtype)}
+    staged = replace(database, definition=TableDefinition(column_types=types))
+    return _with_numbers(replace(sink, database=staged), found)
+
+
+def _with_numbers(sink: ClickHouseSink, columns: Iterable[ResultColumn]) -> ClickHouseSink:
+    """Cast to the numbers of these columns here: the server makes others of those that do not fit, and null of text."""
+    numbers = {each.name: each.dtype for each in columns if _is_number(each.dtype)}
     schema = Schema.from_pydict({each.name: numbers.get(each.name, each.dtype) for each in sink.schema})
-    return replace(sink, database=replace(database, definition=TableDefinition(column_types=types)), schema=schema)
+    return replace(sink, schema=schema)
 
 
 def _is_number(dtype: pa.DataType) -> bool:

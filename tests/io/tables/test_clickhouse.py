@@ -175,6 +175,8 @@ def test_values_that_do_not_fit_a_column_are_refused(server: str, client: Any) -
     with pytest.raises(WriteError, match=r"Writing table t in clickhouse\+http://\*\*\*@.* failed"):
         ps.from_pydict({"day": ["text"]}).write_clickhouse("t", server, mode="append")
     assert rows_of(client, "SELECT count() FROM t") == [(0,)]
+    with pytest.raises(WriteError, match="column 'n'"):
+        ps.from_pydict({"n": [2**40]}).write_clickhouse("u", server, column_types={"n": "Int8"})
     ps.from_pydict({"n": ["7"], "day": ["2024-01-02"]}).write_clickhouse("t", server, mode="append")
     assert rows_of(client, "SELECT * FROM t") == [(7, dt.date(2024, 1, 2))]
 
@@ -227,6 +229,23 @@ def test_errors_name_the_place_and_no_secret(server: str, client: Any) -> None:
         assert PASSWORD not in shown
         assert "wr0ng-secret" not in shown
     assert PASSWORD not in repr(ps.read_clickhouse("t", server)._plan)
+
+
+def test_an_unreachable_server_is_one_short_error(caplog: pytest.LogCaptureFixture) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        dsn = f"clickhouse+http://me:secret@127.0.0.1:{closed.getsockname()[1]}"
+    with pytest.raises(ReadError, match=r"failed: Failed to establish a new connection: .*refused$") as raised:
+        ps.read_clickhouse("t", dsn)
+    assert raised.value.__cause__ is None
+    assert not caplog.records
+
+
+def test_strings_may_hold_bytes(server: str, client: Any) -> None:
+    ps.from_pydict({"b": [b"\xff"]}).write_clickhouse("t", server)
+    with pytest.raises(ReadError, match=r"no UTF-8 text.*'output_format_arrow_string_as_string': 0"):
+        ps.read_clickhouse("t", server).collect()
+    settings = {"output_format_arrow_string_as_string": 0}
+    assert ps.read_clickhouse("t", server, client_settings=settings).to_pydict() == {"b": [b"\xff"]}
 
 
 def test_settings_reach_the_server(server: str, client: Any) -> None:

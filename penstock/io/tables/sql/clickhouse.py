@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -10,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.types as pt
 
-from penstock.errors import InvalidArgumentError, load_extra
+from penstock.errors import InvalidArgumentError, ReadError, load_extra
 from penstock.io.formats.json_values import json_texts
 from penstock.io.tables.sql.database import SECRET_OPTIONS, Database, check_credentials, label_of, secrets_of
 from penstock.io.tables.sql.session import Dialect, QueryDescription, ResultColumn, Session, TableName, plain, subquery
@@ -21,6 +23,8 @@ DIALECT = Dialect("clickhouse", "`", "`")
 # Types that the server gives to Arrow as numbers or bytes, and the type to read them as.
 _CASTS = {"DateTime": "DateTime64(0{zone})", **dict.fromkeys(("Enum8", "Enum16", "UUID", "IPv4", "IPv6"), "String"),
           **dict.fromkeys(("Int128", "Int256", "UInt128", "UInt256"), "String")}  # fmt: skip
+_SERVER_TEXT = re.compile(r"server response: (.*?)(?: \(version [^)]*\))?(?: \(for url [^)]*\))?$", re.DOTALL)
+_STRINGS = "output_format_arrow_string_as_string"
 _TYPE = re.compile(r"(Nullable\()?(\w+)(?:\(('[^']*'))?")
 
 
@@ -77,10 +81,32 @@ class ClickHouseDatabase(Database):
         given = [str(value) for key, value in self.options.items() if value and SECRET_OPTIONS.search(key)]
         return [*given, *secrets_of(str(self.connect))]
 
+    def _reason(self, exc: Exception) -> str:
+        """Return the words of the server, or the reason why it cannot be reached, without those of the client."""
+        if (failure := getattr(exc.__cause__, "reason", None)) is not None:
+            return str(failure).rpartition("): ")[2]
+        found = _SERVER_TEXT.search(str(exc))
+        return found[1] if found else super()._reason(exc)
+
     def _opened(self, *, must_exist: bool) -> tuple[Any, Session]:
         connect = load_extra("clickhouse_connect", "clickhouse", "ClickHouse")
-        client = connect.get_client(dsn=self.connect, settings=dict(self.settings), **self.options)
+        with _without_warnings():
+            client = connect.get_client(dsn=self.connect, settings=dict(self.settings), **self.options)
         return client, ClickHouseSession(client, self.definition, keeps_types=self.keeps_types)
+
+
+@contextlib.contextmanager
+def _without_warnings() -> Iterator[None]:
+    """Silence the warnings of the client: the error that follows says the same."""
+    loggers = [logging.getLogger(name) for name in ("clickhouse_connect", "urllib3.connectionpool")]
+    levels = [logger.level for logger in loggers]
+    try:
+        for logger in loggers:
+            logger.setLevel(logging.ERROR)
+        yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
 
 
 class ClickHouseSession:
@@ -90,12 +116,15 @@ class ClickHouseSession:
 
     def __init__(self, client: Any, definition: TableDefinition, *, keeps_types: bool) -> None:
         self._client, self._definition, self._keeps_types = client, definition, keeps_types
+        self._use_strings = None if client.get_client_setting(_STRINGS) is not None else True
 
     def describe(self, query: str) -> QueryDescription:
         types = self._types(subquery(query))
         casts = {name: cast_of(kind) for name, kind in types.items() if not self._keeps_types or "UUID" in kind}
         selected = ", ".join(ResultColumn(name, pa.null(), casts.get(name)).selected(DIALECT) for name in types)
-        empty = self._client.query_arrow(f"SELECT {selected} FROM {subquery(query)} LIMIT 0", use_strings=True)
+        empty = self._client.query_arrow(
+            f"SELECT {selected} FROM {subquery(query)} LIMIT 0", use_strings=self._use_strings
+        )
         return QueryDescription(
             tuple(ResultColumn(each.name, normal_type(each.type), casts.get(each.name)) for each in empty.schema)
         )
@@ -105,8 +134,16 @@ class ClickHouseSession:
     ) -> Iterator[pa.RecordBatch]:
         # A column that is cast keeps its name; conditions are about the column, not about the cast one.
         settings = {"prefer_column_name_to_alias": 1}
-        with self._client.query_arrow_stream(query, settings=settings, use_strings=True) as stream:
-            yield from stream
+        with self._client.query_arrow_stream(query, settings=settings, use_strings=self._use_strings) as stream:
+            for batch in stream:
+                try:
+                    batch.validate(full=True)
+                except pa.ArrowInvalid as exc:
+                    raise ReadError(
+                        f"A String of {query!r} is no UTF-8 text: {exc}. Read all of them as binary with "
+                        f"client_settings={{{_STRINGS!r}: 0}}."
+                    ) from exc
+                yield batch
 
     def table_columns(self, table: TableName) -> list[str] | None:
         types = self.column_types(table)
@@ -119,8 +156,8 @@ class ClickHouseSession:
 
     def sorting_key(self, table: TableName) -> str:
         """Return the sorting key of a table, an empty text if it has none."""
-        database = "currentDatabase()" if table.schema is None else _literal(table.schema)
-        where = f"database = {database} AND name = {_literal(table.name)}"
+        database = "currentDatabase()" if table.schema is None else literal(table.schema)
+        where = f"database = {database} AND name = {literal(table.name)}"
         [row] = self._client.query(f"SELECT sorting_key FROM system.tables WHERE {where}").result_rows
         return str(row[0])
 
@@ -176,7 +213,7 @@ def _scalar_type(dtype: pa.DataType) -> str:
         return f"Decimal({dtype.precision}, {dtype.scale})"
     if pt.is_timestamp(dtype):
         digits = {"s": 0, "ms": 3, "us": 6, "ns": 9}[dtype.unit]
-        return f"DateTime64({digits}, {_literal(dtype.tz or 'UTC')})"
+        return f"DateTime64({digits}, {literal(dtype.tz or 'UTC')})"
     names = {pa.bool_(): "Bool", pa.float32(): "Float32", pa.float64(): "Float64", pa.date32(): "Date32"}
     return names.get(dtype, "String")
 
@@ -191,5 +228,6 @@ def _storable(column: pa.Array) -> pa.Array:
     return json_texts(column) if isinstance(column.type, pa.BaseExtensionType) else column
 
 
-def _literal(text: str) -> str:
+def literal(text: str) -> str:
+    """Return text as a constant of SQL."""
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"

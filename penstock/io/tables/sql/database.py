@@ -74,10 +74,14 @@ class Database:
         except Exception as exc:
             if not _is_from_driver(exc):
                 raise
-            original = text = str(exc).strip()
+            original, text = str(exc).strip(), self._reason(exc)
             for secret in self._secrets():
                 text = text.replace(secret, "***")
             raise kind(f"{action} in {self.label} failed: {text}") from (exc if text == original else None)
+
+    def _reason(self, exc: Exception) -> str:
+        """Return the part of a driver's message that helps the user."""
+        return str(exc).strip()
 
     def _secrets(self) -> list[str]:
         return [] if callable(self.connect) else secrets_of(self.connect)
