@@ -221,9 +221,7 @@ def plan_of(other: LazyTable) -> Plan:
 def names_of(plan: Plan, side: str) -> list[str]:
     """Return the columns of one side of a verb."""
     if plan.schema is None:
-        raise InvalidArgumentError(
-            f"The columns of the {side} side are not known before it runs; select them, or collect() it, first"
-        )
+        raise InvalidArgumentError(f"The columns of the {side} side are not known before it runs; collect() it first")
     return plan.schema.names
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import random
 import sys
 from collections.abc import Callable, Iterator
@@ -26,19 +27,25 @@ from penstock.compat.ray.data.custom import (
     PandasBatchCollateFn,
     WriteResult,
 )
-from penstock.compat.ray.data.dataset import Dataset
+from penstock.compat.ray.data.dataset import Dataset, RaySchema as Schema
 from penstock.compat.ray.data.file_datasink import BlockBasedFileDatasink, RowBasedFileDatasink
 from penstock.compat.ray.data.filenames import FilenameProvider
 from penstock.compat.ray.data.grouped import GroupedData
 from penstock.compat.ray.data.iterator import DataIterator
 from penstock.compat.ray.data.options import PLACEMENT, RESOURCES, check_filesystem, check_placement
-from penstock.compat.ray.data.partitions import Partitioning, PartitionStyle, PathPartitionFilter, is_hive
+from penstock.compat.ray.data.partitions import (
+    Partitioning,
+    PartitionStyle,
+    PathPartitionFilter,
+    is_hive,
+    partition_types,
+)
 from penstock.compat.ray.data.summary import DatasetSummary
 from penstock.compat.remedies import refused_name
 from penstock.compat.translation import translated
 from penstock.errors import CorruptFileError, PathNotFoundError, load_extra
 from penstock.io.files import find_files
-from penstock.types import DataType, Schema
+from penstock.types import DataType
 from penstock.udf.specs import TaskPoolStrategy
 
 __all__ = ["ActorPoolStrategy", "ArrowBatchCollateFn", "BlockBasedFileDatasink", "BlockMetadata",
@@ -58,6 +65,12 @@ def _dataset(frame: ps.DataFrame) -> Dataset:
     return Dataset(frame._plan)
 
 
+def _with_empty_text(frame: ps.DataFrame) -> Dataset:
+    """Return the rows of CSV files, in which an empty field of text is no null for Ray Data."""
+    texts = [field.name for field in frame.schema if field.dtype.is_string()]
+    return _dataset(frame.with_columns({name: ps.col(name).fill_null("") for name in texts}))
+
+
 def _reader(name: str, original: str, defaults: dict[str, Any]) -> Callable[..., Dataset]:
     renamed = {"paths": "path", "include_paths": "file_path_column"} if name not in _OWN_PATHS else {}
     read: Callable[..., Dataset] = translated(
@@ -70,8 +83,9 @@ def _reader(name: str, original: str, defaults: dict[str, Any]) -> Callable[...,
         },
         ignored=PLACEMENT | RESOURCES,
         defaults=defaults,
-        returns=_dataset,
+        returns=_with_empty_text if name == "read_csv" else _dataset,
     )
+    scheme = Partitioning() if "hive_partitioning" in defaults else None
 
     @functools.wraps(read)
     def of_chosen(
@@ -79,10 +93,15 @@ def _reader(name: str, original: str, defaults: dict[str, Any]) -> Callable[...,
         filesystem: Any = None, partition_filter: Any = None, **options: Any,
     ) -> Dataset:  # fmt: skip
         check_filesystem(f"ray.data.{name}", filesystem)
+        if options.get("partitioning", scheme) and "schema" in inspect.signature(read).parameters:
+            paths = args[0] if args else options["paths"]
+            found = _files(paths, None, ignore_missing_paths, options.get("storage_options"))
+            types = partition_types(found, options.get("partitioning", scheme))
+            options["schema"] = {**types, **(options.get("schema") or {})} or None
         if not (file_extensions or shuffle or ignore_missing_paths or partition_filter):
             return read(*args, **options)
         paths = args[0] if args else options.pop("paths")
-        found = _files(paths, file_extensions, ignore_missing_paths)
+        found = _files(paths, file_extensions, ignore_missing_paths, options.get("storage_options"))
         found = partition_filter(found) if partition_filter else found
         if shuffle is not None:
             random.Random(getattr(shuffle, "seed", None)).shuffle(found)
@@ -91,11 +110,11 @@ def _reader(name: str, original: str, defaults: dict[str, Any]) -> Callable[...,
     return of_chosen if name in _OF_FILES else read
 
 
-def _files(paths: Any, extensions: list[str] | None, ignores_missing: bool) -> list[str]:
+def _files(paths: Any, extensions: list[str] | None, ignores_missing: bool, storage_options: Any = None) -> list[str]:
     found: list[str] = []
     for path in paths if isinstance(paths, list | tuple) else [paths]:
         try:
-            found += [file.url for file in find_files(path)]
+            found += [file.url for file in find_files(path, storage_options=storage_options)]
         except PathNotFoundError:
             if not ignores_missing:
                 raise

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
+import pyarrow as pa
 
 from penstock.compat.ray.data import aggregate
 from penstock.compat.ray.data.aggregate import AggregateFn, results_of
@@ -25,6 +26,7 @@ from penstock.errors import InvalidArgumentError
 from penstock.expr.column import Expression, col
 from penstock.frame.dataframe import DataFrame
 from penstock.functions import monotonically_increasing_id
+from penstock.types import Schema
 
 _MIX, _SOURCE = "__mix", "__source"  # columns that order the rows of a mix
 _JOINS = {"left_outer": "left", "right_outer": "right", "full_outer": "outer", "left_semi": "semi", "left_anti": "anti"}
@@ -36,8 +38,30 @@ def _seed(given: Any) -> int | None:
     return seed
 
 
+class RaySchema(Schema):
+    """The columns of a Dataset with their Arrow types; ``ray.data.Schema``."""
+
+    __slots__ = ()
+
+    @property
+    def types(self) -> list[pa.DataType]:
+        return list(self.base_schema.types)
+
+    @property
+    def base_schema(self) -> pa.Schema:
+        return self.to_arrow()
+
+
 class Dataset(DatasetWrites):
     """A lazy table with Ray Data's verbs. Every verb of ``penstock.DataFrame`` that Ray Data lacks works too."""
+
+    @property
+    def schema(self) -> RaySchema:
+        return RaySchema(super().schema)
+
+    def _with_known_columns(self) -> Self:
+        """Run the query now if its columns are not known otherwise: verbs of two datasets need their names."""
+        return self if self._plan.schema is not None else self.materialize()
 
     # --- rows and columns ---
 
@@ -116,9 +140,9 @@ class Dataset(DatasetWrites):
         return result
 
     def zip(self, *other: Any) -> Self:
-        result = self
+        result = self._with_known_columns()
         for each in other:
-            result = DataFrame.zip(result, each)
+            result = DataFrame.zip(result, each._with_known_columns())
         return result
 
     def join(self, ds: Any, join_type: str, num_partitions: Any = None, on: Any = ("id",), right_on: Any = None,
@@ -133,7 +157,7 @@ class Dataset(DatasetWrites):
             {"on": list(on)} if right_on is None else {"left_on": list(on), "right_on": list(right_on)}
         )
         suffix = {} if right_suffix is None else {"suffix": right_suffix}
-        return super().join(ds, how=how, **keys, **suffix)
+        return DataFrame.join(self._with_known_columns(), ds._with_known_columns(), how=how, **keys, **suffix)
 
     def mix(self, *other: Dataset, weights: Sequence[float] | None = None, stopping_condition: Any = None) -> Self:
         """Interleave the rows of datasets in the proportion of ``weights``; a longer one goes on alone at the end."""

@@ -29,8 +29,8 @@ class Partitioning:
     filesystem: Any = None
 
     def __post_init__(self) -> None:
-        if self.style != PartitionStyle.HIVE or self.base_dir or self.field_names or self.field_types:
-            raise refusal(f"{self}", "only 'hive' partitioning of the whole path is known, with types found by value")
+        if self.style != PartitionStyle.HIVE or self.base_dir or self.field_names:
+            raise refusal(f"{self}", "only 'hive' partitioning of the whole path is known")
 
 
 @dataclass(frozen=True)
@@ -51,3 +51,9 @@ class PathPartitionFilter:
 def is_hive(given: Any) -> bool:
     """Return True for a scheme of hive; others are refused."""
     return bool(Partitioning(getattr(given, "style", given)))
+
+
+def partition_types(paths: Sequence[str], scheme: Any) -> dict[str, Any]:
+    """Return the types of the columns in the paths: text, unless the scheme gives another."""
+    given = getattr(scheme, "field_types", None) or {}
+    return {key: given.get(key, str) for path in paths for key in partition_values(path)}
