@@ -295,9 +295,19 @@ def test_names_of_files(tmp_path: Path) -> None:
         def get_filename_for_task(self, write_uuid: str, task_index: int) -> str:
             return "same.csv"
 
-    with pytest.raises(InvalidArgumentError, match="put task_index into the name"):
-        rows.write_csv(str(tmp_path / "s"), filename_provider=Same(), max_rows_per_file=1)
-    assert not names("s")
+    class Outside(Numbered):
+        def get_filename_for_task(self, write_uuid: str, task_index: int) -> str:
+            return "../outside.csv"
+
+    for provider, message in (
+        (Same(), "put task_index into the name"),
+        (Outside(), "returns '../outside.csv', which is not the name of a file"),
+        ("a.csv", "must be a FilenameProvider"),
+    ):
+        with pytest.raises(InvalidArgumentError, match=message):
+            rows.write_csv(str(tmp_path / "s"), filename_provider=provider, max_rows_per_file=1)
+        assert not names("s")
+    assert not (tmp_path / "outside.csv").exists()
 
 
 def test_files_of_your_own_datasinks(tmp_path: Path) -> None:

@@ -56,14 +56,18 @@ class NamedFileSink(FileSink):
         return [file | {"path": target} for file, target in zip(files, targets, strict=True)]
 
     def _name(self, number: int) -> str:
-        if not isinstance(self.encoding, EncodedFiles):
-            return str(self.provider.get_filename_for_task(self.run_id, number))
-        base, suffix = os.path.splitext(self.provider.get_filename_for_task(self.run_id, 0))
-        return f"{base}_000000_{number:06}{suffix}"
+        is_of_row = isinstance(self.encoding, EncodedFiles)
+        name = self.provider.get_filename_for_task(self.run_id, 0 if is_of_row else number)
+        if not isinstance(name, str) or os.path.basename(name) in ("", ".", "..") or os.path.basename(name) != name:
+            raise InvalidArgumentError(f"filename_provider returns {name!r}, which is not the name of a file.")
+        base, suffix = os.path.splitext(name)
+        return f"{base}_000000_{number:06}{suffix}" if is_of_row else name
 
 
 def with_filenames(rows: DataFrame, provider: Any) -> DataFrame:
     """Return the rows as a DataFrame that writes files under the names of ``provider``."""
+    if not hasattr(provider, "get_filename_for_task"):
+        raise InvalidArgumentError(f"filename_provider must be a FilenameProvider; got {provider!r}.")
 
     class NamedWrites(type(rows)):  # type: ignore[misc]
         def write_sink(self, sink: FileSink, **options: Any) -> Any:

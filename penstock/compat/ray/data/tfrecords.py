@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gzip
 import struct
+import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, BinaryIO, ClassVar
@@ -27,21 +28,26 @@ _TENSOR_TYPES = {  # numbers of the types of tensorflow.TensorProto
 }  # fmt: skip
 
 
+# Of bytes that are no records: a length may exceed the memory.
+_FAILURES = (ValueError, IndexError, KeyError, EOFError, MemoryError, OverflowError, struct.error, zlib.error,
+             gzip.BadGzipFile)  # fmt: skip
+
+
 def examples(file: File) -> Iterator[dict[str, Any]]:
     """Yield the examples of a file, plain or compressed by gzip; a feature of one value is that value."""
     with file.open() as stream:
         is_compressed = stream.read(2) == b"\x1f\x8b"
         stream.seek(0)
         source: Any = gzip.GzipFile(fileobj=stream) if is_compressed else stream
-        while header := source.read(12):
-            try:
+        try:
+            while header := source.read(12):
                 length = struct.unpack("<QI", header)[0]
                 content = source.read(length + 4)
                 if len(content) < length + 4:
                     raise ValueError("the last record is cut off")
                 yield _example(content[:-4])
-            except (ValueError, IndexError, KeyError, struct.error) as exc:
-                raise CorruptFileError(f"{file} is not a TFRecord file of tf.train.Example: {exc}") from exc
+        except _FAILURES as exc:
+            raise CorruptFileError(f"{file} is not a TFRecord file of tf.train.Example: {exc!r}") from exc
 
 
 def _example(content: bytes) -> dict[str, Any]:
