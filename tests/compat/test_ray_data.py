@@ -359,6 +359,9 @@ def test_records_of_tensorflow(tmp_path: Path) -> None:
     (tmp_path / "c.tfrecord").write_bytes(EXAMPLE[:-3])
     with pytest.raises(CorruptFileError, match=r"c\.tfrecord is not a TFRecord file .* the last record is cut off"):
         ray.data.read_tfrecords(str(tmp_path / "c.tfrecord")).take_all()
+    (tmp_path / "c.tfrecord").write_bytes(b"a length that no memory holds")
+    with pytest.raises(CorruptFileError, match=r"c\.tfrecord is not a TFRecord file .* MemoryError"):
+        ray.data.read_tfrecords(str(tmp_path / "c.tfrecord")).take_all()
 
 
 def test_rows_become_records_of_tensorflow(tmp_path: Path) -> None:

@@ -47,7 +47,9 @@ def examples(file: File) -> Iterator[dict[str, Any]]:
                     raise ValueError("the last record is cut off")
                 yield _example(content[:-4])
         except _FAILURES as exc:
-            raise CorruptFileError(f"{file} is not a TFRecord file of tf.train.Example: {exc!r}") from exc
+            raise CorruptFileError(
+                f"{file} is not a TFRecord file of tf.train.Example: {str(exc) or type(exc).__name__}"
+            ) from exc
 
 
 def _example(content: bytes) -> dict[str, Any]:
