@@ -24,7 +24,15 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.gpu.measure import Figures, Place, device, main, pipeline_figures, synchronize
+from benchmarks.gpu.measure import (
+    Figures,
+    Place,
+    device,
+    difference_figures,
+    main,
+    penstock_figures,
+    synchronize,
+)
 
 NUM_ROWS = 200_000
 MIN_WORDS, MAX_WORDS, MAX_TOKENS = 5, 250, 256
@@ -111,7 +119,7 @@ def penstock(place: Place) -> Figures:
         vector = ps.col("text").embed_text(provider="transformers", model=place.model)
         ps.read_parquet(sources).select("id", vector.alias("vector")).write_parquet(target, mode="overwrite")
 
-    return pipeline_figures(place, run)
+    return penstock_figures(place, run)
 
 
 def daft(place: Place) -> Figures:
@@ -122,7 +130,7 @@ def daft(place: Place) -> Figures:
         vector = embed_text(daft.col("text"), provider="transformers", model=place.model)
         daft.read_parquet(sources).select("id", vector.alias("vector")).write_parquet(target, write_mode="overwrite")
 
-    return pipeline_figures(place, run)
+    return difference_figures(place, run)
 
 
 def sentence_transformers(place: Place) -> Figures:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -17,8 +18,10 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 Figures = dict[str, float]
+Run = Callable[[list[str], str], None]
 
 
 @dataclass(frozen=True)
@@ -98,21 +101,15 @@ class GpuSamples:
     """The utilisation of the first GPU in percent, as nvidia-smi reports it ten times a second; empty without one."""
 
     def __init__(self) -> None:
-        self.values: list[float] = []
+        self.values: list[tuple[float, float]] = []  # time and percent
 
     @contextlib.contextmanager
     def running(self) -> Iterator[GpuSamples]:
-        command = [
-            "nvidia-smi",
-            "-i",
-            "0",
-            "--query-gpu=utilization.gpu",
-            "--format=csv,noheader,nounits",
-            "-lms",
-            "100",
-        ]
+        query = ["--query-gpu=utilization.gpu", "--format=csv,noheader,nounits", "-lms", "100"]
         try:
-            process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+            process = subprocess.Popen(
+                ["nvidia-smi", "-i", "0", *query], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+            )
         except FileNotFoundError:
             yield self
             return
@@ -129,44 +126,89 @@ class GpuSamples:
         assert process.stdout is not None
         for line in process.stdout:
             with contextlib.suppress(ValueError):
-                self.values.append(float(line))
+                self.values.append((time.perf_counter(), float(line)))
 
-    def busy_percent(self) -> float:
-        """Return the mean while a run computes, from the first to the last sample of at least 20 %.
-
-        The load of a model shows as up to 9 %, the end of a process as up to 18 %.
-        """
-        busy = [number for number, value in enumerate(self.values) if value >= 20]
-        during = self.values[busy[0] : busy[-1] + 1] if busy else []
-        return sum(during) / len(during) if during else 0.0
+    def busy_percent(self, start_s: float, end_s: float) -> float:
+        """Return the mean between two times."""
+        during = [percent for time_s, percent in self.values if start_s <= time_s <= end_s]
+        return statistics.fmean(during) if during else 0.0
 
 
-def pipeline_figures(place: Place, run: Callable[[list[str], str], None]) -> Figures:
-    """Return the figures of ``run(inputs, output)``, which loads the model each time.
+class RowTimes:
+    """A subscriber that notes when the rows of each query were ready to be written."""
 
-    The time for a few rows is the start-up: it is measured twice, because the first run also reads files from disk. The
-    rate after the start comes from a run over the input and one over three times the input: while the model is loaded,
-    rows are read and decoded, so the time after the start-up alone would flatter the pipeline.
-    """
-    starts = []
-    for number in range(2):
-        began = time.perf_counter()
-        run([place.small_input], place.output(f"small-{number}"))
-        starts.append(time.perf_counter() - began)
+    def __init__(self) -> None:
+        self._stage: int | None = None
+        self.outputs: list[tuple[float, int]] = []  # time, and rows so far
+
+    def on_event(self, event: Any) -> None:
+        from penstock.observe import events
+
+        if isinstance(event, events.QueryStarted):
+            self._stage, self.outputs = event.stages[-1].writes, []
+        elif isinstance(event, events.BundleProduced) and event.stage == self._stage and event.num_rows:
+            before = self.outputs[-1][1] if self.outputs else 0
+            self.outputs.append((time.perf_counter(), before + event.num_rows))
+
+    def after(self, share: float) -> tuple[float, float, float]:
+        """Return the first time after ``share`` of the rows, the last time, and the rows per second between them."""
+        end_s, num_rows = self.outputs[-1]
+        start_s, num_before = next(each for each in self.outputs if each[1] >= share * num_rows)
+        return start_s, end_s, (num_rows - num_before) / max(end_s - start_s, 1e-9)
+
+
+def start_seconds(place: Place, run: Run) -> list[float]:
+    """Return the times for a few rows, in which a model is loaded. The first run also reads files from disk."""
+    return [seconds_of(run, [place.small_input], place.output(f"small-{number}")) for number in range(2)]
+
+
+def seconds_of(run: Run, inputs: list[str], output: str) -> float:
     began = time.perf_counter()
-    run([place.input], place.output("out"))
-    total_s = time.perf_counter() - began
-    with GpuSamples().running() as samples:
-        began = time.perf_counter()
-        run([place.input] * 3, place.output("three"))
-        three_s = time.perf_counter() - began
+    run(inputs, output)
+    return time.perf_counter() - began
+
+
+def penstock_figures(place: Place, run: Run, num_runs: int = 5, num_inputs: int = 1) -> Figures:
+    """Return the figures of ``run(inputs, output)``, which loads the model each time: medians, and the extreme rates.
+
+    The rate after the start is that of the last three quarters of the rows, by the times at which the engine gets them:
+    while the model is loaded, rows are read and decoded, so the first ones would flatter the pipeline. The GPU is
+    observed in the same time.
+    """
+    import penstock as ps
+
+    times = RowTimes()
+    ps.attach_subscriber(times)
+    starts = start_seconds(place, run)
+    totals, rates, busy = [], [], []
+    for _ in range(num_runs):
+        with GpuSamples().running() as samples:
+            totals.append(seconds_of(run, [place.input] * num_inputs, place.output("out")))
+        start_s, end_s, rate = times.after(0.25)
+        rates.append(rate)
+        busy.append(samples.busy_percent(start_s, end_s))
+        print(f"{rate:,.0f} rows/s after the start, GPU busy {busy[-1]:.0f} %, {totals[-1]:.1f} s", file=sys.stderr)
+    return {
+        "first start s": starts[0],
+        "start s": starts[1],
+        "total s": statistics.median(totals),
+        "rows/s after start": statistics.median(rates),
+        "least rows/s": min(rates),
+        "most rows/s": max(rates),
+        "GPU busy %": statistics.median(busy),
+    }
+
+
+def difference_figures(place: Place, run: Run) -> Figures:
+    """Return the figures of an engine without events: its rate is that between one input and three times the input."""
+    starts = start_seconds(place, run)
+    total_s = seconds_of(run, [place.input], place.output("out"))
+    three_s = seconds_of(run, [place.input] * 3, place.output("three"))
     return {
         "first start s": starts[0],
         "start s": starts[1],
         "total s": total_s,
-        "rows/s": place.num_rows / total_s,
         "rows/s after start": 2 * place.num_rows / (three_s - total_s),
-        "GPU busy %": samples.busy_percent(),
     }
 
 

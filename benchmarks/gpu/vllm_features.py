@@ -131,7 +131,7 @@ def with_engine(model: str, check: Callable[[str], dict[str, Any]]) -> dict[str,
     """Keep the engine of a model for all queries of a check."""
     prompter = VllmProvider(engine_kwargs=SETTINGS).model(Prompting(model))
     assert isinstance(prompter, EnginePrompter)
-    engine = SharedEngine.acquire(prompter._spec, 64)
+    engine = SharedEngine.acquire(prompter.spec, 64)
     try:
         return check(model)
     finally:

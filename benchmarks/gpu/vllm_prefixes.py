@@ -271,7 +271,7 @@ def main() -> None:
         "compilation_config": {"cudagraph_capture_sizes": [1, 2, 4, 8, 16, 32, 64, 128, 192, 256, 320, 384, 448, 512]},
     }  # fmt: skip
     plain, grouping = TimedProvider(engine_kwargs=engine_kwargs), TimedGroupingProvider(engine_kwargs=engine_kwargs)
-    spec = plain.model(Prompting(model))._spec
+    spec = plain.model(Prompting(model)).spec
     engine = SharedEngine.acquire(spec, 512)  # all phases share it
 
     def phase(name: str, seconds: int, run: Callable[[], Any]) -> Any:
