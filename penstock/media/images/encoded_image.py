@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from penstock.errors import ComputeError
+from penstock.media.images.jpeg_header import plain_frame
 from penstock.media.images.orientation import is_sideways, jpeg_orientation, orientation_in, upright
 from penstock.media.images.packages import pillow, simplejpeg
 from penstock.media.images.pixels import resize_into
@@ -97,21 +98,26 @@ def _damaged(kind: str, exc: Exception) -> ComputeError:
 
 def _turbo_jpeg(data: memoryview) -> EncodedImage | None:
     """Return a JPEG that libjpeg-turbo converts to our modes, None if Pillow must decode it or report its error."""
+    if (frame := plain_frame(data)) is not None:
+        height, width, channels = frame
+        return _JpegImage(data, height, width, "L" if channels == 1 else "RGB")
     try:
         height, width, colours, _ = simplejpeg().decode_jpeg_header(data)
     except ValueError:
         return None
-    return None if colours in ("CMYK", "YCCK") else _JpegImage(data, height, width, colours)
+    if colours in ("CMYK", "YCCK"):
+        return None
+    return _JpegImage(data, height, width, "L" if colours.upper() == "GRAY" else "RGB")
 
 
 class _JpegImage:
     """A JPEG, by libjpeg-turbo."""
 
-    def __init__(self, data: memoryview, height: int, width: int, colours: str) -> None:
+    def __init__(self, data: memoryview, height: int, width: int, mode: str) -> None:
         self._data = data
         self._orientation = jpeg_orientation(data)
         self.height, self.width = (width, height) if is_sideways(self._orientation) else (height, width)
-        self.mode = "L" if colours.upper() == "GRAY" else "RGB"
+        self.mode = mode
 
     def resize_into(self, mode: str, out: NDArray, is_scaled: bool, scratch: Scratch) -> None:
         own, wanted = (self.height, self.width), out.shape[:2]
