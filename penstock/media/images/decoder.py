@@ -14,7 +14,9 @@ import pyarrow as pa
 
 from penstock.config import MAX_IMAGE_PIXELS, get_config
 from penstock.errors import ComputeError, InvalidArgumentError, MissingExtraError, did_you_mean
+from penstock.media.images.decode_threads import decode_turns
 from penstock.media.images.encoded_image import EncodedImage, Scratch, open_image
+from penstock.media.images.jpeg_header import plain_frame
 from penstock.media.images.packages import require_images
 from penstock.types import DataType, PartialColumn, Series
 from penstock.types.arrays import NDArray
@@ -62,7 +64,7 @@ class ImageDecoder:
             return _lengths(len(encoded), max(1, MAX_BATCH_NBYTES // nbytes))
         lengths, nbytes = [0], 0
         for data in binary_views(encoded.to_arrow()):
-            size = self.nbytes(self.open(data))
+            size = self._nbytes_of(data)
             if lengths[-1] and nbytes + size > MAX_BATCH_NBYTES:
                 lengths.append(0)
                 nbytes = 0
@@ -86,6 +88,14 @@ class ImageDecoder:
             return _without_frames(exc)
         return self.open(data)
 
+    def _nbytes_of(self, data: memoryview | None) -> int:
+        frame = None if data is None else plain_frame(data)
+        if frame is None or self.size is not None:
+            return self.nbytes(self.open(data))
+        height, width, channels = frame
+        nbytes = height * width * (channels if self.mode is None else IMAGE_CHANNELS[self.mode])
+        return nbytes if height * width <= self.max_pixels else 0
+
     def nbytes(self, image: Found) -> int:
         """Return the size of the decoded image; 0 for null and for an error."""
         if image is None or isinstance(image, Exception):
@@ -98,16 +108,17 @@ class ImageDecoder:
         failures = {row: image for row, image in enumerate(images) if isinstance(image, Exception)}
         shapes = [None if image is None or isinstance(image, Exception) else self._shape(image) for image in images]
         room, scratch = ImageBuffer(shapes, self.dtype), Scratch()
-        for row, image in enumerate(images):
-            if image is None or isinstance(image, Exception):
-                continue
-            try:
-                self._fill(image, room[row], scratch)
-            except MissingExtraError:  # not the error of a row
-                raise
-            except Exception as exc:
-                room.clear(row)
-                failures[row] = _without_frames(exc)
+        with decode_turns().turn():
+            for row, image in enumerate(images):
+                if image is None or isinstance(image, Exception):
+                    continue
+                try:
+                    self._fill(image, room[row], scratch)
+                except MissingExtraError:  # not the error of a row
+                    raise
+                except Exception as exc:
+                    room.clear(row)
+                    failures[row] = _without_frames(exc)
         return PartialColumn(room.column(), failures)
 
     def _shape(self, image: EncodedImage) -> Shape:

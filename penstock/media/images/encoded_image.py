@@ -64,6 +64,10 @@ class Scratch:
 
 def open_image(data: memoryview, max_pixels: int) -> EncodedImage:
     """Read the header of an encoded image; raises ComputeError if it is invalid."""
+    if (frame := plain_frame(data)) is not None:
+        height, width, channels = frame
+        _check_size("JPEG", width, height, max_pixels)
+        return _JpegImage(data, height, width, "L" if channels == 1 else "RGB")
     kind = _kind_of(data)
     if kind is None:
         begins = f"begins with {bytes(data[:8])!r}" if len(data) else "is empty"
@@ -98,9 +102,6 @@ def _damaged(kind: str, exc: Exception) -> ComputeError:
 
 def _turbo_jpeg(data: memoryview) -> EncodedImage | None:
     """Return a JPEG that libjpeg-turbo converts to our modes, None if Pillow must decode it or report its error."""
-    if (frame := plain_frame(data)) is not None:
-        height, width, channels = frame
-        return _JpegImage(data, height, width, "L" if channels == 1 else "RGB")
     try:
         height, width, colours, _ = simplejpeg().decode_jpeg_header(data)
     except ValueError:

@@ -10,6 +10,7 @@ import struct
 
 _SEGMENT = struct.Struct(">BBH")  # 0xFF, the kind, the length without the first two bytes
 _FRAME = struct.Struct(">BHHB")  # bits of a sample, height, width, channels
+START = b"\xff\xd8\xff"
 FRAMES = (0xC0, 0xC1, 0xC2)  # baseline, extended, progressive
 SKIPPED = frozenset(
     (0xC4, 0xDB, 0xDD, 0xFE, *range(0xE0, 0xF0))
@@ -17,7 +18,9 @@ SKIPPED = frozenset(
 
 
 def plain_frame(data: memoryview) -> tuple[int, int, int] | None:
-    """Return height, width and channels (1 or 3) of a JPEG; None for an unusual one, which a library must read."""
+    """Return height, width and channels (1 or 3) of a JPEG; None for other images and unusual JPEG."""
+    if data[:3] != START:
+        return None
     at = 2
     try:
         while True:
