@@ -112,10 +112,8 @@ def _translate(array: pa.Array, target: pa.DataType) -> pa.Array:
     if pt.is_struct(array.type):
         members = [_translate(array.field(number), field.type) for number, field in enumerate(target)]
         return pa.StructArray.from_arrays(members, fields=list(target), mask=array.is_null())
-    if pt.is_list(array.type) and isinstance(array.type.value_type, pa.BaseExtensionType):
-        values = _translate(array.values, target.value_type)
-        offsets = pa.array(array.offsets.to_numpy())  # Arrow takes no mask with a slice
-        return pa.ListArray.from_arrays(offsets, values, type=target, mask=array.is_null())
+    if _holds_extension(array.type):  # which Arrow would cast as its storage
+        return _translate_values(array, target)
     try:
         return array.cast(target)
     except pa.ArrowInvalid as exc:
@@ -123,6 +121,29 @@ def _translate(array: pa.Array, target: pa.DataType) -> pa.Array:
         raise InvalidArgumentError(f"A column of {array.type} does not fit one batch as {target}: {exc}") from exc
     except pa.ArrowNotImplementedError as exc:
         raise TypeMismatchError(f"Columns of {array.type} are not supported: {exc}") from exc
+
+
+def _holds_extension(arrow_type: pa.DataType) -> bool:
+    """Return whether values of an extension are somewhere within lists, maps or structs."""
+    if isinstance(arrow_type, pa.BaseExtensionType):
+        return True
+    return any(_holds_extension(arrow_type.field(number).type) for number in range(arrow_type.num_fields))
+
+
+def _translate_values(array: pa.Array, target: pa.DataType) -> pa.Array:
+    """Return an array of lists or maps with translated values."""
+    if pt.is_fixed_size_list(array.type):
+        size = target.list_size
+        values = _translate(array.values.slice(array.offset * size, len(array) * size), target.value_type)
+        return pa.FixedSizeListArray.from_arrays(values, type=target, mask=array.is_null())
+    if pt.is_list_view(array.type) or pt.is_large_list_view(array.type):
+        return _translate(array.cast(pa.large_list(array.type.value_type)), target)
+    offsets = pa.array(array.offsets.to_numpy(), pa.int32())  # Arrow takes no mask with a slice
+    if pt.is_map(array.type):
+        keys, items = _translate(array.keys, target.key_type), _translate(array.items, target.item_type)
+        return pa.MapArray.from_arrays(offsets, keys, items, type=target, mask=array.is_null())
+    values = _translate(array.values, target.value_type)
+    return pa.ListArray.from_arrays(offsets, values, type=target, mask=array.is_null())
 
 
 def _translate_union(array: pa.UnionArray, target: pa.UnionType) -> pa.Array:

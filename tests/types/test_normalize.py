@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable
 
 import numpy as np
 import pyarrow as pa
@@ -71,6 +72,24 @@ def test_uuids_become_text() -> None:
     assert normalize(column[:0]).type == pa.string()
     assert normalize(lists).to_pylist() == [[None, str(key)], None]
     assert normalize(rows).to_pylist() == [None, {"k": str(key)}]
+
+
+@pytest.mark.parametrize(
+    "wrapped",
+    [
+        lambda keys: pa.LargeListArray.from_arrays([0, 1, 2], keys),
+        lambda keys: pa.FixedSizeListArray.from_arrays(keys, 1),
+        lambda keys: pa.ListArray.from_arrays([0, 1, 2], pa.StructArray.from_arrays([keys], ["k"])),
+        lambda keys: pa.ListArray.from_arrays([0, 1, 2], pa.ListArray.from_arrays([0, 1, 2], keys)),
+        lambda keys: pa.MapArray.from_arrays([0, 1, 2], pa.array(["a", "b"]), keys),
+    ],
+)
+def test_nested_uuids_become_text(wrapped: Callable[[pa.Array], pa.Array]) -> None:
+    """The first one is valid UTF-8, so that a cast of its bytes would succeed."""
+    keys = [uuid.UUID(bytes=b"abcdefghijklmnop"), uuid.UUID(int=2**127)]
+    texts = pa.array([str(key) for key in keys])
+    for part in (slice(None), slice(1, None)):
+        assert normalize(wrapped(pa.array(keys))[part]).to_pylist() == normalize(wrapped(texts)[part]).to_pylist()
 
 
 def test_permuted_tensors_are_refused() -> None:

@@ -19,7 +19,6 @@ from penstock.io.files import DataFile, Storage, is_small_local
 from penstock.io.writer import FileSink, file_sink
 from penstock.storage.ranges import RangeFile
 from penstock.types import DataType
-from penstock.types.normalize import normal_type
 from penstock.types.plain import arrow_numbers
 
 ROW_GROUP_ROWS = 2**20
@@ -163,9 +162,9 @@ def _matching_groups(file: DataFile, schema: pa.Schema, predicate: pc.Expression
     import pyarrow.dataset as ds
 
     fragment = ds.ParquetFileFormat().make_fragment(file.path, file.storage.open())
-    stored = {field.name: normal_type(field.type) for field in fragment.physical_schema}
-    # Statistics count only for columns that are read as they are stored: those of UUIDs are bytes, and rows are text.
-    schema = pa.schema([field for field in schema if stored.get(field.name) == field.type])
+    # Statistics of UUIDs are bytes, but their rows are read as text.
+    uuids = [field.name for field in fragment.physical_schema if isinstance(field.type, pa.UuidType)]
+    schema = pa.schema([field for field in schema if field.name not in uuids])
     try:
         matching = fragment.subset(predicate, schema) if len(schema) else fragment
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
