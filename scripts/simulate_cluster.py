@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.engine.protocols import Emit, Report, Task
-from penstock.engine.resources import PoolChoice
+from penstock.engine.stage import PoolChoice
 from penstock.plan.stages import Stage, Work
 from tests.engine.simulation import Load, SimulatedPool, World
 

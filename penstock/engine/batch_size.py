@@ -12,7 +12,6 @@ import math
 FIRST_ROWS = 8
 TASK_COST_S = 0.0003  # the engine's own cost of a task, which a cheap function spreads over more rows
 BYTE_COST_S = 1e-9  # the cost of a byte in other stages: a function cheaper than that gains nothing from larger batches
-QUICK_BYTE_S = 5e-9  # a task that takes less for each byte of its input is worth no hand-over to another process
 LONG_S = 1.0
 MIN_GAIN = 0.05  # in rows per second, for each doubling of the size; proportionally more for batches above ``LONG_S``
 NUM_TRIES = 2  # sizes without a gain before the best one is taken: one may have been measured at a bad moment
@@ -33,7 +32,6 @@ class BatchSizeSearch:
         self._max_rows = max_rows
         self._max_nbytes = float("inf")  # input and output of one task
         self._nbytes_out_per_row = 0.0
-        self.quick_rows = 0  # of a task, if the last one was quick
         self._task_cost_s = TASK_COST_S
         self._num_to_ignore = 1
         self._num_samples = 3
@@ -65,7 +63,6 @@ class BatchSizeSearch:
         """Record a finished task. Only tasks of the present size count."""
         # A large output counts for some time: the next row may give as much.
         self._nbytes_out_per_row = max(nbytes_out / num_rows, 0.9 * self._nbytes_out_per_row)
-        self.quick_rows = min(num_rows, self.num_rows) if busy_s < QUICK_BYTE_S * nbytes_in else 0
         if self._num_to_ignore:
             self._num_to_ignore -= 1
         elif num_rows != self.num_rows:
@@ -73,7 +70,7 @@ class BatchSizeSearch:
         elif self.is_settled:
             self._recheck(busy_s)
         elif busy_s < SHORT_SHARE * self._task_cost_s and not self._rates:
-            self.num_rows = min(64 * num_rows, self._max_rows)  # far too small to be measured
+            self.num_rows = min(8 * num_rows, self._max_rows)  # far too small to be measured
         else:
             self._samples.append(num_rows / (busy_s + self._task_cost_s + BYTE_COST_S * (nbytes_in + nbytes_out)))
             is_slow = busy_s > 2 * LONG_S and len(self._rates) < 2  # more samples would take too long

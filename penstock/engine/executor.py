@@ -13,10 +13,10 @@ from penstock.engine.lineage import Lineage
 from penstock.engine.protocols import Bundle, Emit, QueryController, Report, RowWatcher
 from penstock.engine.read_groups import in_groups
 from penstock.engine.read_queue import ReadQueue
-from penstock.engine.resources import Cores, PoolChoice, QueryResources, Results
+from penstock.engine.resources import Cores, QueryResources, Results
 from penstock.engine.sampling import INTERVAL_S, Sampler, stage_info
 from penstock.engine.scheduling import task_share
-from penstock.engine.stage import StageState
+from penstock.engine.stage import PoolChoice, StageState
 from penstock.errors import QueryCancelledError, QueryStalledError
 from penstock.observe import events
 from penstock.plan.stages import Read, Stage, Work

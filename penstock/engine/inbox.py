@@ -55,11 +55,9 @@ class Inbox:
         self.is_closed = False
 
     def push(self, bundle: Bundle) -> None:
+        self._bundles.append(bundle)
         self.num_rows += bundle.num_rows
         self.nbytes += bundle.nbytes
-        if bundle.processed is not None and isinstance(self._policy, Gathered):
-            return self._bundles.appendleft(bundle)  # it need not wait for those that are gathered
-        self._bundles.append(bundle)
         if isinstance(self._policy, Gathered):
             self._nbytes_gathering += bundle.nbytes
             if self._nbytes_gathering >= self._policy.nbytes:
@@ -79,8 +77,6 @@ class Inbox:
     @property
     def num_tasks(self) -> int:
         """Tasks that could be taken now."""
-        if self._is_head_processed:
-            return 1
         if self.joins_bundles:
             return self.num_rows // self._wanted_rows or self._num_rest or self._num_groups
         match self._policy:
@@ -90,13 +86,6 @@ class Inbox:
                 return min(self._num_parts_left, self.num_rows) if self.is_closed else 0
             case _:
                 return max(len(self._bundles), self.num_rows // self.rows_per_task)
-
-    @property
-    def limits_ahead(self) -> tuple[int, int]:
-        """Most rows of a call and least bytes of all, if the stage before does the work of this one; or no rows."""
-        if isinstance(self._policy, Gathered):
-            return sys.maxsize, self._policy.nbytes // 2
-        return (self.size_search.quick_rows if self.size_search else 0), 0
 
     @property
     def has_part(self) -> bool:
@@ -135,8 +124,6 @@ class Inbox:
         The task has at most ``most_rows``, unless the policy fixes its size.
         """
         num_rows = self._next_rows
-        if self._is_head_processed:
-            return self._take_rows(num_rows)
         if most_rows is not None and self._is_size_free:
             num_rows = min(num_rows, most_rows)
         elif most_rows is not None and self._batch_rows is not None:
@@ -172,10 +159,6 @@ class Inbox:
             self.rows_per_task = at_most_rows(self.rows_per_task, num_rows, busy_s, self._policy)
 
     @property
-    def _is_head_processed(self) -> bool:
-        return bool(self._bundles) and self._bundles[0].processed is not None
-
-    @property
     def _num_rest(self) -> int:
         return 1 if self.is_closed and self.num_rows else 0
 
@@ -195,8 +178,6 @@ class Inbox:
     def _next_rows(self) -> int:
         """Rows of the next task: at least one, and no more than fit in memory unless a size is promised."""
         num_rows, head = self._policy_rows, self._bundles[0]
-        if head.processed is not None:
-            return head.num_rows
         if self._batch_rows is not None and num_rows > self._batch_rows:
             return self._grouped_rows(num_rows, self._batch_rows)
         if self._is_size_promised or self.max_task_nbytes is None or head.nbytes <= self.max_task_nbytes:
@@ -236,7 +217,7 @@ class Inbox:
 
     def _take_rows(self, num_rows: int) -> tuple[Bundle, ...]:
         taken: list[Bundle] = []
-        while num_rows and self._bundles and not (taken and self._is_head_processed):
+        while num_rows and self._bundles:
             head = self._bundles.popleft()
             part = head.slice(0, min(num_rows, head.num_rows))
             if part is not head:

@@ -105,8 +105,7 @@ class Bundle:
     """A batch of rows as the executor sees it: a handle, and the numbers that its decisions need.
 
     ``handle`` is the RecordBatch, on Ray a ``RemoteBatch``. ``offset`` and ``num_rows`` select a slice of it, so that
-    the driver can cut without touching data. ``origins`` is empty in a query without lineage. ``processed`` has the
-    output of the next stage, if that was made in the same call; such a bundle is a task of its own.
+    the driver can cut without touching data. ``origins`` is empty in a query without lineage.
     """
 
     handle: Any
@@ -114,7 +113,6 @@ class Bundle:
     nbytes: int
     offset: int = 0
     origins: tuple[Origin, ...] = ()
-    processed: Any = None
 
     def slice(self, offset: int, num_rows: int) -> Bundle:
         """Return a slice; its bytes are estimated in proportion."""
@@ -139,20 +137,6 @@ class EndOfInput:
     """The last task of a stage that needs its whole input before it gives rows."""
 
 
-class Ahead(NamedTuple):
-    """Allows a pool to do the work of the next stage in the same call, on ``num_rows`` rows at a time, and then that of
-    the stage ``after``.
-
-    The next stage must work on its own on an output with fewer or more bytes. The call then holds ``nbytes_held`` more.
-    """
-
-    num_rows: int
-    min_nbytes: int
-    max_nbytes: int
-    nbytes_held: int
-    after: Ahead | None = None
-
-
 @dataclass(slots=True, eq=False)
 class Task:
     """One input of a stage: a ReadTask, bundles that the worker joins into one batch, or the end of the input."""
@@ -162,7 +146,6 @@ class Task:
     nbytes: int
     num_rows: int = 0
     nbytes_held: int = 0  # while it runs: of its input, the copies that its worker makes, and its next output
-    ahead: Ahead | None = None  # for its next output
     busy_s: float = 0.0  # spent by workers so far
     outputs: list[Bundle] = field(default_factory=list)  # produced, not yet passed on by the executor
     is_done: bool = False

@@ -1,4 +1,4 @@
-"""The resources of a query: the pool of each stage, memory, cores, and the results that wait for the reader."""
+"""The resources that all stages of a query share: memory, cores, and the results that wait for the reader."""
 
 from __future__ import annotations
 
@@ -6,27 +6,8 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from penstock.engine.batch_size import TASK_COST_S
 from penstock.engine.lineage import Lineage
-from penstock.engine.protocols import Bundle, WorkerPool
-from penstock.engine.scheduling import LEAST_FOOTPRINT, Footprint
-
-
-@dataclass(frozen=True, slots=True)
-class PoolChoice:
-    """A pool for a stage. With ``takes_core`` its tasks compete for the cores of the driver's machine.
-
-    ``footprint`` is what a task holds of that machine's memory while it runs. A task costs the engine ``task_cost_s``,
-    so a stage that gathers rows for its tasks waits for at least ``gathered_nbytes``. With ``may_be_ahead`` the pool of
-    the stage before can do the work of this one in the same call.
-    """
-
-    pool: WorkerPool
-    takes_core: bool
-    footprint: Footprint = LEAST_FOOTPRINT
-    task_cost_s: float = TASK_COST_S
-    gathered_nbytes: int = 0
-    may_be_ahead: bool = False
+from penstock.engine.protocols import Bundle
 
 
 class Cores:

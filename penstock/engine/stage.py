@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import astuple, replace
+from dataclasses import dataclass, replace
 from itertools import pairwise, takewhile
 
+from penstock.engine.batch_size import TASK_COST_S
 from penstock.engine.error_limit import ErrorLimit
 from penstock.engine.in_flight import InFlight
 from penstock.engine.inbox import Gate, Inbox
 from penstock.engine.lineage import is_row_preserving, kind_of
-from penstock.engine.protocols import Ahead, Bundle, DescribesTasks, EndOfInput, Report, Task
+from penstock.engine.protocols import Bundle, DescribesTasks, EndOfInput, Report, Task, WorkerPool
 from penstock.engine.read_queue import ReadQueue
 from penstock.engine.reader_limit import FIRST_ROWS, ReaderLimit
-from penstock.engine.resources import PoolChoice, QueryResources
+from penstock.engine.resources import QueryResources
 from penstock.engine.scheduling import (
     FIRST_GROWTH,
     LEAST_FOOTPRINT,
+    Footprint,
     GrowthEstimate,
     is_queue_short,
     usual_duration,
@@ -26,6 +28,21 @@ from penstock.errors import PenstockError
 from penstock.plan.stages import CallBatch, CallUdf, Gathered, Inbox as Policy, RunRelation, Stage, Work, WriteOut
 
 MAX_DESCRIBED = 10  # tasks in an error message
+
+
+@dataclass(frozen=True, slots=True)
+class PoolChoice:
+    """A pool for a stage. With ``takes_core`` its tasks compete for the cores of the driver's machine.
+
+    ``footprint`` is what a task holds of that machine's memory while it runs. A task costs the engine ``task_cost_s``,
+    so a stage that gathers rows for its tasks waits for at least ``gathered_nbytes``.
+    """
+
+    pool: WorkerPool
+    takes_core: bool
+    footprint: Footprint = LEAST_FOOTPRINT
+    task_cost_s: float = TASK_COST_S
+    gathered_nbytes: int = 0
 
 
 class StageState:
@@ -56,7 +73,6 @@ class StageState:
         self.is_finishing = self.is_done = False
         self._resources = resources
         self._pool = choice.pool if choice else None
-        self._may_be_ahead = choice is not None and choice.may_be_ahead and resources.lineage is None
         self._cores = resources.cores if choice and choice.takes_core else None
         footprint = choice.footprint if choice else LEAST_FOOTPRINT
         self._footprint = replace(footprint, num_inputs=footprint.num_inputs + self.inbox.joins_bundles)
@@ -73,9 +89,10 @@ class StageState:
         self._reader_limit: ReaderLimit  # set by ``limit_to_reader``
         self._usual_task_s: float | None = None
         self.inbox.max_task_nbytes = self._growth.most_input(resources.task_nbytes)
-        if choice is not None and self.inbox.size_search is not None:
+        if self.inbox.size_search is not None:
+            task_cost_s = choice.task_cost_s if choice else TASK_COST_S
             num_copies = 1 + self._footprint.num_inputs
-            self.inbox.size_search.fit(resources.memory_bytes // num_copies, self.num_workers, choice.task_cost_s)
+            self.inbox.size_search.fit(resources.memory_bytes // num_copies, self.num_workers, task_cost_s)
         for upstream in inputs:
             upstream.downstream = self
         if stage.is_ordered or isinstance(stage.work, RunRelation):  # these take their inputs one after another
@@ -243,24 +260,11 @@ class StageState:
     def submit_next(self) -> None:
         """Give the pool one task: the oldest that rests, or a new one."""
         expected = self._next_output_nbytes
-        ahead = None if self.downstream is None else self.downstream.ahead_of(expected // self._footprint.num_outputs)
-        expected += ahead.nbytes_held if ahead else 0
         task = self._in_flight.start(None if self._in_flight.resting is not None else self._new_task(), expected)
-        task.ahead = ahead
         if self._cores is not None:
             self._cores.num_busy += 1
         assert self._pool is not None
         self._pool.submit(task)
-
-    def ahead_of(self, nbytes_in: int) -> Ahead | None:
-        """Allow the stage before to do the work of this one on its next output, if that is quick and fits in memory."""
-        (num_rows, least), most = self.inbox.limits_ahead, self.inbox.max_task_nbytes or 0
-        if not (self._may_be_ahead and num_rows) or self._reader_limit.may_stop_early or nbytes_in > most:
-            return None
-        nbytes_out, (num_inputs, num_outputs) = self._growth.output_of(nbytes_in), astuple(self._footprint)
-        after = None if self.downstream is None else self.downstream.ahead_of(nbytes_out)
-        nbytes_held = num_inputs * nbytes_in + num_outputs * nbytes_out + (after.nbytes_held if after else 0)
-        return Ahead(num_rows, least, most, nbytes_held, after)
 
     def receive(self, report: Report) -> Sequence[Bundle]:
         """Record a report and return the outputs to pass on. Raise TooManyErrorsError past the error limit."""

@@ -142,7 +142,7 @@ class FileSink:
         return FileWriter(self, secrets.token_hex(4))
 
     def open_part(self, first_row: int) -> FileWriter:
-        return FileWriter(self, f"{first_row:010d}-{secrets.token_hex(8)}")
+        return FileWriter(self, f"{first_row:010d}-{secrets.token_hex(2)}")
 
     def keep_errors(self, errors: pa.RecordBatchReader) -> None:
         with writing(self.root):

@@ -11,8 +11,9 @@ import pytest
 import penstock as ps
 from penstock.engine.executor import Executor
 from penstock.engine.protocols import Emit, QueryControl, Task
-from penstock.engine.resources import Cores, PoolChoice
+from penstock.engine.resources import Cores
 from penstock.engine.runners import run
+from penstock.engine.stage import PoolChoice
 from penstock.errors import QueryCancelledError
 from penstock.observe.events import BundleProduced, Event
 from penstock.plan.stages import Read, Stage, Work

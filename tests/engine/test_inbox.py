@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pytest
 from hypothesis import example, given, strategies as st
@@ -323,23 +323,3 @@ def test_gathered_joins_small_bundles_and_leaves_large_ones_whole() -> None:
     assert open_inbox.num_tasks == 0
     open_inbox.push(Bundle("large", 5, 500))
     assert [bundle.handle for bundle in open_inbox.take()] == ["small", "large"]
-
-
-@pytest.mark.parametrize(
-    ("policy", "sizes"),
-    [
-        (Measured(64, first_rows=8), [8, 2, 20, 5]),  # the third one, and those before and after it cut and joined
-        (Gathered(150), [20, 15]),  # it waits for none
-    ],
-)
-def test_rows_that_the_next_stage_has_processed_are_a_task_of_their_own(policy: Policy, sizes: list[int]) -> None:
-    inbox = Inbox(policy)
-    for bundle in bundles_of([4, 6, 20, 5]):
-        inbox.push(replace(bundle, processed="output") if bundle.num_rows == 20 else bundle)
-    inbox.close()
-    tasks = []
-    while inbox.num_tasks:
-        tasks.append(rows_of(inbox.take()))
-    assert sizes_of(tasks) == sizes
-    assert list(range(10, 30)) in tasks
-    assert sorted(row for task in tasks for row in task) == list(range(35))

@@ -13,7 +13,7 @@ import pyarrow as pa
 from penstock.config import Config
 from penstock.engine.pools.threads import ThreadPool, Threads
 from penstock.engine.protocols import Bundle, Emit
-from penstock.engine.resources import Cores, PoolChoice
+from penstock.engine.resources import Cores
 from penstock.engine.runners.openers import async_opener, opener, restart_policy
 from penstock.engine.runners.placement import (
     Devices,
@@ -24,6 +24,7 @@ from penstock.engine.runners.placement import (
 )
 from penstock.engine.runners.query import Workplace
 from penstock.engine.scheduling import Footprint
+from penstock.engine.stage import PoolChoice
 from penstock.errors import UdfError
 from penstock.plan.stages import CallBatch, CallUdf, RunRelation, Stage, Work, WriteOut
 from penstock.protocols import OneWriterSink

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
 
-from penstock.engine.runners.ray.actors import ActorSource, Process, SharedWorkersSlot
-from penstock.engine.runners.ray.calls import ActorPlace
+from penstock.engine.runners.ray.actors import ActorSource, Process
 from penstock.engine.runners.ray.cluster import Cluster
+from penstock.engine.runners.ray.worker import ActorPlace
 from penstock.errors import WorkerDiedError
 
 MAX_FAILED_STARTS = 3  # of actors in a row that die before they have opened their handler
@@ -160,11 +160,6 @@ class ActorGroup:
         finally:
             with self._lock:
                 actor.num_calls -= 1
-
-    def join(self, process: Process) -> None:
-        """Open a handler in a shared actor of another stage, unless it has one."""
-        if isinstance(self._source, SharedWorkersSlot) and self._source.claim(process):
-            self._new_actor(process)
 
     def discard(self, actor: PoolActor) -> None:
         """Kill an actor, which may be dead."""

@@ -216,13 +216,6 @@ class SharedWorkers:
             known.append(found)
             return found
 
-    def claim(self, known: list[Process], process: Process) -> bool:
-        """Add an actor to those that are ``known``; return False if it is one of them."""
-        with self._lock:
-            is_new = process not in known
-            known += [process] if is_new else []
-            return is_new
-
     def close_stage(self, stage: int, idle: Sequence[Process], running: Mapping[Any, Process]) -> None:
         """Close the handlers of a stage. A process that works for it much longer is killed, unless it is starting."""
         replies = [reply for reply, process in running.items() if process.has_started]
@@ -263,10 +256,6 @@ class SharedWorkersSlot:
 
     def acquire(self, node_id: str | None = None, *, is_alone: bool = False) -> Process:
         return self._workers.acquire(self._known, node_id)
-
-    def claim(self, process: Process) -> bool:
-        """Add an actor of another stage; return False if this stage has it."""
-        return self._workers.claim(self._known, process)
 
     def retire(self, process: Process) -> None:
         process.is_gone = True  # it may work for other stages

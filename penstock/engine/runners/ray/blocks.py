@@ -9,11 +9,11 @@ import pyarrow as pa
 import ray
 
 from penstock.engine.protocols import Bundle
-from penstock.engine.runners.ray.calls import PackedBatch, Slices, input_from
 from penstock.engine.runners.ray.failures import is_death, translated
 from penstock.engine.runners.ray.pool import MAX_DEATHS
 from penstock.engine.runners.ray.runner import RayRunner
 from penstock.engine.runners.ray.stored import TaskInput, arguments, has_restored
+from penstock.engine.runners.ray.worker import PackedBatch, Slices, input_from
 
 
 class BlockRunner(RayRunner):

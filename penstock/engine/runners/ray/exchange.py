@@ -21,7 +21,6 @@ from penstock.config import get_config
 from penstock.engine.protocols import Bundle, Emit, Report, Task
 from penstock.engine.runners.openers import opener
 from penstock.engine.runners.placement import this_machine
-from penstock.engine.runners.ray.calls import RemadePart
 from penstock.engine.runners.ray.exchange_work import PartOpener, Parts, PieceForm, divide, no_handler, sample
 from penstock.engine.runners.ray.pool import RayPool
 from penstock.engine.runners.ray.stored import Recipe, StoredBatch, TaskInput, batches_of
@@ -160,7 +159,7 @@ class DividedGroup:
         self._lock = threading.Lock()
 
     def piece(self, ref: Any, start: int, num_rows: int) -> StoredBatch:
-        recipe = Recipe(self, 0, self._slices, self._sources, RemadePart(start, num_rows))
+        recipe = Recipe(self, 0, self._slices, self._sources, start, num_rows)
         piece = StoredBatch(ref, recipe, self.node_id)
         self._pieces.add(piece)
         return piece
@@ -170,7 +169,7 @@ class DividedGroup:
         if not piece:
             with self._lock:
                 self._kept = self._kept or self._made_again()
-                return self._kept[recipe.part.start]
+                return self._kept[recipe.start]
         lost = piece.ref
         with self._exchange.remaking:
             if piece.ref is lost:
@@ -186,7 +185,7 @@ class DividedGroup:
                 self._kept = self._kept and made
                 for piece in needed:
                     assert piece.recipe is not None
-                    piece.ref, piece.node_id = made[piece.recipe.part.start], self.node_id
+                    piece.ref, piece.node_id = made[piece.recipe.start], self.node_id
 
     def _made_again(self) -> dict[int, Any]:
         """Return a reference to each piece by its first row."""

@@ -13,7 +13,7 @@ from penstock.config import config
 from penstock.engine.handlers import StatelessHandler
 from penstock.engine.pools.handler_slot import OpenHandler
 from penstock.engine.protocols import EndOfInput, Handler, WorkerContext
-from penstock.engine.runners.ray.calls import PackedBatch, Slices, packed_batch, slices_from
+from penstock.engine.runners.ray.worker import PackedBatch, Slices, packed_batch, slices_from
 from penstock.plan.stages import SIDE, RunRelation
 from penstock.relational.handler import with_types
 from penstock.relational.partition import HashParts, RangeParts, divided, sampled

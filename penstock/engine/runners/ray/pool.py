@@ -12,10 +12,9 @@ from typing import Any
 import ray
 
 from penstock.engine.pools.worker_restart import RestartPlan, RestartPolicy
-from penstock.engine.protocols import Ahead, Bundle, Emit, Report, Task
+from penstock.engine.protocols import Bundle, Emit, Report, Task
 from penstock.engine.runners.ray.actor_group import ActorGroup, PoolActor, PoolSize
-from penstock.engine.runners.ray.actors import CLOSE_TIMEOUT_S, ActorSlot, ActorSource, Process
-from penstock.engine.runners.ray.calls import ActorReport, References, RemadePart, StageAhead
+from penstock.engine.runners.ray.actors import CLOSE_TIMEOUT_S, ActorSlot, ActorSource
 from penstock.engine.runners.ray.cluster import Cluster, is_node_alive
 from penstock.engine.runners.ray.failures import is_death, translated
 from penstock.engine.runners.ray.node_memory import NodeMemory
@@ -28,6 +27,7 @@ from penstock.engine.runners.ray.stored import (
     has_restored,
     put_batch,
 )
+from penstock.engine.runners.ray.worker import ActorReport, References
 from penstock.errors import WorkerDiedError
 from penstock.observe.events import RowError
 from penstock.observe.metrics import current_metrics
@@ -61,8 +61,7 @@ class RayPool:
     one: without the rows that are out already, then in parts, by ``restart``. If a node is gone, its tasks just start
     again. A task waits until ``memory`` has room on the node of its actor. ``has_state`` marks stages whose actors
     cannot be replaced, such as relations, which have a share of the memory of their own. With ``fetches_one_by_one``
-    the handler gets an iterator of the batches of a task. An actor also does the work of ``next_pool``, which has the
-    same actors, if the executor allows it; not again for a task that has killed an actor.
+    the handler gets an iterator of the batches of a task.
     """
 
     def __init__(
@@ -91,7 +90,6 @@ class RayPool:
         self._num_unfinished = 0
         self._finishing = threading.Lock()
         self._is_closed = False
-        self.next_pool: RayPool | None = None
         self._metrics = current_metrics()  # read here: replies come on Ray's threads
 
     @property
@@ -99,10 +97,6 @@ class RayPool:
         return self._group.capacity
 
     def submit(self, task: Task) -> None:
-        if isinstance(task.item, tuple) and task.item[0].processed is not None:
-            batch, report = task.item[0].processed
-            output = self._output(TaskInput.of(task), 0, batch, report, task.item[0].handle.node_id)
-            return self._emit(Report(task, output, is_done=True, busy_s=report.busy_s))
         run = self._running.get(task)
         if run is None:
             can_cut = self._restart is not None and isinstance(task.item, tuple)
@@ -173,17 +167,10 @@ class RayPool:
     def _nbytes_reserved(self, run: RunningTask) -> int:
         return 0 if self._has_state else run.task.nbytes_held
 
-    def _ahead(self, limits: Ahead | None, process: Process) -> StageAhead | None:
-        """Return the stage that may work on the next output of a task in the same call, with the stage after it."""
-        if (pool := self.next_pool) is None or limits is None or pool._is_closed:
-            return None
-        pool._group.join(process)
-        return StageAhead(pool._source.address[0], limits, pool._ahead(limits.after, process))
-
     def _call_for(self, run: RunningTask, method: str, args: tuple[Any, ...], given: Any) -> None:
         assert run.actor is not None
-        ahead = None if run.num_deaths else self._ahead(run.task.ahead, run.actor.process)
-        self._call(run.actor, method, (ahead, *args), partial(self._receive, run, given), self._nbytes_reserved(run))
+        receive = partial(self._receive, run, given)
+        self._call(run.actor, method, args, receive, self._nbytes_reserved(run))
 
     def _receive(self, run: RunningTask, given: Any, ref: Any, batch: Any, reply: Any) -> None:
         """Pass on the outcome of a call: ``reply``, the future of ``ref``. The call got the references ``given``."""
@@ -198,22 +185,13 @@ class RayPool:
         output = None
         if report.has_output:
             assert run.input is not None
+            recipe = None if self._has_state else run.input.recipe(self, run.num_rows_out, report.num_rows)
             node_id = run.actor.place.node_id if run.actor and run.actor.place else None
-            output = self._output(run.input, run.num_rows_out, batch, report, node_id)
+            output = Bundle(StoredBatch(batch, recipe, node_id), report.num_rows, report.nbytes)
             run.num_rows_out += report.num_rows
         if report.is_done and run.plan is not None:
             run.plan.note_done()
         self._report(run, output, report.is_done, report.busy_s, report.errors)
-
-    def _output(self, given: TaskInput, start: int, batch: Any, report: ActorReport, node_id: str | None) -> Bundle:
-        """Return the rows of a report as a bundle. ``batch`` has those of the next stage, if that has taken them."""
-        if report.has_failed_ahead:
-            self.next_pool = None
-        part = RemadePart(start, report.num_rows, report.rows_of_calls)
-        recipe = None if self._has_state else given.recipe(self, part)
-        processed = None if report.ahead is None else (batch, report.ahead)
-        stored = StoredBatch(batch if processed is None else None, recipe, node_id)
-        return Bundle(stored, report.num_rows, report.nbytes, processed=processed)
 
     def _report(
         self,
@@ -279,13 +257,15 @@ class RayPool:
         assert self._restart is not None
         errors: list[RowError] = []
         given = self._restart.give_up(row.fetched(), row.first_row, death, errors.append)
-        output = None if given is None else put_batch(given)
+        output = None
+        if given is not None:
+            output = put_batch(given)
         self._report(run, output, is_part_done=True, errors=tuple(errors))
 
     def remake(self, recipe: Recipe) -> Any:
         """Implements ``Remaker``."""
         rows = TaskInput(recipe.first_row, recipe.slices, batches_of(recipe.items))
-        (batch,), report = self.result_of("remake", (recipe.part, recipe.first_row), rows)
+        (batch,), report = self.result_of("remake", (recipe.first_row, recipe.start, recipe.num_rows), rows)
         if report.exception is not None:
             raise report.exception
         return batch

@@ -17,7 +17,7 @@ from penstock.engine.pools.asyncio import AsyncPool, LoopThread
 from penstock.engine.pools.handler_slot import OpenHandler
 from penstock.engine.pools.threads import ThreadPool, Threads
 from penstock.engine.protocols import Bundle, Emit
-from penstock.engine.resources import Cores, PoolChoice
+from penstock.engine.resources import Cores
 from penstock.engine.runners.openers import async_opener, opener, restart_policy
 from penstock.engine.runners.placement import num_async_tasks, sharing_key
 from penstock.engine.runners.query import Workplace
@@ -39,6 +39,7 @@ from penstock.engine.runners.ray.pool import RayPool
 from penstock.engine.runners.ray.replay_pool import ReplayPool
 from penstock.engine.runners.ray.stored import DriverBatches, put_batch, read_input
 from penstock.engine.scheduling import Footprint, task_share
+from penstock.engine.stage import PoolChoice
 from penstock.errors import InvalidArgumentError
 from penstock.expr.udf import API_LOOP, Builtin, Resources
 from penstock.plan.similarity import DropNear, DropSimilar, Nearest
@@ -122,8 +123,6 @@ class RayPools:
         self._threads = Threads()
         self._memory = NodeMemory(partial(cluster.node_nbytes, memory_limit=get_config().memory_limit))
         self._ledgers = ledgers
-        self._stages = stages
-        self._shared_pools: dict[int, RayPool] = {}  # by the identity of the stage
         self._demands = {id(stage): demand(actor_options(stage.resources)) for stage in stages}
         self._shared: dict[str, SharedActor] = {}
         self._api_loop = cache(partial(LoopThread, is_fast=True))
@@ -147,8 +146,7 @@ class RayPools:
                 is_shared = options == PLAIN and takes_core and not is_class
                 source = self._workers.join(opening) if is_shared else OwnActors(opening, options, num_tasks=num_tasks)
                 calls = self._pool(source, size, emit, restart=restart_policy(work))
-                is_linked = is_shared and self._is_linked(stage, calls)
-                return PoolChoice(calls, takes_core, PYTHON_WORK, CALL_COST_S, may_be_ahead=is_linked)
+                return PoolChoice(calls, takes_core, PYTHON_WORK, task_cost_s=CALL_COST_S)
             case RunRelation(relation, schemas):
                 parts = parts_of(relation, schemas)
                 if parts is not None:
@@ -165,26 +163,15 @@ class RayPools:
                 opening = put_packed(opener(WriteOut(sink, is_in_parts=has_parts)), stage.name), 0
                 source = self._workers.join(opening) if has_parts else OwnActors(opening, options, kind="writer")
                 writers = self._pool(source, PoolSize(self._most(stage)), emit, has_state=not has_parts)
-                is_linked = has_parts and self._is_linked(stage, writers)
-                return PoolChoice(writers, takes_core, gathered_nbytes=self._gathered_nbytes, may_be_ahead=is_linked)
+                return PoolChoice(writers, takes_core, gathered_nbytes=self._gathered_nbytes)
             case _:
                 source = self._workers.join((put_packed(opener(work), stage.name), self._gathered_nbytes))
-                shared = self._shared_pools[id(stage)] = self._pool(source, PoolSize(self._most(stage)), emit)
-                return PoolChoice(shared, takes_core, ARROW_WORK)
-
-    def _is_linked(self, stage: Stage, pool: RayPool) -> bool:
-        """Let the actors of the stage before do the work of a stage too, if these are the same."""
-        self._shared_pools[id(stage)] = pool
-        before = self._shared_pools.get(id(self._stages[stage.inputs[0]]))
-        if before is not None:
-            before.next_pool = pool
-        return before is not None
+                return PoolChoice(self._pool(source, PoolSize(self._most(stage)), emit), takes_core, ARROW_WORK)
 
     def close(self) -> None:
         """Keep the shared workers for the next query. The pools are closed before."""
         self._workers.close()
         self._threads.close()
-        self._shared_pools.clear()  # they refer to this object
 
     def _most(self, stage: Stage) -> Callable[[], int]:
         """Return a function that returns how many workers a stage may have: as the user says, or all that fit."""

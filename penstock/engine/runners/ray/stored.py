@@ -21,16 +21,9 @@ import ray
 from ray.exceptions import RayTaskError
 
 from penstock.engine.protocols import Bundle, Task
-from penstock.engine.runners.ray.calls import (
-    PackedBatch,
-    RemadePart,
-    Slices,
-    input_from,
-    packed_batch,
-    unpacked_batch,
-)
 from penstock.engine.runners.ray.cluster import is_node_alive
 from penstock.engine.runners.ray.failures import DEATHS, is_death, lost_object, translated
+from penstock.engine.runners.ray.worker import PackedBatch, Slices, input_from, packed_batch, unpacked_batch
 
 NUM_REMADE_AT_ONCE = 8  # of the inputs of a task
 
@@ -49,16 +42,15 @@ class StoredBatch:
     __slots__ = ("__weakref__", "node_id", "recipe", "ref")
 
     def __init__(self, ref: Any, recipe: Recipe | None, node_id: str | None = None) -> None:
-        self.ref = ref  # None: not stored, since the next stage took it at once
+        self.ref = ref
         self.node_id = node_id  # of the worker that made it
         self.recipe = recipe  # None: lives on the driver's node, without which there is no query
-        if recipe is not None and ref is not None:
+        if recipe is not None:
             recipe.stored = weakref.ref(self)
 
     def fetch(self) -> pa.RecordBatch:
         """Implements ``RemoteBatch``."""
-        stored = self if self.recipe is None or self.ref is not None else self.recipe.batch()
-        return unpacked_batch(fetched(stored))
+        return unpacked_batch(fetched(self))
 
     def restore(self, lost: str) -> None:
         """Make the batch again, unless another task has done so since its object was ``lost``."""
@@ -70,13 +62,14 @@ class StoredBatch:
 
 @dataclass(eq=False, slots=True)
 class Recipe:
-    """A part of the output of a task, and the inputs of the task."""
+    """The rows from ``start`` on of the output of a task, and the inputs of the task."""
 
     remaker: Remaker
     first_row: int
     slices: Slices | None  # None: the only item is a read task
     items: tuple[Any, ...]  # the recipes of the inputs, or batches without one
-    part: RemadePart
+    start: int
+    num_rows: int
     lock: threading.Lock = field(default_factory=threading.Lock)
     stored: weakref.ref[StoredBatch] | None = None
 
@@ -115,8 +108,8 @@ class TaskInput:
             num_rows[item.node_id] += count
         return max(num_rows, key=num_rows.__getitem__, default=None)
 
-    def recipe(self, remaker: Remaker, part: RemadePart) -> Recipe:
-        return Recipe(remaker, self.first_row, self.slices, self.sources(), part)
+    def recipe(self, remaker: Remaker, start: int, num_rows: int) -> Recipe:
+        return Recipe(remaker, self.first_row, self.slices, self.sources(), start, num_rows)
 
     def sources(self) -> tuple[Any, ...]:
         """Return the items of a recipe, which holds no batches that can be made again."""

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import math
+import os
 import pickle
-import sys
 import time
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from dataclasses import dataclass, replace
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
 from functools import partial
-from itertools import accumulate
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
 import pyarrow as pa
 import ray
@@ -20,27 +18,53 @@ import ray
 from penstock.engine.handlers import PartHandler
 from penstock.engine.pools.asyncio import AsyncHandler, cancel, record, recording
 from penstock.engine.pools.handler_slot import HandlerSlot, Output
+from penstock.engine.pools.worker import packed_error, unpacked_error
 from penstock.engine.protocols import WorkerContext
-from penstock.engine.runners.ray.calls import (
-    ActorPlace,
-    ActorReport,
-    Outputs,
-    RemadePart,
-    Reply,
-    Slices,
-    StageAhead,
-    failed,
-    in_calls,
-    input_from,
-    reply,
-    report_of,
-    rows_of,
-    slices_from,
-    this_place,
-)
+from penstock.errors import UdfError
+from penstock.observe.events import RowError
+from penstock.observe.metrics import MetricValues, taken_metrics
 from penstock.types import joined
+from penstock.types.ipc import from_ipc, to_ipc
 
 GATHERED_S = 0.05  # for how long outputs are joined
+MAX_EXCESS = 1.1  # bytes of the buffers of a batch that is stored as it is, relative to those of its rows
+MIN_COLUMN_NBYTES = 2**16  # of such a batch, for each column
+Slices = tuple[tuple[int, int], ...]  # offset and number of rows of each object of a task
+
+
+class ActorPlace(NamedTuple):
+    """The node of an actor, and its process and address for messages."""
+
+    node_id: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class ActorReport:
+    """The outcome of a call. Errors are part of it, so that Ray does not wrap them."""
+
+    has_output: bool = False
+    num_rows: int = 0
+    nbytes: int = 0
+    is_done: bool = True
+    busy_s: float = 0.0
+    error: bytes | BaseException | None = None
+    errors: tuple[RowError, ...] = ()
+    metrics: MetricValues | None = None  # of the functions since the last report
+
+    @property
+    def exception(self) -> BaseException | None:
+        return unpacked_error(self.error) if isinstance(self.error, bytes) else self.error
+
+
+class References(NamedTuple):
+    """Objects that a worker fetches one by one, since all of them together may exceed the memory of its node."""
+
+    refs: list[Any]
+
+
+PackedBatch: TypeAlias = pa.RecordBatch | pa.Buffer  # the buffer is an IPC stream
+Reply: TypeAlias = tuple[PackedBatch | None, ActorReport]  # two objects, so that the first may stay in the object store
 
 
 class Worker:
@@ -62,40 +86,28 @@ class Worker:
         self._stages[stage] = opened
         return this_place()
 
-    def start(
-        self,
-        stage: int,
-        ahead: StageAhead | None,
-        first_row: int,
-        num_skipped: int,
-        slices: Slices | None,
-        *items: Any,
-    ) -> Reply:
-        """Start a task and return its first output after ``num_skipped`` rows, which an actor that died has given.
+    def start(self, stage: int, first_row: int, num_skipped: int, slices: Slices | None, *items: Any) -> Reply:
+        """Start a task and return its first output after ``num_skipped`` rows, which an actor that died has given."""
+        return self._reply(stage, lambda opened: opened.start(slices, items, first_row, num_skipped))
 
-        The output is that of the stage ``ahead``, if that can work on it.
-        """
-        return self._reply(stage, lambda opened: opened.start(slices, items, first_row, num_skipped), ahead)
-
-    def resume(self, stage: int, ahead: StageAhead | None) -> Reply:
+    def resume(self, stage: int) -> Reply:
         """Return the next output of the task."""
-        return self._reply(stage, lambda opened: opened.gathered(opened.slot.next(), opened.gathered_nbytes), ahead)
+        return self._reply(stage, lambda opened: opened.gathered(opened.slot.next()))
 
-    def remake(self, stage: int, part: RemadePart, first_row: int, slices: Slices | None, *items: Any) -> Reply:
-        """Return a part of the output of a task, beside the task that may rest here."""
+    def remake(
+        self, stage: int, first_row: int, start: int, num_rows: int, slices: Slices | None, *items: Any
+    ) -> Reply:
+        """Return ``num_rows`` rows from ``start`` on of the output of a task, beside the task that may rest here."""
 
-        def rows(opened: OpenedStage) -> Outputs:
-            item = input_from(slices, items)
-            starts = zip(accumulate(part.rows_of_calls, initial=0), part.rows_of_calls, strict=False)
-            calls = [item.slice(start, num_rows) for start, num_rows in starts] or [item]
-            outputs = (output for call in calls for output in opened.processed(call, first_row))
-            return [rows_of(outputs, part.start, part.num_rows)], True
+        def rows(opened: OpenedStage) -> Output:
+            given = opened.slot.open().process(input_from(slices, items), first_row)
+            return rows_of([given] if isinstance(given, pa.RecordBatch) else given, start, num_rows), True
 
         return self._reply(stage, rows)
 
     def finish(self, stage: int) -> Reply:
         """Return everything that the handler still holds as one batch."""
-        return self._reply(stage, lambda opened: opened.gathered(opened.slot.finish(), sys.maxsize))
+        return self._reply(stage, lambda opened: opened.rest(opened.slot.finish()))
 
     def apply(self, stage: int, function: Callable[..., Any], *args: Any) -> Any:
         """Return the results of a function, which needs no handler."""
@@ -107,40 +119,18 @@ class Worker:
         if opened is not None:
             opened.slot.close()
 
-    def _reply(self, stage: int, advance: Callable[[OpenedStage], Outputs], ahead: StageAhead | None = None) -> Reply:
+    def _reply(self, stage: int, advance: Callable[[OpenedStage], Output]) -> Reply:
         started = time.perf_counter()
         try:
             with self._handler(stage) as opened:
                 if opened.failure is not None:
                     raise opened.failure
-                outputs, is_done = advance(opened)
-                report = report_of(outputs, started, opened.slot.take_errors(), is_done=is_done)
-                return reply(*self._with_next(ahead, outputs, report), started)
+                batch, is_done = advance(opened)
+                return reply(batch, started, opened.slot.take_errors(), is_done=is_done)
         except ray.exceptions.RayError:
             raise  # an object is lost: the driver makes it again
         except BaseException as exc:
             return failed(exc)
-
-    def _with_next(
-        self, ahead: StageAhead | None, rows: list[pa.RecordBatch], report: ActorReport
-    ) -> tuple[list[pa.RecordBatch], ActorReport]:
-        """Return the output of the next stages for some rows, or the rows if a row or call fails, and all reports."""
-        if ahead is None or not ahead.takes(report):
-            return rows, report
-        started, opened, outputs = time.perf_counter(), self._stages[ahead.stage], list[pa.RecordBatch]()
-        calls, sizes = list[Any](), tuple[int, ...]()
-        with suppress(Exception):  # the stage works on the rows again, and knows their positions
-            if isinstance(opened.slot.open(), PartHandler):
-                calls = [rows]
-            else:
-                calls = in_calls(rows, ahead.limits.num_rows)
-                sizes = tuple(call.num_rows for call in calls)
-            outputs = [output for call in calls for output in opened.processed(call, 0)]
-        if opened.slot.take_errors() or not outputs:
-            return rows, replace(report, has_failed_ahead=True)
-        given = replace(report_of(outputs, started, (), is_done=True), rows_of_calls=sizes)
-        outputs, given = self._with_next(ahead.after, outputs, given)
-        return outputs, replace(report, ahead=given)
 
     def _handler(self, stage: int) -> AbstractContextManager[OpenedStage]:
         return nullcontext(self._stages[stage])
@@ -153,10 +143,13 @@ class ThreadedWorker(Worker):
     """
 
     def open(self, stage: int, packed_open: bytes, gathered_nbytes: int) -> ActorPlace:
-        place = super().open(stage, packed_open, sys.maxsize)
-        self._new_handler = partial(OpenedStage.of, packed_open, sys.maxsize)
+        place = super().open(stage, packed_open, gathered_nbytes)
+        self._new_handler = partial(OpenedStage.of, packed_open, gathered_nbytes)
         self._free = [self._stages[stage]]
         return place
+
+    def start(self, stage: int, first_row: int, num_skipped: int, slices: Slices | None, *items: Any) -> Reply:
+        return self._reply(stage, lambda opened: opened.rest(opened.start(slices, items, first_row, num_skipped)))
 
     def close(self, stage: int) -> None:
         super().close(stage)
@@ -187,36 +180,37 @@ class OpenedStage:
     def of(packed_open: bytes, gathered_nbytes: int) -> OpenedStage:
         return OpenedStage(HandlerSlot(lambda context: pickle.loads(packed_open)(context)), gathered_nbytes)
 
-    def start(self, slices: Slices | None, items: Sequence[Any], first_row: int, num_skipped: int) -> Outputs:
+    def start(self, slices: Slices | None, items: Sequence[Any], first_row: int, num_skipped: int) -> Output:
         is_written = slices is not None and isinstance(self.slot.open(), PartHandler)
         item = slices_from(slices or (), items) if is_written else input_from(slices, items)
         batch, is_done = self.slot.start(item, first_row)
         while num_skipped and batch is not None:
             if num_skipped < batch.num_rows:
-                return [batch.slice(num_skipped)], is_done
+                return batch.slice(num_skipped), is_done
             num_skipped -= batch.num_rows
             self.slot.take_errors()  # reported before
             batch, is_done = (None, True) if is_done else self.slot.next()
-        return self.gathered((batch, is_done), self.gathered_nbytes)
+        return self.gathered((batch, is_done))
 
-    def processed(self, item: Any, first_row: int) -> Iterable[pa.RecordBatch]:
-        """Return the output of an input, beside the task that may rest here."""
-        given = self.slot.open().process(item, first_row)
-        return [given] if isinstance(given, pa.RecordBatch) else given
+    def gathered(self, first: Output) -> Output:
+        """Return an output with those after it, as long as they are small and come quickly: each call has its cost."""
+        started, (batch, is_done) = time.perf_counter(), first
+        found, nbytes = list[pa.RecordBatch](), 0
+        while batch is not None:
+            found.append(batch)
+            nbytes += batch.nbytes
+            if is_done or nbytes >= self.gathered_nbytes or time.perf_counter() - started > GATHERED_S:
+                break
+            batch, is_done = self.slot.next()
+        return (joined(found) if found else None), is_done
 
-    def gathered(self, first: Output, nbytes: int) -> Outputs:
-        """Return an output with those after it, as long as they have less than ``nbytes`` and come quickly: each call
-        has its cost. With ``sys.maxsize`` return all.
-        """
-        end_s = time.perf_counter() + (GATHERED_S if nbytes < sys.maxsize else math.inf)
+    def rest(self, first: Output) -> Output:
+        """Return an output with all that come after it."""
         found, (batch, is_done) = list[pa.RecordBatch](), first
         while batch is not None:
             found.append(batch)
-            nbytes -= batch.nbytes
-            if is_done or nbytes <= 0 or time.perf_counter() > end_s:
-                break
-            batch, is_done = self.slot.next()
-        return found, is_done
+            batch, is_done = (None, True) if is_done else self.slot.next()
+        return (joined(found) if found else None), True
 
 
 class AsyncWorker:
@@ -232,21 +226,18 @@ class AsyncWorker:
         self._packed_opens[stage] = packed_open
         return this_place()
 
-    async def start(
-        self, stage: int, ahead: None, first_row: int, num_skipped: int, slices: Slices, *items: Any
-    ) -> Reply:
+    async def start(self, stage: int, first_row: int, num_skipped: int, slices: Slices, *items: Any) -> Reply:
         started = time.perf_counter()
         try:
             handler = self._handlers.get(stage) or self._opened(stage)
             with recording() as errors:
                 batch = await self._run(stage, whole_output(handler, input_from(slices, items), first_row))
-            outputs = [] if batch is None else [batch]
-            return reply(outputs, report_of(outputs, started, tuple(errors), is_done=True), started)
+            return reply(batch, started, tuple(errors), is_done=True)
         except (Exception, asyncio.CancelledError) as exc:
             return failed(exc)
 
-    async def remake(self, stage: int, part: RemadePart, first_row: int, slices: Slices, *items: Any) -> Reply:
-        outcome: Reply = await self.start(stage, None, first_row, 0, slices, *items)
+    async def remake(self, stage: int, first_row: int, start: int, num_rows: int, slices: Slices, *items: Any) -> Reply:
+        outcome: Reply = await self.start(stage, first_row, 0, slices, *items)
         return outcome
 
     async def finish(self, stage: int) -> Reply:
@@ -279,3 +270,75 @@ async def whole_output(handler: AsyncHandler, batch: pa.RecordBatch, first_row: 
         return given
     outputs = [output async for output in given]
     return joined(outputs) if outputs else None
+
+
+def packed_batch(batch: pa.RecordBatch) -> PackedBatch:
+    """Return a batch as an object of the store: as it is, which Ray copies once, or as an IPC stream.
+
+    Pickle stores all of the array that a slice belongs to, and is slow with many small columns.
+
+    >>> batch = pa.record_batch({"x": list(range(20_000))})
+    >>> [type(packed_batch(rows)).__name__ for rows in (batch, batch.slice(10_000))]
+    ['RecordBatch', 'Buffer']
+    """
+    nbytes = batch.nbytes
+    is_whole = batch.get_total_buffer_size() <= MAX_EXCESS * nbytes
+    return batch if is_whole and nbytes > MIN_COLUMN_NBYTES * batch.num_columns else to_ipc(batch)
+
+
+def unpacked_batch(packed: PackedBatch) -> pa.RecordBatch:
+    """Return the batch, which reads the object in place."""
+    return packed if isinstance(packed, pa.RecordBatch) else from_ipc(packed)
+
+
+def slices_from(slices: Slices, items: Sequence[PackedBatch]) -> list[pa.RecordBatch]:
+    return [unpacked_batch(item).slice(*part) for item, part in zip(items, slices, strict=True)]
+
+
+def fetched_slices(slices: Slices, refs: Sequence[Any]) -> Iterator[pa.RecordBatch]:
+    for ref, part in zip(refs, slices, strict=True):
+        yield unpacked_batch(ray.get(ref)).slice(*part)
+
+
+def input_from(slices: Slices | None, items: Sequence[Any]) -> Any:
+    """Return the input of a handler: the read task, or the slices of several objects as one batch, or one by one."""
+    if slices is None:
+        return items[0]
+    if items and isinstance(items[0], References):
+        return fetched_slices(slices, items[0].refs)
+    return joined(slices_from(slices, items))
+
+
+def rows_of(batches: Iterable[pa.RecordBatch], start: int, num_rows: int) -> pa.RecordBatch:
+    """Return ``num_rows`` rows from ``start`` on of some batches as one batch."""
+    found, num_missing = list[pa.RecordBatch](), num_rows
+    for batch in batches:
+        if start < batch.num_rows or not num_rows:
+            found.append(batch.slice(start, num_missing))
+            num_missing -= found[-1].num_rows
+        start = max(start - batch.num_rows, 0)
+        if not num_missing and found:
+            return joined(found) if len(found) > 1 else found[0]
+    raise UdfError(
+        "A batch was lost with its node, and the function that made it gave fewer rows when it was called again. "
+        "On Ray, a function must give the same rows each time."
+    )
+
+
+def this_place() -> ActorPlace:
+    context = ray.get_runtime_context()
+    return ActorPlace(context.get_node_id(), f"pid {os.getpid()} on {ray.util.get_node_ip_address()}")
+
+
+def reply(batch: pa.RecordBatch | None, started: float, errors: tuple[RowError, ...], *, is_done: bool) -> Reply:
+    if batch is None:
+        return None, ActorReport(busy_s=time.perf_counter() - started, errors=errors, metrics=taken_metrics())
+    packed = packed_batch(batch)
+    busy_s = time.perf_counter() - started
+    return packed, ActorReport(
+        True, batch.num_rows, batch.nbytes, is_done, busy_s, errors=errors, metrics=taken_metrics()
+    )
+
+
+def failed(exc: BaseException) -> Reply:
+    return None, ActorReport(error=packed_error(exc), metrics=taken_metrics())

@@ -15,13 +15,12 @@ import pytest
 import ray
 
 import penstock as ps
-from penstock.engine.runners.ray.calls import RemadePart, packed_batch
 from penstock.engine.runners.ray.stored import Recipe, StoredBatch, has_restored
+from penstock.engine.runners.ray.worker import packed_batch
 from penstock.errors import QueryStalledError, WorkerDiedError
 from penstock.io.formats.parquet import ParquetEncoder, ParquetEncoding
 from penstock.io.writer import FileSink
 from penstock.protocols import ReadRequest
-from tests.engine.runners.ray.deaths import die_once
 
 pytestmark = pytest.mark.ray
 
@@ -33,6 +32,15 @@ def on_ray(ray_cluster: None) -> Iterator[None]:
     ps.set_runner_ray()
     yield
     ps.set_runner_local()
+
+
+def die_once(flag: str) -> None:
+    """Kill this process, unless a file says that it was done before."""
+    try:
+        os.close(os.open(flag, os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        return
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 class TimesTen:
@@ -211,7 +219,7 @@ def test_a_batch_that_holds_the_death_of_its_task_is_made_again() -> None:
             return ray.put(packed_batch(rows))
 
     def stored(ref: Any) -> StoredBatch:
-        return StoredBatch(ref, Recipe(Again(), 0, (), (), RemadePart(0, rows.num_rows)))
+        return StoredBatch(ref, Recipe(Again(), 0, (), (), 0, rows.num_rows))
 
     died = ray.remote(max_retries=0)(lambda: os.kill(os.getpid(), signal.SIGKILL)).remote()
     with pytest.raises(ray.exceptions.RayError) as failure:
