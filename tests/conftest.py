@@ -43,7 +43,7 @@ def ray_cluster() -> Iterator[None]:
 
 
 RUNNERS = ["local", pytest.param("ray", marks=pytest.mark.ray)]
-OF_DATAFRAMES = ("expr", "frame", "functions", "io", "relational")
+OF_DATAFRAMES = ("expr", "frame", "functions", "io", "relational", "udf")
 """Folders whose tests run on both runners, unless they are marked ``one_machine``."""
 
 

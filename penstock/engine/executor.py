@@ -180,6 +180,8 @@ class Executor:
     # --- inside ---
 
     def _open(self) -> None:
+        infos = tuple(stage_info(index, stage) for index, stage in enumerate(self._specs))
+        self._publish(events.QueryStarted(infos, self._clock()))
         for index, stage in enumerate(self._specs):
             self._stages.append(self._opened(index, stage))
         for state in reversed(self._stages):
@@ -189,8 +191,6 @@ class Executor:
         for subscriber in self._subscribers:
             if isinstance(subscriber, QueryController):
                 subscriber.on_control(self)
-        infos = tuple(stage_info(index, stage) for index, stage in enumerate(self._specs))
-        self._publish(events.QueryStarted(infos, self._clock()))
         self._sampler.start()
         for state in self._stages:
             self._stop_if_satisfied(state)  # limit(0)

@@ -105,7 +105,7 @@ class RayPool:
         if run.input is None:
             self._start(run)
         else:
-            self._when_admitted(run, partial(self._call_for, run, "resume", (), ()))
+            self._when_admitted(run, partial(self._call_for, run, "resume", (run.input.first_row,), ()))
 
     def finish(self) -> None:
         if not self._has_state:

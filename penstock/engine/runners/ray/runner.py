@@ -218,7 +218,7 @@ class RayPools:
             is_plain = options == PLAIN and (not work.spec.target.is_class or work.spec.builtin != Builtin())
             self._shared[key] = SharedActor(options, is_plain=is_plain)
         num_tasks = num_async_tasks(stage, work.spec)
-        slot = self._shared[key].join((self._packed(work, async_opener(work)),), num_tasks)
+        slot = self._shared[key].join((self._packed(work, async_opener(work)), self._gathered_nbytes), num_tasks)
         size = PoolSize(lambda: 1, tasks_per_worker=num_tasks)
         return self._pool(slot, size, emit, restart=restart_policy(work))
 

@@ -6,8 +6,8 @@ import asyncio
 import os
 import pickle
 import time
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, aclosing, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
@@ -90,8 +90,8 @@ class Worker:
         """Start a task and return its first output after ``num_skipped`` rows, which an actor that died has given."""
         return self._reply(stage, lambda opened: opened.start(slices, items, first_row, num_skipped))
 
-    def resume(self, stage: int) -> Reply:
-        """Return the next output of the task."""
+    def resume(self, stage: int, first_row: int) -> Reply:
+        """Return the next output of the task, whose input starts at ``first_row``."""
         return self._reply(stage, lambda opened: opened.gathered(opened.slot.next()))
 
     def remake(
@@ -217,28 +217,42 @@ class AsyncWorker:
     """An actor whose event loop serves the async stages that share it, several tasks at once."""
 
     def __init__(self) -> None:
-        self._packed_opens: dict[int, bytes] = {}
+        self._openings: dict[int, tuple[bytes, int]] = {}
         self._handlers: dict[int, AsyncHandler] = {}
-        self._running: dict[int, set[asyncio.Task[pa.RecordBatch | None]]] = {}
+        self._running: dict[int, set[asyncio.Task[None]]] = {}
+        self._replies: dict[tuple[int, int], TaskReplies] = {}  # of tasks that have more, by stage and first row
 
-    async def open(self, stage: int, packed_open: bytes) -> ActorPlace:
+    async def open(self, stage: int, packed_open: bytes, gathered_nbytes: int) -> ActorPlace:
         """Return the place of this actor. A handler is opened with the first task of its stage."""
-        self._packed_opens[stage] = packed_open
+        self._openings[stage] = packed_open, gathered_nbytes
         return this_place()
 
     async def start(self, stage: int, first_row: int, num_skipped: int, slices: Slices, *items: Any) -> Reply:
-        started = time.perf_counter()
-        try:
-            handler = self._handlers.get(stage) or self._opened(stage)
-            with recording() as errors:
-                batch = await self._run(stage, whole_output(handler, input_from(slices, items), first_row))
-            return reply(batch, started, tuple(errors), is_done=True)
-        except (Exception, asyncio.CancelledError) as exc:
-            return failed(exc)
+        replies = self._replies[stage, first_row] = TaskReplies()
+        task = asyncio.create_task(self._process(stage, replies, input_from(slices, items), first_row, num_skipped))
+        running = self._running.setdefault(stage, set())
+        running.add(task)
+        task.add_done_callback(running.discard)
+        return await self.resume(stage, first_row)
+
+    async def resume(self, stage: int, first_row: int) -> Reply:
+        outcome = await self._replies[stage, first_row].next()
+        if outcome[1].is_done:
+            self._replies.pop((stage, first_row), None)
+        return outcome
 
     async def remake(self, stage: int, first_row: int, start: int, num_rows: int, slices: Slices, *items: Any) -> Reply:
-        outcome: Reply = await self.start(stage, first_row, 0, slices, *items)
-        return outcome
+        started, found, num_missing = time.perf_counter(), list[pa.RecordBatch](), num_rows
+        try:
+            async with aclosing(self._outputs(stage, input_from(slices, items), first_row, start)) as outputs:
+                async for output in outputs:
+                    found.append(output)
+                    num_missing -= output.num_rows
+                    if num_missing <= 0:
+                        break
+            return reply(rows_of(found, 0, num_rows), started, (), is_done=True)
+        except (Exception, asyncio.CancelledError) as exc:
+            return failed(exc)
 
     async def finish(self, stage: int) -> Reply:
         return None, ActorReport()
@@ -246,30 +260,72 @@ class AsyncWorker:
     async def close(self, stage: int) -> None:
         """Cancel the tasks of a stage and close its handler. The other stages continue."""
         await cancel(self._running.pop(stage, ()))
+        self._replies = {key: replies for key, replies in self._replies.items() if key[0] != stage}
         handler = self._handlers.pop(stage, None)
         if handler is not None:
             await handler.close()
 
+    async def _process(
+        self, stage: int, replies: TaskReplies, batch: pa.RecordBatch, first_row: int, num_skipped: int
+    ) -> None:
+        """Give the outputs of a task, joined while they are small and come quickly. They come from one asyncio task:
+        a function may enter a context, such as a timeout, that belongs to it.
+        """
+        nbytes, started, found = self._openings[stage][1], time.perf_counter(), list[pa.RecordBatch]()
+        try:
+            with recording() as errors:
+                async with aclosing(self._outputs(stage, batch, first_row, num_skipped)) as outputs:
+                    async for output in outputs:
+                        found.append(output)
+                        is_quick = time.perf_counter() - started < GATHERED_S
+                        if is_quick and sum(each.nbytes for each in found) < nbytes:
+                            continue
+                        await replies.give(reply(joined(found), started, (), is_done=False))
+                        started, found = time.perf_counter(), []
+            replies.give_last(reply(joined(found) if found else None, started, tuple(errors), is_done=True))
+        except BaseException as exc:  # also a CancelledError of user code, or the call would wait forever
+            replies.give_last(failed(exc))
+
+    async def _outputs(
+        self, stage: int, batch: pa.RecordBatch, first_row: int, num_skipped: int
+    ) -> AsyncGenerator[pa.RecordBatch, None]:
+        """Yield the output of a batch after ``num_skipped`` rows."""
+        handler = self._handlers.get(stage) or self._opened(stage)
+        given = await handler.process(batch, first_row)
+        if not isinstance(given, AsyncGenerator):
+            yield given.slice(num_skipped)
+            return
+        async with aclosing(given):
+            async for output in given:
+                if not num_skipped or num_skipped < output.num_rows:
+                    yield output.slice(num_skipped)
+                num_skipped = max(num_skipped - output.num_rows, 0)
+
     def _opened(self, stage: int) -> AsyncHandler:
-        handler: AsyncHandler = pickle.loads(self._packed_opens[stage])(WorkerContext(lambda: False, record))
+        handler: AsyncHandler = pickle.loads(self._openings[stage][0])(WorkerContext(lambda: False, record))
         self._handlers[stage] = handler
         return handler
 
-    async def _run(self, stage: int, work: Coroutine[Any, Any, pa.RecordBatch | None]) -> pa.RecordBatch | None:
-        task = asyncio.create_task(work)
-        running = self._running.setdefault(stage, set())
-        running.add(task)
-        task.add_done_callback(running.discard)
-        return await task
 
+class TaskReplies:
+    """The replies of a task, which makes each of them when a call asks for it."""
 
-async def whole_output(handler: AsyncHandler, batch: pa.RecordBatch, first_row: int) -> pa.RecordBatch | None:
-    """Return the output of a batch as one batch; None if generators give nothing."""
-    given = await handler.process(batch, first_row)
-    if not isinstance(given, AsyncGenerator):
-        return given
-    outputs = [output async for output in given]
-    return joined(outputs) if outputs else None
+    def __init__(self) -> None:
+        self._given: asyncio.Queue[Reply] = asyncio.Queue()
+        self._wanted = asyncio.Event()
+
+    async def next(self) -> Reply:
+        self._wanted.set()
+        return await self._given.get()
+
+    async def give(self, outcome: Reply) -> None:
+        """Pass on a reply, and wait until the next one is asked for."""
+        self._wanted.clear()
+        self._given.put_nowait(outcome)
+        await self._wanted.wait()
+
+    def give_last(self, outcome: Reply) -> None:
+        self._given.put_nowait(outcome)
 
 
 def packed_batch(batch: pa.RecordBatch) -> PackedBatch:
