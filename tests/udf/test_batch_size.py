@@ -9,6 +9,7 @@ import threading
 import time
 import weakref
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,15 +30,24 @@ class TooMuchError(Exception):
 
 
 class Seen:
-    """Notes the sizes of batches; one that fails is marked by its size being negative."""
+    """Notes the sizes of batches in a file, for workers anywhere; one that fails is marked by its size being negative."""
 
-    def __init__(self) -> None:
-        self.sizes: list[int] = []
-        self._lock = threading.Lock()
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        path.touch()
 
     def note(self, size: int) -> None:
-        with self._lock:
-            self.sizes.append(size)
+        with self._path.open("a") as file:
+            file.write(f"{size}\n")
+
+    @property
+    def sizes(self) -> list[int]:
+        return [int(line) for line in self._path.read_text().splitlines()]
+
+
+@pytest.fixture
+def seen(tmp_path: Path) -> Seen:
+    return Seen(tmp_path / "sizes")
 
 
 # --- auto ---
@@ -52,8 +62,7 @@ def slow_call(duration_s: float, seen: Seen) -> Any:
     return call
 
 
-def test_auto_grows_with_what_a_call_costs() -> None:
-    seen = Seen()
+def test_auto_grows_with_what_a_call_costs(seen: Seen) -> None:
     rows = ps.range(20_000).map_batches(slow_call(0.003, seen), concurrency=1).to_pydict()["x"]
     assert rows == list(range(20_000))
     assert seen.sizes[0] == 8
@@ -61,9 +70,7 @@ def test_auto_grows_with_what_a_call_costs() -> None:
 
 
 @pytest.mark.parametrize("is_async", [False, True])
-def test_auto_joins_small_batches(is_async: bool) -> None:
-    seen = Seen()
-
+def test_auto_joins_small_batches(is_async: bool, seen: Seen) -> None:
     def count(x: Series) -> Series:
         seen.note(len(x))
         time.sleep(0.002)
@@ -80,8 +87,7 @@ def test_auto_joins_small_batches(is_async: bool) -> None:
     assert max(seen.sizes) > 8
 
 
-def test_auto_is_bound_by_memory() -> None:
-    seen = Seen()
+def test_auto_is_bound_by_memory(seen: Seen) -> None:
     ps.set_config(memory_limit="64MB")
     try:
         # A row becomes 100 kB: a quarter of the budget holds 160 of them, with what comes in.
@@ -101,10 +107,10 @@ def test_auto_is_bound_by_memory() -> None:
     assert 8 < max(seen.sizes) <= 160
 
 
-def test_auto_takes_what_there_is_from_a_slow_stage() -> None:
+@pytest.mark.one_machine
+def test_auto_takes_what_there_is_from_a_slow_stage(seen: Seen) -> None:
     """The second function must get its first rows while the first one still waits to be let go on."""
     let_go = threading.Event()
-    seen = Seen()
 
     def wait_in_the_middle(batch: dict[str, Any]) -> dict[str, Any]:
         if batch["id"][0] == 2:
@@ -121,9 +127,8 @@ def test_auto_takes_what_there_is_from_a_slow_stage() -> None:
     assert sum(seen.sizes) == 6
 
 
-def test_batches_of_into_batches_are_exact_and_stay_so() -> None:
+def test_batches_of_into_batches_are_exact_and_stay_so(seen: Seen) -> None:
     assert [b.num_rows for b in ps.range(100).into_batches(32).to_arrow().to_batches()] == [32, 32, 32, 4]
-    seen = Seen()
     df = ps.range(100).where(col("id") >= 0).into_batches(32).map_batches(slow_call(0.0, seen), concurrency=1)
     df.collect()
     assert sorted(seen.sizes) == [4, 32, 32, 32]
@@ -134,8 +139,8 @@ def test_batches_of_into_batches_are_exact_and_stay_so() -> None:
 TEXTS = ["x" * n for n in (4, 4, 8, 40, 4, 4, 4)]  # of 1, 1, 2, 10, 1, 1 and 1 tokens
 
 
-def sizes_of_texts(**options: Any) -> list[int]:
-    seen = Seen()
+def sizes_of_texts(folder: Path, **options: Any) -> list[int]:
+    seen = Seen(folder / str(options))
 
     @ps.func.batch(return_dtype=INT, max_concurrency=1, **options)
     def lengths(text: Series) -> list[int]:
@@ -147,28 +152,26 @@ def sizes_of_texts(**options: Any) -> list[int]:
     return seen.sizes
 
 
-def test_max_batch_tokens_estimates_text() -> None:
-    assert sizes_of_texts(max_batch_tokens=4) == [3, 1, 3]
-    assert sizes_of_texts(max_batch_tokens=1) == [1] * 7
-    assert sizes_of_texts(max_batch_tokens=1000) == [7]
+def test_max_batch_tokens_estimates_text(tmp_path: Path) -> None:
+    assert sizes_of_texts(tmp_path, max_batch_tokens=4) == [3, 1, 3]
+    assert sizes_of_texts(tmp_path, max_batch_tokens=1) == [1] * 7
+    assert sizes_of_texts(tmp_path, max_batch_tokens=1000) == [7]
 
 
-def test_an_int_batch_size_bounds_too() -> None:
-    assert sizes_of_texts(max_batch_tokens=4, batch_size=2) == [2, 1, 1, 2, 1]
+def test_an_int_batch_size_bounds_too(tmp_path: Path) -> None:
+    assert sizes_of_texts(tmp_path, max_batch_tokens=4, batch_size=2) == [2, 1, 1, 2, 1]
 
 
 @pytest.mark.parametrize("limit", [16, "16B"])
-def test_max_batch_bytes(limit: Any) -> None:
-    assert sizes_of_texts(max_batch_bytes=limit) == [3, 1, 3]
+def test_max_batch_bytes(tmp_path: Path, limit: Any) -> None:
+    assert sizes_of_texts(tmp_path, max_batch_bytes=limit) == [3, 1, 3]
 
 
-def test_both_limits_hold() -> None:
-    assert sizes_of_texts(max_batch_bytes=16, max_batch_tokens=2) == [2, 1, 1, 2, 1]
+def test_both_limits_hold(tmp_path: Path) -> None:
+    assert sizes_of_texts(tmp_path, max_batch_bytes=16, max_batch_tokens=2) == [2, 1, 1, 2, 1]
 
 
-def test_a_weight_function_is_given_what_the_function_is_given() -> None:
-    seen = Seen()
-
+def test_a_weight_function_is_given_what_the_function_is_given(seen: Seen) -> None:
     @ps.func.batch(
         return_dtype=INT,
         max_concurrency=1,
@@ -198,9 +201,7 @@ def test_weights_of_map_batches(batch_format: Any) -> None:
     assert df.to_pydict()["n"] == [3, 1, 1, 1]
 
 
-def test_limits_of_async_functions() -> None:
-    seen = Seen()
-
+def test_limits_of_async_functions(seen: Seen) -> None:
     @ps.func.batch(return_dtype=INT, max_batch_tokens=4)
     async def lengths(text: Series) -> list[int]:
         seen.note(len(text))
@@ -284,8 +285,7 @@ def fail_above(limit: int, seen: Seen, error: type[Exception] = TooMuchError) ->
 
 @pytest.mark.parametrize("on_error", ["raise", "ignore"])
 @pytest.mark.parametrize("max_retries", [0, 3])
-def test_too_much_is_halved_and_remembered(on_error: Any, max_retries: int) -> None:
-    seen = Seen()
+def test_too_much_is_halved_and_remembered(on_error: Any, max_retries: int, seen: Seen) -> None:
     df = ps.range(300).map_batches(
         fail_above(10, seen),
         batch_size=50,
@@ -301,8 +301,7 @@ def test_too_much_is_halved_and_remembered(on_error: Any, max_retries: int) -> N
     assert df.errors().count_rows() == 0
 
 
-def test_an_error_of_torch_needs_no_naming() -> None:
-    seen = Seen()
+def test_an_error_of_torch_needs_no_naming(seen: Seen) -> None:
     df = ps.range(64).map_batches(fail_above(16, seen, torch.OutOfMemoryError), batch_size=64, concurrency=1)
     assert df.to_pydict()["x"] == [2 * x for x in range(64)]
     assert seen.sizes == [-64, -32, 16, 16, 16, 16]
@@ -310,9 +309,7 @@ def test_an_error_of_torch_needs_no_naming() -> None:
 
 
 @pytest.mark.parametrize("is_async", [False, True])
-def test_columns_too(is_async: bool) -> None:
-    seen = Seen()
-
+def test_columns_too(is_async: bool, seen: Seen) -> None:
     def double(x: Series) -> Any:
         seen.note(len(x))
         if len(x) > 5:
@@ -363,6 +360,7 @@ def test_a_generator_is_halved(is_named: bool) -> None:
     assert df.to_pydict()["x"] == list(range(20))
 
 
+@pytest.mark.one_machine
 def test_weight_is_what_is_halved_where_there_is_a_limit() -> None:
     seen: list[list[int]] = []
 
@@ -382,8 +380,7 @@ def test_weight_is_what_is_halved_where_there_is_a_limit() -> None:
     assert [sum(part) for part in seen if sum(part) > 10] == [24]
 
 
-def test_rows_that_weigh_nothing_are_halved_by_number() -> None:
-    seen = Seen()
+def test_rows_that_weigh_nothing_are_halved_by_number(seen: Seen) -> None:
     df = ps.range(16).map_batches(
         fail_above(4, seen),
         batch_size=16,
@@ -408,9 +405,7 @@ def test_a_single_row_that_is_too_much_follows_on_error() -> None:
     assert tolerant.errors().to_pydict()["error_type"] == ["TooMuchError"]
 
 
-def test_one_enormous_row_does_not_make_all_that_follow_small() -> None:
-    seen = Seen()
-
+def test_one_enormous_row_does_not_make_all_that_follow_small(seen: Seen) -> None:
     def call(batch: dict[str, Any]) -> dict[str, Any]:
         if 0 in batch["id"] and len(batch["id"]) > 1:
             raise TooMuchError
@@ -422,13 +417,13 @@ def test_one_enormous_row_does_not_make_all_that_follow_small() -> None:
     assert seen.sizes[-1] == 64
 
 
-def test_other_errors_are_not_halved_away() -> None:
-    seen = Seen()
+def test_other_errors_are_not_halved_away(seen: Seen) -> None:
     with pytest.raises(UdfError, match="failed on a batch of 50 rows: KeyError"):
         ps.range(50).map_batches(fail_above(10, seen, KeyError), batch_size=50, split_on=TooMuchError).collect()
     assert seen.sizes == [-50]
 
 
+@pytest.mark.one_machine
 def test_what_the_failed_call_held_is_let_go() -> None:
     held: list[Any] = []
     alive: list[int] = []
@@ -453,9 +448,10 @@ def test_what_the_failed_call_held_is_let_go() -> None:
     assert len(alive) == 6
 
 
-def test_it_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.one_machine  # the log is that of this process
+def test_it_is_logged(caplog: pytest.LogCaptureFixture, seen: Seen) -> None:
     with caplog.at_level(logging.INFO, logger="penstock.udf"):
-        ps.range(64).map_batches(fail_above(4, Seen()), batch_size=64, split_on=TooMuchError, concurrency=1).collect()
+        ps.range(64).map_batches(fail_above(4, seen), batch_size=64, split_on=TooMuchError, concurrency=1).collect()
     record = caplog.records[0]
     assert "a batch of 64 rows was too large (TooMuchError: 64 rows are too many)" in record.message
 
