@@ -30,7 +30,7 @@ class TooMuchError(Exception):
 
 
 class Seen:
-    """Notes the sizes of batches in a file, for workers anywhere; one that fails is marked by its size being negative."""
+    """Notes the sizes of batches in a file, for workers anywhere. The size of one that fails is negative."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -448,7 +448,7 @@ def test_what_the_failed_call_held_is_let_go() -> None:
     assert len(alive) == 6
 
 
-@pytest.mark.one_machine  # the log is that of this process
+@pytest.mark.one_machine
 def test_it_is_logged(caplog: pytest.LogCaptureFixture, seen: Seen) -> None:
     with caplog.at_level(logging.INFO, logger="penstock.udf"):
         ps.range(64).map_batches(fail_above(4, seen), batch_size=64, split_on=TooMuchError, concurrency=1).collect()

@@ -86,6 +86,7 @@ def test_nothing_is_left_where_every_row_fails() -> None:
     assert ps.range(5).map_batches(fail, on_error="ignore").to_pylist() == []
 
 
+@pytest.mark.one_machine
 def test_each_bad_row_is_logged_once_with_its_values(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, logger="penstock"):
         ps.range(10).map_batches(over_batch, on_error="log", concurrency=1).collect()
@@ -94,6 +95,7 @@ def test_each_bad_row_is_logged_once_with_its_values(caplog: pytest.LogCaptureFi
     ]
 
 
+@pytest.mark.one_machine
 def test_raise_calls_it_once() -> None:
     calls = []
 

@@ -44,6 +44,7 @@ EXPRESSIONS: dict[str, tuple[Callable[[Any], ps.Expression], list[int | None], l
 }
 
 
+@pytest.mark.one_machine
 @pytest.mark.parametrize("function", [seen, seen_async, seen_batch], ids=["row", "async", "batch"])
 @pytest.mark.parametrize("name", EXPRESSIONS)
 def test_only_the_rows_that_use_the_result_are_passed(function: Any, name: str) -> None:

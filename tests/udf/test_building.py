@@ -46,6 +46,7 @@ def model_of(builds: Builds) -> type:
     return Model
 
 
+@pytest.mark.one_machine
 def test_the_workers_of_a_stage() -> None:
     builds = Builds(num_expected=3)
     df = ps.range(3).map_batches(model_of(builds), batch_size=1, concurrency=3)

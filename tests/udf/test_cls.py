@@ -6,6 +6,7 @@ import asyncio
 import pickle
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import cloudpickle
@@ -104,6 +105,7 @@ def test_unnest_and_generator_methods(df: ps.DataFrame) -> None:
     assert df.select("a", u=adder.up_to(col("a"))).to_pydict()["u"] == [0, 0, 1, 0, 1, 2]
 
 
+@pytest.mark.one_machine
 def test_it_is_built_once_per_worker_with_its_arguments_and_not_before(df: ps.DataFrame) -> None:
     adder = Adder(5, note="n")
     query = df.into_batches(1).select(adder(col("a")))
@@ -121,12 +123,14 @@ def test_a_schema_is_known_without_building_it(df: ps.DataFrame) -> None:
     assert BUILT == []
 
 
+@pytest.mark.one_machine
 def test_each_instance_has_its_own_arguments(df: ps.DataFrame) -> None:
     one, two = Adder(1), Adder(2)
     assert df.select(x=one(col("a")), y=two(col("a"))).to_pydict() == {"x": [2, 3, 4], "y": [3, 4, 5]}
     assert sorted(BUILT) == [(1, ""), (2, "")]
 
 
+@pytest.mark.one_machine
 def test_equal_calls_of_one_instance_are_computed_once(df: ps.DataFrame) -> None:
     calls: list[int] = []
 
@@ -141,6 +145,7 @@ def test_equal_calls_of_one_instance_are_computed_once(df: ps.DataFrame) -> None
     assert sorted(calls) == [1, 2, 3]
 
 
+@pytest.mark.one_machine
 def test_max_concurrency_is_the_number_of_instances() -> None:
     met = threading.Barrier(3, timeout=60)
     built: list[int] = []
@@ -203,6 +208,7 @@ def test_an_init_that_fails_is_told_with_the_class_and_the_cause(df: ps.DataFram
     assert isinstance(caught.value.__cause__, FileNotFoundError)
 
 
+@pytest.mark.one_machine
 def test_it_is_closed_after_an_error(df: ps.DataFrame) -> None:
     with pytest.raises(UdfError):
         df.select(Adder(7).text(col("a"), end=col("a"))).select(r=Adder("x")(col("a").cast("int64"))).collect()
@@ -210,8 +216,8 @@ def test_it_is_closed_after_an_error(df: ps.DataFrame) -> None:
     assert len(CLOSED) == len(BUILT)
 
 
-def test_an_async_close_is_awaited(df: ps.DataFrame) -> None:
-    closed: list[bool] = []
+def test_an_async_close_is_awaited(df: ps.DataFrame, tmp_path: Path) -> None:
+    closed = tmp_path / "closed"
 
     @ps.cls
     class Client:
@@ -220,10 +226,11 @@ def test_an_async_close_is_awaited(df: ps.DataFrame) -> None:
 
         async def close(self) -> None:
             await asyncio.sleep(0)
-            closed.append(True)
+            with closed.open("a") as file:
+                file.write("once")
 
     df.select(Client()(col("a"))).collect()
-    assert closed == [True]
+    assert closed.read_text() == "once"
 
 
 def test_called_without_an_expression_it_runs_here_on_one_instance() -> None:

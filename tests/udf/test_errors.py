@@ -373,6 +373,7 @@ def test_a_method_has_the_limit_of_its_class() -> None:
 # --- RetryAfterError, timeout ---
 
 
+@pytest.mark.one_machine
 @pytest.mark.parametrize("is_async", [False, True])
 def test_a_call_is_made_again_when_it_asks_for_it(is_async: bool) -> None:
     times: list[float] = []

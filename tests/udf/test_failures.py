@@ -6,6 +6,8 @@ import logging
 import threading
 import traceback
 from collections.abc import Callable, Iterator
+from pathlib import Path
+from tempfile import mkdtemp
 from typing import Any
 
 import pytest
@@ -50,6 +52,7 @@ def any_two(series: Series) -> list[int]:
 # --- raise ---
 
 
+@pytest.mark.one_machine  # another process sends its traceback as text
 def test_the_error_names_function_and_row_and_keeps_the_cause(df: ps.DataFrame) -> None:
     with pytest.raises(UdfError) as caught:
         df.select(ps.func(fail_on_two)(col("a"))).collect()
@@ -154,6 +157,7 @@ def test_async_rows_are_left_out_too(df: ps.DataFrame) -> None:
         df.map(fail_on_row_two).collect()
 
 
+@pytest.mark.one_machine
 def test_log_says_what_failed_and_ignore_says_nothing(df: ps.DataFrame, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, logger="penstock"):
         df.select(ps.func(on_error="ignore")(fail_on_two)(col("a"))).collect()
@@ -168,51 +172,54 @@ def test_log_says_what_failed_and_ignore_says_nothing(df: ps.DataFrame, caplog: 
 
 
 class Flaky:
-    """Fails a number of times for each value, then answers."""
+    """Fails a number of times for each value, then answers. Attempts are counted in files, for workers anywhere."""
 
-    def __init__(self, num_failures: int, error: type[Exception] = ConnectionError) -> None:
+    def __init__(self, folder: Path, num_failures: int, error: type[Exception] = ConnectionError) -> None:
+        self._folder = Path(mkdtemp(dir=folder))
         self._num_failures = num_failures
         self._error = error
-        self._lock = threading.Lock()
-        self.attempts: dict[Any, int] = {}
 
     def __call__(self, value: Any) -> Any:
-        with self._lock:
-            self.attempts[value] = self.attempts.get(value, 0) + 1
+        with (self._folder / str(value)).open("a") as file:
+            file.write(".")
         if self.attempts[value] <= self._num_failures:
             raise self._error("try again")
         return value
 
+    @property
+    def attempts(self) -> dict[int, int]:
+        return {int(path.name): path.stat().st_size for path in self._folder.iterdir()}
 
-def test_a_call_is_tried_again_as_often_as_said(df: ps.DataFrame) -> None:
-    flaky = Flaky(2)
+
+def test_a_call_is_tried_again_as_often_as_said(df: ps.DataFrame, tmp_path: Path) -> None:
+    flaky = Flaky(tmp_path, 2)
     assert df.select(ps.func(return_dtype=INT, max_retries=2)(flaky)(col("a"))).to_pydict() == {"a": [1, 2, 3]}
     assert flaky.attempts == {1: 3, 2: 3, 3: 3}
     with pytest.raises(UdfError, match="ConnectionError: try again"):
-        df.select(ps.func(return_dtype=INT, max_retries=1)(Flaky(2))(col("a"))).collect()
+        df.select(ps.func(return_dtype=INT, max_retries=1)(Flaky(tmp_path, 2))(col("a"))).collect()
 
 
-def test_only_the_errors_named_are_tried_again(df: ps.DataFrame) -> None:
-    flaky = Flaky(1, ValueError)
+def test_only_the_errors_named_are_tried_again(df: ps.DataFrame, tmp_path: Path) -> None:
+    flaky = Flaky(tmp_path, 1, ValueError)
     with pytest.raises(UdfError, match="ValueError"):
         df.limit(1).select(
             ps.func(return_dtype=INT, max_retries=5, retry_on=ConnectionError)(flaky)(col("a"))
         ).collect()
     assert flaky.attempts == {1: 1}
-    flaky = Flaky(1, ConnectionResetError)
+    flaky = Flaky(tmp_path, 1, ConnectionResetError)
     retried = ps.func(return_dtype=INT, max_retries=5, retry_on=[ConnectionError, TimeoutError])(flaky)
     assert df.select(retried(col("a"))).to_pydict() == {"a": [1, 2, 3]}
 
 
-def test_after_the_last_retry_the_row_is_null_where_errors_are_tolerated(df: ps.DataFrame) -> None:
-    flaky = Flaky(9)
+def test_after_the_last_retry_the_row_is_null_where_errors_are_tolerated(df: ps.DataFrame, tmp_path: Path) -> None:
+    flaky = Flaky(tmp_path, 9)
     tolerant = ps.func(return_dtype=INT, max_retries=2, on_error="ignore")(flaky)
     assert df.select(tolerant(col("a"))).to_pydict() == {"a": [None] * 3}
     assert flaky.attempts == {1: 3, 2: 3, 3: 3}
 
 
-def test_async_functions_generators_batches_and_methods_are_tried_again(df: ps.DataFrame) -> None:
-    later, several, batch, method = Flaky(1), Flaky(1), Flaky(1), Flaky(1)
+def test_async_functions_generators_batches_and_methods_are_tried_again(df: ps.DataFrame, tmp_path: Path) -> None:
+    later, several, batch, method = Flaky(tmp_path, 1), Flaky(tmp_path, 1), Flaky(tmp_path, 1), Flaky(tmp_path, 1)
 
     @ps.func(max_retries=1)
     async def wait(a: int) -> int:
@@ -240,8 +247,8 @@ def test_async_functions_generators_batches_and_methods_are_tried_again(df: ps.D
     assert [flaky.attempts for flaky in (later, several, method)] == [{1: 2, 2: 2, 3: 2}] * 3
 
 
-def test_map_batches_and_its_kind_are_tried_again(df: ps.DataFrame) -> None:
-    whole, row, parts = Flaky(1), Flaky(1), Flaky(1)
+def test_map_batches_and_its_kind_are_tried_again(df: ps.DataFrame, tmp_path: Path) -> None:
+    whole, row, parts = Flaky(tmp_path, 1), Flaky(tmp_path, 1), Flaky(tmp_path, 1)
 
     def give_parts(batch: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield {"x": [1]}
@@ -252,6 +259,7 @@ def test_map_batches_and_its_kind_are_tried_again(df: ps.DataFrame) -> None:
     assert df.map_batches(give_parts, max_retries=1).to_pydict() == {"x": [1, 2]}
 
 
+@pytest.mark.one_machine
 def test_a_query_that_is_stopped_does_not_wait_for_a_retry(df: ps.DataFrame, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retry, "FIRST_DELAY_S", 3600.0)
     monkeypatch.setattr(retry, "MAX_DELAY_S", 3600.0)

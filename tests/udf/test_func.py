@@ -244,6 +244,7 @@ def test_an_async_generator(df: ps.DataFrame) -> None:
 # --- async ---
 
 
+@pytest.mark.one_machine
 def test_async_rows_wait_at_the_same_time_within_the_bound() -> None:
     waiting = 0
     most = 0
@@ -265,6 +266,7 @@ def test_async_rows_wait_at_the_same_time_within_the_bound() -> None:
     assert most == 5
 
 
+@pytest.mark.one_machine
 def test_an_async_failure_cancels_the_other_rows_and_leaves_no_coroutine_unawaited() -> None:
     cancelled: list[int] = []
 
@@ -311,6 +313,7 @@ def count_calls(calls: list[int]) -> Any:
     return counted
 
 
+@pytest.mark.one_machine
 def test_equal_calls_are_computed_once(df: ps.DataFrame) -> None:
     calls: list[int] = []
     counted = count_calls(calls)
@@ -319,12 +322,14 @@ def test_equal_calls_are_computed_once(df: ps.DataFrame) -> None:
     assert sorted(calls) == [1, 2, 3]
 
 
+@pytest.mark.one_machine
 def test_a_column_nobody_reads_is_not_computed(df: ps.DataFrame) -> None:
     calls: list[int] = []
     assert df.with_column("x", count_calls(calls)(col("a"))).select("b").to_pydict() == {"b": [10, 20, 30]}
     assert calls == []
 
 
+@pytest.mark.one_machine
 def test_a_filter_on_other_columns_goes_before_the_calls(df: ps.DataFrame) -> None:
     calls: list[int] = []
     result = df.with_column("x", count_calls(calls)(col("a"))).where(col("b") > 10)

@@ -74,6 +74,7 @@ def test_refused_results(df: ps.DataFrame, result: Any, message: str) -> None:
         over_a(df, give)
 
 
+@pytest.mark.one_machine
 def test_columns_come_as_named_series_and_constants_as_they_are(df: ps.DataFrame) -> None:
     seen: list[Any] = []
 
@@ -108,16 +109,11 @@ def test_nulls_are_nulls(df: ps.DataFrame) -> None:
     assert nulls.select(keep(col("a"))).to_pydict() == {"a": [1, None]}
 
 
-@pytest.mark.parametrize(("batch_size", "sizes"), [(1, [1, 1, 1]), (2, [2, 1]), ("auto", [3]), (None, [3])])
+@pytest.mark.parametrize(
+    ("batch_size", "sizes"), [(1, [1, 1, 1]), (2, [2, 2, 1]), ("auto", [3, 3, 3]), (None, [3, 3, 3])]
+)
 def test_batch_size(df: ps.DataFrame, batch_size: Any, sizes: list[int]) -> None:
-    seen: list[int] = []
-
-    def look(series: Series) -> Series:
-        seen.append(len(series))
-        return series
-
-    assert over_a(df, look, batch_size=batch_size, max_concurrency=1) == [1, 2, 3]
-    assert seen == sizes
+    assert over_a(df, lambda series: [len(series)] * len(series), batch_size=batch_size, max_concurrency=1) == sizes
 
 
 def test_embeddings_of_one_shape_become_fixed_vectors(df: ps.DataFrame) -> None:

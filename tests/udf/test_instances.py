@@ -69,6 +69,7 @@ def both_methods(model: object) -> dict[str, list[object]]:
 EXPECTED = {"id": list(range(40)), "a": [x + 1 for x in range(40)], "b": [(x + 1) * 2 for x in range(40)]}
 
 
+@pytest.mark.one_machine  # on Ray, each stage has actors of its own
 @pytest.mark.parametrize("use_process", [False, None, True])
 def test_methods_share_one_instance(note: Note, use_process: bool | None) -> None:
     assert both_methods(ps.cls(Model, use_process=use_process)(note)) == EXPECTED
@@ -76,6 +77,7 @@ def test_methods_share_one_instance(note: Note, use_process: bool | None) -> Non
     assert note.count("closed") == 1
 
 
+@pytest.mark.one_machine
 @pytest.mark.parametrize("use_process", [False, True])
 def test_one_method_on_two_columns_shares_it_too(note: Note, use_process: bool) -> None:
     model = ps.cls(Model, use_process=use_process)(note)
@@ -98,6 +100,7 @@ def test_two_objects_are_two(note: Note) -> None:
     assert note.count("built") == 2
 
 
+@pytest.mark.one_machine
 def test_each_query_builds_its_own(note: Note) -> None:
     model = ps.cls(Model)(note)
     both_methods(model)
@@ -105,6 +108,7 @@ def test_each_query_builds_its_own(note: Note) -> None:
     assert note.count("built") == note.count("closed") == 2
 
 
+@pytest.mark.one_machine  # the cluster of these tests has no GPU
 def test_methods_share_a_device(note: Note, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7")
     assert both_methods(ps.cls(Model, gpus=1)(note)) == EXPECTED
@@ -117,6 +121,7 @@ def test_a_limit_between_two_methods_leaves_the_second_its_worker(note: Note) ->
     assert df.to_pydict()["b"] == EXPECTED["b"][:25]
 
 
+@pytest.mark.one_machine
 def test_a_death_in_one_method_costs_the_other_nothing(note: Note, tmp_path: Path) -> None:
     class Fragile(Model):
         def fragile(self, x: int) -> int:

@@ -24,6 +24,7 @@ from penstock.errors import WorkerDiedError
 from tests.observe.test_progress import obeyed
 from tests.udf.script import run_script
 
+pytestmark = pytest.mark.one_machine  # Ray passes on what its workers print
 away = ps.func(use_process=True, max_concurrency=1)
 
 

@@ -50,6 +50,7 @@ def frame(name: str) -> tuple[ps.DataFrame, int]:
     return ps.from_arrow(sliced), address(sliced.column("c").chunk(0))
 
 
+@pytest.mark.one_machine
 @pytest.mark.parametrize("name", COLUMNS)
 def test_arrays_are_read_only_views(name: str) -> None:
     seen = []
@@ -79,6 +80,7 @@ def test_without_zero_copy_they_are_the_functions_own(name: str) -> None:
         assert changed.column("c").to_pylist() == [1, 1, 1]
 
 
+@pytest.mark.one_machine
 @pytest.mark.parametrize("name", ["int", "float", "embedding", "tensor", "image"])
 def test_tensors_share_memory_and_nobody_warns(name: str) -> None:
     seen = []
@@ -97,6 +99,7 @@ def test_tensors_share_memory_and_nobody_warns(name: str) -> None:
     assert seen != [(where, shape)], "torch cannot lock a tensor, so it is a copy unless the user asks"
 
 
+@pytest.mark.one_machine
 def test_a_tensor_outlives_its_batch() -> None:
     kept = []
 
@@ -126,6 +129,7 @@ def test_a_tensor_written_to_against_the_rules_does_not_end_the_worker() -> None
     assert table.column("x").to_pylist()[0] == 0
 
 
+@pytest.mark.one_machine
 def test_series_of_batch_functions_are_views_too() -> None:
     seen = []
 
@@ -142,6 +146,7 @@ def test_series_of_batch_functions_are_views_too() -> None:
     assert address(result.column("c").chunk(0)) == where
 
 
+@pytest.mark.one_machine
 @pytest.mark.parametrize(("name", "row_nbytes"), [("int", 8), ("float", 4), ("tensor", 48)])
 def test_an_array_that_comes_back_is_taken_without_a_copy(name: str, row_nbytes: int) -> None:
     df, where = frame(name)

@@ -279,6 +279,7 @@ class SharedActor:
         self._num_joined = self._num_members = 0
         self._process: Process | None = None
         self._others: list[Process] = []  # of single tasks
+        self._ended: set[int] = set()  # stages that have left but are open: their instances may serve the others
         self._lock = threading.Lock()
 
     def join(self, opening: tuple[Any, ...], num_tasks: int) -> ActorSlot:
@@ -300,17 +301,22 @@ class SharedActor:
     def leave(self, stage: int, replies: Sequence[Any], *, is_again: bool) -> None:
         """Cancel the running tasks of a stage and close it; release the actors after the last stage.
 
+        A stage without running tasks is closed with the last one, or an instance that both use would be built again.
         A stage leaves again if it had to remake batches after its end.
         An actor that is killed while it works may send requests for a moment longer, and their cost is not counted.
         ``replies`` are those of the running tasks.
         """
         with self._lock:
             self._num_members -= not is_again
-            processes = [each for each in (*self._others, self._process) if each is not None and not each.is_gone]
             is_last, shared = not self._num_members, self._process
+            self._ended.add(stage)
+            if not is_last and not replies:
+                return
+            stages = self._ended if is_last else {stage}
+            processes = [each for each in (*self._others, self._process) if each is not None and not each.is_gone]
             if is_last:  # another thread may close the stage too
                 self._process, self._others = None, []
-        closing = {process.handle.close.remote(stage): process for process in processes}
+        closing = {process.handle.close.remote(*stages): process for process in processes}
         ended = [*closing, *replies]
         if ended:
             ray.wait(ended, num_returns=len(ended), timeout=CLOSE_TIMEOUT_S)

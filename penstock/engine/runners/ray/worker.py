@@ -257,13 +257,14 @@ class AsyncWorker:
     async def finish(self, stage: int) -> Reply:
         return None, ActorReport()
 
-    async def close(self, stage: int) -> None:
-        """Cancel the tasks of a stage and close its handler. The other stages continue."""
-        await cancel(self._running.pop(stage, ()))
-        self._replies = {key: replies for key, replies in self._replies.items() if key[0] != stage}
-        handler = self._handlers.pop(stage, None)
-        if handler is not None:
-            await handler.close()
+    async def close(self, *stages: int) -> None:
+        """Cancel the tasks of some stages and close their handlers. The other stages continue."""
+        for stage in stages:
+            await cancel(self._running.pop(stage, ()))
+            self._replies = {key: replies for key, replies in self._replies.items() if key[0] != stage}
+            handler = self._handlers.pop(stage, None)
+            if handler is not None:
+                await handler.close()
 
     async def _process(
         self, stage: int, replies: TaskReplies, batch: pa.RecordBatch, first_row: int, num_skipped: int
