@@ -360,6 +360,7 @@ def test_what_is_neither_true_nor_false_is_refused(value: Any) -> None:
         ps.range(1).map(lambda row: row, cache=value)
 
 
+@pytest.mark.one_machine
 def test_what_cannot_be_told_is_said(log: Path, caplog: pytest.LogCaptureFixture) -> None:
     lock = threading.Lock()
 
@@ -373,6 +374,7 @@ def test_what_cannot_be_told_is_said(log: Path, caplog: pytest.LogCaptureFixture
     assert "'locked' has cache=True and uses _thread.lock" in caplog.text
 
 
+@pytest.mark.one_machine
 def test_a_result_that_cannot_be_kept_is_computed_again(log: Path, caplog: pytest.LogCaptureFixture) -> None:
     class Stubborn(list[int]):
         def __reduce_ex__(self, protocol: Any) -> Any:
@@ -417,6 +419,7 @@ def test_another_process_finds_what_one_has_kept(tmp_path: Path) -> None:
     assert sorted((tmp_path / "calls").read_text().split()) == ["alpha", "omega"]
 
 
+@pytest.mark.one_machine
 def test_lookups_are_batched(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One look into the ledger for all rows of a task."""
     expr = doubled(log)(ps.col("id"))

@@ -23,9 +23,11 @@ KILLER = 1
 
 
 @pytest.fixture(autouse=True)
-def _nothing_is_left() -> Iterator[None]:
+def _nothing_is_left(runner: str) -> Iterator[None]:
     processes, num_fds = psutil.Process().children(), len(os.listdir("/proc/self/fd"))
     yield
+    if runner == "ray":
+        return  # the connections to its cluster stay
     assert set(psutil.Process().children()) <= set(processes)
     assert len(os.listdir("/proc/self/fd")) <= num_fds  # less, where connections of earlier tests are closed meanwhile
 
@@ -47,6 +49,7 @@ DEATHS = [
     (be_killed, r"killed by signal 9 \(Killed\)"),
     (segfault, r"signal 11 \(Segmentation fault\)"),
 ]
+DEATH_ON_RAY = r"A Ray worker \(pid \d+ on .*\) died"  # it does not know the exit code
 
 
 def deadly(die: Callable[[], None]) -> Callable[[int], int]:
@@ -59,7 +62,8 @@ def deadly(die: Callable[[], None]) -> Callable[[int], int]:
 
 
 @pytest.mark.parametrize(("die", "how"), DEATHS)
-def test_raise_names_function_row_and_signal(die: Callable[[], None], how: str) -> None:
+def test_raise_names_function_row_and_signal(die: Callable[[], None], how: str, runner: str) -> None:
+    how = how if runner == "local" else DEATH_ON_RAY
     double = ps.func(use_process=True)(deadly(die))
     with pytest.raises(WorkerDiedError, match=rf"UDF 'double' failed on the row id={KILLER}: .*{how}") as caught:
         ps.from_pydict({"id": [KILLER]}).select(double(col("id"))).collect()
@@ -67,13 +71,15 @@ def test_raise_names_function_row_and_signal(die: Callable[[], None], how: str) 
     assert isinstance(caught.value.__cause__, WorkerDiedError)
 
 
-def test_raise_of_map_batches_names_the_row_too() -> None:
+def test_raise_of_map_batches_names_the_row_too(runner: str) -> None:
+    how = "exit code 3" if runner == "local" else DEATH_ON_RAY
+
     def fn(batch: dict[str, Any]) -> dict[str, Any]:
         if KILLER in batch["id"]:
             exit_at_once()
         return batch
 
-    with pytest.raises(WorkerDiedError, match=rf"map_batches\(fn\) failed on the row id={KILLER}: .*exit code 3"):
+    with pytest.raises(WorkerDiedError, match=rf"map_batches\(fn\) failed on the row id={KILLER}: .*{how}"):
         ps.range(NUM_ROWS).map_batches(fn, use_process=True).collect()
 
 
@@ -155,6 +161,7 @@ def test_several_workers_and_several_rows_that_kill() -> None:
     assert rows == [None if x in killers else x for x in range(12)]
 
 
+@pytest.mark.one_machine  # Ray tries more often, and does not know the exit code
 def test_a_model_that_kills_its_worker_when_built_is_no_rows_fault(tmp_path: Path) -> None:
     @ps.cls(use_process=True, on_error="ignore")
     class Model:

@@ -218,6 +218,7 @@ def eager(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gil.GilWatch, "is_held_back", property(lambda self: True))
 
 
+@pytest.mark.one_machine
 @pytest.mark.usefixtures("eager")
 def test_a_function_moves_and_gives_the_same() -> None:
     here = os.getpid()
@@ -229,6 +230,7 @@ def test_a_function_moves_and_gives_the_same() -> None:
     assert all(ps.range(2000).select(elsewhere(col("id"))).to_pydict()["id"])
 
 
+@pytest.mark.one_machine
 @pytest.mark.usefixtures("eager")
 def test_a_function_that_cannot_be_sent_stays() -> None:
     lock = multiprocessing.get_context("spawn").Lock()
@@ -255,6 +257,7 @@ def refuse() -> None:
     raise RuntimeError("not here")
 
 
+@pytest.mark.one_machine
 @pytest.mark.usefixtures("eager")
 def test_a_function_that_fails_in_processes_comes_back() -> None:
     carried = Unpackable()
@@ -266,6 +269,7 @@ def test_a_function_that_fails_in_processes_comes_back() -> None:
     assert ps.range(500).select(uses(col("id"))).to_pydict() == {"id": list(range(500))}
 
 
+@pytest.mark.one_machine  # it runs in another process, on one machine
 def test_a_file_in_the_current_folder_is_not_taken_for_a_module(tmp_path: Path) -> None:
     shadow, scripts = tmp_path / "shadow", tmp_path / "scripts"
     shadow.mkdir()
@@ -301,8 +305,8 @@ def test_a_method_is_not_blamed_for_the_deaths_of_another() -> None:
     assert df.errors().count_rows() == 2
 
 
-def test_an_async_close_of_an_object_with_plain_methods_is_run() -> None:
-    closed: list[str] = []
+def test_an_async_close_of_an_object_with_plain_methods_is_run(tmp_path: Path) -> None:
+    closed = tmp_path / "closed"
 
     class Model:
         def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
@@ -310,10 +314,11 @@ def test_an_async_close_of_an_object_with_plain_methods_is_run() -> None:
 
         async def close(self) -> None:
             await asyncio.sleep(0)
-            closed.append("closed")
+            with closed.open("a") as file:
+                file.write("once")
 
     ps.range(3).map_batches(Model).collect()
-    assert closed == ["closed"]
+    assert closed.read_text() == "once"
 
 
 # --- limits ---

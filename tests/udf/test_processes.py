@@ -119,6 +119,7 @@ def test_rows_that_fail_elsewhere_are_null_too() -> None:
     assert ps.range(4).select(invert(col("id"))).to_pydict() == {"id": [None, 6, 3, 2]}
 
 
+@pytest.mark.one_machine  # Ray does not know the exit code
 def test_a_process_that_dies_says_how() -> None:
     with pytest.raises(WorkerDiedError, match="exit code 3"):
         ps.range(1).map_batches(lambda batch: os._exit(3), use_process=True).collect()
