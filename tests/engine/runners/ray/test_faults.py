@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -240,3 +240,17 @@ def test_more_data_than_the_object_store_holds_flows_through() -> None:
 
     sizes = ps.range(25).select(size(inflated(ps.col("id"))).alias("size")).to_pydict()["size"]
     assert sizes == [5_000_000 + x for x in range(25)]  # 125 MB; the store has 100 MB
+
+
+def test_an_async_generator_goes_on_after_the_rows_that_came_before_a_death(tmp_path: Path) -> None:
+    @ps.func
+    async def count(start: int) -> AsyncIterator[int]:
+        for number in range(200_000):
+            if number == 150_000 and not (tmp_path / "died").exists():
+                (tmp_path / "died").touch()
+                os._exit(1)
+            yield start + number
+
+    rows = ps.range(1).select(count(ps.col("id")).alias("n")).to_pydict()
+    assert (tmp_path / "died").exists()
+    assert rows == {"n": list(range(200_000))}
