@@ -433,3 +433,9 @@ def test_skipped_files_are_reported_by_the_workers(on_ray: None, tmp_path: Path)
     [(path, reason, has_rows)] = df.stats().skipped_files
     assert (path, has_rows) == (f"{tmp_path}/b.parquet", False)
     assert "b.parquet" in reason
+
+
+def test_files_are_written_in_the_order_of_the_rows(on_ray: None, tmp_path: Path) -> None:
+    df = ps.range(400_000).sort("id", desc=True).map_batches(lambda batch: batch, batch_size=10_000)
+    df.write_parquet(str(tmp_path / "out"), rows_per_file=30_000)
+    assert ps.read_parquet(str(tmp_path / "out")).to_pydict()["id"] == list(range(399_999, -1, -1))
