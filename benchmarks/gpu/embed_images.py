@@ -67,8 +67,8 @@ def penstock(place: Place) -> Figures:
 
     ps.set_config(progress=False)
 
-    def run(sources: list[str], target: str) -> None:
-        vector = ps.col("jpeg").decode_image().embed_image(provider="transformers", model=place.model)
+    def run(sources: list[str], target: str, provider: Any = "transformers") -> None:
+        vector = ps.col("jpeg").decode_image().embed_image(provider=provider, model=place.model)
         ps.read_parquet(sources).select("id", vector.alias("vector")).write_parquet(target, mode="overwrite")
 
     return penstock_figures(place, run, num_inputs=3)

@@ -1,4 +1,4 @@
-"""Parts of a benchmark in processes of their own, samples of the GPU, and a table of the results.
+"""Parts of a benchmark in processes of their own, and a table of the results.
 
 `main` makes the model and the data once, runs each part with `python -m MODULE --part NAME`, and prints a table and one
 line of JSON. A part prints its figures as JSON in its last line.
@@ -13,15 +13,15 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 Figures = dict[str, float]
-Run = Callable[[list[str], str], None]
+Run = Callable[..., None]
+"""Takes the inputs, the output and, if it is profiled, a provider."""
 
 
 @dataclass(frozen=True)
@@ -97,49 +97,12 @@ def _table(found: Mapping[str, Figures]) -> str:
     return "\n".join(lines)
 
 
-class GpuSamples:
-    """The utilisation of the first GPU in percent, as nvidia-smi reports it ten times a second; empty without one."""
-
-    def __init__(self) -> None:
-        self.values: list[tuple[float, float]] = []  # time and percent
-
-    @contextlib.contextmanager
-    def running(self) -> Iterator[GpuSamples]:
-        query = ["--query-gpu=utilization.gpu", "--format=csv,noheader,nounits", "-lms", "100"]
-        try:
-            process = subprocess.Popen(
-                ["nvidia-smi", "-i", "0", *query], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-            )
-        except FileNotFoundError:
-            yield self
-            return
-        thread = threading.Thread(target=self._read, args=(process,))
-        thread.start()
-        try:
-            yield self
-        finally:
-            process.terminate()
-            process.wait()
-            thread.join()
-
-    def _read(self, process: subprocess.Popen[str]) -> None:
-        assert process.stdout is not None
-        for line in process.stdout:
-            with contextlib.suppress(ValueError):
-                self.values.append((time.perf_counter(), float(line)))
-
-    def busy_percent(self, start_s: float, end_s: float) -> float:
-        """Return the mean between two times."""
-        during = [percent for time_s, percent in self.values if start_s <= time_s <= end_s]
-        return statistics.fmean(during) if during else 0.0
-
-
 class RowTimes:
     """A subscriber that notes when the rows of each query were ready to be written."""
 
     def __init__(self) -> None:
         self._stage: int | None = None
-        self.outputs: list[tuple[float, int]] = []  # time, and rows so far
+        self.outputs: list[tuple[float, int]] = []  # seconds since the epoch, and rows so far
 
     def on_event(self, event: Any) -> None:
         from penstock.observe import events
@@ -148,7 +111,7 @@ class RowTimes:
             self._stage, self.outputs = event.stages[-1].writes, []
         elif isinstance(event, events.BundleProduced) and event.stage == self._stage and event.num_rows:
             before = self.outputs[-1][1] if self.outputs else 0
-            self.outputs.append((time.perf_counter(), before + event.num_rows))
+            self.outputs.append((time.time(), before + event.num_rows))
 
     def rate_after(self, share: float) -> float:
         """Return the rows per second after the first ``share`` of the rows."""
@@ -173,22 +136,25 @@ def penstock_figures(place: Place, run: Run, num_runs: int = 5, num_inputs: int 
 
     The rate after the start is that of the last three quarters of the rows, by the times at which the engine gets them:
     while the model is loaded, rows are read and decoded, so the first ones would flatter the pipeline. The use of the
-    GPU is the mean from the first rows to the last ones.
+    GPU is taken in runs of its own, since the profiler slows them down, from the first rows to the last ones.
     """
     import penstock as ps
+    from benchmarks.gpu.kernel_times import ProfiledTransformers, busy_percent
 
     times = RowTimes()
     ps.attach_subscriber(times)
+    inputs, output = [place.input] * num_inputs, place.output("out")
     starts = start_seconds(place, run)
     totals, rates, busy = [], [], []
     for _ in range(num_runs):
-        with GpuSamples().running() as samples:
-            totals.append(seconds_of(run, [place.input] * num_inputs, place.output("out")))
+        totals.append(seconds_of(run, inputs, output))
         rates.append(times.rate_after(0.25))
-        busy.append(samples.busy_percent(times.outputs[0][0], times.outputs[-1][0]))
-        print(
-            f"{rates[-1]:,.0f} rows/s after the start, GPU busy {busy[-1]:.0f} %, {totals[-1]:.1f} s", file=sys.stderr
-        )
+        print(f"{rates[-1]:,.0f} rows/s after the start, {totals[-1]:.1f} s", file=sys.stderr)
+    for _ in range(num_runs if device() == "cuda" else 0):
+        kernels = Path(place.output("kernels.json"))
+        run(inputs, output, ProfiledTransformers(path=str(kernels)))
+        busy.append(busy_percent(json.loads(kernels.read_text()), times.outputs[0][0], times.outputs[-1][0]))
+        print(f"GPU busy {busy[-1]:.0f} %, {times.rate_after(0.25):,.0f} rows/s under the profiler", file=sys.stderr)
     return {
         "first start s": starts[0],
         "start s": starts[1],
@@ -196,8 +162,7 @@ def penstock_figures(place: Place, run: Run, num_runs: int = 5, num_inputs: int 
         "rows/s after start": statistics.median(rates),
         "least rows/s": min(rates),
         "most rows/s": max(rates),
-        "GPU busy %": statistics.median(busy),
-        "least busy %": min(busy),
+        **({"GPU busy %": statistics.median(busy), "least busy %": min(busy)} if busy else {}),
     }
 
 
