@@ -7,7 +7,14 @@ from penstock.functions.aggregates import (
     any_value as any_value,
     approx_percentiles as approx_percentiles,
     count as count,
+    dense_rank as dense_rank,
+    first_value as first_value,
+    lag as lag,
+    last_value as last_value,
+    lead as lead,
     percentile as percentile,
+    rank as rank,
+    row_number as row_number,
     stddev as stddev,
     string_agg as string_agg,
     var as var,
@@ -32,6 +39,7 @@ from penstock.functions.chunks import (
     tokenize_encode as tokenize_encode,
 )
 from penstock.functions.core import apply as apply, coalesce as coalesce, is_in as is_in
+from penstock.functions.encodings import json_tuple as json_tuple
 from penstock.functions.files import (
     audio_file as audio_file,
     download as download,
@@ -52,12 +60,8 @@ from penstock.functions.image import (
     decode_image_file as decode_image_file,
     encode_image as encode_image,
     image_attribute as image_attribute,
-    image_channel as image_channel,
     image_hash as image_hash,
-    image_height as image_height,
-    image_mode as image_mode,
     image_to_tensor as image_to_tensor,
-    image_width as image_width,
     resize as resize,
 )
 from penstock.functions.json import (
@@ -99,10 +103,17 @@ from penstock.functions.nested import (
 )
 from penstock.functions.numeric import (
     clip as clip,
+    columns_avg as columns_avg,
+    columns_max as columns_max,
+    columns_mean as columns_mean,
+    columns_min as columns_min,
+    columns_sum as columns_sum,
+    e as e,
     fill_nan as fill_nan,
     greatest as greatest,
     least as least,
     log as log,
+    pi as pi,
     round as round,
 )
 from penstock.functions.patterns import (
@@ -112,23 +123,13 @@ from penstock.functions.patterns import (
     regexp_extract_all as regexp_extract_all,
     split as split,
 )
-from penstock.functions.table import Vector
-from penstock.functions.tables.encodings import json_tuple as json_tuple
-from penstock.functions.tables.numbers import (
-    columns_avg as columns_avg,
-    columns_max as columns_max,
-    columns_mean as columns_mean,
-    columns_min as columns_min,
-    columns_sum as columns_sum,
-    e as e,
-    pi as pi,
-)
-from penstock.functions.tables.rows import (
+from penstock.functions.rows import (
     monotonically_increasing_id as monotonically_increasing_id,
     random_int as random_int,
     run_process as run_process,
     uuid as uuid,
 )
+from penstock.functions.table import Vector
 from penstock.functions.temporal import (
     convert_time_zone as convert_time_zone,
     date_trunc as date_trunc,
@@ -141,15 +142,6 @@ from penstock.functions.temporal import (
     trunc as trunc,
 )
 from penstock.functions.text import concat as concat, concat_ws as concat_ws, format as format, substr as substr
-from penstock.functions.windows import (
-    dense_rank as dense_rank,
-    first_value as first_value,
-    lag as lag,
-    last_value as last_value,
-    lead as lead,
-    rank as rank,
-    row_number as row_number,
-)
 from penstock.types import DataType
 
 def abs(expr: Expression) -> Expression:
@@ -501,6 +493,18 @@ def if_else(condition: Expression, if_true: Any, if_false: Any) -> Expression:
 
 def ilike(expr: Expression, pattern: Expression | str) -> Expression:
     """Match SQL's LIKE, ignoring case."""
+
+def image_channel(image: Expression) -> Expression:
+    """Return the number of channels of images, from 1 to 4."""
+
+def image_height(image: Expression) -> Expression:
+    """Return the height of images in pixels."""
+
+def image_mode(image: Expression) -> Expression:
+    """Return the mode of images: ``L``, ``LA``, ``RGB`` or ``RGBA``."""
+
+def image_width(image: Expression) -> Expression:
+    """Return the width of images in pixels."""
 
 def is_inf(expr: Expression) -> Expression:
     """Check whether a number is infinite; null for null."""

@@ -251,11 +251,8 @@ date_format = _build(
     "Write a date or timestamp as text; the same as ``strftime``.", (_DAY, "%Y/%m"), "2024/01",
 )  # fmt: skip
 _DATE_PART_NAMES = {
-    "dayofmonth": "day",
-    "dayofweek": "day_of_week",
-    "dayofyear": "day_of_year",
-    "weekofyear": "week_of_year",
-}
+    "dayofmonth": "day", "dayofweek": "day_of_week", "dayofyear": "day_of_year", "weekofyear": "week_of_year",
+}  # fmt: skip
 
 
 def datepart(part: str, expr: Expression) -> Expression:

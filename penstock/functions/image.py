@@ -21,6 +21,7 @@ from penstock.expr.nodes import UdfCall
 from penstock.expr.signatures import strict, takes
 from penstock.expr.udf import Builtin, OnError, Policy, Resources, Target, UdfSpec
 from penstock.functions.calls import error_policy
+from penstock.functions.table import Builder, generated
 from penstock.media.images.decoder import ImageDecoder, check_mode, check_size, checked_decoder
 from penstock.media.images.encode import DEFAULT_QUALITY, encoded, encoding_of
 from penstock.media.images.hashes import METHODS, image_hash as hash_of, num_hash_bytes
@@ -284,48 +285,26 @@ def image_attribute(image: Expression, name: Literal["width", "height", "channel
     return call("image_attribute", image, name=name)
 
 
-@method
-def image_width(image: Expression) -> Expression:
-    """Return the width of images in pixels.
+def _attribute(name: str, doc: str, result: object) -> Builder:
+    """Define ``image_<name>``, for an image of 3 by 2 pixels in its example."""
 
-    >>> df = ps.from_pydict({"image": [np.zeros((2, 3, 3), np.uint8)]}).select(ps.col("image").cast("image[RGB]"))
-    >>> df.select(image_width(ps.col("image"))).to_pydict()
-    {'image': [3]}
-    """
-    return image_attribute(image, "width")
+    def function(image: Expression) -> Expression:
+        return image_attribute(image, name)  # type: ignore[arg-type]
 
-
-@method
-def image_height(image: Expression) -> Expression:
-    """Return the height of images in pixels.
-
-    >>> df = ps.from_pydict({"image": [np.zeros((2, 3, 3), np.uint8)]}).select(ps.col("image").cast("image[RGB]"))
-    >>> df.select(image_height(ps.col("image"))).to_pydict()
-    {'image': [2]}
-    """
-    return image_attribute(image, "height")
+    function.__name__ = function.__qualname__ = f"image_{name}"
+    image = 'ps.from_pydict({"image": [np.zeros((2, 3, 3), np.uint8)]}).select(ps.col("image").cast("image[RGB]"))'
+    example = (
+        f'>>> import numpy as np\n    >>> df = {image}\n    >>> df.select(image_{name}(ps.col("image"))).to_pydict()'
+    )
+    function.__doc__ = f"{doc}\n\n    {example}\n    {{'image': [{result!r}]}}\n    "
+    generated[function.__name__] = method(function)
+    return function
 
 
-@method
-def image_channel(image: Expression) -> Expression:
-    """Return the number of channels of images, from 1 to 4.
-
-    >>> df = ps.from_pydict({"image": [np.zeros((2, 3, 3), np.uint8)]}).select(ps.col("image").cast("image[RGB]"))
-    >>> df.select(image_channel(ps.col("image"))).to_pydict()
-    {'image': [3]}
-    """
-    return image_attribute(image, "channel")
-
-
-@method
-def image_mode(image: Expression) -> Expression:
-    """Return the mode of images: ``L``, ``LA``, ``RGB`` or ``RGBA``.
-
-    >>> df = ps.from_pydict({"image": [np.zeros((2, 3, 1), np.uint8)]}).select(ps.col("image").cast("image[L]"))
-    >>> df.select(image_mode(ps.col("image"))).to_pydict()
-    {'image': ['L']}
-    """
-    return image_attribute(image, "mode")
+image_width = _attribute("width", "Return the width of images in pixels.", 3)
+image_height = _attribute("height", "Return the height of images in pixels.", 2)
+image_channel = _attribute("channel", "Return the number of channels of images, from 1 to 4.", 3)
+image_mode = _attribute("mode", "Return the mode of images: ``L``, ``LA``, ``RGB`` or ``RGBA``.", "RGB")
 
 
 def _attribute_type(dtype: DataType, *, name: str) -> DataType:

@@ -8,12 +8,22 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.errors import InvalidArgumentError, TypeMismatchError
-from penstock.expr.arrays import Numbers, elements_of, masked, on_arrays, to_lists, validity
+from penstock.errors import ComputeError, InvalidArgumentError, TypeMismatchError
+from penstock.expr.arrays import (
+    Numbers,
+    elements_of,
+    filled,
+    list_bounds,
+    masked,
+    on_arrays,
+    ranges,
+    to_lists,
+    validity,
+)
 from penstock.expr.casting import cast
 from penstock.expr.column import Expression, call, method
 from penstock.expr.conditions import compare, comparison_problem
-from penstock.expr.kinds import ANY, BOOL, FLOAT64, INT64, LIST, LISTS, STRING, TEXT, UINT64, Kind, is_vector
+from penstock.expr.kinds import ANY, BOOL, FLOAT64, INT64, INTEGER, LIST, LISTS, STRING, TEXT, UINT64, Kind, is_vector
 from penstock.expr.nodes import ListApply, has_udf
 from penstock.expr.registry import kernel
 from penstock.expr.signatures import common_type, dtypes_of, element_type, strict, takes
@@ -301,3 +311,47 @@ list_max = _reduction("list_max", "max", ORDERED, element_type, "Return the larg
 _ALL, _ANY = "Check whether all elements are true", "Check whether any element is true"
 list_bool_and = _reduction("list_bool_and", "all", BOOLEANS, BOOL, _ALL, [True, False], False)
 list_bool_or = _reduction("list_bool_or", "any", BOOLEANS, BOOL, _ANY, [True, False], True)
+
+
+def _seq(numbers: pa.Array) -> pa.Array:
+    lengths = filled(numbers).astype(np.int64)
+    if len(lengths) and lengths.min() < 0:
+        raise ComputeError(f"seq: a list cannot have {lengths.min()} elements")
+    values = pa.array(ranges(np.zeros(len(lengths), np.int64), lengths).astype(np.uint64))
+    return to_lists(values, lengths, validity(numbers))
+
+
+seq = _table.kernel(
+    "seq", {"n": INTEGER}, DataType.list(UINT64), _seq, "Return the list of the numbers from 0 to ``n - 1``.",
+    (3,), [0, 1, 2],
+)  # fmt: skip
+
+
+def _chunk_type(dtype: DataType, *, size: int) -> DataType:
+    if size < 1:
+        raise InvalidArgumentError(f"chunk: size={size} must be at least 1")
+    return DataType.list(DataType.fixed_size_list(element_type(dtype), size))
+
+
+def _chunk(lists: pa.Array, *, size: int) -> pa.Array:
+    values, starts, ends = list_bounds(lists)
+    counts = (ends - starts) // size
+    elements = values.take(pa.array(ranges(starts, counts * size)))
+    return to_lists(pa.FixedSizeListArray.from_arrays(elements, size), counts, validity(lists))
+
+
+chunk = _table.kernel(
+    "chunk", {"list_expr": LIST, "size": int}, _chunk_type, _chunk,
+    "Cut a list into lists of ``size`` elements; drop the rest.", ([1, 2, 3], 2), [[1, 2]],
+)  # fmt: skip
+
+
+def _counts_type(dtype: DataType) -> DataType:
+    return DataType.map(element_type(dtype), UINT64)
+
+
+list_value_counts = _table.kernel(
+    "list_value_counts", {"list_expr": LIST}, _counts_type,
+    "case when a is not null then coalesce(list_aggregate(a, 'histogram'), map()) end",
+    "Count how often each value occurs in a list; nulls are not counted.", (["a", "b", "a"],), {"a": 2, "b": 1},
+)  # fmt: skip

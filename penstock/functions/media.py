@@ -54,11 +54,7 @@ def audio_metadata(file_expr: Expression, *, on_error: MediaOnError = "raise") -
 
 @method
 def decode_audio(
-    file_expr: Expression,
-    *,
-    sample_rate: int | None = None,
-    mono: bool = False,
-    on_error: MediaOnError = "raise",
+    file_expr: Expression, *, sample_rate: int | None = None, mono: bool = False, on_error: MediaOnError = "raise"
 ) -> Expression:
     """Decode sound files to structs of ``amplitude``, float32 of shape ``(channels, frames)``, and ``sample_rate``.
 

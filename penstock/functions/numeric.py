@@ -1,8 +1,10 @@
-"""Numbers: sign, rounding, bounds, powers, NaN and bits. Functions of one real number are in ``real``."""
+"""Numbers: rounding, bounds, powers, NaN, bits, functions of one real number, and several columns of a row together."""
 
 from __future__ import annotations
 
+import functools
 import math
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -11,12 +13,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.errors import ComputeError, InvalidArgumentError, TypeMismatchError
-from penstock.expr.arrays import filled, masked, on_arrays, validity
-from penstock.expr.column import Expression, call, method
+from penstock.expr.arrays import Numbers, filled, masked, on_arrays, validity
+from penstock.expr.column import Expression, call, col, lit, method, when
 from penstock.expr.conditions import compare
-from penstock.expr.kinds import BOOL, FLOAT64, INTEGER, NUMBER
+from penstock.expr.kinds import BOOL, FLOAT64, INT64, INTEGER, NUMBER
 from penstock.expr.registry import Kernel, Value, kernel
 from penstock.expr.signatures import common_type, dtypes_of, number_type, numeric, same_type, strict, takes
+from penstock.functions.core import coalesce
 from penstock.functions.table import Builder, FunctionTable
 from penstock.types import DataType
 
@@ -230,9 +233,194 @@ def _shift(name: str, compute: Callable[..., Value], doc: str, given: tuple[int,
     return _table.strict(name, {"expr": INTEGER, "num_bits": INTEGER}, same_type, shift, doc, given, result)
 
 
-_LEFT, _RIGHT = (
-    "Shift the bits of an integer to the left.",
-    "Shift the bits of an integer to the right, keeping its sign.",
-)
+_LEFT = "Shift the bits of an integer to the left."
+_RIGHT = "Shift the bits of an integer to the right, keeping its sign."
 shift_left = _shift("shift_left", pc.shift_left_checked, _LEFT, (3, 2), 12)
 shift_right = _shift("shift_right", pc.shift_right_checked, _RIGHT, (12, 2), 3)
+
+
+# --- roots, exponentials, logarithms, trigonometry --------------------------------------------------------------------
+
+
+def _arrow(name: str, compute: Callable[..., Any], doc: str, given: float, result: float) -> Builder:
+    def kernel(value: Value) -> Value:
+        return compute(_as_float(value))
+
+    return _table.strict(name, {"expr": NUMBER}, FLOAT64, kernel, doc, (given,), result)
+
+
+def _numpy(name: str, compute: Callable[..., Any], doc: str, given: float, result: float) -> Builder:
+    """Use NumPy for functions that Arrow lacks, or has only in versions newer than the oldest supported one."""
+
+    @on_arrays
+    def kernel(array: pa.Array) -> pa.Array:
+        with np.errstate(all="ignore"):
+            return masked(compute(filled(_as_float(array))), validity(array))
+
+    return _table.strict(name, {"expr": NUMBER}, FLOAT64, kernel, doc, (given,), result)
+
+
+def _alias(name: str, original: str, doc: str, given: float, result: float) -> Builder:
+    doc = f"{doc}; the same as ``{original}``."
+    return _table.call(name, {"expr": NUMBER}, doc, (given,), result, original)
+
+
+sqrt = _arrow("sqrt", pc.sqrt, "Return the square root; NaN for negative numbers.", 9.0, 3.0)
+cbrt = _numpy("cbrt", np.cbrt, "Return the cube root.", 8.0, 2.0)
+exp = _arrow("exp", pc.exp, "Return ``e`` to the power of the number.", 0.0, 1.0)
+expm1 = _numpy("expm1", np.expm1, "Return ``exp(x) - 1``, exact for small numbers.", 0.0, 0.0)
+ln = _arrow("ln", pc.ln, "Return the natural logarithm; NaN for negative numbers.", 1.0, 0.0)
+log2 = _arrow("log2", pc.log2, "Return the logarithm to base 2; NaN for negative numbers.", 8.0, 3.0)
+log10 = _arrow("log10", pc.log10, "Return the logarithm to base 10; NaN for negative numbers.", 100.0, 2.0)
+log1p = _arrow("log1p", pc.log1p, "Return ``ln(1 + x)``, exact for small numbers.", 0.0, 0.0)
+sin = _arrow("sin", pc.sin, "Return the sine of an angle in radians.", 0.0, 0.0)
+cos = _arrow("cos", pc.cos, "Return the cosine of an angle in radians.", 0.0, 1.0)
+tan = _arrow("tan", pc.tan, "Return the tangent of an angle in radians.", 0.0, 0.0)
+cot = _numpy("cot", lambda x: 1 / np.tan(x), "Return the cotangent of an angle in radians.", 0.0, math.inf)
+sec = _numpy("sec", lambda x: 1 / np.cos(x), "Return the secant of an angle in radians.", 0.0, 1.0)
+csc = _numpy("csc", lambda x: 1 / np.sin(x), "Return the cosecant of an angle in radians.", 0.0, math.inf)
+arcsin = _arrow("arcsin", pc.asin, "Return the angle in radians whose sine is the number.", 0.0, 0.0)
+arccos = _arrow("arccos", pc.acos, "Return the angle in radians whose cosine is the number.", 1.0, 0.0)
+arctan = _arrow("arctan", pc.atan, "Return the angle in radians whose tangent is the number.", 0.0, 0.0)
+asin = _alias("asin", "arcsin", "Return the angle in radians whose sine is the number", 0.0, 0.0)
+acos = _alias("acos", "arccos", "Return the angle in radians whose cosine is the number", 1.0, 0.0)
+atan = _alias("atan", "arctan", "Return the angle in radians whose tangent is the number", 0.0, 0.0)
+sinh = _numpy("sinh", np.sinh, "Return the hyperbolic sine.", 0.0, 0.0)
+cosh = _numpy("cosh", np.cosh, "Return the hyperbolic cosine.", 0.0, 1.0)
+tanh = _numpy("tanh", np.tanh, "Return the hyperbolic tangent.", 0.0, 0.0)
+arcsinh = _numpy("arcsinh", np.arcsinh, "Return the inverse hyperbolic sine.", 0.0, 0.0)
+arccosh = _numpy("arccosh", np.arccosh, "Return the inverse hyperbolic cosine.", 1.0, 0.0)
+arctanh = _numpy("arctanh", np.arctanh, "Return the inverse hyperbolic tangent.", 0.0, 0.0)
+degrees = _numpy("degrees", np.degrees, "Convert radians to degrees.", 0.0, 0.0)
+radians = _numpy("radians", np.radians, "Convert degrees to radians.", 0.0, 0.0)
+
+
+# --- several columns, remainders, the globe ---------------------------------------------------------------------------
+
+_FACTORIALS = np.array([math.factorial(n) for n in range(21)])
+_EARTH_RADIUS_M = 6_371_000.0
+
+
+def pi() -> Expression:
+    """Return the constant pi.
+
+    >>> ps.from_pydict({"x": [1]}).select(pi().round(2).alias("x")).to_pydict()
+    {'x': [3.14]}
+    """
+    return lit(math.pi)
+
+
+def e() -> Expression:
+    """Return Euler's number.
+
+    >>> ps.from_pydict({"x": [1]}).select(e().round(2).alias("x")).to_pydict()
+    {'x': [2.72]}
+    """
+    return lit(math.e)
+
+
+def _factorial(numbers: pa.Array) -> pa.Array:
+    n = filled(numbers)
+    is_small = (n >= 0) & (n <= 20)
+    return masked(_FACTORIALS[np.where(is_small, n, 0).astype(np.int64)], validity(numbers) & is_small)
+
+
+factorial = _table.kernel(
+    "factorial", {"expr": INTEGER}, INT64, _factorial,
+    "Return the factorial; null for negative numbers and from 21 on, where it exceeds int64.", (5,), 120,
+)  # fmt: skip
+
+
+def _pmod(a: pa.Array, b: pa.Array) -> pa.Array:
+    dividend, divisor = filled(a), filled(b)
+    is_divisor = divisor != 0
+    if not is_divisor.all():
+        divisor = np.where(is_divisor, divisor, 1)
+    with np.errstate(all="ignore"):
+        remainder = np.fmod(dividend, divisor)
+        if remainder.dtype.kind == "f":
+            remainder = np.where(remainder < 0, np.fmod(remainder + divisor, divisor), remainder)
+        else:
+            remainder += (remainder < 0) * np.maximum(divisor, 0)  # the same, without a second division
+    return masked(remainder, validity(a, b) & is_divisor)
+
+
+pmod = _table.kernel(
+    "pmod", {"a": NUMBER, "b": NUMBER}, lambda a, b: FLOAT64 if a.is_float() or b.is_float() else INT64, _pmod,
+    "Return the remainder, not negative for a positive divisor; null for the divisor 0.", (-7, 3), 2,
+)  # fmt: skip
+try_divide = _table.build(
+    "try_divide", {"dividend": NUMBER, "divisor": NUMBER}, lambda a, b: when(b != 0, a / b).otherwise(None),
+    "Divide; null for the divisor 0.", (7, 2), 3.5,
+)  # fmt: skip
+
+
+def _great_circle(*degrees: pa.Array) -> pa.Array:
+    values = [filled(pc.cast(column, pa.float64())) for column in degrees]
+    can_be = [np.abs(value) <= limit for value, limit in zip(values, (90, 180, 90, 180), strict=True)]
+    lat1, lon1, lat2, lon2 = map(np.radians, values)
+    with np.errstate(all="ignore"):
+        half = np.sin((lat2 - lat1) / 2) ** 2 + np.cos(lat1) * np.cos(lat2) * np.sin((lon2 - lon1) / 2) ** 2
+        meters: Numbers = 2 * _EARTH_RADIUS_M * np.arcsin(np.sqrt(np.minimum(half, 1)))
+    return masked(meters, validity(*degrees) & np.logical_and.reduce(can_be))
+
+
+great_circle_distance = _table.kernel(
+    "great_circle_distance", dict.fromkeys(("lat1", "lon1", "lat2", "lon2"), NUMBER), FLOAT64, _great_circle,
+    "Return the distance of two points on the Earth in meters; null for impossible degrees.", (0.0, 0.0, 0.0, 0.0), 0.0,
+)  # fmt: skip
+
+
+def _columns(exprs: tuple[Expression | str, ...]) -> list[Expression]:
+    if not exprs:
+        raise InvalidArgumentError("Give at least one column")
+    return [col(expr) if isinstance(expr, str) else lit(expr) for expr in exprs]
+
+
+def columns_sum(*exprs: Expression | str) -> Expression:
+    """Add the values of several columns in each row; null only if all are null.
+
+    >>> ps.from_pydict({"a": [1, None], "b": [2, 3]}).select(columns_sum("a", "b")).to_pydict()
+    {'a': [3, 3]}
+    """
+    columns = _columns(exprs)
+    total = functools.reduce(operator.add, (column.fill_null(0) for column in columns))
+    return coalesce(*columns).is_null().if_else(None, total).alias(columns[0].name())
+
+
+def columns_mean(*exprs: Expression | str) -> Expression:
+    """Return the mean of several columns in each row, without nulls.
+
+    >>> ps.from_pydict({"a": [1, None], "b": [2, 3]}).select(columns_mean("a", "b")).to_pydict()
+    {'a': [1.5, 3.0]}
+    """
+    columns = _columns(exprs)
+    counts = functools.reduce(operator.add, (column.not_null().cast("int64") for column in columns))
+    return (columns_sum(*columns) / counts).alias(columns[0].name())
+
+
+def columns_avg(*exprs: Expression | str) -> Expression:
+    """Return the mean of several columns in each row; the same as ``columns_mean``.
+
+    >>> ps.from_pydict({"a": [1], "b": [2]}).select(columns_avg("a", "b")).to_pydict()
+    {'a': [1.5]}
+    """
+    return columns_mean(*exprs)
+
+
+def columns_min(*exprs: Expression | str) -> Expression:
+    """Return the least value of several columns in each row, without nulls.
+
+    >>> ps.from_pydict({"a": [1, None], "b": [2, 3]}).select(columns_min("a", "b")).to_pydict()
+    {'a': [1, 3]}
+    """
+    return least(*_columns(exprs))
+
+
+def columns_max(*exprs: Expression | str) -> Expression:
+    """Return the greatest value of several columns in each row, without nulls.
+
+    >>> ps.from_pydict({"a": [1, None], "b": [2, 3]}).select(columns_max("a", "b")).to_pydict()
+    {'a': [2, 3]}
+    """
+    return greatest(*_columns(exprs))

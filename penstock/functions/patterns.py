@@ -1,6 +1,9 @@
-"""Searches in text: plain substrings, SQL's LIKE, and regular expressions.
+r"""Searches in text: plain substrings, SQL's LIKE, and regular expressions.
 
-The dialect of regular expressions is described in ``regular_expressions``.
+Regular expressions have one dialect: the syntax of RE2, with ``\w \d \s \b`` for Unicode text, as in Python's ``re``.
+RE2 takes linear time, and has no look-around and no back-references. Its own classes are those of ASCII, so they are
+written out as Unicode properties. It cannot match what depends on a Unicode class but has no such form: ``\b``, ``\B``,
+and ``\W`` or ``\S`` inside brackets. Python's ``re`` matches these patterns, for every function alike.
 """
 
 from __future__ import annotations
@@ -8,6 +11,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,9 +25,71 @@ from penstock.expr.column import Expression, call, lit, method
 from penstock.expr.kinds import BOOL, INT64, STRING, TEXT, Kind
 from penstock.expr.registry import Value
 from penstock.expr.signatures import strict, takes, text_kernel
-from penstock.functions.regular_expressions import WHITE_SPACE, RegularExpression, regexp_kernel, regular_expression
 from penstock.functions.table import Builder, FunctionTable
 from penstock.types import DataType
+
+_CLASSES = {"w": r"\p{L}\p{N}_", "d": r"\p{Nd}", "s": r"\t-\r\x1c-\x20\x{85}\p{Z}"}
+WHITE_SPACE = f"[{_CLASSES['s']}]"
+_TOKENS = re.compile(r"\\Q.*?(?:\\E|\Z)|\[:\^?\w+:\]|\[\^?\]?|\(\?P?<|\(\?|\\.|.", re.DOTALL)
+_GROUPS = ("(", "(?<", "(?P<")
+
+
+@dataclass(frozen=True, slots=True)
+class RegularExpression:
+    """A pattern in the form of RE2, and in that of Python if it has one, which ``needs_python`` requires."""
+
+    re2: str
+    python: re.Pattern[str] | None
+    needs_python: bool
+    num_groups: int
+
+
+@functools.lru_cache(maxsize=1024)
+def _regular_expression(pattern: str) -> RegularExpression:
+    """Return a pattern in the form of its engine, or raise InvalidArgumentError."""
+    written, is_in_brackets, needs_python, num_groups = [], False, False, 0
+    for token in _TOKENS.findall(pattern):
+        letter = token[1:].lower() if token[0] == "\\" else ""
+        if letter in _CLASSES and is_in_brackets:
+            needs_python |= token in (r"\W", r"\S")
+            written.append(r"\P{Nd}" if token == r"\D" else _CLASSES[letter])
+        elif letter in _CLASSES:
+            written.append(f"[{'^' if token[1].isupper() else ''}{_CLASSES[letter]}]")
+        else:
+            needs_python |= letter == "b" and not is_in_brackets
+            num_groups += token in _GROUPS and not is_in_brackets
+            written.append(token)
+        is_in_brackets = token != "]" if is_in_brackets else token[0] == "[" and not token.startswith("[:")
+    re2, python = "".join(written), None
+    try:
+        pc.match_substring_regex(pa.scalar(""), pattern=re2)
+        python = re.compile(pattern)
+    except pa.ArrowInvalid as exc:
+        raise InvalidArgumentError(f"{pattern!r} is not a regular expression: {exc}") from None
+    except re.error as exc:
+        if needs_python:
+            raise InvalidArgumentError(
+                rf"{pattern!r} has \b, \B, or \W or \S in brackets, which are left to Python's re, and re cannot read "
+                rf"it: {exc}; use \w, \d and \s instead of other classes"
+            ) from None
+    return RegularExpression(re2, python, needs_python, num_groups)
+
+
+def _regexp_kernel(
+    name: str, *parameters: Kind, returns: DataType, on_column: Callable[..., pa.Array], on_row: Callable[..., Any]
+) -> None:
+    """Register a kernel: ``on_column(texts, expression, ...)`` for RE2, ``on_row(compiled, text, ...)`` for Python."""
+
+    def compute(texts: pa.Array, pattern: str, *more: Any, **options: Any) -> pa.Array:
+        expression = _regular_expression(pattern)
+        if not expression.needs_python:
+            return on_column(texts, expression, *more, **options)
+        call = functools.partial(on_row, expression.python)
+        rows = [None if text is None else call(text, *more, **options) for text in texts.to_pylist()]
+        return pa.array(rows, returns.arrow)
+
+    text_kernel(name, TEXT, *parameters, returns=returns, compute=compute)
+
 
 _table = FunctionTable(__name__)
 STRINGS = DataType.list(STRING)
@@ -36,7 +102,7 @@ def _regexp(function: str, expr: Expression, pattern: Expression, *more: Any, **
         raise InvalidArgumentError(f"{function}: index={index!r} is not the number of a group, from 0 to 9")
     if pattern.is_literal() and isinstance(text := pattern.as_py(), str):
         try:
-            num_groups = regular_expression(text).num_groups
+            num_groups = _regular_expression(text).num_groups
         except InvalidArgumentError as exc:
             raise InvalidArgumentError(f"{function}: {exc}") from None
         if index > num_groups:
@@ -183,7 +249,7 @@ regexp, regexp_match = (
 )
 
 
-regexp_kernel(
+_regexp_kernel(
     "regexp_match",
     returns=BOOL,
     on_column=lambda text, expression: pc.match_substring_regex(text, pattern=expression.re2),
@@ -204,7 +270,7 @@ def _count_all(text: pa.Array, pattern: str) -> pa.Array:
     return pc.count_substring_regex(text, pattern=pattern)
 
 
-regexp_kernel(
+_regexp_kernel(
     "regexp_count",
     returns=INT64,
     on_column=lambda text, expression: pc.cast(_count_all(text, expression.re2), pa.int64()),
@@ -233,7 +299,7 @@ def _unused_character(text: pa.Array) -> str:
     return next(mark for mark in candidates if not pc.any(pc.match_substring(text, pattern=mark)).as_py())
 
 
-regexp_kernel("regexp_split", returns=STRINGS, on_column=_split_all, on_row=_split_row)
+_regexp_kernel("regexp_split", returns=STRINGS, on_column=_split_all, on_row=_split_row)
 
 
 @method
@@ -276,7 +342,7 @@ def _found(
     return to_lists(pieces.filter(pa.array(is_group)), counts, validity(text))
 
 
-regexp_kernel("regexp_extract", returns=STRING, on_column=_extract, on_row=_extract_row)
+_regexp_kernel("regexp_extract", returns=STRING, on_column=_extract, on_row=_extract_row)
 
 
 @method
@@ -294,7 +360,7 @@ def _extract_all_rows(pattern: re.Pattern[str], text: str, *, index: int) -> lis
 
 
 def _group_of(match: re.Match[str], index: int) -> Any:
-    _check_group(regular_expression(match.re.pattern), index)
+    _check_group(_regular_expression(match.re.pattern), index)
     return match[index]
 
 
@@ -303,7 +369,7 @@ def _check_group(expression: RegularExpression, index: int) -> None:
         raise ComputeError(f"A regular expression with {expression.num_groups} groups has no group {index}")
 
 
-regexp_kernel("regexp_extract_all", returns=STRINGS, on_column=_found, on_row=_extract_all_rows)
+_regexp_kernel("regexp_extract_all", returns=STRINGS, on_column=_found, on_row=_extract_all_rows)
 
 
 regexp_replace = _regexp_function(
@@ -330,4 +396,4 @@ def _replace_row(pattern: re.Pattern[str], text: str, replacement: str) -> str:
     return pattern.sub(filled, text)
 
 
-regexp_kernel("regexp_replace", TEXT, returns=STRING, on_column=_replace_all, on_row=_replace_row)
+_regexp_kernel("regexp_replace", TEXT, returns=STRING, on_column=_replace_all, on_row=_replace_row)

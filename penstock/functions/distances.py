@@ -209,14 +209,10 @@ def _soundex(texts: pa.Array) -> pa.Array:
 
 
 soundex = _define(
-    "soundex",
-    {"expr": TEXT},
-    STRING,
-    _soundex,
+    "soundex", {"expr": TEXT}, STRING, _soundex,
     "Return the Soundex code, a letter and three digits for the sound; text without a first letter stays.",
-    ("Robert",),
-    "R163",
-)
+    ("Robert",), "R163",
+)  # fmt: skip
 
 
 def _hamming_bits(left: pa.Array, right: pa.Array) -> pa.Array:
