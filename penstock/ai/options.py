@@ -18,11 +18,9 @@ from penstock.ai.provider import (
 )
 from penstock.ai.remote.limits.caps import Caps
 from penstock.cost.price_files import check_price
-from penstock.errors import InvalidArgumentError, did_you_mean
-from penstock.expr.udf import OnError, Policy
-from penstock.udf.options import check_options, check_positive, check_whole, make_policy
-
-ON_ERROR: dict[str, OnError] = {"raise": "raise", "null": "ignore", "ignore": "ignore", "log": "log"}
+from penstock.errors import InvalidArgumentError
+from penstock.expr.udf import Policy
+from penstock.udf.options import check_options, check_positive, check_whole, error_policy, make_policy
 
 BREAKER_CALLS = 100
 """Calls that nearly all must fail for the same reason before the circuit breaker stops a query: few, as calls cost."""
@@ -50,13 +48,8 @@ class AiOptions:
                 check_whole(function, name, taken[name], least)
         for name in ("timeout", "requests_per_minute", "tokens_per_minute", "batch_poll_interval"):
             check_positive(function, name, taken.get(name))
-        on_error = taken.get("on_error", "raise")
-        if on_error not in ON_ERROR:
-            raise InvalidArgumentError(
-                f"{function}: on_error={on_error!r} is not known; use one of {', '.join(ON_ERROR)}."
-                f"{did_you_mean(str(on_error), ON_ERROR)}"
-            )
-        limits = {"on_error": ON_ERROR[on_error], "max_errors": taken.get("max_errors", "auto")}
+        on_error = error_policy(function, taken.get("on_error", "raise"))
+        limits = {"on_error": on_error, "max_errors": taken.get("max_errors", "auto")}
         check_options(function, limits)
         policy = make_policy(function, limits, can_stop=True, breaker_rows=BREAKER_CALLS)
         caps = Caps(taken.get("max_concurrency"), taken.get("requests_per_minute"), taken.get("tokens_per_minute"))

@@ -7,31 +7,21 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Literal
 
-from penstock.errors import InvalidArgumentError, did_you_mean
 from penstock.expr.column import Expression, to_expr
 from penstock.expr.nodes import Expr, PythonValue, UdfCall
 from penstock.expr.udf import BatchSize, Builtin, OnError, Policy, Resources, Target, UdfSpec
 from penstock.media.sources import SourceAccess
 from penstock.storage.access import ANYTHING, configured_access
 from penstock.types import DataType
-from penstock.udf.options import check_positive, check_whole
+from penstock.udf.options import check_positive, check_whole, error_policy
 from penstock.udf.specs import make_spec
 
 MediaOnError = Literal["raise", "null", "log"]
-_POLICIES: dict[str, OnError] = {"raise": "raise", "null": "ignore", "ignore": "ignore", "log": "log"}
 
 TRANSFER_NBYTES = 64 * 2**20
 """Target size of what one task transfers: it stays in memory until the whole task is done."""
 TRANSFERS_PER_CONNECTION = 1.25
 """Files of one task. Eight tasks are in flight, so ten files per connection; more would only hold memory."""
-
-
-def error_policy(name: str, on_error: str) -> OnError:
-    """Return the policy of a UDF for ``on_error``; ``"null"`` records a failed row, ``"log"`` logs it too."""
-    if on_error not in _POLICIES:
-        hint = did_you_mean(str(on_error), _POLICIES)
-        raise InvalidArgumentError(f"{name}: on_error={on_error!r} is not known; use 'raise', 'null' or 'log'.{hint}")
-    return _POLICIES[on_error]
 
 
 def media_call(

@@ -1,10 +1,8 @@
-"""Differences between texts, by characters, and between fingerprints, by bits.
-
-Characters of many rows stand in one matrix, so that NumPy computes a step of all rows at once.
-"""
+"""Differences between texts, by characters, and between fingerprints, by bits."""
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 
 import numpy as np
@@ -20,7 +18,6 @@ from penstock.relational.scalar import evaluate
 
 _table = FunctionTable(__name__)
 _define = _table.kernel
-_MAX_CELLS = 2**19  # of one matrix, so that it stays in the cache
 _ALIKE = "case when a = b then 1 else {}(a, b) end"  # two empty texts too
 _PAIR = {"left": TEXT, "right": TEXT}
 
@@ -37,120 +34,37 @@ def _characters(texts: pa.Array) -> tuple[Numbers, Numbers, Numbers]:
     return codes, begins, num_before[np.maximum(ends, starts) - first] - begins
 
 
-Matrices = Callable[[Numbers, Numbers, Numbers, Numbers], Numbers]
+def _pairwise(measure: str, dtype: pa.DataType, sql: str = "") -> Callable[[pa.Array, pa.Array], pa.Array]:
+    """Return a kernel of pairs of texts by rapidfuzz; ``measure`` names a function of its module ``distance``.
 
-
-def _by_matrix(compute: Matrices, dtype: pa.DataType, sql: str = "") -> Callable[[pa.Array, pa.Array], pa.Array]:
-    """Return a kernel of pairs: ``compute(left, right, left lengths, right lengths)`` for rows of similar length.
-
-    ``sql`` computes the same several times as fast, but from bytes, so it serves texts in ASCII.
+    ``sql`` computes the same faster, but from bytes, so it serves texts in ASCII.
     """
 
     def kernel(left: pa.Array, right: pa.Array) -> pa.Array:
         if sql and all(int(text_bytes(side)[0].max(initial=0)) < 128 for side in (left, right)):
             return evaluate("similarity", sql, [left, right])
-        sides = [_characters(left), _characters(right)]
-        longest = np.maximum(sides[0][2], sides[1][2])
-        order = np.argsort(longest, kind="stable")
-        found = np.zeros(len(order), dtype.to_pandas_dtype())
-        start = 0
-        while start < len(order):
-            # Rows are sorted by length, so the last row of a guess says how wide the matrix of the guess is.
-            num_rows = min(len(order) - start, max(1, _MAX_CELLS // (int(longest[order[start]]) + 1)))
-            while num_rows > 1 and num_rows * int(longest[order[start + num_rows - 1]] + 1) > 2 * _MAX_CELLS:
-                num_rows //= 2
-            rows = order[start : start + num_rows]
-            width = int(longest[rows[-1]])
-            ours, theirs = (_matrix(side, rows, width, padding) for side, padding in zip(sides, (-1, -2), strict=True))
-            found[rows] = compute(ours, theirs, sides[0][2][rows], sides[1][2][rows])
-            start += num_rows
+        from rapidfuzz import distance, process
+
+        texts = [side.cast(pa.string()).fill_null("").to_pylist() for side in (left, right)]
+        scorer = operator.attrgetter(measure)(distance)
+        found = process.cpdist(*texts, scorer=scorer, dtype=dtype.to_pandas_dtype())
         return masked(found, validity(left, right), dtype)
 
     return kernel
 
 
-def _matrix(side: tuple[Numbers, Numbers, Numbers], rows: Numbers, width: int, padding: int) -> Numbers:
-    codes, starts, lengths = side
-    # A column for each text, so that steps are contiguous, of the smallest type that holds the codes.
-    matrix = np.full((width, len(rows)), padding, np.int8 if codes.max(initial=0) < 128 else np.int32)
-    counts = lengths[rows]
-    where = ranges(np.zeros(len(rows), np.int64), counts)
-    matrix[where, np.repeat(np.arange(len(rows)), counts)] = codes[ranges(starts[rows], counts)]
-    return matrix
-
-
-def _edits(has_swaps: bool) -> Matrices:
-    """Count insertions, deletions and substitutions; with ``has_swaps`` also swaps of neighbours, each part once."""
-
-    def compute(left: Numbers, right: Numbers, num_left: Numbers, num_right: Numbers) -> Numbers:
-        width, num_rows = left.shape
-        kind = np.int8 if width < 120 else np.int16 if width < 2**14 else np.int32
-        previous = np.repeat(np.arange(width + 1, dtype=kind)[:, None], num_rows, axis=1)
-        before = previous
-        found = num_right.astype(np.int64)  # for rows of an empty left side
-        at = np.arange(num_rows)
-        for i in range(width):
-            current = np.empty_like(previous)
-            current[0] = i + 1
-            lowest = np.minimum(previous[1:] + kind(1), previous[:-1] + (right != left[i]).view(np.int8))
-            for j in range(width):
-                np.minimum(lowest[j], current[j] + kind(1), out=current[j + 1])
-                if has_swaps and i and j:
-                    is_swap = (left[i] == right[j - 1]) & (left[i - 1] == right[j])
-                    np.minimum(current[j + 1], before[j - 1] + kind(1), out=current[j + 1], where=is_swap)
-            ends = num_left == i + 1
-            found[ends] = current[num_right[ends], at[ends]]
-            before, previous = previous, current
-        return found
-
-    return compute
-
-
-def _jaro(left: Numbers, right: Numbers, num_left: Numbers, num_right: Numbers) -> Numbers:
-    width, num_rows = left.shape
-    reach = np.maximum(np.maximum(num_left, num_right) // 2 - 1, 0)
-    is_taken = np.zeros((width, num_rows), bool)
-    is_matched = np.zeros((width, num_rows), bool)
-    places = np.arange(width)[:, None]
-    rows = np.arange(num_rows)
-    for i in range(width):
-        can_match = (right == left[i]) & ~is_taken & (np.abs(places - i) <= reach)
-        first = can_match.argmax(axis=0)
-        is_matched[i] = can_match[first, rows]
-        is_taken[first, rows] |= is_matched[i]
-    # The matched characters of both sides in their order; as many on each side of a row.
-    same = left.T[is_matched.T] != right.T[is_taken.T]
-    matches = is_matched.sum(axis=0)
-    swaps = np.bincount(np.repeat(rows, matches), weights=same, minlength=num_rows) // 2
-    with np.errstate(all="ignore"):
-        similarity = (matches / num_left + matches / num_right + (matches - swaps) / matches) / 3
-    similarity[matches == 0] = 0.0
-    similarity[(num_left == 0) & (num_right == 0)] = 1.0
-    return np.asarray(similarity)
-
-
-def _jaro_winkler(left: Numbers, right: Numbers, num_left: Numbers, num_right: Numbers) -> Numbers:
-    similarity = _jaro(left, right, num_left, num_right)
-    prefix = np.cumprod(left[:4] == right[:4], axis=0).sum(axis=0)
-    return np.asarray(np.where(similarity > 0.7, similarity + 0.1 * prefix * (1 - similarity), similarity))
-
-
-def _different(left: Numbers, right: Numbers, num_left: Numbers, num_right: Numbers) -> Numbers:
-    num_padded = len(left) - num_left
-    return np.asarray(np.where(num_left == num_right, (left != right).sum(axis=0) - num_padded, -1))
-
-
 def _hamming(left: pa.Array, right: pa.Array) -> pa.Array:
-    found = _by_matrix(_different, pa.int64())(left, right)
-    return pc.if_else(pc.less(found, 0), pa.scalar(None, pa.int64()), found)
+    has_one_length = pc.equal(pc.utf8_length(left), pc.utf8_length(right))
+    found = _pairwise("Hamming.distance", pa.int64())(left, right)
+    return pc.if_else(has_one_length, found, pa.scalar(None, pa.int64()))
 
 
 levenshtein_distance = _define(
-    "levenshtein_distance", _PAIR, INT64, _by_matrix(_edits(has_swaps=False), pa.int64(), "levenshtein(a, b)"),
+    "levenshtein_distance", _PAIR, INT64, _pairwise("Levenshtein.distance", pa.int64(), "levenshtein(a, b)"),
     "Count the characters to insert, delete or replace to turn one text into the other.", ("kitten", "sitting"), 3,
 )  # fmt: skip
 damerau_levenshtein_distance = _define(
-    "damerau_levenshtein_distance", _PAIR, INT64, _by_matrix(_edits(has_swaps=True), pa.int64()),
+    "damerau_levenshtein_distance", _PAIR, INT64, _pairwise("OSA.distance", pa.int64()),
     "Count edits like ``levenshtein_distance``, with a swap of neighbours as one edit; no part is edited twice.",
     ("martha", "marhta"), 1,
 )  # fmt: skip
@@ -159,12 +73,12 @@ hamming_distance_str = _define(
     "Count the places at which the characters differ; null for texts of different lengths.", ("ronald", "renuld"), 2,
 )  # fmt: skip
 jaro_similarity = _define(
-    "jaro_similarity", _PAIR, FLOAT64, _by_matrix(_jaro, pa.float64(), _ALIKE.format("jaro_similarity")),
+    "jaro_similarity", _PAIR, FLOAT64, _pairwise("Jaro.similarity", pa.float64(), _ALIKE.format("jaro_similarity")),
     "Return the Jaro similarity of two texts, from 0 to 1.", ("abcd", "abdc"), 0.9166666666666666,
 )  # fmt: skip
 jaro_winkler_similarity = _define(
     "jaro_winkler_similarity", _PAIR, FLOAT64,
-    _by_matrix(_jaro_winkler, pa.float64(), _ALIKE.format("jaro_winkler_similarity")),
+    _pairwise("JaroWinkler.similarity", pa.float64(), _ALIKE.format("jaro_winkler_similarity")),
     "Return the Jaro similarity with a bonus for a common prefix of up to four characters.", ("abc", "abc"), 1.0,
 )  # fmt: skip
 

@@ -20,7 +20,6 @@ from penstock.expr.kinds import BINARY, STRING, UINT32, Kind
 from penstock.expr.nodes import UdfCall
 from penstock.expr.signatures import strict, takes
 from penstock.expr.udf import Builtin, OnError, Policy, Resources, Target, UdfSpec
-from penstock.functions.calls import error_policy
 from penstock.functions.table import Builder, generated
 from penstock.media.images.decoder import ImageDecoder, check_mode, check_size, checked_decoder
 from penstock.media.images.encode import DEFAULT_QUALITY, encoded, encoding_of
@@ -31,6 +30,7 @@ from penstock.types import DataType
 from penstock.types.extension import IMAGE_CHANNELS, IMAGE_MODES
 from penstock.types.images import ImageBuffer, image_column, image_shapes, image_views
 from penstock.types.plain import arrow_array
+from penstock.udf.options import error_policy
 
 IMAGE = Kind("an image", DataType.is_image, 'make one of bytes with .decode_image(), of arrays with .cast("image")')
 ENCODED = Kind(

@@ -14,7 +14,7 @@ from penstock.ai.columns import placed
 from penstock.ai.exchange import PromptSettings
 from penstock.ai.local.serving.provider import EngineProvider, SglangProvider, VllmProvider
 from penstock.ai.local.serving.sglang import NAMES as SGLANG_NAMES
-from penstock.ai.options import ON_ERROR, AiOptions
+from penstock.ai.options import AiOptions
 from penstock.ai.provider import Model, Prompter, Prompting, Provider
 from penstock.ai.registry import find_provider, make_provider
 from penstock.ai.remote.openai import OpenAIProvider
@@ -49,6 +49,7 @@ from penstock.llm.rows import (
 )
 from penstock.llm.serve import Deployment, ServeDeploymentProcessorConfig, ServeRows
 from penstock.types import DataType
+from penstock.udf.options import error_policy
 
 log = logging.getLogger("penstock.llm")
 
@@ -139,7 +140,7 @@ def build_processor(
                 "OpenAIProcessorConfig, vLLMEngineProcessorConfig, SGLangEngineProcessorConfig, "
                 "TransformersProcessorConfig, ServeDeploymentProcessorConfig and HttpRequestProcessorConfig."
             )
-    options = {"on_error": ON_ERROR[config.on_error], "max_errors": config.max_errors}
+    options = {"on_error": error_policy(type(config).__name__, config.on_error), "max_errors": config.max_errors}
     if config.on_error != "raise":
         log.warning(
             "%s: with on_error=%r the result lacks the rows that fail; df.errors() lists them. To keep them with their "

@@ -226,6 +226,15 @@ def check_whole(name: str, option: str, value: Any, least: int) -> None:
         raise InvalidArgumentError(f"{name}: {option} must be a whole number of {least} or more; got {value!r}")
 
 
+def error_policy(name: str, on_error: str) -> OnError:
+    """Return the policy of a UDF for ``on_error``; ``"null"`` records a failed row, ``"log"`` logs it too."""
+    policies: dict[str, OnError] = {"raise": "raise", "null": "ignore", "ignore": "ignore", "log": "log"}
+    if on_error not in policies:
+        hint = did_you_mean(str(on_error), policies)
+        raise InvalidArgumentError(f"{name}: on_error={on_error!r} is not known; use 'raise', 'null' or 'log'.{hint}")
+    return policies[on_error]
+
+
 def check_positive(name: str, option: str, value: Any) -> None:
     """Refuse an option that is given and is not a number above 0."""
     if value is not None and (isinstance(value, bool) or not isinstance(value, int | float) or not value > 0):
