@@ -41,7 +41,6 @@ class CachedModel(Generic[AnyModel]):
             self.loaded()
 
     def loaded(self) -> AnyModel:
-        """Return the model after loading it."""
         with self._loading:
             if not self._is_loaded:
                 self.model.load()

@@ -134,7 +134,6 @@ def prompt_column(
 
 
 def embedding_column(call: AiCall, column: Any, kind: Kind, long_input: str = "truncate") -> Expression:
-    """Return a column of vectors."""
     from penstock.ai.embed import BatchEmbeddings, PackedEmbeddings
 
     model = call.model
@@ -167,7 +166,6 @@ def label_column(call: AiCall, column: Any, kind: Kind, what: str) -> Expression
 
 
 def scored_label_column(call: AiCall, column: Any) -> Expression:
-    """Return a column of labels with their scores."""
     from penstock.ai.classify import BatchScores, scored_label
 
     if not isinstance(call.model, ScoringClassifier):

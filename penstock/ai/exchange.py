@@ -50,7 +50,6 @@ class PromptSettings:
 
     @property
     def dtype(self) -> DataType:
-        """The type of the column."""
         value = DataType.string() if self.output is None else self.output.dtype
         if not self.has_bare_value:
             usage = USAGE if self.has_usage else {}
@@ -138,7 +137,6 @@ class Exchange:
             self._ask_again(answer, exc)
 
     def take_results(self, results: Sequence[ToolResult]) -> None:
-        """Continue with the results of the tools."""
         self._results += results
         self.to_run = ()
         self._continue(ToolTurn(tuple(results)))

@@ -80,7 +80,6 @@ def detach_providers() -> None:
 
 
 def find_provider(given: str | Provider | None, function: str) -> Provider:
-    """Return the provider for a call."""
     if isinstance(given, Provider):
         return given
     if given is None and _chosen:
@@ -92,7 +91,6 @@ def find_provider(given: str | Provider | None, function: str) -> Provider:
 
 
 def make_provider(name: str, options: Mapping[str, Any]) -> Provider:
-    """Return a provider by name, with checked options."""
     if name in _attached and name not in KNOWN:
         if options:
             raise InvalidArgumentError(

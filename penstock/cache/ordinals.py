@@ -122,7 +122,6 @@ class Ordinals:
 
 
 def with_ordinal(key: bytes, ordinal: int) -> bytes:
-    """Return the key of the answer with this ordinal."""
     return key_of(key + ordinal.to_bytes(8, "little")) if ordinal else key
 
 

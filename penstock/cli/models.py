@@ -73,7 +73,6 @@ class PromptText:
     usage: Annotated[bool, typer.Option("--usage", help="Add tokens, cost and latency to each answer.")] = False
 
     def answered(self, rows: DataFrame, name: str, model: ModelChoice) -> DataFrame:
-        """Return the rows with a column of answers."""
         import penstock as ps
 
         template = self.prompt if self.prompt_file is None else _content(self.prompt_file).removesuffix("\n")

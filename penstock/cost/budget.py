@@ -275,7 +275,6 @@ class Billing:
         self._account.count_retried(self._key)
 
     def count_cached(self, num_answers: int = 1) -> None:
-        """Count answers from a ledger."""
         self._account.count_cached(self._key, num_answers)
 
     def count_cached_inputs(self, tokens: Sequence[int]) -> None:

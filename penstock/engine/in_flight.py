@@ -35,7 +35,6 @@ class InFlight:
 
     @property
     def resting(self) -> Task | None:
-        """The oldest task that rests."""
         return self._resting[0][1] if self._resting else None
 
     @property

@@ -127,8 +127,6 @@ class _TaskOutput:
 
 
 class Lineage:
-    """The lineage of one query."""
-
     def __init__(self, selection: ReadSelection, stages: Sequence[Stage], next_lot: int = 0) -> None:
         self._selection = selection
         self.has_lots = any(kind_of(stage.work) == "lot" for stage in stages if stage.work is not None)

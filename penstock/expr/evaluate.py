@@ -46,7 +46,6 @@ class Program:
         self._outputs = [self._compile(expr) for expr in exprs]
 
     def run(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the batch of results."""
         num_rows = batch.num_rows
         arrays = [
             _as_column(value, num_rows, dtype)

@@ -90,8 +90,6 @@ class Expr(_Structural):
 
 @frozen
 class ColumnRef(Expr):
-    """A column of the input."""
-
     column: str
 
     def __eq__(self, other: object) -> bool:

@@ -59,7 +59,6 @@ def _find(series: Series, name: str) -> Any:
 
 
 def _aggregated(name: str, series: Series) -> Series:
-    """Return a Series of one row."""
     import pyarrow.compute as pc
 
     options = {"ddof": 1} if name == "stddev" else {}  # the default of expressions

@@ -208,7 +208,6 @@ class GroupedDataFrame(AggregateShortcuts):
 
 
 def flat(aggregates: Iterable[Aggregates]) -> list[Expr]:
-    """Return the expressions, given one by one or in lists."""
     found = []
     for each in aggregates:
         found += [each] if isinstance(each, Expression) else list(each)

@@ -44,8 +44,6 @@ def report_skipped(file: DataFile, error: CorruptFileError, num_rows_read: int =
 
 @dataclass(eq=False)
 class FileTask:
-    """One part of one file."""
-
     num_rows: int | None
     nbytes: int | None
     format: FileFormat
@@ -259,7 +257,6 @@ class FileSource:
 
     @property
     def _path_types(self) -> dict[str, pa.DataType]:
-        """The columns in the paths of the files."""
         return self._partition_types | ({self._path_column: pa.string()} if self._path_column else {})
 
     def _constants(self, file: DataFile) -> dict[str, pa.Scalar]:

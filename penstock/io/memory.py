@@ -73,7 +73,6 @@ class MemorySource:
 
     @classmethod
     def from_table(cls, table: pa.Table, name: str = "memory", files: Sequence[DataFile] = ()) -> MemorySource:
-        """Return the source for a table."""
         return cls(table.to_batches(), table.schema, name, files)
 
     def schema(self) -> Schema:

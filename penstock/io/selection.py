@@ -44,7 +44,6 @@ class Selection:
 
     @property
     def predicate_columns(self) -> set[str]:
-        """The columns that the predicate uses."""
         return columns_needed(self.schema, (), self.predicate)
 
     def apply(self, batches: Iterable[pa.RecordBatch], source: str) -> Iterator[pa.RecordBatch]:

@@ -105,7 +105,6 @@ class StagedFile:
         self._open().close()
 
     def record(self, nbytes: int) -> dict[str, Any]:
-        """Return the record of the stored file."""
         schema = self._schema.serialize().to_pybytes()
         return {"path": self.name, "rows": self.num_rows, "nbytes": nbytes, "schema": schema}
 

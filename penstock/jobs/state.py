@@ -59,7 +59,6 @@ class JobState:
         return state
 
     def entry(self) -> dict[str, Any]:
-        """Return the whole state as one entry."""
         return {
             "reads": [[number, *key] for key, number in self.reads.items()],
             "ends": list(self.ends.items()),

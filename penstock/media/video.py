@@ -65,7 +65,6 @@ class FrameChoice:
 
 
 def frame_fields(choice: FrameChoice) -> dict[str, DataType]:
-    """Return the columns of a frame."""
     number, text, real = DataType.int64(), DataType.string(), DataType.float64()
     return {
         "frame_index": number,

@@ -41,8 +41,6 @@ class Exporter:
 
 
 class _QueryFigures:
-    """The figures of one query."""
-
     def __init__(self, add: Record, set_value: Record) -> None:
         self._add, self._set = add, set_value
         self._stages: list[Labels] = []

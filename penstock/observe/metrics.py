@@ -84,7 +84,6 @@ class Metrics:
             self._skipped_files[path] = reason, has_rows
 
     def add(self, values: MetricValues) -> None:
-        """Add the metrics of a worker."""
         with self._lock:
             for name, by in values.counters.items():
                 self._counters[name] = self._counters.get(name, 0) + by

@@ -47,7 +47,6 @@ def detach_subscriber(subscriber: Subscriber) -> None:
 
 
 def attached_subscribers() -> list[Subscriber]:
-    """Return the attached subscribers for a new query."""
     return [_Guarded(each.for_query() if isinstance(each, QuerySubscribers) else each) for each in _attached]
 
 

@@ -371,7 +371,6 @@ def walk_plan(plan: Plan) -> Iterator[Plan]:
 
 
 def called_functions(plan: Plan) -> Iterator[UdfSpec | BatchSpec]:
-    """Yield the Python functions of the plan."""
     for node in walk_plan(plan):
         match node:
             case Project(exprs=exprs):

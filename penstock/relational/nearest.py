@@ -139,7 +139,6 @@ class _HeldRows:
             self._positions = np.concatenate([self._positions, new])
 
     def drop_others(self, needed: Numbers) -> None:
-        """Drop the rows that are no longer needed."""
         is_needed = np.isin(self._positions, needed)
         self._batches = self.table().filter(pa.array(is_needed)).combine_chunks().to_batches()
         self._positions = self._positions[is_needed]

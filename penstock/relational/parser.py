@@ -41,7 +41,6 @@ def parse(text: str, prefix: str = "") -> Tree:
 
 
 def parse_expression(text: str) -> Tree:
-    """Return the tree of one expression."""
     selected = parse(text, SELECT)["select_list"]
     if len(selected) != 1:
         raise InvalidArgumentError(f"{text!r} has {len(selected)} expressions; give one")

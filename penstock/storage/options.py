@@ -235,7 +235,6 @@ def share_options(paths: Iterable[str], options: Mapping[str, Any] | None) -> No
 
 
 def shared_options_for(path: str) -> StorageOptions | None:
-    """Return the shared options for the place of a path."""
     if not _by_place:
         return None
     return _by_place.get(place_of(path)) or _by_place.get(f"{scheme_of(path)}://")

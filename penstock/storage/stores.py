@@ -159,7 +159,6 @@ def async_store(path: str, options: Mapping[str, Any] | None = None) -> tuple[As
 
 
 def object_store(scheme: str, bucket: str, options: Mapping[str, Any] | None = None) -> ObjectStore:
-    """Return the client of a bucket."""
     made = _shared((scheme, bucket), options, lambda given: ObjectStore(scheme, bucket, given))
     return cast(ObjectStore, made)
 

@@ -84,7 +84,6 @@ class Arguments:
         return values
 
     def arrays(self, batch: pa.RecordBatch) -> list[pa.Array]:
-        """Return the arguments that are columns."""
         return self._columns.arrays(batch)
 
 
@@ -97,7 +96,6 @@ class Columns:
         self._program: Program | None = None
 
     def arrays(self, batch: pa.RecordBatch) -> list[pa.Array]:
-        """Return an array for each expression."""
         if not self._exprs:
             return []
         if self._program is None or not batch.schema.equals(self._schema):

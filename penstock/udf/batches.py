@@ -40,7 +40,6 @@ _FAILED = object()  # the result of a failed call that is tolerated
 
 
 def weight(spec: BatchSpec, batch: pa.RecordBatch) -> Any:
-    """Return the weight of a batch by the user's ``batch_weight``."""
     assert spec.limits.batch_weight is not None
     return spec.limits.batch_weight(batch_in_format(batch, spec.batch_format))
 

@@ -262,7 +262,6 @@ def make_policy(name: str, options: Mapping[str, Any], *, can_stop: bool, breake
 
 
 def make_limits(name: str, options: Mapping[str, Any]) -> BatchLimits:
-    """Return the limits of checked options."""
     max_bytes, max_tokens, weight, split_on = (options.get(option) for option in BATCH_OPTIONS)
     if weight is not None and max_tokens is None:
         raise InvalidArgumentError(

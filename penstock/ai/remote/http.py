@@ -132,7 +132,6 @@ class ApiClient:
     def ask_once(
         self, call: ApiCall, read: Callable[[Any], Answer], observer: AttemptObserver = NO_OBSERVER
     ) -> Coroutine[Any, Any, tuple[Answer, float]]:
-        """Send a call once."""
         data = orjson.dumps(call.body, option=orjson.OPT_SERIALIZE_NUMPY)
         url = self._urls.get(call.path)
         if url is None:

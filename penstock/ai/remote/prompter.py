@@ -133,7 +133,6 @@ class CallKeys:
     wire: PromptWire
 
     def key(self, request: Request) -> bytes:
-        """Return the key of a request."""
         return self.of_call(self.call(request))
 
     def call(self, request: Request) -> ApiCall:

@@ -52,7 +52,6 @@ FILTERED_WORDS = ("moderation", "was flagged", "content policy", "usage guidelin
 
 
 def error_for_status(status: int, raw: bytes, headers: Mapping[str, str], name: str, base_url: str) -> ProviderError:
-    """Return the error for a status and body."""
     text, codes = _message_and_codes(raw)
     message = f"{name}, {status}: {text}"
     if status < 500 and (not codes.isdisjoint(FILTERED) or (status == 403 and _has_any(text, FILTERED_WORDS))):

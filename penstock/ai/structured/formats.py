@@ -146,7 +146,6 @@ def _with_fields(dtype: DataType) -> DataType:
 
 
 def record_fields_of(hint: Any) -> dict[str, Any] | None:
-    """Return the fields of a record class; None for any other hint."""
     return record_fields(hint) if isinstance(hint, type) and typing.get_origin(hint) is None else None
 
 

@@ -60,7 +60,6 @@ def ends(entries: Entries) -> npt.NDArray[np.int64]:
 
 
 def keys_of(entries: Entries) -> list[bytes]:
-    """Return the key of each entry."""
     raw = np.ascontiguousarray(entries).tobytes()
     return [raw[at : at + 16] for at in range(0, len(raw), ENTRY_NBYTES)]
 

@@ -139,7 +139,6 @@ def _row(name: str, *figures: Interval | None) -> tuple[str, ...]:
 
 
 def _shown(figure: Interval | None, format_one: Callable[[float], str]) -> str:
-    """Return a figure, with its interval if that differs."""
     if figure is None:
         return "not known"
     middle, low, high = format_one(figure.middle), format_one(figure.low), format_one(figure.high)

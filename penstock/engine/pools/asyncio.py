@@ -162,13 +162,9 @@ def recording() -> Iterator[list[RowError]]:
 class BatchAccess(Protocol):
     """Converts bundles to batches in this process and back."""
 
-    async def read(self, task: Task) -> pa.RecordBatch:
-        """Return the rows of a task as one batch."""
-        ...
+    async def read(self, task: Task) -> pa.RecordBatch: ...
 
-    async def put(self, batch: pa.RecordBatch) -> Bundle:
-        """Return a bundle of the rows."""
-        ...
+    async def put(self, batch: pa.RecordBatch) -> Bundle: ...
 
 
 class LocalBatches:

@@ -42,7 +42,6 @@ class HandlerSlot:
         return self.next()
 
     def next(self) -> Output:
-        """Return the next output of the task."""
         assert self.outputs is not None
         batch = next(self.outputs, None)
         return batch, batch is None

@@ -172,7 +172,6 @@ class ProcessGroup:
         self._lock = threading.Lock()
 
     def channel(self, worker: int) -> int:
-        """Return the channel of a worker in its process."""
         return worker // len(self._environments)
 
     def join(self, worker: int) -> WorkerProcess:

@@ -156,7 +156,6 @@ class StorePlace:
         return self.root[len(scheme_of(self.root)) + len("://") :]
 
     def key(self, *names: str) -> str:
-        """Return the key of a name."""
         return "/".join(name for name in (self._path.partition("/")[2], *names) if name)
 
     @property

@@ -22,8 +22,6 @@ _HOST = re.sub(r"[^A-Za-z0-9-]", "-", socket.gethostname()) or "localhost"
 
 
 class RunLock(Protocol):
-    """The lock of one run."""
-
     def hold(self) -> None:
         """Hold the lock until ``release``, or the end of the process."""
 

@@ -152,8 +152,6 @@ class EncodedFiles:
 
 
 class EncodedFile:
-    """One open file."""
-
     def __init__(self, path: str) -> None:
         self._stream = pa.OSFile(path, "wb")
 

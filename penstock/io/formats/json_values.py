@@ -26,7 +26,6 @@ _NUM_DIGITS = {"s": 0, "ms": 3, "us": 6, "ns": 9}  # after the decimal point of 
 
 
 def encoded(values: Sequence[Any], options: int) -> list[bytes]:
-    """Return each value as JSON."""
     import orjson
 
     try:

@@ -52,8 +52,6 @@ def _open(stream: Any) -> Any:
 
 @dataclass(frozen=True)
 class OrcEncoding:
-    """An encoding as ORC, by Arrow."""
-
     compression: str = "uncompressed"
     suffix: ClassVar[str] = ".orc"
     replaces: ClassVar[tuple[str, ...]] = OrcFormat.suffixes

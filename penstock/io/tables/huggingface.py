@@ -85,7 +85,6 @@ def _candidates(repo: str, revision: str | None) -> Iterator[str]:
 def _data_files(
     path: str, split: str | None, format: str | None, options: Mapping[str, Any] | None
 ) -> tuple[FileFormat, list[str]]:
-    """Return the format of a dataset and its files of that format."""
     with store_errors(f"dataset {path!r}"):
         names = [str(file) for file in find_files(path, storage_options=options)]
     names = [name for name in names if split is None or _is_of_split(_inside(name, path), split)]

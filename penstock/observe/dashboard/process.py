@@ -49,7 +49,6 @@ class LiveBoard:
         self._numbers = itertools.count(1)
 
     def watch(self) -> WatchedQuery:
-        """Return a Subscriber for a new query."""
         self._queries.append(WatchedQuery(next(self._numbers)))
         return self._queries[-1]
 

@@ -144,7 +144,6 @@ def described_prompts(plan: Plan) -> dict[str, Any]:
 
 
 def read_prompts(described: Mapping[str, Any]) -> dict[str, PromptTemplate]:
-    """Return the templates that ``described_prompts`` has described."""
     return {
         column: PromptTemplate(
             tuple(map(_expression, each["parts"])), each["system"], tuple(each["row_options"]), each.get("calls")

@@ -247,7 +247,6 @@ def required_output(
 
 
 def forced_tool(choice: Any, names: list[str]) -> str | None:
-    """Return the tool that ``tool_choice`` requires, if any."""
     if isinstance(choice, dict):
         name = choice.get("name") or choice.get("function", {}).get("name")
         if name not in names:

@@ -327,7 +327,6 @@ class BatchCalls(Generic[Answer]):
                 self._retry_or_fail(call, batch.errors.get(call.key) or self._no_result(batch, state))
 
     def _no_result(self, batch: SubmittedBatch, state: BatchState | None) -> ProviderError:
-        """Return the error of a call that is not among the results."""
         name = f"{self._client.name}, batch {', '.join(batch.ids)}"
         if state is None:
             return ProviderUnavailableError(f"{name} is not known to the provider any more")

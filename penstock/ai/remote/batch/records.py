@@ -33,8 +33,6 @@ NO_ATTEMPTS = Attempts(None, 0)
 
 
 class BatchRecords:
-    """The records of batches in one ledger."""
-
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
         self.flush = ledger.flush

@@ -31,8 +31,6 @@ MAX_PAGES = 20
 
 @dataclass(frozen=True, slots=True)
 class BatchCapacity:
-    """The limits of one batch."""
-
     max_requests: int
     max_nbytes: int
 
@@ -89,9 +87,7 @@ class BatchService(Protocol):
     def capacity(self) -> BatchCapacity: ...
 
     @property
-    def path(self) -> str:
-        """The path of the batches on the server."""
-        ...
+    def path(self) -> str: ...
 
     async def create(
         self, client: BatchClient, token: str, requests: Sequence[BatchRequest], uploaded: list[str]

@@ -92,7 +92,6 @@ class GoogleProvider(RemoteProvider):
                 return super().model(task)
 
     def endpoint(self) -> Endpoint:
-        """Return the server."""
         return Endpoint(
             provider=self.name,
             base_url=without_end(self.address(), "/v1beta"),

@@ -87,7 +87,6 @@ class Database:
         return [] if callable(self.connect) else secrets_of(self.connect)
 
     def _opened(self, *, must_exist: bool) -> tuple[Any, Session]:
-        """Return a connection and the session over it."""
         connection = self._connected(must_exist=must_exist)
         return connection, _session_of(connection)
 

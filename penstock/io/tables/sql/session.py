@@ -65,7 +65,6 @@ class ResultColumn:
     cast: str | None = None
 
     def selected(self, dialect: Dialect) -> str:
-        """Return the column as a select list has it."""
         name = dialect.quoted(self.name)
         return name if self.cast is None else f"CAST({name} AS {self.cast}) AS {name}"
 
