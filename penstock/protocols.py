@@ -60,7 +60,6 @@ class ReadTask(Protocol):
 
         The engine draws one batch at a time, on any thread, and closes a generator that it no longer needs.
         """
-        ...
 
 
 @runtime_checkable
@@ -80,7 +79,6 @@ class SmallReadTask(Protocol):
 
     def read_with(self, others: Sequence[Any]) -> Iterable[pa.RecordBatch]:
         """Yield the rows of this task and then of ``others``, small tasks of the same request, in few batches."""
-        ...
 
 
 @runtime_checkable
@@ -92,11 +90,9 @@ class Source(Protocol):
 
     def schema(self) -> Schema:
         """Return the columns. Called when the plan is built; may open one file, never reads all."""
-        ...
 
     def read_tasks(self, request: ReadRequest) -> Iterator[ReadTask]:
         """Yield the tasks in row order, lazily. Called once per run, in the user's process."""
-        ...
 
 
 @runtime_checkable
@@ -111,7 +107,6 @@ class VersionedSource(Protocol):
 
         Users see names and versions, so they hold no credentials. May block; called once per run.
         """
-        ...
 
 
 @runtime_checkable
@@ -127,7 +122,6 @@ class SourceOptions(Protocol):
 
     def options(self) -> Mapping[str, Any]:
         """Return how the source is read, by the names of the reader's arguments."""
-        ...
 
 
 class Writer(Protocol):
@@ -135,15 +129,12 @@ class Writer(Protocol):
 
     def write(self, batch: pa.RecordBatch) -> Iterable[dict[str, Any]] | None:
         """Write a batch. Return a record for each piece that it completed, such as a closed file, or None."""
-        ...
 
     def finish(self) -> Iterable[dict[str, Any]] | None:
         """Flush the rest and return its records, as ``write`` does. Called once, unless the query fails."""
-        ...
 
     def close(self) -> None:
         """Release handles. Called last, after ``finish`` or an error."""
-        ...
 
 
 @runtime_checkable
@@ -152,22 +143,18 @@ class Sink(Protocol):
 
     def start(self) -> None:
         """Check the target and prepare staging. Called once, before any row is read."""
-        ...
 
     def open(self) -> Writer:
         """Return a writer. Called in each worker, to which the sink is pickled."""
-        ...
 
     def commit(self, records: Sequence[dict[str, Any]]) -> pa.Table | None:
         """Make everything staged visible at once. Return a table to show to the user, or None.
 
         Called once, after all writers are closed.
         """
-        ...
 
     def abort(self) -> None:
         """Remove everything staged. Called instead of ``commit`` if the query fails or is cancelled."""
-        ...
 
 
 @runtime_checkable
@@ -176,7 +163,6 @@ class ErrorSink(Protocol):
 
     def keep_errors(self, errors: pa.RecordBatchReader) -> None:
         """Stage the failed rows, which may exceed memory. Called before ``commit``, and only if there are any."""
-        ...
 
 
 @runtime_checkable
@@ -208,7 +194,6 @@ class RunSink(Protocol):
 
     def discard(self, run_id: str) -> None:
         """Remove the rows that a run left staged when it was killed."""
-        ...
 
 
 @runtime_checkable
@@ -217,15 +202,12 @@ class OnceSink(Protocol):
 
     def marked(self, run_id: str) -> Sink:
         """Return a sink whose commit leaves the mark ``run_id`` in the same transaction as the rows."""
-        ...
 
     def has_committed(self, run_id: str) -> bool:
         """Return True if the mark exists. Without it, the rows of that write are not there."""
-        ...
 
     def forget(self, run_id: str) -> None:
         """Remove a mark. Called once the job has recorded the commit."""
-        ...
 
 
 @runtime_checkable
@@ -234,7 +216,6 @@ class PartSink(Protocol):
 
     def open_part(self, first_row: int) -> Writer:
         """Return a writer for one part. The names of parts sort by ``first_row``. Called in a worker."""
-        ...
 
 
 @runtime_checkable
@@ -256,7 +237,6 @@ class Priced(Protocol):
 
     def check_price(self) -> None:
         """Raise InvalidArgumentError if the price of a call is unknown. Called before a query with a budget."""
-        ...
 
 
 class Subscriber(Protocol):
@@ -271,7 +251,6 @@ class QuerySubscribers(Protocol):
 
     def for_query(self) -> Subscriber:
         """Return the subscriber for the events of a new query."""
-        ...
 
 
 class Ledger(Protocol):
@@ -282,7 +261,6 @@ class Ledger(Protocol):
 
     def get(self, keys: Sequence[bytes]) -> dict[bytes, bytes]:
         """Return the values of the keys that have one. Reads files; fastest with about 1,000 keys at a time."""
-        ...
 
     def put(self, key: bytes, value: bytes) -> None:
         """Store a value unless the key has one. Returns at once; the value is durable within 100 ms.
@@ -290,12 +268,9 @@ class Ledger(Protocol):
         Blocks while the disk is far behind. Raises LedgerError if values cannot be written; this one is then kept in
         memory, if there is room, and written when the disk works again.
         """
-        ...
 
     def flush(self) -> None:
         """Return when all values are durable. Raises LedgerError on failure; may be called again."""
-        ...
 
     def close(self) -> None:
         """Flush, then release everything, also if the flush raises. May be called twice."""
-        ...

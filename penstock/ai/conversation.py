@@ -95,7 +95,6 @@ class Tool(Protocol):
     @property
     def schema(self) -> Mapping[str, Any]:
         """The JSON schema of the arguments."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

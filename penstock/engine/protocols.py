@@ -49,15 +49,12 @@ class Handler(Protocol):
         ``item`` is a batch, a ReadTask for a scan, or EndOfInput after the last batch of a relation; ``first_row`` is
         its position in the input of the stage.
         """
-        ...
 
     def finish(self) -> Iterator[pa.RecordBatch]:
         """Yield the rest of the output. Called once, after the last input."""
-        ...
 
     def close(self) -> None:
         """Release everything. Called once, also after an error."""
-        ...
 
 
 @runtime_checkable
@@ -66,7 +63,6 @@ class Interruptible(Protocol):
 
     def interrupt(self, *, is_busy: bool) -> None:
         """Make a running call return soon. Never blocks; called before ``close``."""
-        ...
 
 
 class Origin(NamedTuple):
@@ -129,7 +125,6 @@ class RemoteBatch(Protocol):
 
     def fetch(self) -> pa.RecordBatch:
         """Return the rows, without the offset and length of the bundle. May block."""
-        ...
 
 
 @frozen
@@ -184,15 +179,12 @@ class WorkerPool(Protocol):
 
     def submit(self, task: Task) -> None:
         """Start a task, or resume one that rests. Never called for more than ``capacity`` tasks at once."""
-        ...
 
     def finish(self) -> None:
         """Finish all handlers, emit their outputs, then a last Report. Called once, after the last task."""
-        ...
 
     def close(self) -> None:
         """Stop at once and release threads, processes and memory. Returns when they are gone; may be called twice."""
-        ...
 
 
 @runtime_checkable
@@ -201,7 +193,6 @@ class DescribesTasks(Protocol):
 
     def described_tasks(self) -> list[str]:
         """Return each task that is not done, with its worker, for an error message."""
-        ...
 
 
 class QueryControl(Protocol):
@@ -209,15 +200,12 @@ class QueryControl(Protocol):
 
     def set_paused(self, is_paused: bool) -> None:
         """Start no more tasks until it is called with False. Running tasks continue to their end."""
-        ...
 
     def cancel(self) -> None:
         """End the query with QueryCancelledError."""
-        ...
 
     def limit_tasks(self, stage: int, max_running: int) -> None:
         """Let a stage run at most so many tasks at once, and at least one. Its pool may allow fewer."""
-        ...
 
 
 @runtime_checkable
@@ -233,4 +221,3 @@ class RowWatcher(Protocol):
 
     def on_rows(self, stage: int, work: object, report: Report) -> None:
         """Look at the output of a task of a stage and at its failed rows. Must keep no batch and return quickly."""
-        ...

@@ -47,11 +47,9 @@ class FileFormat(Protocol):
 
     def read(self, file: DataFile, part: FilePart, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a part, with at least the columns of ``schema`` that the file has."""
-        ...
 
     def infer_schema(self, file: DataFile) -> pa.Schema | None:
         """Return the columns of a file, or None for an empty file without columns."""
-        ...
 
 
 @contextmanager

@@ -32,11 +32,11 @@ from penstock.errors import (
 from penstock.io.commit.output import writing
 from penstock.io.settled import JOB_FOLDER
 from penstock.io.writer import FileSink, file_table
+from penstock.jobs.control import OrderReader
 from penstock.jobs.description import Description
 from penstock.jobs.folder import JobFolder
-from penstock.jobs.order import in_input_order
-from penstock.jobs.orders import OrderReader
 from penstock.jobs.reconcile import CutFile, Reconciled, reconcile
+from penstock.jobs.row_order import in_input_order
 from penstock.jobs.state import Failure, JobPart, JobState, UnfinishedRows, read_key
 from penstock.jobs.summary import RUN
 from penstock.observe.dashboard.live import LiveQuery

@@ -26,15 +26,12 @@ class Store(Protocol):
 
     def size(self, key: str) -> int:
         """Return the size in bytes without reading the content."""
-        ...
 
     def read(self, key: str) -> bytes:
         """Return the whole content."""
-        ...
 
     def open(self, key: str, buffer_size: int) -> BinaryIO:
         """Open for reading at any position; a request reads at least ``buffer_size`` bytes."""
-        ...
 
 
 @runtime_checkable
@@ -43,11 +40,9 @@ class RangeStore(Store, Protocol):
 
     def version(self, key: str) -> Version:
         """Return the version of a file without reading the content."""
-        ...
 
     def open_ranges(self, key: str) -> RangeFile:
         """Open without a buffer, for a caller that prefetches ranges."""
-        ...
 
 
 class AsyncStore(Store, Protocol):
@@ -55,7 +50,6 @@ class AsyncStore(Store, Protocol):
 
     async def fetch(self, key: str, limits: DownloadLimits) -> bytes:
         """Return the whole content, within limits."""
-        ...
 
 
 class LocalStore:

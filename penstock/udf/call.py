@@ -42,22 +42,18 @@ class Caller(Protocol):
 
     async def call(self, *args: Any, **kwargs: Any) -> Any:
         """Return the result of one call with a batch."""
-        ...
 
     async def call_rows(self, calls: Iterator[Any], num_rows: int, on_error: OnRowError, order: int) -> list[Any]:
         """Return the results of ``calls``, one for each row. Advancing the iterator makes a call.
 
         ``order`` is the priority among concurrent tasks; lower numbers go first.
         """
-        ...
 
     def then(self, use: Callable[[Any, Any], Any]) -> Callable[..., Any]:
         """Return a function that takes a key and arguments and passes the key and the result of a call to ``use``."""
-        ...
 
     async def read(self, function: Callable[..., Any], *args: Any) -> Any:
         """Run a function that reads files."""
-        ...
 
 
 class SyncCaller:

@@ -52,11 +52,9 @@ class Prepared(Protocol):
 
     def results(self, rows: Sequence[tuple[Any, ...]]) -> list[Any]:
         """Return the result of each row of a task, given its arguments, or ``Unfinished``."""
-        ...
 
     def finish(self, unfinished: Unfinished, *args: Any) -> Awaitable[Any]:
         """Compute the result of an unfinished row."""
-        ...
 
 
 class Lease:

@@ -29,7 +29,6 @@ class Calls(Protocol):
 
     def ask(self, call: ApiCall, read: Read[Any]) -> Awaitable[tuple[Any, float | None]]:
         """Return ``read(body)`` for the body of the answer, and the latency in seconds, None for a cached answer."""
-        ...
 
     async def close(self) -> None: ...
 

@@ -58,11 +58,9 @@ class AttemptObserver(Protocol):
 
     def sent(self) -> None:
         """The request is about to be sent. From now on it may cost something."""
-        ...
 
     def failed(self) -> None:
         """The server did not answer the request, or answered with an error: it costs nothing."""
-        ...
 
 
 class _NoObserver:

@@ -60,11 +60,9 @@ class Runner(Protocol):
 
         Raise InvalidArgumentError, before anything is read, for stages that can never run there.
         """
-        ...
 
     def fetch(self, bundle: Bundle) -> pa.RecordBatch:
         """Return the rows of a bundle in the user's process. May block."""
-        ...
 
 
 def run(

@@ -43,11 +43,9 @@ class EncodedImage(Protocol):
 
     def resize_into(self, mode: str, out: NDArray, is_scaled: bool, scratch: Scratch) -> None:
         """Decode into an array of another height and width; ``is_scaled`` allows decoding at a reduced size."""
-        ...
 
     def read_into(self, mode: str, out: NDArray) -> None:
         """Decode into an array of its own shape."""
-        ...
 
 
 class Scratch:

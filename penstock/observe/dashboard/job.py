@@ -17,7 +17,7 @@ from penstock.errors import InvalidArgumentError
 from penstock.io.commit.output import JOB_LEDGER
 from penstock.io.commit.place import LocalPlace
 from penstock.io.settled import JOB_FOLDER
-from penstock.jobs.orders import OrderWriter, order_interval_s
+from penstock.jobs.control import OrderWriter, order_interval_s
 from penstock.jobs.reconcile import rows_by_file
 from penstock.jobs.state import JobState
 from penstock.jobs.summary import RUN, command_text, open_folder, run_state

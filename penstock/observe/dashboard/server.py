@@ -46,15 +46,12 @@ class Board(Protocol):
 
     def state(self, query: int | None) -> dict[str, Any]:
         """Return the list of queries, and the state of one of them; None for the latest."""
-        ...
 
     def rows(self, asked: dict[str, str]) -> dict[str, Any]:
         """Return a page of rows; see ``found_rows.RowsRequest``."""
-        ...
 
     def control(self, query: int, action: str, stage: int, max_running: int) -> None:
         """Change a running query; see ``LiveQuery.control``."""
-        ...
 
 
 class DashboardServer:

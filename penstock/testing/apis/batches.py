@@ -26,7 +26,6 @@ class BatchHost(Protocol):
 
     def answer_line(self, path: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
         """Return the status and the body of the answer to one request."""
-        ...
 
     def batch_fault(self, path: str) -> Fault | None: ...
 

@@ -44,11 +44,9 @@ class Api(Protocol):
 
     def read(self, path: str, body: dict[str, Any]) -> ModelRequest:
         """Return the request in a body; raises BadRequestError."""
-        ...
 
     def write(self, request: ModelRequest, answers: list[ModelAnswer]) -> dict[str, Any]:
         """Return the body that carries the answers."""
-        ...
 
 
 class Vendor(Protocol):
@@ -63,7 +61,6 @@ class Vendor(Protocol):
 
     def limit_headers(self, kind: str, limit: int, remaining: int, reset_s: float) -> dict[str, str]:
         """Return the headers that report a limit; ``kind`` is "requests" or "tokens"."""
-        ...
 
     def retry_headers(self, wait_s: float) -> dict[str, str]: ...
 

@@ -13,7 +13,6 @@ class InferenceEngine(Protocol):
 
     async def start(self) -> None:
         """Load the model. Raise ProviderUnusableError, and release the device, if that is impossible."""
-        ...
 
     async def generate(self, request: Request, options: Mapping[str, Any]) -> list[Generation]:
         """Return the answers to a request. Cancelling the call aborts the request.
@@ -21,11 +20,9 @@ class InferenceEngine(Protocol):
         Raise WorkerDiedError if the engine died, for every request that it was working on. Any other exception is the
         error of the request.
         """
-        ...
 
     async def close(self) -> None:
         """Release the device. Also called after the engine died."""
-        ...
 
 
 class EngineSpec(Hashable, Protocol):
@@ -34,19 +31,15 @@ class EngineSpec(Hashable, Protocol):
     @property
     def name(self) -> str:
         """The name of the model, for messages."""
-        ...
 
     @property
     def num_replicas(self) -> int:
         """The number of copies of the engine, each with its own devices and its own cache of prefixes."""
-        ...
 
     def make(self, replica: int) -> InferenceEngine: ...
 
     def alone(self) -> EngineSpec:
         """Return the spec of a single replica, which may use all devices that it sees."""
-        ...
 
     def identity(self) -> Mapping[str, Any]:
         """Return everything that determines the answers besides the requests, for JSON."""
-        ...

@@ -96,17 +96,14 @@ class BatchService(Protocol):
 
         After ProviderUnavailableError or InvalidAnswerError the batch may have been created or not.
         """
-        ...
 
     async def find(self, client: BatchClient, token: str, intent: Intent, known: Collection[str]) -> list[str]:
         """Return the ids of batches that may have this token; only their results can tell. Skip ``known`` ids."""
-        ...
 
     async def state(self, client: BatchClient, batch_id: str) -> BatchState: ...
 
     async def results(self, client: BatchClient, state: BatchState, take: Take) -> None:
         """Call ``take`` with each result of a batch that has ended, with some perhaps twice."""
-        ...
 
 
 class BatchClient(ApiClient):

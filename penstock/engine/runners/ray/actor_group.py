@@ -63,13 +63,11 @@ class GroupOwner(Protocol):
 
     def actor_is_ready(self, borrower: Any, failure: BaseException | None) -> None:
         """Use the actor that a borrower has waited for; ``failure`` says why it did not open."""
-        ...
 
     def capacity_changed(self) -> None: ...
 
     def on_thread(self, work: Callable[[], None]) -> None:
         """Do work that blocks; an error ends the query."""
-        ...
 
 
 class ActorGroup:

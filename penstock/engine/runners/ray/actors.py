@@ -88,15 +88,12 @@ class ActorSource(Protocol):
 
         With ``is_alone`` no other task uses it.
         """
-        ...
 
     def retire(self, process: Process) -> None:
         """Take back an actor that must get no more work, and that works on nothing for this stage."""
-        ...
 
     def release(self, idle: Sequence[Process], running: Mapping[Any, Process]) -> None:
         """Take actors back. The calls of this stage in ``running``, by the replies they owe, are stopped."""
-        ...
 
 
 def actor_options(resources: Resources) -> dict[str, Any]:

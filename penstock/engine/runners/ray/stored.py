@@ -33,7 +33,6 @@ class Remaker(Protocol):
 
     def remake(self, recipe: Recipe) -> Any:
         """Return a reference to the rows of a recipe, which are in the store. Blocks."""
-        ...
 
 
 class StoredBatch:

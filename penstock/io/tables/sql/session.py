@@ -84,28 +84,23 @@ class Session(Protocol):
 
     def describe(self, query: str) -> QueryDescription:
         """Return the columns of a query; read its first rows at most."""
-        ...
 
     def batches(
         self, query: str, batch_rows: int | None = None, schema: pa.Schema | None = None
     ) -> Iterator[pa.RecordBatch]:
         """Run a query and stream its rows; ``schema`` has the types that ``describe`` found."""
-        ...
 
     def table_columns(self, table: TableName) -> list[str] | None:
         """Return the names of a table's columns, or None if the table does not exist."""
-        ...
 
     def load(self, table: TableName, batch: pa.RecordBatch, *, create: bool = False) -> None:
         """Add rows to a table, which ``create`` makes first; ``execute`` commits them.
 
         Values of a type that the database does not have become JSON text.
         """
-        ...
 
     def execute(self, *statements: str) -> None:
         """Run statements and commit them together with the rows loaded before."""
-        ...
 
 
 def subquery(query: str) -> str:

@@ -8,8 +8,8 @@ from typing import Any
 from hypothesis import given, strategies as st
 
 from penstock.engine.protocols import Origin
-from penstock.jobs import order
-from penstock.jobs.order import in_input_order
+from penstock.jobs import row_order
+from penstock.jobs.row_order import in_input_order
 from penstock.jobs.state import JobPart, JobState
 
 POSITIONS = {7: (0, 0), 3: (0, 1)}  # the read 7 comes before the read 3
@@ -57,7 +57,7 @@ def test_names_sort_as_the_rows_do(
     rows: list[tuple[int, int]], cuts: list[int], max_rows: int, has_long_names: bool
 ) -> None:
     bounds = [0, *sorted(set(cuts) - {0}), len(rows)]
-    stem = "r1-" + "x" * (order.MAX_NAME if has_long_names else 1)
+    stem = "r1-" + "x" * (row_order.MAX_NAME if has_long_names else 1)
     files = {f"{stem}-{start}.parquet": rows[start:stop] for start, stop in itertools.pairwise(bounds)}
     found = rows_after(state_of(files), max_rows=max_rows)
     assert [row for name in sorted(found) for row in found[name]] == PLACES
