@@ -319,6 +319,20 @@ def did_you_mean(name: str, options: Iterable[str]) -> str:
     return f" Did you mean {close[0]!r}?" if close else ""
 
 
+def check_choice(what: str, value: Any, choices: Iterable[str]) -> None:
+    """Raise an error that lists the choices unless ``value`` is one of them.
+
+    >>> check_choice("mode", "overwrit", ("create", "append", "overwrite"))
+    Traceback (most recent call last):
+    ...
+    penstock.errors.InvalidArgumentError: mode='overwrit' is not known; use one of create, append, overwrite.
+    Did you mean 'overwrite'?
+    """
+    if value not in (names := list(choices)):
+        hint = did_you_mean(str(value), names)
+        raise InvalidArgumentError(f"{what}={value!r} is not known; use one of {', '.join(names)}.{hint}")
+
+
 def shortened(text: str, length: int = 80) -> str:
     """Return text on one line of at most ``length`` characters, for a message.
 

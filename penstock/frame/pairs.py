@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal, Self, get_args
 
-from penstock.errors import InvalidArgumentError, TypeMismatchError
+from penstock.errors import InvalidArgumentError, TypeMismatchError, check_choice
 from penstock.expr.nodes import Expr
 from penstock.frame.aggregate import AggregateVerbs
 from penstock.frame.columns import ColumnInput
@@ -80,8 +80,7 @@ class PairVerbs(AggregateVerbs):
         >>> trades.join_asof(prices, on="t", by="item").sort("t").to_pydict()
         {'t': [3, 9], 'item': ['a', 'a'], 'price': [10, 20]}
         """
-        if strategy not in get_args(Strategy):
-            raise InvalidArgumentError(f"join_asof takes strategy={', '.join(get_args(Strategy))}; got {strategy!r}")
+        check_choice("join_asof: strategy", strategy, get_args(Strategy))
         left_keys, right_keys = _key_pairs("by", by, left_by, right_by) if _any(by, left_by, right_by) else ([], [])
         left_time, right_time = _key_pairs("on", on, left_on, right_on)
         if len(left_time) != 1:

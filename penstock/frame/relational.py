@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, Self, get_args
 
-from penstock.errors import InvalidArgumentError
+from penstock.errors import InvalidArgumentError, check_choice
 from penstock.expr.column import Expression, lit
 from penstock.expr.nodes import Alias, Cast, ColumnRef, Expr, Star
 from penstock.frame.columns import ColumnInput, to_node
@@ -80,8 +80,7 @@ class RelationalVerbs(RowVerbs):
         >>> reviews.join(ps.from_pydict({"id": [1], "name": ["lamp"]}), on="id").to_pydict()
         {'id': [1], 'stars': [5], 'name': ['lamp']}
         """
-        if how not in get_args(JoinKind):
-            raise InvalidArgumentError(f"join takes how={', '.join(get_args(JoinKind))}; got {how!r}")
+        check_choice("join: how", how, get_args(JoinKind))
         left_keys, right_keys = _join_keys(on, left_on, right_on, how)
         left, left_names, left_extra = with_computed(self._plan, left_keys, "join")
         right, right_names, right_extra = with_computed(plan_of(other), right_keys, "join")
@@ -272,12 +271,7 @@ def _with_keys_of_types(
 
 
 def join_columns(
-    left: Sequence[str],
-    right: Sequence[str],
-    keys: Mapping[str, str],
-    how: str,
-    prefix: str | None,
-    suffix: str | None,
+    left: Sequence[str], right: Sequence[str], keys: Mapping[str, str], how: str, prefix: str | None, suffix: str | None
 ) -> tuple[tuple[Literal[0, 1, 2], str, str], ...]:
     """Return the output columns of a join. Keys of one name on both sides are one column, and come first."""
     merged = {name for name, other in keys.items() if name == other}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Self, get_args
 
-from penstock.errors import InvalidArgumentError
+from penstock.errors import InvalidArgumentError, check_choice
 from penstock.expr.column import Expression
 from penstock.frame.columns import ColumnInput, to_node
 from penstock.frame.lazy_table import LazyTable
@@ -40,8 +40,7 @@ class SimilarityVerbs(LazyTable):
         >>> words.nearest(queries, on="v", k=2).select("query", "word", "rank").to_pydict()
         {'query': ['kitten', 'kitten'], 'word': ['cat', 'dog'], 'rank': [1, 2]}
         """
-        if metric not in get_args(Metric):
-            raise InvalidArgumentError(f"nearest takes metric={', '.join(get_args(Metric))}; got {metric!r}")
+        check_choice("nearest: metric", metric, get_args(Metric))
         if isinstance(k, bool) or not hasattr(k, "__index__") or k < 1:
             raise InvalidArgumentError(f"nearest needs k as a whole number of 1 or more; got {k!r}")
         left, (left_on,), left_extra = with_computed(self._plan, [to_node(on)], "nearest")

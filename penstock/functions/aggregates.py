@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal, get_args
 
-from penstock.errors import InvalidArgumentError
+from penstock.errors import InvalidArgumentError, check_choice
 from penstock.expr.column import Expression, aggregate, method
 from penstock.functions.table import Builder, generated
 
@@ -51,8 +51,7 @@ def count(expr: Expression, mode: CountMode = "valid") -> Expression:
     >>> ps.from_pydict({"x": [1, None]}).agg(count(ps.col("x")), count(ps.col("x"), "all").alias("n")).to_pydict()
     {'x': [1], 'n': [2]}
     """
-    if mode not in get_args(CountMode):
-        raise InvalidArgumentError(f"count takes the mode {', '.join(get_args(CountMode))}; got {mode!r}")
+    check_choice("count: mode", mode, get_args(CountMode))
     return aggregate("count", expr, mode=mode)
 
 

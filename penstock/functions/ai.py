@@ -18,7 +18,7 @@ from penstock.ai.provider import (
     TextClassification,
     TextEmbedding,
 )
-from penstock.errors import InvalidArgumentError, TypeMismatchError
+from penstock.errors import InvalidArgumentError, TypeMismatchError, check_choice
 from penstock.expr.column import Expression, method
 from penstock.expr.kinds import TEXT, Kind
 from penstock.types import DataType
@@ -34,7 +34,6 @@ def _is_image(dtype: DataType) -> bool:
 
 
 IMAGE = Kind("an image", _is_image, "decode it with decode_image()")
-LONG_INPUTS = ("truncate", "average")
 
 LOCAL_MODEL = tuple(name for name in LOCAL if name not in ("normalize", "prompt", "prompt_name", "hypothesis_template"))
 
@@ -141,8 +140,7 @@ def embed_text(
     """
     if dimensions is not None:
         check_whole("embed_text", "dimensions", dimensions, 1)
-    if long_input not in LONG_INPUTS:
-        raise InvalidArgumentError(f"embed_text: long_input={long_input!r} is not known; use 'truncate' or 'average'.")
+    check_choice("embed_text: long_input", long_input, ("truncate", "average"))
     fields = {"dimensions": dimensions, "long_input": long_input}
     return embedding_column(resolve_call(TextEmbedding, model, provider, options, fields), text, TEXT, long_input)
 

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 
-from penstock.errors import CorruptFileError, InvalidArgumentError, did_you_mean, load_extra
+from penstock.errors import CorruptFileError, InvalidArgumentError, check_choice, load_extra
 from penstock.expr.arrays import on_arrays, to_lists
 from penstock.expr.column import Expression, call, method
 from penstock.expr.kinds import STRING, TEXT, UINT32, Kind
@@ -20,7 +20,6 @@ from penstock.types import DataType
 from penstock.types.plain import arrow_array
 from penstock.udf.options import check_whole
 
-UNITS = ("characters", "words")
 CHUNKS = DataType.list(STRING)
 TOKENS = DataType.list(UINT32)
 _NUMBERS = Kind("a list of integers", lambda d: d.is_list() and (d.inner.is_integer() or d.inner.is_null()))
@@ -44,10 +43,7 @@ def chunk_text(
     check_whole("chunk_text", "overlap", overlap, 0)
     if overlap >= size:
         raise InvalidArgumentError(f"chunk_text: overlap={overlap} must be less than size={size}")
-    if unit not in UNITS:
-        raise InvalidArgumentError(
-            f"chunk_text: unit={unit!r} is not known; use 'characters' or 'words'.{did_you_mean(unit, UNITS)}"
-        )
+    check_choice("chunk_text: unit", unit, ("characters", "words"))
     return call("chunk_text", expr, size=size, overlap=overlap, unit=unit)
 
 
@@ -124,8 +120,8 @@ def _checked_tokenizer(tokens_path: str, pattern: str | None, special_tokens: st
         )
     if pattern is None and special_tokens is not None:
         raise InvalidArgumentError(f"special_tokens={special_tokens!r} needs pattern= and a token file of tiktoken.")
-    if special_tokens not in (None, *_SPECIAL_TOKENS):
-        raise InvalidArgumentError(f"special_tokens={special_tokens!r} is not known; use 'llama3'.")
+    if special_tokens is not None:
+        check_choice("special_tokens", special_tokens, _SPECIAL_TOKENS)
     return {"tokens_path": os.fspath(tokens_path), "pattern": pattern, "special_tokens": special_tokens}
 
 

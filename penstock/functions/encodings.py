@@ -14,7 +14,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.errors import ComputeError, InvalidArgumentError, did_you_mean
+from penstock.errors import ComputeError, InvalidArgumentError, check_choice
 from penstock.expr.arrays import Numbers, filled, masked, text_bytes, validity
 from penstock.expr.column import Expression, call, lit
 from penstock.expr.kinds import BINARY, INT32, INT64, STRING, TEXT, TEXT_OR_BYTES, Kind
@@ -56,9 +56,7 @@ def _conversion(verb: str, noun: str, known: dict[str, tuple[Convert, Convert]],
 
     def checked(name: str, key: str) -> str:
         key = {"utf8": "utf-8"}.get(key.lower(), key.lower())
-        if key not in known:
-            hint = did_you_mean(key, known)
-            raise InvalidArgumentError(f"{name}: {noun} {key!r} is not known; use {', '.join(known)}.{hint}")
+        check_choice(f"{name}: {noun}", key, known)
         return key
 
     def returns(_: DataType, **options: Any) -> DataType:

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock import types
-from penstock.errors import ComputeError, InvalidArgumentError, did_you_mean
+from penstock.errors import ComputeError, InvalidArgumentError, check_choice
 from penstock.expr.arrays import broadcast, on_arrays
 from penstock.expr.column import Expression, call, method, to_expr
 from penstock.expr.kinds import BINARY, STRING, UINT32, Kind
@@ -280,8 +280,7 @@ def image_attribute(image: Expression, name: Literal["width", "height", "channel
     >>> df.select(image_attribute(ps.col("image"), "mode")).to_pydict()
     {'image': ['RGB']}
     """
-    if name not in _ATTRIBUTES:
-        raise InvalidArgumentError(f"image_attribute: name={name!r} is not known; use one of {', '.join(_ATTRIBUTES)}")
+    check_choice("image_attribute: name", name, _ATTRIBUTES)
     return call("image_attribute", image, name=name)
 
 
@@ -338,11 +337,7 @@ def image_hash(
     8
     """
     require_images("image_hash")
-    if method not in METHODS:
-        known = ", ".join(METHODS)
-        raise InvalidArgumentError(
-            f"image_hash: method={method!r} is not known; use one of {known}.{did_you_mean(method, METHODS)}"
-        )
+    check_choice("image_hash: method", method, METHODS)
     for name, number in (("hash_size", hash_size), ("binbits", binbits), ("segments", segments)):
         if isinstance(number, bool) or number not in range(1, 257):
             raise InvalidArgumentError(f"image_hash: {name}={number!r} must be a whole number from 1 to 256")

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from penstock.errors import ComputeError, InvalidArgumentError, load_extra, shortened
+from penstock.errors import ComputeError, InvalidArgumentError, check_choice, load_extra, shortened
 from penstock.expr.arrays import on_arrays
 from penstock.expr.casting import json_text
 from penstock.expr.column import Expression, call, method
@@ -19,11 +19,6 @@ from penstock.types import DataType, to_arrow_array
 Format = Literal["json"]
 
 
-def _check_format(function: str, format: str) -> None:
-    if format != "json":
-        raise InvalidArgumentError(f"{function}: format={format!r} is not known; use 'json'")
-
-
 @method
 def serialize(expr: Expression, format: Format = "json") -> Expression:
     """Write values as JSON text; null stays null.
@@ -31,7 +26,7 @@ def serialize(expr: Expression, format: Format = "json") -> Expression:
     >>> ps.from_pydict({"s": [{"a": 1}]}).select(serialize(ps.col("s"), "json")).to_pydict()
     {'s': ['{"a":1}']}
     """
-    _check_format("serialize", format)
+    check_choice("serialize: format", format, ("json",))
     return call("serialize", expr)
 
 
@@ -48,7 +43,7 @@ def deserialize(expr: Expression, format: Format = "json", dtype: DataType | str
     >>> df.select(deserialize(ps.col("t"), "json", "struct[a: int64]")).to_pydict()
     {'t': [{'a': 1}]}
     """
-    _check_format("deserialize", format)
+    check_choice("deserialize: format", format, ("json",))
     return call("deserialize", expr, dtype=DataType.of(dtype), is_strict=True)
 
 
@@ -60,7 +55,7 @@ def try_deserialize(expr: Expression, format: Format = "json", dtype: DataType |
     >>> df.select(try_deserialize(ps.col("t"), "json", "list[int64]")).to_pydict()
     {'t': [[1, 2], None]}
     """
-    _check_format("try_deserialize", format)
+    check_choice("try_deserialize: format", format, ("json",))
     return call("deserialize", expr, dtype=DataType.of(dtype), is_strict=False)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.errors import ComputeError, InvalidArgumentError, TypeMismatchError
+from penstock.errors import ComputeError, InvalidArgumentError, TypeMismatchError, check_choice
 from penstock.expr.arrays import (
     Numbers,
     elements_of,
@@ -233,8 +233,7 @@ def list_count(list_expr: Expression, mode: Literal["all", "valid", "null"] = "v
     >>> ps.from_pydict({"a": [[1, None], []]}).select(list_count(ps.col("a"))).to_pydict()
     {'a': [1, 0]}
     """
-    if mode not in ("all", "valid", "null"):
-        raise InvalidArgumentError(f"list_count: mode={mode!r} is not known; use 'all', 'valid' or 'null'")
+    check_choice("list_count: mode", mode, ("all", "valid", "null"))
     return call("list_count", list_expr, mode=mode)
 
 

@@ -11,7 +11,7 @@ from uuid import UUID
 import numpy as np
 import pyarrow as pa
 
-from penstock.errors import InvalidArgumentError
+from penstock.errors import InvalidArgumentError, check_choice
 from penstock.expr.arrays import on_arrays
 from penstock.expr.column import Expression, call, lit
 from penstock.expr.kinds import INT64, INTEGER, STRING
@@ -75,8 +75,7 @@ def uuid(version: Literal["v4", "v7"] = "v4") -> Expression:
     >>> [len(value) for value in ps.range(2).select(uuid().alias("x")).to_pydict()["x"]]
     [36, 36]
     """
-    if version not in ("v4", "v7"):
-        raise InvalidArgumentError(f"uuid: version={version!r} is not known; use 'v4' or 'v7'")
+    check_choice("uuid: version", version, ("v4", "v7"))
     seeds = (secrets.randbits(63), secrets.randbits(63))
     return call("uuid", monotonically_increasing_id(), version=int(version[1]), seeds=seeds)
 

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.errors import ComputeError, InvalidArgumentError, did_you_mean
+from penstock.errors import ComputeError, InvalidArgumentError, check_choice, did_you_mean
 from penstock.expr.arrays import filled, on_arrays, validity
 from penstock.expr.column import Expression, call, method
 from penstock.expr.kinds import CLOCK, DATE, DATE_OR_TIMESTAMP, INT64, INTEGER, STRING, TEXT, TIMESTAMP
@@ -252,8 +252,7 @@ def from_unix_epoch(expr: Expression, time_unit: str | None = None) -> Expressio
 
 
 def _unit(function: str, unit: str) -> str:
-    if unit not in UNITS:
-        raise InvalidArgumentError(f"{function}: time_unit={unit!r} is not known; use one of {', '.join(UNITS)}")
+    check_choice(f"{function}: time_unit", unit, UNITS)
     return unit
 
 

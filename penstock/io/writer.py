@@ -11,11 +11,10 @@ from typing import Any, Protocol, cast, runtime_checkable
 
 import pyarrow as pa
 
-from penstock.errors import ColumnNotFoundError, InvalidArgumentError, OutputExistsError, WriteError
-from penstock.io.commit.output import JOB_LEDGER, Output, writing
+from penstock.errors import ColumnNotFoundError, InvalidArgumentError, OutputExistsError, WriteError, check_choice
+from penstock.io.commit.output import JOB_LEDGER, WRITE_MODES, Output, writing
 from penstock.io.conform import ColumnMismatchError, conform_rows, mismatch_error, widened_schema
 from penstock.io.hive import check_partition_column, split_by_partition
-from penstock.io.modes import check_mode
 from penstock.io.settled import JOB_FOLDER, STAGING_FOLDER
 from penstock.io.staged_file import FileEncoding, StagedFile, for_each_file
 from penstock.storage.options import StorageOptions
@@ -66,7 +65,7 @@ class FileSink:
     output: Output = field(default=cast(Output, None), repr=False, compare=False)  # the transaction; made if not given
 
     def __post_init__(self) -> None:
-        check_mode(self.mode)
+        check_choice("mode", self.mode, WRITE_MODES)
         limit: Any = self.rows_per_file
         if limit is not None and not (isinstance(limit, int) and limit >= 1):
             raise InvalidArgumentError(f"rows_per_file={limit!r} must be a whole number of at least 1.")

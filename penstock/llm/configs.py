@@ -9,7 +9,7 @@ from typing import Any
 from penstock.ai.options import AiOptions
 from penstock.ai.remote.addresses import checked_address
 from penstock.ai.remote.server import checked_headers, checked_key
-from penstock.errors import InvalidArgumentError
+from penstock.errors import InvalidArgumentError, check_choice
 from penstock.expr.udf import MaxErrors
 from penstock.storage.secret import Secret
 from penstock.udf.options import check_positive, check_whole, refusing_unknown
@@ -212,10 +212,7 @@ class EngineProcessorConfig(GenerationConfig):
         for option in ("max_pending_requests", "max_concurrent_batches", "max_tasks_in_flight_per_actor"):
             if getattr(self, option) is not None:
                 check_whole(name, option, getattr(self, option), 1)
-        if self.task_type not in TASK_TYPES:
-            raise InvalidArgumentError(
-                f"{name}: task_type={self.task_type!r} is not known; it is one of {', '.join(TASK_TYPES)}."
-            )
+        check_choice(f"{name}: task_type", self.task_type, TASK_TYPES)
         super().__post_init__()
 
     @property

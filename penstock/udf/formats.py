@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as pt
 
-from penstock.errors import InvalidArgumentError, did_you_mean
+from penstock.errors import check_choice
 from penstock.expr.udf import BatchFormat
 from penstock.types import Series, default_numpy, object_array
 
@@ -26,11 +26,7 @@ def checked_format(verb: str, batch_format: str) -> BatchFormat:
     """Return a known format, with ``default`` replaced by its name, or raise an error that lists the formats."""
     known: dict[str, BatchFormat] = {name: name for name in get_args(BatchFormat)}
     known["default"] = "numpy"
-    if batch_format not in known:
-        raise InvalidArgumentError(
-            f"{verb}: batch_format={batch_format!r} is not known; use one of {', '.join(known)}."
-            f"{did_you_mean(str(batch_format), known)}"
-        )
+    check_choice(f"{verb}: batch_format", batch_format, known)
     return known[batch_format]
 
 

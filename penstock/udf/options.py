@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypedDict, TypeVar, cast, get_args
 
 from penstock.config import parse_bytes
-from penstock.errors import InvalidArgumentError, PenstockError, did_you_mean
+from penstock.errors import InvalidArgumentError, PenstockError, check_choice, did_you_mean
 from penstock.expr.udf import BatchLimits, BatchSize, MaxErrors, OnError, Policy
 from penstock.observe.tracebacks import trim_traceback
 from penstock.storage.options import StoreSettings
@@ -229,9 +229,7 @@ def check_whole(name: str, option: str, value: Any, least: int) -> None:
 def error_policy(name: str, on_error: str) -> OnError:
     """Return the policy of a UDF for ``on_error``; ``"null"`` records a failed row, ``"log"`` logs it too."""
     policies: dict[str, OnError] = {"raise": "raise", "null": "ignore", "ignore": "ignore", "log": "log"}
-    if on_error not in policies:
-        hint = did_you_mean(str(on_error), policies)
-        raise InvalidArgumentError(f"{name}: on_error={on_error!r} is not known; use 'raise', 'null' or 'log'.{hint}")
+    check_choice(f"{name}: on_error", on_error, policies)
     return policies[on_error]
 
 

@@ -94,7 +94,7 @@ def test_bad_arguments() -> None:
         f.json_extract(t, "a.b")
     with pytest.raises(InvalidArgumentError, match="is not a path"):
         f.json_extract(t, "$.a[")
-    with pytest.raises(InvalidArgumentError, match="is not known; use 'json'"):
+    with pytest.raises(InvalidArgumentError, match="is not known; use one of json"):
         f.serialize(t, "yaml")  # type: ignore[arg-type]
     with pytest.raises(TypeMismatchError, match="expected a string, got int64"):
         resolved(f.deserialize(t, "json", "int64"), t=[1])

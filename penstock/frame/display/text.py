@@ -12,7 +12,7 @@ from typing import Any, TextIO
 
 import pyarrow as pa
 
-from penstock.errors import InvalidArgumentError, did_you_mean
+from penstock.errors import check_choice
 from penstock.frame.display.cells import cell_text, ends, format_footer, require_positive
 from penstock.frame.display.html import render_html
 from penstock.observe.text import ELLIPSIS, cell_width, fit, format_count, visible_text
@@ -106,8 +106,8 @@ def render_text(
     ╰───────┴────────╯
     (showing first 2 of 1,000 rows)
     """
-    style = check_format(format)
-    align = _known("align", align or "auto", ("auto", *ALIGNMENTS))
+    style, align = check_format(format), align or "auto"
+    check_choice("align", align, ("auto", *ALIGNMENTS))
     require_positive("max_width", max_width)
     if style == "html":
         return render_html(table, schema, total_rows=total_rows)
@@ -124,15 +124,8 @@ def render_text(
 
 def check_format(format: str | None) -> str:
     """Return a known table style, or raise an error that lists them."""
-    return _known("format", format or "default", FORMATS)
-
-
-def _known(what: str, value: str, options: Iterable[str]) -> str:
-    names = list(options)
-    if value not in names:
-        hint = did_you_mean(str(value).lower(), names)
-        raise InvalidArgumentError(f"{what}={value!r} is not known; known: {', '.join(names)}.{hint}")
-    return value
+    check_choice("format", style := format or "default", FORMATS)
+    return style
 
 
 def _shown_columns(

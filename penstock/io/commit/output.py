@@ -46,6 +46,8 @@ from penstock.storage.urls import scheme_of
 JOB_LEDGER = "ledger"
 ERRORS_FOLDER = "_errors"  # of the rows that failed
 
+WRITE_MODES = ("create", "append", "overwrite")  # for a place that may hold data already
+
 
 class Output:
     """The transaction of one run, used by the driver. It travels to workers, which use its ``files``.

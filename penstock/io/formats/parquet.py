@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.errors import CorruptFileError, InvalidArgumentError, PenstockError, TypeMismatchError
+from penstock.errors import CorruptFileError, InvalidArgumentError, PenstockError, TypeMismatchError, check_choice
 from penstock.io.batches import TASK_NBYTES, TASK_ROWS, rows_alone, rows_per_batch
 from penstock.io.file_format import FileFormat, FilePart, reading
 from penstock.io.files import DataFile, Storage, is_small_local
@@ -181,10 +181,7 @@ class ParquetEncoding:
     replaces: ClassVar[tuple[str, ...]] = ParquetFormat.suffixes
 
     def __post_init__(self) -> None:
-        if str(self.compression or "none").lower() not in COMPRESSIONS:
-            raise InvalidArgumentError(
-                f"compression={self.compression!r} is not known; use one of {', '.join(COMPRESSIONS)}."
-            )
+        check_choice("compression", str(self.compression or "none").lower(), COMPRESSIONS)
 
     def check(self, schema: pa.Schema) -> None:
         if not len(schema):

@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import pyarrow.types as pt
 
-from penstock.errors import InvalidArgumentError
-from penstock.io.modes import check_mode
+from penstock.errors import InvalidArgumentError, check_choice
+from penstock.io.commit.output import WRITE_MODES
 from penstock.io.tables.sql.clickhouse import DIALECT, ClickHouseDatabase, ClickHouseSession, TableDefinition, literal
 from penstock.io.tables.sql.session import ResultColumn, Session, TableName
 from penstock.io.tables.sql.sink import TableSink
@@ -74,7 +74,7 @@ def clickhouse_sink(
     client_kwargs: Mapping[str, Any] | None = None,
 ) -> ClickHouseSink:
     """Return the sink for the user's arguments."""
-    check_mode(mode)
+    check_choice("mode", mode, WRITE_MODES)
     if not len(schema):
         raise InvalidArgumentError("There are no columns to write; select at least one.")
     schema.select(list(column_types or ()))  # raises, and lists the columns

@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.errors import InvalidArgumentError, PathNotFoundError, PenstockError, WriteError, did_you_mean, load_extra
+from penstock.errors import InvalidArgumentError, PathNotFoundError, PenstockError, WriteError, check_choice, load_extra
 from penstock.io.batches import rows_per_batch
 from penstock.io.commit.output import new_run_id
 from penstock.io.file_format import FileFormat
@@ -52,10 +52,8 @@ def huggingface_source(
     storage_options: Mapping[str, Any] | None = None,
 ) -> FileSource:
     """Return the source for a repository, an ``hf://`` path or a local folder."""
-    if format is not None and format not in FORMATS:
-        raise InvalidArgumentError(
-            f"format={format!r} is not known; use one of {', '.join(FORMATS)}.{did_you_mean(str(format), FORMATS)}"
-        )
+    if format is not None:
+        check_choice("format", format, FORMATS)
     errors: list[PenstockError] = []
     for path in _candidates(os.fspath(repo), revision):
         try:

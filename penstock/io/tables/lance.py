@@ -17,12 +17,12 @@ from penstock.errors import (
     PathNotFoundError,
     ReadError,
     WriteError,
+    check_choice,
     load_extra,
 )
 from penstock.io.batches import BATCH_NBYTES, BATCH_ROWS
-from penstock.io.commit.output import new_run_id
+from penstock.io.commit.output import WRITE_MODES, new_run_id
 from penstock.io.conform import conform_rows
-from penstock.io.modes import check_mode
 from penstock.io.selection import Selection, until_limit
 from penstock.io.tables.libraries import store_errors
 from penstock.protocols import ReadRequest
@@ -299,7 +299,7 @@ def lance_sink(
     **options: Any,
 ) -> LanceSink:
     """Return the sink for the user's arguments; ``options`` go to Lance's writer."""
-    check_mode(mode)
+    check_choice("mode", mode, WRITE_MODES)
     known = library_options(os.fspath(uri), storage_options)
     table = LanceTable(os.fspath(uri), options={} if known is None else {"storage_options": known})
     return LanceSink(table, mode, schema, options)

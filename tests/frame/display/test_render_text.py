@@ -105,7 +105,7 @@ def test_none_is_the_default_format() -> None:
 @pytest.mark.parametrize(
     ("option", "value", "message"),
     [
-        ("format", "markdwn", "format='markdwn' is not known; known: default, .*, html. Did you mean 'markdown'?"),
+        ("format", "markdwn", "format='markdwn' is not known; use one of default, .*, html. Did you mean 'markdown'?"),
         ("format", "Fancy", "Did you mean 'fancy'?"),
         ("align", "centre", "Did you mean 'center'?"),
         ("max_width", 0, "max_width=0 must be at least 1"),

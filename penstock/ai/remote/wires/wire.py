@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Self
 from penstock.ai.conversation import Audio, Document, Generation, Image, Request, Tool
 from penstock.ai.provider import ModelTask, NDArray, check_options
 from penstock.cost.usage import usage_in
-from penstock.errors import InvalidAnswerError, InvalidArgumentError, did_you_mean
+from penstock.errors import InvalidAnswerError, InvalidArgumentError, check_choice, did_you_mean
 from penstock.storage.secret import Secret
 from penstock.udf.options import check_whole
 
@@ -173,8 +173,8 @@ def reasoning_of(options: Mapping[str, Any], known: Sequence[str]) -> Mapping[st
             f"reasoning= takes an effort, or a dict with {', '.join(known)}, with this API; got {given!r}. "
             "Pass other fields of the server as extra_body=."
         )
-    if (effort := fields.get("effort")) is not None and effort not in EFFORTS:
-        raise InvalidArgumentError(f"reasoning effort {effort!r} is not known; use one of {', '.join(EFFORTS)}.")
+    if (effort := fields.get("effort")) is not None:
+        check_choice("reasoning: effort", effort, EFFORTS)
     if "max_tokens" in fields:
         check_whole("reasoning", "max_tokens", fields["max_tokens"], 1)
     return fields

@@ -10,9 +10,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.errors import OutputExistsError, WriteError
-from penstock.io.commit.output import new_run_id
-from penstock.io.modes import check_mode
+from penstock.errors import OutputExistsError, WriteError, check_choice
+from penstock.io.commit.output import WRITE_MODES, new_run_id
 from penstock.io.tables.mongo.collection import MongoCollection
 from penstock.types import Series
 
@@ -113,5 +112,5 @@ class MongoWriter:
 
 def mongo_sink(uri: str, database: str, collection: str, *, mode: str) -> MongoSink:
     """Return the sink for the user's arguments."""
-    check_mode(mode)
+    check_choice("mode", mode, WRITE_MODES)
     return MongoSink(MongoCollection.at(uri, database, collection), mode)

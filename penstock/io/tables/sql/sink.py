@@ -15,10 +15,9 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from penstock.errors import ColumnNotFoundError, InvalidArgumentError, OutputExistsError, WriteError
-from penstock.io.commit.output import new_run_id
+from penstock.errors import ColumnNotFoundError, InvalidArgumentError, OutputExistsError, WriteError, check_choice
+from penstock.io.commit.output import WRITE_MODES, new_run_id
 from penstock.io.conform import conform_rows
-from penstock.io.modes import check_mode
 from penstock.io.tables.sql.database import Connect, Database
 from penstock.io.tables.sql.session import Dialect, Session, TableName
 from penstock.types import Schema
@@ -216,7 +215,7 @@ def _staged_batches(path: str | None) -> Iterator[pa.RecordBatch]:
 
 def sql_sink(table_name: str, conn: Connect, *, mode: str, schema: Schema) -> SqlSink:
     """Return the sink for the user's arguments."""
-    check_mode(mode)
+    check_choice("mode", mode, WRITE_MODES)
     if not len(schema):
         raise InvalidArgumentError("There are no columns to write; select at least one.")
     return SqlSink(Database.of(conn), TableName.parsed(table_name), mode, schema)
