@@ -38,7 +38,7 @@ def order_interval_s(folder: JobFolder) -> float | None:
     return STORE_INTERVAL_S
 
 
-class OrderWriter:
+class ControlWriter:
     """Leaves orders for a run: the side of the dashboard."""
 
     def __init__(self, folder: JobFolder) -> None:
@@ -61,7 +61,7 @@ class OrderWriter:
         self._folder.notes.write(ORDERS, {"beat": secrets.token_hex(8), "orders": [*known, *orders][-MAX_ORDERS:]})
 
 
-class OrderReader:
+class ControlReader:
     """A Subscriber that passes orders to ``live``: the side of the run. It calls ``note_run`` while a person watches.
 
     It looks on a thread, as a disk or a store may be slow. ``close`` waits for the last look.

@@ -32,7 +32,7 @@ from penstock.errors import (
 from penstock.io.commit.output import writing
 from penstock.io.settled import JOB_FOLDER
 from penstock.io.writer import FileSink, file_table
-from penstock.jobs.control import OrderReader
+from penstock.jobs.control import ControlReader
 from penstock.jobs.description import Description
 from penstock.jobs.folder import JobFolder
 from penstock.jobs.reconcile import CutFile, Reconciled, reconcile
@@ -242,7 +242,7 @@ class Job:
     def run(self, runner: query.Runner, subscribers: Sequence[Subscriber]) -> pa.Table:
         """Write the remaining rows, and commit."""
         errors = next((each for each in subscribers if isinstance(each, ErrorLog)), None) or ErrorLog()
-        orders = OrderReader(self._folder, self._live, self._note_run)
+        orders = ControlReader(self._folder, self._live, self._note_run)
         subscribers = [errors, self._live, orders, *(each for each in subscribers if each is not errors)]
         nbytes = min(PART_NBYTES, get_config().memory_bytes // 16)
         stages = query.stages_in_parts(self._plan, Gathered(nbytes, get_config().checkpoint_interval))

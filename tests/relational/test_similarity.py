@@ -11,7 +11,7 @@ import pytest
 import penstock as ps
 from penstock.errors import ColumnNotFoundError, ComputeError, InvalidArgumentError, TypeMismatchError
 from penstock.functions import cosine_distance, dot_product, euclidean_distance, to_list
-from penstock.plan.similarity import DropNear, Metric
+from penstock.plan.relations import DropNear, Metric
 from penstock.relational import best_rows, near_duplicates, nearest
 from penstock.relational.best_rows import NumpyBestRows, TorchBestRows
 from penstock.relational.near_duplicates import DropNearHandler
@@ -142,7 +142,7 @@ V2, V3 = pa.list_(pa.float32(), 2), pa.list_(pa.float32(), 3)
         (lambda df: df.nearest(df, on="v", query_on="id"), TypeMismatchError, "the queries: column 'id': expected"),
         (lambda df: df.nearest(df, on="v", k=0), InvalidArgumentError, "whole number of 1 or more; got 0"),
         (lambda df: df.nearest(df, on="v", k=True), InvalidArgumentError, "got True"),
-        (lambda df: df.nearest(df, on="v", metric="l2"), InvalidArgumentError, "cosine, dot, euclidean; got 'l2'"),
+        (lambda df: df.nearest(df, on="v", metric="l2"), InvalidArgumentError, "metric='l2' is not known"),
         (lambda df: df.nearest([[1, 2]], on="v"), InvalidArgumentError, "must be a DataFrame; got list"),
         (lambda df: df.with_column("rank", 1).nearest(df, on="v"), InvalidArgumentError, "adds the column 'rank'"),
         (lambda df: df.dedup_near(on="id"), TypeMismatchError, "dedup_near: column 'id': expected an embedding"),

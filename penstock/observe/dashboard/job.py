@@ -17,7 +17,7 @@ from penstock.errors import InvalidArgumentError
 from penstock.io.commit.output import JOB_LEDGER
 from penstock.io.commit.place import LocalPlace
 from penstock.io.settled import JOB_FOLDER
-from penstock.jobs.control import OrderWriter, order_interval_s
+from penstock.jobs.control import ControlWriter, order_interval_s
 from penstock.jobs.reconcile import rows_by_file
 from penstock.jobs.state import JobState
 from penstock.jobs.summary import RUN, command_text, open_folder, run_state
@@ -51,7 +51,7 @@ class JobFolderView:
     def __init__(self, root: str) -> None:
         self.root = root
         self._folder = open_folder(root)
-        self.orders = OrderWriter(self._folder)
+        self.orders = ControlWriter(self._folder)
         self._lock = threading.Lock()
         self._content: JobContent | None = None
         self._read_at_s = 0.0
