@@ -84,6 +84,8 @@ class Inbox:
                 return self._num_gathered or self._num_rest
             case Evenly():
                 return min(self._num_parts_left, self.num_rows) if self.is_closed else 0
+            case Paced():  # a task takes up to half more than its rows, so that none is a sliver
+                return max(len(self._bundles), 2 * self.num_rows // (3 * self.rows_per_task))
             case _:
                 return max(len(self._bundles), self.num_rows // self.rows_per_task)
 

@@ -200,7 +200,7 @@ def test_wrong_type_is_reported_when_built(expression: Expression, message: str)
 
 
 def test_bad_arguments() -> None:
-    with pytest.raises(InvalidArgumentError, match="use 'all', 'valid' or 'null'"):
+    with pytest.raises(InvalidArgumentError, match="use one of all, valid, null"):
         f.list_count(a, "some")  # type: ignore[arg-type]
     with pytest.raises(InvalidArgumentError, match="two fields have the name 'x'"):
         f.to_struct("x", x=i)
