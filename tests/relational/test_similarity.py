@@ -11,7 +11,7 @@ import pytest
 import penstock as ps
 from penstock.errors import ColumnNotFoundError, ComputeError, InvalidArgumentError, TypeMismatchError
 from penstock.functions import cosine_distance, dot_product, euclidean_distance, to_list
-from penstock.plan.relations import DropNear, Metric
+from penstock.plan.similarity import DropNear, Metric
 from penstock.relational import best_rows, near_duplicates, nearest
 from penstock.relational.best_rows import NumpyBestRows, TorchBestRows
 from penstock.relational.near_duplicates import DropNearHandler

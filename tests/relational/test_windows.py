@@ -70,7 +70,7 @@ def test_columns_are_unknown_after_map_batches() -> None:
         (lambda: ps.from_pydict(DATA).agg(rank()), "is a window function"),
         (lambda: ps.from_pydict(DATA).where(ps.col("v").sum().over(BY_V) > 1), "only valid in select"),
         (lambda: ps.Window().rows_between("a"), "A bound of a window"),
-        (lambda: ps.Window().order_by("a", desc=[True, False]), "for each of 1 keys"),
+        (lambda: ps.Window().order_by("a", desc=[True, False]), "for each of the 1 keys"),
         (lambda: lag(ps.col("v"), "x"), "whole number of rows"),
     ],
 )
