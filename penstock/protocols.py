@@ -274,3 +274,11 @@ class Ledger(Protocol):
 
     def close(self) -> None:
         """Flush, then release everything, also if the flush raises. May be called twice."""
+
+
+@runtime_checkable
+class BulkLedger(Ledger, Protocol):
+    """A ledger that stores many values with one write."""
+
+    def put_all(self, values: Mapping[bytes, bytes]) -> None:
+        """Store values by key, as ``put`` does."""

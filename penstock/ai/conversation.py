@@ -157,11 +157,12 @@ def _encode(answers: Sequence[Generation] | Exception) -> bytes | None:
 
 
 def _fields(a: Generation) -> tuple[Any, ...]:
-    plain = (
-        *(a.text, a.model, a.input_tokens, a.output_tokens, a.cached_tokens, a.finish_reason, a.reasoning, a.refusal),
-    )
+    calls = [(call.id, call.name, call.arguments) for call in a.tool_calls] if a.tool_calls else ()
     time_s = None if a.latency_s is None else round(a.latency_s, 3)
-    return (*plain, [(call.id, call.name, call.arguments) for call in a.tool_calls], a.raw, a.logprobs, time_s)
+    return (
+        a.text, a.model, a.input_tokens, a.output_tokens, a.cached_tokens, a.finish_reason, a.reasoning, a.refusal,
+        calls, a.raw, a.logprobs, time_s,
+    )  # fmt: skip
 
 
 def _generation(

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from penstock.cache.ledger.layered import put_all
 from penstock.cache.ledger.open_ledgers import current_ledger
 from penstock.cache.ordinals import RowIds, SharedOrdinals
 from penstock.protocols import Ledger
@@ -44,7 +45,8 @@ class Lookup:
 
 
 class Memo:
-    """Cached results of one function or model. ``share`` is for one event loop, the rest for any thread.
+    """Cached results of one function or model. ``share`` and ``put_soon`` are for one event loop, the rest for any
+    thread.
 
     ``ordinals`` tell equal requests apart when sampling is random.
     """
@@ -52,6 +54,8 @@ class Memo:
     def __init__(self, ledger: Ledger, codec: Codec, ordinals: SharedOrdinals | None = None) -> None:
         self.ledger, self.codec, self._ordinals = ledger, codec, ordinals
         self._waiting: dict[bytes, list[asyncio.Future[Any]]] = {}  # for results under way
+        self._put_soon: dict[bytes, bytes] = {}  # in this turn of the event loop
+        self._put_error: Exception | None = None
 
     @staticmethod
     def open(codec: Codec, cache: bool | None = None, *, has_ordinals: bool = False) -> Memo | None:
@@ -73,7 +77,11 @@ class Memo:
 
     def get_encoded(self, keys: Sequence[bytes]) -> dict[bytes, bytes]:
         """Return the cached results as bytes, to decode one at a time."""
+        # In this order: a value is in the ledger before it stops waiting.
+        waiting = self._put_soon
         found = self.ledger.get(keys)
+        if waiting:
+            found |= {key: waiting[key] for key in keys if key in waiting}
         if found and self._ordinals is not None:
             self._ordinals.store_claims()
         return found
@@ -84,8 +92,33 @@ class Memo:
                 self._ordinals.store_claims()
             self.ledger.put(key, raw)
 
+    def put_soon(self, key: bytes, result: Any) -> None:
+        """Store a result with all others of this turn of the event loop: dozens, if the loop is busy, in one write.
+
+        An error of the write is raised by the next call, and by ``close``.
+        """
+        if self._put_error is not None:
+            raise self._put_error
+        if (raw := self.codec.encode(result)) is not None:
+            if not self._put_soon:
+                import asyncio
+
+                asyncio.get_running_loop().call_soon(self._put_all)
+            self._put_soon[key] = raw
+
+    def _put_all(self) -> None:
+        try:
+            if self._put_soon:
+                if self._ordinals is not None:
+                    self._ordinals.store_claims()
+                put_all(self.ledger, self._put_soon)
+        except Exception as exc:
+            self._put_error = exc
+        self._put_soon = {}
+
     def close(self) -> None:
         try:
+            self._put_all()
             if self._ordinals is not None:
                 self._ordinals.close()
         finally:
@@ -129,7 +162,7 @@ class Memo:
         outcome: tuple[Any] | None = None
         try:
             result = await compute()
-            self.put(key, result)
+            self.put_soon(key, result)
             outcome = (result,)
             return result, True
         finally:

@@ -160,7 +160,7 @@ class CachedCalls:
         assert call.key is not None
         if call.is_looked_up and not is_deterministic(call.body):  # no other call has this key
             answers, latency_s = await self._calls.ask(call, read)
-            self._memo.put(call.key, _timed((answers, latency_s)))
+            self._memo.put_soon(call.key, _timed((answers, latency_s)))
             return answers, latency_s
         latency_s = None
 

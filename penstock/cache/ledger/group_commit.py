@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import shutil
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -42,8 +42,8 @@ class Committer:
     """Accepts values at once and commits them on a thread of its own.
 
     While commits fail, values stay in memory and the commit is retried every second and on each ``flush``. From the
-    second failure on, ``put`` raises: its value is kept if possible, and the caller must not compute others. Beyond
-    ``MAX_WAITING_NBYTES`` of waiting values, ``put`` waits for a slow disk.
+    second failure on, ``put_all`` raises: values are kept if possible, and the caller must not compute others. Beyond
+    ``MAX_WAITING_NBYTES`` of waiting values, ``put_all`` waits for a slow disk.
     """
 
     def __init__(self, log: OwnLog, folder: Path) -> None:
@@ -62,25 +62,25 @@ class Committer:
         self._thread = threading.Thread(target=self._run, name="penstock-ledger", daemon=True)
         self._thread.start()
 
-    def put(self, key: bytes, value: bytes) -> None:
-        """Accept a value, unless one waits for the same key. Raise if values cannot be written."""
-        if len(key) != KEY_NBYTES or len(value) > MAX_VALUE_NBYTES:
-            raise InvalidArgumentError(
-                f"A ledger takes keys of {KEY_NBYTES} bytes (see key_of) and values of up to {MAX_VALUE_NBYTES}; "
-                f"got {len(key)} and {len(value)}"
-            )
+    def put_all(self, values: Mapping[bytes, bytes]) -> None:
+        """Accept the values of keys for which none waits, and write them at once. Raise if that is impossible."""
+        for key, value in values.items():
+            if len(key) != KEY_NBYTES or len(value) > MAX_VALUE_NBYTES:
+                raise InvalidArgumentError(
+                    f"A ledger takes keys of {KEY_NBYTES} bytes (see key_of) and values of up to {MAX_VALUE_NBYTES}; "
+                    f"got {len(key)} and {len(value)}"
+                )
         with self._lock:  # the lock of the condition, which is slower to enter
             if self._nbytes > MAX_WAITING_NBYTES or self._is_closed:
                 self._wait_for_room()
-            waiting = self._waiting
-            if key in waiting or key in self._leaving:
-                return
-            is_first = not waiting
-            waiting[key] = value
-            self._nbytes += len(value) + _OVERHEAD_NBYTES
-            self._num_put += 1
-            self._unwritten[key] = value
-            if len(self._unwritten) == 1:  # else the thread writes it with those before it
+            waiting, unwritten = self._waiting, self._unwritten
+            is_first, must_write = not waiting, not unwritten  # else the thread writes them with those before them
+            for key, value in values.items():
+                if key not in waiting and key not in self._leaving:
+                    waiting[key] = unwritten[key] = value
+                    self._nbytes += len(value) + _OVERHEAD_NBYTES
+                    self._num_put += 1
+            if must_write:
                 self._write_waiting()
             failure = self._failure() if self._num_failures > 1 else None
         if is_first:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from penstock.protocols import Ledger
+from penstock.protocols import BulkLedger, Ledger
 
 
 class LayeredLedger:
@@ -32,6 +32,11 @@ class LayeredLedger:
         self._own.put(key, value)
         self._shared.put(key, value)
 
+    def put_all(self, values: Mapping[bytes, bytes]) -> None:
+        """Store values in both."""
+        put_all(self._own, values)
+        put_all(self._shared, values)
+
     def flush(self) -> None:
         """Return when every value put so far is durable in both."""
         with contextlib.ExitStack() as both:  # flush the second even if the first fails
@@ -43,3 +48,12 @@ class LayeredLedger:
         with contextlib.ExitStack() as both:
             both.callback(self._shared.close)
             both.callback(self._own.close)
+
+
+def put_all(ledger: Ledger, values: Mapping[bytes, bytes]) -> None:
+    """Store values, with one write if the ledger can."""
+    if isinstance(ledger, BulkLedger):
+        ledger.put_all(values)
+    else:
+        for key, value in values.items():
+            ledger.put(key, value)

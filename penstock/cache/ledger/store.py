@@ -12,7 +12,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -74,7 +74,6 @@ class FileLedger:
             self._close_segments()
             raise LedgerError(f"The ledger {str(path)!r} cannot be opened: {exc}") from exc
         self._committer = Committer(self, path)
-        self.fast_put = self._committer.put  # ``put`` with one call less
         atexit.register(self._close_at_exit)
         release_on_fork(self)
 
@@ -96,7 +95,11 @@ class FileLedger:
 
     def put(self, key: bytes, value: bytes) -> None:
         """Store the value of a key that has none yet. Returns at once; the value is on disk within 100 ms."""
-        self._committer.put(key, value)
+        self._committer.put_all({key: value})
+
+    def put_all(self, values: Mapping[bytes, bytes]) -> None:
+        """Store the values of keys that have none yet, with one write."""
+        self._committer.put_all(values)
 
     def flush(self) -> None:
         """Return when every value put so far is on disk."""
