@@ -8,15 +8,14 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from penstock.errors import ComputeError
-from penstock.expr.arrays import elements_of
+from penstock.expr.arrays import elements_of, text_bytes
 from penstock.expr.evaluate import Program
 from penstock.expr.nodes import Alias, ColumnRef
 from penstock.plan.stages import Melt
 from penstock.types import DataType, Schema, supertype
-from penstock.types.plain import arrow_numbers, numpy_values
+from penstock.types.plain import arrow_numbers
 
 PIECE_NBYTES = 8 * 2**20
 
@@ -25,8 +24,8 @@ Numbers = np.ndarray[Any, Any]
 
 def explode(batch: pa.RecordBatch, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """Yield one row per list element. Lists exploded together must have equal lengths in every row."""
-    lists = {name: _as_lists(batch.column(name)) for name in columns}
-    lengths = {name: numpy_values(pc.fill_null(pc.list_value_length(array), 0)) for name, array in lists.items()}
+    lists = {name: elements_of(_as_lists(batch.column(name))) for name in columns}
+    elements, lengths = ({name: part[at] for name, part in lists.items()} for at in (0, 1))
     counts = lengths[columns[0]]
     for name in columns[1:]:
         if not np.array_equal(lengths[name], counts):
@@ -37,7 +36,6 @@ def explode(batch: pa.RecordBatch, columns: Sequence[str]) -> Iterator[pa.Record
             )
     repeats, starts = np.maximum(counts, 1), np.cumsum(counts) - counts
     ends = np.cumsum(repeats)
-    elements = {name: elements_of(array)[0] for name, array in lists.items()}
 
     def piece(start: int, stop: int) -> pa.RecordBatch:
         """Return the output rows from ``start`` to ``stop``, of the input rows from ``first`` to ``last``."""
@@ -110,7 +108,8 @@ def row_nbytes(columns: Sequence[pa.Array], num_rows: int) -> Numbers:
     for column in columns:
         nbytes += column.nbytes // max(num_rows, 1)
         if pa.types.is_string(column.type) or pa.types.is_binary(column.type):
-            lengths = numpy_values(pc.fill_null(pc.binary_length(column), 0))
+            _, starts, ends = text_bytes(column)
+            lengths = ends - starts
             nbytes += lengths - int(lengths.mean()) if num_rows else 0
     return np.maximum(nbytes, 1)
 

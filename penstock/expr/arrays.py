@@ -12,7 +12,7 @@ import pyarrow.types as pt
 
 from penstock.errors import ComputeError
 from penstock.types.arrays import too_large
-from penstock.types.plain import arrow_flags, arrow_numbers
+from penstock.types.plain import arrow_flags, arrow_numbers, numpy_values
 
 Numbers = np.ndarray[Any, Any]
 
@@ -61,8 +61,14 @@ def validity(*arrays: pa.Array) -> Numbers:
     valid = np.ones(len(arrays[0]), dtype=bool)
     for array in arrays:
         if array.null_count:
-            valid &= array.is_valid().to_numpy(zero_copy_only=False)
+            valid &= _flags(array.is_valid())
     return valid
+
+
+def _flags(array: pa.BooleanArray) -> Numbers:
+    """Return booleans without nulls as an ndarray; ``to_numpy`` would import pandas."""
+    bits = np.unpackbits(np.frombuffer(array.buffers()[1], np.uint8), bitorder="little")
+    return bits[array.offset : array.offset + len(array)].view(bool)
 
 
 def filled(array: pa.Array, fill: Any = 0) -> Numbers:
@@ -99,7 +105,7 @@ def list_bounds(lists: pa.Array) -> tuple[pa.Array, Numbers, Numbers]:
         starts = (np.arange(len(lists), dtype=np.int64) + lists.offset) * size
         ends = starts + size
     else:
-        offsets = lists.offsets.to_numpy(zero_copy_only=False).astype(np.int64)
+        offsets = numpy_values(lists.offsets).astype(np.int64)
         starts, ends = offsets[:-1], offsets[1:]
     if lists.null_count:
         ends = np.where(validity(lists), ends, starts)
@@ -124,7 +130,7 @@ def elements_of(lists: pa.Array) -> tuple[pa.Array, Numbers]:
     total = int(lengths.sum())
     if len(lists) and total == int(ends[-1] - starts[0]) and (len(lists) == 1 or np.array_equal(starts[1:], ends[:-1])):
         return values.slice(int(starts[0]), total), lengths
-    return values.take(pa.array(ranges(starts, lengths))), lengths
+    return values.take(arrow_numbers(ranges(starts, lengths))), lengths
 
 
 def to_lists(elements: pa.Array, lengths: Numbers, valid: Numbers | None = None) -> pa.Array:

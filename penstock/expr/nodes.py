@@ -109,9 +109,8 @@ class Literal(Expr):
     scalar: pa.Scalar
 
     def __reduce__(self) -> Any:
-        if self.scalar.type.num_fields or isinstance(self.scalar.type, pa.BaseExtensionType):
-            return _literal, (pa.repeat(self.scalar, 1),)  # Arrow cannot unpickle a scalar of an extension type
-        return Literal, (self.scalar,)
+        # Unpickling a scalar imports pandas, which takes a worker longer than its start, or fails for extension types.
+        return _literal, (pa.repeat(self.scalar, 1),)
 
 
 def _literal(values: pa.Array) -> Literal:

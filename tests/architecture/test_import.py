@@ -69,6 +69,21 @@ print("pandas" in sys.modules)
     assert run_python(code).strip() == "False"
 
 
+def test_lists_of_a_worker_process_load_no_pandas(tmp_path: Path) -> None:
+    """Each worker would take longer to import it than to start."""
+    code = f"""
+import sys, penstock as ps
+def words(text, separator, missing):
+    return ["pandas" in sys.modules, *map(bool, text.split(separator))]
+split = ps.func(words, return_dtype=ps.DataType.list(ps.DataType.bool()), use_process=True)
+df = ps.from_pydict({{"t": ["a b", "c", None]}}).where(ps.col("t").not_null())
+df = df.select(split(ps.col("t"), " ", None).alias("w").explode())
+df.write_parquet({str(tmp_path / "out")!r})
+print("pandas" in sys.modules, ps.read_parquet({str(tmp_path / "out")!r}).to_pydict())
+"""
+    assert run_python(code).strip() == "False {'w': [False, True, True, False, True]}"
+
+
 def test_the_help_of_the_command_line_loads_no_arrow() -> None:
     """It takes 0.15 seconds, of which Arrow would be as much again; each completion in a shell takes as long."""
     code = "import sys, penstock.cli; print({'pyarrow', 'numpy', 'rich', 'pydantic'} & {*sys.modules})"
