@@ -44,6 +44,15 @@ def fresh_api() -> str:
     return os.environ[ADDRESS] + "/v1"
 
 
+def load_penstock() -> None:
+    """Import what Penstock imports at the first prompt or request: no engine's imports count as work."""
+    import aiohttp  # noqa: F401
+    import pydantic.type_adapter  # noqa: F401
+    import uvloop  # noqa: F401
+
+    import penstock.ai.prompt  # noqa: F401
+
+
 def control(what: str, changes: dict[str, Any] | None = None) -> Any:
     """Return the server's state, after applying ``changes`` if there are any."""
     from urllib.request import urlopen

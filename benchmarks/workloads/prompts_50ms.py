@@ -11,6 +11,7 @@ from benchmarks.model_server import (
     MODEL,
     PlainClient,
     fresh_api,
+    load_penstock,
     make_prompts,
     said,
     serving_models,
@@ -30,11 +31,10 @@ def serving(num_rows):
 
 
 def penstock(run):
-    import aiohttp  # noqa: F401  (Penstock imports it at the first request; no engine's imports count as work)
-
     import penstock as ps
     from penstock.functions import prompt
 
+    load_penstock()
     ps.set_provider("openai", base_url=fresh_api(), api_key=API_KEY)
     with run.working():
         df = ps.read_parquet(run.input).with_column("answer", prompt(ps.col("prompt"), model=MODEL))

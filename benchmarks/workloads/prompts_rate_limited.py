@@ -5,7 +5,17 @@ by the server's own record: how much of the 300 was left unused, from the tenth 
 short for that) to the last request, and how many requests were refused.
 """
 
-from benchmarks.model_server import API_KEY, MODEL, PlainClient, control, fresh_api, make_prompts, said, serving_models
+from benchmarks.model_server import (
+    API_KEY,
+    MODEL,
+    PlainClient,
+    control,
+    fresh_api,
+    load_penstock,
+    make_prompts,
+    said,
+    serving_models,
+)
 
 FIGURES = {
     "unused_percent": "% of the allowed rate unused after 10 s",
@@ -26,11 +36,10 @@ def serving(num_rows):
 
 
 def penstock(run):
-    import aiohttp  # noqa: F401  (Penstock imports it at the first request; no engine's imports count as work)
-
     import penstock as ps
     from penstock.functions import prompt
 
+    load_penstock()
     ps.set_provider("openai", base_url=fresh_api(), api_key=API_KEY)
     with run.working():
         df = ps.read_parquet(run.input).with_column("answer", prompt(ps.col("prompt"), model=MODEL))

@@ -10,6 +10,7 @@ from benchmarks.model_server import (
     MODEL,
     PlainClient,
     fresh_api,
+    load_penstock,
     make_prompts,
     said,
     serving_models,
@@ -54,11 +55,10 @@ def make_model():
 
 
 def penstock(run):
-    import aiohttp  # noqa: F401  (Penstock imports it at the first request; no engine's imports count as work)
-
     import penstock as ps
 
     order = make_model()
+    load_penstock()
     ps.set_provider("openai", base_url=fresh_api(), api_key=API_KEY)
     with run.working():
         answer = ps.col("prompt").prompt(order, model=MODEL)
