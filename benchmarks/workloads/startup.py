@@ -1,4 +1,4 @@
-"""Start-up: import, then a UDF over three rows."""
+"""Start-up: import, then a UDF over three rows; the work includes the import."""
 
 TARGETS = [("wall_s", 1.0, "daft")]
 MIN_REPEAT = 5
@@ -6,9 +6,8 @@ ROWS = [1, 2, 3]
 
 
 def penstock(run):
-    import penstock as ps
-
     with run.working():
+        import penstock as ps
 
         @ps.func
         def double(x: int) -> int:
@@ -18,9 +17,8 @@ def penstock(run):
 
 
 def daft(run):
-    import daft
-
     with run.working():
+        import daft
 
         @daft.func
         def double(x: int) -> int:
@@ -41,9 +39,9 @@ def ray_data(run):
 
 
 def plain(run):
-    import pyarrow as pa
-
     with run.working():
+        import pyarrow as pa
+
         table = pa.table({"x": ROWS})
         table = table.append_column("y", pa.array([x * 2 for x in table["x"].to_pylist()]))
         return table.to_pydict()["y"]
