@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
 import sys
 from collections.abc import Sequence
@@ -17,6 +18,15 @@ _SYNC_FILE_RANGE_WRITE = 2
 # The file systems of Linux on which syncfs is known to write everything to disk: ext4, xfs, btrfs, f2fs, tmpfs. A
 # network file system or one in user space may report success too early.
 SYNCED_AS_A_WHOLE = {0xEF53, 0x58465342, 0x9123683E, 0xF2F52010, 0x01021994}
+
+
+@functools.cache
+def boot_id() -> str | None:
+    """Return an id of the running system, in whose cache written files are; None if it has none."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text()
+    except OSError:
+        return None
 
 
 def sync_folder(folder: str | Path) -> None:

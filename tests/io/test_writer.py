@@ -66,6 +66,23 @@ def test_nothing_is_visible_before_the_commit(tmp_path: Path) -> None:
     assert values(tmp_path) == [1]
 
 
+def test_files_are_on_the_disk_before_the_commit_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced, renamed, fsync, rename = set[int](), list[bool](), os.fsync, os.rename
+
+    def noting_fsync(descriptor: int) -> None:
+        fsync(descriptor)
+        synced.add(os.fstat(descriptor).st_ino)
+
+    def noting_rename(source: Any, target: Any) -> None:
+        renamed.append(os.stat(source).st_ino in synced)
+        rename(source, target)
+
+    monkeypatch.setattr(os, "fsync", noting_fsync)
+    monkeypatch.setattr(os, "rename", noting_rename)
+    ps.range(10).write_parquet(str(tmp_path / "out"), rows_per_file=3)
+    assert renamed == [True] * 5  # of the four files and of the list of what to move
+
+
 def test_create_refuses_a_folder_with_data_and_names_the_modes(tmp_path: Path) -> None:
     write_all(sink_to(tmp_path), batch_of(a=[1]))
     with pytest.raises(OutputExistsError, match=r"already holds data.*mode='overwrite'.*mode='append'") as raised:

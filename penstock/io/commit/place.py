@@ -22,7 +22,7 @@ from typing import Protocol
 
 from penstock.errors import PathNotFoundError
 from penstock.io.files import is_hidden
-from penstock.storage.durable import replace_file, sync_all
+from penstock.storage.durable import MANY_FILES, begin_sync, boot_id, replace_file, sync_all
 from penstock.storage.loop import wait_for
 from penstock.storage.objects import ObjectStore
 from penstock.storage.options import StorageOptions, endpoint_of
@@ -219,10 +219,10 @@ class StagedFiles(Protocol):
         """Return the local path where a worker makes a file; its folder exists."""
 
     def store(self, names: Sequence[str]) -> list[int]:
-        """Store finished files, and return their sizes. Their content is durable then."""
+        """Store finished files, and return their sizes."""
 
     def sync(self, names: Iterable[str]) -> None:
-        """Make the names of stored files durable. Called by the driver."""
+        """Make stored files and their names durable. Called by the driver."""
 
     def read_back(self, name: str) -> str:
         """Return a local path with the content of a stored file, or of a committed one."""
@@ -233,10 +233,15 @@ class StagedFiles(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LocalFiles:
-    """Implements ``StagedFiles`` on disk; ``folder`` is the folder of the staged files below the root."""
+    """Implements ``StagedFiles`` on disk; ``folder`` is the folder of the staged files below the root.
+
+    The system writes files to disk while the query goes on, and the driver waits for that once, in ``sync``. It cannot
+    do so for files in the cache of another machine, so a worker there waits for each of its files.
+    """
 
     place: LocalPlace
     folder: str
+    driver_boot: str | None = field(default_factory=boot_id)
 
     def _path(self, name: str) -> str:
         return f"{self.place.root}/{self.folder}/{name}"
@@ -254,12 +259,18 @@ class LocalFiles:
 
     def store(self, names: Sequence[str]) -> list[int]:
         paths = [self._path(name) for name in names]
-        sync_all(paths)
+        if self.driver_boot is None or self.driver_boot != boot_id():
+            sync_all(paths)
+        elif len(paths) < MANY_FILES:
+            for path in paths:
+                begin_sync(path)
         return [os.stat(path).st_size for path in paths]
 
     def sync(self, names: Iterable[str]) -> None:
+        names = list(names)
         folders = _folders_of(f"{self.folder}/{name}" for name in names) - {""}
-        sync_all([f"{self.place.root}/{folder}" for folder in folders])
+        files = [path for path in map(self._path, names) if os.path.exists(path)]  # a job may have moved some
+        sync_all([*files, *(f"{self.place.root}/{folder}" for folder in folders)])
 
     def read_back(self, name: str) -> str:
         staged = self._path(name)
