@@ -142,17 +142,19 @@ def _prefetch(handle: RangeFile, metadata: Any, groups: Sequence[int], columns: 
 
 
 def _runs(metadata: Any, groups: Sequence[int]) -> Iterator[FilePart]:
-    """Yield neighbouring row groups together, up to the size of a task."""
-    run: list[int] = []
-    num_rows = nbytes = 0
-    for group in groups:
-        found = metadata.row_group(group)
-        if run and (num_rows + found.num_rows > TASK_ROWS or nbytes + found.total_byte_size > TASK_NBYTES):
+    """Yield neighbouring row groups together, up to the size of a task; the last may be half as large again."""
+    found = [metadata.row_group(group) for group in groups]
+    sizes = [max(each.num_rows / TASK_ROWS, each.total_byte_size / TASK_NBYTES) for each in found]
+    run, left = list[int](), sum(sizes)
+    size = num_rows = nbytes = 0
+    for group, each, weight in zip(groups, found, sizes, strict=True):
+        if run and size + weight > 1 and left > 0.5:
             yield FilePart(num_rows, nbytes, tuple(run))
-            run, num_rows, nbytes = [], 0, 0
+            run, size, num_rows, nbytes = [], 0, 0, 0
         run.append(group)
-        num_rows += found.num_rows
-        nbytes += found.total_byte_size
+        size, left = size + weight, left - weight
+        num_rows += each.num_rows
+        nbytes += each.total_byte_size
     if run:
         yield FilePart(num_rows, nbytes, tuple(run))
 

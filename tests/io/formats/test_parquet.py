@@ -42,6 +42,12 @@ def test_a_large_file_is_several_tasks_of_moderate_batches(tmp_path: Path) -> No
     assert pa.Table.from_batches(batches).equals(table)
 
 
+def test_the_last_row_groups_of_a_file_are_no_small_task(tmp_path: Path) -> None:
+    table = pa.table({"a": np.arange(TASK_ROWS * 9 // 4)})
+    source = source_of(table, tmp_path / "x.parquet", row_group_size=TASK_ROWS // 8)
+    assert [task.num_rows for task in source.read_tasks(ReadRequest())] == [TASK_ROWS, TASK_ROWS * 5 // 4]
+
+
 def test_small_row_groups_are_read_together(tmp_path: Path) -> None:
     source = source_of(pa.table({"a": range(1000)}), tmp_path / "x.parquet", row_group_size=10)
     [task] = source.read_tasks(ReadRequest())
