@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from penstock.engine.protocols import Handler
 from penstock.engine.scheduling import GrowthEstimate
 from penstock.engine.steps import Steps, may_grow
 from penstock.errors import ReadError, WriteError
@@ -180,6 +181,19 @@ class PartHandler(StatelessHandler):
             return packed_records([*written, *(writer.finish() or ())])
         finally:
             writer.close()
+
+
+class WritingHandler:
+    """A handler of one row for each row. Its output may be written where it is made, if it has ``min_nbytes``."""
+
+    def __init__(self, handler: Handler, parts: PartHandler, min_nbytes: int) -> None:
+        self.process, self.finish, self.close = handler.process, handler.finish, handler.close
+        self._parts = parts
+        self._min_nbytes = min_nbytes
+
+    def write(self, output: pa.RecordBatch, first_row: int) -> pa.RecordBatch | None:
+        """Write the output of a task as a part and return its records; None if the output is too small for a file."""
+        return self._parts.process(output, first_row) if output.nbytes >= self._min_nbytes else None
 
 
 def packed_records(records: Iterable[dict[str, Any]]) -> pa.RecordBatch:

@@ -42,7 +42,8 @@ class Inbox:
         self._batch_rows = policy.num_rows if isinstance(policy, Exactly) and policy.is_cut_by_worker else None
         self._num_parts_left = policy.num_parts if isinstance(policy, Evenly) else 0
         self._gathering_s = policy.seconds if isinstance(policy, Gathered) else None
-        self._num_gathered = self._nbytes_gathering = 0  # complete tasks, and bytes of the incomplete one
+        self._gathered: deque[int] = deque()  # rows of complete tasks
+        self._rows_gathering = self._nbytes_gathering = 0  # of the incomplete one
         self._clock = clock
         self._started_at_s = self._taken_at_s = clock()
         self._lull_until_s = 0.0  # an incomplete batch waits until then
@@ -59,10 +60,7 @@ class Inbox:
         self.num_rows += bundle.num_rows
         self.nbytes += bundle.nbytes
         if isinstance(self._policy, Gathered):
-            self._nbytes_gathering += bundle.nbytes
-            if self._nbytes_gathering >= self._policy.nbytes:
-                self._num_gathered += 1
-                self._nbytes_gathering = 0
+            self._gather(bundle, self._policy.nbytes)
 
     def close(self) -> None:
         """Declare that no more bundles come, which releases an incomplete batch."""
@@ -81,7 +79,7 @@ class Inbox:
             return self.num_rows // self._wanted_rows or self._num_rest or self._num_groups
         match self._policy:
             case Gathered():
-                return self._num_gathered or self._num_rest
+                return len(self._gathered) or self._num_rest
             case Evenly():
                 return min(self._num_parts_left, self.num_rows) if self.is_closed else 0
             case Paced():  # a task takes up to half more than its rows, so that none is a sliver
@@ -131,10 +129,10 @@ class Inbox:
         elif most_rows is not None and self._batch_rows is not None:
             num_rows = min(num_rows, max(self._batch_rows, most_rows - most_rows % self._batch_rows))
         self._num_parts_left -= 1
-        if self._num_gathered:
-            self._num_gathered -= 1
+        if self._gathered:
+            self._gathered.popleft()
         else:
-            self._nbytes_gathering = 0
+            self._rows_gathering = self._nbytes_gathering = 0
         self._taken_at_s = self._clock()
         return self._take_rows(num_rows)
 
@@ -198,8 +196,8 @@ class Inbox:
         if self.joins_bundles:
             return min(self._wanted_rows, self.num_rows)
         match self._policy:
-            case Gathered(nbytes):
-                return self._num_rows_within(nbytes)
+            case Gathered():
+                return self._gathered[0] if self._gathered else self.num_rows
             case Evenly():
                 return -(-self.num_rows // self._num_parts_left)
             case Paced():
@@ -207,15 +205,19 @@ class Inbox:
             case _:
                 return min(self.rows_per_task, self._bundles[0].num_rows)
 
-    def _num_rows_within(self, nbytes: int) -> int:
-        """Count the rows of the first bundles that hold ``nbytes`` together; of all bundles if they hold less."""
-        num_rows = 0
-        for bundle in self._bundles:
-            num_rows += bundle.num_rows
-            nbytes -= bundle.nbytes
-            if nbytes <= 0:
-                break
-        return num_rows
+    def _gather(self, bundle: Bundle, nbytes: int) -> None:
+        """Add a bundle to the incomplete task, which is complete once it holds ``nbytes``."""
+        if bundle.is_task:
+            self._complete()
+        self._rows_gathering += bundle.num_rows
+        self._nbytes_gathering += bundle.nbytes
+        if bundle.is_task or self._nbytes_gathering >= nbytes:
+            self._complete()
+
+    def _complete(self) -> None:
+        if self._rows_gathering:
+            self._gathered.append(self._rows_gathering)
+        self._rows_gathering = self._nbytes_gathering = 0
 
     def _take_rows(self, num_rows: int) -> tuple[Bundle, ...]:
         taken: list[Bundle] = []

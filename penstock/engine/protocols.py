@@ -101,7 +101,8 @@ class Bundle:
     """A batch of rows as the executor sees it: a handle, and the numbers that its decisions need.
 
     ``handle`` is the RecordBatch, on Ray a ``RemoteBatch``. ``offset`` and ``num_rows`` select a slice of it, so that
-    the driver can cut without touching data. ``origins`` is empty in a query without lineage.
+    the driver can cut without touching data. ``origins`` is empty in a query without lineage. With ``is_task`` it is a
+    task of its own where others are gathered.
     """
 
     handle: Any
@@ -109,6 +110,7 @@ class Bundle:
     nbytes: int
     offset: int = 0
     origins: tuple[Origin, ...] = ()
+    is_task: bool = False
 
     def slice(self, offset: int, num_rows: int) -> Bundle:
         """Return a slice; its bytes are estimated in proportion."""

@@ -323,3 +323,20 @@ def test_gathered_joins_small_bundles_and_leaves_large_ones_whole() -> None:
     assert open_inbox.num_tasks == 0
     open_inbox.push(Bundle("large", 5, 500))
     assert [bundle.handle for bundle in open_inbox.take()] == ["small", "large"]
+
+
+def test_a_bundle_that_is_a_task_is_gathered_with_no_other() -> None:
+    inbox = Inbox(Gathered(100))
+    for name, nbytes, is_task in [
+        ("a", 60, False),
+        ("b", 60, True),
+        ("c", 60, False),
+        ("d", 60, False),
+        ("e", 1, False),
+    ]:
+        inbox.push(Bundle(name, 1, nbytes, is_task=is_task))
+    inbox.close()
+    tasks = []
+    while inbox.num_tasks:
+        tasks.append("".join(bundle.handle for bundle in inbox.take()))
+    assert tasks == ["a", "b", "cd", "e"]

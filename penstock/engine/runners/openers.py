@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.cache.ledger.open_ledgers import inherit_job_folder, job_folder
 from penstock.config import get_config, set_config
-from penstock.engine.handlers import PartHandler, ReadHandler, TransformHandler, WriteHandler
+from penstock.engine.handlers import PartHandler, ReadHandler, TransformHandler, WriteHandler, WritingHandler
 from penstock.engine.pools.handler_slot import OpenHandler
 from penstock.engine.pools.worker_restart import RestartPolicy
 from penstock.engine.protocols import Handler, WorkerContext
@@ -40,6 +40,11 @@ def opener(work: Work) -> OpenHandler:
     if isinstance(work, Read):  # without its source, which may hold connections: workers get tasks
         return partial(_open_read, work.source.name, work.schema, work.steps, DriverState.here())
     return partial(_open, work, DriverState.here())
+
+
+def writing_opener(work: CallUdf, sink: PartSink, min_nbytes: int) -> OpenHandler:
+    """Return a picklable function that opens a ``WritingHandler``."""
+    return partial(_open_writing, opener(work), sink, min_nbytes)
 
 
 def async_opener(work: CallUdf) -> OpenAsyncHandler:
@@ -97,6 +102,10 @@ def _open_read(
 ) -> Handler:
     driver.apply()
     return ReadHandler(source_name, schema, steps)
+
+
+def _open_writing(open_handler: OpenHandler, sink: PartSink, min_nbytes: int, context: WorkerContext) -> Handler:
+    return WritingHandler(open_handler(context), PartHandler(sink), min_nbytes)
 
 
 def _open(

@@ -22,6 +22,7 @@ from penstock.engine.runners.ray.stored import (
     Recipe,
     StoredBatch,
     TaskInput,
+    WrittenBatch,
     arguments,
     batches_of,
     has_restored,
@@ -61,7 +62,8 @@ class RayPool:
     one: without the rows that are out already, then in parts, by ``restart``. If a node is gone, its tasks just start
     again. A task waits until ``memory`` has room on the node of its actor. ``has_state`` marks stages whose actors
     cannot be replaced, such as relations, which have a share of the memory of their own. With ``fetches_one_by_one``
-    the handler gets an iterator of the batches of a task.
+    the handler gets an iterator of the batches of a task. With ``may_write`` a worker may write the output of a task;
+    the pool of the write only passes on the records.
     """
 
     def __init__(
@@ -75,6 +77,7 @@ class RayPool:
         restart: RestartPolicy | None = None,
         has_state: bool = False,
         fetches_one_by_one: bool = False,
+        may_write: bool = False,
     ) -> None:
         self._source = source
         self._emit = emit
@@ -82,6 +85,7 @@ class RayPool:
         self._restart = restart
         self._has_state = has_state
         self._fetches_one_by_one = fetches_one_by_one
+        self._may_write = may_write
         can_leave = not has_state and not isinstance(source, ActorSlot)
         self._group = ActorGroup(source, size, cluster, self, can_leave=can_leave)
         self._running: dict[Task, RunningTask] = {}
@@ -97,6 +101,9 @@ class RayPool:
         return self._group.capacity
 
     def submit(self, task: Task) -> None:
+        if isinstance(task.item, tuple) and isinstance(written := task.item[0].handle, WrittenBatch):
+            records = Bundle(written, written.records.num_rows, written.records.nbytes)
+            return self._emit(Report(task, records, is_done=True, busy_s=written.write_s))
         run = self._running.get(task)
         if run is None:
             can_cut = self._restart is not None and isinstance(task.item, tuple)
@@ -154,7 +161,9 @@ class RayPool:
         assert run.input is not None
         given = arguments(run.input.items)
         leading = (run.input.first_row, run.num_rows_out, run.input.slices)
-        self._when_admitted(run, partial(self._call_for, run, "start", (*leading, *self._sent(given)), given))
+        # The rows of a worker that died are tried without the write, and in parts: only the task itself makes a file.
+        method = "write" if self._may_write and not run.num_deaths and not run.num_rows_out else "start"
+        self._when_admitted(run, partial(self._call_for, run, method, (*leading, *self._sent(given)), given))
 
     def _when_admitted(self, run: RunningTask, call: Callable[[], None]) -> None:
         """Make a call for a task once the node of its actor has room for it."""
@@ -183,7 +192,9 @@ class RayPool:
         if report.exception is not None:
             return self._end(run, Report(run.task, None, is_done=True, error=report.exception))
         output = None
-        if report.has_output:
+        if report.records is not None:
+            output = Bundle(WrittenBatch(report.records, report.write_s), report.num_rows, report.nbytes, is_task=True)
+        elif report.has_output:
             assert run.input is not None
             recipe = None if self._has_state else run.input.recipe(self, run.num_rows_out, report.num_rows)
             node_id = run.actor.place.node_id if run.actor and run.actor.place else None

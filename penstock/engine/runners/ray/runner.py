@@ -13,12 +13,13 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from penstock.config import Config, get_config
+from penstock.engine.lineage import kind_of
 from penstock.engine.pools.asyncio import AsyncPool, LoopThread
 from penstock.engine.pools.handler_slot import OpenHandler
 from penstock.engine.pools.threads import ThreadPool, Threads
 from penstock.engine.protocols import Bundle, Emit
 from penstock.engine.resources import Cores
-from penstock.engine.runners.openers import async_opener, opener, restart_policy
+from penstock.engine.runners.openers import async_opener, opener, restart_policy, writing_opener
 from penstock.engine.runners.placement import num_async_tasks, sharing_key
 from penstock.engine.runners.query import Workplace
 from penstock.engine.runners.ray.actor_group import PoolSize
@@ -44,7 +45,7 @@ from penstock.errors import InvalidArgumentError
 from penstock.expr.udf import API_LOOP, Builtin, Resources
 from penstock.plan.similarity import DropNear, DropSimilar, Nearest
 from penstock.plan.stages import CallBatch, CallUdf, RunRelation, Stage, Work, WriteOut
-from penstock.protocols import OneWriterSink, PartSink
+from penstock.protocols import OneWriterSink, PartSink, Sink
 from penstock.relational.partition import HashParts, RangeParts, parts_of
 
 PLAIN = actor_options(Resources())
@@ -123,6 +124,7 @@ class RayPools:
         self._threads = Threads()
         self._memory = NodeMemory(partial(cluster.node_nbytes, memory_limit=get_config().memory_limit))
         self._ledgers = ledgers
+        self._sinks = dict(_next_sinks(stages))
         self._demands = {id(stage): demand(actor_options(stage.resources)) for stage in stages}
         self._shared: dict[str, SharedActor] = {}
         self._api_loop = cache(partial(LoopThread, is_fast=True))
@@ -142,10 +144,12 @@ class RayPools:
             case CallUdf() | CallBatch():
                 num_tasks, is_class = resources.tasks_per_worker, work.spec.target.is_class
                 size = PoolSize(self._most(stage), resources.min_workers, num_tasks, is_gradual=is_class)
-                opening = self._packed(work, opener(work)), 0
                 is_shared = options == PLAIN and takes_core and not is_class
+                sink = self._sinks.get(id(stage)) if is_shared else None
+                opening = self._packed(work, self._calling(work, sink)), 0
                 source = self._workers.join(opening) if is_shared else OwnActors(opening, options, num_tasks=num_tasks)
-                calls = self._pool(source, size, emit, restart=restart_policy(work))
+                restart = restart_policy(work)
+                calls = self._pool(source, size, emit, restart=restart, may_write=sink is not None)
                 return PoolChoice(calls, takes_core, PYTHON_WORK, task_cost_s=CALL_COST_S)
             case RunRelation(relation, schemas):
                 parts = parts_of(relation, schemas)
@@ -155,7 +159,7 @@ class RayPools:
                     return PoolChoice(self._driver_pool(work, emit), takes_core=False)
                 pool = ReplayPool(partial(self._one_actor, work), emit, holds_output=False)
                 return PoolChoice(pool, takes_core=False)
-            case WriteOut(sink, False) if isinstance(sink, OneWriterSink) and sink.needs_one_writer:
+            case WriteOut(sink, False) if _needs_one_writer(sink):
                 return PoolChoice(ReplayPool(partial(self._one_actor, work), emit, holds_output=True), takes_core)
             case WriteOut(sink):
                 # Parts are complete files, so that a writer that dies loses only the part that it writes.
@@ -182,6 +186,11 @@ class RayPools:
             return lambda: self._cluster.num_cores
         others = [each for key, each in self._demands.items() if key != id(stage)]
         return lambda: most_workers(list(self._cluster.usable.values()), wanted, others)
+
+    def _calling(self, work: CallUdf | CallBatch, sink: PartSink | None) -> OpenHandler:
+        if sink is None or isinstance(work, CallBatch):
+            return opener(work)
+        return writing_opener(work, sink, self._gathered_nbytes // 2)
 
     def _one_actor(self, work: Work, emit: Emit) -> RayPool:
         """Return one actor with all the rows of a stage, on the driver's node: no other node's loss ends it."""
@@ -229,6 +238,24 @@ class RayPools:
         pool = RayPool(source, size, self._cluster, emit, self._memory, **options)
         self._cluster.on_poll(pool.adjust)
         return pool
+
+
+def _next_sinks(stages: Sequence[Stage]) -> Iterator[tuple[int, PartSink]]:
+    """Yield the sinks that directly follow a function of one row for each row, with the id of its stage.
+
+    In order, the position of a row in the function's input is that in the output, which names the parts. A job commits
+    the parts of its own size, so those are written by the stage of the write alone.
+    """
+    for stage in stages:
+        match stage.work:
+            case WriteOut(sink, False) if isinstance(sink, PartSink) and not _needs_one_writer(sink):
+                source = stages[stage.inputs[0]]
+                if source.is_ordered and isinstance(source.work, CallUdf) and kind_of(source.work) == "rows":
+                    yield id(source), sink
+
+
+def _needs_one_writer(sink: Sink) -> bool:
+    return isinstance(sink, OneWriterSink) and sink.needs_one_writer
 
 
 def _with_remote_engine(work: CallUdf) -> CallUdf | None:

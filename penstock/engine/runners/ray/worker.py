@@ -8,14 +8,14 @@ import pickle
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, aclosing, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 import pyarrow as pa
 import ray
 
-from penstock.engine.handlers import PartHandler
+from penstock.engine.handlers import PartHandler, WritingHandler
 from penstock.engine.pools.asyncio import AsyncHandler, cancel, record, recording
 from penstock.engine.pools.handler_slot import HandlerSlot, Output
 from penstock.engine.pools.worker import packed_error, unpacked_error
@@ -51,6 +51,8 @@ class ActorReport:
     error: bytes | BaseException | None = None
     errors: tuple[RowError, ...] = ()
     metrics: MetricValues | None = None  # of the functions since the last report
+    records: pa.RecordBatch | None = None  # of the output, which was written in ``write_s``
+    write_s: float = 0.0
 
     @property
     def exception(self) -> BaseException | None:
@@ -90,6 +92,10 @@ class Worker:
         """Start a task and return its first output after ``num_skipped`` rows, which an actor that died has given."""
         return self._reply(stage, lambda opened: opened.start(slices, items, first_row, num_skipped))
 
+    def write(self, stage: int, first_row: int, num_skipped: int, slices: Slices | None, *items: Any) -> Reply:
+        """Start a task. If its first output is the last, and large, write it and return the records in the report."""
+        return self._reply(stage, lambda opened: opened.start(slices, items, first_row, num_skipped), first_row)
+
     def resume(self, stage: int, first_row: int) -> Reply:
         """Return the next output of the task, whose input starts at ``first_row``."""
         return self._reply(stage, lambda opened: opened.gathered(opened.slot.next()))
@@ -119,13 +125,17 @@ class Worker:
         if opened is not None:
             opened.slot.close()
 
-    def _reply(self, stage: int, advance: Callable[[OpenedStage], Output]) -> Reply:
+    def _reply(self, stage: int, advance: Callable[[OpenedStage], Output], written_at: int | None = None) -> Reply:
         started = time.perf_counter()
         try:
             with self._handler(stage) as opened:
                 if opened.failure is not None:
                     raise opened.failure
                 batch, is_done = advance(opened)
+                busy_s = time.perf_counter() - started
+                if is_done and written_at is not None and (records := opened.write(batch, written_at)) is not None:
+                    report = report_of(batch, busy_s, opened.slot.take_errors(), is_done=True)
+                    return None, replace(report, records=records, write_s=time.perf_counter() - started - busy_s)
                 return reply(batch, started, opened.slot.take_errors(), is_done=is_done)
         except ray.exceptions.RayError:
             raise  # an object is lost: the driver makes it again
@@ -191,6 +201,11 @@ class OpenedStage:
             self.slot.take_errors()  # reported before
             batch, is_done = (None, True) if is_done else self.slot.next()
         return self.gathered((batch, is_done))
+
+    def write(self, output: pa.RecordBatch | None, first_row: int) -> pa.RecordBatch | None:
+        """Write the output of a task and return the records, if the handler does that."""
+        handler = self.slot.open()
+        return handler.write(output, first_row) if isinstance(handler, WritingHandler) and output is not None else None
 
     def gathered(self, first: Output) -> Output:
         """Return an output with those after it, as long as they are small and come quickly: each call has its cost."""
@@ -391,10 +406,11 @@ def reply(batch: pa.RecordBatch | None, started: float, errors: tuple[RowError, 
     if batch is None:
         return None, ActorReport(busy_s=time.perf_counter() - started, errors=errors, metrics=taken_metrics())
     packed = packed_batch(batch)
-    busy_s = time.perf_counter() - started
-    return packed, ActorReport(
-        True, batch.num_rows, batch.nbytes, is_done, busy_s, errors=errors, metrics=taken_metrics()
-    )
+    return packed, report_of(batch, time.perf_counter() - started, errors, is_done=is_done)
+
+
+def report_of(batch: pa.RecordBatch, busy_s: float, errors: tuple[RowError, ...], *, is_done: bool) -> ActorReport:
+    return ActorReport(True, batch.num_rows, batch.nbytes, is_done, busy_s, errors=errors, metrics=taken_metrics())
 
 
 def failed(exc: BaseException) -> Reply:

@@ -164,6 +164,48 @@ def test_a_writer_of_partitions_that_is_killed_gets_its_rows_again(tmp_path: Pat
     assert len(list(out.glob("k=*/*"))) == 9
 
 
+@ps.func.batch(return_dtype=ps.DataType.binary(), batch_size=4, on_error="log")
+def megabytes(x: ps.Series, deadly: int) -> list[bytes]:
+    """Return outputs so large that the worker of the function writes them."""
+    if deadly in x.to_pylist():
+        os.kill(os.getpid(), signal.SIGKILL)
+    return [bytes([number]) * 2**20 for number in x.to_pylist()]
+
+
+@dataclass(frozen=True)
+class KillsWriterOnce(ParquetEncoding):
+    """Kills the worker once, before it writes a file."""
+
+    flag: str = ""
+
+    def open(self, path: str, schema: pa.Schema) -> ParquetEncoder:
+        die_once(self.flag)
+        return super().open(path, schema)
+
+
+def test_a_function_that_is_killed_while_it_writes_its_output_is_called_again(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with ps.config(memory_limit="64MB"):
+        df = ps.range(16).with_column("y", megabytes(ps.col("id"), -1))
+        df.write_sink(FileSink(str(out), KillsWriterOnce(flag=str(tmp_path / "flag"))))
+    assert (tmp_path / "flag").exists()
+    assert ps.read_parquet(str(out)).to_pydict() == {
+        "id": list(range(16)),
+        "y": [bytes([n]) * 2**20 for n in range(16)],
+    }
+
+
+def test_a_row_that_kills_its_worker_is_one_error_in_outputs_that_are_written(tmp_path: Path) -> None:
+    out = str(tmp_path / "out")
+    with ps.config(memory_limit="64MB"):
+        ps.range(16).with_column("y", megabytes(ps.col("id"), 6)).write_parquet(out)
+    found = ps.read_parquet(out).to_pydict()
+    assert found["id"] == list(range(16))
+    assert [row for row, value in enumerate(found["y"]) if value != bytes([row]) * 2**20] == [6]
+    assert found["y"][6] is None
+    assert ps.read_parquet(f"{out}/_errors/*.parquet").to_pydict()["error_type"] == [WorkerDiedError.__name__]
+
+
 @pytest.mark.parametrize("is_async", [False, True])
 def test_a_row_that_kills_its_worker_is_one_error(is_async: bool) -> None:
     if is_async:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import multiprocessing
 import os
 import re
@@ -31,7 +32,9 @@ from penstock.engine.executor import Executor
 from penstock.engine.resources import Cores
 from penstock.engine.runners.ray.cluster import reachable_address
 from penstock.engine.runners.ray.runner import RayRunner
-from penstock.errors import InvalidArgumentError, ReadError, UdfError
+from penstock.errors import InvalidArgumentError, ReadError, UdfError, WriteError
+from penstock.io.formats.parquet import ParquetEncoder, ParquetEncoding
+from penstock.io.writer import FileSink
 from penstock.plan.stages import Read, Stage, Transform
 from penstock.protocols import ReadRequest
 
@@ -439,3 +442,34 @@ def test_files_are_written_in_the_order_of_the_rows(on_ray: None, tmp_path: Path
     df = ps.range(400_000).sort("id", desc=True).map_batches(lambda batch: batch, batch_size=10_000)
     df.write_parquet(str(tmp_path / "out"), rows_per_file=30_000)
     assert ps.read_parquet(str(tmp_path / "out")).to_pydict()["id"] == list(range(399_999, -1, -1))
+
+
+def test_large_outputs_of_a_function_are_files_in_the_order_of_the_rows(on_ray: None, tmp_path: Path) -> None:
+    @ps.func.batch(return_dtype=ps.DataType.int64(), batch_size=200_000)
+    def negative(x: ps.Series) -> np.ndarray:
+        return -x.to_numpy()
+
+    with ps.config(memory_limit="64MB"):  # the write gathers 4 MB, and the worker of the function writes its 3.2 MB
+        df = ps.range(800_000).with_column("y", negative(ps.col("id")))
+        df.write_parquet(str(tmp_path / "out"))
+    found = ps.read_parquet(str(tmp_path / "out")).to_arrow()
+    assert found["id"].to_numpy().tolist() == list(range(800_000))
+    assert found["y"].to_numpy().tolist() == list(range(0, -800_000, -1))
+    assert len(list((tmp_path / "out").iterdir())) == 4
+
+
+class FullDisk(ParquetEncoding):
+    """Stands for a disk without room for another file."""
+
+    def open(self, path: str, schema: pa.Schema) -> ParquetEncoder:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+
+
+@pytest.mark.parametrize("on_error", ["raise", "ignore"])
+def test_a_write_that_fails_is_no_failure_of_the_function(on_ray: None, tmp_path: Path, on_error: Any) -> None:
+    @ps.func.batch(return_dtype=ps.DataType.binary(), batch_size=4, on_error=on_error)
+    def megabytes(x: ps.Series) -> list[bytes]:
+        return [bytes(2**20)] * len(x)
+
+    with ps.config(memory_limit="64MB"), pytest.raises(WriteError, match="No space left"):
+        ps.range(8).with_column("y", megabytes(ps.col("id"))).write_sink(FileSink(str(tmp_path / "out"), FullDisk()))
