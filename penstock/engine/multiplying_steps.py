@@ -25,7 +25,8 @@ Numbers = np.ndarray[Any, Any]
 def explode(batch: pa.RecordBatch, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """Yield one row per list element. Lists exploded together must have equal lengths in every row."""
     lists = {name: elements_of(_as_lists(batch.column(name))) for name in columns}
-    elements, lengths = ({name: part[at] for name, part in lists.items()} for at in (0, 1))
+    elements = {name: values for name, (values, _) in lists.items()}
+    lengths = {name: counts for name, (_, counts) in lists.items()}
     counts = lengths[columns[0]]
     for name in columns[1:]:
         if not np.array_equal(lengths[name], counts):
