@@ -51,10 +51,11 @@ def chunk_text(
 @on_arrays
 def _chunk_text(texts: pa.Array, *, size: int, overlap: int, unit: str) -> pa.Array:
     cut = _character_chunks if unit == "characters" else _word_chunks
-    rows = [[] if text is None else cut(text, size, overlap) for text in texts.to_pylist()]
+    values = texts.to_pylist()
+    rows = [[] if text is None else cut(text, size, overlap) for text in values]
     chunks = arrow_array([chunk for row in rows for chunk in row], pa.string())
     lengths = np.array([len(row) for row in rows])
-    return to_lists(chunks, lengths, texts.is_valid().to_numpy(zero_copy_only=False))
+    return to_lists(chunks, lengths, np.array([text is not None for text in values], bool))
 
 
 def _character_chunks(text: str, size: int, overlap: int) -> list[str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from itertools import chain
 from types import NoneType
 from typing import Any
 
@@ -91,6 +92,11 @@ def _build(values: Sequence[Any]) -> pa.Array | None:
         return pa.Array.from_buffers(pa.binary(), len(values), [None, *map(pa.py_buffer, (offsets, b"".join(values)))])
     if kind is np.ndarray and not has_null:
         return _build_lists(values)
+    if kind is list and not has_null:
+        elements = list(chain.from_iterable(values))
+        built = _build(elements) if len(elements) <= MAX_LENGTH else None
+        offsets = np.cumsum([0, *map(len, values)], dtype=np.int32)
+        return None if built is None else pa.ListArray.from_arrays(arrow_numbers(offsets), built)
     if kind not in _NUMBERS:
         return None
     is_null = np.fromiter((value is None for value in values), np.bool_, len(values)) if has_null else None
