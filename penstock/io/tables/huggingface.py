@@ -215,6 +215,9 @@ class HubSink:
     def open(self) -> FileWriter:
         return self.files.open()
 
+    def open_part(self, first_row: int) -> FileWriter:
+        return self.files.open_part(first_row)
+
     def commit(self, records: Sequence[dict[str, Any]]) -> pa.Table:
         hub = load_extra("huggingface_hub", "huggingface", "write_huggingface")
         staged = self.files.commit(records)

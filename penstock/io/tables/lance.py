@@ -198,9 +198,13 @@ class LanceSink:
     def open(self) -> LanceWriter:
         return LanceWriter(self)
 
+    def open_part(self, first_row: int) -> LanceWriter:
+        return LanceWriter(self, first_row)
+
     def commit(self, records: Sequence[dict[str, Any]]) -> pa.Table:
         lance = _lance("write_lance")
-        fragments = [fragment for record in records for fragment in pickle.loads(record["fragments"])]
+        ordered = sorted(records, key=lambda record: int(record["first_row"]))
+        fragments = [fragment for record in ordered for fragment in pickle.loads(record["fragments"])]
         with self.table.errors(WriteError):
             if self.mode == "append":
                 operation, version = lance.LanceOperation.Append(fragments), self.table.open().version
@@ -257,8 +261,9 @@ class LanceSink:
 class LanceWriter:
     """Collects rows and writes a fragment whenever it has enough."""
 
-    def __init__(self, sink: LanceSink) -> None:
+    def __init__(self, sink: LanceSink, first_row: int = 0) -> None:
         self._sink = sink
+        self._first_row = first_row
         self._batches: list[pa.RecordBatch] = []
         self._nbytes = 0
         self._schema: pa.Schema | None = None
@@ -287,7 +292,7 @@ class LanceWriter:
                 rows, self._sink.table.uri, schema=self._schema, mode=self._sink.mode,
                 storage_options=self._sink.table.storage_options, **self._sink.options,
             )  # fmt: skip
-        return [{"fragments": pickle.dumps(fragments)}]
+        return [{"fragments": pickle.dumps(fragments), "first_row": self._first_row}]
 
 
 def lance_sink(

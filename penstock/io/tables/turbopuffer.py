@@ -61,6 +61,10 @@ class TurbopufferSink:
     def open(self) -> TurbopufferWriter:
         return TurbopufferWriter(self)
 
+    def open_part(self, first_row: int) -> TurbopufferWriter:
+        """Return a writer. A part that is written again leaves the same documents."""
+        return TurbopufferWriter(self)
+
     def commit(self, records: Sequence[dict[str, Any]]) -> pa.Table:
         names = sorted({name for record in records for name in record})
         rows = [sum(record.get(name, 0) for record in records) for name in names]

@@ -28,8 +28,8 @@ def is_death(exc: BaseException) -> bool:
     return isinstance(exc, DEATHS) and not isinstance(exc, RayTaskError)
 
 
-def translated(exc: BaseException, worker: str = "") -> BaseException:
-    """Return an exception of Ray, from a call to the actor ``worker``, as one of ours."""
+def translated(exc: BaseException, worker: str = "", why: str = "") -> BaseException:
+    """Return an exception of Ray, from a call to the actor ``worker``, as one of ours; ``why`` it ends the query."""
     if isinstance(exc, RayTaskError):  # the call did not reach the handler, for example because a module is missing
         cause: BaseException = exc.cause
         cause.add_note(f"In the Ray worker:\n{exc}")
@@ -38,6 +38,7 @@ def translated(exc: BaseException, worker: str = "") -> BaseException:
         what = f"A Ray worker ({worker}) died while it worked on a batch"
     else:
         what = f"A Ray worker failed: {exc}"
-    error = WorkerDiedError(f"{what}. If it ran out of memory, use a smaller batch_size or fewer workers.")
+    advice = why or "If it ran out of memory, use a smaller batch_size or fewer workers."
+    error = WorkerDiedError(f"{what}. {advice}")
     error.__cause__ = exc
     return error

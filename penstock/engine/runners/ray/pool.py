@@ -61,9 +61,9 @@ class RayPool:
     because it may have to wait until lost batches are made again. If an actor dies, its task starts again in another
     one: without the rows that are out already, then in parts, by ``restart``. If a node is gone, its tasks just start
     again. A task waits until ``memory`` has room on the node of its actor. ``has_state`` marks stages whose actors
-    cannot be replaced, such as relations, which have a share of the memory of their own. With ``fetches_one_by_one``
-    the handler gets an iterator of the batches of a task. With ``may_write`` a worker may write the output of a task;
-    the pool of the write only passes on the records.
+    cannot be replaced, such as relations, which have a share of the memory of their own; ``why_fatal`` explains that in
+    the error. With ``fetches_one_by_one`` the handler gets an iterator of the batches of a task. With ``may_write`` a
+    worker may write the output of a task; the pool of the write only passes on the records.
     """
 
     def __init__(
@@ -76,6 +76,7 @@ class RayPool:
         *,
         restart: RestartPolicy | None = None,
         has_state: bool = False,
+        why_fatal: str = "",
         fetches_one_by_one: bool = False,
         may_write: bool = False,
     ) -> None:
@@ -84,6 +85,7 @@ class RayPool:
         self._memory = memory
         self._restart = restart
         self._has_state = has_state
+        self._why_fatal = why_fatal
         self._fetches_one_by_one = fetches_one_by_one
         self._may_write = may_write
         can_leave = not has_state and not isinstance(source, ActorSlot)
@@ -243,7 +245,7 @@ class RayPool:
         if actor.place is None:
             self._group.note_failed_start(actor, failure)
         elif self._has_state:
-            raise translated(failure, actor.place.name)
+            raise translated(failure, actor.place.name, self._why_fatal)
         elif actor.process.may_have_died_of(ref) and is_node_alive(actor.place.node_id):
             return self._retry(run, translated(failure, actor.place.name))
         self._start(run)
@@ -380,7 +382,7 @@ class RayPool:
 
     def _receive_rest(self, ref: Any, batch: Any, reply: Any) -> None:
         failure = reply.exception()
-        report = ActorReport(error=translated(failure)) if failure is not None else reply.result()
+        report = reply.result() if failure is None else ActorReport(error=translated(failure, why=self._why_fatal))
         output = Bundle(StoredBatch(batch, None), report.num_rows, report.nbytes) if report.has_output else None
         with self._finishing:  # the report that says is_done must be the last
             self._num_unfinished -= 1

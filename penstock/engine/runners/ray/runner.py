@@ -43,6 +43,7 @@ from penstock.engine.scheduling import Footprint, task_share
 from penstock.engine.stage import PoolChoice
 from penstock.errors import InvalidArgumentError
 from penstock.expr.udf import API_LOOP, Builtin, Resources
+from penstock.plan.nodes import sink_name
 from penstock.plan.similarity import DropNear, DropSimilar, Nearest
 from penstock.plan.stages import CallBatch, CallUdf, RunRelation, Stage, Work, WriteOut
 from penstock.protocols import OneWriterSink, PartSink, Sink
@@ -52,6 +53,10 @@ PLAIN = actor_options(Resources())
 GATHERED_NBYTES = 32 * 2**20  # of a batch between stages: a call and the storing of its result cost milliseconds
 ARROW_WORK = Footprint(num_inputs=0, num_outputs=3)  # a kernel's intermediate results, its result, the stored one
 PYTHON_WORK = Footprint(num_inputs=1, num_outputs=3)  # arguments and results as Python objects or arrays as well
+WHY_WRITER_IS_NEEDED = (
+    "It wrote into {}, which does not tell which of its rows are there (its sink has no open_part), so they cannot be "
+    "written again. The query ends before its commit; run it again."
+)
 CALL_COST_S = 0.01  # of all processes, with the storing of its result
 
 
@@ -166,7 +171,9 @@ class RayPools:
                 has_parts = isinstance(sink, PartSink)
                 opening = put_packed(opener(WriteOut(sink, is_in_parts=has_parts)), stage.name), 0
                 source = self._workers.join(opening) if has_parts else OwnActors(opening, options, kind="writer")
-                writers = self._pool(source, PoolSize(self._most(stage)), emit, has_state=not has_parts)
+                why_fatal = "" if has_parts else WHY_WRITER_IS_NEEDED.format(sink_name(sink))
+                size = PoolSize(self._most(stage))
+                writers = self._pool(source, size, emit, has_state=not has_parts, why_fatal=why_fatal)
                 return PoolChoice(writers, takes_core, gathered_nbytes=self._gathered_nbytes)
             case _:
                 source = self._workers.join((put_packed(opener(work), stage.name), self._gathered_nbytes))

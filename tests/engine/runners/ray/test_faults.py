@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,8 +20,11 @@ from penstock.engine.runners.ray.stored import Recipe, StoredBatch, has_restored
 from penstock.engine.runners.ray.worker import packed_batch
 from penstock.errors import QueryStalledError, WorkerDiedError
 from penstock.io.formats.parquet import ParquetEncoder, ParquetEncoding
+from penstock.io.tables.lance import LanceSink, lance_sink
+from penstock.io.tables.sql.sink import SqlSink, sql_sink
 from penstock.io.writer import FileSink
-from penstock.protocols import ReadRequest
+from penstock.protocols import ReadRequest, Writer
+from tests.io.tables.postgres import running_server
 
 pytestmark = pytest.mark.ray
 
@@ -204,6 +208,84 @@ def test_a_row_that_kills_its_worker_is_one_error_in_outputs_that_are_written(tm
     assert [row for row, value in enumerate(found["y"]) if value != bytes([row]) * 2**20] == [6]
     assert found["y"][6] is None
     assert ps.read_parquet(f"{out}/_errors/*.parquet").to_pydict()["error_type"] == [WorkerDiedError.__name__]
+
+
+class DeadlyWriter:
+    """Writes with the writer of a table; the worker is killed once after a part is staged."""
+
+    def __init__(self, writer: Writer, flag: str) -> None:
+        self.write, self.close = writer.write, writer.close
+        self._writer = writer
+        self._flag = flag
+
+    def finish(self) -> Iterable[dict[str, Any]] | None:
+        records = self._writer.finish()
+        die_once(self._flag)
+        return records
+
+
+@dataclass(frozen=True)
+class DeadlySqlSink(SqlSink):
+    flag: str = ""
+
+    def open_part(self, first_row: int) -> Writer:
+        return DeadlyWriter(super().open_part(first_row), self.flag)
+
+
+@dataclass(frozen=True)
+class DeadlyLanceSink(LanceSink):
+    flag: str = ""
+
+    def open_part(self, first_row: int) -> Any:
+        return DeadlyWriter(super().open_part(first_row), self.flag)
+
+
+@pytest.mark.parametrize("kind", ["postgresql", "sqlite"])
+def test_a_writer_into_a_database_that_is_killed_writes_its_part_once(kind: str, tmp_path: Path) -> None:
+    with running_server() if kind == "postgresql" else nullcontext(f"sqlite:///{tmp_path / 'test.db'}") as url:
+        plain = sql_sink("numbers", url, mode="create", schema=ps.range(NUM_ROWS).schema)
+        flag = tmp_path / "flag"
+        sink = DeadlySqlSink(plain.database, plain.table, plain.mode, plain.schema, flag=str(flag))
+        assert ps.range(NUM_ROWS).write_sink(sink).to_pydict()["rows"] == [NUM_ROWS]
+        assert ps.read_sql("SELECT id FROM numbers ORDER BY id", url).to_pydict() == {"id": list(range(NUM_ROWS))}
+        tables = "SELECT tablename FROM pg_tables WHERE schemaname = 'public'"
+        assert kind == "sqlite" or ps.read_sql(tables, url).to_pydict() == {"tablename": ["numbers"]}
+    assert flag.exists()
+
+
+def test_a_writer_into_lance_that_is_killed_writes_its_part_once(tmp_path: Path) -> None:
+    table, flag = tmp_path / "numbers.lance", tmp_path / "flag"
+    plain = lance_sink(table, mode="create", schema=ps.range(NUM_ROWS).schema)
+    ps.range(NUM_ROWS).write_sink(DeadlyLanceSink(plain.table, plain.mode, plain.schema, flag=str(flag)))
+    assert ps.read_lance(table).to_pydict() == {"id": list(range(NUM_ROWS))}
+    assert flag.exists()
+
+
+class DeadlySink:
+    """A sink without parts, whose writer dies."""
+
+    name = "a queue"
+
+    def start(self) -> None: ...
+
+    def open(self) -> DeadlySink:
+        return self
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def finish(self) -> None: ...
+
+    def close(self) -> None: ...
+
+    def commit(self, records: Sequence[dict[str, Any]]) -> None: ...
+
+    def abort(self) -> None: ...
+
+
+def test_the_death_of_a_writer_without_parts_ends_the_query_and_says_why() -> None:
+    with pytest.raises(WorkerDiedError, match=r"wrote into a queue, .*no open_part.*before its commit; run it again"):
+        ps.range(NUM_ROWS).write_sink(DeadlySink())
 
 
 @pytest.mark.parametrize("is_async", [False, True])
