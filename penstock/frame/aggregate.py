@@ -9,14 +9,14 @@ from typing import Any, Self
 from penstock.errors import InvalidArgumentError
 from penstock.expr.aggregates import AGGREGATES
 from penstock.expr.column import Expression, lit
-from penstock.expr.nodes import Aggregation, ColumnRef, Expr, Star, columns_of, rewrite, walk
+from penstock.expr.nodes import Aggregation, ColumnRef, Expr, Star, columns_of, rewrite, unalias, walk
 from penstock.expr.text import describe
 from penstock.frame.columns import ColumnInput, to_node
 from penstock.frame.relational import Columns, RelationalVerbs, nodes_of
 from penstock.plan import nodes
 from penstock.plan.nodes import Plan, check_columns
 from penstock.plan.relations import Aggregate, AggregateColumn, GroupRows
-from penstock.plan.substitution import named
+from penstock.plan.substitution import named, without_needless_alias
 from penstock.udf.options import check_known
 from penstock.udf.specs import GROUP_OPTIONS, make_batch_spec
 
@@ -223,6 +223,8 @@ def aggregated(plan: Plan, keys: Sequence[Expr], exprs: Sequence[Expr], verb: st
         raise InvalidArgumentError(f"{verb} needs at least one aggregate, such as ps.col('x').sum()")
     inputs: dict[Expr, str] = {}
     columns: dict[Expr, AggregateColumn] = {}
+    outputs = [key.name for key in keys] + [expr.name for expr in exprs]
+    wanted = {unalias(expr): expr.name for expr in exprs} if len(set(outputs)) == len(outputs) else {}
 
     def input_name(arg: Expr) -> str:
         is_plain = isinstance(arg, ColumnRef) and all(key.name != arg.column or key == arg for key in keys)
@@ -235,12 +237,13 @@ def aggregated(plan: Plan, keys: Sequence[Expr], exprs: Sequence[Expr], verb: st
             raise InvalidArgumentError(f"{describe(node)} is a window function; use it with .over(...) in a select")
         if node not in columns:
             names = tuple(inputs.setdefault(arg, input_name(arg)) for arg in node.args)
-            columns[node] = AggregateColumn(f"__aggregate_{len(columns)}", node.function, names, node.options)
+            name = wanted.get(node, f"__aggregate_{len(columns)}")
+            columns[node] = AggregateColumn(name, node.function, names, node.options)
         return ColumnRef(columns[node].name)
 
     for expr in exprs:
         _check_not_nested(expr)
-    results = [named(rewrite(expr, column_of), expr.name) for expr in exprs]
+    results = [without_needless_alias(named(rewrite(expr, column_of), expr.name)) for expr in exprs]
     known = {key.name for key in keys} | {column.name for column in columns.values()}
     for expr, result in zip(exprs, results, strict=True):
         if outside := columns_of(result) - known:
@@ -251,7 +254,10 @@ def aggregated(plan: Plan, keys: Sequence[Expr], exprs: Sequence[Expr], verb: st
     computed = {name: expr for expr, name in inputs.items()} | {key.name: key for key in keys}
     source = nodes.Project(plan, tuple(named(expr, name) for name, expr in computed.items()))
     relation = Aggregate(tuple(key.name for key in keys), tuple(columns.values()))
-    return nodes.Project(nodes.Relate((source,), relation), (*(ColumnRef(key.name) for key in keys), *results))
+    found = nodes.Relate((source,), relation)
+    if results == [ColumnRef(column.name) for column in columns.values()]:
+        return found
+    return nodes.Project(found, (*(ColumnRef(key.name) for key in keys), *results))
 
 
 def _check_not_nested(expr: Expr) -> None:

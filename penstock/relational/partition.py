@@ -85,7 +85,8 @@ def divided(rows: pa.RecordBatch, parts: HashParts | RangeParts, num_parts: int,
     """Return the rows of each part, in the order of the input ``side``."""
     numbers = _hashed(rows, parts, num_parts, side) if isinstance(parts, HashParts) else _ranged(rows, parts)
     ends = np.cumsum(np.bincount(numbers, minlength=num_parts)).tolist()
-    taken = rows.take(arrow_numbers(np.argsort(numbers, kind="stable")))
+    order = np.argsort(numbers.astype(np.uint16), kind="stable")  # NumPy sorts such short numbers by their digits
+    taken = rows.take(arrow_numbers(order))
     return [taken.slice(start, end - start) for start, end in zip([0, *ends], ends, strict=False)]
 
 
@@ -136,7 +137,9 @@ def _computed(columns: Sequence[pa.Array], template: str) -> pa.Array:
     names = [f"k{number}" for number in range(len(columns))]
     keys = to_duckdb(pa.RecordBatch.from_arrays(list(columns), names=names))
     sql = template.format(*names) if template.count("{}") == len(names) else template.format(", ".join(names))
-    result = one_thread_connection().from_arrow(pa.table(keys)).project(f"{sql} as found").to_arrow_table()
+    result = (
+        one_thread_connection().from_arrow(pa.Table.from_batches([keys])).project(f"{sql} as found").to_arrow_table()
+    )
     return result.column(0).combine_chunks()
 
 

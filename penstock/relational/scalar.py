@@ -35,7 +35,7 @@ def evaluate(function: str, sql: str, columns: list[pa.Array]) -> pa.Array:
         _of_thread.cursor = _database().cursor()
     cursor = _of_thread.cursor
     columns = [column.cast(pa.float32()) if column.type == pa.float16() else column for column in columns]
-    cursor.register(_BATCH, pa.table(dict(zip("abcdefgh", columns, strict=False))))
+    cursor.register(_BATCH, pa.Table.from_arrays(list(columns), list("abcdefgh"[: len(columns)])))
     try:
         return cursor.sql(f"select {sql} as x from {_BATCH}").to_arrow_table()["x"].combine_chunks()
     except duckdb.Error as exc:

@@ -82,7 +82,8 @@ def _total_type(dtype: DataType) -> DataType | None:
 
 def computed(query: SqlQuery, rows: pa.RecordBatch) -> pa.RecordBatch:
     """Return the result of a query over at least one row, in the same order each time."""
-    found = one_thread_connection().from_arrow(pa.table(to_duckdb(rows))).query("input0", query.text).to_arrow_table()
+    table = pa.Table.from_batches([to_duckdb(rows)])  # pa.table() would import pandas
+    found = one_thread_connection().from_arrow(table).query("input0", query.text).to_arrow_table()
     return from_duckdb(found.combine_chunks().to_batches()[0], query.output.to_arrow())
 
 

@@ -60,7 +60,8 @@ class RowExchange:
         self._mergers: RayPool | None = None
         self._is_closed = False
         self._part_memory_bytes = int(get_config().memory_bytes / this_machine().num_cpus)
-        self.group_nbytes = min(GROUP_NBYTES, work.memory_bytes)
+        self._nbytes: list[int] = []  # of the pieces of each group
+        self.group_nbytes = min(GROUP_NBYTES, work.memory_bytes // num_cores)
         self.remaking = threading.Lock()
         log.info("%s: too many rows for one worker; they are divided into %d parts", work.relation, self._num_parts)
 
@@ -71,23 +72,24 @@ class RowExchange:
             return
         rows = TaskInput.of_bundles(bundles)
         while True:
-            forms, counts, node_id, refs = self.divided(rows)
+            forms, counts, nbytes, node_id, refs = self.divided(rows)
             if all(self._forms.setdefault(side, form) == form for side, form in forms.items()):
                 break
         group = DividedGroup(self, node_id, rows)
         self._groups.append(group)
+        self._nbytes.append(nbytes)
         for index, (start, count, ref) in enumerate(zip(starts(counts), counts, refs, strict=True)):
             if count:
                 side, part = divmod(index, self._num_parts)
                 stored = group.piece(ref, start, count)
                 self._pieces[part].append((side, number, Bundle(stored, count, 0)))
 
-    def divided(self, rows: TaskInput) -> tuple[dict[int, PieceForm], list[int], str, list[Any]]:
-        """Return the form of the pieces, the rows of each, their node and references to them."""
+    def divided(self, rows: TaskInput) -> tuple[dict[int, PieceForm], list[int], int, str, list[Any]]:
+        """Return the form of the pieces, the rows of each, their bytes, their node and references to them."""
         leading = (divide, self._parts, self._num_parts, self._work, dict(self._forms))
         num_pieces = self._num_parts * len(self._work.schemas)
-        refs, (forms, counts, node_id) = self._dividers.result_of("apply", leading, rows, num_pieces + 1)
-        return forms, counts, node_id, refs
+        refs, (forms, counts, nbytes, node_id) = self._dividers.result_of("apply", leading, rows, num_pieces + 1)
+        return forms, counts, nbytes, node_id, refs
 
     def divide_again(self, found: DividedGroup) -> None:
         """Make the pieces of a group again that are lost, with those of all groups on its node."""
@@ -97,16 +99,21 @@ class RowExchange:
             list(threads.map(DividedGroup.divide_again, lost))
 
     def results(self) -> Iterator[Bundle]:
-        """Yield the output of all parts in order. As many parts as there are cores are computed at once."""
+        """Yield the output of all parts, in order if they are ranges. As many tasks as there are cores run at once.
+
+        A task computes several parts if they are small, since it starts a database.
+        """
         if isinstance(self._parts, RangeParts):
             self._divide_by_ranges(self._parts)
-        tasks = deque(part_task(pieces) for pieces in self._pieces if pieces)
+        num_tasks = max(self._num_cores, -(-sum(self._nbytes) // min(GROUP_NBYTES, self._part_memory_bytes)))
+        tasks = deque(part_task(pieces) for pieces in neighbours(self._pieces, num_tasks) if pieces)
         self._pieces = []
         self._mergers = self._make_pool(self._part_opener(), self._reports.put, fetches_one_by_one=True)
         if self._is_closed:  # close() may have found no pool
             self._mergers.close()
             return iter(())
-        return outputs_in_order(self._mergers, tasks, self._num_cores, self._reports)
+        is_ordered = isinstance(self._parts, RangeParts)
+        return outputs_of(self._mergers, tasks, self._num_cores, self._reports, is_ordered=is_ordered)
 
     def _part_opener(self) -> PartOpener:
         """Return the opener of the handler of a part: of the relation, or of its second step."""
@@ -190,7 +197,7 @@ class DividedGroup:
     def _made_again(self) -> dict[int, Any]:
         """Return a reference to each piece by its first row."""
         rows = TaskInput(0, self._slices, batches_of(self._sources))
-        _, counts, self.node_id, refs = self._exchange.divided(rows)
+        _, counts, _, self.node_id, refs = self._exchange.divided(rows)
         return dict(zip(starts(counts), refs, strict=True))
 
 
@@ -200,20 +207,31 @@ def part_task(pieces: Sequence[Piece]) -> Task:
     return Task(tuple(bundle for _, _, bundle in ordered), first_row=0, nbytes=0)
 
 
-def outputs_in_order(
-    pool: RayPool, tasks: deque[Task], num_at_once: int, reports: SimpleQueue[Report | None]
-) -> Iterator[Bundle]:
-    """Run tasks and yield their outputs in the order of the tasks, until a report is None.
+def neighbours(parts: Sequence[list[Piece]], num_tasks: int) -> Iterator[list[Piece]]:
+    """Yield the pieces of parts, or of as many that follow each other as leave ``num_tasks`` or more.
 
-    Only the first task continues after its first output; the others rest until it is done.
+    >>> [len(pieces) for pieces in neighbours([[piece] for piece in "abcdefgh"], 3)]
+    [2, 2, 2, 2]
     """
-    running: deque[Task] = deque()
+    num_joined = max(len(parts) // num_tasks, 1)
+    for start in range(0, len(parts), num_joined):
+        yield [piece for part in parts[start : start + num_joined] for piece in part]
+
+
+def outputs_of(
+    pool: RayPool, tasks: deque[Task], num_at_once: int, reports: SimpleQueue[Report | None], *, is_ordered: bool
+) -> Iterator[Bundle]:
+    """Run tasks and yield their outputs, in the order of the tasks if ``is_ordered``, until a report is None.
+
+    A task computes its next output once the last one is taken.
+    """
+    running: list[Task] = []
     while tasks or running:
         while tasks and len(running) < num_at_once:
             running.append(tasks.popleft())
             pool.submit(running[-1])
-        first = running[0]
-        while not first.outputs and not first.is_done:
+        first = next((task for task in running[: 1 if is_ordered else None] if task.outputs or task.is_done), None)
+        if first is None:
             if (report := reports.get()) is None:
                 return
             if report.error is not None:
@@ -221,12 +239,14 @@ def outputs_in_order(
             if report.task is not None:
                 report.task.is_done = report.is_done
                 report.task.outputs += [report.output] if report.output is not None else []
-        if first.outputs:
-            yield first.outputs.pop()
+        elif first.outputs:
+            output = first.outputs.pop()
             if not first.is_done:
                 pool.submit(first)
+            yield output
+            del output
         else:
-            running.popleft()
+            running.remove(first)
 
 
 def starts(counts: Sequence[int]) -> list[int]:
@@ -243,8 +263,12 @@ def groups_of(bundles: Sequence[Bundle], nbytes: int) -> Iterator[list[Bundle]]:
     group: list[Bundle] = []
     for bundle in bundles:
         group.append(bundle)
-        if sum(each.nbytes for each in group) >= nbytes:
+        if nbytes_of(group) >= nbytes:
             yield group
             group = []
     if group:
         yield group
+
+
+def nbytes_of(bundles: Sequence[Bundle]) -> int:
+    return sum(bundle.nbytes for bundle in bundles)

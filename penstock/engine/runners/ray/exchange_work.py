@@ -40,8 +40,8 @@ def sample(keys: Any, slices: Slices, *items: PackedBatch) -> tuple[None, list[b
 def divide(
     parts: Parts, num_parts: int, work: RunRelation, known: dict[int, PieceForm], slices: Slices, *items: PackedBatch
 ) -> list[Any]:
-    """Return the pieces, one input after another; then the form of each input, the number of rows of each piece and
-    this node.
+    """Return the pieces, one input after another; then the form of each input, the number of rows of each piece, the
+    bytes of all and this node.
 
     ``known`` are the forms of earlier rows. Without one, the rows are grouped if that seems to halve them.
     """
@@ -64,7 +64,8 @@ def divide(
         pieces += divided(marked, parts, num_parts, side)
     counts = [0 if piece is None else piece.num_rows for piece in pieces]
     packed = (packed_batch(piece) if count and piece else None for count, piece in zip(counts, pieces, strict=True))
-    return [*packed, (forms, counts, ray.get_runtime_context().get_node_id())]
+    nbytes = sum(piece.nbytes for piece in pieces if piece is not None)
+    return [*packed, (forms, counts, nbytes, ray.get_runtime_context().get_node_id())]
 
 
 def no_handler(context: WorkerContext) -> Any:

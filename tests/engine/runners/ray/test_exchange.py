@@ -93,7 +93,7 @@ def test_few_groups_are_few_rows_in_the_exchange(num_groups: int) -> None:
     batch = pa.record_batch({"k": [number % num_groups for number in range(NUM_ROWS)], "n": range(NUM_ROWS)})
     relation = Aggregate(("k",), (AggregateColumn("sum", "sum", ("n",)), AggregateColumn("mean", "mean", ("n",))))
     given = to_ipc(batch.replace_schema_metadata({SIDE: "0"}))
-    *_, (forms, counts, _) = divide(
+    *_, (forms, counts, *_) = divide(
         HashParts((("k",),)), 8, RunRelation(relation, (None,)), {}, ((0, NUM_ROWS),), given
     )
     assert sum(counts) == num_groups
