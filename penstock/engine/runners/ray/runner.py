@@ -46,7 +46,7 @@ from penstock.expr.udf import API_LOOP, Builtin, Resources
 from penstock.plan.nodes import sink_name
 from penstock.plan.similarity import DropNear, DropSimilar, Nearest
 from penstock.plan.stages import CallBatch, CallUdf, RunRelation, Stage, Work, WriteOut
-from penstock.protocols import OneWriterSink, PartSink, Sink
+from penstock.protocols import OneWriterSink, PartSink, RunSink, Sink
 from penstock.relational.partition import HashParts, RangeParts, parts_of
 
 PLAIN = actor_options(Resources())
@@ -252,11 +252,14 @@ def _next_sinks(stages: Sequence[Stage]) -> Iterator[tuple[int, PartSink]]:
     """Yield the sinks that directly follow a function of one row for each row, with the id of its stage.
 
     In order, the position of a row in the function's input is that in the output, which names the parts. A job commits
-    the parts of its own size, so those are written by the stage of the write alone.
+    the parts of its own size, and a database knows a part that it has by its first row, so those are written by the
+    stage of the write alone: it cuts the same parts again if a worker dies.
     """
     for stage in stages:
         match stage.work:
-            case WriteOut(sink, False) if isinstance(sink, PartSink) and not _needs_one_writer(sink):
+            case WriteOut(sink, False) if isinstance(sink, PartSink) and not isinstance(sink, RunSink):
+                if _needs_one_writer(sink):
+                    continue
                 source = stages[stage.inputs[0]]
                 if source.is_ordered and isinstance(source.work, CallUdf) and kind_of(source.work) == "rows":
                     yield id(source), sink
