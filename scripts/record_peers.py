@@ -32,6 +32,7 @@ def main() -> None:
         df = daft.from_arrow(samples.table(group))
         found = {text: df.select(eval(text, names).alias("x")).to_arrow() for text in expressions}
         write(group, {text: samples.recorded(result) for text, result in found.items()})
+    write("types", {text: samples.kinds(eval(text, {"D": daft.DataType})) for text in samples.TYPES})
     ray.init("local", num_cpus=2, include_dashboard=False, object_store_memory=200_000_000)
     with tempfile.TemporaryDirectory() as folder:
         write("ray", loaded("ray_programs").results(ray.data, ray.data.expressions, ray.data.aggregate, folder))

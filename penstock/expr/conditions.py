@@ -196,7 +196,7 @@ def _if_else(condition: Value, if_true: Value, if_false: Value) -> Value:
 
 def _choose(compute: Callable[..., Any], dtype: DataType, *values: Value) -> Value:
     """Compute a choice among values of ``dtype``; by their storage for extension types, which Arrow cannot choose."""
-    if not dtype.is_extension():
+    if not dtype.is_special():
         return compute(*values)
     return on_arrays(lambda *arrays: wrapped(compute(*map(storage_of, arrays)), dtype.arrow))(*values)
 

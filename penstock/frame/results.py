@@ -42,8 +42,9 @@ class ResultVerbs(PairVerbs):
         """
         from penstock.io.memory import MemorySource
 
-        table = self.to_arrow()
-        self._plan = nodes.Scan(MemorySource.from_table(table, name="collected"))
+        table, schema = self.to_arrow(), self._plan.schema
+        kept = schema if schema is not None and schema.to_arrow() == table.schema else table.schema
+        self._plan = nodes.Scan(MemorySource(table.to_batches(), kept, name="collected"))
         self._schema = self._plan.schema
         self._preview, self._num_rows = table.slice(0, SHOWN_ROWS), table.num_rows
         return self

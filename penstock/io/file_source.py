@@ -190,8 +190,7 @@ class FileSource:
 
     @cached_property
     def _schema(self) -> Schema:
-        fields = {f.name: f.type for f in self._file_schema} | self._path_types
-        full = Schema.from_pydict(fields)
+        full = Schema.from_pydict({f.name: f.dtype for f in self._content} | self._path_types)
         if self._columns is None:
             return full
         # file_path_column= adds its column to any choice of columns.
@@ -199,6 +198,10 @@ class FileSource:
 
     @cached_property
     def _file_schema(self) -> pa.Schema:
+        return self._content.to_arrow()
+
+    @cached_property
+    def _content(self) -> Schema:
         """The columns in the content of the files."""
         found = {f.name: f.type for f in self._inferred()} if self._infers else {}
         fields = {name: dtype for name, dtype in (found | self._hints).items() if name not in self._partition_types}
@@ -207,7 +210,7 @@ class FileSource:
                 f"file_path_column={self._path_column!r} is already a column of {str(self.files[0])!r}; "
                 "choose another name."
             )
-        return Schema.from_pydict(fields).to_arrow()
+        return Schema.from_pydict(fields)
 
     def _inferred(self) -> pa.Schema:
         error: CorruptFileError | None = None

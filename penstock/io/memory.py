@@ -62,14 +62,14 @@ class MemorySource:
     def __init__(
         self,
         parts: Iterable[pa.RecordBatch],
-        schema: pa.Schema,
+        schema: pa.Schema | Schema,
         name: str = "memory",
         files: Sequence[DataFile] = (),
     ) -> None:
         self.name = name
         self._files = files
         self._parts = [normalize_batch(piece) for part in parts for piece in split_batch(part)]
-        self._schema = Schema.from_arrow(schema)
+        self._schema = schema if isinstance(schema, Schema) else Schema.from_arrow(schema)
 
     @classmethod
     def from_table(cls, table: pa.Table, name: str = "memory", files: Sequence[DataFile] = ()) -> MemorySource:

@@ -42,7 +42,7 @@ class Sort:
     def schema(self, *inputs: Schema) -> Schema:
         for key in self.keys:
             dtype = inputs[0][key.column].dtype
-            if dtype.is_extension() or dtype.is_map():
+            if dtype.is_special() or dtype.is_map():
                 raise TypeMismatchError(f"sort needs keys that can be compared, but {key.column!r} is {dtype}")
         return inputs[0]
 
@@ -229,7 +229,7 @@ def check_same_columns(verb: str, left: Schema, right: Schema) -> None:
             f"{verb} needs the same columns on both sides: {', '.join(left.names)} against {', '.join(right.names)}"
         )
     for field, other in zip(left, right, strict=True):
-        if field.dtype != other.dtype:
+        if field.dtype.arrow != other.dtype.arrow:
             raise TypeMismatchError(
                 f"{verb}: column {field.name!r} is {field.dtype} on one side and {other.dtype} on the other; cast one"
             )
@@ -237,7 +237,7 @@ def check_same_columns(verb: str, left: Schema, right: Schema) -> None:
 
 def aggregate_field(column: AggregateColumn | WindowColumn, schema: Schema) -> Field:
     """Return the name and the type of a column of an aggregate or a window."""
-    dtypes: list[DataType] = [schema[name].dtype for name in column.inputs]
+    dtypes: list[DataType] = [schema[name].dtype.unlabelled() for name in column.inputs]
     try:
         return Field(column.name, WINDOW_FUNCTIONS[column.function].resolve(*dtypes, **dict(column.options)))
     except TypeMismatchError as exc:

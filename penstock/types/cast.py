@@ -12,7 +12,11 @@ from penstock.errors import TypeMismatchError
 from penstock.types import arrays
 from penstock.types.datatype import DataType
 from penstock.types.encode import REFUSALS, encode, pickled
+from penstock.types.normalize import normalize
 from penstock.types.supertype import supertype
+
+
+UUID_PATTERN = "^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"
 
 
 def cast(array: pa.Array, dtype: DataType, *, what: str = "cast") -> pa.Array:
@@ -35,6 +39,10 @@ def cast(array: pa.Array, dtype: DataType, *, what: str = "cast") -> pa.Array:
 def _cast(array: pa.Array, source: DataType, dtype: DataType) -> pa.Array:
     if source.is_null():
         return pa.nulls(len(array), dtype.arrow)
+    if dtype.is_uuid():
+        return _uuids(array, source)
+    if dtype.is_extension():
+        return cast(array, dtype.unlabelled())
     if dtype.is_python():
         return pickled(array.to_pylist(maps_as_pydicts="lossy"))
     if source.is_python():
@@ -45,6 +53,8 @@ def _cast(array: pa.Array, source: DataType, dtype: DataType) -> pa.Array:
         return pa.ExtensionArray.from_storage(dtype.arrow, array.storage)
     if (source.is_string() or source.is_binary()) and dtype.is_file():
         return _files(array, dtype, source.is_string())
+    if source.is_sparse_tensor() and dtype.is_sparse_tensor():
+        array, source = _to_dense(array, DataType.tensor(source.inner)), DataType.tensor(source.inner)
     if source.is_tensor() and dtype.is_sparse_tensor():
         return _to_sparse(array, dtype)
     if source.is_sparse_tensor() and dtype.is_tensor():
@@ -63,6 +73,18 @@ def _cast(array: pa.Array, source: DataType, dtype: DataType) -> pa.Array:
             raise
         # Arrow cannot cast extension types inside lists and structs; such columns are rare, so convert row by row.
         return encode(array.to_pylist(), dtype)
+
+
+def _uuids(array: pa.Array, source: DataType) -> pa.Array:
+    """Return the text of UUIDs, given as text in any form of Python's ``UUID`` or as 16 bytes each."""
+    import pyarrow.compute as pc
+
+    if source.is_binary():
+        return normalize(pa.ExtensionArray.from_storage(pa.uuid(), array.cast(pa.binary(16))))
+    is_text = pa.types.is_string(array.type)
+    if is_text and pc.all(pc.match_substring_regex(array, UUID_PATTERN)).as_py() is not False:
+        return array
+    return encode(array.to_pylist(), DataType.uuid())
 
 
 def _files(array: pa.Array, dtype: DataType, is_path: bool) -> pa.Array:
@@ -100,7 +122,7 @@ def _has_extension(dtype: DataType) -> bool:
         return any(_has_extension(field) for field in dtype.fields.values())
     if dtype.is_map():
         return _has_extension(dtype.key) or _has_extension(dtype.value)
-    return dtype.is_extension()
+    return dtype.is_special()
 
 
 def unified(batches: Sequence[pa.RecordBatch]) -> Sequence[pa.RecordBatch]:
@@ -154,21 +176,31 @@ def _conform(batch: pa.RecordBatch, dtypes: dict[str, DataType]) -> pa.RecordBat
 
 def _to_sparse(array: pa.Array, dtype: DataType) -> pa.Array:
     """Return tensors as sparse ones."""
-    return encode([None if row is None else _sparse(row) for row in array.to_pylist()], dtype)
+    rows = [None if row is None else _sparse(row, dtype) for row in array.to_pylist()]
+    return encode(rows, dtype.unlabelled())
 
 
 def _to_dense(array: pa.Array, dtype: DataType) -> pa.Array:
     """Return sparse tensors as full ones."""
-    return encode([None if row is None else _dense(row, dtype) for row in array.to_pylist()], dtype)
+    has_offsets = _has_offsets(DataType(array.type))
+    return encode([None if row is None else _dense(row, dtype, has_offsets) for row in array.to_pylist()], dtype)
 
 
-def _sparse(tensor: np.ndarray[Any, Any]) -> dict[str, Any]:
+def _has_offsets(sparse: DataType) -> bool:
+    return sparse.fields["indices"].inner.is_int64()
+
+
+def _sparse(tensor: np.ndarray[Any, Any], dtype: DataType) -> dict[str, Any]:
+    if dtype.shape not in (None, tensor.shape):
+        raise ValueError(f"a tensor has shape {tensor.shape}")
     flat = tensor.reshape(-1)
     places = np.flatnonzero(flat)
-    return {"values": flat[places], "indices": places, "shape": list(tensor.shape)}
+    indices = np.diff(places, prepend=0) if _has_offsets(dtype) else places
+    return {"values": flat[places], "indices": indices, "shape": list(tensor.shape)}
 
 
-def _dense(row: dict[str, Any], dtype: DataType) -> np.ndarray[Any, Any]:
+def _dense(row: dict[str, Any], dtype: DataType, has_offsets: bool) -> np.ndarray[Any, Any]:
     flat = np.zeros(int(np.prod(row["shape"])), dtype.inner.arrow.to_pandas_dtype())
-    flat[np.asarray(row["indices"], np.int64)] = row["values"]
+    places = np.asarray(row["indices"], np.int64)
+    flat[np.cumsum(places) if has_offsets else places] = row["values"]
     return flat.reshape(row["shape"])

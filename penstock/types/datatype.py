@@ -8,27 +8,23 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import pyarrow as pa
-import pyarrow.types as pt
 
 from penstock.errors import NoSuchPartError, TypeMismatchError
 from penstock.types.extension import EmbeddingType, FileType, ImageType, PythonType, TensorType
 from penstock.types.names import SIMPLE, format_type, parse_type, time_type, timestamp_type
 from penstock.types.normalize import normal_type
+from penstock.types.predicates import Label, Predicates
 
-
-def _predicate(test: Callable[[pa.DataType], Any]) -> Callable[[DataType], bool]:
-    return lambda self: bool(test(self.arrow))
-
-
-def _class_predicate(arrow_class: type) -> Callable[[DataType], bool]:
-    return lambda self: isinstance(self.arrow, arrow_class)
+_UUID = Label("uuid")
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class DataType:
+class DataType(Predicates):
     """The type of a column. Two are equal when they describe the same values; ``arrow`` is the Arrow type beneath.
 
-    The Arrow type is always normalized: it is no large, view, dictionary or run-end encoded variant.
+    The Arrow type is always normalized: it is no large, view, dictionary or run-end encoded variant. A ``label`` says
+    that the values are UUIDs, sparse tensors of one shape, or of an extension type. Columns that were read or declared
+    as such keep it through verbs; functions, and types that contain it, see the Arrow type alone.
 
     >>> DataType.list(DataType.string())
     list[string]
@@ -37,13 +33,23 @@ class DataType:
     """
 
     arrow: pa.DataType
+    label: Label | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.arrow, pa.DataType):
             raise TypeMismatchError(f"DataType wraps a pyarrow type, got {self.arrow!r}; use DataType.of() to convert.")
+        if isinstance(self.arrow, pa.UuidType):
+            object.__setattr__(self, "label", _UUID)
         object.__setattr__(self, "arrow", normal_type(self.arrow))
 
     def __repr__(self) -> str:
+        match self.label:
+            case Label("extension", (name, _)):
+                return f"extension[{name}; {format_type(self.arrow)}]"
+            case Label("sparse_tensor", shape):
+                return f"sparse_tensor[{self.inner}; {'x'.join(map(str, shape))}]"
+            case Label(name):
+                return name
         return format_type(self.arrow)
 
     # --- constructors -------------------------------------------------------------------------------------------------
@@ -67,7 +73,7 @@ class DataType:
     date: ClassVar[DataType]
     python: ClassVar[DataType]  # arbitrary Python objects, pickled
     interval: ClassVar[DataType]  # months, days and nanoseconds
-    uuid: ClassVar[DataType]  # as text
+    uuid: ClassVar[DataType]  # the values are text
 
     def __call__(self) -> DataType:
         """Return the type itself, so that ``DataType.int64()`` is ``DataType.int64``."""
@@ -133,18 +139,20 @@ class DataType:
         return DataType(TensorType(DataType.of(dtype).arrow, shape))
 
     @staticmethod
-    def sparse_tensor(dtype: Any, shape: tuple[int, ...] | None = None) -> DataType:
-        """Tensors with few values that are not zero; ``cast`` makes them of tensors and back.
+    def sparse_tensor(
+        dtype: Any, shape: tuple[int, ...] | None = None, use_offset_indices: builtins.bool = False
+    ) -> DataType:
+        """Tensors with few values that are not zero, all of one shape if it is given; ``cast`` makes them of tensors.
 
-        A value is a struct: the values, their places in the flat tensor, and its own shape; ``shape`` is not kept.
+        A value is a struct: the values, their places in the flat tensor, and its shape. With ``use_offset_indices`` a
+        place is counted from the one before; such places are int64, others uint64, so that a column tells them apart.
 
-        >>> DataType.sparse_tensor("int64").is_sparse_tensor()
-        True
+        >>> DataType.sparse_tensor("int64", (2, 3))
+        sparse_tensor[int64; 2x3]
         """
-        places = pa.list_(pa.uint64())
-        return DataType(
-            pa.struct([("values", pa.list_(DataType.of(dtype).arrow)), ("indices", places), ("shape", places)])
-        )
+        places = pa.list_(pa.int64() if use_offset_indices else pa.uint64())
+        fields = [("values", pa.list_(DataType.of(dtype).arrow)), ("indices", places), ("shape", pa.list_(pa.uint64()))]
+        return DataType(pa.struct(fields), None if shape is None else Label("sparse_tensor", tuple(shape)))
 
     @staticmethod
     def union(fields: Mapping[str, Any], type_ids: Iterable[int] | None = None, mode: str = "sparse") -> DataType:
@@ -159,8 +167,12 @@ class DataType:
 
     @staticmethod
     def extension(name: str, storage_dtype: Any, metadata: str | None = None) -> DataType:
-        """Return the type of the values: columns of unknown extension types are read as what they store."""
-        return DataType.of(storage_dtype)
+        """Values of ``storage_dtype`` under the name of an extension type; they are read and written as stored.
+
+        >>> DataType.extension("geo.point", "binary").dtype
+        binary
+        """
+        return DataType(DataType.of(storage_dtype).arrow, Label("extension", (name, metadata)))
 
     @staticmethod
     def image(mode: str | None = None, height: int | None = None, width: int | None = None) -> DataType:
@@ -223,82 +235,19 @@ class DataType:
         """Return the Arrow type beneath."""
         return self.arrow
 
-    # --- predicates ---------------------------------------------------------------------------------------------
-
-    is_int8, is_int16 = _predicate(pt.is_int8), _predicate(pt.is_int16)
-    is_int32, is_int64 = _predicate(pt.is_int32), _predicate(pt.is_int64)
-    is_uint8, is_uint16 = _predicate(pt.is_uint8), _predicate(pt.is_uint16)
-    is_uint32, is_uint64 = _predicate(pt.is_uint32), _predicate(pt.is_uint64)
-    is_float16, is_float32 = _predicate(pt.is_float16), _predicate(pt.is_float32)
-    is_float64 = _predicate(pt.is_float64)
-    is_null = _predicate(pt.is_null)
-    is_boolean = _predicate(pt.is_boolean)
-    is_integer = _predicate(pt.is_integer)
-    is_float = _predicate(pt.is_floating)
-    is_decimal = _predicate(pt.is_decimal)
-    is_decimal128 = _predicate(pt.is_decimal128)
-    is_fixed_size_binary = _predicate(pt.is_fixed_size_binary)
-    is_string = _predicate(pt.is_string)
-    is_date = _predicate(pt.is_date)
-    is_time = _predicate(pt.is_time)
-    is_timestamp = _predicate(pt.is_timestamp)
-    is_duration = _predicate(pt.is_duration)
-    is_fixed_size_list = _predicate(pt.is_fixed_size_list)
-    is_struct = _predicate(pt.is_struct)
-    is_map = _predicate(pt.is_map)
-    is_embedding = _class_predicate(EmbeddingType)
-    is_tensor = _class_predicate(TensorType)
-    is_image = _class_predicate(ImageType)
-    is_file = _class_predicate(FileType)
-    is_python = _class_predicate(PythonType)
-    is_interval = _predicate(pt.is_interval)
-    is_union = _predicate(pt.is_union)
-    is_sparse_tensor = _predicate(lambda arrow: pt.is_struct(arrow) and arrow.names == ["values", "indices", "shape"])
-    is_fixed_shape_sparse_tensor = _predicate(lambda _: False)  # the shape is not part of the type
-    is_fixed_shape_tensor = _predicate(lambda arrow: isinstance(arrow, TensorType) and arrow.shape is not None)
-    is_fixed_shape_image = _predicate(lambda arrow: isinstance(arrow, ImageType) and arrow.shape is not None)
-
-    def is_uuid(self) -> builtins.bool:
-        """Raise an error, for UUIDs have no type of their own."""
-        raise TypeMismatchError("A UUID is text here; use is_string().")
-
-    def is_numeric(self) -> builtins.bool:
-        """Check whether it holds integers, floats or decimals; booleans are not numbers."""
-        return self.is_integer() or self.is_float() or self.is_decimal()
-
-    def is_binary(self) -> builtins.bool:
-        """Check whether it holds bytes, of any length or of one."""
-        return bool(pt.is_binary(self.arrow) or pt.is_fixed_size_binary(self.arrow))
-
-    def is_temporal(self) -> builtins.bool:
-        """Check whether it holds dates, times, timestamps or durations."""
-        return self.is_date() or self.is_time() or self.is_timestamp() or self.is_duration()
-
-    def is_list(self) -> builtins.bool:
-        """Check whether it holds lists, of any length or of one."""
-        return bool(pt.is_list(self.arrow)) or self.is_fixed_size_list()
-
-    def is_nested(self) -> builtins.bool:
-        """Check whether it holds lists, structs or maps."""
-        return self.is_list() or self.is_struct() or self.is_map()
-
-    def is_extension(self) -> builtins.bool:
-        """Check whether it is an embedding, tensor, image, file or Python object."""
-        return isinstance(self.arrow, pa.BaseExtensionType)
-
-    def is_logical(self) -> builtins.bool:
-        """Check whether it gives a meaning to another type that stores it: times, decimals, and extension types."""
-        return self.is_temporal() or self.is_decimal() or self.is_map() or self.is_extension()
-
-    def is_comparable(self) -> builtins.bool:
-        """Check whether its values have an order."""
-        return not (self.is_nested() or self.is_extension())
+    def unlabelled(self) -> DataType:
+        """Return the type without its label, as functions see it."""
+        return self if self.label is None else DataType(self.arrow)
 
     # --- parts --------------------------------------------------------------------------------------------
 
     @property
     def inner(self) -> DataType:
-        """The type of the elements of a list, embedding or tensor."""
+        """The type of the elements of a list, embedding or tensor, or of the stored values of an extension type."""
+        if self.is_extension():
+            return self.unlabelled()
+        if self.is_sparse_tensor():
+            return self.fields["values"].inner
         return DataType(self._part("value_type", "inner"))
 
     @property
@@ -327,6 +276,8 @@ class DataType:
     @property
     def shape(self) -> tuple[int, ...] | None:
         """The shape of every embedding, tensor or image, or None if each row has its own."""
+        if self.is_sparse_tensor():
+            return None if self.label is None else self.label.details
         shape: tuple[int, ...] | None = self._part("shape", "shape")
         return shape
 
@@ -390,7 +341,7 @@ class DataType:
 
 for _name, _type in {**SIMPLE, "python": PythonType()}.items():
     setattr(DataType, _name, DataType(_type))
-DataType.interval, DataType.uuid = DataType(pa.month_day_nano_interval()), DataType.string
+DataType.interval = DataType(pa.month_day_nano_interval())
 
 _conversions: dict[str, Callable[[Any], DataType]] = {}
 

@@ -20,7 +20,7 @@ SIMPLE = {
         *("null", "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
         *("float16", "float32", "float64", "string", "binary"),
     )
-} | {"date": pa.date32()}
+} | {"date": pa.date32(), "uuid": pa.uuid()}
 """The types without parameters, by the name they are shown under."""
 
 ALIASES = {

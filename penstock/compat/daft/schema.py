@@ -89,9 +89,3 @@ class DaftDataType(DataType, metaclass=_Types):
     def from_sql(sql_type: str) -> DataType:
         """Return the type that DuckDB gives to a type of SQL."""
         return DataType(evaluate("from_sql", f"cast(null as {sql_type})", [pa.nulls(1)]).type)
-
-    @staticmethod
-    def sparse_tensor(dtype: Any, shape: tuple[int, ...] | None = None, use_offset_indices: bool = False) -> DataType:
-        if use_offset_indices:
-            raise refusal("DataType.sparse_tensor(use_offset_indices=True)", "leave it out: indices are positions")
-        return DataType.sparse_tensor(dtype, shape)

@@ -99,7 +99,7 @@ def cell_html(value: pa.Scalar, dtype: DataType, max_width: int = 100) -> str:
     text = cell_text(value, max_width)
     if dtype.is_image() and (picture := thumbnail_html(value.as_py(), html.escape(text.strip("<>")))):
         return picture
-    if dtype.is_extension() and text.startswith("<"):
+    if dtype.is_special() and text.startswith("<"):
         return f'<code style="background:transparent;color:inherit;opacity:.7">{html.escape(text)}</code>'
     if len(text) <= max_width:
         return html.escape(text) if len(text) <= 30 else f'<div style="{_WRAPPED}">{html.escape(text)}</div>'
