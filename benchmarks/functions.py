@@ -66,8 +66,8 @@ TABLE = {
     "day, 'Monday'": "next_day",
     "'month', day": "datepart",
     "i": "date_from_unix_date timestamp_seconds timestamp_millis timestamp_micros from_unixtime",
-    "time": "unix_date year quarter month day day_of_month day_of_week day_of_year week_of_year hour minute second millisecond "
-    "microsecond nanosecond date time to_unix_epoch partition_hours strftime",
+    "time": "unix_date year quarter month day day_of_month day_of_week day_of_year week_of_year hour minute second "
+    "millisecond microsecond nanosecond date time to_unix_epoch partition_hours strftime",
     "time, '%Y/%m'": "date_format",
     "'1 day', time": "date_trunc",
     "time, 'Asia/Tokyo'": "from_utc_timestamp to_utc_timestamp replace_time_zone",

@@ -14,7 +14,7 @@ import pyarrow as pa
 from penstock.errors import InvalidArgumentError, check_choice
 from penstock.expr.arrays import on_arrays
 from penstock.expr.column import Expression, call, lit
-from penstock.expr.kinds import INT64, INTEGER, STRING
+from penstock.expr.kinds import INT64, INTEGER
 from penstock.expr.registry import kernel
 from penstock.expr.signatures import strict, takes
 from penstock.functions.hashing import GOLDEN, mix

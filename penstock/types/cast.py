@@ -15,7 +15,6 @@ from penstock.types.encode import REFUSALS, encode, pickled
 from penstock.types.normalize import normalize
 from penstock.types.supertype import supertype
 
-
 UUID_PATTERN = "^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"
 
 

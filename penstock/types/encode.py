@@ -278,5 +278,8 @@ _ENCODERS: tuple[tuple[Callable[[DataType], bool], Callable[[Sequence[Any], Data
     (DataType.is_image, _encode_image),
     (DataType.is_file, _encode_file),
     (DataType.is_python, lambda values, _: pickled(values)),
-    (DataType.is_uuid, lambda values, _: arrow_array([None if value is None else _uuid(value) for value in values], pa.string())),
+    (
+        DataType.is_uuid,
+        lambda values, _: arrow_array([None if value is None else _uuid(value) for value in values], pa.string()),
+    ),
 )

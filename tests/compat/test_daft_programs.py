@@ -242,8 +242,6 @@ def test_sparse_tensors() -> None:
     ]  # fmt: skip
     dense = sparse.select(col("a").as_tensor("float32", (2, 2))).to_pydict()["a"]
     assert [None if each is None else each.tolist() for each in dense] == [[[0, 1], [0, 0]], [[1, 0], [0, 2]], None]
-    with pytest.raises(InvalidArgumentError, match="use_offset_indices"):
-        DataType.sparse_tensor(DataType.int64(), use_offset_indices=True)
 
 
 def test_unions(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import penstock as ps
-from penstock.compat.daft import functions
+from penstock.compat.daft import DataType, functions
 from tests.compat import samples
 
 RECORDED = Path(__file__).parent / "recorded"
@@ -28,6 +28,16 @@ def test_values_and_types_are_those_of_daft(group: str) -> None:
         if found[text]["type"] == SIGNED.get(theirs["type"]):
             theirs["type"] = found[text]["type"]
     assert found == expected
+
+
+@pytest.mark.parametrize("text", samples.TYPES)
+def test_types_are_of_the_kinds_of_daft(text: str) -> None:
+    """Ours hold for types of a fixed size too, and those of an extension type are also those of its storage."""
+    theirs = set(json.loads((RECORDED / "types.json").read_text())[text])
+    wider = {"binary", "image", "list", "logical", "numeric", "sparse_tensor", "struct", "temporal", "tensor"}
+    dtype = eval(text, {"D": DataType})
+    stored = set(samples.kinds(dtype.dtype)) if dtype.is_extension() else set()
+    assert theirs <= set(samples.kinds(dtype)) <= theirs | wider | stored
 
 
 def test_texts_in_ascii_are_compared_as_other_texts_are() -> None:

@@ -9,7 +9,6 @@ import pyarrow as pa
 
 import penstock as ps
 from penstock.compat.daft.io import IOConfig
-from penstock.compat.translation import refusal
 from penstock.relational.scalar import evaluate
 from penstock.types import DataType, Field, Schema
 
