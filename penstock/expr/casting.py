@@ -200,6 +200,8 @@ def to_text(array: pa.Array, source: DataType) -> pa.Array:
     """Return every value as text, nested values as JSON."""
     if source.is_float():
         text = array.cast(pa.string())
+        if pc.all(pc.match_substring(text, ".")).as_py() is not False:  # a quick test of most columns
+            return text
         is_bare = pc.match_substring_regex(text, r"^-?\d+$")  # Arrow writes 1.0 as 1
         return pc.if_else(is_bare, pc.binary_join_element_wise(text, ".0", ""), text)
     if source.is_binary():

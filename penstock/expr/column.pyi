@@ -166,7 +166,7 @@ class Expression:
         """Convert to ``DataType.null``; a value that does not fit is an error."""
     def as_python(self) -> Expression:
         """Convert to ``DataType.python``; a value that does not fit is an error."""
-    def as_sparse_tensor(self, dtype: Any, shape: Any = None) -> Expression:
+    def as_sparse_tensor(self, dtype: Any, shape: Any = None, use_offset_indices: Any = False) -> Expression:
         """Convert to ``DataType.sparse_tensor``; a value that does not fit is an error."""
     def as_string(self) -> Expression:
         """Convert to ``DataType.string``; a value that does not fit is an error."""

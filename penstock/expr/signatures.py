@@ -88,10 +88,17 @@ def strict(name: str, resolve: Resolve) -> Callable[[AnyCallable], AnyCallable]:
     return register
 
 
-def text_kernel(name: str, *parameters: Kind, returns: DataType, compute: Callable[..., pa.Array]) -> None:
+def text_kernel(
+    name: str,
+    *parameters: Kind,
+    returns: DataType,
+    compute: Callable[..., pa.Array],
+    by_rows: Callable[[list[pa.Array]], pa.Array] | None = None,
+) -> None:
     """Register a kernel of text; ``compute(texts, *constants)`` takes a column of text and constant parameters.
 
-    Where a parameter is a column itself, compute the rows of each combination of parameters at once.
+    Where a parameter is a column itself, call ``by_rows`` with all columns; without it, compute the rows of each
+    combination of parameters at once.
     """
 
     @strict(name, takes(TEXT, *parameters, returns=returns))
@@ -100,6 +107,8 @@ def text_kernel(name: str, *parameters: Kind, returns: DataType, compute: Callab
             constants = [value.as_py() for value in values]
             return on_arrays(lambda array: compute(array, *constants, **options))(texts)
         texts, *columns = broadcast(texts, *values)
+        if by_rows is not None:
+            return by_rows([texts, *columns])
         rows_by_constants: dict[tuple[Any, ...], list[int]] = {}
         for row, each in enumerate(zip(*(column.to_pylist() for column in columns), strict=True)):
             rows_by_constants.setdefault(each, []).append(row)

@@ -246,7 +246,7 @@ def as_null(expr: Expression) -> Expression:
 def as_python(expr: Expression) -> Expression:
     """Convert to ``DataType.python``; a value that does not fit is an error."""
 
-def as_sparse_tensor(expr: Expression, dtype: Any, shape: Any = None) -> Expression:
+def as_sparse_tensor(expr: Expression, dtype: Any, shape: Any = None, use_offset_indices: Any = False) -> Expression:
     """Convert to ``DataType.sparse_tensor``; a value that does not fit is an error."""
 
 def as_string(expr: Expression) -> Expression:

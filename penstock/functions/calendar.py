@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from penstock.errors import InvalidArgumentError, did_you_mean
 from penstock.expr.arrays import filled, masked, validity
+from penstock.expr.casting import cast
 from penstock.expr.column import Expression, call, lit
 from penstock.expr.kinds import (
     CLOCK,
@@ -133,14 +134,32 @@ add_months = _define(
     "add_months", {**_DATE, "months": INTEGER}, DATE, _add_months,
     "Add months to a date; the day is at most the last one of that month.", (_DAY, 1), dt.date(2024, 2, 29),
 )  # fmt: skip
-_ADD = ({**_DATE, "days": INTEGER}, DATE, "a::date + b::int", "Add days to a date.", (_DAY, 1), dt.date(2024, 2, 1))
+
+
+def _moved(operation: str) -> Any:
+    """Return the kernel that adds days to dates, or subtracts them."""
+
+    def kernel(dates: pa.Array, days: pa.Array) -> pa.Array:
+        return pc.call_function(operation, [_day_numbers(dates), days.cast(pa.int32())]).view(pa.date32())
+
+    return kernel
+
+
+def _day_numbers(dates: pa.Array) -> pa.Array:
+    return cast(dates, dtype=DATE, is_strict=True).view(pa.int32())
+
+
+_ADD = ({**_DATE, "days": INTEGER}, DATE, _moved("add_checked"), "Add days to a date.", (_DAY, 1), dt.date(2024, 2, 1))
 date_add, dateadd = (_define(name, *_ADD) for name in ("date_add", "dateadd"))
 date_sub = _define(
-    "date_sub", {**_DATE, "days": INTEGER}, DATE, "a::date - b::int", "Subtract days from a date.", (_DAY, 1),
+    "date_sub", {**_DATE, "days": INTEGER}, DATE, _moved("subtract_checked"), "Subtract days from a date.", (_DAY, 1),
     dt.date(2024, 1, 30),
 )  # fmt: skip
 _DAYS = "Count the days from ``start`` to ``end``."
-_DIFF = (_ENDS, INT32, "a::date - b::date", _DAYS, (_DAY, dt.date(2024, 1, 1)), 30)
+_DIFF = (
+    _ENDS, INT32, lambda end, start: pc.subtract(_day_numbers(end), _day_numbers(start)), _DAYS,
+    (_DAY, dt.date(2024, 1, 1)), 30,
+)  # fmt: skip
 date_diff, datediff = (_define(name, *_DIFF) for name in ("date_diff", "datediff"))
 months_between = _define(
     "months_between", _ENDS, FLOAT64,
@@ -174,12 +193,19 @@ next_day = _build(
 # --- from parts and numbers -------------------------------------------------------------------------------------------
 
 _DATE_PARTS = dict.fromkeys(("year", "month", "day"), INTEGER)
+# ``try(...)`` of DuckDB computes row by row as soon as one of them is no date.
+_IS_DAY = (
+    "a between 1 and 9999 and b between 1 and 12 and c between 1 and day(last_day(make_date(a::bigint, b::bigint, 1)))"
+)
 _PARTS = {**_DATE_PARTS, "hour": INTEGER, "minute": INTEGER, "second": NUMBER}
 make_date = _define(
-    "make_date", _DATE_PARTS, DATE, "try(make_date(a::bigint, b::bigint, c::bigint))",
+    "make_date", _DATE_PARTS, DATE, f"case when {_IS_DAY} then make_date(a::bigint, b::bigint, c::bigint) end",
     "Return a date from year, month and day; null if there is no such date.", (2024, 2, 29), dt.date(2024, 2, 29),
 )  # fmt: skip
-_MAKE = "try(make_timestamp(a::bigint, b::bigint, c::bigint, d::bigint, e::bigint, f::double))"
+_MAKE = (
+    f"case when {_IS_DAY} and d between 0 and 23 and e between 0 and 59 and f >= 0 and f <= 60 "
+    "then make_timestamp(a::bigint, b::bigint, c::bigint, d::bigint, e::bigint, f::double) end"
+)
 _table.register("make_timestamp", _PARTS, _MICROSECONDS, _MAKE)
 
 

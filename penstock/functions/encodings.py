@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 import gzip
 import zlib
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.errors import ComputeError, InvalidArgumentError, check_choice
-from penstock.expr.arrays import Numbers, filled, masked, text_bytes, validity
+from penstock.expr.arrays import Numbers, filled, masked, on_arrays, text_bytes, validity
 from penstock.expr.column import Expression, call, lit
 from penstock.expr.kinds import BINARY, INT32, INT64, STRING, TEXT, TEXT_OR_BYTES, Kind
 from penstock.expr.murmur3 import murmur3_bytes, murmur3_numbers
@@ -79,6 +79,9 @@ def _conversion(verb: str, noun: str, known: dict[str, tuple[Convert, Convert]],
             convert = known[checked(name, options[noun])][side]
             if name == "encode" and (sql := _ENCODED.get(checked(name, options[noun]))):
                 return evaluate(name, sql, [values.cast(pa.binary())]).cast(pa.binary())
+            if checked(name, options[noun]) == "utf-8":
+                with contextlib.suppress(pa.ArrowInvalid):  # found below, with the value
+                    return values.cast(pa.string()).cast(returns(BINARY, **options).arrow)
             rows = values.cast(pa.binary()).to_pylist()
             return pa.array([converted(row, convert) for row in rows], pa.binary()).cast(
                 returns(BINARY, **options).arrow
@@ -174,31 +177,18 @@ parse_url = _define(
 # --- JSON -------------------------------------------------------------------------------------------------------------
 
 
-def _parsed(texts: pa.Array, kind: type) -> list[Any]:
-    """Return each JSON text as an object of ``kind``; None for any other text."""
-
-    def parsed(text: str | None) -> Any:
-        try:
-            value = None if text is None else orjson.loads(text)
-        except orjson.JSONDecodeError:
-            return None
-        return value if isinstance(value, kind) else None
-
-    return [parsed(text) for text in texts.to_pylist()]
-
-
-def _written(value: Any) -> str | None:
-    return value if value is None or isinstance(value, str) else orjson.dumps(value).decode()
+def _for_json(kind: str, sql: str) -> str:
+    return f"case when json_valid(a) then case when json_type(a) = '{kind}' then {sql} end end"
 
 
 json_array_length = _define(
     "json_array_length", {"expr": TEXT}, INT32,
-    lambda texts: pa.array([None if v is None else len(v) for v in _parsed(texts, list)], pa.int32()),
+    _for_json("ARRAY", "json_array_length(a)"),
     "Count the elements of a JSON array; null for any other text.", ("[1, 2]",), 2,
 )  # fmt: skip
 json_object_keys = _define(
     "json_object_keys", {"expr": TEXT}, DataType.list(STRING),
-    lambda texts: pa.array([None if v is None else sorted(v) for v in _parsed(texts, dict)], pa.list_(pa.string())),
+    _for_json("OBJECT", "list_sort(list_distinct(json_keys(a)))"),
     "Return the keys of a JSON object in alphabetical order; null for any other text.", ('{"b": 1, "a": 2}',),
     ["a", "b"],
 )  # fmt: skip
@@ -220,11 +210,17 @@ def _tuple_type(_: DataType, *, fields: tuple[str, ...]) -> DataType:
 
 
 @strict("json_tuple", takes(TEXT, returns=_tuple_type))
-def _json_tuple(texts: Any, *, fields: tuple[str, ...]) -> Any:
-    rows = _parsed(texts if isinstance(texts, pa.Array) else pa.array([texts.as_py()]), dict)
-    values = [None if row is None else {field: _written(row.get(field)) for field in fields} for row in rows]
-    found = pa.array(values, _tuple_type(STRING, fields=fields).arrow)
-    return found if isinstance(texts, pa.Array) else found[0]
+@on_arrays
+def _json_tuple(texts: pa.Array, *, fields: tuple[str, ...]) -> pa.Array:
+    paths = ", ".join("'/" + f.replace("~", "~0").replace("/", "~1").replace("'", "''") + "'" for f in fields)
+    lists = evaluate("json_tuple", _for_json("OBJECT", f"json_extract_string(a, [{paths}])"), [texts])
+    values = pc.list_flatten(lists)
+    columns = [values.take(pa.array(np.arange(place, len(values), len(fields)))) for place in range(len(fields))]
+    if lists.null_count:
+        rows = pc.if_else(lists.is_valid(), pc.subtract(pc.cumulative_sum(lists.is_valid().cast(pa.int64())), 1), None)
+        columns = [column.take(rows) for column in columns]
+    mask = lists.is_null()
+    return pa.StructArray.from_arrays(columns, fields=list(_tuple_type(STRING, fields=fields).arrow), mask=mask)
 
 
 # --- UUIDs ------------------------------------------------------------------------------------------------------------
@@ -235,11 +231,12 @@ _UUID = Kind("text or a binary of 16 bytes", lambda dtype: dtype.is_string() or 
 def _milliseconds(values: pa.Array) -> Numbers:
     if pa.types.is_string(values.type):
         values = evaluate("UUID", "unhex(replace(a, '-', ''))", [values])
-    rows = [bytes(16) if row is None else row for row in values.cast(pa.binary()).to_pylist()]
-    if any(len(row) != 16 for row in rows):
-        raise ComputeError("A UUID has 16 bytes")
-    stamps = np.frombuffer(b"".join(rows), np.uint8).reshape(-1, 16)[:, :6].astype(np.int64)
-    return np.asarray((stamps << np.arange(40, -1, -8)).sum(axis=1))
+    try:
+        filled_rows = values.cast(pa.binary()).fill_null(bytes(16)).cast(pa.binary(16))
+    except pa.ArrowInvalid as exc:
+        raise ComputeError("A UUID has 16 bytes") from exc
+    halves = np.frombuffer(filled_rows.buffers()[1], ">u8", 2 * len(values)).reshape(-1, 2)
+    return np.asarray(halves[:, 0].astype(np.int64) >> 16)
 
 
 def _of_uuid7(unit: str, compute: Callable[[Numbers], Numbers], result: int) -> Builder:

@@ -22,6 +22,7 @@ from penstock.expr.kinds import ANY, STRING, TEXT, UINT32, UINT64, Kind
 from penstock.expr.murmur3 import murmur3_bytes, murmur3_numbers
 from penstock.expr.registry import kernel
 from penstock.expr.signatures import strict, takes
+from penstock.functions import xxhash_numbers
 from penstock.relational.scalar import evaluate
 from penstock.types import DataType
 
@@ -185,7 +186,7 @@ def _named_hash(*arrays: pa.Array, name: str, seed: int | None) -> pa.Array:
     if name == MURMUR:
         compute, hashes = _murmur3, np.full(len(arrays[0]), 42 if seed is None else seed, np.uint32)
     elif name in _XXHASH:
-        compute = partial(_xxhash, _digest_of(name))
+        compute = partial(_xxhash, name)
     elif seed is None:
         hashes = None
     for array in arrays:
@@ -193,10 +194,15 @@ def _named_hash(*arrays: pa.Array, name: str, seed: int | None) -> pa.Array:
     return pa.array(hashes.astype(np.uint64))
 
 
-def _xxhash(digest: Digest, array: pa.Array, seeds: Numbers) -> Numbers:
+def _xxhash(name: str, array: pa.Array, seeds: Numbers) -> Numbers:
     """Return the hash of each row; a null is no bytes, and other nulls than those of text ignore the seed."""
-    contents = _contents(array).fill_null(b"").to_pylist()
-    hashes = np.fromiter(map(digest, contents, seeds.tolist()), np.uint64, len(contents))
+    digest = _digest_of(name)
+    if not _is_bytes(array) and array.type.bit_width == 64:
+        words = filled(array.view(pa.int64())).view(np.uint64)
+        hashes = getattr(xxhash_numbers, _XXHASH[name])(words, seeds)
+    else:
+        contents = _contents(array).fill_null(b"").to_pylist()
+        hashes = np.fromiter(map(digest, contents, seeds.tolist()), np.uint64, len(contents))
     return hashes if _is_bytes(array) else np.where(validity(array), hashes, np.uint64(digest(b"", 0)))
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from penstock.errors import ComputeError, InvalidArgumentError, check_choice, load_extra, shortened
 from penstock.expr.arrays import on_arrays
@@ -14,6 +15,7 @@ from penstock.expr.casting import json_text
 from penstock.expr.column import Expression, call, method
 from penstock.expr.kinds import ANY, STRING, TEXT
 from penstock.expr.signatures import strict, takes
+from penstock.relational.scalar import evaluate
 from penstock.types import DataType, to_arrow_array
 
 Format = Literal["json"]
@@ -30,7 +32,21 @@ def serialize(expr: Expression, format: Format = "json") -> Expression:
     return call("serialize", expr)
 
 
-strict("serialize", takes(ANY, returns=STRING))(on_arrays(json_text))
+@strict("serialize", takes(ANY, returns=STRING))
+@on_arrays
+def _serialize(values: pa.Array) -> pa.Array:
+    if not _is_plain(values.type, pa.types.is_integer):
+        return json_text(values)
+    return evaluate("serialize", "case when a is not null then to_json(a)::varchar end", [values])
+
+
+def _is_plain(dtype: pa.DataType, is_number: Callable[[pa.DataType], bool]) -> bool:
+    """Check whether values consist of text, booleans and these numbers, which faster libraries write and read alike."""
+    if pa.types.is_struct(dtype) or pa.types.is_list(dtype):
+        return bool(dtype.num_fields) and all(
+            _is_plain(dtype.field(i).type, is_number) for i in range(dtype.num_fields)
+        )
+    return is_number(dtype) or pa.types.is_string(dtype) or pa.types.is_boolean(dtype)
 
 
 @method
@@ -63,6 +79,9 @@ def try_deserialize(expr: Expression, format: Format = "json", dtype: DataType |
 @on_arrays
 def _deserialize(texts: pa.Array, *, dtype: DataType, is_strict: bool) -> pa.Array:
     fit = _fitter(dtype)
+    parsed = _objects(texts, dtype)
+    if parsed is not None:
+        return parsed
     try:
         return _decoded(texts, dtype, fit)
     except (TypeError, ValueError):  # find the rows that do not fit
@@ -79,6 +98,25 @@ def _deserialize(texts: pa.Array, *, dtype: DataType, is_strict: bool) -> pa.Arr
                 ) from exc
             parts.append(pa.nulls(1, dtype.arrow))
     return pa.concat_arrays(parts)
+
+
+def _objects(texts: pa.Array, dtype: DataType) -> pa.Array | None:
+    """Parse objects as structs by Arrow, several times as fast; None if a text or the type needs more care."""
+    import pyarrow.json as pj
+
+    is_simple = dtype.is_struct() and _is_plain(dtype.arrow, lambda leaf: leaf in (pa.int64(), pa.float64()))
+    if not is_simple or texts.null_count or not len(texts):
+        return None
+    is_object = "case when json_valid(a) then json_type(a) = 'OBJECT' and not contains(a, chr(10)) else false end"
+    if not pc.all(evaluate("deserialize", is_object, [texts])).as_py():
+        return None
+    lines = "\n".join(texts.to_pylist()).encode()
+    options = pj.ParseOptions(explicit_schema=pa.schema(list(dtype.arrow)), unexpected_field_behavior="ignore")
+    try:
+        found = pj.read_json(pa.BufferReader(lines), pj.ReadOptions(use_threads=False), options)
+    except pa.ArrowInvalid:
+        return None
+    return found.to_struct_array().combine_chunks() if found.num_rows == len(texts) else None
 
 
 def _decoded(texts: pa.Array, dtype: DataType, fit: Callable[[Any], Any]) -> pa.Array:

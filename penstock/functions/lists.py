@@ -108,9 +108,13 @@ def _list_append(lists: pa.Array, others: pa.Array) -> pa.Array:
     elements, lengths = elements_of(lists)
     valid = validity(lists)
     both = pa.concat_arrays([elements, cast(others, dtype=dtype.inner, is_strict=True)])
-    order = np.insert(np.arange(len(elements)), np.cumsum(lengths), len(elements) + np.arange(len(lists)))
-    kept = valid[np.insert(_parents(lengths), np.cumsum(lengths), np.arange(len(lists)))]
-    return to_lists(both.take(pa.array(order[kept])), np.where(valid, lengths + 1, 0), valid)
+    rows, parents = np.arange(len(lists)), _parents(lengths)
+    order, owners = np.empty((2, len(both)), np.int64)
+    for places, sources, given in ((np.arange(len(elements)) + parents, np.arange(len(elements)), parents),
+                                   (np.cumsum(lengths) + rows, len(elements) + rows, rows)):  # fmt: skip
+        order[places], owners[places] = sources, given
+    kept = order if valid.all() else order[valid[owners]]
+    return to_lists(both.take(pa.array(kept)), np.where(valid, lengths + 1, 0), valid)
 
 
 _APPEND = {"list_expr": LIST, "other": ANY}
@@ -280,6 +284,16 @@ def _sum_type(dtype: DataType) -> DataType:
     return inner if inner.is_decimal() else FLOAT64
 
 
+_UFUNCS: dict[str, Any] = {"sum": np.add, "min": np.fmin, "max": np.fmax}
+
+
+def _reduced(aggregate: str, elements: pa.Array, lengths: Numbers) -> pa.Array | None:
+    """Reduce lists without nulls at once; None if a list is empty."""
+    if not len(lengths) or not lengths.min():
+        return None
+    return pa.array(_UFUNCS[aggregate].reduceat(elements.to_numpy(), np.cumsum(lengths) - lengths))
+
+
 def _reduction(name: str, aggregate: str, kind: Kind, returns: Any, doc: str, given: list[Any], result: Any) -> Builder:
     @on_arrays
     def kernel(lists: pa.Array) -> pa.Array:
@@ -288,6 +302,10 @@ def _reduction(name: str, aggregate: str, kind: Kind, returns: Any, doc: str, gi
         elements, lengths = elements_of(lists)
         if pa.types.is_null(elements.type):
             return pa.nulls(len(lists), result_type)
+        if aggregate in _UFUNCS and elements.type in (pa.int64(), pa.float64()) and not elements.null_count:
+            reduced = _reduced(aggregate, elements, lengths)
+            if reduced is not None:
+                return reduced.cast(result_type)
         table = pa.table({"row": _parents(lengths), "value": _sortable(elements)})
         reduced = table.group_by("row", use_threads=False).aggregate([("value", aggregate)]).combine_chunks()
         values = cast(_one(reduced.column(f"value_{aggregate}")), dtype=DataType(result_type), is_strict=True)

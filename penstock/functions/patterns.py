@@ -120,13 +120,16 @@ def _regexp_function(
 # --- plain substrings -------------------------------------------------------------------------------------------------
 
 
-def _search(name: str, parameter: str, compute: Callable[..., pa.Array], doc: str, given: tuple[str, str]) -> Builder:
-    return _table.text(name, {"expr": TEXT, parameter: TEXT}, BOOL, compute, doc, given, True)
+def _search(name: str, parameter: str, compute: Callable[..., pa.Array], doc: str, given: str, sql: str) -> Builder:
+    parameters = {"expr": TEXT, parameter: TEXT}
+    return _table.text(name, parameters, BOOL, compute, doc, ("abc", given), True, f"{sql}(a, b)")
 
 
-contains = _search("contains", "substr", pc.match_substring, "Check whether text contains ``substr``.", ("abc", "b"))
-startswith = _search("startswith", "prefix", pc.starts_with, "Check whether text starts with ``prefix``.", ("abc", "a"))
-endswith = _search("endswith", "suffix", pc.ends_with, "Check whether text ends with ``suffix``.", ("abc", "c"))
+_CONTAINS = "Check whether text contains ``substr``."
+contains = _search("contains", "substr", pc.match_substring, _CONTAINS, "b", "contains")
+_STARTS = "Check whether text starts with ``prefix``."
+startswith = _search("startswith", "prefix", pc.starts_with, _STARTS, "a", "starts_with")
+endswith = _search("endswith", "suffix", pc.ends_with, "Check whether text ends with ``suffix``.", "c", "suffix")
 
 
 def _replace_literally(text: pa.Array, search: str, replacement: str) -> pa.Array:

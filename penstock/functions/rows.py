@@ -6,7 +6,6 @@ import secrets
 import subprocess
 from collections.abc import Sequence
 from typing import Any, Literal
-from uuid import UUID
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +17,7 @@ from penstock.expr.kinds import INT64, INTEGER
 from penstock.expr.registry import kernel
 from penstock.expr.signatures import strict, takes
 from penstock.functions.hashing import GOLDEN, mix
-from penstock.types import DataType
+from penstock.types import DataType, normalize
 from penstock.udf.decorators import func
 
 __all__ = ["monotonically_increasing_id", "random_int", "run_process", "uuid"]
@@ -85,14 +84,14 @@ def uuid(version: Literal["v4", "v7"] = "v4") -> Expression:
 def _uuid(rows: pa.Array, *, version: int, seeds: tuple[int, int]) -> pa.Array:
     import time
 
-    pairs = zip(*(_random(rows, seed).tolist() for seed in seeds), strict=True)
-    bits = ((high << 64) | low for high, low in pairs)
+    bits = np.stack([_random(rows, seed) for seed in seeds], axis=1)
     if version == 7:
-        now = time.time_ns() // 10**6 << 80
-        bits = (now | (each & (1 << 80) - 1) for each in bits)
-    mask = ~(0xF << 76 | 0b11 << 62)
-    stamped = version << 76 | 0b10 << 62
-    return pa.array([str(UUID(int=each & mask | stamped)) for each in bits], pa.string())
+        bits[:, 0] = (bits[:, 0] & np.uint64(0xFFFF)) | np.uint64(time.time_ns() // 10**6 << 16)
+    bits[:, 0] = (bits[:, 0] & ~np.uint64(0xF000)) | np.uint64(version << 12)
+    bits[:, 1] = (bits[:, 1] & np.uint64(2**62 - 1)) | np.uint64(1 << 63)
+    content = pa.py_buffer(bits.astype(">u8"))
+    storage = pa.Array.from_buffers(pa.binary(16), len(rows), [None, content])
+    return normalize(pa.ExtensionArray.from_storage(pa.uuid(), storage))
 
 
 def run_process(

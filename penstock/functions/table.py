@@ -116,9 +116,17 @@ class FunctionTable:
         doc: str,
         given: tuple[Any, ...],
         result: Any,
+        sql: str = "",
     ) -> Builder:
-        """Define a function of text by ``compute(texts, *constants)``; see ``text_kernel``."""
-        text_kernel(name, *_kinds(parameters)[1:], returns=returns, compute=compute)
+        """Define a function of text by ``compute(texts, *constants)``, and by ``sql`` where those are columns."""
+
+        def by_rows(columns: list[pa.Array]) -> pa.Array:
+            from penstock.relational.scalar import evaluate
+
+            return evaluate(name, sql, columns)
+
+        rule = by_rows if sql else None
+        text_kernel(name, *_kinds(parameters)[1:], returns=returns, compute=compute, by_rows=rule)
         return self.call(name, parameters, doc, given, result)
 
     def call(

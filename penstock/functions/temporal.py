@@ -16,6 +16,7 @@ from penstock.expr.kinds import CLOCK, DATE, DATE_OR_TIMESTAMP, INT64, INTEGER, 
 from penstock.expr.registry import Value
 from penstock.expr.signatures import same_type, strict, takes
 from penstock.functions.table import FunctionTable
+from penstock.relational.scalar import evaluate
 from penstock.types import DataType
 from penstock.types.names import checked_timezone
 
@@ -212,10 +213,25 @@ def strftime(expr: Expression, format: str | None = None) -> Expression:
     return call("strftime", expr, format=None if format is None else _checked_format("strftime", format))
 
 
+_PLAIN_FORMAT = re.compile("([^%]|%[YmdHMSj])*")  # DuckDB writes these alike, several times as fast
+
+
+def _has_plain_years(times: pa.Array) -> bool:
+    if getattr(times.type, "tz", None) is not None:
+        return False
+    ends = pc.min_max(pc.year(times))
+    return ends["min"].is_valid and ends["min"].as_py() >= 1000 and ends["max"].as_py() <= 9999
+
+
 @strict("strftime", takes(DATE_OR_TIMESTAMP, returns=STRING))
 def _strftime(value: Value, *, format: str | None) -> Value:
     if format is None and pa.types.is_date(value.type):
         return pc.cast(value, pa.string())
+    if format is None and value.type.tz is None:
+        text = pc.replace_substring(pc.cast(value, pa.string()), " ", "T", max_replacements=1)
+        zeros = {"s": "", "ms": ".000", "us": ".000000", "ns": ".000000000"}[value.type.unit]
+        is_whole = pc.ends_with(text, zeros)
+        return pc.if_else(is_whole, pc.utf8_slice_codeunits(text, 0, -len(zeros) or None), text)
     if format is None:
         text = pc.strftime(value, format="%Y-%m-%dT%H:%M:%S%z" if value.type.tz else "%Y-%m-%dT%H:%M:%S")
         return pc.replace_substring_regex(text, pattern=r"\.0+($|[+-])", replacement=r"\1")
@@ -223,6 +239,9 @@ def _strftime(value: Value, *, format: str | None) -> Value:
         python_rows = value.to_pylist() if isinstance(value, pa.Array) else [value.as_py()]
         texts = pa.array([None if row is None else row.strftime(format) for row in python_rows], pa.string())
         return texts if isinstance(value, pa.Array) else texts[0]
+    quoted = format.replace("'", "''")
+    if isinstance(value, pa.Array) and _PLAIN_FORMAT.fullmatch(format) and _has_plain_years(value):
+        return evaluate("strftime", f"strftime(a, '{quoted}')", [value])
     whole = pc.cast(value, pa.timestamp("s", value.type.tz), safe=False) if pa.types.is_timestamp(value.type) else value
     return pc.strftime(whole, format=format)
 

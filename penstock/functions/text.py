@@ -116,7 +116,7 @@ def _find_all(text: pa.Array, substr: str) -> pa.Array:
 find = _table.text(
     "find", {"expr": TEXT, "substr": TEXT}, INT64, _find_all,
     "Return the position of the first occurrence of ``substr``, counted in characters from 0, or -1.",
-    ("penstock", "stock"), 3,
+    ("penstock", "stock"), 3, "instr(a, b) - 1",
 )  # fmt: skip
 
 
