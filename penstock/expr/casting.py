@@ -208,11 +208,18 @@ def to_text(array: pa.Array, source: DataType) -> pa.Array:
         return array.cast(pa.binary()).cast(pa.string())
     if source.is_duration() or source.is_python():
         return pa.array([None if value is None else str(value) for value in array.to_pylist()], pa.string())
+    if source.is_interval():
+        return pa.array([None if value is None else _iso_interval(*value) for value in array.to_pylist()], pa.string())
     if source.is_file():
         return types.cast(array, DataType.string())
     if source.is_nested() or source.is_special() or source.is_union():
         return json_text(array)
     return array.cast(pa.string())
+
+
+def _iso_interval(months: int, days: int, nanoseconds: int) -> str:
+    seconds = f"{nanoseconds / 10**9:.9f}".rstrip("0").rstrip(".")
+    return f"P{months}M{days}DT{seconds}S"
 
 
 def json_text(array: pa.Array) -> pa.Array:

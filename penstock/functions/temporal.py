@@ -220,7 +220,7 @@ def _has_plain_years(times: pa.Array) -> bool:
     if getattr(times.type, "tz", None) is not None:
         return False
     ends = pc.min_max(pc.year(times))
-    return ends["min"].is_valid and ends["min"].as_py() >= 1000 and ends["max"].as_py() <= 9999
+    return bool(ends["min"].is_valid) and ends["min"].as_py() >= 1000 and ends["max"].as_py() <= 9999
 
 
 @strict("strftime", takes(DATE_OR_TIMESTAMP, returns=STRING))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
@@ -101,8 +101,8 @@ class FileSource:
     """A ``Source`` over files of one format. The constructor finds the files, so that it reports a wrong path.
 
     The first file that is not empty determines the columns. If a format can read types cheaply, they are widened to
-    suit the next files too. ``schema`` replaces types and adds columns. With ``infer_schema=False`` it is the whole
-    schema.
+    suit the next files too. ``schema`` replaces types and adds columns, and may be a
+    function of the files. With ``infer_schema=False`` it is the whole schema.
     """
 
     can_filter = True
@@ -114,7 +114,7 @@ class FileSource:
         path: Paths,
         *,
         columns: Sequence[str] | None = None,
-        schema: Mapping[str, Any] | None = None,
+        schema: Mapping[str, Any] | Callable[[Sequence[DataFile]], Mapping[str, Any]] | None = None,
         infer_schema: bool = True,
         file_path_column: str | None = None,
         hive_partitioning: bool = False,
@@ -126,7 +126,8 @@ class FileSource:
         self.format = format
         self.files = find_files(path, format.suffixes, storage_options)
         self.name = f"read_{format.name}({self.files[0]}{f' and {len(self.files) - 1} more' * (len(self.files) > 1)})"
-        self._hints = {name: DataType.of(dtype).arrow for name, dtype in (schema or {}).items()}
+        hints = schema(self.files) if callable(schema) else schema or {}
+        self._hints = {name: DataType.of(dtype).arrow for name, dtype in hints.items()}
         self._infers = infer_schema
         self._columns = columns
         self._path_column = file_path_column

@@ -105,7 +105,9 @@ def _rows_of(lists: pa.FixedSizeListArray, shape: tuple[int, ...]) -> NDArray:
 
 def _needs_python(arrow_type: pa.DataType) -> bool:
     """Check whether ``to_numpy`` of pyarrow returns the storage instead of the Python values."""
-    if isinstance(arrow_type, pa.BaseExtensionType) or pt.is_struct(arrow_type) or pt.is_map(arrow_type):
+    if isinstance(arrow_type, pa.BaseExtensionType) or any(
+        is_kind(arrow_type) for is_kind in (pt.is_struct, pt.is_map, pt.is_union)
+    ):
         return True
     return bool(
         pt.is_list(arrow_type) and (pt.is_nested(arrow_type.value_type) or _needs_python(arrow_type.value_type))

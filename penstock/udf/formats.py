@@ -64,7 +64,7 @@ def to_pandas(rows: pa.RecordBatch | pa.Table) -> pandas.DataFrame:
 
 
 def _pandas_column(column: pa.Array | pa.ChunkedArray) -> Any:
-    if not _has_extension(column.type):
+    if not _needs_python(column.type):
         return column.to_pandas()
     values = np.empty(len(column), object)  # filled one by one: NumPy would stack arrays of one shape
     for row, value in enumerate(Series(column).to_pylist()):
@@ -72,10 +72,10 @@ def _pandas_column(column: pa.Array | pa.ChunkedArray) -> Any:
     return values
 
 
-def _has_extension(dtype: pa.DataType) -> bool:
-    if isinstance(dtype, pa.BaseExtensionType):
+def _needs_python(dtype: pa.DataType) -> bool:
+    if isinstance(dtype, pa.BaseExtensionType) or pa.types.is_union(dtype):
         return True
-    return any(_has_extension(dtype.field(i).type) for i in range(dtype.num_fields))
+    return any(_needs_python(dtype.field(i).type) for i in range(dtype.num_fields))
 
 
 # --- read-only arrays -------------------------------------------------------------------------------------------------

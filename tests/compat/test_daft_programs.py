@@ -254,7 +254,27 @@ def test_unions(tmp_path: Path) -> None:
     assert df.where(col("i") > 1).sort("i", desc=True).concat(df).to_pydict()["u"] == [3, "x", 1, "x", 3]
     assert df.select(col("u").cast("string")).to_pydict() == {"u": ["1", '"x"', "3"]}
     assert daft.from_pydict({"u": [None]}).select(col("u").as_union({"n": "int64"}, [0])).to_pydict() == {"u": [None]}
-    with pytest.raises(TypeMismatchError, match="does not fit into Parquet, which has no unions"):
+    with pytest.raises(TypeMismatchError, match="does not fit into Parquet, which has neither unions"):
         df.write_parquet(str(tmp_path))
     with pytest.raises(TypeMismatchError, match="cannot add"):
         df.select(col("u") + 1)
+    assert df.to_pandas()["u"].tolist() == [1, "x", 3]
+
+
+def test_intervals_in_files(tmp_path: Path) -> None:
+    df = daft.from_arrow(pa.table({"i": pa.array([pa.MonthDayNano([1, 2, 1_500_000_000]), None])}))
+    for write in (df.write_csv, df.write_parquet):
+        with pytest.raises(TypeMismatchError, match="Column 'i' of type month_day_nano_interval does not fit"):
+            write(str(tmp_path))
+    assert df.select(col("i").cast("string")).to_pydict() == {"i": ["P1M2DT1.5S", None]}
+
+
+def test_a_refused_name_has_a_remedy_however_it_is_asked_for() -> None:
+    for line in ("import penstock.compat.daft as daft; daft.Identifier", "from penstock.compat.daft import Identifier"):
+        with pytest.raises((AttributeError, ImportError), match="use the library of the catalog"):
+            exec(line)
+    with pytest.raises(ImportError, match="Use `import ray`"):
+        exec("from penstock.compat.ray import remote")
+    assert not hasattr(daft, "Identifier")
+    with pytest.raises(TypeError, match="attach_catalog takes a Catalog or one of pyiceberg; got 5"):
+        daft.Session().attach_catalog(5)

@@ -35,6 +35,13 @@ def test_programs_return_what_ray_data_returns(tmp_path: Path) -> None:
     assert json.loads(json.dumps(found, default=float)) == expected
 
 
+def test_missing_numbers_in_csv_files_are_null_and_text_never_is(tmp_path: Path) -> None:
+    """As Ray Data read the same file."""
+    (tmp_path / "x.csv").write_text("n,t\n1,NA\nNA,\n,x\n")
+    rows = ray.data.read_csv(str(tmp_path)).take_all()
+    assert rows == [{"n": 1, "t": "NA"}, {"n": None, "t": ""}, {"n": None, "t": "x"}]
+
+
 def test_sql_with_a_connection_factory(tmp_path: Path) -> None:
     def connect() -> sqlite3.Connection:
         return sqlite3.connect(tmp_path / "rows.db")

@@ -10,7 +10,7 @@ from typing import Any
 import penstock as ps
 from penstock.compat.daft.frame import DaftDataFrame
 from penstock.compat.translation import refusal
-from penstock.errors import InvalidArgumentError, did_you_mean
+from penstock.errors import InvalidArgumentError, TypeMismatchError, did_you_mean, shortened
 from penstock.frame.dataframe import DataFrame
 from penstock.frame.sql import sql
 from penstock.types import Schema
@@ -211,6 +211,10 @@ class TableSession(FrameCatalog):
         self._current: Catalog | None = None
 
     def attach_catalog(self, catalog: Any, alias: str | None = None) -> Catalog:
+        if not isinstance(catalog, Catalog) and not hasattr(catalog, "load_table"):
+            raise TypeMismatchError(
+                f"attach_catalog takes a Catalog or one of pyiceberg; got {shortened(repr(catalog))}"
+            )
         attached = catalog if isinstance(catalog, Catalog) else Catalog.from_iceberg(catalog)
         self._catalogs[alias or attached.name] = attached
         return attached

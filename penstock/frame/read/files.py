@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 StorageOptions = Mapping[str, Any] | None
 CSV_OPTIONS = (
     "has_headers", "delimiter", "double_quote", "quote", "escape_char", "comment", "null_values",
-    "allow_variable_columns",
+    "strings_can_be_null", "allow_variable_columns",
 )  # fmt: skip
 
 
@@ -83,6 +83,7 @@ def read_csv(
     escape_char: str | None = None,
     comment: str | None = None,
     null_values: Sequence[str] = ("",),
+    strings_can_be_null: bool = True,
     allow_variable_columns: bool = False,
     file_path_column: str | None = None,
     hive_partitioning: bool = False,
@@ -93,8 +94,9 @@ def read_csv(
 
     Types are inferred from the beginning of the first file and apply to all files. Without headers the columns are
     ``column_1``, ``column_2`` and so on, or with ``infer_schema=False`` the names in ``schema``, in order. Fields that
-    equal one of ``null_values`` and are not quoted are null. ``allow_variable_columns`` pads short rows with nulls and
-    truncates long ones; without it they are an error. The other options are as in ``read_parquet``.
+    equal one of ``null_values`` and are not quoted are null; with ``strings_can_be_null=False`` only those of other
+    columns than text. ``allow_variable_columns`` pads short rows with nulls and truncates long ones; without it they
+    are an error. The other options are as in ``read_parquet``.
 
     >>> path = getfixture("tmp_path") / "numbers.csv"
     >>> _ = path.write_text("a,b\n1,x\n2,\n")
@@ -112,6 +114,7 @@ def read_csv(
         escape_char=escape_char,
         comment=comment,
         null_values=tuple(null_values),
+        strings_can_be_null=strings_can_be_null,
         allow_variable_columns=allow_variable_columns,
         column_names=None if has_headers or infer_schema else tuple(schema or ()),
     )

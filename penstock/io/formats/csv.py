@@ -40,6 +40,7 @@ class CsvFormat(FileFormat):
     escape_char: str | None = None
     comment: str | None = None
     null_values: tuple[str, ...] = ("",)
+    strings_can_be_null: bool = True
     allow_variable_columns: bool = False
     column_names: tuple[str, ...] | None = None  # for files without headers
     name: ClassVar[str] = "csv"
@@ -125,7 +126,7 @@ class CsvFormat(FileFormat):
                     ),
                     pyarrow.csv.ConvertOptions(
                         null_values=list(self.null_values),
-                        strings_can_be_null=True,
+                        strings_can_be_null=self.strings_can_be_null,
                         quoted_strings_can_be_null=False,
                         **_conversion(schema),
                     ),
@@ -200,7 +201,7 @@ def _parsed_type(dtype: pa.DataType) -> pa.DataType:
 
 def is_csv_type(dtype: pa.DataType) -> bool:
     """Return whether a CSV field can hold values of this type as text."""
-    is_nested = pa.types.is_nested(dtype) or isinstance(dtype, pa.BaseExtensionType)
+    is_nested = pa.types.is_nested(dtype) or isinstance(dtype, pa.BaseExtensionType) or pa.types.is_interval(dtype)
     return not (is_nested or pa.types.is_binary(dtype) or pa.types.is_fixed_size_binary(dtype))
 
 

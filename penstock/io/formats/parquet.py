@@ -189,10 +189,13 @@ class ParquetEncoding:
         if not len(schema):
             raise InvalidArgumentError("There are no columns to write; select at least one.")
         for field in schema:
-            if any(pa.types.is_union(dtype) for _, dtype in _leaves(field.name, field.type)):
+            if any(
+                pa.types.is_union(dtype) or pa.types.is_interval(dtype) for _, dtype in _leaves(field.name, field.type)
+            ):
                 raise TypeMismatchError(
-                    f"Column {field.name!r} of type {DataType(field.type)} does not fit into Parquet, which has no "
-                    f"unions; leave it out with exclude({field.name!r}), or turn it into text with cast('string')."
+                    f"Column {field.name!r} of type {DataType(field.type)} does not fit into Parquet, which has "
+                    f"neither unions nor intervals; leave it out with exclude({field.name!r}), or make it text with "
+                    "cast('string')."
                 )
 
     def open(self, path: str, schema: pa.Schema) -> ParquetEncoder:

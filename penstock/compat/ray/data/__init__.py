@@ -65,12 +65,6 @@ def _dataset(frame: ps.DataFrame) -> Dataset:
     return Dataset(frame._plan)
 
 
-def _with_empty_text(frame: ps.DataFrame) -> Dataset:
-    """Return the rows of CSV files, in which an empty field of text is no null for Ray Data."""
-    texts = [field.name for field in frame.schema if field.dtype.is_string()]
-    return _dataset(frame.with_columns({name: ps.col(name).fill_null("") for name in texts}))
-
-
 def _reader(name: str, original: str, defaults: dict[str, Any]) -> Callable[..., Dataset]:
     renamed = {"paths": "path", "include_paths": "file_path_column"} if name not in _OWN_PATHS else {}
     read: Callable[..., Dataset] = translated(
@@ -83,7 +77,7 @@ def _reader(name: str, original: str, defaults: dict[str, Any]) -> Callable[...,
         },
         ignored=PLACEMENT | RESOURCES,
         defaults=defaults,
-        returns=_with_empty_text if name == "read_csv" else _dataset,
+        returns=_dataset,
     )
     scheme = Partitioning() if "hive_partitioning" in defaults else None
 
@@ -94,10 +88,8 @@ def _reader(name: str, original: str, defaults: dict[str, Any]) -> Callable[...,
     ) -> Dataset:  # fmt: skip
         check_filesystem(f"ray.data.{name}", filesystem)
         if options.get("partitioning", scheme) and "schema" in inspect.signature(read).parameters:
-            paths = args[0] if args else options["paths"]
-            found = _files(paths, None, ignore_missing_paths, options.get("storage_options"))
-            types = partition_types(found, options.get("partitioning", scheme))
-            options["schema"] = {**types, **(options.get("schema") or {})} or None
+            given, partitioning = options.get("schema") or {}, options.get("partitioning", scheme)
+            options["schema"] = lambda files: partition_types([file.path for file in files], partitioning) | given
         if not (file_extensions or shuffle or ignore_missing_paths or partition_filter):
             return read(*args, **options)
         paths = args[0] if args else options.pop("paths")
@@ -132,12 +124,13 @@ _OF_FILES = (
     "read_images",
 )
 _OWN_PATHS = ("read_images", "read_webdataset")
+_NULLS = ("", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "N/A", "NA",
+          "NULL", "NaN", "n/a", "nan", "null")  # fmt: skip
+"""The fields of numbers that are null for Arrow, and so for Ray Data."""
 _READERS: dict[str, tuple[str, dict[str, Any]]] = {
     "read_parquet": ("read_parquet", {"hive_partitioning": True}),
-    **{
-        f"read_{kind}": (f"read_{kind}", {})
-        for kind in ("csv", "json", "text", "orc", "binary_files", "numpy", "images")
-    },
+    "read_csv": ("read_csv", {"null_values": _NULLS, "strings_can_be_null": False}),
+    **{f"read_{kind}": (f"read_{kind}", {}) for kind in ("json", "text", "orc", "binary_files", "numpy", "images")},
     **{f"read_{kind}": (f"read_{kind}", {}) for kind in ("sql", "lance", "iceberg", "webdataset", "audio")},
     "read_delta": ("read_deltalake", {}),
     "read_videos": ("read_video_frames", {}),
