@@ -211,6 +211,8 @@ def _split_url(name: str, options: Mapping[str, Any]) -> tuple[Storage, str]:
     if local is not None:
         return Storage(), os.path.abspath(local)
     protocol, path = scheme_of(name), name.partition("://")[2]
+    if path.startswith("anonymous@"):  # as in the examples of Ray Data
+        path, options = path.removeprefix("anonymous@"), {"anon": True, **options}
     return Storage(protocol, StorageOptions.of(options)), path if protocol in WEB else path.rstrip("/")
 
 

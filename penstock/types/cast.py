@@ -181,12 +181,8 @@ def _to_sparse(array: pa.Array, dtype: DataType) -> pa.Array:
 
 def _to_dense(array: pa.Array, dtype: DataType) -> pa.Array:
     """Return sparse tensors as full ones."""
-    has_offsets = _has_offsets(DataType(array.type))
+    has_offsets = DataType(array.type).use_offset_indices
     return encode([None if row is None else _dense(row, dtype, has_offsets) for row in array.to_pylist()], dtype)
-
-
-def _has_offsets(sparse: DataType) -> bool:
-    return sparse.fields["indices"].inner.is_int64()
 
 
 def _sparse(tensor: np.ndarray[Any, Any], dtype: DataType) -> dict[str, Any]:
@@ -194,7 +190,7 @@ def _sparse(tensor: np.ndarray[Any, Any], dtype: DataType) -> dict[str, Any]:
         raise ValueError(f"a tensor has shape {tensor.shape}")
     flat = tensor.reshape(-1)
     places = np.flatnonzero(flat)
-    indices = np.diff(places, prepend=0) if _has_offsets(dtype) else places
+    indices = np.diff(places, prepend=0) if dtype.use_offset_indices else places
     return {"values": flat[places], "indices": indices, "shape": list(tensor.shape)}
 
 

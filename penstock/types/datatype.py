@@ -282,6 +282,13 @@ class DataType(Predicates):
         return shape
 
     @property
+    def use_offset_indices(self) -> builtins.bool:
+        """Whether the places in a sparse tensor are counted from the one before."""
+        if not self.is_sparse_tensor():
+            raise self._missing("use_offset_indices")
+        return self.fields["indices"].inner.is_int64()
+
+    @property
     def timezone(self) -> str | None:
         """The timezone of a timestamp, or None if it is local."""
         timezone: str | None = self._part("tz", "timezone")

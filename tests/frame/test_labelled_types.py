@@ -95,6 +95,7 @@ def test_sparse_tensors_of_one_shape_and_with_offsets() -> None:
     df = ps.from_pydict({"t": [np.array([[0, 1, 0], [0, 0, 5]]), None]})
     fixed, offsets = (DataType.sparse_tensor("int64", (2, 3), uses) for uses in (False, True))
     found = {dtype: df.select(col("t").cast(dtype)) for dtype in (fixed, offsets)}
+    assert (fixed.use_offset_indices, offsets.use_offset_indices) == (False, True)
     assert (fixed.shape, fixed == offsets, found[offsets].schema["t"].dtype) == ((2, 3), False, offsets)
     assert [each.to_pydict()["t"][0]["indices"] for each in found.values()] == [[1, 5], [1, 4]]
     for each in found.values():

@@ -331,3 +331,6 @@ def test_a_bucket_that_refuses(bucket: Bucket) -> None:
     options = {"endpoint_url": bucket.options["endpoint_url"], "region": "us-east-1", "anon": True}
     with pytest.raises(ReadError, match="refuses access"):
         ps.File(f"{bucket.url}/x", storage_options=options).read()
+    del options["anon"]
+    with pytest.raises(ReadError, match="refuses access"):
+        ps.read_text(f"{bucket.url}/x".replace("://", "://anonymous@"), storage_options=options).to_pydict()

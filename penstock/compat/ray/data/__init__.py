@@ -56,7 +56,8 @@ __all__ = ["ActorPoolStrategy", "ArrowBatchCollateFn", "BlockBasedFileDatasink",
     "WriteResult", "aggregate", "expressions", "from_daft", "llm", "range_tensor", "read_clickhouse",
     "read_datasource", "read_mongo", "read_tfrecords"]  # fmt: skip
 # Ray keeps some of these names in modules of their own: ``from ray.data.context import DataContext``.
-for _module in ("block", "collate_fn", "context", "datasource", "datatype", "grouped_data", "iterator"):
+for _module in ("block", "collate_fn", "context", "datasource", "datasource.partitioning", "datatype", "grouped_data",
+                "iterator"):  # fmt: skip
     sys.modules[f"{__name__}.{_module}"] = sys.modules[__name__]
     globals().setdefault(_module, sys.modules[__name__])
 
