@@ -283,7 +283,7 @@ class DataType(Predicates):
 
     @property
     def use_offset_indices(self) -> builtins.bool:
-        """Whether the places in a sparse tensor are counted from the one before."""
+        """True if the places in a sparse tensor are counted from the one before."""
         if not self.is_sparse_tensor():
             raise self._missing("use_offset_indices")
         return self.fields["indices"].inner.is_int64()

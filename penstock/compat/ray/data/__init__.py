@@ -6,7 +6,7 @@ import functools
 import inspect
 import random
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
 from types import SimpleNamespace
 from typing import Any
@@ -43,7 +43,7 @@ from penstock.compat.ray.data.partitions import (
 from penstock.compat.ray.data.summary import DatasetSummary
 from penstock.compat.remedies import refused_name
 from penstock.compat.translation import translated
-from penstock.errors import CorruptFileError, PathNotFoundError, load_extra
+from penstock.errors import CorruptFileError, InvalidArgumentError, PathNotFoundError, load_extra
 from penstock.io.files import find_files
 from penstock.types import DataType
 from penstock.udf.specs import TaskPoolStrategy
@@ -251,6 +251,8 @@ def read_mongo(
     """Read the documents of a MongoDB collection; ``schema`` is a dict of types, or a Schema of pymongoarrow."""
     check_placement("ray.data.read_mongo", options)
     types = getattr(schema, "typemap", schema)
+    if types is not None and not isinstance(types, Mapping):
+        raise InvalidArgumentError(f"read_mongo: schema={schema!r} must be a dict of types or a Schema of pymongoarrow")
     return _dataset(ps.read_mongo(uri, database, collection, pipeline=pipeline, schema=types))
 
 
