@@ -1,12 +1,30 @@
 """Ray as its users start it on one machine, quiet."""
 
+from __future__ import annotations
+
+import logging
+import warnings
+from typing import Any
+
+QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+
 
 def start() -> None:
-    import logging
-    import warnings
-
     import ray
     import ray.data
 
     warnings.filterwarnings("ignore")
-    ray.init(include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
+    ray.init(include_dashboard=False, **QUIET)
+
+
+def start_nodes(num_nodes: int, store_nbytes: int) -> None:
+    """Start nodes of one core, each with an object store of its own, and connect to them."""
+    import ray
+    import ray.data
+    from ray.cluster_utils import Cluster
+
+    warnings.filterwarnings("ignore")
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "object_store_memory": store_nbytes})
+    for _ in range(num_nodes - 1):
+        cluster.add_node(num_cpus=1, object_store_memory=store_nbytes)
+    ray.init(address=cluster.address, **QUIET)
