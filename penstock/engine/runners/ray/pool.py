@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
+from weakref import WeakSet
 
 import ray
 
@@ -92,7 +93,8 @@ class RayPool:
         self._group = ActorGroup(source, size, cluster, self, can_leave=can_leave)
         self._running: dict[Task, RunningTask] = {}
         self._awaited: dict[Any, PoolActor] = {}  # the actor that owes each reply
-        self._threads: set[threading.Thread] = set()
+        self._threads: WeakSet[threading.Thread] = WeakSet()  # of those that run
+        self._starting = threading.Lock()
         self._num_unfinished = 0
         self._finishing = threading.Lock()
         self._is_closed = False
@@ -131,12 +133,12 @@ class RayPool:
     def close(self) -> None:
         if self._is_closed or not ray.is_initialized():
             return
-        self._is_closed = True
+        with self._starting:
+            self._is_closed = True
         self._emit = lambda report: None  # a late report must not keep its batch
         self._group.close(dict(self._awaited))
         for thread in list(self._threads):
-            if thread.is_alive():  # else another thread is about to start it
-                thread.join(CLOSE_TIMEOUT_S)
+            thread.join(CLOSE_TIMEOUT_S)
 
     def adjust(self) -> None:
         """Follow the cluster: its size, and nodes that drain."""
@@ -336,19 +338,20 @@ class RayPool:
         self._emit_unless_closed(Report(None, None, is_done=False))
 
     def on_thread(self, work: Callable[[], None], run: RunningTask | None = None) -> None:
-        """Do work that may block; an error ends the query."""
+        """Do work that may block; an error ends the query. A closed pool does nothing more for its tasks."""
 
         def act() -> None:
             try:
                 work()
             except BaseException as exc:
                 self._emit_unless_closed(Report(None if run is None else run.task, None, is_done=True, error=exc))
-            finally:
-                self._threads.discard(thread)
 
-        thread = threading.Thread(target=act, name="penstock-ray-recovery", daemon=True)
-        self._threads.add(thread)
-        thread.start()
+        with self._starting:
+            if self._is_closed and run is not None:
+                return
+            thread = threading.Thread(target=act, name="penstock-ray-recovery", daemon=True)
+            self._threads.add(thread)
+            thread.start()
 
     # --- calls ---
 
