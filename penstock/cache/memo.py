@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.cache.ledger.layered import put_all
 from penstock.cache.ledger.open_ledgers import current_ledger
 from penstock.cache.ordinals import RowIds, SharedOrdinals
+from penstock.errors import LedgerError
 from penstock.protocols import Ledger
 
 if TYPE_CHECKING:
@@ -95,16 +96,17 @@ class Memo:
     def put_soon(self, key: bytes, result: Any) -> None:
         """Store a result with all others of this turn of the event loop: dozens, if the loop is busy, in one write.
 
-        An error of the write is raised by the next call, and by ``close``.
+        An error of the write is raised by the next call, after which writes are tried again.
         """
-        if self._put_error is not None:
-            raise self._put_error
         if (raw := self.codec.encode(result)) is not None:
             if not self._put_soon:
                 import asyncio
 
                 asyncio.get_running_loop().call_soon(self._put_all)
             self._put_soon[key] = raw
+        if self._put_error is not None:
+            error, self._put_error = self._put_error, None
+            raise error
 
     def _put_all(self) -> None:
         try:
@@ -117,10 +119,13 @@ class Memo:
         self._put_soon = {}
 
     def close(self) -> None:
+        """Close the ledger, which raises if it has values that could not be written."""
         try:
             self._put_all()
             if self._ordinals is not None:
                 self._ordinals.close()
+            if self._put_error is not None and not isinstance(self._put_error, LedgerError):
+                raise self._put_error
         finally:
             self.ledger.close()
 

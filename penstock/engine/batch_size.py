@@ -70,7 +70,8 @@ class BatchSizeSearch:
         elif self.is_settled:
             self._recheck(busy_s)
         elif busy_s < SHORT_SHARE * self._task_cost_s and not self._rates:
-            self.num_rows = min(64 * num_rows, self._max_rows)  # far too small to be measured
+            factor = 64 if num_rows < 64 else 8  # few: later rows may take longer than the first
+            self.num_rows = min(factor * num_rows, self._max_rows)  # far too small to be measured
         else:
             self._samples.append(num_rows / (busy_s + self._task_cost_s + BYTE_COST_S * (nbytes_in + nbytes_out)))
             is_slow = busy_s > 2 * LONG_S and len(self._rates) < 2  # more samples would take too long

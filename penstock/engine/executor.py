@@ -141,7 +141,7 @@ class Executor:
         """Pass the output of a report to the next stage or the reader, and its events to the subscribers."""
         if state.is_done:
             return
-        if report.task is not None or report.output is not None:
+        if report.task is not None or report.output is not None or report.busy_s:
             self._progress_at_s = self._clock()
         if report.error is not None and not state.is_tolerated(report):
             raise report.error

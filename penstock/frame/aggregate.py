@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Self
@@ -225,6 +226,7 @@ def aggregated(plan: Plan, keys: Sequence[Expr], exprs: Sequence[Expr], verb: st
     columns: dict[Expr, AggregateColumn] = {}
     outputs = [key.name for key in keys] + [expr.name for expr in exprs]
     wanted = {unalias(expr): expr.name for expr in exprs} if len(set(outputs)) == len(outputs) else {}
+    spare = (name for number in itertools.count() if (name := f"__aggregate_{number}") not in outputs)
 
     def input_name(arg: Expr) -> str:
         is_plain = isinstance(arg, ColumnRef) and all(key.name != arg.column or key == arg for key in keys)
@@ -237,7 +239,7 @@ def aggregated(plan: Plan, keys: Sequence[Expr], exprs: Sequence[Expr], verb: st
             raise InvalidArgumentError(f"{describe(node)} is a window function; use it with .over(...) in a select")
         if node not in columns:
             names = tuple(inputs.setdefault(arg, input_name(arg)) for arg in node.args)
-            name = wanted.get(node, f"__aggregate_{len(columns)}")
+            name = wanted.get(node) or next(spare)
             columns[node] = AggregateColumn(name, node.function, names, node.options)
         return ColumnRef(columns[node].name)
 

@@ -236,7 +236,7 @@ def _milliseconds(values: pa.Array) -> Numbers:
     except pa.ArrowInvalid as exc:
         raise ComputeError("A UUID has 16 bytes") from exc
     halves = np.frombuffer(filled_rows.buffers()[1], ">u8", 2 * len(values)).reshape(-1, 2)
-    return np.asarray(halves[:, 0].astype(np.int64) >> 16)
+    return (halves[:, 0] >> 16).astype(np.int64)
 
 
 def _of_uuid7(unit: str, compute: Callable[[Numbers], Numbers], result: int) -> Builder:

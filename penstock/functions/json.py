@@ -108,7 +108,8 @@ def _objects(texts: pa.Array, dtype: DataType) -> pa.Array | None:
     if not is_simple or texts.null_count or not len(texts):
         return None
     is_object = "case when json_valid(a) then json_type(a) = 'OBJECT' and not contains(a, chr(10)) else false end"
-    if not pc.all(evaluate("deserialize", is_object, [texts])).as_py():
+    has_nan = r"regexp_matches(a, '[:\[,]\s*-?(?i:nan|inf)')"  # no JSON, but DuckDB and Arrow take it
+    if not pc.all(evaluate("deserialize", f"{is_object} and not {has_nan}", [texts])).as_py():
         return None
     lines = "\n".join(texts.to_pylist()).encode()
     options = pj.ParseOptions(explicit_schema=pa.schema(list(dtype.arrow)), unexpected_field_behavior="ignore")

@@ -145,7 +145,7 @@ class DataType(Predicates):
         """Tensors with few values that are not zero, all of one shape if it is given; ``cast`` makes them of tensors.
 
         A value is a struct: the values, their places in the flat tensor, and its shape. With ``use_offset_indices`` a
-        place is counted from the one before; such places are int64, others uint64, so that a column tells them apart.
+        place is counted from the one before; such places are int64 and the shape is uint64, so that a column tells.
 
         >>> DataType.sparse_tensor("int64", (2, 3))
         sparse_tensor[int64; 2x3]
@@ -286,7 +286,8 @@ class DataType(Predicates):
         """True if the places in a sparse tensor are counted from the one before."""
         if not self.is_sparse_tensor():
             raise self._missing("use_offset_indices")
-        return self.fields["indices"].inner.is_int64()
+        # Structs that were inferred, as from JSON, have int64 throughout, and their places are plain ones.
+        return self.fields["indices"].inner.is_int64() and self.fields["shape"].inner.is_uint64()
 
     @property
     def timezone(self) -> str | None:

@@ -9,7 +9,7 @@ import pytest
 
 from penstock.cache.ledger import key_of, open_ledger
 from penstock.cache.memo import Codec, Memo
-from penstock.errors import LedgerError
+from penstock.errors import InvalidArgumentError, LedgerError
 
 TEXT = Codec(str.encode, bytes.decode)
 KEYS = [key_of(b"%d" % number) for number in range(3)]
@@ -55,3 +55,24 @@ def test_a_failed_write_is_raised_by_the_next_call(tmp_path: Path) -> None:
             memo.put_soon(KEYS[1], "not computed")
 
     asyncio.run(put())
+
+
+def test_writes_are_tried_again_after_an_error(tmp_path: Path) -> None:
+    """One value that a ledger refuses is an error once, and the others of its turn are stored."""
+    ledger = open_ledger(tmp_path)
+    memo = Memo(ledger, TEXT)
+
+    async def put() -> None:
+        memo.put_soon(KEYS[0], "first")
+        memo.put_soon(b"short key", "refused")
+        await asyncio.sleep(0)
+        with pytest.raises(InvalidArgumentError, match="keys of"):
+            memo.put_soon(KEYS[1], "second")
+        await asyncio.sleep(0)
+        memo.put_soon(KEYS[2], "third")
+
+    asyncio.run(put())
+    memo.close()
+    ledger = open_ledger(tmp_path)
+    assert ledger.get(KEYS) == dict(zip(KEYS, [b"first", b"second", b"third"], strict=True))
+    ledger.close()

@@ -104,3 +104,8 @@ def test_sparse_tensors_of_one_shape_and_with_offsets() -> None:
         assert loose.to_pydict()["t"] == [{"values": [1, 5], "indices": [1, 5], "shape": [2, 3]}, None]
     with pytest.raises(ComputeError, match=r"a tensor has shape \(2, 3\)"):
         df.select(col("t").cast(DataType.sparse_tensor("int64", (3, 2)))).to_pydict()
+
+
+def test_places_of_an_inferred_struct_are_no_offsets() -> None:
+    df = ps.from_pydict({"s": [{"values": [1.0, 2.0], "indices": [1, 2], "shape": [4]}]})
+    assert df.select(ps.col("s").cast(DataType.tensor("float64"))).to_pydict()["s"][0].tolist() == [0, 1, 2, 0]

@@ -124,3 +124,11 @@ def test_errors_of_jq() -> None:
         f.jq(t, ".a | (")
     with pytest.raises(ComputeError, match="jq: "):
         evaluate(f.jq(t, "keys"), t=["5"])
+
+
+@pytest.mark.parametrize("others", [[], [None]])
+def test_nan_is_no_json(others: list[Any]) -> None:
+    """The result of a row does not depend on those beside it."""
+    read = f.try_deserialize(t, "json", "struct[a: float64, b: string]")
+    texts = ['{"a": NaN, "b": "x"}', '{"a": -inf}', '{"a": 1.5, "b": ": nan"}', *others]
+    assert evaluate(read, t=texts)[:3] == [None, None, {"a": 1.5, "b": ": nan"}]

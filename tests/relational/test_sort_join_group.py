@@ -262,3 +262,10 @@ def test_aggregates_of_a_column_of_nulls_only() -> None:
         "all": [[None, None], [None]],
         "set": [[], []],
     }
+
+
+def test_an_aggregate_may_have_any_name() -> None:
+    v = ps.col("v")
+    rows = ps.from_pydict({"k": [1, 1], "v": [1, 2]}).groupby("k")
+    found = rows.agg(v.sum().alias("__aggregate_0"), (v.max() + v.min()).alias("__aggregate_1"))
+    assert found.to_pydict() == {"k": [1], "__aggregate_0": [3], "__aggregate_1": [3]}

@@ -63,30 +63,30 @@ class Committer:
         self._thread.start()
 
     def put_all(self, values: Mapping[bytes, bytes]) -> None:
-        """Accept the values of keys for which none waits, and write them at once. Raise if that is impossible."""
-        for key, value in values.items():
-            if len(key) != KEY_NBYTES or len(value) > MAX_VALUE_NBYTES:
-                raise InvalidArgumentError(
-                    f"A ledger takes keys of {KEY_NBYTES} bytes (see key_of) and values of up to {MAX_VALUE_NBYTES}; "
-                    f"got {len(key)} and {len(value)}"
-                )
+        """Accept the values of keys for which none waits, and write them at once. Raise if one cannot be written."""
+        refused = [key for key, value in values.items() if len(key) != KEY_NBYTES or len(value) > MAX_VALUE_NBYTES]
         with self._lock:  # the lock of the condition, which is slower to enter
             if self._nbytes > MAX_WAITING_NBYTES or self._is_closed:
                 self._wait_for_room()
             waiting, unwritten = self._waiting, self._unwritten
             is_first, must_write = not waiting, not unwritten  # else the thread writes them with those before them
             for key, value in values.items():
-                if key not in waiting and key not in self._leaving:
+                if key not in waiting and key not in self._leaving and key not in refused:
                     waiting[key] = unwritten[key] = value
                     self._nbytes += len(value) + _OVERHEAD_NBYTES
                     self._num_put += 1
-            if must_write:
+            if must_write and unwritten:
                 self._write_waiting()
             failure = self._failure() if self._num_failures > 1 else None
         if is_first:
             self._has_work.set()
         if failure is not None:
             raise failure
+        for key in refused:
+            raise InvalidArgumentError(
+                f"A ledger takes keys of {KEY_NBYTES} bytes (see key_of) and values of up to {MAX_VALUE_NBYTES}; "
+                f"got {len(key)} and {len(values[key])}"
+            )
 
     def _wait_for_room(self) -> None:
         while self._nbytes > MAX_WAITING_NBYTES and not self._is_closed:

@@ -32,7 +32,7 @@ import tempfile
 import time
 from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import pyarrow as pa
 
@@ -40,6 +40,7 @@ from penstock.errors import PenstockError, ReadError, WriteError
 from penstock.io.commit.place import LocalFiles, LocalPlace, Place, StagedFiles, StoreFiles, StorePlace
 from penstock.io.commit.run_lock import LocalRunLock, RunLock, StoreRunLock
 from penstock.io.settled import JOB_FOLDER, MANIFEST, STAGING_FOLDER
+from penstock.storage.durable import boot_id
 from penstock.storage.options import StorageOptions
 from penstock.storage.urls import scheme_of
 
@@ -55,8 +56,12 @@ class Output:
     ``moves`` are the stored files that the commit makes visible, ``deletes`` the visible files that it deletes then.
     """
 
-    def __init__(self, root: str, options: StorageOptions, name: str | None = None) -> None:
-        self._given = root, options, name or new_run_id()
+    waits_at_commit: ClassVar[bool] = True  # for the disk; else for each file
+
+    def __init__(
+        self, root: str, options: StorageOptions, name: str | None = None, driver_boot: str | None = None
+    ) -> None:
+        self._given = root, options, name or new_run_id(), driver_boot or boot_id()
         self.run_id, _, _ = self._given[2].partition(".")  # on disk, the name of another run has its host behind
         self.moves: list[str] = []
         self.deletes: list[str] = []
@@ -68,7 +73,7 @@ class Output:
             self._scratch: Path | None = None
             self.place = local = LocalPlace(root)
             self._lock = LocalRunLock(local, STAGING_FOLDER, self._given[2])
-            self.files = LocalFiles(local, staged)
+            self.files = LocalFiles(local, staged, self._given[3] if self.waits_at_commit else None)
         else:
             self.place = store = StorePlace(root, options)
             self._scratch = Path(tempfile.gettempdir()) / self._scratch_name(store)
@@ -91,7 +96,7 @@ class Output:
 
     def check(self) -> list[str]:
         """Refuse an unusable target, finish or remove the runs that died, and return the ids of the living ones."""
-        root, options, _ = self._given
+        root, options, *_ = self._given
         if isinstance(self.place, LocalPlace) and self.place.path().is_file():
             raise WriteError(f"Cannot write to {root!r}: it is a file, and a write makes a folder of files.")
         if isinstance(self.place, StorePlace) and self.place.key() and self.place.exists(""):
@@ -191,7 +196,12 @@ class FoundFile(NamedTuple):
 
 
 class JobOutput(Output):
-    """An ``Output`` whose files stay from run to run until they are committed. The job holds the lock."""
+    """An ``Output`` whose files stay from run to run until they are committed. The job holds the lock.
+
+    The journal of the job names files long before the commit, so they are on the disk when they are stored.
+    """
+
+    waits_at_commit = False
 
     @property
     def folder(self) -> str:

@@ -235,13 +235,14 @@ class StagedFiles(Protocol):
 class LocalFiles:
     """Implements ``StagedFiles`` on disk; ``folder`` is the folder of the staged files below the root.
 
-    The system writes files to disk while the query goes on, and the driver waits for that once, in ``sync``. It cannot
-    do so for files in the cache of another machine, so a worker there waits for each of its files.
+    With ``driver_boot``, the ``boot_id`` of the driver, the system writes files to disk while the query goes on, and
+    the driver waits for that once, in ``sync``. It cannot do so for files in the cache of another machine, so a worker
+    there waits for each of its files, and all workers do without ``driver_boot``.
     """
 
     place: LocalPlace
     folder: str
-    driver_boot: str | None = field(default_factory=boot_id)
+    driver_boot: str | None = None
 
     def _path(self, name: str) -> str:
         return f"{self.place.root}/{self.folder}/{name}"

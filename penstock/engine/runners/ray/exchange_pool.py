@@ -45,7 +45,6 @@ class ExchangePool:
         self._runs_ahead = runs_ahead
         self._ahead: deque[Task] = deque()  # the task of the worker, and those that wait for it
         self._ahead_lock = threading.Lock()
-        self._busy_s = 0.0  # of the tasks that waited
         self._last: Task | None = None
         self._threads: ThreadPoolExecutor | None = None
         self._added: list[Future[None]] = []  # of each group
@@ -124,9 +123,7 @@ class ExchangePool:
                 if self._ahead:
                     self._single.submit(self._ahead[0])
         if self._runs_ahead and report.task is not None and report.error is None and self._is_of_rows(report.task):
-            self._busy_s += report.busy_s
-            return
-        report, self._busy_s = replace(report, busy_s=report.busy_s + self._busy_s), 0.0
+            return self._emit(Report(None, None, is_done=False, busy_s=report.busy_s))  # its task counts as done
         if report.output is not None and report.output.num_rows:
             self._has_output = True
             self._bundles = []
