@@ -106,7 +106,7 @@ class RayPool:
 
     def submit(self, task: Task) -> None:
         if isinstance(task.item, tuple) and isinstance(written := task.item[0].handle, WrittenBatch):
-            records = Bundle(written.records, written.records.num_rows, written.records.nbytes)
+            records = Bundle(written, written.records.num_rows, written.records.nbytes)
             return self._emit(Report(task, records, is_done=True, busy_s=written.write_s))
         run = self._running.get(task)
         if run is None:

@@ -66,6 +66,10 @@ class WrittenBatch:
     records: pa.RecordBatch
     write_s: float
 
+    def fetch(self) -> pa.RecordBatch:
+        """Implements ``RemoteBatch`` for the output of the write."""
+        return self.records
+
 
 @dataclass(eq=False, slots=True)
 class Recipe:
