@@ -20,6 +20,7 @@ import pyarrow as pa
 from penstock.errors import PACKAGE_FOLDER, InvalidArgumentError, did_you_mean
 from penstock.expr.column import Expression, col
 from penstock.frame.dataframe import DataFrame
+from penstock.frame.read.memory import from_pydict
 from penstock.frame.sql_expression import public_functions
 from penstock.plan import nodes
 from penstock.plan.relations import SqlQuery
@@ -117,8 +118,7 @@ class _Query:
             if node.get("type") == "BASE_TABLE" and node["table_name"].lower() not in local_names
         ]
         frames = {name: self._table(name, query) for name in dict.fromkeys(uses)}
-        if not frames:
-            raise InvalidArgumentError("sql needs at least one DataFrame after FROM")
+        frames = frames or {"no_table": from_pydict({"row": [0]})}  # the engine runs queries over at least one input
         once = [name for name in frames if uses.count(name) == 1]
         is_streamed = bool(once) and not local_names
         names = [once[0], *(name for name in frames if name != once[0])] if is_streamed else list(frames)
