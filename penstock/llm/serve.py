@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from typing import Any
 
 from penstock.ai.options import AiOptions
 from penstock.ai.provider import Model, loaded
-from penstock.errors import InvalidArgumentError, load_extra
+from penstock.errors import InvalidArgumentError, TypeMismatchError, load_extra
 from penstock.llm.configs import ProcessorConfig, check_mapping, check_text
 from penstock.llm.rows import Row, error_fields
 from penstock.udf.options import check_positive, refusing_unknown
@@ -73,7 +74,16 @@ class Deployment(Model):
 
     def load(self) -> None:
         serve = load_extra("ray.serve", "serve", "ServeDeploymentProcessorConfig")
-        found = serve.get_deployment_handle(self._config.deployment_name, self._config.app_name)
+        _connect()
+        name, app_name = self._config.deployment_name, self._config.app_name
+        try:
+            found = serve.get_deployment_handle(name, app_name)
+        except (KeyError, serve.exceptions.RayServeException) as exc:
+            apps = serve.status().applications
+            known = ", ".join(f"{each!r} of {app!r}" for app in apps for each in apps[app].deployments)
+            raise InvalidArgumentError(
+                f"Ray Serve has no deployment {name!r} of the application {app_name!r}; it has: {known or 'none'}."
+            ) from exc
         self._handle, self._ids = found.options(stream=True), itertools.count()
 
     async def call(self, method: str, request_kwargs: Mapping[str, Any], dtype: str | None) -> dict[str, Any]:
@@ -81,8 +91,12 @@ class Deployment(Model):
         request: Any = {"request_id": str(next(self._ids)), "idx_in_batch": 0, **request_kwargs}
         start, request_id = time.perf_counter(), request["request_id"]
         answers = getattr(self._handle, method).remote(self._typed(request, dtype))
-        answer = await asyncio.wait_for(anext(answers), self._config.request_timeout_s)
+        answer: Any = await asyncio.wait_for(anext(answers, None), self._config.request_timeout_s)
         fields = answer.model_dump() if hasattr(answer, "model_dump") else answer
+        if not isinstance(fields, Mapping):
+            raise TypeMismatchError(
+                f"{self._config.deployment_name}.{method} must yield a dict or a pydantic model; it yielded {answer!r}."
+            )
         return {**fields, "request_id": request_id, "time_taken": time.perf_counter() - start}
 
     def _typed(self, request: dict[str, Any], dtype: str | None) -> Any:
@@ -96,6 +110,23 @@ class Deployment(Model):
         return classes[dtype](**request)
 
 
+def _connect() -> None:
+    """Connect this process to Ray, unless it is connected. Serve itself waits forever for a cluster that is gone."""
+    import ray
+
+    from penstock.engine.runners.ray.cluster import connect, reachable_address
+
+    if ray.is_initialized():
+        return
+    address = reachable_address(os.environ.get("RAY_ADDRESS", ""))
+    if address == "local":
+        raise InvalidArgumentError(
+            "ServeDeploymentProcessorConfig: this process is not connected to Ray, and no cluster runs on this "
+            "machine. First deploy the application with serve.run(), or connect with ray.init(address=...)."
+        )
+    connect(address)
+
+
 class ServeRows:
     """Call the method that each row names."""
 
@@ -105,7 +136,19 @@ class ServeRows:
 
     async def ask(self, row: Row) -> dict[str, Any]:
         try:
-            fields = row.fields
-            return await self._deployment.call(fields["method"], fields["request_kwargs"], fields.get("dtype"))
+            method, request_kwargs = row.fields.get("method"), row.fields.get("request_kwargs")
+            if not isinstance(method, str) or not isinstance(request_kwargs, Mapping):
+                raise InvalidArgumentError(
+                    "preprocess must return 'method', the name of a method, and 'request_kwargs', a dict; "
+                    f"got {method!r} and {request_kwargs!r}."
+                )
+            return await self._deployment.call(method, request_kwargs, row.fields.get("dtype"))
         except Exception as exc:
-            return error_fields(exc, self._keeps_failed)
+            return error_fields(_raised_by_deployment(exc), self._keeps_failed)
+
+
+def _raised_by_deployment(error: Exception) -> Exception:
+    """Return the error that Ray wrapped, whose message has no traceback of Ray; or the error itself."""
+    from ray.exceptions import RayTaskError
+
+    return error.cause if isinstance(error, RayTaskError) and isinstance(error.cause, Exception) else error

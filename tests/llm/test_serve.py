@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import warnings
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 from typing import Any
 
 import pydantic
@@ -11,7 +15,7 @@ import pytest
 
 import penstock.compat.ray as ray_adapter
 from penstock.compat.ray.data.llm import ServeDeploymentProcessorConfig, build_processor
-from penstock.errors import InvalidArgumentError
+from penstock.errors import InvalidArgumentError, UdfError
 
 pytestmark = pytest.mark.ray
 
@@ -36,6 +40,9 @@ def deployment(ray_cluster: None) -> Iterator[str]:
 
         async def describe(self, request: Any) -> AsyncIterator[Any]:
             yield type(request)(request_id="x", number=request.number + 100)
+
+        async def text(self, request: Any) -> AsyncIterator[str]:
+            yield "four"
 
         async def hang(self, request: Any) -> AsyncIterator[Any]:
             import asyncio
@@ -78,6 +85,47 @@ def test_failed_rows_are_kept_or_end_the_query(deployment: str) -> None:
     hanging = {"method": "hang", "request_kwargs": {}}
     with pytest.raises(TimeoutError):
         build_processor(config(request_timeout_s=0.2), lambda row: hanging)(ray_adapter.data.range(1)).take_all()
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"request_kwargs": {}}, "must return 'method', the name of a method"),
+        ({"method": "double", "request_kwargs": 3}, "and 'request_kwargs', a dict; got 'double' and 3"),
+        ({"method": "triple", "request_kwargs": {}}, "triple"),
+        ({"method": "text", "request_kwargs": {}}, "Doubles.text must yield a dict or a pydantic model"),
+        ({"method": "double", "request_kwargs": {}}, "KeyError: 'number'"),
+    ],
+)  # fmt: skip
+def test_wrong_requests_and_answers_are_one_line(deployment: str, row: dict[str, Any], message: str) -> None:
+    processor = build_processor(config(should_continue_on_error=True), lambda _: row)
+    [found] = processor(ray_adapter.data.range(1)).take_all()
+    assert message in found["__inference_error__"]
+    assert "ServeReplica" not in found["__inference_error__"]
+
+
+def test_an_unknown_deployment_is_an_error_that_names_the_known_ones(deployment: str) -> None:
+    for name, app_name in (("Triples", "app"), ("Doubles", "default")):
+        unknown = ServeDeploymentProcessorConfig(deployment_name=name, app_name=app_name)
+        processor = build_processor(unknown, request)
+        with pytest.raises(UdfError, match="it has: 'Doubles' of 'app'"):
+            processor(ray_adapter.data.range(1)).take_all()
+
+
+def test_without_a_cluster_there_is_one_error(tmp_path: Path) -> None:
+    """Serve itself waits for a cluster that was killed and has left its address."""
+    (tmp_path / "ray").mkdir()
+    (tmp_path / "ray" / "ray_current_cluster").write_text("127.0.0.1:1")
+    code = (
+        "from penstock.llm import ServeDeploymentProcessorConfig, build_processor; import penstock as ps\n"
+        "config = ServeDeploymentProcessorConfig(deployment_name='x')\n"
+        "build_processor(config, lambda row: {'request_kwargs': {}})(ps.range(1)).collect()"
+    )
+    variables = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
+    run = subprocess.run(
+        [sys.executable, "-c", code], env={**variables, "RAY_TMPDIR": str(tmp_path)}, capture_output=True, text=True
+    )
+    assert "this process is not connected to Ray, and no cluster runs on this machine" in run.stderr
 
 
 def test_what_the_deployment_decides_is_refused() -> None:

@@ -17,6 +17,8 @@ from penstock.engine.scheduling import task_share
 from penstock.errors import InvalidArgumentError
 
 POLL_S = 2.0
+SETTINGS = b"\x04"  # the type of the first frame that both sides of HTTP/2, and so of gRPC, send
+GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + SETTINGS + bytes(5)
 forked_from: list[int] = []  # the ids of the processes that this one was forked from
 os.register_at_fork(after_in_child=lambda: forked_from.append(os.getppid()))
 STORE_SHARE = 0.75  # of the object store that bundles may fill; Ray spills to disk from 0.8 on
@@ -103,7 +105,7 @@ def reachable_address(named: str) -> str:
     if address is None:
         return "local"
     host, _, port = address.rpartition(":")
-    if _takes_connections(host.strip("[]"), int(port)):
+    if _answers_grpc(host.strip("[]"), int(port)):
         return str(address)
     if named and named != "auto":
         raise InvalidArgumentError(
@@ -145,6 +147,18 @@ def _takes_connections(host: str, port: int) -> bool:
     except OSError:
         return False
     return True
+
+
+def _answers_grpc(host: str, port: int) -> bool:
+    """Return whether a gRPC server listens. The port of a dead cluster can belong to another program, such as Redis."""
+    try:
+        with socket.create_connection((host, port), timeout=POLL_S) as connection:
+            if os.environ.get("RAY_USE_TLS", "0") in ("1", "true"):
+                return True
+            connection.sendall(GREETING)
+            return connection.recv(9)[3:4] == SETTINGS
+    except OSError:
+        return False
 
 
 def demand(options: Mapping[str, Any]) -> dict[str, float]:

@@ -265,6 +265,10 @@ def test_a_cluster_that_does_not_answer_is_an_error_or_passed_over(
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.setattr(ray._private.utils, "read_ray_address", lambda temp_dir=None: dead)  # as one that was killed
     assert reachable_address("") == "local"
+    with socket.create_server(("127.0.0.2", 0)) as silent:  # another program got the port of the cluster
+        taken = f"127.0.0.2:{silent.getsockname()[1]}"
+        with pytest.raises(InvalidArgumentError, match=f"No Ray cluster answers at {taken}"):
+            reachable_address(taken)
 
 
 # It prints again until the test has seen it: Ray drops what a worker prints before the driver listens.
