@@ -12,7 +12,7 @@ import pytest
 
 import penstock.compat.daft as daft
 from penstock.compat.daft import DataType, col
-from penstock.errors import InvalidArgumentError, TypeMismatchError
+from penstock.errors import InvalidArgumentError, TypeMismatchError, WriteError
 
 
 def test_parameters_of_daft(tmp_path: Path) -> None:
@@ -137,6 +137,9 @@ def test_delta_tables(tmp_path: Path) -> None:
     for mode in ("append", "append", "overwrite"):
         df.write_deltalake(str(tmp_path), mode=mode, partition_cols=["g"])
     assert daft.read_deltalake(str(tmp_path)).sort("a").to_pydict() == {"a": [1, 2], "g": ["x", "y"]}
+    store = daft.io.S3Config(endpoint_url="http://127.0.0.1:1", region_name="x", key_id="k", access_key="hidden")
+    with pytest.raises(WriteError, match="Cannot write the Delta table 's3://bucket/t'"):
+        df.write_deltalake("s3://bucket/t", io_config=daft.IOConfig(s3=store))
 
 
 def test_sql_sees_the_callers_frames_and_the_session() -> None:

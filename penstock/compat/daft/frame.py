@@ -15,14 +15,15 @@ from penstock.compat.daft.io import storage_options
 from penstock.compat.daft.schema import DaftSchema
 from penstock.compat.remedies import refused_name
 from penstock.compat.translation import refusal, translated
-from penstock.errors import InvalidArgumentError, PathNotFoundError, load_extra
+from penstock.errors import InvalidArgumentError, PathNotFoundError, WriteError, load_extra
 from penstock.expr.column import col, lit
 from penstock.frame.dataframe import DataFrame
 from penstock.frame.read.files import read_csv, read_json, read_parquet
 from penstock.frame.read.memory import from_pydict
 from penstock.frame.read.tables import read_clickhouse
 from penstock.functions import seq, strftime
-from penstock.storage.options import library_options
+from penstock.io.tables.deltalake import delta_errors
+from penstock.storage.options import library_options, secrets_of
 from penstock.storage.urls import local_path
 from penstock.types import Series
 
@@ -56,6 +57,14 @@ def _with_maps(table: pa.Table, maps_as_pydicts: str | None) -> dict[str, list[A
         else Series(column).to_pylist()
         for name, column in zip(table.column_names, table.columns, strict=True)
     }
+
+
+def _recording(batches: Iterator[pa.RecordBatch], failed: list[Exception]) -> Iterator[pa.RecordBatch]:
+    try:
+        yield from batches
+    except Exception as exc:
+        failed.append(exc)
+        raise
 
 
 class DaftDataFrame(DataFrame):
@@ -239,9 +248,14 @@ class DaftDataFrame(DataFrame):
         """Stream the rows into a Delta table by its own library, which commits them at once."""
         library = load_extra("deltalake", "deltalake", "Writing Delta tables")
         options = dict(storage_options or {}) if io_config is None else io_config.storage_options()
-        rows = pa.RecordBatchReader.from_batches(self.schema.to_arrow(), self.to_arrow_iter())
-        library.write_deltalake(table, rows, mode=mode, partition_by=partition_cols, schema_mode=schema_mode,
-                                storage_options=library_options(str(table), options))  # fmt: skip
+        failed: list[Exception] = []
+        rows = pa.RecordBatchReader.from_batches(self.schema.to_arrow(), _recording(self.to_arrow_iter(), failed))
+        with delta_errors(str(table), secrets_of(options), WriteError):
+            try:
+                library.write_deltalake(table, rows, mode=mode, partition_by=partition_cols, schema_mode=schema_mode,
+                                        storage_options=library_options(str(table), options))  # fmt: skip
+            except Exception as exc:
+                raise (failed or [exc])[0] from None  # the error of the query itself, not the library's text of it
 
     def write_iceberg(self, table: Any, mode: str = "append", io_config: Any = None) -> None:
         """Write the rows, which must fit in memory, into a table of pyiceberg."""

@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.errors import load_extra
+from penstock.errors import ReadError, WriteError, load_extra
 from penstock.io.batches import rows_per_batch
 from penstock.io.selection import Selection, until_limit
 from penstock.io.tables.libraries import store_errors
@@ -37,7 +37,7 @@ class DeltaTask:
         return self.table, str(self.fragment.path)
 
     def read(self) -> Iterator[pa.RecordBatch]:
-        with _errors(self.table):
+        with delta_errors(self.table):
             has_bounds = _has_bounds(self.fragment, self.selection.predicate_columns)
             scanner = self.fragment.scanner(
                 schema=self.selection.schema, filter=self.selection.predicate if has_bounds else None,
@@ -53,7 +53,7 @@ class DeltaSource:
 
     def __init__(self, table: Any, uri: str) -> None:
         self._uri = uri
-        with _errors(uri):
+        with delta_errors(uri):
             self._dataset = table.to_pyarrow_dataset()
             files = pa.table(table.get_add_actions(flatten=True)).to_pylist()
         self._sizes = {file["path"]: (file["num_records"], file["size_bytes"] * UNPACKED) for file in files}
@@ -71,7 +71,7 @@ class DeltaSource:
     def read_tasks(self, request: ReadRequest) -> Iterator[DeltaTask]:
         selection = Selection.of(request, self._schema)
         columns = selection.predicate_columns
-        with _errors(self._uri):
+        with delta_errors(self._uri):
             matching = {fragment.path for fragment in self._dataset.get_fragments(filter=request.predicate)}
             for fragment in self._dataset.get_fragments():
                 if fragment.path in matching or not _has_bounds(fragment, columns):
@@ -101,7 +101,7 @@ def delta_source(
         return DeltaSource(table, str(table.table_uri))
     uri = os.fspath(table)
     options = library_options(uri, storage_options)
-    with _errors(uri, secrets_of(storage_options)):
+    with delta_errors(uri, secrets_of(storage_options)):
         opened = deltalake.DeltaTable(
             uri, version=version if isinstance(version, int) else None, storage_options=options
         )
@@ -110,8 +110,11 @@ def delta_source(
     return DeltaSource(opened, uri)
 
 
-def _errors(uri: str, secrets: tuple[str, ...] = ()) -> AbstractContextManager[None]:
+def delta_errors(
+    uri: str, secrets: tuple[str, ...] = (), kind: type[ReadError] | type[WriteError] = ReadError
+) -> AbstractContextManager[None]:
+    """Translate the errors of the library."""
     from deltalake.exceptions import DeltaError, DeltaProtocolError, TableNotFoundError
 
     also = (DeltaError, DeltaProtocolError)
-    return store_errors(f"Delta table {uri!r}", missing=TableNotFoundError, also=also, secrets=secrets)
+    return store_errors(f"Delta table {uri!r}", kind, missing=TableNotFoundError, also=also, secrets=secrets)

@@ -81,8 +81,9 @@ class DatasetWrites(DatasetResults):
         storage_options: Mapping[str, Any] | None = None, **options: Any,
     ) -> None:  # fmt: skip
         check_placement("write_delta", options)
-        self.to_daft().write_deltalake(path, mode=getattr(mode, "value", mode), partition_cols=partition_by,
-                                       schema_mode=schema_mode, storage_options=storage_options)  # fmt: skip
+        ours = {"create": "error"}.get(name := getattr(mode, "value", mode), name)
+        self.to_daft().write_deltalake(path, mode=ours, partition_cols=partition_by, schema_mode=schema_mode,
+                                       storage_options=storage_options)  # fmt: skip
 
     def write_iceberg(
         self, table_identifier: str, catalog_kwargs: Mapping[str, Any] | None = None, *, mode: Any = "append",
