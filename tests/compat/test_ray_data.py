@@ -19,12 +19,12 @@ import pyarrow.compute as pc
 import pytest
 import torch
 from PIL import Image
-from pyarrow import fs, orc
+from pyarrow import csv, fs, orc
 
 import penstock as ps
 import penstock.compat.ray as ray
 from penstock.compat.ray.data import aggregate, expressions
-from penstock.errors import CorruptFileError, InvalidArgumentError
+from penstock.errors import CorruptFileError, InvalidArgumentError, UdfError, WriteError
 from penstock.types import DataType
 from tests.compat import ray_programs
 
@@ -421,10 +421,59 @@ def test_tables_of_delta_and_iceberg(tmp_path: Path) -> None:
     settings = {"name": "c", "type": "sql", "uri": f"sqlite:///{tmp_path}/c.db", "warehouse": f"file://{tmp_path}"}
     catalog = SqlCatalog("c", uri=settings["uri"], warehouse=settings["warehouse"])
     catalog.create_namespace("space")
-    table = catalog.create_table("space.t", schema=pa.schema({"id": pa.int64()}))
-    ray.data.range(3).write_iceberg("space.t", catalog_kwargs=settings)
-    assert ray.data.read_iceberg(table.refresh()).count() == 3
+    catalog.create_table("space.t", schema=pa.schema({"id": pa.int64(), "x": pa.int64()}))
+    ray.data.range(3).with_column("x", expressions.col("id") * 2).write_iceberg("space.t", catalog_kwargs=settings)
+    some = {"row_filter": "id > 1", "selected_fields": ("x",), "catalog_kwargs": settings}
+    assert ray.data.read_iceberg(table_identifier="space.t", **some).take_all() == [{"x": 4}]
+    assert ray.data.read_iceberg(table_identifier="space.t", catalog=catalog).count() == 3
     catalog.close()
+
+
+def test_columns_and_conditions_of_lance(tmp_path: Path) -> None:
+    ray.data.from_items([{"a": 1, "b": "x"}, {"a": 2, "b": "y"}]).write_lance(str(tmp_path / "t"))
+    assert ray.data.read_lance(str(tmp_path / "t"), columns=["b"], filter="a > 1").take_all() == [{"b": "y"}]
+    with pytest.raises(InvalidArgumentError, match=r"read_lance\(scanner_options="):
+        ray.data.read_lance(str(tmp_path / "t"), scanner_options={"limit": 1})
+
+
+def test_writes_that_delta_lake_refuses_are_write_errors(tmp_path: Path) -> None:
+    table = str(tmp_path / "t")
+    ray.data.range(2).write_delta(table)
+    with pytest.raises(WriteError, match="partitioning does not match"):
+        ray.data.range(2).write_delta(table, partition_by=["id"])
+    with pytest.raises(WriteError, match="exists"):
+        ray.data.range(2).write_delta(table, mode=ray.data.SaveMode.CREATE)
+
+    def fail(row: dict[str, Any]) -> dict[str, Any]:
+        raise KeyError(row["id"])
+
+    typed = ray.data.range(2).with_column("x", ps.func(fail, return_dtype=DataType.int64())(ps.col("id")))
+    with pytest.raises(UdfError, match="failed on the row"):
+        typed.write_delta(table)
+
+
+def test_options_of_arrow_for_csv_files(tmp_path: Path) -> None:
+    """As Ray Data read the same file."""
+    (tmp_path / "x.csv").write_text("1;a\n2;b\n")
+    options = {
+        "parse_options": csv.ParseOptions(delimiter=";"),
+        "read_options": csv.ReadOptions(column_names=["q", "r"]),
+        "convert_options": csv.ConvertOptions(column_types={"q": pa.float32()}),
+    }
+    read = ray.data.read_csv(str(tmp_path), **options)
+    assert (read.take_all(), str(read.schema.types[0])) == ([{"q": 1.0, "r": "a"}, {"q": 2.0, "r": "b"}], "float")
+    with pytest.raises(InvalidArgumentError, match=r"ReadOptions\(skip_rows="):
+        ray.data.read_csv(str(tmp_path), read_options=csv.ReadOptions(skip_rows=1))
+
+
+def test_types_of_ray_data() -> None:
+    types = ray.data.DataType
+    assert types.from_arrow(pa.int32()) == DataType.int32() == types.from_numpy("int32")
+    assert types.infer_dtype([1.5]) == DataType.list(DataType.float64())
+    assert types.temporal("timestamp", unit="ms", tz="UTC") == DataType.timestamp("ms", "UTC")
+    assert types.temporal("date64") == DataType.date()
+    with pytest.raises(InvalidArgumentError, match="use date32, date64, timestamp"):
+        types.temporal("clock")
 
 
 def test_stages_of_processors() -> None:

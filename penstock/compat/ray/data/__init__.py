@@ -6,7 +6,7 @@ import functools
 import inspect
 import random
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import Enum
 from types import SimpleNamespace
 from typing import Any
@@ -16,6 +16,7 @@ import pyarrow as pa
 import penstock as ps
 from penstock.compat.ray.data import aggregate, clickhouse, expressions, llm, tfrecords
 from penstock.compat.ray.data.clickhouse import ClickHouseTableSettings, SinkMode
+from penstock.compat.ray.data.csv_options import csv_options
 from penstock.compat.ray.data.custom import (
     ArrowBatchCollateFn,
     BlockMetadata,
@@ -27,6 +28,7 @@ from penstock.compat.ray.data.custom import (
     PandasBatchCollateFn,
     WriteResult,
 )
+from penstock.compat.ray.data.data_type import RayDataType as DataType
 from penstock.compat.ray.data.dataset import Dataset, RaySchema as Schema
 from penstock.compat.ray.data.file_datasink import BlockBasedFileDatasink, RowBasedFileDatasink
 from penstock.compat.ray.data.filenames import FilenameProvider
@@ -42,10 +44,10 @@ from penstock.compat.ray.data.partitions import (
 )
 from penstock.compat.ray.data.summary import DatasetSummary
 from penstock.compat.remedies import refused_name
-from penstock.compat.translation import translated
+from penstock.compat.translation import refusal, translated
 from penstock.errors import CorruptFileError, InvalidArgumentError, PathNotFoundError, load_extra
+from penstock.frame.sql_expression import sql_expr
 from penstock.io.files import find_files
-from penstock.types import DataType
 from penstock.udf.specs import TaskPoolStrategy
 
 __all__ = ["ActorPoolStrategy", "ArrowBatchCollateFn", "BlockBasedFileDatasink", "BlockMetadata",
@@ -54,7 +56,7 @@ __all__ = ["ActorPoolStrategy", "ArrowBatchCollateFn", "BlockBasedFileDatasink",
     "NumpyBatchCollateFn", "PandasBatchCollateFn", "PartitionStyle", "Partitioning", "PathPartitionFilter",
     "RandomSeedConfig", "ReadTask", "RowBasedFileDatasink", "SaveMode", "Schema", "SinkMode", "TaskPoolStrategy",
     "WriteResult", "aggregate", "expressions", "from_daft", "llm", "range_tensor", "read_clickhouse",
-    "read_datasource", "read_mongo", "read_tfrecords"]  # fmt: skip
+    "read_datasource", "read_iceberg", "read_lance", "read_mongo", "read_tfrecords"]  # fmt: skip
 # Ray keeps some of these names in modules of their own: ``from ray.data.context import DataContext``.
 for _module in ("block", "collate_fn", "context", "datasource", "datasource.partitioning", "datatype", "grouped_data",
                 "iterator"):  # fmt: skip
@@ -71,7 +73,12 @@ def _reader(name: str, original: str, defaults: dict[str, Any]) -> Callable[...,
     read: Callable[..., Dataset] = translated(
         getattr(ps, original),
         f"ray.data.{name}",
-        renamed={**renamed, "partitioning": "hive_partitioning", "connection_factory": "conn"},
+        renamed={
+            **renamed,
+            "partitioning": "hive_partitioning",
+            "connection_factory": "conn",
+            "drop_empty_lines": "skip_blank_lines",
+        },
         values={
             "partitioning": is_hive,
             **({"include_paths": lambda wanted: "path" if wanted else None} if name not in _OWN_PATHS else {}),
@@ -132,7 +139,7 @@ _READERS: dict[str, tuple[str, dict[str, Any]]] = {
     "read_parquet": ("read_parquet", {"hive_partitioning": True}),
     "read_csv": ("read_csv", {"null_values": _NULLS, "strings_can_be_null": False}),
     **{f"read_{kind}": (f"read_{kind}", {}) for kind in ("json", "text", "orc", "binary_files", "numpy", "images")},
-    **{f"read_{kind}": (f"read_{kind}", {}) for kind in ("sql", "lance", "iceberg", "webdataset", "audio")},
+    **{f"read_{kind}": (f"read_{kind}", {}) for kind in ("sql", "webdataset", "audio")},
     "read_delta": ("read_deltalake", {}),
     "read_videos": ("read_video_frames", {}),
     **{f"from_{kind}": (f"from_{kind}", {}) for kind in ("items", "numpy", "pandas", "arrow", "huggingface", "torch")},
@@ -170,6 +177,24 @@ def _timestamps(path: str, texts: list[str]) -> list[str]:
     return [name for name in texts if name in found.names and pa.types.is_timestamp(found.field(name).type)]
 
 
+_read_csv = globals()["read_csv"]
+
+
+@functools.wraps(_read_csv)
+def read_csv(
+    *args: Any, parse_options: Any = None, read_options: Any = None, convert_options: Any = None, **options: Any
+) -> Dataset:
+    """Read CSV files; the options are those of ``pyarrow.csv``, or the parameters of ``penstock.read_csv``."""
+    given = csv_options(parse_options, read_options, convert_options)
+    names = given.pop("column_names", None)
+    if names:
+        types = given.pop("schema", {})  # by the names that the columns get below
+        given["has_headers"] = False
+        given["schema"] = {f"column_{i}": types[name] for i, name in enumerate(names, 1) if name in types} or None
+    dataset: Dataset = _read_csv(*args, **given, **options)
+    return dataset.rename_columns(names) if names else dataset
+
+
 _read_images = globals()["read_images"]
 
 
@@ -197,6 +222,36 @@ def range_tensor(n: int, *, shape: tuple[int, ...] = (1,), **options: Any) -> Da
     import numpy as np
 
     return _dataset(ps.from_numpy(np.broadcast_to(np.arange(n).reshape(n, *[1] * len(shape)), (n, *shape)).copy()))
+
+
+def read_lance(
+    uri: str, *, columns: list[str] | None = None, filter: str | None = None, version: int | str | None = None,
+    storage_options: Mapping[str, Any] | None = None, **options: Any,
+) -> Dataset:  # fmt: skip
+    """Read a Lance dataset; ``filter`` is a condition in SQL."""
+    check_placement("ray.data.read_lance", options)
+    return _selected(ps.read_lance(uri, version=version, storage_options=storage_options), filter, columns)
+
+
+def read_iceberg(
+    *, table_identifier: str, row_filter: str | None = None, selected_fields: tuple[str, ...] = ("*",),
+    snapshot_id: int | None = None, catalog_kwargs: Mapping[str, Any] | None = None, catalog: Any = None,
+    **options: Any,
+) -> Dataset:  # fmt: skip
+    """Read a table of the catalog, or of the one that ``catalog_kwargs`` describe; ``row_filter`` is SQL."""
+    check_placement("ray.data.read_iceberg", options)
+    if catalog is None:
+        library = load_extra("pyiceberg.catalog", "iceberg", "read_iceberg")
+        catalog = library.load_catalog(**(catalog_kwargs or {}))
+    frame = ps.read_iceberg(catalog.load_table(table_identifier), snapshot_id=snapshot_id)
+    return _selected(frame, row_filter, None if "*" in selected_fields else selected_fields)
+
+
+def _selected(frame: ps.DataFrame, condition: Any, columns: Sequence[str] | None) -> Dataset:
+    if condition is not None and not isinstance(condition, str):
+        raise refusal(f"a filter of type {type(condition).__name__}", "write the condition as text, in SQL")
+    frame = frame if condition is None else frame.where(sql_expr(condition))
+    return _dataset(frame if columns is None else frame.select(*columns))
 
 
 def read_datasource(datasource: Datasource, **options: Any) -> Dataset:

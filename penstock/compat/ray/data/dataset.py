@@ -126,17 +126,19 @@ class Dataset(DatasetWrites):
         return super().limit(limit)
 
     def sort(self, key: Any, descending: bool | list[bool] = False, boundaries: Any = None, **options: Any) -> Self:
-        ours = {"desc": options.pop("desc", descending), "nulls_first": options.pop("nulls_first", None)}
+        ours = {"desc": options.pop("desc", descending), "nulls_first": options.pop("nulls_first", False)}
         check_placement("sort", options)
         return super().sort(key, **ours)
 
     # --- several datasets ---
 
     def union(self, *other: Dataset) -> Self:
-        """Append the rows of others; unlike ``DataFrame.union``, which drops duplicates."""
+        """Append the rows of others, with null in columns that they lack; ``DataFrame.union`` drops duplicates."""
         result = self
         for each in other:
-            result = result.concat(each)
+            schemas = (result._plan.schema, each._plan.schema)
+            differ = None not in schemas and len({frozenset(schema.names) for schema in schemas if schema}) > 1
+            result = result.union_all_by_name(each) if differ else result.concat(each)
         return result
 
     def zip(self, *other: Any) -> Self:

@@ -66,6 +66,21 @@ for _name, _method in list(vars(Expression).items()):
     if inspect.isfunction(_method) and _name not in ("__init__", "__getattr__"):
         setattr(RayExpression, _name, _keeping(_method))
 
+
+def _trunc(expr: Expression) -> Expression:
+    """Drop the digits after the point."""
+    return f.when(expr < 0, expr.ceil()).otherwise(expr.floor())
+
+
+def _round(expr: Expression) -> Expression:
+    """Round to the nearest integer, and halves to the even one, as Arrow does."""
+    rounded = f.round(expr)
+    is_odd_half = (expr - expr.floor() == 0.5) & (rounded % 2 != 0)
+    return rounded - f.when(is_odd_half, expr.sign()).otherwise(0)
+
+
+for _name, _function in (("trunc", _trunc), ("round", _round), ("negate", Expression.__neg__)):
+    setattr(RayExpression, _name, _keeping(_function))
 unnest, uuid = _keeping(f.unnest), _keeping(f.uuid)
 monotonically_increasing_id = _keeping(f.monotonically_increasing_id)
 

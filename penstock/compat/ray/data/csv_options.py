@@ -1,0 +1,41 @@
+"""The options of ``pyarrow.csv``, which Ray Data passes on, as parameters of ``read_csv``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock.compat.translation import refusal
+
+_OURS: dict[str, dict[str, str | None]] = {
+    "ParseOptions": {
+        "delimiter": "delimiter", "quote_char": "quote", "double_quote": "double_quote", "escape_char": "escape_char",
+        "newlines_in_values": None,
+    },
+    "ReadOptions": {"column_names": "column_names", "block_size": None, "use_threads": None},
+    "ConvertOptions": {
+        "column_types": "schema", "include_columns": "columns", "null_values": "null_values",
+        "strings_can_be_null": "strings_can_be_null",
+    },
+}  # fmt: skip
+"""Our name of each option; None for those that change no result."""
+
+
+def csv_options(*given: Any) -> dict[str, Any]:
+    """Return the parameters for options of pyarrow; those that differ from the default and have none are refused.
+
+    >>> from pyarrow import csv
+    >>> csv_options(csv.ParseOptions(delimiter=";"), None)
+    {'delimiter': ';'}
+    """
+    found: dict[str, Any] = {}
+    for options in filter(None, given):
+        kind, default = type(options).__name__, type(options)()
+        for name in (name for name in dir(options) if not name.startswith("_") and name not in ("equals", "validate")):
+            value = getattr(options, name)
+            if value == getattr(default, name):
+                continue
+            if name not in _OURS[kind]:
+                raise refusal(f"{kind}({name}=...)")
+            if ours := _OURS[kind][name]:
+                found[ours] = value
+    return found
