@@ -6,6 +6,7 @@ The parts are int32, and durations int64. The parts of a timestamp with a timezo
 from __future__ import annotations
 
 import datetime as dt
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -193,20 +194,49 @@ next_day = _build(
 # --- from parts and numbers -------------------------------------------------------------------------------------------
 
 _DATE_PARTS = dict.fromkeys(("year", "month", "day"), INTEGER)
-# ``try(...)`` of DuckDB computes row by row as soon as one of them is no date.
-_IS_DAY = (
-    "a between 1 and 9999 and b between 1 and 12 and c between 1 and day(last_day(make_date(a::bigint, b::bigint, 1)))"
-)
 _PARTS = {**_DATE_PARTS, "hour": INTEGER, "minute": INTEGER, "second": NUMBER}
+
+
+@functools.cache
+def _month_starts() -> Any:
+    """Return the days from 1970 to the first day of each month from January of year 1 to January of year 10000."""
+    return np.arange("0001-01", "10000-02", dtype="M8[M]").astype("M8[D]").astype(np.int32)
+
+
+def _days(*parts: pa.Array) -> tuple[Any, Any]:
+    """Return the days from 1970 to each date of years 1 to 9999, and where there is such a date."""
+    year, month, day = (filled(part).astype(np.int64, copy=False) for part in parts)
+    number = year * 12 + (month - 13)
+    valid = (year > 0) & (year < 10_000) & (month > 0) & (month < 13) & (day > 0) & validity(*parts)
+    if not valid.all():
+        number = np.where(valid, number, 0)
+    starts = _month_starts()
+    days = starts.take(number) + (day - 1)
+    late = np.flatnonzero(day > 28)
+    valid[late] &= days[late] < starts.take(number[late] + 1)
+    return days, valid
+
+
+def _date(*parts: pa.Array) -> pa.Array:
+    days, valid = _days(*parts)
+    return masked(days.astype(np.int32), valid).view(pa.date32())
+
+
+def _timestamp(*parts: pa.Array) -> pa.Array:
+    days, valid = _days(*parts[:3])
+    hour, minute = (filled(part).astype(np.int64, copy=False) for part in parts[3:5])
+    second = filled(pc.cast(parts[5], pa.float64()))
+    valid &= (hour >= 0) & (hour < 24) & (minute >= 0) & (minute < 60) & (second >= 0) & (second <= 60)
+    micros = np.rint(np.where(valid, second, 0) * 1e6).astype(np.int64)
+    moments = ((days * 24 + hour) * 60 + minute) * 60_000_000 + micros
+    return masked(moments, valid & validity(*parts[3:])).view(_MICROSECONDS.arrow)
+
+
 make_date = _define(
-    "make_date", _DATE_PARTS, DATE, f"case when {_IS_DAY} then make_date(a::bigint, b::bigint, c::bigint) end",
+    "make_date", _DATE_PARTS, DATE, _date,
     "Return a date from year, month and day; null if there is no such date.", (2024, 2, 29), dt.date(2024, 2, 29),
 )  # fmt: skip
-_MAKE = (
-    f"case when {_IS_DAY} and d between 0 and 23 and e between 0 and 59 and f >= 0 and f <= 60 "
-    "then make_timestamp(a::bigint, b::bigint, c::bigint, d::bigint, e::bigint, f::double) end"
-)
-_table.register("make_timestamp", _PARTS, _MICROSECONDS, _MAKE)
+_table.register("make_timestamp", _PARTS, _MICROSECONDS, _timestamp)
 
 
 def _moment(*parts: Expression) -> Expression:
