@@ -17,6 +17,7 @@ from penstock.engine.scheduling import task_share
 from penstock.errors import InvalidArgumentError
 
 POLL_S = 2.0
+ANSWER_S = 10.0  # a busy cluster answers late
 SETTINGS = b"\x04"  # the type of the first frame that both sides of HTTP/2, and so of gRPC, send
 GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + SETTINGS + bytes(5)
 forked_from: list[int] = []  # the ids of the processes that this one was forked from
@@ -155,6 +156,7 @@ def _answers_grpc(host: str, port: int) -> bool:
         with socket.create_connection((host, port), timeout=POLL_S) as connection:
             if os.environ.get("RAY_USE_TLS", "0") in ("1", "true"):
                 return True
+            connection.settimeout(ANSWER_S)
             connection.sendall(GREETING)
             return connection.recv(9)[3:4] == SETTINGS
     except OSError:

@@ -265,10 +265,18 @@ def test_a_cluster_that_does_not_answer_is_an_error_or_passed_over(
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.setattr(ray._private.utils, "read_ray_address", lambda temp_dir=None: dead)  # as one that was killed
     assert reachable_address("") == "local"
-    with socket.create_server(("127.0.0.2", 0)) as silent:  # another program got the port of the cluster
-        taken = f"127.0.0.2:{silent.getsockname()[1]}"
+    with socket.create_server(("127.0.0.2", 0)) as redis:  # another program got the port of the cluster
+
+        def answer_once() -> None:
+            with redis.accept()[0] as connection:
+                connection.sendall(b"-ERR unknown command\r\n")
+
+        answer = threading.Thread(target=answer_once)
+        answer.start()
+        taken = f"127.0.0.2:{redis.getsockname()[1]}"
         with pytest.raises(InvalidArgumentError, match=f"No Ray cluster answers at {taken}"):
             reachable_address(taken)
+        answer.join()
 
 
 # It prints again until the test has seen it: Ray drops what a worker prints before the driver listens.
