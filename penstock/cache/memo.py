@@ -149,10 +149,13 @@ class Memo:
             self.put(keys[row], result)
         return lookup.merged(computed)
 
-    async def share(self, key: bytes, compute: Callable[[], Awaitable[Any]]) -> tuple[Any, bool]:
+    async def share(
+        self, key: bytes, compute: Callable[[], Awaitable[Any]], *, stores: bool = True
+    ) -> tuple[Any, bool]:
         """Return a result, and whether this call computed it. Concurrent calls with equal keys share one computation.
 
-        If it fails, its caller gets the error and one of the waiting calls computes the result.
+        If it fails, its caller gets the error and one of the waiting calls computes the result. Without ``stores``, the
+        computation stores its result itself.
         """
         import asyncio
 
@@ -167,7 +170,8 @@ class Memo:
         outcome: tuple[Any] | None = None
         try:
             result = await compute()
-            self.put_soon(key, result)
+            if stores:
+                self.put_soon(key, result)
             outcome = (result,)
             return result, True
         finally:

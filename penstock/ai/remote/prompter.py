@@ -15,8 +15,8 @@ import orjson
 
 from penstock.ai.conversation import GENERATIONS, Generation, Request, Text, UserTurn
 from penstock.ai.provider import DEFAULT_SETTINGS, CallSettings, Prompter
-from penstock.ai.remote.calls import Calls, Read, RemoteModel
-from penstock.ai.remote.http import estimated_tokens
+from penstock.ai.remote.calls import BilledCalls, Calls, CountedCalls, Read, RemoteModel
+from penstock.ai.remote.http import ApiClient, estimated_tokens
 from penstock.ai.remote.wires.wire import ApiCall, Endpoint, PromptWire
 from penstock.cache.keys import canonical, key_of, keys_between
 from penstock.cache.memo import Memo
@@ -64,7 +64,8 @@ class ApiPrompter(RemoteModel, Prompter):
         memo = Memo.open(GENERATIONS, self.cache, has_ordinals=True)
         self._calls = self._open_calls(self._read, memo)
         if memo is not None:
-            self._calls = self.cached = CachedCalls(self._calls, memo, self.keys, self._billing)
+            stores = isinstance(self._calls, ApiClient | BilledCalls | CountedCalls)  # batches store their answers
+            self._calls = self.cached = CachedCalls(self._calls, memo, self.keys, self._billing, stores=stores)
 
     async def close(self) -> None:
         if self._calls is not None:
@@ -148,10 +149,14 @@ class CallKeys:
 
 
 class CachedCalls:
-    """Looks up calls in a memo before it makes them. Used on one event loop."""
+    """Looks up calls in a memo before it makes them. Used on one event loop.
 
-    def __init__(self, calls: Calls, memo: Memo, keys: CallKeys, billing: Billing | None) -> None:
+    Without ``stores``, the calls store their own answers.
+    """
+
+    def __init__(self, calls: Calls, memo: Memo, keys: CallKeys, billing: Billing | None, *, stores: bool) -> None:
         self._calls, self._memo, self._call_keys, self._billing = calls, memo, keys, billing
+        self._stores = stores
         self._is_sample = billing is not None and billing.is_sample
         self._text_keys: tuple[Request, _TextKeys | None] | None = None
 
@@ -160,7 +165,8 @@ class CachedCalls:
         assert call.key is not None
         if call.is_looked_up and not is_deterministic(call.body):  # no other call has this key
             answers, latency_s = await self._calls.ask(call, read)
-            self._memo.put_soon(call.key, _timed((answers, latency_s)))
+            if self._stores:
+                self._memo.put_soon(call.key, _timed((answers, latency_s)))
             return answers, latency_s
         latency_s = None
 
@@ -170,7 +176,7 @@ class CachedCalls:
             made, latency_s = await self._calls.ask(call, read)
             return _timed((made, latency_s))
 
-        answers, is_new = await self._memo.share(call.key, compute)
+        answers, is_new = await self._memo.share(call.key, compute, stores=self._stores)
         if not is_new:
             if self._billing is not None:
                 self._billing.count_cached()
