@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import itertools
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Self
 
 from penstock.errors import InvalidArgumentError
-from penstock.expr.aggregates import AGGREGATES
 from penstock.expr.column import Expression, lit
-from penstock.expr.nodes import Aggregation, ColumnRef, Expr, Star, columns_of, rewrite, unalias, walk
+from penstock.expr.nodes import ColumnRef, Expr, Star
 from penstock.expr.text import describe
+from penstock.frame.aggregation import aggregated
 from penstock.frame.columns import ColumnInput, to_node
 from penstock.frame.relational import Columns, RelationalVerbs, nodes_of
 from penstock.plan import nodes
 from penstock.plan.nodes import Plan, check_columns
-from penstock.plan.relations import Aggregate, AggregateColumn, GroupRows
-from penstock.plan.substitution import named, without_needless_alias
+from penstock.plan.relations import GroupRows
 from penstock.udf.options import check_known
 from penstock.udf.specs import GROUP_OPTIONS, make_batch_spec
 
@@ -216,55 +214,3 @@ def flat(aggregates: Iterable[Aggregates]) -> list[Expr]:
         if not isinstance(expression, Expression):
             raise InvalidArgumentError(f"agg takes expressions such as ps.col('x').sum(); got {expression!r}")
     return [expression._node for expression in found]
-
-
-def aggregated(plan: Plan, keys: Sequence[Expr], exprs: Sequence[Expr], verb: str) -> Plan:
-    """Return a plan that aggregates columns computed below it, and computes ``exprs`` of the results above it."""
-    if not exprs:
-        raise InvalidArgumentError(f"{verb} needs at least one aggregate, such as ps.col('x').sum()")
-    inputs: dict[Expr, str] = {}
-    columns: dict[Expr, AggregateColumn] = {}
-    outputs = [key.name for key in keys] + [expr.name for expr in exprs]
-    wanted = {unalias(expr): expr.name for expr in exprs} if len(set(outputs)) == len(outputs) else {}
-    spare = (name for number in itertools.count() if (name := f"__aggregate_{number}") not in outputs)
-
-    def input_name(arg: Expr) -> str:
-        is_plain = isinstance(arg, ColumnRef) and all(key.name != arg.column or key == arg for key in keys)
-        return arg.name if is_plain else f"__input_{len(inputs)}"
-
-    def column_of(node: Expr) -> Expr:
-        if not isinstance(node, Aggregation):
-            return node
-        if node.function not in AGGREGATES:
-            raise InvalidArgumentError(f"{describe(node)} is a window function; use it with .over(...) in a select")
-        if node not in columns:
-            names = tuple(inputs.setdefault(arg, input_name(arg)) for arg in node.args)
-            name = wanted.get(node) or next(spare)
-            columns[node] = AggregateColumn(name, node.function, names, node.options)
-        return ColumnRef(columns[node].name)
-
-    for expr in exprs:
-        _check_not_nested(expr)
-    results = [without_needless_alias(named(rewrite(expr, column_of), expr.name)) for expr in exprs]
-    known = {key.name for key in keys} | {column.name for column in columns.values()}
-    for expr, result in zip(exprs, results, strict=True):
-        if outside := columns_of(result) - known:
-            raise InvalidArgumentError(
-                f"{describe(expr)}: {', '.join(sorted(outside))} is neither a key nor inside an aggregate; "
-                "add it to groupby, or choose a value with .any_value()"
-            )
-    computed = {name: expr for expr, name in inputs.items()} | {key.name: key for key in keys}
-    source = nodes.Project(plan, tuple(named(expr, name) for name, expr in computed.items()))
-    relation = Aggregate(tuple(key.name for key in keys), tuple(columns.values()))
-    found = nodes.Relate((source,), relation)
-    if results == [ColumnRef(column.name) for column in columns.values()]:
-        return found
-    return nodes.Project(found, (*(ColumnRef(key.name) for key in keys), *results))
-
-
-def _check_not_nested(expr: Expr) -> None:
-    for node in walk(expr):
-        if isinstance(node, Aggregation) and any(
-            isinstance(part, Aggregation) for arg in node.args for part in walk(arg)
-        ):
-            raise InvalidArgumentError(f"{describe(node)}: an aggregate cannot contain another one")

@@ -11,6 +11,7 @@ from penstock.errors import InvalidArgumentError
 from penstock.expr.column import Expression, col, lit
 from penstock.expr.nodes import Alias, Call, ColumnRef, Expr, Star, Unnest, WindowCall, rewrite, unalias, walk
 from penstock.expr.resolve import expand
+from penstock.frame.aggregation import aggregated, has_aggregates
 from penstock.frame.lazy_table import LazyTable
 from penstock.frame.window import with_windows
 from penstock.plan import nodes
@@ -22,13 +23,15 @@ ColumnInput = str | Expression
 
 class ColumnVerbs(LazyTable):
     def select(self, *columns: ColumnInput, **named: ColumnInput) -> Self:
-        """Keep only these columns or expressions, in this order.
+        """Keep only these columns or expressions, in this order. Aggregates combine all rows to one, as in ``agg``.
 
         >>> ps.from_pydict({"a": [1], "b": [2]}).select("b", c=ps.col("a") + 1).to_pydict()
         {'b': [2], 'c': [2]}
         """
         exprs = [to_node(column) for column in columns]
         exprs += [Alias(to_node(value), name) for name, value in named.items()]
+        if any(map(has_aggregates, exprs)):
+            return self._with(aggregated(self._plan, [], exprs, "select"))
         return self._projected(exprs)
 
     def with_column(self, name: str, expr: Any) -> Self:

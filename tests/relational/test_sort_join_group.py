@@ -236,7 +236,7 @@ def test_images_pass_through_a_sort() -> None:
         (lambda df: df.agg(ps.col("t").sum()), TypeMismatchError, r"sum\(t\): expected a number"),
         (lambda df: df.sort("k", descending=True), InvalidArgumentError, "sort has no option 'descending'"),
         (lambda df: df.join(df, on="k", strategy="hash"), InvalidArgumentError, "join has no option 'strategy'"),
-        (lambda df: df.select(ps.col("k").sum()), InvalidArgumentError, "use it in agg"),
+        (lambda df: df.with_column("s", ps.col("k").sum()), InvalidArgumentError, "use it in agg"),
         (lambda df: df.agg(ps.col("k").count("some")), InvalidArgumentError, "valid, all, null"),
     ],
 )  # fmt: skip
@@ -269,3 +269,13 @@ def test_an_aggregate_may_have_any_name() -> None:
     rows = ps.from_pydict({"k": [1, 1], "v": [1, 2]}).groupby("k")
     found = rows.agg(v.sum().alias("__aggregate_0"), (v.max() + v.min()).alias("__aggregate_1"))
     assert found.to_pydict() == {"k": [1], "__aggregate_0": [3], "__aggregate_1": [3]}
+
+
+def test_a_select_of_aggregates_combines_all_rows() -> None:
+    df = ps.from_pydict({"k": ["x", "y"], "v": [1, 2]})
+    got = df.select(ps.col("v").sum(), ps.lit(1).alias("one"), mean=ps.col("v").mean() + 1)
+    assert got.to_pydict() == {"v": [3], "one": [1], "mean": [2.5]}
+    assert df.limit(0).select(ps.col("v").count()).to_pydict() == {"v": [0]}
+    for outside in ("k", "*"):
+        with pytest.raises(InvalidArgumentError, match="is neither a key nor inside an aggregate"):
+            df.select(outside, ps.col("v").sum().alias("total"))

@@ -60,7 +60,7 @@ def test_a_failed_group_is_null_if_errors_are_tolerated() -> None:
         (lambda: ps.udaf(spread, batch_size=3), "udaf has no option 'batch_size'"),
         (lambda: spread("v"), "spread takes columns, such as"),
         (lambda: WeightedMean()(ps.col("v")), "missing a required argument: 'weights'"),
-        (lambda: ps.from_pydict(DF).select(spread(ps.col("v"))), "combines rows; use it in agg"),
+        (lambda: ps.from_pydict(DF).with_column("s", spread(ps.col("v"))), "combines rows; use it in agg"),
     ],
 )
 def test_mistakes(use: Any, message: str) -> None:
