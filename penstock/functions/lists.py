@@ -106,19 +106,16 @@ def _list_append(lists: pa.Array, others: pa.Array) -> pa.Array:
     dtype = _append_type(*dtypes_of(lists, others))
     lists = cast(lists, dtype=dtype, is_strict=True)
     elements, lengths = elements_of(lists)
-    valid = validity(lists)
     both = pa.concat_arrays([elements, cast(others, dtype=dtype.inner, is_strict=True)])
-    rows, parents = np.arange(len(lists)), _parents(lengths)
-    order, owners = np.empty((2, len(both)), np.int64)
-    for places, sources, given in ((np.arange(len(elements)) + parents, np.arange(len(elements)), parents),
-                                   (np.cumsum(lengths) + rows, len(elements) + rows, rows)):  # fmt: skip
-        order[places], owners[places] = sources, given
-    kept = order if valid.all() else order[valid[owners]]
-    return to_lists(both.take(pa.array(kept)), np.where(valid, lengths + 1, 0), valid)
+    order = np.empty(len(both), np.int64)
+    order[np.arange(len(elements)) + _parents(lengths)] = np.arange(len(elements))
+    order[np.cumsum(lengths) + np.arange(len(lists))] = len(elements) + np.arange(len(lists))
+    return to_lists(both.take(pa.array(order)), lengths + 1)
 
 
 _APPEND = {"list_expr": LIST, "other": ANY}
-list_append = _table.call("list_append", _APPEND, "Append a value to each list.", ([1], 2), [1, 2])
+_APPENDED = "Append a value to each list; null counts as an empty list."
+list_append = _table.call("list_append", _APPEND, _APPENDED, ([1], 2), [1, 2])
 
 
 @method
@@ -145,13 +142,13 @@ def list_filter(list_expr: Expression, predicate: Expression) -> Expression:
 
 
 @method
-def list_sort(list_expr: Expression, desc: bool = False, nulls_first: bool = False) -> Expression:
-    """Sort each list; nulls come last unless ``nulls_first``.
+def list_sort(list_expr: Expression, desc: bool = False, nulls_first: bool | None = None) -> Expression:
+    """Sort each list. Null counts as larger than any value unless ``nulls_first`` says otherwise.
 
     >>> ps.from_pydict({"a": [[3, 1, 2]]}).select(list_sort(ps.col("a"), desc=True)).to_pydict()
     {'a': [[3, 2, 1]]}
     """
-    return call("list_sort", list_expr, desc=desc, nulls_first=nulls_first)
+    return call("list_sort", list_expr, desc=desc, nulls_first=desc if nulls_first is None else nulls_first)
 
 
 @strict("list_sort", takes(ORDERED, returns=_list_type))
@@ -209,15 +206,12 @@ list_flatten = _table.strict(
 @on_arrays
 def _list_join(lists: pa.Array, delimiters: pa.Array) -> pa.Array:
     elements, lengths = elements_of(lists)
-    if elements.null_count:
-        rows = _parents(lengths)[validity(elements)]
-        elements, lengths = elements.drop_null(), np.bincount(rows, minlength=len(lists))
-    return pc.binary_join(to_lists(elements.cast(pa.string()), lengths, validity(lists)), delimiters)
+    return pc.binary_join(to_lists(elements.cast(pa.string()).fill_null(""), lengths, validity(lists)), delimiters)
 
 
 list_join = _table.strict(
     "list_join", {"list_expr": TEXTS, "delimiter": TEXT}, STRING, _list_join,
-    "Join the texts of each list, ignoring nulls.", (["x", None, "y"], "-"), "x-y",
+    "Join the texts of each list; null counts as empty text.", (["x", None, "y"], "-"), "x--y",
 )  # fmt: skip
 
 
@@ -369,6 +363,6 @@ def _counts_type(dtype: DataType) -> DataType:
 
 list_value_counts = _table.kernel(
     "list_value_counts", {"list_expr": LIST}, _counts_type,
-    "case when a is not null then coalesce(list_aggregate(a, 'histogram'), map()) end",
+    "coalesce(list_aggregate(a, 'histogram'), map())",
     "Count how often each value occurs in a list; nulls are not counted.", (["a", "b", "a"],), {"a": 2, "b": 1},
 )  # fmt: skip

@@ -124,9 +124,14 @@ def _define(
     return _table.call(name, _PAIR, doc, given, result)
 
 
-def _correlation(left: Expression, right: Expression) -> Expression:
-    correlation = call("pearson_correlation", left, right)
-    return correlation.is_nan().if_else(None, correlation)
+def _or_null(name: str) -> Callable[[Expression, Expression], Expression]:
+    """Return a builder that calls a kernel and gives null for NaN."""
+
+    def build(left: Expression, right: Expression) -> Expression:
+        found = call(name, left, right)
+        return found.is_nan().if_else(None, found)
+
+    return build
 
 
 cosine_distance = _define(
@@ -134,9 +139,10 @@ cosine_distance = _define(
     "Return one minus the cosine of the angle between two vectors: 0 for the same direction, 2 for the opposite.",
     ([1.0, 0.0], [0.0, 1.0]), 1.0,
 )  # fmt: skip
-cosine_similarity = _define(
-    "cosine_similarity", _cosine, "Return the cosine of the angle between two vectors; NaN if one of them is zero.",
-    ([3.0, 4.0], [3.0, 4.0]), 1.0,
+_register("cosine_similarity", _cosine)
+cosine_similarity = _table.build(
+    "cosine_similarity", _PAIR, _or_null("cosine_similarity"),
+    "Return the cosine of the angle between two vectors; null if one of them is zero.", ([3.0, 4.0], [3.0, 4.0]), 1.0,
 )  # fmt: skip
 dot_product = _define(
     "dot_product", _dot, "Return the sum of the products of the elements.", ([1.0, 2.0], [3.0, 4.0]), 11.0
@@ -155,7 +161,7 @@ jaccard_similarity = _define(
 )  # fmt: skip
 _register("pearson_correlation", _pearson)
 pearson_correlation = _table.build(
-    "pearson_correlation", _PAIR, _correlation,
+    "pearson_correlation", _PAIR, _or_null("pearson_correlation"),
     "Return the correlation of the elements, from -1 to 1; null if all elements of a vector are equal.",
     ([2.0, 2.0, 0.0, 0.0], [1.0, 1.0, 0.0, 0.0]), 1.0,
 )  # fmt: skip
