@@ -270,7 +270,7 @@ class Expression:
     def cosine_distance(self, right: Vector) -> Expression:
         """Return one minus the cosine of the angle between two vectors: 0 for the same direction, 2 for the opposite."""
     def cosine_similarity(self, right: Vector) -> Expression:
-        """Return the cosine of the angle between two vectors; NaN if one of them is zero."""
+        """Return the cosine of the angle between two vectors; null if one of them is zero."""
     def cot(self) -> Expression:
         """Return the cotangent of an angle in radians."""
     def count(self, mode: CountMode = "valid") -> Expression:
@@ -500,7 +500,7 @@ class Expression:
     def list_agg_distinct(self) -> Expression:
         """Collect the different values in a list, without null."""
     def list_append(self, other: Any) -> Expression:
-        """Append a value to each list."""
+        """Append a value to each list; null counts as an empty list."""
     def list_bool_and(self) -> Expression:
         """Check whether all elements are true of each list, ignoring nulls; null without elements."""
     def list_bool_or(self) -> Expression:
@@ -518,7 +518,7 @@ class Expression:
     def list_get(self, index: int | Expression, default: Any = None) -> Expression:
         """Return the element at a position, counted from the end if negative; ``default`` outside the list."""
     def list_join(self, delimiter: Expression | str) -> Expression:
-        """Join the texts of each list, ignoring nulls."""
+        """Join the texts of each list; null counts as empty text."""
     def list_length(self) -> Expression:
         """Count the elements of each list, including nulls."""
     def list_map(self, mapper: Expression) -> Expression:
@@ -531,8 +531,8 @@ class Expression:
         """Return the smallest element of each list, ignoring nulls; null without elements."""
     def list_slice(self, start: int | Expression, end: int | Expression | None = None) -> Expression:
         """Return the elements from ``start`` up to ``end``; negative numbers count from the end."""
-    def list_sort(self, desc: bool = False, nulls_first: bool = False) -> Expression:
-        """Sort each list; nulls come last unless ``nulls_first``."""
+    def list_sort(self, desc: bool = False, nulls_first: bool | None = None) -> Expression:
+        """Sort each list. Null counts as larger than any value unless ``nulls_first`` says otherwise."""
     def list_sum(self) -> Expression:
         """Return the sum of each list, ignoring nulls; null without elements."""
     def list_value_counts(self) -> Expression:

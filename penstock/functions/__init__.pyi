@@ -355,7 +355,7 @@ def cosine_distance(left: Expression, right: Vector) -> Expression:
     """Return one minus the cosine of the angle between two vectors: 0 for the same direction, 2 for the opposite."""
 
 def cosine_similarity(left: Expression, right: Vector) -> Expression:
-    """Return the cosine of the angle between two vectors; NaN if one of them is zero."""
+    """Return the cosine of the angle between two vectors; null if one of them is zero."""
 
 def cot(expr: Expression) -> Expression:
     """Return the cotangent of an angle in radians."""
@@ -558,7 +558,7 @@ def list_agg_distinct(expr: Expression) -> Expression:
     """Collect the different values in a list, without null."""
 
 def list_append(list_expr: Expression, other: Any) -> Expression:
-    """Append a value to each list."""
+    """Append a value to each list; null counts as an empty list."""
 
 def list_bool_and(list_expr: Expression) -> Expression:
     """Check whether all elements are true of each list, ignoring nulls; null without elements."""
@@ -576,7 +576,7 @@ def list_flatten(list_expr: Expression) -> Expression:
     """Join the inner lists of each list of lists, ignoring null lists."""
 
 def list_join(list_expr: Expression, delimiter: Expression | str) -> Expression:
-    """Join the texts of each list, ignoring nulls."""
+    """Join the texts of each list; null counts as empty text."""
 
 def list_length(list_expr: Expression) -> Expression:
     """Count the elements of each list, including nulls."""
