@@ -69,18 +69,16 @@ def both_methods(model: object) -> dict[str, list[object]]:
 EXPECTED = {"id": list(range(40)), "a": [x + 1 for x in range(40)], "b": [(x + 1) * 2 for x in range(40)]}
 
 
-@pytest.mark.one_machine  # on Ray, each stage has actors of its own
 @pytest.mark.parametrize("use_process", [False, None, True])
 def test_methods_share_one_instance(note: Note, use_process: bool | None) -> None:
-    assert both_methods(ps.cls(Model, use_process=use_process)(note)) == EXPECTED
+    assert both_methods(ps.cls(Model, use_process=use_process, max_concurrency=1)(note)) == EXPECTED
     assert note.count("built") == 1
     assert note.count("closed") == 1
 
 
-@pytest.mark.one_machine
 @pytest.mark.parametrize("use_process", [False, True])
 def test_one_method_on_two_columns_shares_it_too(note: Note, use_process: bool) -> None:
-    model = ps.cls(Model, use_process=use_process)(note)
+    model = ps.cls(Model, use_process=use_process, max_concurrency=1)(note)
     df = ps.range(40).with_columns({"a": model.plus(col("id")), "b": model.plus(col("id") * 2)})
     assert df.to_pydict()["b"] == [2 * x + 1 for x in range(40)]
     assert note.count("built") == 1
@@ -100,9 +98,8 @@ def test_two_objects_are_two(note: Note) -> None:
     assert note.count("built") == 2
 
 
-@pytest.mark.one_machine
 def test_each_query_builds_its_own(note: Note) -> None:
-    model = ps.cls(Model)(note)
+    model = ps.cls(Model, max_concurrency=1)(note)
     both_methods(model)
     both_methods(model)
     assert note.count("built") == note.count("closed") == 2
@@ -121,7 +118,13 @@ def test_a_limit_between_two_methods_leaves_the_second_its_worker(note: Note) ->
     assert df.to_pydict()["b"] == EXPECTED["b"][:25]
 
 
-@pytest.mark.one_machine
+def test_a_method_that_starts_after_the_other_has_ended_finds_its_instance(note: Note) -> None:
+    model = ps.cls(Model, use_process=True, max_concurrency=1)(note)
+    df = ps.range(40).with_column("a", model.plus(col("id"))).sort("a").with_column("b", model.times(col("id")))
+    assert df.to_pydict() == EXPECTED
+    assert note.count("built") == note.count("closed") == 1
+
+
 def test_a_death_in_one_method_costs_the_other_nothing(note: Note, tmp_path: Path) -> None:
     class Fragile(Model):
         def fragile(self, x: int) -> int:
@@ -131,7 +134,7 @@ def test_a_death_in_one_method_costs_the_other_nothing(note: Note, tmp_path: Pat
                 os._exit(1)
             return -x
 
-    model = ps.cls(Fragile, use_process=True)(note)
+    model = ps.cls(Fragile, use_process=True, max_concurrency=1)(note)
     df = ps.range(40).with_column("a", model.fragile(col("id"))).with_column("b", model.times(col("id")))
     assert df.to_pydict() == {"id": list(range(40)), "a": [-x for x in range(40)], "b": EXPECTED["b"]}
     assert note.count("built") == 2

@@ -97,10 +97,13 @@ class ActorGroup:
     @property
     def capacity(self) -> int:
         """The number of tasks that the actors could take, with those that may be started."""
-        num_actors = self._most
-        if self._size.is_gradual:
-            num_actors = min(num_actors, max(self._size.least, 2 * self._num_open))
-        return num_actors * self._size.tasks_per_worker
+        return self._num_allowed * self._size.tasks_per_worker
+
+    @property
+    def _num_allowed(self) -> int:
+        if not self._size.is_gradual:
+            return self._most
+        return min(self._most, max(self._size.least, 2 * self._num_open))
 
     @property
     def actors(self) -> list[PoolActor]:
@@ -236,7 +239,7 @@ class ActorGroup:
             return None
         full = {node for node in {each.place.node_id for each in self._free if each.place} if not has_room(node)}
         actor = self._free[nearest([(each.place, each.is_busy_elsewhere) for each in self._free], node_id, full)]
-        return None if actor.is_busy_elsewhere and len(self._actors) < self._most else actor
+        return None if actor.is_busy_elsewhere and len(self._actors) < self._num_allowed else actor
 
     def _new_actor(self, process: Process, *, is_alone: bool = False) -> PoolActor:
         opened = process.handle.open.remote(*self._source.address, *self._source.opening)

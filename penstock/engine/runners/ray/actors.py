@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
@@ -28,8 +28,8 @@ KILLED = object()  # by us: no call is the cause
 class Process:
     """An actor, and the replies that it owes, in the order in which it works on the calls.
 
-    ``is_reused`` marks one of an earlier query, which may have died since. Unless ``is_sequential`` it works on all
-    calls at once.
+    ``is_reused`` marks one of an earlier query, or one that another stage has used, which may have died since. Unless
+    ``is_sequential`` it works on all calls at once.
 
     >>> process = Process(handle=None)
     >>> process.replies = dict.fromkeys(["running", "waiting"])
@@ -147,37 +147,106 @@ def started(cls: type, options: Mapping[str, Any], kind: str | None, node_id: st
 
 
 class OwnActors:
-    """Actors of one stage, which take ``num_tasks`` tasks at once. Those of a ``kind`` are kept for the next query."""
+    """The actors of one stage, or of those that call methods of one object, with ``num_tasks`` tasks at once.
 
-    address: tuple[int, ...] = (0,)
+    An actor that a stage has started serves the others too. All of them are released after the last stage, or its
+    instance would be built again; all stages join before the first task. Those of a ``kind`` are kept for the next
+    query.
+    """
 
-    def __init__(
-        self, opening: tuple[Any, ...], options: dict[str, Any], kind: str | None = None, num_tasks: int = 1
-    ) -> None:
-        self.opening = opening
+    def __init__(self, cluster: Cluster, options: dict[str, Any], kind: str | None = None, num_tasks: int = 1) -> None:
+        self._cluster = cluster
         self._class = Worker if num_tasks == 1 else ThreadedWorker
         self._options = {"max_concurrency": num_tasks, **options}
         self._kind = kind
+        self._num_joined = self._num_members = 0
+        self._users: dict[Process, set[int]] = {}  # the stages that use each actor, without those for single tasks
+        self._lock = threading.Lock()
 
-    def acquire(self, node_id: str | None = None, *, is_alone: bool = False) -> Process:
-        return started(self._class, self._options, self._kind)
+    def join(self, opening: tuple[Any, ...]) -> OwnActorsSlot:
+        """Add a stage."""
+        self._num_joined += 1
+        self._num_members += 1
+        return OwnActorsSlot(self, self._num_joined, opening)
 
-    def retire(self, process: Process) -> None:
+    def acquire(self, stage: int, *, is_alone: bool) -> Process:
+        """Return an actor of the other stages, or a new one."""
+        with self._lock:
+            others = [each for each, users in self._users.items() if stage not in users and self._is_usable(each)]
+            if is_alone or not others:
+                found = started(self._class, self._options, self._kind)
+            else:
+                found = min(others, key=lambda each: len(each.replies))
+                found.is_reused |= found.has_started
+            if not is_alone:
+                self._users.setdefault(found, set()).add(stage)
+            return found
+
+    def retire(self, stage: int, process: Process) -> None:
+        """Kill an actor, unless another stage uses it."""
+        with self._lock:
+            users = self._users.get(process, set())
+            users.discard(stage)
+            if users:
+                return
+            self._users.pop(process, None)
         process.kill()
 
-    def release(self, idle: Sequence[Process], running: Mapping[Any, Process]) -> None:
-        if not idle and not running:
-            return
-        for process in running.values():
+    def leave(self, stage: int, given: Collection[Process], *, is_again: bool) -> None:
+        """Release the actors ``given`` to single tasks of a stage, and all actors after the last stage.
+
+        The calls that a stage still has when it leaves before the others run to their end. A stage leaves again if it
+        had to remake batches after its end.
+        """
+        with self._lock:
+            self._num_members -= not is_again
+            for users in self._users.values():
+                users.discard(stage)
+            released = [process for process in given if process not in self._users]
+            if not self._num_members:
+                released += self._users
+                self._users = {}
+        self._release(released)
+
+    def _release(self, processes: Sequence[Process]) -> None:
+        busy = {process: list(process.replies) for process in processes if process.replies}
+        for process in busy:
             process.kill()
-        closing = {process.handle.close.remote(*self.address): process for process in idle}
-        ray.wait([*running, *closing], num_returns=len(running) + len(closing), timeout=CLOSE_TIMEOUT_S)
+        stages = range(1, self._num_joined + 1)
+        closing = {process.handle.close.remote(*stages): process for process in processes if not process.is_gone}
+        ended = [*closing, *(reply for replies in busy.values() for reply in replies)]
+        if ended:
+            ray.wait(ended, num_returns=len(ended), timeout=CLOSE_TIMEOUT_S)
         for ref, process in closing.items():
             spares = [] if self._kind is None else Spares.of(self._kind)
             if self._kind is not None and len(spares) < MAX_SPARES and has_succeeded(ref, timeout_s=0):
                 spares.append(process.renewed())
             else:
                 process.kill()
+
+    def _is_usable(self, process: Process) -> bool:
+        return not process.is_gone and (process.node_id is None or process.node_id in self._cluster.usable)
+
+
+class OwnActorsSlot:
+    """The place of one stage in actors that it may share with other methods of its object."""
+
+    def __init__(self, actors: OwnActors, stage: int, opening: tuple[Any, ...]) -> None:
+        self.address: tuple[int, ...] = (stage,)
+        self.opening = opening
+        self._actors = actors
+        self._stage = stage
+        self._has_left = False
+
+    def acquire(self, node_id: str | None = None, *, is_alone: bool = False) -> Process:
+        return self._actors.acquire(self._stage, is_alone=is_alone)
+
+    def retire(self, process: Process) -> None:
+        self._actors.retire(self._stage, process)
+
+    def release(self, idle: Sequence[Process], running: Mapping[Any, Process]) -> None:
+        is_again, self._has_left = self._has_left, True  # before the call: it may come from two threads at once
+        self._actors.leave(self._stage, {*idle, *running.values()}, is_again=is_again)
 
 
 class SharedWorkers:

@@ -117,7 +117,7 @@ class RayRunner:
 
 
 class RayPools:
-    """Makes the pools of one query. Async stages that would share an event loop on one machine share an actor."""
+    """Makes the pools of one query. Stages that share processes or an event loop on one machine share actors."""
 
     def __init__(
         self, cluster: Cluster, stages: Sequence[Stage], ledgers: DriverLedgers | None, memory_bytes: int
@@ -130,7 +130,8 @@ class RayPools:
         self._memory = NodeMemory(partial(cluster.node_nbytes, memory_limit=get_config().memory_limit))
         self._ledgers = ledgers
         self._sinks = dict(_next_sinks(stages))
-        self._demands = {id(stage): demand(actor_options(stage.resources)) for stage in stages}
+        self._demands = {sharing_key(stage): demand(actor_options(stage.resources)) for stage in stages}
+        self._own: dict[str, OwnActors] = {}
         self._shared: dict[str, SharedActor] = {}
         self._api_loop = cache(partial(LoopThread, is_fast=True))
 
@@ -152,7 +153,7 @@ class RayPools:
                 is_shared = options == PLAIN and takes_core and not is_class
                 sink = self._sinks.get(id(stage)) if is_shared else None
                 opening = self._packed(work, self._calling(work, sink)), 0
-                source = self._workers.join(opening) if is_shared else OwnActors(opening, options, num_tasks=num_tasks)
+                source = (self._workers if is_shared else self._own_actors(stage, options)).join(opening)
                 restart = restart_policy(work)
                 calls = self._pool(source, size, emit, restart=restart, may_write=sink is not None)
                 return PoolChoice(calls, takes_core, PYTHON_WORK, task_cost_s=CALL_COST_S)
@@ -170,7 +171,7 @@ class RayPools:
                 # Parts are complete files, so that a writer that dies loses only the part that it writes.
                 has_parts = isinstance(sink, PartSink)
                 opening = put_packed(opener(WriteOut(sink, is_in_parts=has_parts)), stage.name), 0
-                source = self._workers.join(opening) if has_parts else OwnActors(opening, options, kind="writer")
+                source = (self._workers if has_parts else OwnActors(self._cluster, options, "writer")).join(opening)
                 why_fatal = "" if has_parts else WHY_WRITER_IS_NEEDED.format(sink_name(sink))
                 size = PoolSize(self._most(stage))
                 writers = self._pool(source, size, emit, has_state=not has_parts, why_fatal=why_fatal)
@@ -186,13 +187,18 @@ class RayPools:
 
     def _most(self, stage: Stage) -> Callable[[], int]:
         """Return a function that returns how many workers a stage may have: as the user says, or all that fit."""
-        most, wanted = stage.resources.max_workers, self._demands[id(stage)]
+        most, key = stage.resources.max_workers, sharing_key(stage)
         if most is not None:
             return lambda: most
+        wanted, others = self._demands[key], [each for other, each in self._demands.items() if other != key]
         if not wanted:
             return lambda: self._cluster.num_cores
-        others = [each for key, each in self._demands.items() if key != id(stage)]
         return lambda: most_workers(list(self._cluster.usable.values()), wanted, others)
+
+    def _own_actors(self, stage: Stage, options: dict[str, Any]) -> OwnActors:
+        """Return the actors of a stage, which it shares with those that call other methods of its object."""
+        actors = OwnActors(self._cluster, options, num_tasks=stage.resources.tasks_per_worker)
+        return self._own.setdefault(sharing_key(stage), actors)
 
     def _calling(self, work: CallUdf | CallBatch, sink: PartSink | None) -> OpenHandler:
         if sink is None or isinstance(work, CallBatch):
@@ -203,7 +209,7 @@ class RayPools:
         """Return one actor with all the rows of a stage, on the driver's node: no other node's loss ends it."""
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
         opening = put_packed(opener(work), type(work).__name__), self._gathered_nbytes
-        source = OwnActors(opening, PLAIN | {"scheduling_strategy": here}, kind="here")
+        source = OwnActors(self._cluster, PLAIN | {"scheduling_strategy": here}, "here").join(opening)
         return self._pool(source, PoolSize(lambda: 1), emit, has_state=True)
 
     def _driver_pool(self, work: Work, emit: Emit) -> ThreadPool:

@@ -8,8 +8,7 @@ import pickle
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, aclosing, contextmanager, nullcontext
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeAlias
 
 import pyarrow as pa
@@ -78,9 +77,11 @@ class Worker:
     def open(self, stage: int, packed_open: bytes, gathered_nbytes: int) -> ActorPlace:
         """Open the handler of a stage and return the place of this actor. An error is reported by the tasks.
 
-        Outputs are joined while they are smaller than ``gathered_nbytes``.
+        Outputs are joined while they are smaller than ``gathered_nbytes``. A stage that is open stays so.
         """
-        opened = OpenedStage.of(packed_open, gathered_nbytes)
+        if stage in self._stages:
+            return this_place()
+        opened = OpenedStage(packed_open, gathered_nbytes)
         try:
             opened.slot.open()
         except BaseException as exc:
@@ -119,11 +120,12 @@ class Worker:
         """Return the results of a function, which needs no handler."""
         return function(*args)
 
-    def close(self, stage: int) -> None:
-        """Close the handler of a stage."""
-        opened = self._stages.pop(stage, None)
-        if opened is not None:
-            opened.slot.close()
+    def close(self, *stages: int) -> None:
+        """Close the handlers of some stages."""
+        for stage in stages:
+            opened = self._stages.pop(stage, None)
+            if opened is not None:
+                opened.slot.close()
 
     def _reply(self, stage: int, advance: Callable[[OpenedStage], Output], written_at: int | None = None) -> Reply:
         started = time.perf_counter()
@@ -147,48 +149,51 @@ class Worker:
 
 
 class ThreadedWorker(Worker):
-    """An actor of one stage that does several calls at once. Its threads have a handler each, which share one instance.
+    """An actor that does several calls at once. The threads of a stage have a handler each, which share one instance.
 
-    A task gives its output as one batch, because its next call would come on another thread.
+    Only models of Penstock's functions run here. They give one batch for a batch, so no task rests between two calls.
     """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._free: dict[int, list[OpenedStage]] = {}
 
     def open(self, stage: int, packed_open: bytes, gathered_nbytes: int) -> ActorPlace:
         place = super().open(stage, packed_open, gathered_nbytes)
-        self._new_handler = partial(OpenedStage.of, packed_open, gathered_nbytes)
-        self._free = [self._stages[stage]]
+        self._free.setdefault(stage, [self._stages[stage]])
         return place
 
-    def start(self, stage: int, first_row: int, num_skipped: int, slices: Slices | None, *items: Any) -> Reply:
-        return self._reply(stage, lambda opened: opened.rest(opened.start(slices, items, first_row, num_skipped)))
-
-    def close(self, stage: int) -> None:
-        super().close(stage)
-        for opened in self._free:
-            opened.slot.close()
+    def close(self, *stages: int) -> None:
+        super().close(*stages)
+        for stage in stages:
+            for opened in self._free.pop(stage, ()):
+                opened.slot.close()
 
     @contextmanager
     def _handler(self, stage: int) -> Iterator[OpenedStage]:
         try:
-            opened = self._free.pop()
+            opened = self._free[stage].pop()
         except IndexError:
-            opened = self._new_handler()
+            first = self._stages[stage]
+            opened = OpenedStage(first.packed_open, first.gathered_nbytes)
         try:
             yield opened
         finally:
-            self._free.append(opened)
+            self._free[stage].append(opened)
 
 
 @dataclass(slots=True)
 class OpenedStage:
     """The handler of a stage in a worker, and why it did not open."""
 
-    slot: HandlerSlot
+    packed_open: bytes
     gathered_nbytes: int
     failure: BaseException | None = None
+    slot: HandlerSlot = field(init=False)
 
-    @staticmethod
-    def of(packed_open: bytes, gathered_nbytes: int) -> OpenedStage:
-        return OpenedStage(HandlerSlot(lambda context: pickle.loads(packed_open)(context)), gathered_nbytes)
+    def __post_init__(self) -> None:
+        packed_open = self.packed_open
+        self.slot = HandlerSlot(lambda context: pickle.loads(packed_open)(context))
 
     def start(self, slices: Slices | None, items: Sequence[Any], first_row: int, num_skipped: int) -> Output:
         is_written = slices is not None and isinstance(self.slot.open(), PartHandler)
