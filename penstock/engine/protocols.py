@@ -129,6 +129,14 @@ class RemoteBatch(Protocol):
         """Return the rows, without the offset and length of the bundle. May block."""
 
 
+@runtime_checkable
+class WrittenOutput(Protocol):
+    """The handle of a bundle that its worker has written. At most ``first_rows`` of it can be shown."""
+
+    @property
+    def first_rows(self) -> pa.RecordBatch: ...
+
+
 @frozen
 class EndOfInput:
     """The last task of a stage that needs its whole input before it gives rows."""

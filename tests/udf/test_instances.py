@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -54,8 +56,8 @@ class Model:
     def times(self, x: Series) -> list[int]:
         return [self.plus(value) * 2 for value in x.to_pylist()]
 
-    def many(self, x: int) -> list[int]:
-        return [x] * 2
+    def count(self, x: int) -> Iterator[int]:
+        yield from itertools.count(x)
 
     def close(self) -> None:
         self.note.add("closed")
@@ -116,6 +118,14 @@ def test_a_limit_between_two_methods_leaves_the_second_its_worker(note: Note) ->
     model = ps.cls(Model, use_process=True)(note)
     df = ps.range(1000).with_column("a", model.plus(col("id"))).limit(25).with_column("b", model.times(col("id")))
     assert df.to_pydict()["b"] == EXPECTED["b"][:25]
+
+
+@pytest.mark.parametrize("use_process", [False, True])
+def test_an_endless_generator_leaves_the_other_method_its_turns(note: Note, use_process: bool) -> None:
+    model = ps.cls(Model, use_process=use_process, max_concurrency=1)(note)
+    df = ps.range(1).select(model.count(col("id")).alias("n")).with_column("a", model.plus(col("n"))).limit(500)
+    assert df.to_pydict() == {"n": list(range(500)), "a": list(range(1, 501))}
+    assert note.count("built") == 1
 
 
 def test_a_method_that_starts_after_the_other_has_ended_finds_its_instance(note: Note) -> None:

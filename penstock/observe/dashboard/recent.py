@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from penstock.cache.ledger.maintenance import has_records
 from penstock.cache.ledger.open_ledgers import current_ledger, job_folder
-from penstock.engine.protocols import Bundle, RemoteBatch, Report
+from penstock.engine.protocols import Bundle, RemoteBatch, Report, WrittenOutput
 from penstock.observe.dashboard.found_rows import EMPTY_PAGE, FoundRows, RowsRequest, contains_text, joined, shown_rows
 from penstock.observe.dashboard.prompts import PromptTemplate
 from penstock.observe.events import RowError, StageInfo
@@ -66,7 +66,12 @@ class RecentRows:
         if task is not None and isinstance(task.item, tuple) and task.num_rows == output.num_rows:  # row for row
             start, inputs = task.first_row, task.item
             errors = {each.row - start: each for each in report.errors if each.row is not None}
-        if not is_remote:
+        if isinstance(output.handle, WrittenOutput):
+            if (rows := output.handle.first_rows).num_rows:
+                errors = {row: error for row, error in errors.items() if row < rows.num_rows}
+                self._look(work, Bundle(rows, rows.num_rows, rows.nbytes), (), start, errors)
+            self._note = "The workers write these rows themselves, and they are too large to show."
+        elif not is_remote:
             self._look(work, output, inputs, start, errors)
         elif sum(each.nbytes for each in (output, *inputs)) > MAX_NBYTES:
             self._note = f"Batches of more than {format_bytes(MAX_NBYTES)} are not fetched from the cluster."

@@ -23,13 +23,12 @@ from penstock.engine.runners.ray.stored import (
     Recipe,
     StoredBatch,
     TaskInput,
-    WrittenBatch,
     arguments,
     batches_of,
     has_restored,
     put_batch,
 )
-from penstock.engine.runners.ray.worker import ActorReport, References
+from penstock.engine.runners.ray.worker import ActorReport, References, WrittenBatch
 from penstock.errors import WorkerDiedError
 from penstock.observe.events import RowError
 from penstock.observe.metrics import current_metrics
@@ -196,8 +195,8 @@ class RayPool:
         if report.exception is not None:
             return self._end(run, Report(run.task, None, is_done=True, error=report.exception))
         output = None
-        if report.records is not None:
-            output = Bundle(WrittenBatch(report.records, report.write_s), report.num_rows, report.nbytes, is_task=True)
+        if report.written is not None:
+            output = Bundle(report.written, report.num_rows, report.nbytes, is_task=True)
         elif report.has_output:
             assert run.input is not None
             recipe = None if self._has_state else run.input.recipe(self, run.num_rows_out, report.num_rows)

@@ -59,18 +59,6 @@ class StoredBatch:
                 self.ref = self.recipe.remaker.remake(self.recipe)
 
 
-@dataclass(frozen=True, slots=True)
-class WrittenBatch:
-    """The handle of a bundle that the worker has written. The records of its files are in the driver."""
-
-    records: pa.RecordBatch
-    write_s: float
-
-    def fetch(self) -> pa.RecordBatch:
-        """Implements ``RemoteBatch`` for the output of the write."""
-        return self.records
-
-
 @dataclass(eq=False, slots=True)
 class Recipe:
     """The rows from ``start`` on of the output of a task, and the inputs of the task."""

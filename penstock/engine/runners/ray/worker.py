@@ -28,6 +28,8 @@ from penstock.types.ipc import from_ipc, to_ipc
 GATHERED_S = 0.05  # for how long outputs are joined
 MAX_EXCESS = 1.1  # bytes of the buffers of a batch that is stored as it is, relative to those of its rows
 MIN_COLUMN_NBYTES = 2**16  # of such a batch, for each column
+NUM_SHOWN = 10  # rows of an output that the worker writes
+SHOWN_NBYTES = 2**20
 Slices = tuple[tuple[int, int], ...]  # offset and number of rows of each object of a task
 
 
@@ -36,6 +38,19 @@ class ActorPlace(NamedTuple):
 
     node_id: str
     name: str
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenBatch:
+    """The handle of a bundle that the worker has written, with the records of its files."""
+
+    records: pa.RecordBatch
+    write_s: float
+    first_rows: pa.RecordBatch
+
+    def fetch(self) -> pa.RecordBatch:
+        """Implements ``RemoteBatch`` for the output of the write."""
+        return self.records
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +65,7 @@ class ActorReport:
     error: bytes | BaseException | None = None
     errors: tuple[RowError, ...] = ()
     metrics: MetricValues | None = None  # of the functions since the last report
-    records: pa.RecordBatch | None = None  # of the output, which was written in ``write_s``
-    write_s: float = 0.0
+    written: WrittenBatch | None = None  # the output, if the worker has written it
 
     @property
     def exception(self) -> BaseException | None:
@@ -137,7 +151,8 @@ class Worker:
                 busy_s = time.perf_counter() - started
                 if is_done and written_at is not None and (records := opened.write(batch, written_at)) is not None:
                     report = report_of(batch, busy_s, opened.slot.take_errors(), is_done=True)
-                    return None, replace(report, records=records, write_s=time.perf_counter() - started - busy_s)
+                    write_s = time.perf_counter() - started - busy_s
+                    return None, replace(report, written=WrittenBatch(records, write_s, first_rows(batch)))
                 return reply(batch, started, opened.slot.take_errors(), is_done=is_done)
         except ray.exceptions.RayError:
             raise  # an object is lost: the driver makes it again
@@ -400,6 +415,18 @@ def rows_of(batches: Iterable[pa.RecordBatch], start: int, num_rows: int) -> pa.
         "A batch was lost with its node, and the function that made it gave fewer rows when it was called again. "
         "On Ray, a function must give the same rows each time."
     )
+
+
+def first_rows(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return copies of a few rows to show, if they are not too large.
+
+    >>> [first_rows(pa.record_batch({"x": [b"x" * size] * 20})).num_rows for size in (1000, 200_000, 2_000_000)]
+    [10, 5, 0]
+    """
+    rows = batch.slice(0, NUM_SHOWN)
+    while rows.num_rows and rows.nbytes > SHOWN_NBYTES:
+        rows = rows.slice(0, rows.num_rows // 2)
+    return rows.take(pa.array(range(rows.num_rows), pa.int64()))
 
 
 def this_place() -> ActorPlace:

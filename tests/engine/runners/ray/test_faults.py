@@ -7,7 +7,7 @@ import signal
 import time
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +20,20 @@ from penstock.engine.runners.ray.stored import Recipe, StoredBatch, has_restored
 from penstock.engine.runners.ray.worker import packed_batch
 from penstock.errors import QueryStalledError, WorkerDiedError
 from penstock.io.formats.parquet import ParquetEncoder, ParquetEncoding
+from penstock.io.tables.huggingface import HubSink, hub_sink
 from penstock.io.tables.lance import LanceSink, lance_sink
 from penstock.io.tables.sql.sink import SqlSink, sql_sink
+from penstock.io.tables.turbopuffer import TurbopufferSink, turbopuffer_sink
 from penstock.io.writer import FileSink
 from penstock.protocols import ReadRequest, Writer
+from tests.io.tables.hub import running_hub
 from tests.io.tables.postgres import running_server
+from tests.io.tables.test_turbopuffer import running_turbopuffer
 
 pytestmark = pytest.mark.ray
 
 NUM_ROWS = 40
+SCHEMA = ps.Schema.from_pydict({"id": "int64"})
 
 
 @pytest.fixture(autouse=True)
@@ -224,41 +229,75 @@ class DeadlyWriter:
         return records
 
 
-@dataclass(frozen=True)
-class DeadlySqlSink(SqlSink):
-    flag: str = ""
+class Deadly:
+    """Kills the worker once after a part is staged. A base class of sinks."""
+
+    flag: str
 
     def open_part(self, first_row: int) -> Writer:
-        return DeadlyWriter(super().open_part(first_row), self.flag)
+        return DeadlyWriter(super().open_part(first_row), self.flag)  # type: ignore[misc]
 
 
 @dataclass(frozen=True)
-class DeadlyLanceSink(LanceSink):
+class DeadlySqlSink(Deadly, SqlSink):
     flag: str = ""
 
-    def open_part(self, first_row: int) -> Any:
-        return DeadlyWriter(super().open_part(first_row), self.flag)
+
+@dataclass(frozen=True)
+class DeadlyLanceSink(Deadly, LanceSink):
+    flag: str = ""
+
+
+@dataclass(frozen=True)
+class DeadlyHubSink(Deadly, HubSink):
+    flag: str = ""
+
+
+@dataclass(frozen=True)
+class DeadlyTurbopufferSink(Deadly, TurbopufferSink):
+    flag: str = ""
+
+
+def write_with_a_death(deadly: type[Any], plain: Any, flag: Path) -> dict[str, list[Any]]:
+    """Write rows to a sink of the class ``deadly`` that equals ``plain``; return the table of the write."""
+    sink = deadly(**{each.name: getattr(plain, each.name) for each in fields(plain)}, flag=str(flag))
+    written = ps.range(NUM_ROWS).write_sink(sink).to_pydict()
+    assert flag.exists()
+    return written
 
 
 @pytest.mark.parametrize("kind", ["postgresql", "sqlite"])
 def test_a_writer_into_a_database_that_is_killed_writes_its_part_once(kind: str, tmp_path: Path) -> None:
     with running_server() if kind == "postgresql" else nullcontext(f"sqlite:///{tmp_path / 'test.db'}") as url:
-        plain = sql_sink("numbers", url, mode="create", schema=ps.range(NUM_ROWS).schema)
-        flag = tmp_path / "flag"
-        sink = DeadlySqlSink(plain.database, plain.table, plain.mode, plain.schema, flag=str(flag))
-        assert ps.range(NUM_ROWS).write_sink(sink).to_pydict()["rows"] == [NUM_ROWS]
+        plain = sql_sink("numbers", url, mode="create", schema=SCHEMA)
+        assert write_with_a_death(DeadlySqlSink, plain, tmp_path / "flag")["rows"] == [NUM_ROWS]
         assert ps.read_sql("SELECT id FROM numbers ORDER BY id", url).to_pydict() == {"id": list(range(NUM_ROWS))}
         tables = "SELECT tablename FROM pg_tables WHERE schemaname = 'public'"
         assert kind == "sqlite" or ps.read_sql(tables, url).to_pydict() == {"tablename": ["numbers"]}
-    assert flag.exists()
 
 
 def test_a_writer_into_lance_that_is_killed_writes_its_part_once(tmp_path: Path) -> None:
-    table, flag = tmp_path / "numbers.lance", tmp_path / "flag"
-    plain = lance_sink(table, mode="create", schema=ps.range(NUM_ROWS).schema)
-    ps.range(NUM_ROWS).write_sink(DeadlyLanceSink(plain.table, plain.mode, plain.schema, flag=str(flag)))
+    table = tmp_path / "numbers.lance"
+    write_with_a_death(DeadlyLanceSink, lance_sink(table, mode="create", schema=SCHEMA), tmp_path / "flag")
     assert ps.read_lance(table).to_pydict() == {"id": list(range(NUM_ROWS))}
-    assert flag.exists()
+
+
+def test_a_writer_to_hugging_face_that_is_killed_writes_its_part_once(tmp_path: Path) -> None:
+    with running_hub() as hub:
+        options = {"endpoint": hub.url, "token": "hf_x"}
+        plain = hub_sink("me/numbers", schema=SCHEMA, storage_options=options)
+        assert write_with_a_death(DeadlyHubSink, plain, tmp_path / "flag")["rows"] == [NUM_ROWS]
+        found = ps.read_huggingface("me/numbers", storage_options=options).to_pydict()
+    assert found == {"id": list(range(NUM_ROWS))}
+    assert len(hub.commits) == 1
+
+
+def test_a_writer_to_turbopuffer_that_is_killed_leaves_each_document_once(tmp_path: Path) -> None:
+    with running_turbopuffer() as server:
+        plain = turbopuffer_sink("numbers", schema=SCHEMA, api_key="x", client_kwargs={"base_url": server.url})
+        assert write_with_a_death(DeadlyTurbopufferSink, plain, tmp_path / "flag")["rows"] == [NUM_ROWS]
+    assert server.documents == {"numbers": {number: {"id": number} for number in range(NUM_ROWS)}}
+    assert len(server.requests) == 2  # the part was written twice
 
 
 class DeadlySink:

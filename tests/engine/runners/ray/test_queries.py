@@ -338,6 +338,25 @@ def test_all_stages_and_the_next_query_share_one_worker_for_each_core(on_ray: No
     assert len(pids.union(*found)) <= 2
 
 
+def test_methods_of_one_object_hold_its_resources_once(on_ray: None) -> None:
+    @ps.cls(cpus=2)  # all that the cluster has
+    class Counter:
+        def __init__(self) -> None:
+            self.num_calls = 0
+
+        def one(self, x: int) -> int:
+            self.num_calls += 1
+            return self.num_calls
+
+        def two(self, x: int) -> int:
+            self.num_calls += 1
+            return self.num_calls
+
+    counter = Counter()
+    found = ps.range(3).with_column("a", counter.one(ps.col("id"))).with_column("b", counter.two(ps.col("a")))
+    assert found.to_pydict() == {"id": [0, 1, 2], "a": [1, 2, 3], "b": [4, 5, 6]}
+
+
 def test_async_generators_of_the_next_query_run_in_the_same_worker(on_ray: None) -> None:
     @ps.func
     async def with_process_id(x: int) -> AsyncIterator[int]:
