@@ -250,7 +250,9 @@ class ActorGroup:
             if not is_alone:
                 self._free.extend([actor] * self._size.tasks_per_worker)
         if self._is_closed:  # since the call
-            self.discard(actor)
+            with self._lock:
+                self._forget(actor)
+            self._source.retire(process)
         opened.future().add_done_callback(partial(self._replied, actor, self._owner.actor_is_ready))
         return actor
 

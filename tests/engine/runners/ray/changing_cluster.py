@@ -291,6 +291,22 @@ class Where:
         return {"id": batch["id"], "node": [self._node] * len(batch["id"])}
 
 
+@ps.cls(cpus=1, max_concurrency=3)
+class Placed:
+    """An object with two methods, which three workers share."""
+
+    def __init__(self) -> None:
+        self._node = ray.get_runtime_context().get_node_id()
+
+    @ps.method.batch(return_dtype=ps.DataType.string(), batch_size=1)
+    def one(self, x: ps.Series) -> list[str]:
+        return [self._node] * len(x)
+
+    @ps.method.batch(return_dtype=ps.DataType.string(), batch_size=1)
+    def two(self, x: ps.Series) -> list[str]:
+        return [self._node] * len(x)
+
+
 def several_kinds_of_node(cluster: Cluster) -> Any:
     """A class uses nodes with one and with two GPUs. A function with ``ray_options`` runs on the second."""
     kind: Any = {"labels": {"kind": "large"}, "resources": {"accelerator_type:A100": 1}}
@@ -341,20 +357,19 @@ def drained_node(cluster: Cluster) -> Any:
     """A node is marked as draining in the middle of a query: soon all rows come from other nodes."""
     from ray.core.generated import autoscaler_pb2
 
-    gate, node = Gate(), max(cluster.worker_nodes, key=lambda each: each.node_id)
-    gate.open()
-    options: Any = {"batch_size": 1, "num_cpus": 1, "concurrency": (3, 3), "fn_constructor_args": (gate,)}
-    with closing(ps.range(10**6).map_batches(Where, **options).iter_rows()) as rows:
+    node, placed = max(cluster.worker_nodes, key=lambda each: each.node_id), Placed()
+    df = ps.range(10**6).with_column("one", placed.one(ps.col("id"))).with_column("two", placed.two(ps.col("id")))
+    with closing(df.iter_rows()) as rows:
         ids = list[int]()
-        nodes = (row["node"] for row in rows if ids.append(row["id"]) is None)
-        is_used_before = node.node_id in nodes  # reads until it is
+        nodes = ({row["one"], row["two"]} for row in rows if ids.append(row["id"]) is None)
+        is_used_before = any(found == {node.node_id} for found in nodes)  # reads until both methods have run there
         reason = autoscaler_pb2.DrainNodeReason.Value("DRAIN_NODE_REASON_PREEMPTION")
         client = ray._raylet.GcsClient(address=cluster.address)
         is_accepted, why = client.drain_node(node.node_id, reason, "preempted", 2**63 - 1)
         assert is_accepted, why
         num_other = 0
         while num_other < 50:
-            num_other = 0 if next(nodes) == node.node_id else num_other + 1
+            num_other = 0 if node.node_id in next(nodes) else num_other + 1
     return {"is_used_before": is_used_before, "is_exact": ids == list(range(len(ids)))}
 
 

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -110,8 +111,11 @@ def test_a_budget_holds_for_the_queries_of_a_process(server: ModelServer) -> Non
 class Pairs(ps.Provider):
     name = "pairs"
 
+    def __init__(self, log: Path) -> None:
+        self.log = log
+
     def model(self, task: ModelTask) -> Model:
-        return PairEmbedder()
+        return PairEmbedder(self.log)
 
 
 class PairEmbedder(Embedder):
@@ -121,7 +125,12 @@ class PairEmbedder(Embedder):
     resources = Resources(max_workers=1, tasks_per_worker=2)
     batch_size = 1
 
+    def __init__(self, log: Path) -> None:
+        self.log = log
+
     def load(self) -> None:
+        with self.log.open("a") as file:
+            file.write(".")
         self._pair = threading.Barrier(2, timeout=60)
 
     def embed(self, inputs: Sequence[Any]) -> Any:
@@ -129,6 +138,8 @@ class PairEmbedder(Embedder):
         return [np.full(2, float(value)) for value in inputs]
 
 
-def test_a_model_takes_several_tasks_at_once(server: ModelServer) -> None:
-    df = ps.from_pydict({"t": list("12")}).select(embed_text(ps.col("t"), provider=Pairs()))
-    assert [vector.tolist() for vector in df.to_pydict()["t"]] == [[1.0, 1.0], [2.0, 2.0]]
+def test_stages_of_one_model_share_it_and_its_tasks(server: ModelServer, tmp_path: Path) -> None:
+    vectors, log = embed_text(ps.col("t"), provider=Pairs(tmp_path / "log")), tmp_path / "log"
+    one, two = (ps.from_pydict({"t": list(texts)}).select(vectors) for texts in ("12", "34"))
+    assert [vector.tolist() for vector in one.concat(two).to_pydict()["t"]] == [[x, x] for x in (1.0, 2.0, 3.0, 4.0)]
+    assert log.read_text() == "."
