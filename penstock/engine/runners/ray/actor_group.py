@@ -11,12 +11,17 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
 
+from ray.exceptions import RayError
+
+from penstock.engine.pools.worker import unpacked_error
 from penstock.engine.runners.ray.actors import ActorSource, Process
 from penstock.engine.runners.ray.cluster import Cluster
+from penstock.engine.runners.ray.failures import is_death, translated
 from penstock.engine.runners.ray.worker import ActorPlace
 from penstock.errors import WorkerDiedError
 
 MAX_FAILED_STARTS = 3  # of actors in a row that die before they have opened their handler
+MAX_RAISED_STARTS = 1  # of models in a row that raise while they load: most of them always would
 IDLE_S = 30.0  # until an actor that the stage may have, but does not need, is released
 
 
@@ -71,27 +76,30 @@ class GroupOwner(Protocol):
 
 
 class ActorGroup:
-    """Starts the actors of a pool and lends them to tasks.
+    """Starts the actors of a pool and lends them to tasks. ``name`` is that of the stage.
 
     With ``can_leave``, actors are released when their node drains. The lock is not held during calls of Ray: they wait
     for its threads, which wait for the lock.
     """
 
     def __init__(
-        self, source: ActorSource, size: PoolSize, cluster: Cluster, owner: GroupOwner, *, can_leave: bool
+        self, name: str, source: ActorSource, size: PoolSize, cluster: Cluster, owner: GroupOwner, *, can_leave: bool
     ) -> None:
         self._source = source
         self._size = size
         self._cluster = cluster
         self._owner: GroupOwner = weakref.proxy(owner)  # it refers to this object
         self._can_leave = can_leave
+        self._name = name
         self._actors: list[PoolActor] = []
         self._free: list[PoolActor] = []  # an actor for each task that it could take, the one used last at the end
         self._waiting: list[Borrower] = []  # for their actors to open: they do not cause a death before that
         self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)  # an actor is free, gone or open
         self._most = max(size.most(), size.least)
         self._num_open = 0
         self._num_failed_starts = 0
+        self._may_start = True  # unless too many failed
         self._is_closed = False
 
     @property
@@ -101,9 +109,8 @@ class ActorGroup:
 
     @property
     def _num_allowed(self) -> int:
-        if not self._size.is_gradual:
-            return self._most
-        return min(self._most, max(self._size.least, 2 * self._num_open))
+        most = self._most if self._may_start else max(self._num_open, 1)
+        return min(most, max(self._size.least, 2 * self._num_open)) if self._size.is_gradual else most
 
     @property
     def actors(self) -> list[PoolActor]:
@@ -138,6 +145,7 @@ class ActorGroup:
             elif actor in self._actors and not is_leaving:
                 self._free.append(actor)
                 self._take_waiting(actor)
+                self._changed.notify_all()
 
     @contextmanager
     def calling(self, node_id: str | None) -> Iterator[PoolActor]:
@@ -168,23 +176,42 @@ class ActorGroup:
             self._forget(actor)
         actor.process.kill()
 
-    def note_failed_start(self, actor: PoolActor, death: BaseException) -> None:
-        """Count an actor that died while it opened its handler. Raise WorkerDiedError if there were too many in a row.
+    def note_failed_start(self, actor: PoolActor, failure: BaseException) -> None:
+        """Count an actor that did not open its handler. After too many in a row, wait until one of the others is free;
+        raise if there are no others.
 
         An actor of an earlier query may have died since then, and a shared one of another stage.
         """
         if actor.process.is_reused or not actor.process.may_have_died_of(actor.opened):
             return
-        self._num_failed_starts += 1
-        if self._num_failed_starts > MAX_FAILED_STARTS:
-            raise WorkerDiedError(
-                f"{self._num_failed_starts} Ray workers in a row died while they were starting. Ray says: {death}"
-            ) from death
+        most = MAX_FAILED_STARTS if is_death(failure) else MAX_RAISED_STARTS
+        with self._changed:
+            self._num_failed_starts += 1
+            if self._num_failed_starts <= most:
+                return
+            self._may_start = False
+            self._changed.wait_for(
+                lambda: self._is_closed or not self._actors or any(each.place for each in self._free)
+            )
+            if not self._is_closed and not self._actors and self._num_failed_starts > most:
+                raise self._start_error(failure)
+
+    def _start_error(self, failure: BaseException) -> BaseException:
+        if not is_death(failure):
+            return translated(failure) if isinstance(failure, RayError) else failure
+        error = WorkerDiedError(
+            f"{self._name}: {self._num_failed_starts} Ray workers in a row died while they were starting. "
+            f"Ray says: {failure}"
+        )
+        error.__cause__ = failure
+        return error
 
     def adjust(self) -> None:
         """Release actors that are idle or on a draining node, and follow the size of the cluster."""
-        now = time.monotonic()
-        self._most = max(self._size.most(), self._size.least)
+        now, most = time.monotonic(), max(self._size.most(), self._size.least)
+        if most > self._most:
+            self._may_start = True
+        self._most = most
         gone: list[PoolActor] = []
         with self._lock:
             num_spare = len(self._actors) - self._size.least if self._size.is_gradual else 0
@@ -213,7 +240,9 @@ class ActorGroup:
 
     def close(self, awaited: Mapping[Any, PoolActor]) -> None:
         """Give all actors back for good."""
-        self._is_closed = True
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
         self.release(awaited)
 
     def _free_actor(self, node_id: str | None, has_room: Callable[[str], bool], *, is_alone: bool) -> PoolActor:
@@ -259,12 +288,17 @@ class ActorGroup:
     def _replied(self, actor: PoolActor, notify: Callable[[Any, BaseException | None], None], reply: Any) -> None:
         """Hand an actor to the tasks that wait for it once it is open or dead. ``reply`` is the future of ``open``."""
         failure = reply.exception()
-        place = None
+        place: ActorPlace | None = None
         if failure is None:
-            place, actor.process.has_started = reply.result(), True
-            actor.process.node_id = place.node_id
-        else:
+            found: ActorPlace = reply.result()
+            actor.process.node_id, actor.process.has_started = found.node_id, True
+            if found.failure is None or not self._size.is_gradual:
+                place = found
+            else:  # another worker may load the model
+                failure = unpacked_error(found.failure)
+        if failure is not None:
             actor.process.note_death(actor.opened)
+            self._owner.on_thread(actor.process.kill)
         actor.process.replies.pop(actor.opened, None)
         with self._lock:
             waiting = [each for each in self._waiting if each.actor is actor]
@@ -273,8 +307,9 @@ class ActorGroup:
             if place is None:
                 self._forget(actor)
             else:
-                self._num_failed_starts = 0
+                self._num_failed_starts, self._may_start = 0, True
                 self._num_open += actor in self._actors
+                self._changed.notify_all()
         for borrower in waiting:
             notify(borrower, failure)
         self._owner.capacity_changed()
@@ -298,8 +333,11 @@ class ActorGroup:
     def _forget(self, actor: PoolActor) -> None:
         if actor in self._actors:
             self._actors.remove(actor)
-            self._num_open -= actor.place is not None
+            if actor.place is not None:
+                self._num_open -= 1
+                self._num_failed_starts = 0  # it did not fail
             self._free = [each for each in self._free if each is not actor]
+            self._changed.notify_all()
 
 
 def nearest(free: Sequence[tuple[ActorPlace | None, bool]], node_id: str | None, full: Collection[str] = ()) -> int:

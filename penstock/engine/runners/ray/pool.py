@@ -55,7 +55,7 @@ class RunningTask:
 
 
 class RayPool:
-    """Implements ``WorkerPool`` on actors, which are started on first use.
+    """Implements ``WorkerPool`` on actors, which are started on first use. ``name`` is that of the stage.
 
     Ray calls back on a thread of its own when an actor has replied. A failure is handled on a thread of its own,
     because it may have to wait until lost batches are made again. If an actor dies, its task starts again in another
@@ -68,6 +68,7 @@ class RayPool:
 
     def __init__(
         self,
+        name: str,
         source: ActorSource,
         size: PoolSize,
         cluster: Cluster,
@@ -89,7 +90,7 @@ class RayPool:
         self._fetches_one_by_one = fetches_one_by_one
         self._may_write = may_write
         can_leave = not has_state and not isinstance(source, ActorSlot)
-        self._group = ActorGroup(source, size, cluster, self, can_leave=can_leave)
+        self._group = ActorGroup(name, source, size, cluster, self, can_leave=can_leave)
         self._running: dict[Task, RunningTask] = {}
         self._awaited: dict[Any, PoolActor] = {}  # the actor that owes each reply
         self._threads: WeakSet[threading.Thread] = WeakSet()  # of those that run
@@ -237,11 +238,12 @@ class RayPool:
         assert run.input is not None
         if self._is_closed:
             return
-        if not is_death(failure) or run.actor is None:
+        if ref is not None and (not is_death(failure) or run.actor is None):
             if not has_restored(run.input.items, given, failure):
                 raise translated(failure)
             return self._start(run)
         actor, run.actor = run.actor, None
+        assert actor is not None
         self._group.discard(actor)
         if actor.place is None:
             self._group.note_failed_start(actor, failure)

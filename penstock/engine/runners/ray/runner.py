@@ -155,7 +155,7 @@ class RayPools:
                 opening = self._packed(work, self._calling(work, sink)), 0
                 source = (self._workers if is_shared else self._own_actors(stage, options)).join(opening)
                 restart = restart_policy(work)
-                calls = self._pool(source, size, emit, restart=restart, may_write=sink is not None)
+                calls = self._pool(stage.name, source, size, emit, restart=restart, may_write=sink is not None)
                 return PoolChoice(calls, takes_core, PYTHON_WORK, task_cost_s=CALL_COST_S)
             case RunRelation(relation, schemas):
                 parts = parts_of(relation, schemas)
@@ -174,11 +174,12 @@ class RayPools:
                 source = (self._workers if has_parts else OwnActors(self._cluster, options, "writer")).join(opening)
                 why_fatal = "" if has_parts else WHY_WRITER_IS_NEEDED.format(sink_name(sink))
                 size = PoolSize(self._most(stage))
-                writers = self._pool(source, size, emit, has_state=not has_parts, why_fatal=why_fatal)
+                writers = self._pool(stage.name, source, size, emit, has_state=not has_parts, why_fatal=why_fatal)
                 return PoolChoice(writers, takes_core, gathered_nbytes=self._gathered_nbytes)
             case _:
                 source = self._workers.join((put_packed(opener(work), stage.name), self._gathered_nbytes))
-                return PoolChoice(self._pool(source, PoolSize(self._most(stage)), emit), takes_core, ARROW_WORK)
+                size = PoolSize(self._most(stage))
+                return PoolChoice(self._pool(stage.name, source, size, emit), takes_core, ARROW_WORK)
 
     def close(self) -> None:
         """Keep the shared workers for the next query. The pools are closed before."""
@@ -208,9 +209,10 @@ class RayPools:
     def _one_actor(self, work: Work, emit: Emit) -> RayPool:
         """Return one actor with all the rows of a stage, on the driver's node: no other node's loss ends it."""
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
-        opening = put_packed(opener(work), type(work).__name__), self._gathered_nbytes
+        name = type(work).__name__
+        opening = put_packed(opener(work), name), self._gathered_nbytes
         source = OwnActors(self._cluster, PLAIN | {"scheduling_strategy": here}, "here").join(opening)
-        return self._pool(source, PoolSize(lambda: 1), emit, has_state=True)
+        return self._pool(name, source, PoolSize(lambda: 1), emit, has_state=True)
 
     def _driver_pool(self, work: Work, emit: Emit) -> ThreadPool:
         """Return one worker in the driver's process, which starts no other and dies with the query only."""
@@ -225,7 +227,7 @@ class RayPools:
 
     def _part_pool(self, name: str, open_handler: OpenHandler, emit: Emit, **options: Any) -> RayPool:
         source = self._workers.join((put_packed(open_handler, name), self._gathered_nbytes))
-        return self._pool(source, PoolSize(lambda: self._cluster.num_cores), emit, **options)
+        return self._pool(name, source, PoolSize(lambda: self._cluster.num_cores), emit, **options)
 
     def _api_pool(self, stage: Stage, work: CallUdf, emit: Emit) -> AsyncPool:
         """Return a pool in the driver's process: calls of remote models wait, and one limiter, budget and ledger serve
@@ -243,13 +245,13 @@ class RayPools:
         num_tasks = num_async_tasks(stage, work.spec)
         slot = self._shared[key].join((self._packed(work, async_opener(work)), self._gathered_nbytes), num_tasks)
         size = PoolSize(lambda: 1, tasks_per_worker=num_tasks)
-        return self._pool(slot, size, emit, restart=restart_policy(work))
+        return self._pool(stage.name, slot, size, emit, restart=restart_policy(work))
 
     def _packed(self, work: CallUdf | CallBatch, open_handler: Callable[..., Any]) -> Any:
         return put_packed(with_ledgers(self._ledgers, open_handler), work.spec.name)
 
-    def _pool(self, source: ActorSource, size: PoolSize, emit: Emit, **options: Any) -> RayPool:
-        pool = RayPool(source, size, self._cluster, emit, self._memory, **options)
+    def _pool(self, name: str, source: ActorSource, size: PoolSize, emit: Emit, **options: Any) -> RayPool:
+        pool = RayPool(name, source, size, self._cluster, emit, self._memory, **options)
         self._cluster.on_poll(pool.adjust)
         return pool
 

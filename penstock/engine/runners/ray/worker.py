@@ -34,10 +34,11 @@ Slices = tuple[tuple[int, int], ...]  # offset and number of rows of each object
 
 
 class ActorPlace(NamedTuple):
-    """The node of an actor, and its process and address for messages."""
+    """The node of an actor, and its process and address for messages; why it has not opened a handler."""
 
     node_id: str
     name: str
+    failure: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +90,7 @@ class Worker:
         self._stages: dict[int, OpenedStage] = {}
 
     def open(self, stage: int, packed_open: bytes, gathered_nbytes: int) -> ActorPlace:
-        """Open the handler of a stage and return the place of this actor. An error is reported by the tasks.
+        """Open the handler of a stage and return the place of this actor. An error is reported here and by the tasks.
 
         Outputs are joined while they are smaller than ``gathered_nbytes``. A stage that is open stays so.
         """
@@ -101,7 +102,7 @@ class Worker:
         except BaseException as exc:
             opened.failure = exc
         self._stages[stage] = opened
-        return this_place()
+        return this_place()._replace(failure=None if opened.failure is None else packed_error(opened.failure))
 
     def start(self, stage: int, first_row: int, num_skipped: int, slices: Slices | None, *items: Any) -> Reply:
         """Start a task and return its first output after ``num_skipped`` rows, which an actor that died has given."""
