@@ -18,7 +18,7 @@ import ray
 import penstock as ps
 from penstock.engine.runners.ray.stored import Recipe, StoredBatch, has_restored
 from penstock.engine.runners.ray.worker import packed_batch
-from penstock.errors import QueryStalledError, WorkerDiedError
+from penstock.errors import QueryStalledError, UdfError, WorkerDiedError
 from penstock.io.formats.parquet import ParquetEncoder, ParquetEncoding
 from penstock.io.tables.huggingface import HubSink, hub_sink
 from penstock.io.tables.lance import LanceSink, lance_sink
@@ -359,8 +359,55 @@ def test_a_model_that_never_starts_ends_the_query() -> None:
         def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
             return batch
 
-    with pytest.raises(WorkerDiedError, match="4 Ray workers in a row died while they were starting"):
+    with pytest.raises(
+        WorkerDiedError, match="map_batches Deadly: 4 Ray workers in a row died while they were starting"
+    ):
         ps.range(3).map_batches(Deadly).collect()
+
+
+class LoadsSometimes:
+    """Stands for a model. The first ``num_failures`` workers cannot load it, or, if that is None, all others: then the
+    first works once ``num_others`` have tried.
+    """
+
+    def __init__(self, folder: str, is_deadly: bool, num_failures: int | None, num_others: int = 0) -> None:
+        self._others, self._num_others = Path(folder), num_others
+        path = self._others / str(os.getpid())
+        path.touch()
+        number = sorted(self._others.iterdir(), key=lambda each: each.stat().st_mtime_ns).index(path)
+        if number > 0 if num_failures is None else number < num_failures:
+            if is_deadly:
+                os.kill(os.getpid(), signal.SIGKILL)
+            raise OSError("the disk is full")
+
+    def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
+        deadline = time.monotonic() + 120
+        while len(list(self._others.iterdir())) <= self._num_others:
+            assert time.monotonic() < deadline, list(self._others.iterdir())
+            time.sleep(0.02)
+        return {"id": batch["id"]}
+
+
+@pytest.mark.parametrize(("is_deadly", "num_others"), [(False, 2), (True, 4)])
+def test_a_class_that_other_workers_cannot_load_runs_in_the_first(
+    is_deadly: bool, num_others: int, tmp_path: Path
+) -> None:
+    arguments = str(tmp_path), is_deadly, None, num_others
+    df = ps.range(NUM_ROWS).map_batches(LoadsSometimes, batch_size=4, concurrency=2, fn_constructor_args=arguments)
+    assert df.to_pydict() == {"id": list(range(NUM_ROWS))}
+
+
+def test_a_class_that_raises_once_while_it_loads_is_loaded_again(tmp_path: Path) -> None:
+    df = ps.range(NUM_ROWS).map_batches(LoadsSometimes, fn_constructor_args=(str(tmp_path), False, 1))
+    assert df.to_pydict() == {"id": list(range(NUM_ROWS))}
+
+
+def test_a_class_that_always_raises_while_it_loads_ends_the_query(tmp_path: Path) -> None:
+    df = ps.range(NUM_ROWS).map_batches(
+        LoadsSometimes, batch_size=4, concurrency=3, fn_constructor_args=(str(tmp_path), False, 10**6)
+    )
+    with pytest.raises(UdfError, match=r"LoadsSometimes\(\) failed .*the disk is full"):
+        df.collect()
 
 
 def test_a_query_without_progress_ends_with_the_place_of_its_tasks() -> None:
