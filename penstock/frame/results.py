@@ -43,8 +43,9 @@ class ResultVerbs(PairVerbs):
         from penstock.io.memory import MemorySource
 
         table, schema = self.to_arrow(), self._plan.schema
-        kept = schema if schema is not None and schema.to_arrow() == table.schema else table.schema
-        self._plan = nodes.Scan(MemorySource(table.to_batches(), kept, name="collected"))
+        if not self._is_in_memory:
+            kept = schema if schema is not None and schema.to_arrow() == table.schema else table.schema
+            self._plan = nodes.Scan(MemorySource(table.to_batches(), kept, name="collected"))
         self._schema = self._plan.schema
         self._preview, self._num_rows = table.slice(0, SHOWN_ROWS), table.num_rows
         return self
@@ -95,11 +96,15 @@ class ResultVerbs(PairVerbs):
 
     def __len__(self) -> int:
         """Return the number of collected rows. Others have no length: ``list(df)`` would run them twice."""
-        from penstock.io.memory import MemorySource
-
-        if not (isinstance(self._plan, nodes.Scan) and isinstance(self._plan.source, MemorySource)):
+        if not self._is_in_memory:
             raise TypeError("The number of rows is not known before the query runs; use count_rows() or collect()")
         return self.count_rows()
+
+    @property
+    def _is_in_memory(self) -> bool:
+        from penstock.io.memory import MemorySource
+
+        return isinstance(self._plan, nodes.Scan) and isinstance(self._plan.source, MemorySource)
 
     def __bool__(self) -> bool:
         raise TypeError("A DataFrame has no truth value; use `is None`, or count_rows() to see whether it has rows")

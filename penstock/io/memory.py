@@ -25,22 +25,13 @@ ID = "id"  # the column of a range
 class MemoryTask:
     """One batch. Pickling sends its rows."""
 
-    part: pa.RecordBatch
-    origin: tuple[str, str] = ("memory", "")
-    columns: tuple[str, ...] | None = None
-    num_rows: int | None = None
+    batch: pa.RecordBatch
+    origin: tuple[str, str]
+    num_rows: int | None
     nbytes: int | None = None  # unknown: asking Arrow takes longer than making the task
 
-    @property
-    def batch(self) -> pa.RecordBatch:
-        batch = self.part
-        if self.columns is not None:
-            batch = batch.select(list(self.columns))
-        return batch.slice(0, self.num_rows)
-
     def read(self) -> list[pa.RecordBatch]:
-        batch = self.batch
-        return [batch] if batch.num_rows else []
+        return [self.batch] if self.num_rows else []
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _unpickled_task, (to_ipc(self.batch), self.origin)
@@ -48,7 +39,7 @@ class MemoryTask:
 
 def _unpickled_task(packed: pa.Buffer, origin: tuple[str, str]) -> MemoryTask:
     batch = from_ipc(packed)
-    return MemoryTask(batch, origin, num_rows=batch.num_rows)
+    return MemoryTask(batch, origin, batch.num_rows)
 
 
 class MemorySource:
@@ -68,7 +59,7 @@ class MemorySource:
     ) -> None:
         self.name = name
         self._files = files
-        self._parts = [normalize_batch(piece) for part in parts for piece in split_batch(part)]
+        self._parts = [piece for part in parts for piece in _normalized(part)]
         self._schema = schema if isinstance(schema, Schema) else Schema.from_arrow(schema)
 
     @classmethod
@@ -83,14 +74,23 @@ class MemorySource:
         return {self.name: version, **file_versions(self._files)}
 
     def read_tasks(self, request: ReadRequest) -> Iterator[MemoryTask]:
+        """Yield slices of moderate size of the requested columns, which may be few of many."""
         first = 0
         for part in self._parts:
-            rows_left = part.num_rows if request.limit is None else request.limit - first
-            num_rows = min(part.num_rows, rows_left)
-            yield MemoryTask(part, (self.name, f"from row {first}"), request.columns, num_rows)
-            first += num_rows
+            part = part if request.columns is None else part.select(list(request.columns))
+            for batch in split_batch(part if request.limit is None else part.slice(0, request.limit - first)):
+                yield MemoryTask(batch, (self.name, f"from row {first}"), batch.num_rows)
+                first += batch.num_rows
             if request.limit is not None and first >= request.limit:
                 return
+
+
+def _normalized(part: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Yield a batch as it is if its types are normal, else in slices: the offsets of a large string may not fit."""
+    if (normal := normalize_batch(part.slice(0, 0))).schema.equals(part.schema, check_metadata=True):
+        yield part
+    else:
+        yield from map(normalize_batch, split_batch(part))
 
 
 def content_version(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> str:
