@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from penstock.expr.arrays import Numbers
+from penstock.expr.arrays import Numbers, empty_numbers
+from penstock.expr.word_bits import fold, rotate
 
 _BLOCK = 16_384  # rows
 
@@ -15,15 +16,13 @@ def murmur3_numbers(values: Numbers, seeds: Numbers) -> Numbers:
     """Return the hashes of the bytes of numbers, whose size is a multiple of 32 bits."""
     width = values.dtype.itemsize
     words = np.ascontiguousarray(values).view("<u4").reshape(len(values), width // 4)
-
-    def block(rows: slice) -> Numbers:
-        state = seeds[rows].copy()
-        for column in range(width // 4):
-            _absorb(state, words[rows, column].copy())
-            _spread(state)
-        return _finished(state, np.uint32(width))
-
-    return _by_blocks(len(values), block)
+    state, key = (empty_numbers(len(values), np.uint32) for _ in range(2))
+    state[:] = seeds
+    for column in words.T:
+        key[:] = column
+        _absorb(state, key)
+        _spread(state)
+    return _finished(state, np.uint32(width))
 
 
 def murmur3_bytes(flat: Numbers, starts: Numbers, lengths: Numbers, seeds: Numbers) -> Numbers:
@@ -58,28 +57,21 @@ def _by_blocks(num_rows: int, block: Callable[[slice], Numbers]) -> Numbers:
 def _absorb(state: Numbers, key: Numbers) -> None:
     """Mix a word of each row into its state, in place."""
     key *= np.uint32(0xCC9E2D51)
-    _rotate(key, 15)
+    rotate(key, 15)
     key *= np.uint32(0x1B873593)
     state ^= key
 
 
 def _spread(state: Numbers) -> None:
     """Complete a whole word, in place."""
-    _rotate(state, 13)
+    rotate(state, 13)
     state *= np.uint32(5)
     state += np.uint32(0xE6546B64)
-
-
-def _rotate(words: Numbers, num_bits: int) -> None:
-    low = words >> np.uint32(32 - num_bits)
-    words <<= np.uint32(num_bits)
-    words |= low
 
 
 def _finished(state: Numbers, lengths: Numbers | np.uint32) -> Numbers:
     state ^= lengths
     for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
-        state ^= state >> np.uint32(shift)
+        fold(state, shift)
         state *= np.uint32(factor)
-    state ^= state >> np.uint32(16)
-    return state
+    return fold(state, 16)

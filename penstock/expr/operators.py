@@ -113,7 +113,7 @@ def checked(compute: Callable[..., Any], *values: Value, name: str = "") -> Valu
 
 
 def _arithmetic(name: str, compute: Callable[..., Any]) -> None:
-    resolve = _arithmetic_type(name, compute)
+    resolve, compute_floats = _arithmetic_type(name, compute), getattr(pc, name)
 
     @strict(name, resolve)
     def _kernel(left: Value, right: Value) -> Value:
@@ -134,7 +134,7 @@ def _arithmetic(name: str, compute: Callable[..., Any]) -> None:
                 left, right = numeric(left, working), numeric(right, working)
             except pa.ArrowInvalid as exc:
                 raise ComputeError(f"A value does not fit {working}: {exc}") from exc
-            return numeric(checked(compute, left, right), dtype)
+            return numeric(checked(compute_floats if dtype.is_float() else compute, left, right), dtype)
         return checked(compute, left, right)
 
 

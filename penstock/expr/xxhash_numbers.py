@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from penstock.expr.arrays import Numbers
+from penstock.expr.arrays import Numbers, empty_numbers
+from penstock.expr.word_bits import fold, rotate, shifted
 
 _U64, _U32 = np.uint64, np.uint32
 _A, _B, _C, _D, _E = (
@@ -16,34 +17,48 @@ _P, _Q, _R, _S, _T = (_U32(prime) for prime in (0x9E3779B1, 0x85EBCA77, 0xC2B2AE
 
 def xxh64(words: Numbers, seeds: Numbers) -> Numbers:
     """Return the XXH64 of the eight bytes of each word."""
-    state = (seeds + _E + _U64(8)) ^ (_rotated(words * _B, 31) * _A)
-    state = _rotated(state, 27) * _A + _D
-    state = (state ^ (state >> _U64(33))) * _B
-    state = (state ^ (state >> _U64(29))) * _C
-    return np.asarray(state ^ (state >> _U64(32)))
+    state = np.multiply(words, _B, out=empty_numbers(len(words), _U64))
+    rotate(state, 31)
+    state *= _A
+    state ^= seeds + _E + _U64(8)
+    rotate(state, 27)
+    state *= _A
+    state += _D
+    for num_bits, factor in ((33, _B), (29, _C)):
+        fold(state, num_bits)
+        state *= factor
+    return fold(state, 32)
 
 
 def xxh3_64(words: Numbers, seeds: Numbers) -> Numbers:
     """Return the XXH3 of 64 bits of the eight bytes of each word."""
     low = seeds.astype(_U32).byteswap().astype(_U64)
-    keyed = _rotated(words, 32) ^ (_U64(0xC73AB174C5ECD5A2) - (seeds ^ (low << _U64(32))))
-    state = keyed ^ _rotated(keyed, 49) ^ _rotated(keyed, 24)
-    state *= _U64(0x9FB21C651E98DF25)
-    state ^= (state >> _U64(35)) + _U64(8)
-    state *= _U64(0x9FB21C651E98DF25)
-    return np.asarray(state ^ (state >> _U64(28)))
+    secret = _U64(0xC73AB174C5ECD5A2) - (seeds ^ (low << _U64(32)))
+    keyed = shifted(words, 32)
+    state = np.left_shift(words, 32, out=empty_numbers(len(words), _U64))
+    keyed |= state
+    keyed ^= secret
+    state[:] = keyed
+    for num_bits in (49, 24):
+        rotate(keyed, num_bits)
+        state ^= keyed
+        rotate(keyed, 64 - num_bits)
+    for num_bits in (35, 28):
+        state *= _U64(0x9FB21C651E98DF25)
+        high = shifted(state, num_bits)
+        high += _U64(8 if num_bits == 35 else 0)
+        state ^= high
+    return state
 
 
 def xxh32(words: Numbers, seeds: Numbers) -> Numbers:
-    """Return the XXH32 of the eight bytes of each word, as 64 bits."""
-    state = seeds.astype(_U32) + _T + _U32(8)
-    for half in (words.astype(_U32), (words >> _U64(32)).astype(_U32)):
-        state += half * _R
-        state = ((state << _U32(17)) | (state >> _U32(15))) * _S
-    state = (state ^ (state >> _U32(15))) * _Q
-    state = (state ^ (state >> _U32(13))) * _R
-    return (state ^ (state >> _U32(16))).astype(_U64)
-
-
-def _rotated(words: Numbers, num_bits: int) -> Numbers:
-    return np.asarray((words << _U64(num_bits)) | (words >> _U64(64 - num_bits)))
+    """Return the XXH32 of the eight bytes of each word."""
+    state = np.add(seeds.astype(_U32), _T + _U32(8), out=empty_numbers(len(words), _U32))
+    for half in np.ascontiguousarray(words).view("<u4").reshape(-1, 2).T:
+        state += np.multiply(half, _R, out=empty_numbers(len(words), _U32))
+        rotate(state, 17)
+        state *= _S
+    for num_bits, factor in ((15, _Q), (13, _R)):
+        fold(state, num_bits)
+        state *= factor
+    return fold(state, 16)

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.errors import InvalidArgumentError, did_you_mean
-from penstock.expr.arrays import filled, masked, validity
+from penstock.expr.arrays import empty_numbers, filled, masked, validity
 from penstock.expr.casting import cast
 from penstock.expr.column import Expression, call, lit
 from penstock.expr.kinds import (
@@ -265,7 +265,7 @@ make_timestamp_ltz = _build(
 
 def _from_number(name: str, factor: int, unit: str) -> Builder:
     def build(expr: Expression) -> Expression:
-        return temporal.from_unix_epoch((expr * factor).cast("int64"), "us")
+        return temporal.from_unix_epoch((expr * factor if factor > 1 else expr).cast("int64"), "us")
 
     doc = f"Return the timestamp that is this many {unit} after 1970-01-01."
     return _build(name, {"expr": NUMBER}, build, doc, (0,), dt.datetime(1970, 1, 1))
@@ -405,7 +405,12 @@ def _partition(unit: str, compute: Callable[[pa.Array], Any], result: Any, dtype
 
 
 def _utc(value: pa.Array) -> pa.Array:
-    return pc.cast(value, pa.timestamp("us"), safe=False)
+    return value if pa.types.is_date(value.type) else pc.cast(value, pa.timestamp("us"), safe=False)
+
+
+def _whole(value: pa.Array, microseconds: int) -> Any:
+    numbers = filled(pc.cast(pc.cast(_utc(value), pa.timestamp("us")), pa.int64()))
+    return np.floor_divide(numbers, microseconds, out=empty_numbers(len(value), np.int64))
 
 
 def _years(value: pa.Array) -> Any:
@@ -414,5 +419,5 @@ def _years(value: pa.Array) -> Any:
 
 partition_years = _partition("years", _years, 54)
 partition_months = _partition("months", lambda v: _years(v) * 12 + filled(pc.month(_utc(v)), 1) - 1, 648)
-partition_days = _partition("days", lambda v: filled(pc.cast(_utc(v), pa.int64())) // 86_400_000_000, _DAY, DATE)
-partition_hours = _partition("hours", lambda v: filled(pc.cast(_utc(v), pa.int64())) // 3_600_000_000, 474_072)
+partition_days = _partition("days", lambda v: _whole(v, 86_400_000_000), _DAY, DATE)
+partition_hours = _partition("hours", lambda v: _whole(v, 3_600_000_000), 474_072)

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.errors import ComputeError, InvalidArgumentError, check_choice
-from penstock.expr.arrays import Numbers, filled, masked, on_arrays, text_bytes, validity
+from penstock.expr.arrays import Numbers, empty_numbers, filled, masked, on_arrays, text_bytes, validity
 from penstock.expr.column import Expression, call, lit
 from penstock.expr.kinds import BINARY, INT32, INT64, STRING, TEXT, TEXT_OR_BYTES, Kind
 from penstock.expr.murmur3 import murmur3_bytes, murmur3_numbers
@@ -231,12 +231,13 @@ _UUID = Kind("text or a binary of 16 bytes", lambda dtype: dtype.is_string() or 
 def _milliseconds(values: pa.Array) -> Numbers:
     if pa.types.is_string(values.type):
         values = evaluate("UUID", "unhex(replace(a, '-', ''))", [values])
-    try:
-        filled_rows = values.cast(pa.binary()).fill_null(bytes(16)).cast(pa.binary(16))
-    except pa.ArrowInvalid as exc:
-        raise ComputeError("A UUID has 16 bytes") from exc
-    halves = np.frombuffer(filled_rows.buffers()[1], ">u8", 2 * len(values)).reshape(-1, 2)
-    return (halves[:, 0] >> 16).astype(np.int64)
+    if values.type != pa.binary(16) or values.null_count:
+        try:
+            values = values.cast(pa.binary()).fill_null(bytes(16)).cast(pa.binary(16))
+        except pa.ArrowInvalid as exc:
+            raise ComputeError("A UUID has 16 bytes") from exc
+    halves = np.frombuffer(values.buffers()[1], ">u8", 2 * len(values), 16 * values.offset)
+    return np.right_shift(halves[::2], 16, out=empty_numbers(len(values), np.uint64)).view(np.int64)
 
 
 def _of_uuid7(unit: str, compute: Callable[[Numbers], Numbers], result: int) -> Builder:
@@ -252,9 +253,9 @@ def _months(milliseconds: Numbers) -> Numbers:
     return milliseconds.astype("datetime64[ms]").astype("datetime64[M]").astype(np.int64)
 
 
-extract_minute_uuid7 = _of_uuid7("minute", lambda ms: ms // 60_000, 28591345)
-extract_hour_uuid7 = _of_uuid7("hour", lambda ms: ms // 3_600_000, 476522)
-extract_day_uuid7 = _of_uuid7("day", lambda ms: ms // 86_400_000, 19855)
+extract_minute_uuid7 = _of_uuid7("minute", lambda ms: np.floor_divide(ms, 60_000, out=ms), 28591345)
+extract_hour_uuid7 = _of_uuid7("hour", lambda ms: np.floor_divide(ms, 3_600_000, out=ms), 476522)
+extract_day_uuid7 = _of_uuid7("day", lambda ms: np.floor_divide(ms, 86_400_000, out=ms), 19855)
 extract_month_uuid7 = _of_uuid7("month", _months, 652)
 
 # --- Iceberg ----------------------------------------------------------------------------------------------------------
@@ -269,7 +270,7 @@ _TRUNCATED = Kind("an integer, string or binary", lambda d: d.is_integer() or d.
 def _bucket(values: pa.Array, *, n: int) -> pa.Array:
     if n < 1:
         raise InvalidArgumentError(f"partition_iceberg_bucket: n={n} must be at least 1")
-    dtype, seeds = DataType(values.type), np.zeros(len(values), np.uint32)
+    dtype, seeds = DataType(values.type), np.broadcast_to(np.uint32(0), len(values))
     if dtype.is_string() or dtype.is_binary():
         flat, starts, ends = text_bytes(values.cast(pa.binary()))
         hashes = murmur3_bytes(flat, starts, ends - starts, seeds)
@@ -278,7 +279,9 @@ def _bucket(values: pa.Array, *, n: int) -> pa.Array:
         values = pc.cast(values, pa.timestamp("us")) if dtype.is_timestamp() else values
         hashes = murmur3_numbers(filled(pc.cast(values, pa.int64())), seeds)
     hashes &= np.uint32(0x7FFFFFFF)
-    hashes -= hashes // np.uint32(n) * np.uint32(n)  # quicker than the remainder
+    quotients = np.floor_divide(hashes, np.uint32(n), out=empty_numbers(len(values), np.uint32))
+    quotients *= np.uint32(n)
+    hashes -= quotients  # quicker than the remainder
     return masked(hashes.view(np.int32), validity(values))
 
 

@@ -181,17 +181,17 @@ def _digest_of(name: str) -> Digest:
 @on_arrays
 def _named_hash(*arrays: pa.Array, name: str, seed: int | None) -> pa.Array:
     """Hash the columns of a row one after the other; the hash of one is the seed of the next."""
-    hashes: Any = np.full(len(arrays[0]), seed or 0, np.uint64)
+    hashes: Any = np.broadcast_to(np.uint64(seed or 0), len(arrays[0]))
     compute: Callable[..., Numbers] = _sha1
     if name == MURMUR:
-        compute, hashes = _murmur3, np.full(len(arrays[0]), 42 if seed is None else seed, np.uint32)
+        compute, hashes = _murmur3, np.broadcast_to(np.uint32(42 if seed is None else seed), len(arrays[0]))
     elif name in _XXHASH:
         compute = partial(_xxhash, name)
     elif seed is None:
         hashes = None
     for array in arrays:
         hashes = compute(array, hashes)
-    return pa.array(hashes.astype(np.uint64))
+    return pa.array(hashes).cast(pa.uint64())
 
 
 def _xxhash(name: str, array: pa.Array, seeds: Numbers) -> Numbers:
@@ -199,11 +199,14 @@ def _xxhash(name: str, array: pa.Array, seeds: Numbers) -> Numbers:
     digest = _digest_of(name)
     if not _is_bytes(array) and array.type.bit_width == 64:
         words = filled(array.view(pa.int64())).view(np.uint64)
+        seeds = seeds if any(seeds.strides) else seeds[:1]  # one for all rows
         hashes = getattr(xxhash_numbers, _XXHASH[name])(words, seeds)
     else:
         contents = _contents(array).fill_null(b"").to_pylist()
         hashes = np.fromiter(map(digest, contents, seeds.tolist()), np.uint64, len(contents))
-    return hashes if _is_bytes(array) else np.where(validity(array), hashes, np.uint64(digest(b"", 0)))
+    if _is_bytes(array) or not array.null_count:
+        return hashes
+    return np.where(validity(array), hashes, hashes.dtype.type(digest(b"", 0)))
 
 
 def _sha1(array: pa.Array, seeds: Numbers | None) -> Numbers:

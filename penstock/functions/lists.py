@@ -13,10 +13,10 @@ from penstock.expr.arrays import (
     Numbers,
     elements_of,
     filled,
-    list_bounds,
     masked,
     on_arrays,
     ranges,
+    storage_of,
     to_lists,
     validity,
 )
@@ -238,11 +238,11 @@ def list_count(list_expr: Expression, mode: Literal["all", "valid", "null"] = "v
 @strict("list_count", takes(LIST, returns=INT64))
 @on_arrays
 def _list_count(lists: pa.Array, *, mode: str) -> pa.Array:
+    if mode == "all" or (mode == "valid" and not storage_of(lists).values.null_count):
+        return pc.list_value_length(storage_of(lists)).cast(pa.int64())
     elements, lengths = elements_of(lists)
-    if mode != "all":
-        wanted = validity(elements) if mode == "valid" else ~validity(elements)
-        lengths = np.bincount(_parents(lengths)[wanted], minlength=len(lists))
-    return masked(lengths, validity(lists), pa.int64())
+    wanted = validity(elements) if mode == "valid" else ~validity(elements)
+    return masked(np.bincount(_parents(lengths)[wanted], minlength=len(lists)), validity(lists), pa.int64())
 
 
 def _contains_type(dtype: DataType, item: DataType) -> DataType:
@@ -345,9 +345,10 @@ def _chunk_type(dtype: DataType, *, size: int) -> DataType:
 
 
 def _chunk(lists: pa.Array, *, size: int) -> pa.Array:
-    values, starts, ends = list_bounds(lists)
-    counts = (ends - starts) // size
-    elements = values.take(pa.array(ranges(starts, counts * size)))
+    elements, lengths = elements_of(lists)
+    counts = lengths // size
+    if (lengths % size).any():
+        elements = elements.take(pa.array(ranges(np.cumsum(lengths) - lengths, counts * size)))
     return to_lists(pa.FixedSizeListArray.from_arrays(elements, size), counts, validity(lists))
 
 

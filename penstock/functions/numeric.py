@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.errors import ComputeError, InvalidArgumentError, TypeMismatchError
-from penstock.expr.arrays import Numbers, filled, masked, on_arrays, validity
+from penstock.expr.arrays import Numbers, empty_numbers, filled, masked, on_arrays, validity
 from penstock.expr.column import Expression, call, col, lit, method, when
 from penstock.expr.conditions import compare
 from penstock.expr.kinds import BOOL, FLOAT64, INT64, INTEGER, NUMBER
@@ -95,11 +95,23 @@ def clip(expr: Expression, min: Any = None, max: Any = None) -> Expression:
 def _clip(value: Value, lowest: Value, highest: Value) -> Value:
     dtype = number_type(*dtypes_of(value, lowest, highest))
     value, lowest, highest = (pc.cast(part, dtype.arrow) for part in (value, lowest, highest))
+    is_plain = isinstance(value, pa.Array) and (dtype.is_integer() or dtype.is_float())
+    if is_plain and isinstance(lowest, pa.Scalar) and isinstance(highest, pa.Scalar):
+        return _clip_numbers(value, lowest.as_py(), highest.as_py())
     for name, bound in (("less", lowest), ("greater", highest)):
         if not dtype.is_null():
             is_outside = pc.coalesce(compare(name, value, bound), pa.scalar(False))
             value = pc.if_else(is_outside, bound, value)
     return value
+
+
+def _clip_numbers(array: pa.Array, lowest: Any, highest: Any) -> pa.Array:
+    numbers = filled(array)
+    clipped = empty_numbers(len(array), numbers.dtype)
+    for choose, bound in ((np.maximum, lowest), (np.minimum, highest)):
+        if bound is not None and bound == bound:  # NaN sets no bound
+            numbers = choose(numbers, bound, out=clipped)
+    return masked(numbers, validity(array))
 
 
 def greatest(*exprs: Any) -> Expression:
@@ -179,7 +191,7 @@ atan2 = _table.call("atan2", _POINT, f"{_ANGLE}; the same as ``arctan2``.", (0.0
 
 @on_arrays
 def _hypot(a: pa.Array, b: pa.Array) -> pa.Array:
-    return masked(np.hypot(filled(_as_float(a)), filled(_as_float(b))), validity(a, b))
+    return masked(np.hypot(filled(_as_float(a)), filled(_as_float(b)), out=empty_numbers(len(a))), validity(a, b))
 
 
 _HYPOT = "Return the length of the hypotenuse, ``sqrt(a ** 2 + b ** 2)``."
@@ -255,9 +267,13 @@ def _numpy(name: str, compute: Callable[..., Any], doc: str, given: float, resul
     @on_arrays
     def kernel(array: pa.Array) -> pa.Array:
         with np.errstate(all="ignore"):
-            return masked(compute(filled(_as_float(array))), validity(array))
+            return masked(compute(filled(_as_float(array)), out=empty_numbers(len(array))), validity(array))
 
     return _table.strict(name, {"expr": NUMBER}, FLOAT64, kernel, doc, (given,), result)
+
+
+def _inverse(compute: np.ufunc) -> Callable[..., Any]:
+    return lambda values, out: np.divide(1, compute(values, out=out), out=out)
 
 
 def _alias(name: str, original: str, doc: str, given: float, result: float) -> Builder:
@@ -276,9 +292,9 @@ log1p = _arrow("log1p", pc.log1p, "Return ``ln(1 + x)``, exact for small numbers
 sin = _arrow("sin", pc.sin, "Return the sine of an angle in radians.", 0.0, 0.0)
 cos = _arrow("cos", pc.cos, "Return the cosine of an angle in radians.", 0.0, 1.0)
 tan = _arrow("tan", pc.tan, "Return the tangent of an angle in radians.", 0.0, 0.0)
-cot = _numpy("cot", lambda x: 1 / np.tan(x), "Return the cotangent of an angle in radians.", 0.0, math.inf)
-sec = _numpy("sec", lambda x: 1 / np.cos(x), "Return the secant of an angle in radians.", 0.0, 1.0)
-csc = _numpy("csc", lambda x: 1 / np.sin(x), "Return the cosecant of an angle in radians.", 0.0, math.inf)
+cot = _numpy("cot", _inverse(np.tan), "Return the cotangent of an angle in radians.", 0.0, math.inf)
+sec = _numpy("sec", _inverse(np.cos), "Return the secant of an angle in radians.", 0.0, 1.0)
+csc = _numpy("csc", _inverse(np.sin), "Return the cosecant of an angle in radians.", 0.0, math.inf)
 arcsin = _arrow("arcsin", pc.asin, "Return the angle in radians whose sine is the number.", 0.0, 0.0)
 arccos = _arrow("arccos", pc.acos, "Return the angle in radians whose cosine is the number.", 1.0, 0.0)
 arctan = _arrow("arctan", pc.atan, "Return the angle in radians whose tangent is the number.", 0.0, 0.0)
