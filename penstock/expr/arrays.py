@@ -45,6 +45,19 @@ def on_arrays(compute: Callable[..., pa.Array]) -> Callable[..., pa.Array | pa.S
     return broadcasting
 
 
+def on_numbers(compute: Callable[..., Numbers]) -> Callable[..., pa.Array | pa.Scalar]:
+    """Make a kernel of ``compute(valid, *ndarrays)``, which may clear flags; a constant has one element, not repeated."""
+
+    def broadcasting(*values: pa.Array | pa.Scalar) -> pa.Array | pa.Scalar:
+        columns = [value for value in values if not isinstance(value, pa.Scalar)]
+        arrays = [repeat(value, 1) if isinstance(value, pa.Scalar) else value for value in values]
+        valid = validity(*columns or arrays)
+        result = masked(compute(valid, *map(filled, arrays)), valid)
+        return result if columns else result[0]
+
+    return broadcasting
+
+
 def storage_of(array: pa.Array) -> pa.Array:
     """Return the plain Arrow array beneath an extension array, or the array itself."""
     return array.storage if isinstance(array, pa.ExtensionArray) else array
@@ -84,7 +97,11 @@ def empty_numbers(num_rows: int, dtype: Any = np.float64) -> Numbers:
 
 def masked(numbers: Numbers, valid: Numbers, dtype: pa.DataType | None = None) -> pa.Array:
     """Return an ndarray as an Arrow array, null where ``valid`` is false."""
-    return pa.array(numbers, type=dtype, mask=None if valid.all() else ~valid)
+    is_null = None if valid.all() else ~valid
+    if numbers.dtype.kind not in "iuf":
+        return pa.array(numbers, type=dtype, mask=is_null)
+    array = arrow_numbers(numbers, is_null)  # without a copy
+    return array if dtype is None else array.cast(dtype)
 
 
 def text_bytes(texts: pa.Array) -> tuple[Numbers, Numbers, Numbers]:

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -170,6 +171,8 @@ def _not(value: Value) -> Value:
 
 # --- null, choice and membership --------------------------------------------------------------------------------------
 
+_FEW_OPTIONS = 8  # a comparison with each takes less time than a hash table
+
 
 kernel("is_null", lambda dtype: BOOL)(pc.is_null)
 kernel("not_null", lambda dtype: BOOL)(pc.is_valid)
@@ -218,7 +221,11 @@ def _is_in(value: Value, values: Value) -> Value:
         value, options = _as_dates(value), _as_dates(options)
     dtype = common_type(*dtypes_of(value, options))
     known = cast(options.drop_null(), dtype=dtype, is_strict=True)
-    found = pc.is_in(cast(value, dtype=dtype, is_strict=True), value_set=known)
+    value = cast(value, dtype=dtype, is_strict=True)
+    if 0 < len(known) <= _FEW_OPTIONS and (dtype.is_integer() or dtype.is_string()):
+        found = functools.reduce(pc.or_, (pc.equal(value, option) for option in known))
+    else:
+        found = pc.is_in(value, value_set=known)
     # As in SQL, the result is null for null, and for a value that is not found if one of the options is null.
     is_unknown = pc.or_(pc.is_null(value), pc.and_(pc.invert(found), pa.scalar(options.null_count > 0)))
     return pc.if_else(is_unknown, pa.scalar(None, pa.bool_()), found)

@@ -39,16 +39,15 @@ def xxh3_64(words: Numbers, seeds: Numbers) -> Numbers:
     keyed |= state
     keyed ^= secret
     state[:] = keyed
-    for num_bits in (49, 24):
+    for num_bits in (49, 39):  # by 49 and by 24
         rotate(keyed, num_bits)
         state ^= keyed
-        rotate(keyed, 64 - num_bits)
-    for num_bits in (35, 28):
-        state *= _U64(0x9FB21C651E98DF25)
-        high = shifted(state, num_bits)
-        high += _U64(8 if num_bits == 35 else 0)
-        state ^= high
-    return state
+    state *= _U64(0x9FB21C651E98DF25)
+    high = shifted(state, 35)
+    high += _U64(8)
+    state ^= high
+    state *= _U64(0x9FB21C651E98DF25)
+    return fold(state, 28)
 
 
 def xxh32(words: Numbers, seeds: Numbers) -> Numbers:

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.errors import InvalidArgumentError, did_you_mean
-from penstock.expr.arrays import empty_numbers, filled, masked, validity
+from penstock.expr.arrays import empty_numbers, filled, masked, on_numbers, validity
 from penstock.expr.casting import cast
 from penstock.expr.column import Expression, call, lit
 from penstock.expr.kinds import (
@@ -33,6 +33,7 @@ from penstock.expr.kinds import (
 )
 from penstock.expr.operators import UNITS_PER_SECOND, checked
 from penstock.expr.registry import Value
+from penstock.expr.signatures import numeric, strict, takes
 from penstock.functions import temporal
 from penstock.functions.table import Builder, FunctionTable, Parameters
 from penstock.types import DataType
@@ -203,40 +204,51 @@ def _month_starts() -> Any:
     return np.arange("0001-01", "10000-02", dtype="M8[M]").astype("M8[D]").astype(np.int32)
 
 
-def _days(*parts: pa.Array) -> tuple[Any, Any]:
-    """Return the days from 1970 to each date of years 1 to 9999, and where there is such a date."""
-    year, month, day = (filled(part).astype(np.int64, copy=False) for part in parts)
-    number = year * 12 + (month - 13)
-    valid = (year > 0) & (year < 10_000) & (month > 0) & (month < 13) & (day > 0) & validity(*parts)
-    if not valid.all():
-        number = np.where(valid, number, 0)
-    starts = _month_starts()
-    days = starts.take(number) + (day - 1)
-    late = np.flatnonzero(day > 28)
-    valid[late] &= days[late] < starts.take(number[late] + 1)
-    return days, valid
+def _days(valid: Any, *parts: Any) -> Any:
+    """Return the days from 1970 to each date of years 1 to 9999; clear the flag where there is no such date."""
+    year, month, day = (part.astype(np.int64, copy=False) for part in parts)
+    starts, number = _month_starts(), empty_numbers(len(valid), np.int64)
+    np.multiply(year, 12, out=number)
+    number += month - 13
+    if not (_is_within(year, 1, 9999) and _is_within(month, 1, 12) and _is_within(day, 1, 28)):
+        valid &= (year > 0) & (year < 10_000) & (month > 0) & (month < 13) & (day > 0)
+        number[~valid] = 0
+        valid &= starts.take(number) + day <= starts.take(number + 1)
+    return np.add(starts.take(number, mode="clip", out=empty_numbers(len(valid), np.int32)), day - 1, out=number)
 
 
-def _date(*parts: pa.Array) -> pa.Array:
-    days, valid = _days(*parts)
-    return masked(days.astype(np.int32), valid).view(pa.date32())
+def _is_within(numbers: Any, least: int, most: int) -> bool:
+    return bool(numbers.min(initial=most) >= least and numbers.max(initial=least) <= most)
 
 
-def _timestamp(*parts: pa.Array) -> pa.Array:
-    days, valid = _days(*parts[:3])
-    hour, minute = (filled(part).astype(np.int64, copy=False) for part in parts[3:5])
-    second = filled(pc.cast(parts[5], pa.float64()))
-    valid &= (hour >= 0) & (hour < 24) & (minute >= 0) & (minute < 60) & (second >= 0) & (second <= 60)
-    micros = np.rint(np.where(valid, second, 0) * 1e6).astype(np.int64)
-    moments = ((days * 24 + hour) * 60 + minute) * 60_000_000 + micros
-    return masked(moments, valid & validity(*parts[3:])).view(_MICROSECONDS.arrow)
+def _moments(valid: Any, *parts: Any) -> Any:
+    """Return the microseconds from 1970; clear the flag where there is no such moment."""
+    moments = _days(valid, *parts[:3])
+    hour, minute = (part.astype(np.int64, copy=False) for part in parts[3:5])
+    second = parts[5]
+    if not (_is_within(hour, 0, 23) and _is_within(minute, 0, 59) and _is_within(second, 0, 60)):
+        valid &= (hour >= 0) & (hour < 24) & (minute >= 0) & (minute < 60) & (second >= 0) & (second <= 60)
+        second = np.where(valid, second, 0)
+    micros = np.multiply(second, 1e6, out=empty_numbers(len(valid)))
+    moments *= 86_400_000_000
+    moments += (hour * 60 + minute) * 60_000_000
+    moments += np.rint(micros, out=micros).astype(np.int64)
+    return moments
 
 
-make_date = _define(
+def _date(*parts: Value) -> Value:
+    return pc.cast(pc.cast(on_numbers(_days)(*parts), pa.int32()), pa.date32())
+
+
+def _timestamp(*parts: Value) -> Value:
+    return pc.cast(on_numbers(_moments)(*parts[:5], numeric(parts[5], FLOAT64)), _MICROSECONDS.arrow)
+
+
+make_date = _table.strict(
     "make_date", _DATE_PARTS, DATE, _date,
     "Return a date from year, month and day; null if there is no such date.", (2024, 2, 29), dt.date(2024, 2, 29),
 )  # fmt: skip
-_table.register("make_timestamp", _PARTS, _MICROSECONDS, _timestamp)
+strict("make_timestamp", takes(*_PARTS.values(), returns=_MICROSECONDS))(_timestamp)
 
 
 def _moment(*parts: Expression) -> Expression:

@@ -288,6 +288,19 @@ def _reduced(aggregate: str, elements: pa.Array, lengths: Numbers) -> pa.Array |
     return pa.array(_UFUNCS[aggregate].reduceat(elements.to_numpy(), np.cumsum(lengths) - lengths))
 
 
+def _check_sums(elements: pa.Array, lengths: Numbers, limits: Any) -> None:
+    """Raise ComputeError if the sum of a list does not fit; add exactly only if one might not."""
+    least, most = (each.as_py() or 0 for each in pc.min_max(elements).values())
+    if max(-least, most) * int(lengths.max(initial=0)) <= limits.max:
+        return
+    sums, ends = np.cumsum(np.array([0, *filled(elements).tolist()], object)), np.cumsum(lengths)
+    for total in sums[ends] - sums[ends - lengths]:
+        if not limits.min <= total <= limits.max:
+            raise ComputeError(
+                f'list_sum: the sum {total} of a list does not fit {limits.dtype}; convert it with .cast("list[float64]")'
+            )
+
+
 def _reduction(name: str, aggregate: str, kind: Kind, returns: Any, doc: str, given: list[Any], result: Any) -> Builder:
     @on_arrays
     def kernel(lists: pa.Array) -> pa.Array:
@@ -296,6 +309,8 @@ def _reduction(name: str, aggregate: str, kind: Kind, returns: Any, doc: str, gi
         elements, lengths = elements_of(lists)
         if pa.types.is_null(elements.type):
             return pa.nulls(len(lists), result_type)
+        if aggregate == "sum" and pa.types.is_integer(elements.type):
+            _check_sums(elements, lengths, np.iinfo(result_type.to_pandas_dtype()))
         if aggregate in _UFUNCS and elements.type in (pa.int64(), pa.float64()) and not elements.null_count:
             reduced = _reduced(aggregate, elements, lengths)
             if reduced is not None:
