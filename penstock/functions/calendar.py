@@ -228,11 +228,11 @@ def _moments(valid: Any, *parts: Any) -> Any:
     second = parts[5]
     if not (_is_within(hour, 0, 23) and _is_within(minute, 0, 59) and _is_within(second, 0, 60)):
         valid &= (hour >= 0) & (hour < 24) & (minute >= 0) & (minute < 60) & (second >= 0) & (second <= 60)
-        second = np.where(valid, second, 0)
-    micros = np.multiply(second, 1e6, out=empty_numbers(len(valid)))
     moments *= 86_400_000_000
     moments += (hour * 60 + minute) * 60_000_000
-    moments += np.rint(micros, out=micros).astype(np.int64)
+    micros = np.multiply(second, 1e6, out=empty_numbers(len(valid)))
+    with np.errstate(invalid="ignore"):  # NaN, where the flag is cleared
+        moments += np.rint(micros, out=empty_numbers(len(valid), np.int64), casting="unsafe")
     return moments
 
 
@@ -410,7 +410,7 @@ def convert_timezone(target_timezone: str, source_timestamp: Expression) -> Expr
 
 def _partition(unit: str, compute: Callable[[pa.Array], Any], result: Any, dtype: DataType = INT32) -> Builder:
     def kernel(value: pa.Array) -> pa.Array:
-        return masked(np.asarray(compute(value)).astype(np.int32), validity(value)).cast(dtype.arrow)
+        return pc.cast(pc.cast(compute(value), pa.int32()), dtype.arrow)
 
     doc = f"Return the partition of Iceberg: the {unit} since 1970-01-01{', as a date' if dtype == DATE else ''}."
     return _define(f"partition_{unit}", _DATE, dtype, kernel, doc, (_DAY,), result, suffix=unit)
@@ -420,16 +420,20 @@ def _utc(value: pa.Array) -> pa.Array:
     return value if pa.types.is_date(value.type) else pc.cast(value, pa.timestamp("us"), safe=False)
 
 
-def _whole(value: pa.Array, microseconds: int) -> Any:
+def _whole(value: pa.Array, microseconds: int) -> pa.Array:
     numbers = filled(pc.cast(pc.cast(_utc(value), pa.timestamp("us")), pa.int64()))
-    return np.floor_divide(numbers, microseconds, out=empty_numbers(len(value), np.int64))
+    return masked(np.floor_divide(numbers, microseconds, out=empty_numbers(len(value), np.int64)), validity(value))
 
 
-def _years(value: pa.Array) -> Any:
-    return filled(pc.year(_utc(value)), 1970) - 1970
+def _years(value: pa.Array) -> pa.Array:
+    return pc.subtract(pc.year(_utc(value)), 1970)
+
+
+def _months(value: pa.Array) -> pa.Array:
+    return pc.add(pc.multiply(_years(value), 12), pc.subtract(pc.month(_utc(value)), 1))
 
 
 partition_years = _partition("years", _years, 54)
-partition_months = _partition("months", lambda v: _years(v) * 12 + filled(pc.month(_utc(v)), 1) - 1, 648)
+partition_months = _partition("months", _months, 648)
 partition_days = _partition("days", lambda v: _whole(v, 86_400_000_000), _DAY, DATE)
 partition_hours = _partition("hours", lambda v: _whole(v, 3_600_000_000), 474_072)

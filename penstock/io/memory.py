@@ -87,7 +87,7 @@ class MemorySource:
 
 def _normalized(part: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     """Yield a batch as it is if its types are normal, else in slices: the offsets of a large string may not fit."""
-    if (normal := normalize_batch(part.slice(0, 0))).schema.equals(part.schema, check_metadata=True):
+    if normalize_batch(part.slice(0, 0)).schema.equals(part.schema, check_metadata=True):
         yield part
     else:
         yield from map(normalize_batch, split_batch(part))

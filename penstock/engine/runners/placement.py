@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 from collections.abc import Sequence
@@ -217,5 +218,9 @@ def visible_gpus(variable: str | None) -> Devices:
     if variable is not None:
         names = (name.strip() for name in variable.split(","))
         return tuple(dict.fromkeys(takewhile(lambda name: name not in ("", "-1"), names)))
-    num_devices = sum(re.fullmatch(r"nvidia\d+", path.name) is not None for path in Path("/dev").glob("nvidia*"))
-    return tuple(map(str, range(num_devices)))
+    return tuple(map(str, range(_num_devices())))
+
+
+@functools.cache
+def _num_devices() -> int:
+    return sum(re.fullmatch(r"nvidia\d+", path.name) is not None for path in Path("/dev").glob("nvidia*"))
