@@ -46,7 +46,7 @@ def on_arrays(compute: Callable[..., pa.Array]) -> Callable[..., pa.Array | pa.S
 
 
 def on_numbers(compute: Callable[..., Numbers]) -> Callable[..., pa.Array | pa.Scalar]:
-    """Make a kernel of ``compute(valid, *ndarrays)``, which may clear flags; a constant has one element, not repeated."""
+    """Make a kernel of ``compute(valid, *ndarrays)``, which may clear flags; a constant has one element."""
 
     def broadcasting(*values: pa.Array | pa.Scalar) -> pa.Array | pa.Scalar:
         columns = [value for value in values if not isinstance(value, pa.Scalar)]

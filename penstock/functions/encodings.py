@@ -237,7 +237,8 @@ def _milliseconds(values: pa.Array) -> Numbers:
         except pa.ArrowInvalid as exc:
             raise ComputeError("A UUID has 16 bytes") from exc
     halves = np.frombuffer(values.buffers()[1], ">u8", 2 * len(values), 16 * values.offset)
-    return np.right_shift(halves[::2], 16, out=empty_numbers(len(values), np.uint64)).view(np.int64)
+    found: Numbers = np.right_shift(halves[::2], 16, out=empty_numbers(len(values), np.uint64))
+    return found.view(np.int64)
 
 
 def _of_uuid7(unit: str, compute: Callable[[Numbers], Numbers], result: int) -> Builder:

@@ -204,9 +204,9 @@ def _xxhash(name: str, array: pa.Array, seeds: Numbers) -> Numbers:
     else:
         contents = _contents(array).fill_null(b"").to_pylist()
         hashes = np.fromiter(map(digest, contents, seeds.tolist()), np.uint64, len(contents))
-    if _is_bytes(array) or not array.null_count:
-        return hashes
-    return np.where(validity(array), hashes, hashes.dtype.type(digest(b"", 0)))
+    if not _is_bytes(array) and array.null_count:
+        hashes = np.where(validity(array), hashes, hashes.dtype.type(digest(b"", 0)))
+    return np.asarray(hashes)
 
 
 def _sha1(array: pa.Array, seeds: Numbers | None) -> Numbers:

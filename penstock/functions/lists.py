@@ -297,7 +297,7 @@ def _check_sums(elements: pa.Array, lengths: Numbers, limits: Any) -> None:
     for total in sums[ends] - sums[ends - lengths]:
         if not limits.min <= total <= limits.max:
             raise ComputeError(
-                f'list_sum: the sum {total} of a list does not fit {limits.dtype}; convert it with .cast("list[float64]")'
+                f'list_sum: {total} does not fit {limits.dtype}; convert the list with .cast("list[float64]")'
             )
 
 

@@ -92,6 +92,7 @@ def test_large_integer_and_float_compare() -> None:
         (a.is_in([1.0]), [True, False, None]),
         (a.is_in([1, None]), [True, None, None]),
         (a.is_in([]), [False, False, None]),
+        (a.is_in(list(range(2, 20))), [False, True, None]),
         (f.is_in(a, (1, 2)), [True, True, None]),
         (a.fill_null(0), [1, 2, 0]),
         (a.fill_null(0.5), [1.0, 2.0, 0.5]),

@@ -9,7 +9,7 @@ import pytest
 
 import penstock as ps
 from penstock import functions as f
-from penstock.errors import InvalidArgumentError, PlanError, TypeMismatchError
+from penstock.errors import ComputeError, InvalidArgumentError, PlanError, TypeMismatchError
 from penstock.expr.column import Expression, col, element
 from penstock.types import DataType
 from tests.expr.evaluating import evaluate, resolved
@@ -121,6 +121,19 @@ def test_structs_in_lists() -> None:
 def test_to_list_of_different_types() -> None:
     assert evaluate(f.to_list(a, 0.5, None), a=[1, None]) == [[1.0, 0.5, None], [None, 0.5, None]]
     assert resolved(f.to_list(a, 0.5), a=[1]) == DataType.list("float64")
+
+
+@pytest.mark.parametrize(
+    ("numbers", "dtype"), [([2**62, 2**62], "int64"), ([-(2**63), None, -1], "int64"), ([2**63, 2**63], "uint64")]
+)
+def test_a_sum_that_does_not_fit_is_an_error(numbers: list[int | None], dtype: str) -> None:
+    lists = pa.array([[1], numbers], pa.list_(pa.type_for_alias(dtype)))
+    with pytest.raises(ComputeError, match=f"list_sum: -?[0-9]+ does not fit {dtype}"):
+        evaluate(f.list_sum(a), a=lists)
+
+
+def test_a_sum_may_exceed_the_type_on_the_way_and_reach_its_end() -> None:
+    assert evaluate(f.list_sum(a), a=[[2**62, 2**62, -(2**62)], [2**62, 2**62 - 1], []]) == [2**62, 2**63 - 1, None]
 
 
 def test_sum_of_unsigned_integers_stays_unsigned() -> None:

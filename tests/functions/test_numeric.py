@@ -75,6 +75,7 @@ def test_function_of_a_real(function: Any, reference: Any, argument: float) -> N
         (f.round(x, 1), [-2.5, 0.5, None, NAN, -INF]),
         (f.clip(x, -1, 1), [-1.0, 0.5, None, NAN, -1.0]),
         (f.clip(x, max=0.0), [-2.5, 0.0, None, NAN, -INF]),
+        (f.clip(x, NAN, 0.0), [-2.5, 0.0, None, NAN, -INF]),
         (f.is_nan(x), [False, False, None, True, False]),
         (f.not_nan(x), [True, True, None, False, True]),
         (f.is_inf(x), [False, False, None, False, True]),

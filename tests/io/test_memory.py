@@ -34,6 +34,14 @@ def test_large_batches_are_cut() -> None:
         assert pa.Table.from_batches([batch for task in tasks for batch in task.read()]).equals(table)
 
 
+def test_batches_are_cut_by_the_size_of_the_columns_that_are_read() -> None:
+    source = MemorySource.from_table(pa.table({"a": range(100_000), "b": ["x" * 1000] * 100_000}))
+    narrow, both = (list(source.read_tasks(ReadRequest(columns=columns))) for columns in (("a",), ("a", "b")))
+    assert [task.num_rows for task in narrow] == [100_000]
+    assert len(both) > 4
+    assert read_table(source, columns=("a",), limit=70_000).num_rows == 70_000
+
+
 def test_limit_stops_early() -> None:
     source = MemorySource([pa.record_batch({"a": [i]}) for i in range(5)], pa.schema([("a", pa.int64())]))
     assert [task.num_rows for task in source.read_tasks(ReadRequest(limit=2))] == [1, 1]
