@@ -105,13 +105,14 @@ def masked(numbers: Numbers, valid: Numbers, dtype: pa.DataType | None = None) -
 
 
 def text_bytes(texts: pa.Array) -> tuple[Numbers, Numbers, Numbers]:
-    """Return all bytes of a string or binary array, and the start and end of each row; null rows are empty."""
+    """Return the bytes of the rows of a string or binary array, and the start and end of each; null rows are empty."""
     _, offsets, data = texts.buffers()
     num_rows = len(texts)
     if not num_rows:
         return np.empty(0, np.uint8), np.empty(0, np.int64), np.empty(0, np.int64)
     bounds = np.frombuffer(offsets, np.int32)[texts.offset : texts.offset + num_rows + 1].astype(np.int64)
     flat = np.frombuffer(data, np.uint8) if data is not None and data.size else np.empty(0, np.uint8)
+    flat, bounds = flat[bounds[0] : bounds[-1]], bounds - bounds[0]
     starts, ends = bounds[:-1], bounds[1:]
     return flat, starts, np.where(validity(texts), ends, starts) if texts.null_count else ends
 

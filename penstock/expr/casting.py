@@ -199,11 +199,15 @@ def _convert_plain(array: pa.Array, source: DataType, dtype: DataType) -> pa.Arr
 def to_text(array: pa.Array, source: DataType) -> pa.Array:
     """Return every value as text, nested values as JSON."""
     if source.is_float():
-        text = array.cast(pa.string())
-        if pc.all(pc.match_substring(text, ".")).as_py() is not False:  # a quick test of most columns
+        if array.type == pa.float16() or not len(array):
+            return _written_floats(array)
+        size = pc.abs(pc.fill_null(array, 0))
+        is_ordinary = pc.or_(pc.and_(pc.greater_equal(size, 1e-3), pc.less(size, 1e15)), pc.equal(size, 0))
+        text = _decimals(array)
+        if not is_ordinary.false_count:
             return text
-        is_bare = pc.match_substring_regex(text, r"^-?\d+$")  # Arrow writes 1.0 as 1
-        return pc.if_else(is_bare, pc.binary_join_element_wise(text, ".0", ""), text)
+        others = pc.invert(is_ordinary)
+        return pc.replace_with_mask(text, others, _written_floats(array.filter(others)))
     if source.is_binary():
         return array.cast(pa.binary()).cast(pa.string())
     if source.is_duration() or source.is_python():
@@ -215,6 +219,23 @@ def to_text(array: pa.Array, source: DataType) -> pa.Array:
     if source.is_nested() or source.is_special() or source.is_union():
         return json_text(array)
     return array.cast(pa.string())
+
+
+def _decimals(array: pa.Array) -> pa.Array:
+    """Write numbers of an ordinary size, all of them as one JSON array, which takes half the time of Arrow."""
+    import orjson
+
+    numbers = array.fill_null(0).to_numpy(zero_copy_only=False)
+    data = orjson.dumps(np.ascontiguousarray(numbers), option=orjson.OPT_SERIALIZE_NUMPY)
+    text = pc.split_pattern(pa.array([data[1:-1]], pa.string()), ",").values
+    return pc.if_else(array.is_valid(), text, None) if array.null_count else text
+
+
+def _written_floats(array: pa.Array) -> pa.Array:
+    """Write numbers with exponents, NaN and infinity as Arrow does, but 1 as 1.0."""
+    text = array.cast(pa.string())
+    is_bare = pc.match_substring_regex(text, r"^-?\d+$")
+    return pc.if_else(is_bare, pc.binary_join_element_wise(text, ".0", ""), text)
 
 
 def _iso_interval(months: int, days: int, nanoseconds: int) -> str:

@@ -27,11 +27,14 @@ def _characters(texts: pa.Array) -> tuple[Numbers, Numbers, Numbers]:
     flat, starts, ends = text_bytes(texts.cast(pa.string()))
     if not len(flat) or int(flat.max()) < 128:
         return flat.astype(np.uint32), starts, ends - starts
-    first, last = (int(starts[0]), int(max(starts[-1], ends.max()))) if len(starts) else (0, 0)
-    codes = np.frombuffer(flat[first:last].tobytes().decode().encode("utf-32-le"), np.uint32)
-    num_before = np.concatenate([[0], np.cumsum((flat[first:last] & 0xC0) != 0x80)])
-    begins = num_before[starts - first]
-    return codes, begins, num_before[np.maximum(ends, starts) - first] - begins
+    codes = np.frombuffer(flat.tobytes().decode().encode("utf-32-le"), np.uint32)
+    num_before = np.concatenate([[0], np.cumsum((flat & 0xC0) != 0x80)])
+    begins = num_before[starts]
+    return codes, begins, num_before[ends] - begins
+
+
+def _is_ascii(texts: pa.Array) -> bool:
+    return int(text_bytes(texts)[0].max(initial=0)) < 128
 
 
 def _pairwise(measure: str, dtype: pa.DataType, sql: str = "") -> Callable[[pa.Array, pa.Array], pa.Array]:
@@ -41,7 +44,7 @@ def _pairwise(measure: str, dtype: pa.DataType, sql: str = "") -> Callable[[pa.A
     """
 
     def kernel(left: pa.Array, right: pa.Array) -> pa.Array:
-        if sql and all(int(text_bytes(side)[0].max(initial=0)) < 128 for side in (left, right)):
+        if sql and _is_ascii(left) and _is_ascii(right):
             return evaluate("similarity", sql, [left, right])
         from rapidfuzz import distance, process
 
@@ -53,9 +56,14 @@ def _pairwise(measure: str, dtype: pa.DataType, sql: str = "") -> Callable[[pa.A
     return kernel
 
 
+_HAMMING = "case when a = b then 0 when strlen(a) = strlen(b) then hamming(a, b) end"
+
+
 def _hamming(left: pa.Array, right: pa.Array) -> pa.Array:
+    found = _pairwise("Hamming.distance", pa.int64(), _HAMMING)(left, right)
+    if _is_ascii(left) and _is_ascii(right):
+        return found
     has_one_length = pc.equal(pc.utf8_length(left), pc.utf8_length(right))
-    found = _pairwise("Hamming.distance", pa.int64())(left, right)
     return pc.if_else(has_one_length, found, pa.scalar(None, pa.int64()))
 
 
@@ -155,13 +163,28 @@ def _simhash(texts: pa.Array, *, ngram_size: int | None) -> pa.Array:
     hashes = np.zeros(len(first), np.uint64)
     for place in range(size):
         hashes = mix(hashes + codes[first + place].astype(np.uint64) + GOLDEN)
-    rows = np.repeat(np.arange(len(texts)), counts)
-    found = np.zeros(len(texts), np.uint64)
-    for bit in range(64):
-        is_set = (hashes >> np.uint64(bit)) & np.uint64(1)
-        votes = np.bincount(rows, weights=is_set, minlength=len(texts))
-        found |= (2 * votes > counts).astype(np.uint64) << np.uint64(bit)
-    return masked(found, validity(texts))
+    return masked(_majorities(hashes, counts), validity(texts))
+
+
+_MAX_VOTES = 255
+_VOTES = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1, bitorder="little").view("<u8")[:, 0]
+"""The bits of each byte, one in each byte of a word."""
+
+
+def _majorities(hashes: Numbers, counts: Numbers) -> Numbers:
+    """Return for each row the bits that more than half of its hashes have; ``counts`` are the hashes of each row."""
+    num_parts = np.maximum(-(-counts // _MAX_VOTES), 1)  # so that the votes of a part fit a byte
+    row_ends, first_parts = np.cumsum(counts), np.cumsum(num_parts) - num_parts
+    bounds = ranges(np.zeros(len(counts), np.int64), num_parts) * _MAX_VOTES
+    bounds = np.append(bounds + np.repeat(row_ends - counts, num_parts), len(hashes))
+    sums, found = np.zeros(len(hashes) + 1, np.uint64), np.zeros((len(counts), 8), np.uint8)
+    for place, byte in enumerate(hashes.view(np.uint8).reshape(-1, 8).T):
+        np.cumsum(_VOTES[byte], out=sums[1:])  # it wraps around, and its differences are right
+        votes = np.diff(sums[bounds]).view(np.uint8).reshape(-1, 8)
+        if len(votes) > len(counts):
+            votes = np.add.reduceat(votes, first_parts, dtype=np.int64)
+        found[:, place] = np.packbits(votes > counts[:, None] // 2, bitorder="little")
+    return found.view("<u8")[:, 0]
 
 
 simhash = _define(

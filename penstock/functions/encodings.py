@@ -15,7 +15,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.errors import ComputeError, InvalidArgumentError, check_choice
-from penstock.expr.arrays import Numbers, empty_numbers, filled, masked, on_arrays, text_bytes, validity
+from penstock.expr.arrays import (
+    Numbers,
+    elements_of,
+    empty_numbers,
+    filled,
+    masked,
+    on_arrays,
+    text_bytes,
+    to_lists,
+    validity,
+)
 from penstock.expr.column import Expression, call, lit
 from penstock.expr.kinds import BINARY, INT32, INT64, STRING, TEXT, TEXT_OR_BYTES, Kind
 from penstock.expr.murmur3 import murmur3_bytes, murmur3_numbers
@@ -177,18 +187,36 @@ parse_url = _define(
 # --- JSON -------------------------------------------------------------------------------------------------------------
 
 
-def _for_json(kind: str, sql: str) -> str:
-    return f"case when json_valid(a) then case when json_type(a) = '{kind}' then {sql} end end"
+def _for_json(start: str, sql: str) -> str:
+    """Return SQL for JSON that starts with a bracket; null for any other text."""
+    has_start = f"case when starts_with(a, '{start}') then true else regexp_matches(a, '^\\s*\\{start}') end"
+    return f"case when {has_start} then case when json_valid(a) then {sql} end end"
 
 
 json_array_length = _define(
     "json_array_length", {"expr": TEXT}, INT32,
-    _for_json("ARRAY", "json_array_length(a)"),
+    _for_json("[", "json_array_length(a)"),
     "Count the elements of a JSON array; null for any other text.", ("[1, 2]",), 2,
 )  # fmt: skip
+
+
+def _json_object_keys(texts: pa.Array) -> pa.Array:
+    lists = evaluate("json_object_keys", _for_json("{", "json_keys(a)"), [texts])
+    keys, lengths = elements_of(lists)
+    encoded = keys.dictionary_encode()
+    order = pc.sort_indices(encoded.dictionary)
+    ranks = np.argsort(order.to_numpy())[encoded.indices.to_numpy()]
+    rows = np.repeat(np.arange(len(texts)), lengths)
+    places = rows * (len(order) + 1) + ranks
+    if (places[1:] <= places[:-1]).any():  # keys out of order, or twice
+        places = np.unique(places)
+        rows, ranks = np.divmod(places, len(order) + 1)
+    found = encoded.dictionary.take(order).take(pa.array(ranks))
+    return to_lists(found, np.bincount(rows, minlength=len(texts)), validity(lists))
+
+
 json_object_keys = _define(
-    "json_object_keys", {"expr": TEXT}, DataType.list(STRING),
-    _for_json("OBJECT", "list_sort(list_distinct(json_keys(a)))"),
+    "json_object_keys", {"expr": TEXT}, DataType.list(STRING), _json_object_keys,
     "Return the keys of a JSON object in alphabetical order; null for any other text.", ('{"b": 1, "a": 2}',),
     ["a", "b"],
 )  # fmt: skip
@@ -213,7 +241,7 @@ def _tuple_type(_: DataType, *, fields: tuple[str, ...]) -> DataType:
 @on_arrays
 def _json_tuple(texts: pa.Array, *, fields: tuple[str, ...]) -> pa.Array:
     paths = ", ".join("'/" + f.replace("~", "~0").replace("/", "~1").replace("'", "''") + "'" for f in fields)
-    lists = evaluate("json_tuple", _for_json("OBJECT", f"json_extract_string(a, [{paths}])"), [texts])
+    lists = evaluate("json_tuple", _for_json("{", f"json_extract_string(a, [{paths}])"), [texts])
     values = pc.list_flatten(lists)
     columns = [values.take(pa.array(np.arange(place, len(values), len(fields)))) for place in range(len(fields))]
     if lists.null_count:
@@ -293,7 +321,7 @@ def _truncate(values: pa.Array, *, w: int) -> pa.Array:
     if dtype.is_string():
         return pc.utf8_slice_codeunits(values, 0, w)
     if dtype.is_binary():
-        return pa.array([None if row is None else row[:w] for row in values.to_pylist()], pa.binary())
+        return pc.binary_slice(values.cast(pa.binary()), 0, w)
     numbers = filled(values)
     return masked(numbers - numbers % w, validity(values))
 

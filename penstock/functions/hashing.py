@@ -6,6 +6,7 @@ serve bucketing, sampling and deduplication, not cryptography.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -203,7 +204,9 @@ def _xxhash(name: str, array: pa.Array, seeds: Numbers) -> Numbers:
         hashes = getattr(xxhash_numbers, _XXHASH[name])(words, seeds)
     else:
         contents = _contents(array).fill_null(b"").to_pylist()
-        hashes = np.fromiter(map(digest, contents, seeds.tolist()), np.uint64, len(contents))
+        has_one_seed = len(seeds) and not any(seeds.strides)
+        each_seed = itertools.repeat(int(seeds[0])) if has_one_seed else seeds.tolist()
+        hashes = np.fromiter(map(digest, contents, each_seed), np.uint64, len(contents))
     if not _is_bytes(array) and array.null_count:
         hashes = np.where(validity(array), hashes, hashes.dtype.type(digest(b"", 0)))
     return np.asarray(hashes)
@@ -214,8 +217,9 @@ def _sha1(array: pa.Array, seeds: Numbers | None) -> Numbers:
     contents = _contents(array).fill_null(b"")
     if seeds is not None:
         contents = pc.binary_join_element_wise(_contents(pa.array(seeds)), contents, b"")
-    digests = evaluate("hash", "unhex(sha1(a)[:16])", [contents])
-    return np.frombuffer(digests.cast(pa.binary(8)).buffers()[1], "<u8", len(array))
+    digests = evaluate("hash", "sha1(a)", [contents])
+    digits = text_bytes(digests)[0][: 40 * len(array)].reshape(-1, 40)[:, :16]
+    return np.frombuffer(bytes.fromhex(digits.tobytes().decode()), "<u8", len(array))
 
 
 def _murmur3(array: pa.Array, seeds: Numbers) -> Numbers:

@@ -107,9 +107,11 @@ def _list_append(lists: pa.Array, others: pa.Array) -> pa.Array:
     lists = cast(lists, dtype=dtype, is_strict=True)
     elements, lengths = elements_of(lists)
     both = pa.concat_arrays([elements, cast(others, dtype=dtype.inner, is_strict=True)])
+    rows = np.arange(len(lists))
+    is_other = np.zeros(len(both), bool)
+    is_other[np.cumsum(lengths) + rows] = True
     order = np.empty(len(both), np.int64)
-    order[np.arange(len(elements)) + _parents(lengths)] = np.arange(len(elements))
-    order[np.cumsum(lengths) + np.arange(len(lists))] = len(elements) + np.arange(len(lists))
+    order[is_other], order[~is_other] = len(elements) + rows, np.arange(len(elements))
     return to_lists(both.take(pa.array(order)), lengths + 1)
 
 
@@ -343,8 +345,9 @@ def _seq(numbers: pa.Array) -> pa.Array:
     lengths = filled(numbers).astype(np.int64)
     if len(lengths) and lengths.min() < 0:
         raise ComputeError(f"seq: a list cannot have {lengths.min()} elements")
-    values = pa.array(ranges(np.zeros(len(lengths), np.int64), lengths).astype(np.uint64))
-    return to_lists(values, lengths, validity(numbers))
+    values = np.arange(int(lengths.sum()), dtype=np.uint64)
+    values -= np.repeat((np.cumsum(lengths) - lengths).astype(np.uint64), lengths)
+    return to_lists(pa.array(values), lengths, validity(numbers))
 
 
 seq = _table.kernel(

@@ -20,12 +20,14 @@ import pyarrow.compute as pc
 
 from penstock.errors import ComputeError, InvalidArgumentError
 from penstock.expr.access import element_at
-from penstock.expr.arrays import elements_of, ranges, to_lists, validity
+from penstock.expr.arrays import elements_of, masked, on_arrays, ranges, to_lists, validity
+from penstock.expr.byte_search import starts_with
 from penstock.expr.column import Expression, call, lit, method
 from penstock.expr.kinds import BOOL, INT64, STRING, TEXT, Kind
 from penstock.expr.registry import Value
 from penstock.expr.signatures import strict, takes, text_kernel
 from penstock.functions.table import Builder, FunctionTable
+from penstock.relational.scalar import evaluate
 from penstock.types import DataType
 
 _CLASSES = {"w": r"\p{L}\p{N}_", "d": r"\p{Nd}", "s": r"\t-\r\x1c-\x20\x{85}\p{Z}"}
@@ -120,16 +122,34 @@ def _regexp_function(
 # --- plain substrings -------------------------------------------------------------------------------------------------
 
 
-def _search(name: str, parameter: str, compute: Callable[..., pa.Array], doc: str, given: str, sql: str) -> Builder:
-    parameters = {"expr": TEXT, parameter: TEXT}
-    return _table.text(name, parameters, BOOL, compute, doc, ("abc", given), True, f"{sql}(a, b)")
+_MANY_ROWS = 20_000
 
 
-_CONTAINS = "Check whether text contains ``substr``."
-contains = _search("contains", "substr", pc.match_substring, _CONTAINS, "b", "contains")
-_STARTS = "Check whether text starts with ``prefix``."
-startswith = _search("startswith", "prefix", pc.starts_with, _STARTS, "a", "starts_with")
-endswith = _search("endswith", "suffix", pc.ends_with, "Check whether text ends with ``suffix``.", "c", "suffix")
+def _contains(text: pa.Array, substr: str) -> pa.Array:
+    """Search by DuckDB, whose search is faster, but which takes a millisecond to start."""
+    if len(text) < _MANY_ROWS or "\0" in substr:
+        return pc.match_substring(text, substr)
+    quoted = substr.replace("'", "''")
+    return evaluate("contains", f"contains(a, '{quoted}')", [text])
+
+
+contains = _table.text(
+    "contains", {"expr": TEXT, "substr": TEXT}, BOOL, _contains, "Check whether text contains ``substr``.",
+    ("abc", "b"), True, "contains(a, b)",
+)  # fmt: skip
+
+
+def _affix(name: str, parameter: str, verb: str, compute: Callable[..., pa.Array], given: str, sql: str) -> Builder:
+    def by_rows(texts: pa.Array, parts: pa.Array) -> pa.Array | None:
+        found = starts_with(texts, parts, at_end=parameter == "suffix")
+        return None if found is None else masked(found, validity(texts, parts))
+
+    doc, parameters = f"Check whether text {verb} with ``{parameter}``.", {"expr": TEXT, parameter: TEXT}
+    return _table.text(name, parameters, BOOL, compute, doc, ("abc", given), True, sql, by_rows)
+
+
+startswith = _affix("startswith", "prefix", "starts", pc.starts_with, "a", "starts_with(a, b)")
+endswith = _affix("endswith", "suffix", "ends", pc.ends_with, "c", "suffix(a, b)")
 
 
 def _replace_literally(text: pa.Array, search: str, replacement: str) -> pa.Array:
@@ -180,9 +200,31 @@ def count_matches(
     words = [patterns] if isinstance(patterns, str) else list(patterns)
     if not words or not all(words):
         raise InvalidArgumentError(f"count_matches takes one or more patterns that are not empty, got {patterns!r}")
+    if case_sensitive and not whole_words and len(words) <= _MAX_LITERALS and not _overlap(words):
+        return call("count_literals", expr, literals=sorted(set(words)))
     either = "|".join(re.escape(word) for word in sorted(words, key=len, reverse=True))
     bounded = rf"\b(?:{either})\b" if whole_words else f"(?:{either})"
     return call("regexp_count", expr, bounded if case_sensitive else f"(?i){bounded}")
+
+
+_MAX_LITERALS = 2  # each is searched for by itself, which takes half as long as a regular expression
+
+
+def _overlap(words: list[str]) -> bool:
+    """Check whether two occurrences of literals can share characters."""
+    pairs = [(one, other) for one in words for other in words]
+    return any(
+        (one != other and one in other)
+        or any(one.endswith(other[:size]) for size in range(1, min(len(one), len(other))))
+        for one, other in pairs
+    )
+
+
+@strict("count_literals", takes(TEXT, returns=INT64))
+@on_arrays
+def _count_literals(texts: pa.Array, *, literals: tuple[str, ...]) -> pa.Array:
+    counts = (pc.cast(pc.count_substring(texts, literal), pa.int64()) for literal in literals)
+    return functools.reduce(pc.add, counts)
 
 
 @method
@@ -240,7 +282,14 @@ _LIKE = r"Match SQL's LIKE: ``%`` is any text, ``_`` any one character, ``\`` es
 like, ilike = _like("like", False, _LIKE), _like("ilike", True, "Match SQL's LIKE, ignoring case.")
 
 
-text_kernel("like", TEXT, returns=BOOL, compute=pc.match_like)
+def _match_like(text: pa.Array, pattern: str, *, ignore_case: bool) -> pa.Array:
+    literal = pattern[1:-1]
+    if not literal or not pattern[0] == pattern[-1] == "%" or any(each in literal for each in "%_\\"):
+        return pc.match_like(text, pattern, ignore_case=ignore_case)
+    return pc.match_substring(text, literal, ignore_case=True) if ignore_case else _contains(text, literal)
+
+
+text_kernel("like", TEXT, returns=BOOL, compute=_match_like)
 
 
 # --- regular expressions ----------------------------------------------------------------------------------------------
@@ -383,11 +432,14 @@ regexp_replace = _regexp_function(
 
 
 _GROUP = re.compile(r"[\\$](\d)|\\\\?")
+_SPECIAL = re.compile(r"[\\^$.|?*+()\[\]{}]")
 
 
 def _replace_all(text: pa.Array, expression: RegularExpression, replacement: str) -> pa.Array:
     for part in _GROUP.finditer(replacement):
         _check_group(expression, int(part[1] or 0))
+    if not _GROUP.search(replacement) and expression.re2 and not _SPECIAL.search(expression.re2):
+        return pc.replace_substring(text, pattern=expression.re2, replacement=replacement)
     rewritten = _GROUP.sub(lambda part: rf"\{part[1]}" if part[1] else r"\\", replacement)
     return pc.replace_substring_regex(text, pattern=expression.re2, replacement=rewritten)
 

@@ -117,15 +117,20 @@ class FunctionTable:
         given: tuple[Any, ...],
         result: Any,
         sql: str = "",
+        by_rows: Callable[..., pa.Array | None] | None = None,
     ) -> Builder:
-        """Define a function of text by ``compute(texts, *constants)``, and by ``sql`` where those are columns."""
+        """Define a function of text by ``compute(texts, *constants)``, and by ``sql`` where those are columns.
 
-        def by_rows(columns: list[pa.Array]) -> pa.Array:
+        ``by_rows(texts, *columns)`` may be faster for some columns; it returns None for the others.
+        """
+
+        def compute_rows(columns: list[pa.Array]) -> pa.Array:
             from penstock.relational.scalar import evaluate
 
-            return evaluate(name, sql, columns)
+            found = None if by_rows is None else by_rows(*columns)
+            return evaluate(name, sql, columns) if found is None else found
 
-        rule = by_rows if sql else None
+        rule = compute_rows if sql else None
         text_kernel(name, *_kinds(parameters)[1:], returns=returns, compute=compute, by_rows=rule)
         return self.call(name, parameters, doc, given, result)
 

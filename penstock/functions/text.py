@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.errors import InvalidArgumentError
-from penstock.expr.arrays import filled, masked, text_bytes, validity
+from penstock.expr.arrays import broadcast, filled, masked, text_bytes, validity
 from penstock.expr.casting import cast
 from penstock.expr.column import Expression, call, col, method
 from penstock.expr.kinds import ANY, INT32, INT64, INTEGER, LIST, STRING, TEXT, TEXT_OR_BYTES, Kind
@@ -225,6 +225,8 @@ def concat_ws(sep: str, *exprs: Expression | str) -> Expression:
 @kernel("concat_ws", takes(rest=TEXT, returns=STRING))
 def _concat_ws(*values: Value, sep: str) -> Value:
     texts = [pc.cast(value, pa.string()) for value in values]
+    if all(text.is_valid if isinstance(text, pa.Scalar) else not text.null_count for text in texts):
+        return pc.binary_join_element_wise(*texts, sep)
     # null_handling="skip" of Arrow loses the rows in which all are null (26.0.1).
     pieces = [pc.coalesce(pc.binary_join_element_wise(sep, text, ""), pa.scalar("")) for text in texts]
     joined = pc.utf8_slice_codeunits(pc.binary_join_element_wise(*pieces, ""), start=len(sep))
@@ -244,7 +246,7 @@ chr = _define(
     "Return the character of a code modulo 256; empty text for negative codes.", (65,), "A",
 )  # fmt: skip
 space = _define(
-    "space", {"expr": INTEGER}, STRING, "repeat(' ', greatest(a, 0)::bigint)",
+    "space", {"expr": INTEGER}, STRING, lambda counts: _repeat(pa.scalar(" "), counts),
     "Return text of this many spaces.", (2,), "  ",
 )  # fmt: skip
 bin = _define(
@@ -273,8 +275,7 @@ def _before(texts: pa.Array, delim: str, count: int) -> pa.Array:
 
 def _before_byte(texts: pa.Array, delim: int, count: int) -> pa.Array:
     flat, starts, ends = text_bytes(texts)
-    first = int(starts[0])
-    hits = first + np.flatnonzero(flat[first : int(ends.max())] == delim)
+    hits = np.flatnonzero(flat == delim)
     if count > 0:
         chosen = np.searchsorted(hits, starts) + (count - 1)
         ends = np.minimum(ends, np.append(hits, len(flat))[np.minimum(chosen, len(hits))])
@@ -283,7 +284,7 @@ def _before_byte(texts: pa.Array, delim: int, count: int) -> pa.Array:
         starts = np.maximum(starts, np.append(-1, hits)[np.maximum(chosen + 1, 0)] + 1)
     # The wanted ranges and those between them are the texts of one array, without a copy; every second one is taken.
     bounds = np.append(np.stack([starts, ends], axis=1), ends[-1:]).astype(np.int32)
-    ranges = pa.StringArray.from_buffers(2 * len(texts), pa.py_buffer(bounds), texts.buffers()[2])
+    ranges = pa.StringArray.from_buffers(2 * len(texts), pa.py_buffer(bounds), pa.py_buffer(flat))
     return ranges.take(masked(np.arange(0, 2 * len(texts), 2), validity(texts)))
 
 
@@ -292,10 +293,29 @@ substring_index = _table.text(
     "Return the text before ``count`` delimiters; if negative, the text after them, counted from the end.",
     ("www.apache.org", ".", 2), "www.apache",
 )  # fmt: skip
-translate = _define(
-    "translate", {"expr": TEXT, "from_str": TEXT, "to_str": TEXT}, STRING, "translate(a, b, c)",
+
+
+def _translate(texts: pa.Array, from_str: str, to_str: str) -> pa.Array:
+    if not (from_str + to_str).isascii() or len(from_str) > len(to_str):
+        from penstock.relational.scalar import evaluate
+
+        return evaluate("translate", _TRANSLATE, broadcast(texts, pa.scalar(from_str), pa.scalar(to_str)))
+    flat, starts, ends = text_bytes(texts)
+    if not len(flat):
+        return texts
+    codes = bytearray(range(256))
+    for old, new in zip(reversed(from_str.encode()), reversed(to_str[: len(from_str)].encode()), strict=True):
+        codes[old] = new
+    offsets = pa.py_buffer(np.append(starts, ends[-1:]).astype(np.int32))
+    found = pa.StringArray.from_buffers(len(texts), offsets, pa.py_buffer(flat.tobytes().translate(codes)))
+    return pc.if_else(texts.is_valid(), found, None) if texts.null_count else found
+
+
+_TRANSLATE = "translate(a, b, c)"
+translate = _table.text(
+    "translate", {"expr": TEXT, "from_str": TEXT, "to_str": TEXT}, STRING, _translate,
     "Replace each character of ``from_str`` by the one at its place in ``to_str``, or remove it.",
-    ("hello", "el", "ip"), "hippo",
+    ("hello", "el", "ip"), "hippo", _TRANSLATE,
 )  # fmt: skip
 
 # The rules of words: ``fooBar`` and ``XMLHttp`` have two each, and so has what other characters separate.
@@ -313,11 +333,10 @@ _KINDS[48:58], _KINDS[97:123], _KINDS[65:91] = _DIGIT, _LOWER, _UPPER
 
 def _recased(texts: pa.Array, separator: str, case: str) -> pa.Array | None:
     """Return texts in ASCII with their words in another case, all at once; None if there are other texts."""
-    flat, starts, ends = text_bytes(texts.fill_null(""))
-    data = flat[starts[0] : ends[-1]] if len(texts) else flat
+    data, starts, ends = text_bytes(texts.fill_null(""))
     if not len(data) or data.max() > 127:
         return None
-    rows = np.append(starts, ends[-1]) - starts[0]
+    rows = np.append(starts, ends[-1])
     kinds = np.append(_KINDS[data], np.uint8(_OTHER))
     begins = np.zeros(len(kinds), bool)
     begins[rows] = True

@@ -158,8 +158,10 @@ def _uuid_texts(array: pa.Array) -> pa.Array:
     storage = array.storage
     content = storage.buffers()[1].slice(16 * storage.offset, 16 * len(storage)) if len(storage) else b""
     digits = np.frombuffer(bytes(content).hex().encode(), np.uint8).reshape(-1, 32)
-    texts = np.insert(digits, [8, 12, 16, 20], ord("-"), axis=1)
+    texts = np.full((len(storage), 36), ord("-"), np.uint8)
+    for start, end, place in ((0, 8, 0), (8, 12, 9), (12, 16, 14), (16, 20, 19), (20, 32, 24)):
+        texts[:, place : place + end - start] = digits[:, start:end]
     offsets = np.arange(0, texts.size + 1, 36)
     validity = storage.is_valid().buffers()[1] if storage.null_count else None
-    buffers = [validity, pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(texts))]
+    buffers = [validity, pa.py_buffer(offsets), pa.py_buffer(texts)]
     return _translate(pa.Array.from_buffers(pa.large_string(), len(storage), buffers), pa.string())
