@@ -202,7 +202,7 @@ def to_text(array: pa.Array, source: DataType) -> pa.Array:
         if array.type == pa.float16() or not len(array):
             return _written_floats(array)
         size = pc.abs(pc.fill_null(array, 0))
-        is_ordinary = pc.or_(pc.and_(pc.greater_equal(size, 1e-3), pc.less(size, 1e15)), pc.equal(size, 0))
+        is_ordinary = pc.or_(pc.and_(pc.greater_equal(size, 1e-3), pc.less(size, 1e10)), pc.equal(size, 0))
         text = _decimals(array)
         if not is_ordinary.false_count:
             return text

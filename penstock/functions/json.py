@@ -109,7 +109,7 @@ def _objects(texts: pa.Array, dtype: DataType) -> pa.Array | None:
         return None
     flat, starts, ends = text_bytes(texts)
     # If every line starts and ends with a brace, it has an object; if the objects are as many as the lines, just one.
-    if not ((ends > starts) & (flat[starts] == ord("{")) & (flat[ends - 1] == ord("}"))).all():
+    if (ends == starts).any() or (flat[starts] != ord("{")).any() or (flat[ends - 1] != ord("}")).any():
         return None
     content = flat.tobytes()
     if b"\n" in content or _has_nan(texts, content.lower()):
