@@ -16,6 +16,7 @@ import daft.functions
 import ray
 import ray.data
 import ray.data.aggregate
+import ray.data.datatype
 import ray.data.expressions
 import ray.data.grouped_data
 
@@ -36,6 +37,8 @@ def main() -> None:
     ray.init("local", num_cpus=2, include_dashboard=False, object_store_memory=200_000_000)
     with tempfile.TemporaryDirectory() as folder:
         write("ray", loaded("ray_programs").results(ray.data, ray.data.expressions, ray.data.aggregate, folder))
+    found = loaded("ray_expressions").results(ray.data, ray.data.expressions, ray.data.datatype.DataType)
+    write("ray_expressions", found)
 
 
 def public_names() -> dict[str, dict[str, list[str]]]:

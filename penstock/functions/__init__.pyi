@@ -26,6 +26,7 @@ from penstock.functions.ai import (
     embed_text as embed_text,
     prompt as prompt,
 )
+from penstock.functions.arrow import arrow_function as arrow_function
 from penstock.functions.calendar import (
     convert_timezone as convert_timezone,
     current_date as current_date,

@@ -90,8 +90,8 @@ def test_what_cannot_be_honoured_is_refused_by_name(tmp_path: Path) -> None:
     ray.data.range(2).write_parquet(str(tmp_path))
     with pytest.raises(InvalidArgumentError, match=r"read_parquet\(filesystem=\.\.\.\)"):
         ray.data.read_parquet(str(tmp_path), filesystem=object())
-    with pytest.raises(InvalidArgumentError, match=r"str\.center"):
-        expressions.col("x").str.center(5)
+    with pytest.raises(InvalidArgumentError, match=r"str\.zfill"):
+        expressions.col("x").str.zfill(5)
     with pytest.raises(AttributeError, match=r"ray\.data\.read_snowflake; use read_sql\(\), or read_datasource"):
         ray.data.read_snowflake("table")
     with pytest.raises(AttributeError, match=r"Dataset\.to_tf; use iter_batches"):

@@ -20,6 +20,7 @@ from penstock.compat.translation import refusal
 from penstock.errors import InvalidArgumentError
 from penstock.expr import column
 from penstock.expr.column import Expression
+from penstock.functions.arrow import arrow_function as _arrow
 from penstock.types import DataType, Series
 from penstock.udf.decorators import cls, func, method
 
@@ -62,24 +63,50 @@ def _keeping(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-for _name, _method in list(vars(Expression).items()):
-    if inspect.isfunction(_method) and _name not in ("__init__", "__getattr__"):
-        setattr(RayExpression, _name, _keeping(_method))
+for _name, _inherited in list(vars(Expression).items()):
+    if inspect.isfunction(_inherited) and _name not in ("__init__", "__getattr__"):
+        setattr(RayExpression, _name, _keeping(_inherited))
 
 
-def _trunc(expr: Expression) -> Expression:
-    """Drop the digits after the point."""
-    return f.when(expr < 0, expr.ceil()).otherwise(expr.floor())
+def _method(function: str) -> Callable[[Expression], Expression]:
+    return lambda expr: _arrow(function, expr)
 
 
-def _round(expr: Expression) -> Expression:
-    """Round to the nearest integer, and halves to the even one, as Arrow does."""
-    rounded = f.round(expr)
-    is_odd_half = (expr - expr.floor() == 0.5) & (rounded % 2 != 0)
-    return rounded - f.when(is_odd_half, expr.sign()).otherwise(0)
+def _divide(left: Any, right: Any) -> Expression:
+    """Divide as Arrow does: integers give the integer towards zero."""
+    return _arrow("divide", column.lit(left), column.lit(right))
 
 
-for _name, _function in (("trunc", _trunc), ("round", _round), ("negate", Expression.__neg__)):
+def _floor_divide(left: Any, right: Any) -> Expression:
+    return _arrow("floor", _divide(left, right))
+
+
+def _remainder(left: Any, right: Any) -> Expression:
+    multiple: Expression = _floor_divide(left, right) * right
+    return column.lit(left) - multiple
+
+
+def _is_in(expr: Expression, values: Any) -> Expression:
+    """Check whether each value is one of ``values``, which may have null too; never null."""
+    if isinstance(values, Expression):
+        return Expression.is_in(expr, values).fill_null(False)
+    found = Expression.is_in(expr, [value for value in values if value is not None]).fill_null(False)
+    return found | expr.is_null() if None in values else found
+
+
+def _cast(expr: Expression, target_type: Any, *, safe: bool = True) -> Expression:
+    return _arrow("cast", expr, target_type=DataType.of(target_type).arrow, safe=safe)
+
+
+_METHODS: dict[str, Callable[..., Expression]] = {
+    "abs": _method("abs_checked"), "negate": _method("negate_checked"), "is_in": _is_in, "cast": _cast,
+    **{name: _method(name) for name in ("ceil", "floor", "round", "trunc", "ln", "log10", "log2", "exp", "sin", "cos",
+                                        "tan", "asin", "acos", "atan", "sign")},
+    "__truediv__": _divide, "__floordiv__": _floor_divide, "__mod__": _remainder,
+    "__rtruediv__": lambda right, left: _divide(left, right), "__rmod__": lambda right, left: _remainder(left, right),
+    "__rfloordiv__": lambda right, left: _floor_divide(left, right),
+}  # fmt: skip
+for _name, _function in _METHODS.items():
     setattr(RayExpression, _name, _keeping(_function))
 unnest, uuid = _keeping(f.unnest), _keeping(f.uuid)
 monotonically_increasing_id = _keeping(f.monotonically_increasing_id)
@@ -139,64 +166,83 @@ def _on_arrays(function: Callable[..., Any]) -> Callable[..., Any]:
 pyarrow_udf = udf
 
 
-def _is_like(pattern: str) -> Callable[[Expression], Expression]:
-    return lambda expr: f.regexp(expr, pattern)
+def _stripped(characters_of: str, whitespace: str) -> Callable[..., Expression]:
+    def strip(expr: Expression, characters: str | None = None) -> Expression:
+        return _arrow(whitespace, expr) if characters is None else _arrow(characters_of, expr, characters=characters)
 
-
-def _slice(expr: Expression, start: int = 0, stop: int | None = None, step: int = 1) -> Expression:
-    if step != 1:
-        raise refusal("str.slice(step=...)")
-    return f.substr(expr, start, None if stop is None else stop - start)
+    return strip
 
 
 def _pad(expr: Expression, width: int, fillchar: str = " ", side: str = "right") -> Expression:
-    if side == "both":
-        raise refusal("str.pad(side='both')")
-    missing = f.greatest(f.length(expr), width)  # Ray never cuts a longer text
-    return f.lpad(expr, missing, fillchar) if side == "left" else f.rpad(expr, missing, fillchar)
-
-
-def _stripped(expr: Expression, characters: str | None, left: bool, right: bool) -> Expression:
-    if characters is None:
-        return f.strip(expr) if left and right else f.lstrip(expr) if left else f.rstrip(expr)
-    some = "[" + "".join(f"\\x{{{ord(character):x}}}" for character in characters) + "]+"
-    expr = f.regexp_replace(expr, f"^{some}", "") if left else expr
-    return f.regexp_replace(expr, f"{some}$", "") if right else expr
+    functions = {"left": "utf8_lpad", "right": "utf8_rpad", "both": "utf8_center"}
+    if side not in functions:
+        raise InvalidArgumentError(f"str.pad(side={side!r}): use one of {', '.join(functions)}")
+    return _arrow(functions[side], expr, width, fillchar)
 
 
 def _list_get(expr: Expression, index: int) -> Expression:
     return expr[index]
 
 
+def _list_slice(
+    expr: Expression, start: int | None = None, stop: int | None = None, step: int | None = None
+) -> Expression:
+    return _arrow("list_slice", expr, start=start or 0, stop=stop, step=step or 1)
+
+
+def _list_sort(expr: Expression, order: str = "ascending", null_placement: str = "at_end") -> Expression:
+    for value, known in ((order, ("ascending", "descending")), (null_placement, ("at_start", "at_end"))):
+        if value not in known:
+            raise InvalidArgumentError(f"list.sort({value!r}): use one of {', '.join(known)}")
+    return f.list_sort(expr, desc=order == "descending", nulls_first=null_placement == "at_start")
+
+
+def _field_by_index(expr: Expression, index: int) -> Expression:
+    if index < 0:
+        raise InvalidArgumentError(f"struct.field_by_index({index}): the index of a field is 0 or more")
+    return _arrow("struct_field", expr, index)
+
+
+def _rounded(name: str) -> Callable[..., Expression]:
+    return lambda expr, unit: _arrow(f"{name}_temporal", expr, multiple=1, unit=unit)
+
+
+def _of_arrow(**functions: str) -> dict[str, Callable[..., Expression]]:
+    """Return functions of ``pyarrow.compute``, which are those of Ray Data too, by their names there."""
+    return {name: functools.partial(_arrow, function) for name, function in functions.items()}
+
+
 NAMESPACES: dict[str, dict[str, Callable[..., Expression]]] = {
     "str": {
-        "len": f.length, "byte_len": f.length_bytes, "upper": f.upper, "lower": f.lower, "capitalize": f.capitalize,
-        "title": f.title, "reverse": f.reverse, "contains": f.contains, "starts_with": f.startswith,
-        "ends_with": f.endswith, "find": f.find, "match": f.like, "match_regex": f.regexp, "count": f.regexp_count,
-        "count_regex": f.regexp_count, "replace": f.replace, "replace_regex": f.regexp_replace, "split": f.split,
-        "split_regex": f.regexp_split, "split_whitespace": lambda e: f.regexp_split(f.strip(e), r"\s+"),
-        "repeat": f.repeat, "slice": _slice, "pad": _pad,
-        "lpad": lambda e, width, padding=" ": _pad(e, width, padding, "left"),
-        "rpad": lambda e, width, padding=" ": _pad(e, width, padding, "right"),
-        "strip": lambda e, characters=None: _stripped(e, characters, True, True),
-        "lstrip": lambda e, characters=None: _stripped(e, characters, True, False),
-        "rstrip": lambda e, characters=None: _stripped(e, characters, False, True),
-        "is_alpha": _is_like(r"^\p{L}+$"), "is_digit": _is_like(r"^\p{Nd}+$"), "is_decimal": _is_like(r"^\p{Nd}+$"),
-        "is_alnum": _is_like(r"^[\p{L}\p{N}]+$"), "is_numeric": _is_like(r"^\p{N}+$"), "is_space": _is_like(r"^\s+$"),
-        "is_ascii": _is_like(r"^[\x00-\x7F]*$"), "is_lower": _is_like(r"^\P{Lu}*\p{Ll}\P{Lu}*$"),
-        "is_upper": _is_like(r"^\P{Ll}*\p{Lu}\P{Ll}*$"),
+        **_of_arrow(
+            len="utf8_length", byte_len="binary_length", upper="utf8_upper", lower="utf8_lower", title="utf8_title",
+            capitalize="utf8_capitalize", swapcase="utf8_swapcase", reverse="utf8_reverse", contains="match_substring",
+            starts_with="starts_with", ends_with="ends_with", match="match_like", match_regex="match_substring_regex",
+            find="find_substring", find_regex="find_substring_regex", count="count_substring",
+            count_regex="count_substring_regex", replace="replace_substring", replace_regex="replace_substring_regex",
+            replace_slice="binary_replace_slice", slice="utf8_slice_codeunits", split="split_pattern",
+            split_regex="split_pattern_regex", split_whitespace="utf8_split_whitespace", extract="extract_regex",
+            repeat="binary_repeat", center="utf8_center", lpad="utf8_lpad", rpad="utf8_rpad",
+        ),
+        **_of_arrow(**{f"is_{kind}": f"utf8_is_{kind}" for kind in (
+            "alnum", "alpha", "decimal", "digit", "lower", "numeric", "printable", "space", "title", "upper")}),
+        **_of_arrow(is_ascii="string_is_ascii"),
+        "strip": _stripped("utf8_trim", "utf8_trim_whitespace"),
+        "lstrip": _stripped("utf8_ltrim", "utf8_ltrim_whitespace"),
+        "rstrip": _stripped("utf8_rtrim", "utf8_rtrim_whitespace"),
+        "pad": _pad,
     },
     "list": {
-        "len": f.list_length, "get": _list_get, "slice": f.list_slice, "sum": f.list_sum, "mean": f.list_mean,
-        "min": f.list_min, "max": f.list_max, "unique": f.list_distinct, "contains": f.list_contains,
-        "flatten": f.list_flatten, "sort": lambda e, order="ascending", **_: f.list_sort(e, desc=order == "descending"),
+        **_of_arrow(len="list_value_length"),
+        "get": _list_get, "slice": _list_slice, "flatten": f.list_flatten, "sort": _list_sort,
     },
-    "arr": {"to_list": lambda e: e, "flatten": f.list_flatten},
-    "struct": {"field": lambda e, name: e[name]},
+    "arr": {"to_list": lambda expr: expr},
+    "struct": {"field": lambda expr, field_name: expr[field_name], "field_by_index": _field_by_index},
     "map": {"keys": f.map_keys, "values": f.map_values},
     "dt": {
-        "year": f.year, "month": f.month, "day": f.day, "hour": f.hour, "minute": f.minute, "second": f.second,
-        "strftime": f.strftime, "floor": lambda e, unit, **_: f.date_trunc(unit, e),
+        **_of_arrow(**{part: part for part in ("year", "month", "day", "hour", "minute", "second")}),
+        "strftime": lambda expr, fmt: _arrow("strftime", expr, format=fmt),
+        **{name: _rounded(name) for name in ("ceil", "floor", "round")},
     },
 }  # fmt: skip
 
@@ -208,6 +254,8 @@ class Namespace:
         self._name, self._expr = name, expr
 
     def __getitem__(self, key: Any) -> Expression:
+        if self._name == "struct" and isinstance(key, int):
+            return self.field_by_index(key)
         return self._expr[key]  # already one with these methods
 
     def __getattr__(self, name: str) -> Callable[..., Expression]:
@@ -233,6 +281,10 @@ _BINARY = {
     ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge, ast.BitAnd: operator.and_,
     ast.BitOr: operator.or_, ast.And: operator.and_, ast.Or: operator.or_,
 }  # fmt: skip
+_CALLS: dict[str, Callable[..., Expression]] = {
+    "is_null": RayExpression.is_null, "is_not_null": RayExpression.is_not_null, "is_in": RayExpression.is_in,
+    "is_valid": RayExpression.is_not_null, "is_nan": RayExpression.is_nan,
+}  # fmt: skip
 
 
 def parsed(text: str) -> Expression:
@@ -252,6 +304,8 @@ def _parsed(node: ast.AST) -> Any:
             return col(name)
         case ast.Constant(value):
             return value
+        case ast.Call(ast.Name(name), [operand, *rest]) if name in _CALLS:
+            return _CALLS[name](_parsed(operand), *map(_parsed, rest))
         case ast.List(items) | ast.Tuple(items):
             return [_parsed(item) for item in items]
         case ast.BinOp(left, kind, right):
