@@ -118,5 +118,5 @@ $(PEERS)/.installed: Makefile
 	$(PYTHON) -m venv --without-pip $(PEERS)
 	$(PYTHON) -m pip --python $(PEERS)/bin/python install --quiet \
 	    daft==0.7.26 'ray[data]==2.60.0' numpy==2.4.6 pandas==3.1.1 pyarrow==25.0.1 pillow==13.0.0 \
-	    av==18.1.0 pypdfium2==5.14.0 openai==3.49.0
+	    av==18.1.0 pypdfium2==5.14.0 openai==3.49.0 polars==2.1.0
 	@touch $@

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
-from opcode import opmap
-from types import FrameType
 
 ON_PURPOSE = "left out on purpose: {} not supported"
 
@@ -90,20 +87,10 @@ RAY = _by_name(
 )
 
 
-def refused_name(owner: str, name: str) -> AttributeError | ImportError:
-    """Return the error for a name of an owner, such as ``ray.data.Dataset``.
-
-    Python replaces an AttributeError during ``from module import name`` by one without our remedy, so that gets an
-    ImportError.
-    """
+def refused_name(owner: str, name: str) -> AttributeError:
+    """Return the error for a name of an owner, such as ``ray.data.Dataset``."""
     if name.startswith("_"):
         return AttributeError(name)
     remedies, page = (RAY, "RAY_DATA") if owner.startswith("ray") else (DAFT, "DAFT")
     remedy = remedies.get(name, f"docs/MIGRATING_FROM_{page}.md lists all names")
-    error = ImportError if is_imported(sys._getframe(2)) else AttributeError
-    return error(f"Penstock cannot honour {owner}.{name}; {remedy}.")
-
-
-def is_imported(frame: FrameType) -> bool:
-    """Check whether a frame is at ``from module import name``."""
-    return frame.f_code.co_code[frame.f_lasti] == opmap["IMPORT_FROM"]
+    return AttributeError(f"Penstock cannot honour {owner}.{name}; {remedy}.")

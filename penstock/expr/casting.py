@@ -78,6 +78,8 @@ def _conversion_error(array: pa.Array, source: DataType, dtype: DataType, reason
         except REFUSALS as exc:
             array, reason = array[:middle], exc
     text = repr(array[0].as_py()) if len(array) else str(source)
+    if isinstance(reason, TypeMismatchError):  # which names the conversion too
+        reason = reason.__cause__ or reason  # type: ignore[assignment]
     return ComputeError(
         f"Cannot convert {shortened(text)} from {source} to {dtype}: {reason}. "
         f'Use .try_cast("{dtype}") to get null instead.'

@@ -109,12 +109,13 @@ class AggregateVerbs(AggregateShortcuts, RelationalVerbs):
         return GroupedDataFrame(self, given)
 
     def count(self, *columns: ColumnInput) -> Self:
-        """Count the rows, as a column ``count``; with columns, their values that are not null.
+        """Count the rows, as a column ``count``, also for ``"*"``; with columns, their values that are not null.
 
-        >>> ps.from_pydict({"a": [1, None]}).count().to_pydict()
-        {'count': [2]}
+        >>> df = ps.from_pydict({"a": [1, None]})
+        >>> df.count().to_pydict(), df.count(ps.col("*")).to_pydict()
+        ({'count': [2]}, {'a': [1]})
         """
-        if not columns or (len(columns) == 1 and isinstance(to_node(columns[0]), Star)):
+        if not columns or (isinstance(columns[0], str) and columns == ("*",)):
             return self.agg(lit(1).count().alias("count"))
         return self._aggregate("count", columns)
 

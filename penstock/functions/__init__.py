@@ -12,8 +12,8 @@ from penstock.expr.column import checking_arguments, when
 from penstock.functions.table import generated
 
 _MODULES = (
-    *("aggregates", "ai", "arrow", "calendar", "chunks", "core", "distances", "encodings", "files", "hashing", "image"),
-    *("json", "lists", "media", "nested", "numeric", "patterns", "rows", "temporal", "text", "vector"),
+    *("aggregates", "ai", "calendar", "chunks", "core", "distances", "encodings", "files", "hashing", "image", "json"),
+    *("lists", "media", "nested", "numeric", "patterns", "rows", "temporal", "text", "vector"),
 )
 
 

@@ -26,7 +26,6 @@ from penstock.functions.ai import (
     embed_text as embed_text,
     prompt as prompt,
 )
-from penstock.functions.arrow import arrow_function as arrow_function
 from penstock.functions.calendar import (
     convert_timezone as convert_timezone,
     current_date as current_date,
@@ -39,7 +38,12 @@ from penstock.functions.chunks import (
     tokenize_decode as tokenize_decode,
     tokenize_encode as tokenize_encode,
 )
-from penstock.functions.core import apply as apply, coalesce as coalesce, is_in as is_in
+from penstock.functions.core import (
+    apply as apply,
+    arrow_function as arrow_function,
+    coalesce as coalesce,
+    is_in as is_in,
+)
 from penstock.functions.encodings import json_tuple as json_tuple
 from penstock.functions.files import (
     audio_file as audio_file,

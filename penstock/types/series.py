@@ -100,13 +100,17 @@ class Series:
         With ``zero_copy`` the tensor shares the memory of the column where Arrow allows. Do not write to such a tensor:
         torch cannot make it read-only, and every other holder of the column would see the change.
         """
+        import numpy as np
         import torch
 
         values = self.to_numpy()
+        if values.dtype == object and len({np.shape(each) for each in values}) == 1:
+            values = np.stack(list(values))  # lists of one length
         if values.dtype.kind not in "biuf":
             raise TypeMismatchError(
-                f"Series {self._name!r} of type {self.dtype} cannot become a torch tensor; numbers, embeddings, "
-                "tensors and images of one shape without nulls can. Use to_pylist() and convert each value."
+                f"Series {self._name!r} of type {self.dtype} cannot become a torch tensor; numbers, and lists, "
+                "embeddings, tensors and images of one shape, without nulls, can. "
+                "Use to_pylist() and convert each value."
             )
         if not values.flags.writeable:
             values = unlocked(values) if zero_copy else values.copy()

@@ -1,6 +1,6 @@
 """Expressions that Ray Data and the adapter evaluate alike, as text over ``col``, ``lit`` and ``D``, the types.
 
-``scripts/record_peers.py`` evaluates them with Ray Data, over small columns with nulls, empty values and odd characters.
+``scripts/record_peers.py`` evaluates them with Ray Data, over columns with nulls, empty values and odd characters.
 """
 
 from __future__ import annotations

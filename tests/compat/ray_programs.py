@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 ROWS = [{"id": i, "g": i % 3, "x": None if i == 4 else i / 2, "s": f"Word {i}"} for i in range(8)]
+OUTER = ("inner", "left_outer", "right_outer", "full_outer")
 PROGRAMS = [
     "ds.count()",
     "ds.columns()",
@@ -45,6 +46,11 @@ PROGRAMS = [
     "ds.union(ds).count()",
     "ds.union(ds.limit(2), ds.limit(1)).count()",
     "ds.zip(data.from_items([{'z': i} for i in range(8)])).take(1)",
+    *(f"by_text(ds.join(tens, {kind!r}, 1, on=('id',), right_on=('key',)))" for kind in OUTER),
+    *(f"by_text(ds.join(tens.rename_columns({{'key': 'id'}}), {kind!r}, 1, on=('id',)))" for kind in OUTER),
+    "by_text(ds.join(ds, 'inner', 1, on=('id', 'g'), left_suffix='_l', right_suffix='_r'))",
+    "by_text(ds.join(ds.limit(3), 'full_outer', 2, on=('g',), right_suffix='_r'))",
+    "by_text(ds.join(ds.limit(3), 'inner', 1, on=('g',), left_suffix='_l'))",
     "ds.sum('id')",
     "ds.sum('x')",
     "ds.min('x')",
@@ -85,9 +91,15 @@ def results(data: Any, expressions: Any, aggregate: Any, folder: Path) -> dict[s
     ds = data.from_items(ROWS, override_num_blocks=1)  # one order of rows
     names = {
         "data": data, "X": expressions, "A": aggregate, "folder": str(folder), "ds": ds,
-        "empty": ds.filter(fn=lambda row: row["id"] > 99),
+        "empty": ds.filter(fn=lambda row: row["id"] > 99), "by_text": by_text,
+        "tens": data.from_items([{"key": i, "ten": i * 10} for i in (1, 2, 2, 9)], override_num_blocks=1),
     }  # fmt: skip
     found = {}
     for text in PROGRAMS:
         found[text] = eval(text, names)
     return found
+
+
+def by_text(dataset: Any) -> list[dict[str, Any]]:
+    """Return the rows of a verb that promises no order."""
+    return sorted(dataset.take_all(), key=lambda row: str(sorted(row.items())))

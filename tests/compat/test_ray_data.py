@@ -64,14 +64,47 @@ def test_images_and_files_as_ray_data_reads_them(tmp_path: Path) -> None:
     assert counted.sum("n") == 6
 
 
-def test_join_and_splits() -> None:
-    left = ray.data.from_items([{"id": i, "x": i * i} for i in range(4)])
-    right = ray.data.from_items([{"key": 2, "y": "two"}, {"key": 9, "y": "nine"}])
-    joined = left.join(right, join_type="left_outer", num_partitions=2, on=("id",), right_on=("key",))
-    assert sorted((row["id"], row["y"]) for row in joined.take_all()) == [(0, None), (1, None), (2, "two"), (3, None)]
-    assert [len(list(part.iter_rows())) for part in left.streaming_split(2, equal=True)] == [2, 2]
+def test_joins_that_keep_one_side() -> None:
+    """As Ray Data joins, which needs polars for these."""
+    left = ray.data.from_items([{"id": 1, "v": "a"}, {"id": 2, "v": "b"}, {"id": None, "v": "n"}])
+    right = ray.data.from_items([{"key": 2, "v": "B"}, {"key": 3, "v": "C"}, {"key": None, "v": "N"}])
+    kinds = ("left_semi", "left_anti", "right_semi", "right_anti")
+    found = {kind: left.join(right, kind, 1, on=("id",), right_on=("key",)).take_all() for kind in kinds}
+    assert found == {
+        "left_semi": [{"id": 2, "v": "b"}],
+        "left_anti": [{"id": 1, "v": "a"}, {"id": None, "v": "n"}],
+        "right_semi": [{"key": 2, "v": "B"}],
+        "right_anti": [{"key": 3, "v": "C"}, {"key": None, "v": "N"}],
+    }
+
+
+def test_joins_refuse_equal_names_and_unknown_kinds() -> None:
+    ids = ray.data.from_items([{"id": 1, "v": "a"}])
+    with pytest.raises(InvalidArgumentError, match="both sides have v; give left_suffix= or right_suffix="):
+        ids.join(ids, "inner", 1, on=("id",))
+    with pytest.raises(InvalidArgumentError, match=r"full_outer.* got 'outer'"):
+        ids.join(ids, "outer", 1, on=("id",))
+
+
+def test_splits() -> None:
+    rows = ray.data.range(4)
+    assert [len(list(part.iter_rows())) for part in rows.streaming_split(2, equal=True)] == [2, 2]
     with pytest.raises(InvalidArgumentError, match="more rows"):
-        left.to_pandas(limit=3)
+        rows.to_pandas(limit=3)
+
+
+def test_torch_batches_of_lists_and_of_collated_parts() -> None:
+    """As Ray Data makes them."""
+    rows = ray.data.from_items([{"v": [1.0, 2.0]}, {"v": [3.0, 4.0]}])
+    assert next(rows.iter_torch_batches())["v"].tolist() == [[1.0, 2.0], [3.0, 4.0]]
+    parts = next(rows.iter_torch_batches(collate_fn=lambda batch: (torch.ones(len(batch["v"])), {"names": ["a"]})))
+    assert (parts[0].tolist(), parts[1]) == ([1.0, 1.0], {"names": ["a"]})
+    with pytest.raises(InvalidArgumentError, match="collate_fn= or dtypes="):
+        next(rows.iter_torch_batches(collate_fn=dict, dtypes=torch.float32))
+
+
+def test_schemas_print_as_in_ray_data() -> None:
+    assert repr(ray.data.range(1).schema()) == "Column  Type\n------  ----\nid      int64"
 
 
 def test_show_prints_rows_as_dicts(capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,11 +3,9 @@
 Only ``ray.data`` is here. Tasks, actors and objects belong to Ray itself; ``ps.set_runner_ray()`` runs queries on it.
 """
 
-import sys
 from typing import Any
 
 from penstock.compat.ray import data
-from penstock.compat.remedies import is_imported
 from penstock.errors import PenstockError
 
 __all__ = ["data"]
@@ -20,8 +18,7 @@ class NotRayError(PenstockError, AttributeError):
 def __getattr__(name: str) -> Any:
     if name.startswith("__"):
         raise AttributeError(name)
-    error = ImportError if is_imported(sys._getframe(1)) else NotRayError
-    raise error(
+    raise NotRayError(
         f"penstock.compat.ray has ray.data only, not ray.{name}. Use `import ray` for Ray's tasks, actors and objects; "
         "penstock.set_runner_ray() runs queries on a cluster."
     )

@@ -9,7 +9,6 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
-import numpy as np
 import pyarrow as pa
 
 from penstock.compat.ray.data import aggregate
@@ -17,7 +16,7 @@ from penstock.compat.ray.data.aggregate import AggregateFn, results_of
 from penstock.compat.ray.data.expressions import parsed
 from penstock.compat.ray.data.grouped import GroupedData
 from penstock.compat.ray.data.iterator import DataIterator
-from penstock.compat.ray.data.options import check_placement, function_options
+from penstock.compat.ray.data.options import FORMATS, check_placement, function_options
 from penstock.compat.ray.data.summary import DatasetSummary, summarized
 from penstock.compat.ray.data.write import DatasetWrites
 from penstock.compat.remedies import refused_name
@@ -26,10 +25,14 @@ from penstock.errors import InvalidArgumentError
 from penstock.expr.column import Expression, col
 from penstock.frame.dataframe import DataFrame
 from penstock.functions import monotonically_increasing_id
-from penstock.types import Schema
+from penstock.types import Schema, Series
+from penstock.udf.formats import batch_in_format, checked_format
 
 _MIX, _SOURCE = "__mix", "__source"  # columns that order the rows of a mix
-_JOINS = {"left_outer": "left", "right_outer": "right", "full_outer": "outer", "left_semi": "semi", "left_anti": "anti"}
+_JOINS = {
+    "inner": "inner", "left_outer": "left", "right_outer": "right", "full_outer": "outer", "left_semi": "semi",
+    "left_anti": "anti", "right_semi": "semi", "right_anti": "anti",
+}  # fmt: skip
 
 
 def _seed(given: Any) -> int | None:
@@ -50,6 +53,11 @@ class RaySchema(Schema):
     @property
     def base_schema(self) -> pa.Schema:
         return self.to_arrow()
+
+    def __repr__(self) -> str:
+        rows = [("Column", "Type"), ("------", "----"), *zip(self.names, map(str, self.types), strict=True)]
+        width = max(len(name) for name, _ in rows)
+        return "\n".join(f"{name:<{width}}  {dtype}" for name, dtype in rows)
 
 
 class Dataset(DatasetWrites):
@@ -95,15 +103,15 @@ class Dataset(DatasetWrites):
     def add_column(
         self, col: str, fn: Callable[[Any], Any], *, batch_format: str | None = "pandas", **options: Any
     ) -> Self:
-        def added(batch: Any) -> Any:
-            values = fn(batch)
-            if hasattr(batch, "append_column"):
-                return batch.append_column(col, values)
-            if isinstance(batch, dict):
-                return {**batch, col: np.asarray(values)}
-            return batch.assign(**{col: values})
+        """Call ``fn`` with batches of a format; the other columns stay as they are."""
+        wanted = checked_format("add_column", str(FORMATS.get(batch_format, batch_format)))
 
-        return self.map_batches(added, batch_format=batch_format, **options)
+        def added(table: pa.Table) -> pa.Table:
+            batch = batch_in_format(table.combine_chunks().to_batches()[0], wanted) if len(table) else None
+            values = pa.array([]) if batch is None else Series.from_pylist(fn(batch), name=col).to_arrow()
+            return table.append_column(col, values)
+
+        return self.map_batches(added, batch_format="pyarrow", **options)
 
     def select_columns(self, cols: str | Sequence[str], **options: Any) -> Self:
         check_placement("select_columns", options)
@@ -147,19 +155,36 @@ class Dataset(DatasetWrites):
             result = DataFrame.zip(result, each._with_known_columns())
         return result
 
-    def join(self, ds: Any, join_type: str, num_partitions: Any = None, on: Any = ("id",), right_on: Any = None,
-             left_suffix: str | None = None, right_suffix: str | None = None, **options: Any) -> Self:  # fmt: skip
+    def join(
+        self, ds: Any, join_type: str, num_partitions: Any = None, on: Sequence[str] = ("id",),
+        right_on: Sequence[str] | None = None, left_suffix: str | None = None, right_suffix: str | None = None,
+        **options: Any,
+    ) -> Self:  # fmt: skip
+        """Join by equal keys, which have the names of the left side, and in a right outer join those of the right."""
         check_placement("join", options)
-        if left_suffix is not None:
-            raise refusal("join(left_suffix=...)", "rename the column before the join")
-        how: Any = _JOINS.get(join_type, join_type)
-        if how in ("right_semi", "right_anti"):
-            raise refusal(f"join(join_type={join_type!r})", "swap the two sides")
-        keys: dict[str, Any] = (
-            {"on": list(on)} if right_on is None else {"left_on": list(on), "right_on": list(right_on)}
-        )
-        suffix = {} if right_suffix is None else {"suffix": right_suffix}
-        return DataFrame.join(self._with_known_columns(), ds._with_known_columns(), how=how, **keys, **suffix)
+        if join_type not in _JOINS or isinstance(on, str):
+            kinds = ", ".join(_JOINS)
+            raise InvalidArgumentError(
+                f"join takes join_type={kinds}, and lists of names; got {join_type!r}, on={on!r}"
+            )
+        right_keys = right_on or on
+        if join_type in ("right_semi", "right_anti"):
+            swapped: Self = ds.join(self, join_type.replace("right", "left"), on=right_keys, right_on=on)
+            return swapped
+        left, right = self._with_known_columns(), ds._with_known_columns()
+        how: Any = _JOINS[join_type]
+        if how in ("semi", "anti"):
+            return DataFrame.join(left, right, left_on=list(on), right_on=list(right_keys), how=how)
+        common = [name for name in left.columns if name not in on and name in {*right.columns} - {*right_keys}]
+        if common and left_suffix == right_suffix:
+            raise InvalidArgumentError(f"join: both sides have {', '.join(common)}; give left_suffix= or right_suffix=")
+        keys = right_keys if how == "right" else on
+        left = left._renamed(on, keys, common, left_suffix)
+        return DataFrame.join(left, right._renamed(right_keys, keys, common, right_suffix), on=list(keys), how=how)
+
+    def _renamed(self, old: Sequence[str], new: Sequence[str], common: Sequence[str], suffix: str | None) -> Self:
+        names = dict(zip(old, new, strict=True)) | {name: f"{name}{suffix or ''}" for name in common}
+        return self.rename_columns({name: to for name, to in names.items() if name != to})
 
     def mix(self, *other: Dataset, weights: Sequence[float] | None = None, stopping_condition: Any = None) -> Self:
         """Interleave the rows of datasets in the proportion of ``weights``; a longer one goes on alone at the end."""

@@ -20,7 +20,7 @@ from penstock.compat.translation import refusal
 from penstock.errors import InvalidArgumentError
 from penstock.expr import column
 from penstock.expr.column import Expression
-from penstock.functions.arrow import arrow_function as _arrow
+from penstock.functions.core import arrow_function as _arrow
 from penstock.types import DataType, Series
 from penstock.udf.decorators import cls, func, method
 

@@ -15,6 +15,15 @@ from penstock.frame.dataframe import DataFrame
 from penstock.plan.nodes import Scan, walk_plan
 
 
+def _moved(value: Any, device: Any) -> Any:
+    """Return tensors, also those within dicts, lists and tuples, on a device."""
+    if isinstance(value, Mapping):
+        return {key: _moved(each, device) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(_moved(each, device) for each in value)
+    return value.to(device) if hasattr(value, "to") else value
+
+
 class DatasetResults(DataFrame):
     def take(self, limit: int = 20) -> list[dict[str, Any]]:
         return super().take(limit)
@@ -69,13 +78,15 @@ class DatasetResults(DataFrame):
     ) -> Iterator[Any]:
         import torch
 
+        if collate_fn is not None and dtypes is not None:
+            raise InvalidArgumentError("iter_torch_batches takes collate_fn= or dtypes=; convert in collate_fn")
         target = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
-        chosen = getattr(collate_fn, "batch_format", "numpy") if collate_fn else "torch"
-        for batch in self.iter_batches(batch_format=chosen, **options):
-            tensors = collate_fn(batch) if collate_fn else batch
-            if not isinstance(tensors, dict):
-                yield tensors.to(target) if hasattr(tensors, "to") else tensors
-                continue
+        if collate_fn is not None:
+            chosen = getattr(collate_fn, "batch_format", "numpy")
+            for batch in self.iter_batches(batch_format=chosen, **options):
+                yield _moved(collate_fn(batch), target)
+            return
+        for tensors in self.iter_batches(batch_format="torch", **options):
             wanted = dtypes if isinstance(dtypes, Mapping) else dict.fromkeys(tensors, dtypes)
             yield {name: each.to(target, wanted.get(name)) for name, each in tensors.items()}
 
