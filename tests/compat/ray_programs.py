@@ -9,7 +9,12 @@ from pathlib import Path
 from typing import Any
 
 ROWS = [{"id": i, "g": i % 3, "x": None if i == 4 else i / 2, "s": f"Word {i}"} for i in range(8)]
-OUTER = ("inner", "left_outer", "right_outer", "full_outer")
+_ROWS = ((1, "a", 1.0), (2, "b", None), (2, "c", 3.0), (None, "n", 4.0), (5, "e", 5.0))
+LEFT = [{"id": i, "v": v, "x": x} for i, v, x in _ROWS]
+RIGHT = [{"id": i, "v": v, "y": y} for i, v, y in ((2, "B", 10), (2, "C", 20), (3, "D", 30), (None, "N", 40))]
+RENAMED = [{"key": row["id"], "w": row["v"], "y": row["y"]} for row in RIGHT]
+JOINS = ("inner", "left_outer", "right_outer", "full_outer", "left_semi", "right_semi", "left_anti", "right_anti")
+SUFFIXES = ("right_suffix='_r'", "left_suffix='_l', right_suffix='_r'", "left_suffix='_l'")
 PROGRAMS = [
     "ds.count()",
     "ds.columns()",
@@ -46,11 +51,9 @@ PROGRAMS = [
     "ds.union(ds).count()",
     "ds.union(ds.limit(2), ds.limit(1)).count()",
     "ds.zip(data.from_items([{'z': i} for i in range(8)])).take(1)",
-    *(f"by_text(ds.join(tens, {kind!r}, 1, on=('id',), right_on=('key',)))" for kind in OUTER),
-    *(f"by_text(ds.join(tens.rename_columns({{'key': 'id'}}), {kind!r}, 1, on=('id',)))" for kind in OUTER),
-    "by_text(ds.join(ds, 'inner', 1, on=('id', 'g'), left_suffix='_l', right_suffix='_r'))",
-    "by_text(ds.join(ds.limit(3), 'full_outer', 2, on=('g',), right_suffix='_r'))",
-    "by_text(ds.join(ds.limit(3), 'inner', 1, on=('g',), left_suffix='_l'))",
+    *(f"by_text(left.join(renamed, {kind!r}, 1, on=('id',), right_on=('key',)))" for kind in JOINS),
+    *(f"by_text(left.join(right, 'inner', 1, on=('id',), {suffixes}))" for suffixes in SUFFIXES),
+    "by_text(left.join(right, 'full_outer', 1, on=('id',), left_suffix='_l', right_suffix='_r'))",
     "ds.sum('id')",
     "ds.sum('x')",
     "ds.min('x')",
@@ -92,7 +95,8 @@ def results(data: Any, expressions: Any, aggregate: Any, folder: Path) -> dict[s
     names = {
         "data": data, "X": expressions, "A": aggregate, "folder": str(folder), "ds": ds,
         "empty": ds.filter(fn=lambda row: row["id"] > 99), "by_text": by_text,
-        "tens": data.from_items([{"key": i, "ten": i * 10} for i in (1, 2, 2, 9)], override_num_blocks=1),
+        "left": data.from_items(LEFT, override_num_blocks=1), "right": data.from_items(RIGHT, override_num_blocks=1),
+        "renamed": data.from_items(RENAMED, override_num_blocks=1),
     }  # fmt: skip
     found = {}
     for text in PROGRAMS:

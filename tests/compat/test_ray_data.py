@@ -64,20 +64,6 @@ def test_images_and_files_as_ray_data_reads_them(tmp_path: Path) -> None:
     assert counted.sum("n") == 6
 
 
-def test_joins_that_keep_one_side() -> None:
-    """As Ray Data joins, which needs polars for these."""
-    left = ray.data.from_items([{"id": 1, "v": "a"}, {"id": 2, "v": "b"}, {"id": None, "v": "n"}])
-    right = ray.data.from_items([{"key": 2, "v": "B"}, {"key": 3, "v": "C"}, {"key": None, "v": "N"}])
-    kinds = ("left_semi", "left_anti", "right_semi", "right_anti")
-    found = {kind: left.join(right, kind, 1, on=("id",), right_on=("key",)).take_all() for kind in kinds}
-    assert found == {
-        "left_semi": [{"id": 2, "v": "b"}],
-        "left_anti": [{"id": 1, "v": "a"}, {"id": None, "v": "n"}],
-        "right_semi": [{"key": 2, "v": "B"}],
-        "right_anti": [{"key": 3, "v": "C"}, {"key": None, "v": "N"}],
-    }
-
-
 def test_joins_refuse_equal_names_and_unknown_kinds() -> None:
     ids = ray.data.from_items([{"id": 1, "v": "a"}])
     with pytest.raises(InvalidArgumentError, match="both sides have v; give left_suffix= or right_suffix="):
