@@ -8,6 +8,7 @@ It imports next to nothing before the engine does, so that what an engine import
 import sys
 import time
 from importlib import import_module
+from types import ModuleType
 
 LOADED_LATE = (
     *("frame.dataframe", "frame.read.files", "functions", "io.formats.parquet", "jobs.folder", "observe.progress"),
@@ -47,10 +48,11 @@ class Run:
 def main(workload: str, engine: str, input_path: str, output_path: str, report_path: str) -> None:
     """Run the workload's function for the engine, then write its times and its answer for the harness."""
     run = Run(input_path, output_path)
+    module = import_module(f"benchmarks.workloads.{workload}")
     if engine in ("penstock_ray", "daft_ray"):
         engine = engine.removesuffix("_ray")
-        start_for(engine)
-    answer = getattr(import_module(f"benchmarks.workloads.{workload}"), engine)(run)
+        start_for(engine, module)
+    answer = getattr(module, engine)(run)
 
     import json
 
@@ -59,13 +61,13 @@ def main(workload: str, engine: str, input_path: str, output_path: str, report_p
         json.dump(said, report)
 
 
-def start_for(engine: str) -> None:
-    """Start Ray, and make it the runner of an engine that is imported later."""
+def start_for(engine: str, workload: ModuleType) -> None:
+    """Start Ray, as the workload says, and make it the runner of an engine that is imported later."""
     import os
 
     from benchmarks.ray_cluster import start
 
-    start()
+    getattr(workload, "start_ray", start)()
     os.environ[f"{engine.upper()}_RUNNER"] = "ray"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
 import warnings
 from typing import Any
@@ -28,3 +29,4 @@ def start_nodes(num_nodes: int, store_nbytes: int) -> None:
     for _ in range(num_nodes - 1):
         cluster.add_node(num_cpus=1, object_store_memory=store_nbytes)
     ray.init(address=cluster.address, **QUIET)
+    atexit.register(ray.shutdown)  # before the nodes are killed, or the process ends with an error

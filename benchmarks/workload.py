@@ -71,6 +71,7 @@ def load(name: str) -> Workload:
     - `DATASET`, `NUM_ROWS` and `make_batch(rng, start, num_rows) -> pyarrow.RecordBatch`, where it reads a dataset; or
       `make_file(rng, folder, number)`, which writes one file, called `NUM_ROWS` times;
     - `serving(num_rows)`, where it needs a server: a context manager that gives the environment to reach it with;
+    - `start_ray()`, where its Ray is not one node with all cores; its `ray_data(run)` calls it too;
     - `TOLERANCE`, where the answer is numbers by name that may differ by as much.
 
     They are plain values, so that a measured process loads nothing but its engine.
