@@ -12,21 +12,30 @@ QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
 
 def start() -> None:
     import ray
-    import ray.data
 
-    warnings.filterwarnings("ignore")
+    prepare()
     ray.init(include_dashboard=False, **QUIET)
 
 
 def start_nodes(num_nodes: int, store_nbytes: int) -> None:
     """Start nodes of one core, each with an object store of its own, and connect to them."""
     import ray
-    import ray.data
     from ray.cluster_utils import Cluster
 
-    warnings.filterwarnings("ignore")
+    prepare()
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "object_store_memory": store_nbytes})
     for _ in range(num_nodes - 1):
         cluster.add_node(num_cpus=1, object_store_memory=store_nbytes)
     ray.init(address=cluster.address, **QUIET)
     atexit.register(ray.shutdown)  # before the nodes are killed, or the process ends with an error
+
+
+def prepare() -> None:
+    """Make Ray the same for every engine. The peers' environment lacks the packages of Ray's dashboard; with them, an
+    agent on each node takes seconds of CPU while the first query runs.
+    """
+    import ray._private.utils
+    import ray.data  # no engine is charged for the import
+
+    ray._private.utils.get_dashboard_dependency_error = ImportError
+    warnings.filterwarnings("ignore")
