@@ -31,8 +31,8 @@ def start_nodes(num_nodes: int, store_nbytes: int) -> None:
 
 
 def prepare() -> None:
-    """Make Ray the same for every engine. The peers' environment lacks the packages of Ray's dashboard; with them, an
-    agent on each node takes seconds of CPU while the first query runs.
+    """Make Ray the same for every engine: the peers' environment lacks the packages of its dashboard, with which an
+    agent starts on each node.
     """
     import ray._private.utils
     import ray.data  # no engine is charged for the import
