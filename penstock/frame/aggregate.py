@@ -132,7 +132,8 @@ class AggregateVerbs(AggregateShortcuts, RelationalVerbs):
         return self._aggregate("string_agg", columns, delimiter=delimiter or "")
 
     def _aggregate(self, function: str, columns: tuple[ColumnInput, ...], **options: Any) -> Self:
-        chosen = list(columns) or list(self.columns)
+        is_all = not columns or (len(columns) == 1 and isinstance(to_node(columns[0]), Star))
+        chosen = self.columns if is_all else columns
         return self.agg(*[getattr(Expression(to_node(column)), function)(**options) for column in chosen])
 
 
