@@ -26,7 +26,7 @@ def _database() -> Any:
     return connection
 
 
-class _Columns:
+class _CurrentBatch:
     """The columns of the batch that a query reads at the moment."""
 
     def __init__(self, table: pa.Table) -> None:
@@ -60,7 +60,7 @@ def evaluate(function: str, sql: str, columns: list[pa.Array]) -> pa.Array:
         raise ComputeError(f"{function}: {str(exc).splitlines()[0].partition(': ')[2]}") from exc
 
 
-def _query(sql: str, columns: pa.Table) -> tuple[_Columns, Any]:
+def _query(sql: str, columns: pa.Table) -> tuple[_CurrentBatch, Any]:
     """Return the lazy query of this thread for an expression and columns of these types, and the source it reads."""
     if not hasattr(_of_thread, "cursor"):
         _of_thread.cursor, _of_thread.queries = _database().cursor(), {}
@@ -69,7 +69,8 @@ def _query(sql: str, columns: pa.Table) -> tuple[_Columns, Any]:
     if key not in queries:
         if len(queries) == _MAX_QUERIES:
             cursor.unregister(queries.pop(next(iter(queries)))[0])
-        name, source = f"batch_{next(_numbers)}", _Columns(columns)
+        name, source = f"batch_{next(_numbers)}", _CurrentBatch(columns)
         cursor.register(name, source)
         queries[key] = name, source, cursor.sql(f"select {sql} as x from {name}")
-    return queries[key][1:]
+    _, source, query = queries[key]
+    return source, query

@@ -208,3 +208,12 @@ def test_impossible_conversion_is_reported_when_built(value: Any, dtype: str, me
 def test_functions() -> None:
     assert evaluate(f.cast(a, "int64"), a=["1", None]) == [1, None]
     assert evaluate(f.try_cast(a, int), a=["1", "x", None]) == [1, None, None]
+
+
+@pytest.mark.parametrize("dtype", [pa.float64(), pa.float32()])
+def test_floats_as_text_agree_with_arrow(dtype: pa.DataType) -> None:
+    exponents = range(-12, 20)
+    numbers = pa.array([*(1.25 * 10.0**e for e in exponents), -0.0, 3, None, float("nan"), float("inf")], dtype)
+    bare = numbers.cast(pa.string()).to_pylist()
+    expected = [f"{text}.0" if text and text.lstrip("-").isdigit() else text for text in bare]
+    assert evaluate(a.cast("string"), a=numbers) == expected

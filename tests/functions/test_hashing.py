@@ -97,3 +97,9 @@ def test_minhash_depends_on_the_seed() -> None:
     assert one != two
     with pytest.raises(InvalidArgumentError, match="num_hashes must be at least 1"):
         f.minhash(x, num_hashes=0, ngram_size=1)
+
+
+def test_simhash_of_a_long_text_counts_every_bit() -> None:
+    """A text repeated many times has the n-grams of the text in nearly the same proportion."""
+    once, often = evaluate(f.simhash(col("t"), ngram_size=1), t=["abcde", "abcde" * 300])
+    assert once == often

@@ -132,3 +132,19 @@ def test_nan_is_no_json(others: list[Any]) -> None:
     read = f.try_deserialize(t, "json", "struct[a: float64, b: string]")
     texts = ['{"a": NaN, "b": "x"}', '{"a": -inf}', '{"a": 1.5, "b": ": nan"}', *others]
     assert evaluate(read, t=texts)[:3] == [None, None, {"a": 1.5, "b": ": nan"}]
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [["", "{}"], ["{}{}", ""], ['{"a":', "{}}", "{}{}"], ['{"a":{}', "}"], ['{"b":"}', '{"}'], [' {"a": 1}', "{}\n"]],
+)
+def test_objects_that_do_not_keep_to_their_rows(texts: list[str]) -> None:
+    read = f.try_deserialize(t, "json", "struct[a: int64, b: string]")
+    assert evaluate(read, t=texts) == [evaluate(read, t=[text])[0] for text in texts]
+
+
+@pytest.mark.parametrize("text", [' \n{"b": 1, "a": 2, "b": 3}', "[1, {}]", '"{"', "{", "[1", "", "null"])
+def test_parts_of_json_by_its_kind(text: str) -> None:
+    kind = {" ": dict, "[1, {}]": list}.get(text if text.startswith("[") else text[:1])
+    assert evaluate(f.json_object_keys(t), t=[text, None]) == [["a", "b"] if kind is dict else None, None]
+    assert evaluate(f.json_array_length(t), t=[text, None]) == [2 if kind is list else None, None]

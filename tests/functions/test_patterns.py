@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import penstock as ps
 from penstock import functions as f
 from penstock.errors import ComputeError, InvalidArgumentError, TypeMismatchError
 from penstock.expr.column import Expression, col
-from tests.expr.evaluating import evaluate, resolved
+from tests.expr.evaluating import evaluate, resolved, run
 
 t, p, r = col("t"), col("p"), col("r")
 TEXTS = ["a1b22", "", None, "A.b\nc é"]
@@ -170,3 +171,30 @@ def test_a_group_that_the_pattern_of_a_row_lacks() -> None:
     for expr in (f.regexp_extract(t, ps.col("p"), 2), f.regexp_replace(t, "a", "$1")):
         with pytest.raises(ComputeError, match="has no group"):
             df.select(expr).collect()
+
+
+@pytest.mark.parametrize("num_others", [0, 40], ids=["most rows agree", "few rows agree"])
+def test_affixes_from_a_column(num_others: int) -> None:
+    texts = ["", "é", "same same text", "same same text", None, "abcdefghi", "ab", *["x"] * num_others]
+    parts = ["", "é", "same same text", "same same test", "a", "abcdefgh", "abc", *["y"] * num_others]
+    starts = [True, True, True, False, None, True, False, *[False] * num_others]
+    assert evaluate(f.startswith(t, col("p")), t=texts, p=parts) == starts
+    ends = [None if text is None else text.endswith(part) for text, part in zip(texts, parts, strict=True)]
+    assert evaluate(f.endswith(t, col("p")), t=texts, p=parts) == ends
+
+
+@pytest.mark.parametrize("literal", ["it's", "é", "50", "a\0"])
+def test_literal_in_many_rows(literal: str) -> None:
+    texts = ["it's 50%", "", None, "é", "a\0b"] * 5000
+    batch = pa.record_batch({"t": texts}).slice(2)
+    expected = [None if text is None else literal in text for text in texts[2:]]
+    assert run(f.contains(t, literal), batch).to_pylist() == expected
+    assert run(f.like(t, f"%{literal}%"), batch).to_pylist() == expected
+    assert run(f.ilike(t, f"%{literal.upper()}%"), batch).to_pylist() == expected
+
+
+@pytest.mark.parametrize(
+    ("patterns", "expected"), [("aa", 2), (["ab", "ba"], 2), (["a", "b"], 9), (["b", "x"], 4), (["é", "é"], 1)]
+)
+def test_count_of_literals_that_may_overlap(patterns: list[str], expected: int) -> None:
+    assert evaluate(f.count_matches(t, patterns), t=["aaaababébb", None]) == [expected, None]
