@@ -11,8 +11,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
 
-from ray.exceptions import RayError
-
 from penstock.engine.pools.worker import unpacked_error
 from penstock.engine.runners.ray.actors import ActorSource, Process
 from penstock.engine.runners.ray.cluster import Cluster
@@ -198,7 +196,7 @@ class ActorGroup:
 
     def _start_error(self, failure: BaseException) -> BaseException:
         if not is_death(failure):
-            return translated(failure) if isinstance(failure, RayError) else failure
+            return translated(failure)
         error = WorkerDiedError(
             f"{self._name}: {self._num_failed_starts} Ray workers in a row died while they were starting. "
             f"Ray says: {failure}"

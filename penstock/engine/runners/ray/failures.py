@@ -8,6 +8,7 @@ from ray.exceptions import (
     ObjectLostError,
     OutOfMemoryError,
     RayActorError,
+    RayError,
     RayTaskError,
     WorkerCrashedError,
 )
@@ -29,7 +30,12 @@ def is_death(exc: BaseException) -> bool:
 
 
 def translated(exc: BaseException, worker: str = "", why: str = "") -> BaseException:
-    """Return an exception of Ray, from a call to the actor ``worker``, as one of ours; ``why`` it ends the query."""
+    """Return an exception of Ray, from a call to the actor ``worker``, as one of ours; ``why`` it ends the query.
+
+    Exceptions of others are returned as they are.
+    """
+    if not isinstance(exc, RayError):
+        return exc
     if isinstance(exc, RayTaskError):  # the call did not reach the handler, for example because a module is missing
         cause: BaseException = exc.cause
         cause.add_note(f"In the Ray worker:\n{exc}")
