@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from penstock.config import get_config
 from penstock.errors import InvalidArgumentError, PathNotFoundError, PenstockError, WriteError, check_choice, load_extra
 from penstock.io.batches import rows_per_batch
 from penstock.io.commit.output import new_run_id
@@ -257,6 +258,6 @@ def hub_sink(
     """Return the sink for the user's arguments."""
     if not isinstance(repo, str) or not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", repo):
         raise InvalidArgumentError(f"repo={repo!r} must name a dataset repository, as in 'user/name'.")
-    folder = Path(tempfile.gettempdir()) / f"penstock-hub-{new_run_id()}"
+    folder = Path(get_config().temp_dir or tempfile.gettempdir()) / f"penstock-hub-{new_run_id()}"
     files = parquet_sink(str(folder), schema=schema)
     return HubSink(repo, files, storage_options=dict(storage_options or {}), **options)

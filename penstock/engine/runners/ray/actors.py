@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, ClassVar, Protocol
@@ -117,6 +116,7 @@ def actor_options(resources: Resources) -> dict[str, Any]:
 class Spares:
     """Idle actors of each kind that wait for the next query of this process, since starting one takes a second."""
 
+    lock: ClassVar[threading.Lock] = threading.Lock()  # queries of several threads take and keep actors
     _idle: ClassVar[dict[str, list[Process]]] = {}
     _connection: ClassVar[Any] = None  # to Ray, to which the actors belong
 
@@ -136,11 +136,12 @@ def worker_class(cls: type) -> Any:
 
 def started(cls: type, options: Mapping[str, Any], kind: str | None, node_id: str | None = None) -> Process:
     """Return a spare actor of a kind, or a new one; on a node if it is named."""
-    spares = [] if kind is None else Spares.of(kind)
-    for spare in [each for each in spares if node_id in (None, each.node_id)]:
-        with suppress(ValueError):  # another thread may have taken it
-            spares.remove(spare)
-            return spare
+    with Spares.lock:
+        spares = [] if kind is None else Spares.of(kind)
+        for spare in spares:
+            if node_id in (None, spare.node_id):
+                spares.remove(spare)
+                return spare
     if node_id is not None:
         options = {**options, "scheduling_strategy": NodeAffinitySchedulingStrategy(node_id, soft=True)}
     return Process(worker_class(cls).options(**options).remote(), is_sequential=cls is Worker, node_id=node_id)
@@ -302,12 +303,13 @@ class SharedWorkers:
             ray.wait(refs, num_returns=len(refs), timeout=CLOSE_TIMEOUT_S)
         failed = {process for process, ref in closing if not has_succeeded(ref, timeout_s=0)}
         ended = [process for process in self._processes if process.is_gone or process in failed]
-        spares = Spares.of("shared")
-        spares += [process.renewed() for process in self._processes if process not in ended]
-        kept = [spare for spare in spares if spare.node_id in self._cluster.usable][: self._cluster.num_cores]
-        for process in (*ended, *(spare for spare in spares if spare not in kept)):
+        with Spares.lock:
+            spares = Spares.of("shared")
+            found = [*spares, *(process.renewed() for process in self._processes if process not in ended)]
+            spares[:] = [each for each in found if each.node_id in self._cluster.usable][: self._cluster.num_cores]
+            surplus = [each for each in found if each not in spares]
+        for process in (*ended, *surplus):
             process.kill()
-        spares[:] = kept
 
 
 class SharedWorkersSlot:
