@@ -211,7 +211,7 @@ def _days(valid: Any, *parts: Any) -> Any:
     np.multiply(year, 12, out=number)
     number += month - 13
     if not (_is_within(year, 1, 9999) and _is_within(month, 1, 12) and _is_within(day, 1, 28)):
-        valid &= (year > 0) & (year < 10_000) & (month > 0) & (month < 13) & (day > 0)
+        valid &= (year > 0) & (year < 10_000) & (month > 0) & (month < 13) & (day > 0) & (day < 32)
         number[~valid] = 0
         valid &= starts.take(number) + day <= starts.take(number + 1)
     return np.add(starts.take(number, mode="clip", out=empty_numbers(len(valid), np.int32)), day - 1, out=number)

@@ -9,6 +9,7 @@ from zoneinfo import ZoneInfo
 import pyarrow as pa
 import pytest
 
+import penstock as ps
 from penstock import functions as f
 from penstock.errors import ComputeError, InvalidArgumentError, TypeMismatchError
 from penstock.expr.column import Expression, col
@@ -212,3 +213,8 @@ def test_a_local_time_that_clocks_skip() -> None:
     assert evaluate(f.convert_time_zone(t, "UTC", "Europe/Paris"), t=[twice]) == [
         dt.datetime(2024, 10, 27, 0, 30, tzinfo=ZoneInfo("UTC"))
     ]
+
+
+def test_day_far_outside_its_month_gives_null() -> None:
+    df = ps.from_pydict({"day": [1, 2**63 - 1, 32]})
+    assert df.select(f.make_date(2024, 1, ps.col("day")).alias("d")).to_pydict()["d"][1:] == [None, None]
