@@ -16,8 +16,7 @@ import pyarrow.compute as pc
 from penstock.errors import ComputeError, InvalidArgumentError, TypeMismatchError
 from penstock.expr.column import Expression, call, lit, method
 from penstock.expr.kinds import ANY, BOOLEAN
-from penstock.expr.registry import Value
-from penstock.expr.signatures import strict
+from penstock.expr.registry import Value, kernel
 from penstock.functions.table import FunctionTable, generated
 from penstock.types import DataType
 from penstock.udf import decorators
@@ -163,22 +162,27 @@ def arrow_function(name: str, *args: Any, **options: Any) -> Expression:
     if name != "cast" and (name not in pc.list_functions() or pc.get_function(name).kind != "scalar"):
         raise InvalidArgumentError(f"{name!r} is no function of pyarrow.compute that gives a value for each row")
     columns = list(itertools.takewhile(lambda arg: isinstance(arg, Expression), args))
+    if not columns:
+        raise InvalidArgumentError(f"arrow_function({name!r}) needs a column; use ps.col(...) or ps.lit(...)")
     rest = args[len(columns) :]
     return call("arrow_function", *columns, name=name, constants=rest, options=tuple(sorted(options.items())))
 
 
 def _result_type(*dtypes: DataType, name: str, constants: tuple[Any, ...], options: Any) -> DataType:
-    if all(dtype.is_null() for dtype in dtypes):
-        return DataType.null()
     empty = [pa.array([], dtype.arrow) for dtype in dtypes]
     try:
         return DataType(getattr(pc, name)(*empty, *constants, **dict(options)).type)
     except (pa.ArrowException, TypeError) as exc:
+        if dtypes and all(dtype.is_null() for dtype in dtypes):  # most functions take no nulls without a type
+            return DataType.null()
         raise TypeMismatchError(f"pyarrow.compute.{name}: {exc}") from exc
 
 
-@strict("arrow_function", _result_type)
+@kernel("arrow_function", _result_type)
 def _arrow_function(*values: Value, name: str, constants: tuple[Any, ...], options: Any) -> Value:
+    dtypes = [DataType.from_arrow_type(value.type) for value in values]
+    if _result_type(*dtypes, name=name, constants=constants, options=options).is_null():
+        return pa.scalar(None)
     try:
         return getattr(pc, name)(*values, *constants, **dict(options))
     except pa.ArrowException as exc:
