@@ -10,7 +10,7 @@ import sqlite3
 import tarfile
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -79,14 +79,28 @@ def test_splits() -> None:
         rows.to_pandas(limit=3)
 
 
+class _Pair(NamedTuple):
+    left: torch.Tensor
+    right: str
+
+
 def test_torch_batches_of_lists_and_of_collated_parts() -> None:
     """As Ray Data makes them."""
     rows = ray.data.from_items([{"v": [1.0, 2.0]}, {"v": [3.0, 4.0]}])
     assert next(rows.iter_torch_batches())["v"].tolist() == [[1.0, 2.0], [3.0, 4.0]]
     parts = next(rows.iter_torch_batches(collate_fn=lambda batch: (torch.ones(len(batch["v"])), {"names": ["a"]})))
     assert (parts[0].tolist(), parts[1]) == ([1.0, 1.0], {"names": ["a"]})
+    pair = next(rows.iter_torch_batches(collate_fn=lambda batch: _Pair(torch.ones(1), "b")))
+    assert (pair.left.tolist(), pair.right) == ([1.0], "b")
     with pytest.raises(InvalidArgumentError, match="collate_fn= or dtypes="):
         next(rows.iter_torch_batches(collate_fn=dict, dtypes=torch.float32))
+
+
+@pytest.mark.parametrize("batch_format", ["pandas", "numpy"])
+def test_added_column_may_be_a_constant_and_replace_one_of_its_name(batch_format: str) -> None:
+    rows = ray.data.from_items([{"a": 1, "b": 2}]).add_column("a", lambda b: b["b"] * 5, batch_format=batch_format)
+    assert rows.take_all() == [{"a": 10, "b": 2}]
+    assert rows.add_column("c", lambda _: "x").take_all() == [{"a": 10, "b": 2, "c": "x"}]
 
 
 def test_schemas_print_as_in_ray_data() -> None:

@@ -9,6 +9,7 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
+import numpy as np
 import pyarrow as pa
 
 from penstock.compat.ray.data import aggregate
@@ -103,12 +104,16 @@ class Dataset(DatasetWrites):
     def add_column(
         self, col: str, fn: Callable[[Any], Any], *, batch_format: str | None = "pandas", **options: Any
     ) -> Self:
-        """Call ``fn`` with batches of a format; the other columns stay as they are."""
+        """Call ``fn`` with batches of a format, for a new column or a present one; the others stay as they are."""
         wanted = checked_format("add_column", str(FORMATS.get(batch_format, batch_format)))
 
         def added(table: pa.Table) -> pa.Table:
             batch = batch_in_format(table.combine_chunks().to_batches()[0], wanted) if len(table) else None
-            values = pa.array([]) if batch is None else Series.from_pylist(fn(batch), name=col).to_arrow()
+            found = [] if batch is None else fn(batch)
+            given = [found] * len(table) if np.isscalar(found) else found
+            values = Series.from_pylist(given, name=col).to_arrow()
+            if col in table.column_names:
+                return table.set_column(table.column_names.index(col), col, values)
             return table.append_column(col, values)
 
         return self.map_batches(added, batch_format="pyarrow", **options)

@@ -17,11 +17,14 @@ from penstock.plan.nodes import Scan, walk_plan
 
 def _moved(value: Any, device: Any) -> Any:
     """Return tensors, also those within dicts, lists and tuples, on a device."""
+    if hasattr(value, "to"):
+        return value.to(device)
     if isinstance(value, Mapping):
         return {key: _moved(each, device) for key, each in value.items()}
     if isinstance(value, list | tuple):
-        return type(value)(_moved(each, device) for each in value)
-    return value.to(device) if hasattr(value, "to") else value
+        moved = [_moved(each, device) for each in value]
+        return type(value)(*moved) if hasattr(value, "_fields") else type(value)(moved)
+    return value
 
 
 class DatasetResults(DataFrame):
