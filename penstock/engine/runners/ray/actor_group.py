@@ -245,6 +245,8 @@ class ActorGroup:
 
     def _free_actor(self, node_id: str | None, has_room: Callable[[str], bool], *, is_alone: bool) -> PoolActor:
         while True:
+            if self._is_closed:  # since a task that failed began to wait for another actor
+                raise WorkerDiedError(f"{self._name}: the query has ended.")
             with self._lock:
                 free = None if is_alone else self._nearest_free(node_id, has_room)
                 if free is not None:

@@ -262,6 +262,7 @@ class SharedWorkers:
         self._processes: list[Process] = []
         self._closing: list[tuple[Process, Any]] = []
         self._num_stages = 0
+        self._is_closed = False
         self._lock = threading.Lock()
 
     def join(self, opening: tuple[Any, ...]) -> SharedWorkersSlot:
@@ -293,8 +294,18 @@ class SharedWorkers:
             if not process.is_gone:
                 self._closing.append((process, process.handle.close.remote(stage)))
 
+    def retire(self, process: Process) -> None:
+        """Give an actor no more work. Other stages may use it, so it is killed when the query ends."""
+        with self._lock:
+            process.is_gone = True
+            if not self._is_closed:
+                return
+        process.kill()
+
     def close(self) -> None:
         """Keep the actors for the next query, with those that are starting. Kill those that do not close handlers."""
+        with self._lock:
+            self._is_closed = True
         if not self._processes:
             return
         closing = [(process, ref) for process, ref in self._closing if process.has_started]
@@ -326,7 +337,7 @@ class SharedWorkersSlot:
         return self._workers.acquire(self._known, node_id)
 
     def retire(self, process: Process) -> None:
-        process.is_gone = True  # it may work for other stages
+        self._workers.retire(process)
 
     def release(self, idle: Sequence[Process], running: Mapping[Any, Process]) -> None:
         self._known = []
