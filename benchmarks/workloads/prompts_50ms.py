@@ -20,7 +20,7 @@ from benchmarks.model_server import (
 TARGETS = [("work_s", 1 / 15, "daft"), ("work_s", 1.15, "plain")]
 DATASET = "prompts"
 NUM_ROWS = 10_000
-ONCE = ("daft",)
+ONCE = ("daft", "daft_ray")
 LATENCY_S = 0.05
 
 make_batch = make_prompts
