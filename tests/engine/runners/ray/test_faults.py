@@ -282,11 +282,15 @@ def test_a_writer_into_lance_that_is_killed_writes_its_part_once(tmp_path: Path)
     assert ps.read_lance(table).to_pydict() == {"id": list(range(NUM_ROWS))}
 
 
-def test_a_writer_to_hugging_face_that_is_killed_writes_its_part_once(tmp_path: Path) -> None:
+def test_a_writer_to_hugging_face_that_is_killed_writes_its_part_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)  # the tests of the seeds set it
     with running_hub() as hub:
         options = {"endpoint": hub.url, "token": "hf_x"}
         plain = hub_sink("me/numbers", schema=SCHEMA, storage_options=options)
         assert write_with_a_death(DeadlyHubSink, plain, tmp_path / "flag")["rows"] == [NUM_ROWS]
+        ps.set_runner_local()
         found = ps.read_huggingface("me/numbers", storage_options=options).to_pydict()
     assert found == {"id": list(range(NUM_ROWS))}
     assert len(hub.commits) == 1
