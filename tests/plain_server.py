@@ -1,0 +1,142 @@
+"""A model server that shares no code with ``penstock.testing``: bare asyncio, OpenAI's two prompt APIs, embeddings.
+
+    python -m tests.plain_server --latency 0.8 --slots 40            # refuses the 41st request with 429
+    python -m tests.plain_server --latency 3                         # takes any number of requests
+    python -m tests.plain_server --latency 0.1 --slots 4 --queues    # makes the 5th request wait
+
+It prints its address. ``GET /counts`` returns what it saw. ``POST /script`` with JSON changes the options while it
+runs: ``latency``, ``spread`` (a share of the latency), ``slots``, ``queues``, ``refuse_status``, ``bad_every`` (each
+n-th text gets a 400).
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import random
+import re
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+
+class PlainServer:
+    def __init__(self, **script: Any) -> None:
+        defaults = {"latency": 0.8, "spread": 0.0, "slots": 0, "queues": False, "refuse_status": 429, "bad_every": 0}
+        self.script = defaults | script
+        self.counts = dict.fromkeys(("requests", "answered", "refused", "failed", "in_flight", "most_in_flight"), 0)
+        self._room = asyncio.Condition()
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while head := await reader.readuntil(b"\r\n\r\n"):
+                lines = head.decode().split("\r\n")
+                method, path, _ = lines[0].split(" ")
+                lengths = [int(line.split(":")[1]) for line in lines if line.lower().startswith("content-length")]
+                body = await reader.readexactly(lengths[0]) if lengths else b""
+                status, answer = await self.reply(method, path, body)
+                content = json.dumps(answer).encode()
+                writer.write(
+                    b"HTTP/1.1 %d X\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+                    % (status, len(content))
+                    + content
+                )
+                await writer.drain()
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
+            writer.close()
+
+    async def reply(self, method: str, path: str, body: bytes) -> tuple[int, Any]:
+        if path == "/counts":
+            return 200, self.counts
+        if path == "/script":
+            self.script |= json.loads(body)
+            return 200, self.script
+        self.counts["requests"] += 1
+        slots = self.script["slots"]
+        if slots and not self.script["queues"] and self.counts["in_flight"] >= slots:
+            self.counts["refused"] += 1
+            return self.script["refuse_status"], {"error": {"message": "too many requests", "type": "rate_limit"}}
+        async with self._room:
+            await self._room.wait_for(lambda: not slots or self.counts["in_flight"] < slots)
+            self.counts["in_flight"] += 1
+        self.counts["most_in_flight"] = max(self.counts["most_in_flight"], self.counts["in_flight"])
+        try:
+            spread = self.script["spread"]
+            await asyncio.sleep(self.script["latency"] * random.uniform(1 - spread, 1 + spread))
+            return self.answer(path, json.loads(body))
+        finally:
+            async with self._room:
+                self.counts["in_flight"] -= 1
+                self._room.notify()
+
+    def answer(self, path: str, asked: dict[str, Any]) -> tuple[int, Any]:
+        text = json.dumps(asked.get("input") or asked.get("messages"))
+        number = int((re.findall(r"\d+", text) or ["0"])[0])
+        if self.script["bad_every"] and number % self.script["bad_every"] == 0:
+            self.counts["failed"] += 1
+            return 400, {"error": {"message": f"text {number} is not acceptable", "type": "invalid_request_error"}}
+        self.counts["answered"] += 1
+        if path.endswith("/embeddings"):
+            texts = asked["input"] if isinstance(asked["input"], list) else [asked["input"]]
+            data = [{"index": i, "embedding": [float(i), 1.0], "object": "embedding"} for i in range(len(texts))]
+            return 200, {"data": data, "model": asked["model"], "usage": {"prompt_tokens": 9, "total_tokens": 9}}
+        answer = f"answer {number}"
+        if path.endswith("/chat/completions"):
+            message = {"role": "assistant", "content": answer}
+            usage = {"prompt_tokens": 100, "completion_tokens": 50, "total_tokens": 150}
+            return 200, {"choices": [{"index": 0, "message": message, "finish_reason": "stop"}], "usage": usage}
+        content = [{"type": "output_text", "text": answer, "annotations": []}]
+        return 200, {
+            "id": "r",
+            "status": "completed",
+            "model": asked["model"],
+            "output": [{"type": "message", "role": "assistant", "status": "completed", "content": content}],
+            "usage": {"input_tokens": 100, "output_tokens": 50, "total_tokens": 150},
+        }
+
+
+async def run(port: int, script: dict[str, Any]) -> None:
+    server = await asyncio.start_server(PlainServer(**script).serve, "127.0.0.1", port, backlog=2048)
+    print(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1", flush=True)  # noqa: T201
+    async with server:
+        await server.serve_forever()
+
+
+@contextmanager
+def plain_server(**script: Any) -> Iterator[str]:
+    """Run the server in a process of its own and yield its base URL."""
+    options = [f"--{name.replace('_', '-')}={value}" for name, value in script.items() if value is not True]
+    options += [f"--{name}" for name, value in script.items() if value is True]
+    command = [sys.executable, "-m", "tests.plain_server", *options]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            yield process.stdout.readline().strip()
+        finally:
+            process.kill()
+
+
+def counts(base_url: str) -> dict[str, int]:
+    """Return what a server saw so far."""
+    with urllib.request.urlopen(base_url.removesuffix("/v1") + "/counts") as response:
+        found: dict[str, int] = json.load(response)
+    return found
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--port", type=int, default=0)
+    parser.add_argument("--latency", type=float, default=0.8)
+    parser.add_argument("--spread", type=float, default=0.0)
+    parser.add_argument("--slots", type=int, default=0)
+    parser.add_argument("--queues", action="store_true")
+    parser.add_argument("--refuse-status", type=int, default=429)
+    parser.add_argument("--bad-every", type=int, default=0)
+    given = vars(parser.parse_args())
+    asyncio.run(run(given.pop("port"), given))
