@@ -166,6 +166,13 @@ class ErrorSink(Protocol):
 
 
 @runtime_checkable
+class ShortNamed(Protocol):
+    """A source or sink with a name of a few words for its stage, such as ``reviews.parquet``, without secrets."""
+
+    short_name: str
+
+
+@runtime_checkable
 class NamedSink(Protocol):
     """A sink with a name for plans and messages, which also identifies its target; others are named by their class."""
 

@@ -61,8 +61,21 @@ class AiCall:
     def name(self) -> str:
         return self.task.function
 
-    def column(self, target: Target, dtype: DataType, check: Callable[..., None], *args: Any) -> Expression:
-        builtin = Builtin(self.identity, check, prepare="prepare" if target.is_async and not target.is_batch else None)
+    def column(
+        self,
+        target: Target,
+        dtype: DataType,
+        check: Callable[..., None],
+        *args: Any,
+        row_options: tuple[str, ...] = (),
+    ) -> Expression:
+        builtin = Builtin(
+            self.identity,
+            check,
+            prepare="prepare" if target.is_async and not target.is_batch else None,
+            model=None if "model" in row_options else dict(self.identity).get("model"),
+            row_options=row_options,
+        )
         spec = UdfSpec(self.name, target, dtype, policy=self.options.policy, builtin=builtin)
         return Expression(UdfCall(placed(spec, self.model, self.options), tuple(map(to_expr, args)), ()))
 
@@ -130,7 +143,7 @@ def prompt_column(
     is_async = inspect.iscoroutinefunction(model.generate)
     function = AsyncPrompts if is_async else BatchPrompts
     target = Target(function, "answer", (model, settings), is_batch=not is_async, is_async=is_async)
-    return call.column(target, settings.dtype, check, *parts)
+    return call.column(target, settings.dtype, check, *parts, row_options=settings.row_options)
 
 
 def embedding_column(call: AiCall, column: Any, kind: Kind, long_input: str = "truncate") -> Expression:

@@ -121,6 +121,8 @@ class Builtin:
     prepare: str | None = None
     """Attribute of the instance with a ``Prepared`` object, or None. It gets the arguments of all rows of an async task
     first and may know some results."""
+    model: str | None = None  # shown in plans and in the names of stages
+    row_options: tuple[str, ...] = ()  # the names of the last arguments, shown in plans
     at_once: str | None = None
     """Async method of the instance that gets the argument columns of a task and returns the column of results, or None
     if the rows must be called one by one."""

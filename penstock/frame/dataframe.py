@@ -10,6 +10,7 @@ from penstock.errors import InvalidArgumentError
 from penstock.frame.results import SHOWN_ROWS
 from penstock.frame.similarity import SimilarityVerbs
 from penstock.frame.write import WriteVerbs
+from penstock.observe.text import terminal_width
 from penstock.plan.nodes import Plan
 from penstock.udf.options import refusing_unknown
 
@@ -69,14 +70,16 @@ class DataFrame(SimilarityVerbs, WriteVerbs):
                 f"explain: analyze=True adds a table of text, which format={format!r} cannot hold; "
                 "df.stats().plot(path) draws a run."
             )
-        text = explain_query(self._plan) if format == "text" else diagram(self._plan, format)
-        (file or sys.stdout).write(f"{text}\n")
+        stream = file or sys.stdout
+        is_text = format == "text"
+        text = explain_query(self._plan, terminal_width(stream)) if is_text else diagram(self._plan, format)
+        stream.write(f"{text}\n")
         if analyze:
             try:
                 for _ in self._batches():
                     pass
             finally:
-                (file or sys.stdout).write(f"\n== Run ==\n{self.stats()}\n")
+                stream.write(f"\n== Run ==\n{self.stats()}\n")
 
     def plan_cost(self, sample: int = 20) -> CostEstimate:
         """Run the query on a sample of its rows, write nothing, and project tokens, dollars and time to all of them.
@@ -97,9 +100,13 @@ class DataFrame(SimilarityVerbs, WriteVerbs):
 
     @refusing_unknown("show")
     def show(
-        self, n: int = SHOWN_ROWS, *, limit: int | None = None, format: str = "default", max_width: int = 30
+        self, n: int = SHOWN_ROWS, *, limit: int | None = None, format: str = "default", max_width: int | None = None
     ) -> None:
-        """Print the first rows as an aligned table; in a notebook, as HTML."""
+        """Print the first rows as an aligned table; in a notebook, as HTML.
+
+        On a terminal the columns share its width. No column is wider than ``max_width``, by default 30 where there is
+        no terminal.
+        """
         from penstock.frame import display
 
         display.check_format(format)
@@ -112,7 +119,8 @@ class DataFrame(SimilarityVerbs, WriteVerbs):
         from penstock.frame import display
 
         if self._preview is not None:
-            return display.render_text(self._preview, self._schema_of(self._preview), total_rows=self._num_rows)
+            schema, width = self._schema_of(self._preview), terminal_width(sys.stdout)
+            return display.render_text(self._preview, schema, total_rows=self._num_rows, terminal_width=width)
         if self._schema is None:
             return f"DataFrame (columns known once it runs)\n{_explained(self._plan)}"
         return f"{self._schema!r}\n(not run yet: call show() or collect())"

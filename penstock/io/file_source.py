@@ -23,7 +23,7 @@ from penstock.errors import CorruptFileError, InvalidArgumentError, ReadError
 from penstock.io.batches import BATCH_NBYTES, grouped
 from penstock.io.conform import ColumnMismatchError, widened_schema
 from penstock.io.file_format import FileFormat, FilePart
-from penstock.io.files import DataFile, Paths, file_versions, find_files, is_small_local
+from penstock.io.files import DataFile, Paths, file_versions, find_files, is_small_local, path_list, short_name
 from penstock.io.hive import partition_type, partition_values
 from penstock.io.selection import Selection, columns_needed, until_limit
 from penstock.observe.metrics import note_skipped_file
@@ -124,7 +124,9 @@ class FileSource:
         if schema is None and not infer_schema:
             raise InvalidArgumentError("infer_schema=False needs schema={column: type, ...} with every column.")
         self.format = format
-        self.files = find_files(path, format.suffixes, storage_options)
+        paths = path_list(path)
+        self.files = find_files(paths, format.suffixes, storage_options)
+        self.short_name = short_name(paths, self.files)
         self.name = f"read_{format.name}({self.files[0]}{f' and {len(self.files) - 1} more' * (len(self.files) > 1)})"
         hints = schema(self.files) if callable(schema) else schema or {}
         self._hints = {name: DataType.of(dtype).arrow for name, dtype in hints.items()}

@@ -19,7 +19,7 @@ import pyarrow as pa
 from penstock.errors import InvalidArgumentError, PathNotFoundError, did_you_mean
 from penstock.io.settled import JOB_FOLDER, MANIFEST, STAGING_FOLDER, local_manifests, quiet_since, settled
 from penstock.storage.options import StorageOptions
-from penstock.storage.urls import KINDS, WEB, local_path, redacted, scheme_of
+from penstock.storage.urls import KINDS, WEB, local_path, redacted, scheme_of, short_path
 
 if TYPE_CHECKING:
     from penstock.storage.ranges import RangeFile
@@ -144,6 +144,12 @@ def find_files(
     So does a folder that matches a pattern, unless ``descend`` is false. With ``hidden``, patterns match hidden names
     too, and a folder stands for the files in it, not below it.
     """
+    options = storage_options or {}
+    return tuple(file for name in path_list(paths) for file in _find(name, suffixes, options, descend, hidden))
+
+
+def path_list(paths: Paths) -> list[str]:
+    """Return the paths that a user gave; raise an error for anything else."""
     given: Any = paths
     is_one = isinstance(given, str | bytes | os.PathLike) or not isinstance(given, Iterable)
     names = [given] if is_one else list(given)
@@ -152,8 +158,16 @@ def find_files(
             raise InvalidArgumentError(f"path={paths!r} must be text, a Path or a list of them; got {name!r}.")
     if not names:
         raise InvalidArgumentError("No path given; name at least one file, folder or pattern.")
-    options = storage_options or {}
-    return tuple(file for name in names for file in _find(os.fspath(name), suffixes, options, descend, hidden))
+    return [os.fspath(name) for name in names]
+
+
+def short_name(paths: Sequence[str], files: Sequence[DataFile]) -> str:
+    """Return a short name for the files found at ``paths``: a file, a folder, a pattern, or their number."""
+    if len(paths) > 1:
+        return f"{len(files):,} files" if len(files) > 1 else short_path(files[0].url)
+    path = paths[0]
+    is_file = path.rpartition("/")[2] == files[0].url.rpartition("/")[2] or "?" in path
+    return short_path(path, is_folder=not is_file and not _MAGIC.search(path))
 
 
 def _find(

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from penstock.errors import InvalidArgumentError
 from penstock.io.batches import BATCH_ROWS, TASK_ROWS, split_batch
-from penstock.io.files import DataFile, file_versions
+from penstock.io.files import DataFile, file_versions, short_name
 from penstock.protocols import ReadRequest
 from penstock.types import DataType, Field, Schema, normalize_batch
 from penstock.types.content import ContentHash
@@ -59,6 +59,8 @@ class MemorySource:
     ) -> None:
         self.name = name
         self._files = files
+        paths = [file.url for file in files]
+        self.short_name = short_name(paths, files) if files else name
         self._parts = [piece for part in parts for piece in _normalized(part)]
         self._schema = schema if isinstance(schema, Schema) else Schema.from_arrow(schema)
 

@@ -18,7 +18,7 @@ from penstock.io.hive import check_partition_column, split_by_partition
 from penstock.io.settled import JOB_FOLDER, STAGING_FOLDER
 from penstock.io.staged_file import FileEncoding, StagedFile, for_each_file
 from penstock.storage.options import StorageOptions
-from penstock.storage.urls import KINDS, local_path, redacted, scheme_of
+from penstock.storage.urls import KINDS, local_path, redacted, scheme_of, short_path
 from penstock.types import DataType, Schema
 from penstock.types.plain import arrow_array
 from penstock.types.row_ranges import Piece, rows_of_pieces
@@ -85,6 +85,10 @@ class FileSink:
     @property
     def name(self) -> str:
         return f"{self.encoding.suffix[1:]} files to {self.root}"
+
+    @property
+    def short_name(self) -> str:
+        return short_path(self.root, is_folder=True)
 
     def content_schema(self, schema: pa.Schema) -> pa.Schema:
         """Return the columns of the files; raise an error for columns that cannot be stored."""

@@ -23,7 +23,7 @@ from penstock.ai.remote.wires.wire import Endpoint
 from penstock.errors import InvalidArgumentError
 from penstock.expr.column import Expression, col
 from penstock.expr.nodes import UdfCall
-from penstock.expr.udf import Target, UdfSpec
+from penstock.expr.udf import Builtin, Target, UdfSpec
 from penstock.frame.dataframe import DataFrame
 from penstock.llm.configs import (
     EngineProcessorConfig,
@@ -179,6 +179,7 @@ def _spec(target: type, init: tuple[Any, ...], model: Model, options: AiOptions,
         target=Target(target, "ask", init, is_batch=not is_async, is_async=is_async),
         return_dtype=DataType.python(),
         policy=options.policy,
+        builtin=Builtin(model=model.model_name),
     )
     return placed(spec, model, options)
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
 from collections.abc import Sequence
+from contextlib import suppress
+from typing import TextIO
 
 ELLIPSIS = "…"
 NEWLINE = "⏎"
@@ -29,6 +33,19 @@ def visible_text(text: str, newline: str = NEWLINE) -> str:
 def _escaped(match: re.Match[str]) -> str:
     character = match.group()
     return " " if character == "\t" else ascii(character)[1:-1]
+
+
+def terminal_width(stream: TextIO) -> int | None:
+    """Return the number of cells of a line on the terminal behind ``stream``; None if there is no terminal.
+
+    ``COLUMNS`` counts more than what the terminal says.
+    """
+    if not stream.isatty():
+        return None
+    with suppress(OSError, ValueError):
+        stated = os.environ.get("COLUMNS", "")
+        return int(stated) if stated.isdecimal() and int(stated) else os.get_terminal_size(stream.fileno()).columns
+    return shutil.get_terminal_size().columns
 
 
 def cell_width(text: str) -> int:

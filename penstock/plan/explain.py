@@ -2,27 +2,66 @@
 
 from __future__ import annotations
 
+import re
+import textwrap
 from collections.abc import Sequence
 from typing import Any
 
+from penstock.expr.nodes import ColumnRef, Expr
 from penstock.expr.text import describe
 from penstock.expr.udf import BatchLimits, BatchSpec, Policy, Resources, UdfSpec
 from penstock.plan import nodes
-from penstock.plan.lower import lower, step_name
+from penstock.plan.lower import lower
 from penstock.plan.nodes import Plan, fold_plan, sink_name
 from penstock.plan.optimizer import optimize
+from penstock.plan.stage_names import step_name
 from penstock.plan.stages import AtMost, CallUdf, Evenly, Exactly, Inbox, Measured, Paced, Read, Stage, Step
 
+MAX_COLUMNS = 12  # of a list of columns
+MIN_WIDTH = 40  # of the text beside the lines of a tree
 
-def explain_query(plan: Plan) -> str:
-    """Return a plan as written, as optimized, and the stages it runs in."""
+_TREE = re.compile("(?:[│ ]  |[├└]─ )*")
+
+
+def explain_query(plan: Plan, width: int | None = None) -> str:
+    """Return a plan as written, as optimized, and the stages it runs in, in lines of ``width`` cells."""
     optimized = optimize(plan)
     parts = {
         "Plan": explain(plan),
         "Optimized": explain(optimized),
         "Stages": explain_stages(lower(optimized, is_ordered=True)),
     }
-    return "\n\n".join(f"== {title} ==\n{text}" for title, text in parts.items())
+    return "\n\n".join(f"== {title} ==\n{wrapped(text, width)}" for title, text in parts.items())
+
+
+def wrapped(tree: str, width: int | None) -> str:
+    r"""Return a tree with long lines broken, and the lines of the tree drawn beside their ends.
+
+    >>> print(wrapped("Limit 5\n└─ Project col(a), col(a) + 1 as next_number\n   └─ Scan table", 44))
+    Limit 5
+    └─ Project col(a), col(a) + 1 as
+       │    next_number
+       └─ Scan table
+    """
+    if width is None:
+        return tree
+    lines = tree.split("\n")
+    drawn = []
+    for line, following in zip(lines, [*lines[1:], ""], strict=True):
+        branch, below = _branch(line), _branch(following)
+        beside = branch.replace("├─", "│ ").replace("└─", "  ")
+        beside += "│    " if len(below) > len(branch) else "     "
+        parts = textwrap.wrap(
+            line[len(branch) :], max(width - len(beside), MIN_WIDTH), break_on_hyphens=False, drop_whitespace=True
+        )
+        drawn += [branch + parts[0], *(beside + part for part in parts[1:])] if parts else [line]
+    return "\n".join(drawn)
+
+
+def _branch(line: str) -> str:
+    """Return the lines of a tree before a text."""
+    found = _TREE.match(line)
+    return found[0] if found else ""
 
 
 def explain(plan: Plan) -> str:
@@ -65,18 +104,18 @@ def _line(plan: Plan) -> str:
         case nodes.Scan(source, columns, predicate, limit):
             details = []
             if columns is not None:
-                details.append(f"columns {', '.join(columns)}")
+                details.append(f"columns {_listed(columns)}")
             if predicate is not None:
                 details.append(f"where {describe(predicate)}")
             if limit is not None:
                 details.append(f"limit {limit}")
             return _with_details(f"Scan {source.name}", details)
-        case nodes.Project(exprs=exprs):
-            return f"Project {', '.join(describe(expr) for expr in exprs)}"
+        case nodes.Project(child, exprs):
+            return f"Project {_listed(_selected(child, exprs))}"
         case nodes.Filter(predicate=predicate):
             return f"Filter {describe(predicate)}"
         case nodes.UdfProject(call=call, column=column, keep=keep):
-            details = _udf_details(call.udf) + ([f"keep {', '.join(keep) or 'nothing'}"] if keep is not None else [])
+            details = _udf_details(call.udf) + ([f"keep {_listed(keep) or 'nothing'}"] if keep is not None else [])
             return _with_details(f"Udf {describe(call)} as {column}", details)
         case nodes.MapBatches(spec=spec):
             return _with_details(f"{_title(spec.verb)} {spec.name}", _udf_details(spec))
@@ -103,6 +142,20 @@ def _line(plan: Plan) -> str:
         case nodes.Write(sink=sink):
             return f"Write {sink_name(sink)}"
     raise AssertionError(f"no text for {type(plan).__name__}")
+
+
+def _selected(child: Plan, exprs: Sequence[Expr]) -> list[str]:
+    """Return the items of a select list, with ``*`` for all columns of the input where they come first."""
+    names = child.schema.names if child.schema is not None else []
+    has_all = bool(names) and list(exprs[: len(names)]) == [ColumnRef(name) for name in names]
+    rest = exprs[len(names) :] if has_all else exprs
+    return ["*"] * has_all + [describe(expr) for expr in rest]
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Return names with commas between them; of many, the first and a count."""
+    left = len(names) - MAX_COLUMNS
+    return ", ".join(names) if left <= 0 else f"{', '.join(names[:MAX_COLUMNS])} and {left:,} more"
 
 
 def _title(verb: str) -> str:
@@ -146,7 +199,7 @@ def stage_details(stage: Stage) -> list[str]:
     match stage.work:
         case Read(_, request, steps):
             if request.columns is not None:
-                details.append(f"columns {', '.join(request.columns)}")
+                details.append(f"columns {_listed(request.columns)}")
             if request.predicate is not None:
                 details.append(f"where {request.predicate}")
             details += _step_details(steps)

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence, Set
 from dataclasses import replace
 
-from penstock.errors import shortened
-from penstock.expr.nodes import Expr, Star, columns_of, has_udf
+from penstock.expr.nodes import Star, columns_of, has_udf
 from penstock.expr.text import describe
 from penstock.expr.udf import BatchSpec, Builtin, Resources, UdfSpec
 from penstock.plan import nodes, stages
 from penstock.plan.expression_cost import is_trivial
 from penstock.plan.filters import to_arrow_filter, to_condition
-from penstock.plan.nodes import Plan, UdfProject, fold_plan, sink_name
+from penstock.plan.nodes import Plan, UdfProject, fold_plan
 from penstock.plan.relations import Relation
+from penstock.plan.stage_names import stage_name, with_distinct_names
 from penstock.plan.substitution import conjuncts
 from penstock.protocols import Condition, OneWriterSink, ReadRequest
 from penstock.types import DataType
@@ -28,7 +28,6 @@ CACHED_BATCH_ROWS = 256
 MAX_BATCH_ROWS = 2**20
 PREPARED_ROWS = 1024  # of a task whose results are all cached: it is quick, and no slow row delays the others
 WRITTEN_NBYTES = 2**20  # for a writer at once: a small result becomes one file, in input order
-MAX_NAME = 48  # characters of the name of a stage
 SPLIT_NBYTES = 16 * 2**20  # for a writer that splits rows among many files
 
 _WHOLE = stages.Whole()
@@ -44,7 +43,7 @@ def lower(plan: Plan, *, is_ordered: bool, parts: stages.Gathered | None = None)
     """
     lowering = _Stages(parts)
     fold_plan(plan, _with_final_inputs, lowering.add)
-    return _with_order(lowering.built, is_ordered)
+    return with_distinct_names(_with_order(lowering.built, is_ordered))
 
 
 class _Stages:
@@ -271,58 +270,3 @@ def _carrying(plan: Plan, columns: Set[str]) -> Plan:
 
 def _is_short(dtype: DataType) -> bool:
     return dtype.is_string() or dtype.is_uuid() or dtype.is_numeric()
-
-
-# --- names ---
-
-
-def stage_name(stage: stages.Stage) -> str:
-    """Return the name of a stage for progress and errors."""
-    match stage.work:
-        case stages.Read(source):
-            return f"read {source.name}"
-        case stages.Transform(()):
-            return f"repartition {stage.inbox.num_parts}" if isinstance(stage.inbox, stages.Evenly) else "into batches"
-        case stages.Transform(steps):
-            names = [step_name(step) for step in steps if not isinstance(step, stages.MarkSide)]
-            return shortened(", ".join(names) or "pass rows on", MAX_NAME)
-        case stages.CallUdf(call):
-            return f"udf {call.udf.name}"
-        case stages.CallBatch(spec):
-            return f"{spec.verb} {spec.name}"
-        case stages.RunRelation(relation):
-            return shortened(str(relation), MAX_NAME)
-        case stages.WriteOut(sink):
-            return f"write {sink_name(sink)}"
-    match stage.inbox:
-        case stages.Cut(num_rows, 0):
-            return f"limit {num_rows}"
-        case stages.Cut(None, offset):
-            return f"offset {offset}"
-        case stages.Cut(num_rows, offset):
-            return f"limit {num_rows} offset {offset}"
-        case _:
-            return "concat"
-
-
-def step_name(step: stages.Step) -> str:
-    """Return a short description of a step."""
-    match step:
-        case stages.Select(exprs):
-            return f"select {', '.join(_column_name(expr) for expr in exprs)}"
-        case stages.Where(predicate):
-            return f"filter {describe(predicate)}"
-        case stages.ExplodeLists(columns):
-            return f"explode {', '.join(columns)}"
-        case stages.Melt():
-            return "unpivot"
-        case stages.TakeSample(fraction):
-            return f"sample {fraction}"
-        case stages.NumberRows(column):
-            return f"number rows as {column}"
-        case stages.MarkSide(side):
-            return f"input {side}"
-
-
-def _column_name(expr: Expr) -> str:
-    return describe(expr) if isinstance(expr, Star) else expr.name

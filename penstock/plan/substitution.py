@@ -10,6 +10,7 @@ from penstock.expr.nodes import Alias, Call, ColumnRef, Expr, Star, Unnest, colu
 from penstock.plan.expression_cost import is_small, is_trivial
 from penstock.plan.nodes import Project
 
+_NEW_COLUMN = "__udf_"
 AnyExpr = TypeVar("AnyExpr", bound=Expr)
 
 
@@ -40,7 +41,12 @@ def without_needless_alias(expr: Expr) -> Expr:
 
 def new_column(taken: Set[str]) -> str:
     """Return a name for the result of a call that is not among those ``taken``."""
-    return next(name for number in count() if (name := f"__udf_{number}") not in taken)
+    return next(name for number in count() if (name := f"{_NEW_COLUMN}{number}") not in taken)
+
+
+def is_new_column(name: str) -> bool:
+    """Return whether a name is one of ``new_column``, which users do not know."""
+    return name.startswith(_NEW_COLUMN)
 
 
 def merged(project: Project) -> Project:

@@ -58,6 +58,28 @@ def is_secret_name(name: str) -> bool:
     return _SECRET_NAME.search(name) is not None
 
 
+MAX_SHORT_PATH = 32  # characters
+
+
+def short_path(path: str, *, is_folder: bool = False) -> str:
+    """Return the last part of a path or URL, without secrets; that of a folder ends with a slash.
+
+    >>> short_path("/data/reviews.parquet"), short_path("https://me:pw@host/a.csv?sig=1")
+    ('reviews.parquet', 'a.csv')
+    >>> short_path("s3://bucket/out", is_folder=True)
+    'out/'
+    >>> short_path("20261118T152250-ed80f43e-fdd70fc4-00000.parquet")
+    '20261118T152250-ed8…0000.parquet'
+    """
+    scheme = scheme_of(path)
+    if scheme != "file":  # other stores may have a "?" in a name; what follows a "=" may be a secret
+        path = re.split(r"[?#]" if scheme in WEB else r"[?#](?=.*=)", redacted(path))[0]
+    name = path.rstrip("/").rpartition("/")[2] or path
+    if len(name) > MAX_SHORT_PATH:
+        name = f"{name[:19]}…{name[19 + 1 - MAX_SHORT_PATH :]}"
+    return f"{name.rstrip('/')}/" if is_folder else name
+
+
 def redacted(text: str) -> str:
     """Return text without the secrets of URLs in it: user names and passwords, signatures and tokens.
 

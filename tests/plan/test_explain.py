@@ -3,11 +3,13 @@ from __future__ import annotations
 from typing import Any
 from xml.etree import ElementTree
 
+import pytest
+
 import penstock as ps
 from penstock.expr.column import col
 from penstock.expr.nodes import UdfCall
 from penstock.plan.diagram import mermaid, svg
-from penstock.plan.explain import explain, explain_stages
+from penstock.plan.explain import explain, explain_query, explain_stages
 from penstock.plan.lower import lower
 from penstock.plan.nodes import (
     Concat,
@@ -25,6 +27,7 @@ from penstock.plan.nodes import (
     Write,
 )
 from penstock.plan.optimizer import optimize
+from tests.explained import explained
 from tests.plan.sources import COUNT_TO, EMBED, REPEAT, a, b, call, double, node, s, scan, select
 
 
@@ -68,7 +71,7 @@ Concat
    └─ MapBatches repeat
       └─ MonotonicId id
          └─ Unpivot n, m as variable, value: ids none
-            └─ Project col(n), col(n) as m
+            └─ Project *, col(n) as m
                └─ Udf _count_to(col(a)) as n: generator; keep nothing
                   └─ Sample 0.5: seed 7
                      └─ Repartition 2
@@ -78,18 +81,18 @@ Concat
 
 BRANCH_STAGES = """\
 concat
-├─ map_batches repeat: batches by throughput
+├─ map_batches repeat (1): batches by throughput
 │  └─ offset 3
-│     └─ read table: columns a, l; then explode l
+│     └─ read table (1): columns a, l; then explode l
 └─ limit 5 offset 1
-   └─ map_batches repeat: batches by throughput
+   └─ map_batches repeat (2): batches by throughput
       └─ number rows as id
          └─ unpivot
             └─ udf _count_to: batches by time; _count_to(col(a)) as n; then select n, m
                └─ sample 0.5: batches of 1024
                   └─ repartition 2: 2 equal batches
                      └─ into batches: batches of 10
-                        └─ read table: then select a, l"""
+                        └─ read table (2): then select a, l"""
 
 
 def test_a_plan_as_written() -> None:
@@ -122,8 +125,8 @@ def test_a_scan_with_everything_pushed_down() -> None:
 
 MERMAID = """\
 flowchart TD
-  s0["read table<br/>columns a"]
-  s1["read table<br/>columns a; where (s == #quot;&lt;b&gt;#quot;)"]
+  s0["read table (1)<br/>columns a"]
+  s1["read table (2)<br/>columns a; where (s == #quot;&lt;b&gt;#quot;)"]
   s2["concat"]
   s3["map_batches repeat<br/>batches by throughput"]
   s0 --> s2
@@ -136,7 +139,7 @@ def test_stages_as_a_diagram() -> None:
     assert mermaid(stages) == MERMAID
     drawing = ElementTree.fromstring(svg(stages))
     texts = [element.text for element in drawing.iter("{http://www.w3.org/2000/svg}text")]
-    assert texts[:5] == ["read table", "columns a", "read table", 'columns a; where (s == "<b>")', "concat"]
+    assert texts[:5] == ["read table (1)", "columns a", "read table (2)", 'columns a; where (s == "<b>")', "concat"]
     corners = [
         (float(box.get("x", 0)), float(box.get("y", 0))) for box in drawing.iter("{http://www.w3.org/2000/svg}rect")
     ]
@@ -148,3 +151,66 @@ def test_stages_as_a_diagram() -> None:
 def test_a_stage_that_only_feeds_a_relation_has_a_name() -> None:
     df = ps.range(3).join(ps.range(3), on="id").sort("id")
     assert [stage.name for stage in lower(df._plan, is_ordered=True)][-2:] == ["pass rows on", "sort id"]
+
+
+@pytest.mark.parametrize(
+    ("messages", "options", "text"),
+    [
+        (ps.format("Summarise: {text}"), {}, 'prompt("Summarise: {text}", model=gpt-5-mini)'),
+        (ps.format("Summarise: {}", ps.col("text")), {}, 'prompt("Summarise: {text}", model=gpt-5-mini)'),
+        (ps.format("As {{json}}: {text}"), {}, 'prompt("As {{json}}: {text}", model=gpt-5-mini)'),
+        (
+            ps.format("Loud {}, {text}", ps.col("text").upper()),
+            {},
+            'prompt(format("Loud {}, {text}", upper(col(text))), model=gpt-5-mini)',
+        ),
+        (["Look:", ps.col("text")], {}, 'prompt("Look:", col(text), model=gpt-5-mini)'),
+        ("Hello", {"model": ps.col("m")}, 'prompt("Hello", model=col(m))'),
+        (
+            ps.col("text"),
+            {"temperature": ps.col("t"), "system_message": ps.col("m")},
+            "prompt(col(text), system_message=col(m), temperature=col(t), model=gpt-5-mini)",
+        ),
+    ],
+)
+def test_a_prompt_is_shown_as_written_with_its_model(messages: Any, options: dict[str, Any], text: str) -> None:
+    ps.set_provider("openai", base_url="http://localhost:1/v1", api_key="x")
+    call = ps.prompt(messages, **{"model": "gpt-5-mini", **options})
+    assert repr(call) == text
+    df = ps.from_pydict({"text": ["a"], "m": ["gpt-5"], "t": [0.5]}).select(call.alias("answer"))
+    assert explained(df).count(f"{text} as answer") == 3
+
+
+def test_other_calls_of_models_name_their_model() -> None:
+    ps.set_provider("openai", base_url="http://localhost:1/v1", api_key="x")
+    text = ps.col("text")
+    assert repr(ps.embed_text(text, provider="openai", model="text-embedding-3-small")) == (
+        "embed_text(col(text), model=text-embedding-3-small)"
+    )
+    assert repr(ps.classify_text(text, ["a", "b"], provider="openai", model="gpt-5")) == (
+        "classify_text(col(text), model=gpt-5)"
+    )
+
+
+@pytest.mark.parametrize("width", [80, 120, 200])
+def test_explain_fits_the_terminal(width: int) -> None:
+    ps.set_provider("openai", base_url="http://localhost:1/v1", api_key="x")
+    df = ps.from_pydict({f"column_{number}": ["a"] for number in range(40)})
+    for number in range(5):
+        question = ps.format("Is {column_1} anything like " + "this very long question " * number + "{column_2}?")
+        df = df.with_column(f"answer_{number}", ps.prompt(question, model="gpt-5-mini"))
+    df = df.union_all(ps.from_pydict({name: ["a"] for name in df.column_names}))
+    text = explain_query(df._plan, width)
+    assert max(map(len, text.splitlines())) <= width
+    whole = explain_query(df._plan)
+    assert "".join(text.split()).translate(LINES) == "".join(whole.split()).translate(LINES)
+
+
+LINES = {ord(character): None for character in "│├└─"}
+
+
+def test_columns_that_a_select_keeps_are_a_star() -> None:
+    df = ps.from_pydict({"a": [1], "b": [2]}).with_column("c", ps.col("a") + 1)
+    assert explain(df._plan).splitlines()[0] == "Project *, col(a) + 1 as c"
+    many = ps.from_pydict({f"c{number}": [1] for number in range(15)})
+    assert explain(many.select(*reversed(many.column_names))._plan).splitlines()[0].endswith("col(c3) and 3 more")

@@ -163,7 +163,13 @@ def test_limits_and_layout() -> None:
 def test_concat_joins_branches() -> None:
     plan = Concat((scan(), Concat((select(scan(), "a", "b", "s", "l"), Limit(scan(), 1)))))
     stages = lowered(plan)
-    assert [stage.name for stage in stages] == ["read table", "read table", "read table", "limit 1", "concat"]
+    assert [stage.name for stage in stages] == [
+        "read table (1)",
+        "read table (2)",
+        "read table (3)",
+        "limit 1",
+        "concat",
+    ]
     assert stages[-1] == Stage("concat", None, (0, 1, 3))
 
 
@@ -244,7 +250,7 @@ def test_order_is_kept_where_it_matters(plan: Plan, is_ordered: list[bool]) -> N
 
 def test_a_long_name_is_cut() -> None:
     many = select(Limit(scan(), 5), *[(b + n).alias(f"column_{n}") for n in range(30)])
-    assert lowered(many)[-1].name == "select column_0, column_1, column_2, column_3..."
+    assert lowered(many)[-1].name == "select column_0, column_1, column_2, ..."
 
 
 def test_an_unsplit_call_is_a_bug() -> None:

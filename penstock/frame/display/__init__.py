@@ -15,10 +15,12 @@ from penstock.types import Schema
 __all__ = ["check_format", "print_table", "render_html", "render_text", "show"]
 
 
-def show(table: pa.Table, schema: Schema, *, format: str = "default", max_width: int = 30, **options: Any) -> None:
+def show(
+    table: pa.Table, schema: Schema, *, format: str = "default", max_width: int | None = None, **options: Any
+) -> None:
     """Print a table; in a notebook, display it as HTML unless another format is asked for."""
     if is_notebook() and format in ("default", "html"):
         display: Any = sys.modules["IPython"].display
-        display.display(display.HTML(render_html(table, schema, max_width=max(max_width, 100), **options)))
+        display.display(display.HTML(render_html(table, schema, max_width=max(max_width or 0, 100), **options)))
     else:
         print_table(table, schema, format=format, max_width=max_width, **options)

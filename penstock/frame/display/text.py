@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -15,9 +14,10 @@ import pyarrow as pa
 from penstock.errors import check_choice
 from penstock.frame.display.cells import cell_text, ends, format_footer, require_positive
 from penstock.frame.display.html import render_html
-from penstock.observe.text import ELLIPSIS, cell_width, fit, format_count, visible_text
+from penstock.observe.text import ELLIPSIS, cell_width, fit, format_count, terminal_width, visible_text
 from penstock.types import Schema
 
+MAX_COLUMN_WIDTH = 30  # without a terminal
 MIN_COLUMN_WIDTH = 12  # text is not narrowed below this to show more columns
 
 
@@ -58,9 +58,9 @@ def print_table(table: pa.Table, schema: Schema, *, file: TextIO | None = None, 
     On a terminal, fit its width and use colours, honouring ``COLUMNS``, ``NO_COLOR`` and ``TERM=dumb``.
     """
     stream = file or sys.stdout
-    if stream.isatty():
+    if (width := terminal_width(stream)) is not None:
         is_plain = bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") in ("dumb", "unknown")
-        options = {"terminal_width": shutil.get_terminal_size().columns, "color": not is_plain} | options
+        options = {"terminal_width": width, "color": not is_plain} | options
     encoding = getattr(stream, "encoding", None) or "utf-8"
     text = render_text(table, schema, **options) + "\n"
     stream.write(text.encode(encoding, "replace").decode(encoding))
@@ -82,7 +82,7 @@ def render_text(
     schema: Schema,
     *,
     total_rows: int | None = None,
-    max_width: int = 30,
+    max_width: int | None = None,
     format: str | None = "default",
     terminal_width: int | None = None,
     color: bool = False,
@@ -92,7 +92,8 @@ def render_text(
     """Return an aligned table of all rows of ``table``, with the number of rows below it.
 
     ``total_rows`` is the number of rows of the whole result, None if unknown. No column is wider than ``max_width``
-    cells. To fit ``terminal_width``, text columns are narrowed first, then columns in the middle are hidden.
+    cells: by default those of the terminal, or 30 without one. To fit ``terminal_width``, text columns are narrowed
+    first, the widest most, then columns in the middle are hidden.
     ``verbose`` shows the types; by default all formats except Markdown do.
 
     >>> table = pa.table({"id": [1, 20], "text": ["a", None]})
@@ -108,6 +109,8 @@ def render_text(
     """
     style, align = check_format(format), align or "auto"
     check_choice("align", align, ("auto", *ALIGNMENTS))
+    if max_width is None:
+        max_width = terminal_width or MAX_COLUMN_WIDTH
     require_positive("max_width", max_width)
     if style == "html":
         return render_html(table, schema, total_rows=total_rows)
@@ -144,14 +147,25 @@ def _shown_columns(
             shown.insert((keep + 1) // 2, _elided(hidden, table.num_rows, verbose))
         if terminal_width is None:
             return shown
-        widest = max((column.width for column in shown if column.is_elastic), default=0)
-        for cap in range(widest, MIN_COLUMN_WIDTH - 1 if keep > 1 else 3, -1):
-            narrowed = [_narrowed(column, cap) for column in shown]
-            if _total_width(narrowed, box) <= terminal_width:
-                return narrowed
-        if keep <= 1 or _total_width(shown, box) <= terminal_width:
+        surplus = _total_width(shown, box) - terminal_width
+        if surplus <= 0:
+            return shown
+        cap = _widest([column.width for column in shown if column.is_elastic], surplus)
+        if cap >= (MIN_COLUMN_WIDTH if keep > 1 else 4):
+            return [_narrowed(column, cap) for column in shown]
+        if keep <= 1:
             return shown
         keep -= 1
+
+
+def _widest(widths: Sequence[int], surplus: int) -> int:
+    """Return the width of the widest columns if all are narrowed to it, so that ``surplus`` cells are saved; 0 if none.
+
+    >>> _widest([60, 20, 100], 50), _widest([10, 10], 50)
+    (55, 0)
+    """
+    caps = range(max(widths, default=0), 0, -1)
+    return next((cap for cap in caps if sum(max(width - cap, 0) for width in widths) >= surplus), 0)
 
 
 def _column(table: pa.Table, schema: Schema, position: int, max_width: int, align: str, verbose: bool) -> _Column:

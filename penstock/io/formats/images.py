@@ -13,7 +13,7 @@ from penstock.errors import CorruptFileError
 from penstock.io.batches import BATCH_NBYTES, grouped
 from penstock.io.file_format import reading
 from penstock.io.file_source import report_skipped
-from penstock.io.files import DataFile, Paths, file_versions, find_files, group_origin
+from penstock.io.files import DataFile, Paths, file_versions, find_files, group_origin, path_list, short_name
 from penstock.io.writer import FileSink, file_sink
 from penstock.media.images.decoder import ImageDecoder
 from penstock.media.images.encode import encoding_of
@@ -47,7 +47,9 @@ class ImageSource:
         ignore_corrupt_files: bool = False,
         storage_options: Mapping[str, Any] | None = None,
     ) -> None:
-        self.files = find_files(path, SUFFIXES, storage_options)
+        given = path_list(path)
+        self.files = find_files(given, SUFFIXES, storage_options)
+        self.short_name = short_name(given, self.files)
         self.name = f"read_images({self.files[0]}{f' and {len(self.files) - 1} more' * (len(self.files) > 1)})"
         self._decoder = decoder
         self._ignores_corrupt = ignore_corrupt_files

@@ -17,6 +17,7 @@ from penstock.io.selection import Selection, until_limit
 from penstock.io.tables.libraries import store_errors
 from penstock.protocols import ReadRequest
 from penstock.storage.options import library_options, secrets_of
+from penstock.storage.urls import short_path
 from penstock.types import Schema
 
 UNPACKED = 4  # a row in memory is about this much larger than in a Parquet file
@@ -60,6 +61,7 @@ class DeltaSource:
         self._schema = Schema.from_arrow(self._dataset.schema)
         self._version = f"version {table.version()}"
         self.name = f"read_deltalake({uri}, {self._version})"
+        self.short_name = short_path(uri, is_folder=True)
 
     def schema(self) -> Schema:
         return self._schema

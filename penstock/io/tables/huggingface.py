@@ -29,6 +29,7 @@ from penstock.io.selection import Selection
 from penstock.io.tables.libraries import store_errors
 from penstock.io.writer import FileSink, FileWriter
 from penstock.protocols import ReadRequest
+from penstock.storage.urls import short_path
 from penstock.types import Schema
 
 FORMATS: dict[str, Callable[[], FileFormat]] = {
@@ -62,7 +63,9 @@ def huggingface_source(
         except PathNotFoundError as exc:
             errors.append(exc)
             continue
-        return FileSource(chosen, files, storage_options=storage_options)
+        source = FileSource(chosen, files, storage_options=storage_options)
+        source.short_name = short_path(os.fspath(repo))
+        return source
     raise errors[0]
 
 
@@ -208,6 +211,10 @@ class HubSink:
     @property
     def name(self) -> str:
         return f"parquet files to hf://datasets/{self.repo}"
+
+    @property
+    def short_name(self) -> str:
+        return short_path(self.repo)
 
     def start(self) -> None:
         load_extra("huggingface_hub", "huggingface", "write_huggingface")

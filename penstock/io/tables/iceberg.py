@@ -13,6 +13,7 @@ from penstock.errors import InvalidArgumentError, load_extra
 from penstock.io.selection import Selection, until_limit
 from penstock.io.tables.libraries import store_errors
 from penstock.protocols import Condition, ReadRequest
+from penstock.storage.urls import short_path
 from penstock.types import Schema
 
 
@@ -65,6 +66,7 @@ class IcebergSource:
             projection = table.scan(snapshot_id=snapshot_id).projection()
             self._schema = Schema.from_arrow(files.schema_to_pyarrow(projection, include_field_ids=False))
         self.name = f"read_iceberg({self._label})"
+        self.short_name = short_path(self._label)
 
     def schema(self) -> Schema:
         return self._schema

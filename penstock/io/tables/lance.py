@@ -27,6 +27,7 @@ from penstock.io.selection import Selection, until_limit
 from penstock.io.tables.libraries import store_errors
 from penstock.protocols import ReadRequest
 from penstock.storage.options import library_options, secrets_of
+from penstock.storage.urls import short_path
 from penstock.types import Schema
 
 FRAGMENT_COLUMN = "fragment_id"
@@ -128,6 +129,7 @@ class LanceSource:
         self._schema = Schema.from_arrow(pa.schema([*dataset.schema, *fields]))
         self._fragments = {fragment.fragment_id: fragment.count_rows() for fragment in dataset.get_fragments()}
         self.name = f"read_lance({self.table.uri}, version {dataset.version})"
+        self.short_name = short_path(self.table.uri, is_folder=True)
 
     def schema(self) -> Schema:
         return self._schema
@@ -183,6 +185,10 @@ class LanceSink:
     @property
     def name(self) -> str:
         return f"lance to {self.table.uri}"
+
+    @property
+    def short_name(self) -> str:
+        return short_path(self.table.uri, is_folder=True)
 
     def start(self) -> None:
         if self.mode == "append":

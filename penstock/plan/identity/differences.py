@@ -46,7 +46,7 @@ def _without_versions(fingerprint: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _differences(path: tuple[str, ...], then: Any, now: Any) -> Iterator[str]:
-    if then == now:
+    if then == now or _is_same_expression(then, now):
         return
     if isinstance(then, Mapping) and isinstance(now, Mapping):
         yield from _entries(path, then, now)
@@ -87,6 +87,12 @@ def _items(path: tuple[str, ...], then: Sequence[Any], now: Sequence[Any]) -> It
 
 def _name(item: Any) -> str:
     return str(next(iter(item.values()), "")) if isinstance(item, Mapping) else "branch"
+
+
+def _is_same_expression(then: Any, now: Any) -> bool:
+    """Return whether two expressions compute the same, whatever text describes them to people."""
+    are_expressions = all(isinstance(each, Mapping) and "expression" in each for each in (then, now))
+    return are_expressions and "digest" in then and then["digest"] == now.get("digest")
 
 
 def _is_list_of_objects(value: Any) -> bool:

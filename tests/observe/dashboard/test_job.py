@@ -61,7 +61,7 @@ def test_the_rows_of_a_finished_job(jobs: tuple[Path, Path], page: Page) -> None
         page.goto(server.url)
         expect(page.locator("#query-state")).to_have_text("finished")
         expect(page.locator(".tile .value").first).to_have_text("60")
-        expect(page.locator("#plan .node").last).to_contain_text("write parquet")
+        expect(page.locator("#plan .node").last).to_contain_text("write one/")
         expect(page.locator("#pause")).to_be_hidden()
         page.get_by_role("link", name="Rows").press("Enter")
         lines, summary = page.locator("#rows-table tbody tr"), page.locator("#rows-summary")

@@ -65,8 +65,8 @@ PROMPTS: list[tuple[dict[str, Any], str]] = [
     ({"top_p": 0.5}, "prompt: top_p is new: 0.5"),
     ({"n": 3}, "prompt: n is new: 3"),
     ({"provider": "google"}, "prompt: provider changed from 'openai' to 'google'"),
-    ({"text": ps.format("{}!", ps.col("q"))}, "texts=('', '!')"),
-    ({"text": ["Say:", ps.col("q")]}, "expression changed from 'prompt(col(q)) as answer' to"),
+    ({"text": ps.format("{}!", ps.col("q"))}, "to 'prompt(\"{q}!\", model=gpt-5-nano) as answer'"),
+    ({"text": ["Say:", ps.col("q")]}, "expression changed from 'prompt(col(q), model=gpt-5-nano) as answer' to"),
     ({"return_format": Review}, "columns: answer changed from 'string' to 'struct[stars: int64]'"),
 ]
 

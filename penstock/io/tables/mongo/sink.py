@@ -13,6 +13,7 @@ import pyarrow as pa
 from penstock.errors import OutputExistsError, WriteError, check_choice
 from penstock.io.commit.output import WRITE_MODES, new_run_id
 from penstock.io.tables.mongo.collection import MongoCollection
+from penstock.storage.urls import short_path
 from penstock.types import Series
 
 logger = logging.getLogger(__name__)
@@ -33,6 +34,10 @@ class MongoSink:
     @property
     def name(self) -> str:
         return str(self.target)
+
+    @property
+    def short_name(self) -> str:
+        return short_path(self.target.name)
 
     @property
     def staging(self) -> MongoCollection:

@@ -16,6 +16,7 @@ from penstock.io.files import UNKNOWN
 from penstock.io.selection import Selection
 from penstock.io.tables.mongo.collection import MongoCollection
 from penstock.protocols import Condition, ReadRequest
+from penstock.storage.urls import short_path
 from penstock.types import DataType, Schema, to_arrow_array
 
 SAMPLE_DOCUMENTS = 1000  # determine the columns and their types
@@ -71,6 +72,7 @@ class MongoSource:
 
     def __post_init__(self) -> None:
         self.name = f"read_mongo({self.collection})"
+        self.short_name = short_path(self.collection.name)
         self.collection.check_exists(ReadError)
         self._inferred = {} if self.hints else self._sampled()
         self._schema = Schema.from_pydict(dict(self.hints) or self._inferred)

@@ -21,6 +21,7 @@ from penstock.io.conform import conform_rows
 from penstock.io.tables.sql.database import Connect, Database
 from penstock.io.tables.sql.session import Dialect, Session, TableName
 from penstock.protocols import Writer
+from penstock.storage.urls import short_path
 from penstock.types import Schema
 
 logger = logging.getLogger(__name__)
@@ -49,6 +50,10 @@ class TableSink(ABC):
     @property
     def name(self) -> str:
         return f"table {self.table} in {self.database.label}"
+
+    @property
+    def short_name(self) -> str:
+        return short_path(f"table {self.table}")
 
     @property
     def staging(self) -> TableName:

@@ -13,6 +13,7 @@ import functools
 import itertools
 import math
 import os
+import re
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -28,10 +29,12 @@ from penstock.io.tables.sql.database import Connect, Database
 from penstock.io.tables.sql.dbapi import rows_of
 from penstock.io.tables.sql.session import DatabaseKind, ResultColumn, Session, subquery
 from penstock.protocols import Condition, ReadRequest
+from penstock.storage.urls import short_path
 from penstock.types import DataType, Schema
 
 MAX_LISTED = 1000  # values of an "in" that a statement lists; more would make it too long
 
+_TABLE = re.compile(r"(?i)\b(?:from|join)\s+([\w.]+)")
 _shortened = functools.partial(textwrap.shorten, width=60, placeholder="...")
 
 
@@ -80,6 +83,8 @@ class SqlSource:
     def __post_init__(self) -> None:
         self.query = self.query.strip().rstrip("; \n")
         self.name = f"{self.reader}({_shortened(self.query)!r}, {self.database.label})"
+        tables = _TABLE.findall(self.query)
+        self.short_name = short_path(f"table {tables[0]}" if len(tables) == 1 else "sql query")
         with self._session() as session:
             self._dialect = session.dialect
             self._described = session.describe(self.query)

@@ -1,0 +1,110 @@
+"""Names of stages, made here once: a few words that the terminal, the dashboard, statistics and errors show."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+
+from penstock.errors import shortened
+from penstock.expr.nodes import Expr, Star
+from penstock.expr.text import describe
+from penstock.expr.udf import UdfSpec
+from penstock.plan import stages
+from penstock.plan.nodes import sink_name
+from penstock.plan.substitution import is_new_column
+from penstock.protocols import ShortNamed, Sink, Source
+from penstock.storage.secret import hidden
+from penstock.storage.urls import redacted, short_path
+
+MAX_NAME = 40  # characters
+_VERBS = {"embed_text": "embed", "embed_image": "embed", "classify_text": "classify", "classify_image": "classify"}
+
+
+def stage_name(stage: stages.Stage) -> str:
+    """Return the name of a stage."""
+    return shortened(hidden(redacted(_name(stage))), MAX_NAME)
+
+
+def with_distinct_names(built: Sequence[stages.Stage]) -> tuple[stages.Stage, ...]:
+    """Return the stages with distinct names: calls of the same name get their column, others a number."""
+    count = Counter(stage.name for stage in built)
+    named = [replace(stage, name=_with_column(stage)) if count[stage.name] > 1 else stage for stage in built]
+    count, seen = Counter(stage.name for stage in named), Counter[str]()
+    for position, stage in enumerate(named):
+        seen[stage.name] += 1
+        if count[stage.name] > 1:
+            named[position] = replace(stage, name=f"{stage.name} ({seen[stage.name]})")
+    return tuple(named)
+
+
+def _with_column(stage: stages.Stage) -> str:
+    match stage.work:
+        case stages.CallUdf(column=column) if not is_new_column(column):
+            return f"{stage.name} as {shortened(column, MAX_NAME)}"
+        case _:
+            return stage.name
+
+
+def _name(stage: stages.Stage) -> str:
+    match stage.work:
+        case stages.Read(source):
+            name = _short_name(source, source.name)
+            return name if name.startswith(("from_", "read_")) else f"read {name}"
+        case stages.Transform(()):
+            return f"repartition {stage.inbox.num_parts}" if isinstance(stage.inbox, stages.Evenly) else "into batches"
+        case stages.Transform(steps):
+            names = [step_name(step) for step in steps if not isinstance(step, stages.MarkSide)]
+            return ", ".join(names) or "pass rows on"
+        case stages.CallUdf(call):
+            return _function_name(call.udf)
+        case stages.CallBatch(spec):
+            return f"{spec.verb} {spec.name}"
+        case stages.RunRelation(relation):
+            return str(relation)
+        case stages.WriteOut(sink):
+            return f"write {_short_name(sink, sink_name(sink))}"
+    match stage.inbox:
+        case stages.Cut(num_rows, 0):
+            return f"limit {num_rows}"
+        case stages.Cut(None, offset):
+            return f"offset {offset}"
+        case stages.Cut(num_rows, offset):
+            return f"limit {num_rows} offset {offset}"
+        case _:
+            return "concat"
+
+
+def _short_name(place: Source | Sink, name: str) -> str:
+    return place.short_name if isinstance(place, ShortNamed) else name
+
+
+def _function_name(spec: UdfSpec) -> str:
+    """Return the name of a function: that of its model if it has one, and ``udf`` before one of the user."""
+    if spec.builtin.model is not None:
+        return f"{_VERBS.get(spec.name, spec.name)} {short_path(spec.builtin.model)}"
+    is_ours = getattr(spec.target.function, "__module__", "").partition(".")[0] == __name__.partition(".")[0]
+    return _VERBS.get(spec.name, spec.name) if is_ours else f"udf {spec.name}"
+
+
+def step_name(step: stages.Step) -> str:
+    """Return a short description of a step."""
+    match step:
+        case stages.Select(exprs):
+            return f"select {', '.join(_column_name(expr) for expr in exprs)}"
+        case stages.Where(predicate):
+            return f"filter {describe(predicate)}"
+        case stages.ExplodeLists(columns):
+            return f"explode {', '.join(columns)}"
+        case stages.Melt():
+            return "unpivot"
+        case stages.TakeSample(fraction):
+            return f"sample {fraction}"
+        case stages.NumberRows(column):
+            return f"number rows as {column}"
+        case stages.MarkSide(side):
+            return f"input {side}"
+
+
+def _column_name(expr: Expr) -> str:
+    return describe(expr) if isinstance(expr, Star) else expr.name
