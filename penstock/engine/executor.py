@@ -19,7 +19,7 @@ from penstock.engine.scheduling import task_share
 from penstock.engine.stage import PoolChoice, StageState
 from penstock.errors import QueryCancelledError, QueryStalledError
 from penstock.observe import events
-from penstock.plan.stages import Read, Stage, Work
+from penstock.plan.stages import Exactly, Read, Stage, Transform, Work
 from penstock.protocols import Subscriber
 
 MakePool = Callable[[Stage, Work, Emit], PoolChoice]
@@ -62,7 +62,7 @@ class Executor:
         self._mailbox = mailbox or SimpleQueue[tuple[int, Report]]()  # reports, each with the index of its stage
         # The reader's own results, those taken ahead, and the one that waits to join them.
         num_unused = num_ahead + 1 if num_ahead else 0
-        self._results = Results(NUM_RESULTS_HELD + num_unused, num_unused)
+        self._results = Results(NUM_RESULTS_HELD + num_unused, num_unused, _cut_rows(stages[-1]))
         self._least_read = 1 if is_read_gradually else None
         task_nbytes = min(task_share(memory_bytes, cores.num_cores), most_task_nbytes or memory_bytes)
         self._resources = QueryResources(memory_bytes, task_nbytes, cores, self._results, clock, lineage)
@@ -284,6 +284,15 @@ class Executor:
     def _publish(self, event: events.Event) -> None:
         for subscriber in self._subscribers:
             subscriber.on_event(event)
+
+
+def _cut_rows(last: Stage) -> int | None:
+    """Return the rows of a batch if the reader cuts the output of the last stage into batches."""
+    match last.work, last.inbox:
+        case Transform(()), Exactly(num_rows, True):
+            return num_rows
+        case _:
+            return None
 
 
 def put_report(mailbox: SimpleQueue[tuple[int, Report]], index: int, report: Report) -> None:

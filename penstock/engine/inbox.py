@@ -39,7 +39,7 @@ class Inbox:
         self.joins_bundles = isinstance(policy, Exactly | Measured)  # which copies them
         self._is_size_promised = isinstance(policy, Exactly | Evenly | Gathered)
         self._is_size_free = isinstance(policy, AtMost | Paced | Measured)
-        self._batch_rows = policy.num_rows if isinstance(policy, Exactly) and policy.is_cut_by_worker else None
+        self._batch_rows = policy.num_rows if isinstance(policy, Exactly) and policy.is_cut_later else None
         self._num_parts_left = policy.num_parts if isinstance(policy, Evenly) else 0
         self._gathering_s = policy.seconds if isinstance(policy, Gathered) else None
         self._gathered: deque[int] = deque()  # rows of complete tasks

@@ -25,13 +25,16 @@ class Cores:
 class Results:
     """Outputs of the last stage that wait for the reader. The reader still holds the last ``num_held`` it took.
 
-    The last ``num_unused`` were taken ahead, and the reader has not used them yet.
+    The last ``num_unused`` were taken ahead, and the reader has not used them yet. With ``batch_rows`` the reader cuts
+    them into batches, and may stop after the first one of the output that it is at.
     """
 
-    def __init__(self, num_held: int, num_unused: int = 0) -> None:
+    def __init__(self, num_held: int, num_unused: int = 0, batch_rows: int | None = None) -> None:
         self._waiting: deque[Bundle] = deque()
         self._nbytes_taken: deque[int] = deque(maxlen=num_held)
         self._rows_unused: deque[int] = deque([0] * num_unused)
+        self._batch_rows = batch_rows
+        self._rows_left = 0  # of the output that the reader is at, after its first batch
         self.num_rows_used = 0
         self.nbytes_waiting = 0
 
@@ -51,7 +54,10 @@ class Results:
         self.nbytes_waiting -= bundle.nbytes
         self._nbytes_taken.append(bundle.nbytes)
         self._rows_unused.append(bundle.num_rows)
-        self.num_rows_used += self._rows_unused.popleft()
+        num_rows = self._rows_unused.popleft()
+        num_first = num_rows if self._batch_rows is None else min(num_rows, self._batch_rows)
+        self.num_rows_used += self._rows_left + num_first
+        self._rows_left = num_rows - num_first
         return bundle
 
 

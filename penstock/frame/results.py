@@ -15,6 +15,7 @@ from penstock.engine.runners import block_runner
 from penstock.errors import load_extra
 from penstock.expr.udf import BatchFormat
 from penstock.frame.columns import checked_count
+from penstock.frame.cut_batches import cut_batches
 from penstock.frame.pairs import PairVerbs
 from penstock.plan import nodes
 from penstock.types import Schema, Series, unified
@@ -211,10 +212,10 @@ class ResultVerbs(PairVerbs):
         drop_last: bool,
         cancellation: Cancellation | None = None,
     ) -> Generator[Any, None, None]:
-        source = self if batch_size is None else self._reporting_here(self.into_batches(batch_size))
-        batches = source._batches(num_ahead=num_ahead, is_read_gradually=True, cancellation=cancellation)
-        least = batch_size if drop_last and batch_size else 1
-        return (batch_in_format(batch, batch_format) for batch in batches if batch.num_rows >= least)
+        blocks = self._batches(
+            num_ahead=num_ahead, is_read_gradually=True, batch_rows=batch_size, cancellation=cancellation
+        )
+        return cut_batches(blocks, batch_size, batch_format, drop_last)
 
     @refusing_unknown("iter_torch_batches")
     def iter_torch_batches(

@@ -34,15 +34,20 @@ _WHOLE = stages.Whole()
 _DEFAULT = Resources()
 
 
-def lower(plan: Plan, *, is_ordered: bool, parts: stages.Gathered | None = None) -> tuple[stages.Stage, ...]:
+def lower(
+    plan: Plan, *, is_ordered: bool, parts: stages.Gathered | None = None, batch_rows: int | None = None
+) -> tuple[stages.Stage, ...]:
     """Return the stages of a plan whose UDF calls are split, each after its inputs; the last one gives the rows.
 
     With ``is_ordered`` the rows come in input order. Otherwise they come as they are done, and only stages whose result
     depends on the order get their input in order. With ``parts`` a write makes parts of that size that can be committed
-    one by one, and reads do no steps, so that each row of a part can be traced to its source.
+    one by one, and reads do no steps, so that each row of a part can be traced to its source. With ``batch_rows`` the
+    reader cuts the rows into batches of that size, and gets whole batches.
     """
     lowering = _Stages(parts)
-    fold_plan(plan, _with_final_inputs, lowering.add)
+    last = fold_plan(plan, _with_final_inputs, lowering.add)
+    if batch_rows is not None:
+        lowering.gather_batches(last, batch_rows)
     return with_distinct_names(_with_order(lowering.built, is_ordered))
 
 
@@ -93,6 +98,10 @@ class _Stages:
                 gathered = self._parts or stages.Gathered(SPLIT_NBYTES if is_split else WRITTEN_NBYTES)
                 return self._add(stages.WriteOut(sink, self._parts is not None), source, inbox=gathered)
         raise AssertionError(f"no stage for {type(plan).__name__}")
+
+    def gather_batches(self, source: int, batch_rows: int) -> None:
+        """Add a stage that gives the reader whole batches, several at a time."""
+        self._add(stages.Transform(()), source, inbox=stages.Exactly(batch_rows, is_cut_later=True))
 
     def _scan(self, scan: nodes.Scan) -> int:
         predicate, conditions = None, tuple[Condition, ...]()
@@ -173,7 +182,7 @@ def _batching(spec: UdfSpec | BatchSpec) -> stages.Inbox:
     """Return the inbox policy of a function: the user's batch size, else one that suits its kind."""
     is_batch = spec.target.is_batch
     if isinstance(spec.batch_size, int):
-        return stages.Exactly(spec.batch_size, is_cut_by_worker=_is_cut_by_worker(spec))
+        return stages.Exactly(spec.batch_size, is_cut_later=_is_cut_by_worker(spec))
     if spec.batch_size == "paced":
         return stages.Paced()
     if is_batch and spec.batch_size == "auto" and spec.cache:

@@ -125,7 +125,7 @@ def test_rows_come_out_in_order_none_lost_or_doubled(policy: Policy, steps: list
         if step.rows_per_task is not None:
             if isinstance(policy, Paced):
                 inbox.rows_per_task = step.rows_per_task
-            if isinstance(policy, Exactly) and policy.is_cut_by_worker:
+            if isinstance(policy, Exactly) and policy.is_cut_later:
                 inbox.rows_per_task = step.rows_per_task * policy.num_rows
             if inbox.size_search is not None:
                 inbox.size_search.num_rows = step.rows_per_task
@@ -162,7 +162,7 @@ def test_exactly(sizes: list[int], num_rows: int) -> None:
 def test_a_task_that_its_worker_cuts_has_whole_batches(
     sizes: list[int], num_rows: int, num_batches: int, nbytes: int
 ) -> None:
-    inbox = filled(Exactly(num_rows, is_cut_by_worker=True), sizes)
+    inbox = filled(Exactly(num_rows, is_cut_later=True), sizes)
     inbox.rows_per_task, inbox.max_task_nbytes = num_rows * num_batches, nbytes
     tasks = sizes_of(drained(inbox))
     assert all(size % num_rows == 0 and size <= num_rows * num_batches for size in tasks)
@@ -173,7 +173,7 @@ def test_a_task_that_its_worker_cuts_has_whole_batches(
 
 
 def test_the_batches_of_a_task_follow_their_duration() -> None:
-    inbox = filled(Exactly(10, is_cut_by_worker=True), [10_000])
+    inbox = filled(Exactly(10, is_cut_later=True), [10_000])
     taken = list[int]()
     for batch_s in (0.001, 0.001, 0.001, 0.5, 0.5):
         num_rows = sum(bundle.num_rows for bundle in inbox.take())

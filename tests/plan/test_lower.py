@@ -190,7 +190,7 @@ def test_writing() -> None:
         (udf(len, INT, is_batch=True), Measured(MAX_BATCH_ROWS)),
         (udf(len, INT, is_batch=True, batch_size=None), Whole()),
         (udf(len, INT, is_batch=True, batch_size=32), Exactly(32)),
-        (udf(len, INT, is_batch=True, batch_size=32, resources=IN_PROCESS), Exactly(32, is_cut_by_worker=True)),
+        (udf(len, INT, is_batch=True, batch_size=32, resources=IN_PROCESS), Exactly(32, is_cut_later=True)),
         (udf(len, INT, is_batch=True, batch_size=32, resources=IN_PROCESS, cache=True), Exactly(32)),
     ],
 )

@@ -74,14 +74,16 @@ def run(
     subscribers: Sequence[Subscriber] = (),
     num_ahead: int = 0,
     is_read_gradually: bool = False,
+    batch_rows: int | None = None,
     cancellation: Cancellation | None = None,
 ) -> Generator[pa.RecordBatch, None, None]:
     """Yield the plan's rows. Closing the iterator cancels the query and returns once everything is released.
 
     With ``num_ahead`` the query runs on a thread of its own, that many batches ahead of the reader. With
-    ``is_read_gradually`` the reader may stop at any row, so the query starts with few calls.
+    ``is_read_gradually`` the reader may stop at any row, so the query starts with few calls. With ``batch_rows`` the
+    reader cuts what it gets into batches of that size: all but the last have a multiple of these rows.
     """
-    start = partial(_run, plan, runner, is_ordered, rules, subscribers, num_ahead, is_read_gradually)
+    start = partial(_run, plan, runner, is_ordered, rules, subscribers, num_ahead, is_read_gradually, batch_rows)
     return prefetched(start, num_ahead, cancellation) if num_ahead else start(cancellation)
 
 
@@ -93,10 +95,11 @@ def _run(
     subscribers: Sequence[Subscriber],
     num_ahead: int,
     is_read_gradually: bool,
+    batch_rows: int | None,
     cancellation: Cancellation | None,
 ) -> Generator[pa.RecordBatch, None, None]:
     check_calls(plan)
-    stages = with_cache_keys(lower(optimize(plan, rules), is_ordered=is_ordered))
+    stages = with_cache_keys(lower(optimize(plan, rules), is_ordered=is_ordered, batch_rows=batch_rows))
     executing = _execute(stages, runner, subscribers, None, cancellation, num_ahead, is_read_gradually)
     with naming_lines(plan), closing(executing) as bundles:
         for bundle in bundles:
