@@ -139,7 +139,7 @@ class ColumnVerbs(LazyTable):
         return self._with(nodes.MonotonicId(self._plan, checked_name(column_name)))
 
     def __getitem__(self, key: Any) -> Any:
-        """Return a column, by name or number, as an expression; or with a list of names a narrower DataFrame.
+        """Return a column as an expression; or with a list of names a narrower DataFrame.
 
         >>> df = ps.from_pydict({"a": [1], "b": [2]})
         >>> df.select(df["a"] + 1).to_pydict(), df[["b"]].columns
@@ -149,10 +149,16 @@ class ColumnVerbs(LazyTable):
             return self.select(*key)
         if isinstance(key, Expression):
             raise InvalidArgumentError(f"df[...] takes the name of a column; use df.where({key!r}) to keep rows")
-        if isinstance(key, int) and not isinstance(key, bool):
-            if not -len(self.columns) <= key < len(self.columns):
-                raise InvalidArgumentError(f"There is no column number {key}; there are: {', '.join(self.columns)}")
-            return col(self.columns[key])
+        if isinstance(key, int | slice) and not isinstance(key, bool):
+            shown = (
+                key if isinstance(key, int) else ":".join("" if n is None else str(n) for n in (key.start, key.stop))
+            )
+            raise InvalidArgumentError(
+                f"df[{shown}]: rows have no numbers before the query runs. Use df.take(n) or df.limit(n).to_pylist() "
+                'for the first rows, df.offset(m).limit(n) for later ones, or df["name"] for a column'
+            )
+        if isinstance(key, tuple):
+            raise InvalidArgumentError(f"df[...] takes a list of columns: df[{list(key)!r}]")
         if key != "*":
             check_columns(self._plan.schema, (checked_name(key),), "df[...]")
         return col(key)
@@ -236,3 +242,12 @@ def checked_count(what: str, number: Any) -> int:
     if isinstance(number, bool) or not hasattr(number, "__index__") or number < 0:
         raise InvalidArgumentError(f"{what} needs a whole number, 0 or more; got {number!r}")
     return operator.index(number)
+
+
+def checked_batch_size(size: Any) -> int | None:
+    """Return the rows of a reader's batches, or None for batches as the query makes them."""
+    if size is None or (hasattr(size, "__index__") and not isinstance(size, bool) and size >= 1):
+        return None if size is None else operator.index(size)
+    raise InvalidArgumentError(
+        f"batch_size must be a whole number of at least 1, or None for batches as the query makes them; got {size!r}"
+    )

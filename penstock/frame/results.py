@@ -14,7 +14,7 @@ from penstock.engine.cancellation import Cancellation
 from penstock.engine.runners import block_runner
 from penstock.errors import load_extra
 from penstock.expr.udf import BatchFormat
-from penstock.frame.columns import checked_count
+from penstock.frame.columns import checked_batch_size, checked_count
 from penstock.frame.cut_batches import cut_batches
 from penstock.frame.pairs import PairVerbs
 from penstock.plan import nodes
@@ -181,7 +181,7 @@ class ResultVerbs(PairVerbs):
         [[0, 1], [2]]
         """
         wanted, num_ahead = checked_format("iter_batches", batch_format), checked_count("prefetch", prefetch)
-        return self._formatted_batches(batch_size, wanted, num_ahead, drop_last)
+        return self._formatted_batches(checked_batch_size(batch_size), wanted, num_ahead, drop_last)
 
     @refusing_unknown("aiter_batches")
     def aiter_batches(
@@ -202,7 +202,8 @@ class ResultVerbs(PairVerbs):
         [[0, 1], [2]]
         """
         wanted, num_ahead = checked_format("aiter_batches", batch_format), checked_count("prefetch", prefetch)
-        return read_async(partial(self._formatted_batches, batch_size, wanted, num_ahead, drop_last))
+        size = checked_batch_size(batch_size)
+        return read_async(partial(self._formatted_batches, size, wanted, num_ahead, drop_last))
 
     def _formatted_batches(
         self,

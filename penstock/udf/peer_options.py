@@ -36,6 +36,7 @@ OURS: dict[str, tuple[str, ...]] = {
     "paths": ("path",),
     "ray_remote_args": ("ray_options",),
     "resources": ("ray_options",),
+    "reverse": ("desc",),
     "response_format": ("return_format",),
     "root_dir": ("path",),
     "row_group_size": ("rows_per_file",),
@@ -50,10 +51,12 @@ OURS: dict[str, tuple[str, ...]] = {
 """The options that may stand for a peer's; the first one that the function has is named."""
 
 ADVICE = {
+    "ascending": "Use desc= instead: desc=True for descending order, or a list with a value for each key.",
     "api_key": "Give it to the provider: ps.set_provider('openai', api_key=...), or set OPENAI_API_KEY or the like.",
     "base_url": "Give it to the provider: ps.set_provider('openai', base_url=...).",
     "checkpoint_interval": "Set it for all jobs: ps.set_config(checkpoint_interval=...).",
     "concurrency": "The number of threads is a setting: ps.set_config(num_threads=...).",
+    "inplace": "Leave it out: a verb changes nothing and returns a new DataFrame.",
     "file_extensions": "Name the files by a pattern, such as 'folder/*.csv'.",
     "memory_limit": "Set it for all queries: ps.set_config(memory_limit=...).",
     "num_blocks": "Use repartition(n).",

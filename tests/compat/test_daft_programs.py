@@ -28,6 +28,8 @@ def test_parameters_of_daft(tmp_path: Path) -> None:
     numbered = df.select("l").explode("l", index_column="i", ignore_empty_and_null=True)
     assert numbered.to_pydict() == {"l": [1, 2], "i": [0, 1]}
     assert df.count(df["*"]).to_pydict() == {"a": [3], "l": [2]}
+    assert df.select(df[0]).columns == ["a"]
+    assert df.select(df[-1]).columns == ["l"]
     assert isinstance(df.groupby("a").agg(col("a").count().alias("n")), daft.DataFrame)
 
 

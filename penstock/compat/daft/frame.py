@@ -263,6 +263,12 @@ class DaftDataFrame(DataFrame):
             raise refusal("write_iceberg(io_config=...) or another mode", "set it in the catalog of the table")
         getattr(table, mode)(self.to_arrow())
 
+    def __getitem__(self, key: Any) -> Any:
+        """Return columns, which Daft also finds by their number."""
+        if isinstance(key, int) and not isinstance(key, bool) and -len(self.columns) <= key < len(self.columns):
+            return col(self.columns[key])
+        return super().__getitem__(key)
+
     def __getattr__(self, name: str) -> Any:
         raise refused_name("daft.DataFrame", name)
 
