@@ -76,6 +76,27 @@ class StageFinished:
     batch_rows: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class CallCounts:
+    """The calls of a stage so far: rows that are answered and failed, and calls under way.
+
+    ``total_rows`` is the number of rows that the stage takes in all, None if unknown. ``num_replies`` requests had an
+    answer after ``reply_s`` seconds, added up; both are 0 unless a client of an API makes the calls.
+    """
+
+    num_answered: int
+    num_failed: int
+    num_in_flight: int
+    total_rows: int | None
+    is_total_exact: bool
+    num_replies: int = 0
+    reply_s: float = 0.0
+
+    @property
+    def num_done(self) -> int:
+        return self.num_answered + self.num_failed
+
+
 @dataclass(frozen=True, slots=True)  # quicker to make than with ``frozen``: there are many
 class StageSample:
     """The state of a stage at one moment.
@@ -83,7 +104,7 @@ class StageSample:
     ``num_running`` of the ``num_workers`` tasks that it can run at once are under way. Its queue holds inputs that no
     task has taken; ``nbytes_held`` also counts the inputs and outputs of its tasks. It waits for ``"input"``, for
     ``"workers"`` (all are busy), or for ``"output"``: later stages or memory must make room. ``total_rows`` is the
-    number of rows that it will produce, None if unknown.
+    number of rows that it will produce, None if unknown. ``calls`` is None for a stage that does not count its calls.
     """
 
     stage: int
@@ -95,6 +116,7 @@ class StageSample:
     waiting_for: WaitingFor | None
     total_rows: int | None
     is_total_exact: bool
+    calls: CallCounts | None = None
 
 
 @frozen
