@@ -79,7 +79,7 @@ class DataFrame(SimilarityVerbs, WriteVerbs):
                 for _ in self._batches():
                     pass
             finally:
-                stream.write(f"\n== Run ==\n{self.stats()}\n")
+                stream.write(f"\n== Run ==\n{self.stats().text(terminal_width(stream))}\n")
 
     def plan_cost(self, sample: int = 20) -> CostEstimate:
         """Run the query on a sample of its rows, write nothing, and project tokens, dollars and time to all of them.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+import sys
 
 import pyarrow as pa
 
@@ -21,21 +21,23 @@ from penstock.observe.events import (
     StageFinished,
 )
 from penstock.observe.forecast import Forecast
-from penstock.observe.stage_stats import StageStats, rows_done
+from penstock.observe.stage_stats import StageStats
+from penstock.observe.stats_table import fitted_table, short_name, stage_columns
+from penstock.observe.table_html import plain_table_html
 from penstock.observe.text import (
     aligned_lines,
-    fit,
     format_bytes,
     format_count,
     format_dollars,
     format_number,
-    format_rate,
     format_seconds,
+    terminal_width,
     visible_text,
+    wrapped_text,
 )
 from penstock.observe.timeline import TimelinePoint, timeline_svg
 
-MAX_NAME_WIDTH = 48
+NOTHING_YET = "No query has run."
 MAX_SAMPLES = 512  # of the timeline; with more, every second one is dropped
 
 SCHEMA = pa.schema(
@@ -158,32 +160,32 @@ class Stats:
         return str(self)
 
     def __str__(self) -> str:
-        if not self.stages:
-            return "No query has run."
-        header, *rows = zip(*([name, *values] for name, *values in self._columns() if any(values)), strict=True)
-        found = [f"{_name(s)}: found batches of {s.batch_rows:,} rows" for s in self.stages if s.batch_rows]
-        lines = [*aligned_lines(header, rows), self._summary(), self.bottleneck_text(), *found]
-        lines += [*map(model_text, self.models), *map(_gpu_line, self.gpus), *self.metric_lines()]
-        return "\n".join(line for line in lines if line)
+        return self.text(terminal_width(sys.stdout))
 
-    def _columns(self) -> list[list[str]]:
-        """Return the columns of the table, each with its header; one without any text is not shown."""
-        has_failed, has_waited = bool(self._num_failed), any(stats.peak_nbytes for stats in self.stages)
-        columns: dict[str, Any] = {
-            "stage": _name,
-            "rows": lambda s: f"{rows_done(self.stages, s):,}",
-            "failed": lambda s: f"{s.num_failed:,}" if has_failed else "",
-            "bytes": lambda s: format_bytes(s.nbytes),
-            "bundles": lambda s: f"{s.num_bundles:,}",
-            "busy": lambda s: format_seconds(s.busy_s),
-            "no input": lambda s: format_seconds(s.waited_input_s) if has_waited else "",
-            "no room": lambda s: format_seconds(s.waited_output_s) if has_waited else "",
-            "no worker": lambda s: format_seconds(s.waited_workers_s) if has_waited else "",
-            "held": lambda s: format_bytes(s.peak_nbytes) if has_waited else "",
-            "wall": lambda s: "-" if s.wall_s is None else format_seconds(s.wall_s),
-            "rate": lambda s: format_rate(rows_done(self.stages, s) / s.wall_s) if s.wall_s else "-",
-        }
-        return [[header, *map(text, self.stages)] for header, text in columns.items()]
+    def text(self, width: int | None) -> str:
+        """Return the table and the lines below it in lines of ``width`` cells, or of any width.
+
+        On a narrow terminal the least useful columns are left out; no number is cut.
+        """
+        if not self.stages:
+            return NOTHING_YET
+        header, *rows = fitted_table(stage_columns(self.stages), width)
+        lines = [line for note in self._notes() for line in wrapped_text(note, width)]
+        return "\n".join([*aligned_lines(header, rows), *lines])
+
+    def _repr_html_(self) -> str:
+        """Return the same for a notebook."""
+        if not self.stages:
+            return plain_table_html(NOTHING_YET, (), (), ())
+        header, *rows = fitted_table(stage_columns(self.stages), None)
+        summary, *notes = self._notes()
+        return plain_table_html(summary, header, rows, notes)
+
+    def _notes(self) -> list[str]:
+        """Return the lines about the query: the summary, the bottleneck, batches, models, GPUs and metrics."""
+        found = [f"{short_name(s)}: found batches of {s.batch_rows:,} rows" for s in self.stages if s.batch_rows]
+        lines = [self._summary(), self.bottleneck_text(), *found, *map(model_text, self.models)]
+        return [line for line in [*lines, *map(_gpu_line, self.gpus), *self.metric_lines()] if line]
 
     def _summary(self) -> str:
         if self.elapsed_s is None:
@@ -191,7 +193,7 @@ class Stats:
         total_busy_s = sum(stats.busy_s for stats in self.stages)
         busiest = max(self.stages, key=lambda stats: stats.busy_s)
         ending = "finished in" if self.error is None else f"{ended_by(self.error)} ({type(self.error).__name__}) after"
-        share = f"; most work in {_name(busiest)} ({busiest.busy_s / total_busy_s:.0%})" if total_busy_s else ""
+        share = f"; most work in {short_name(busiest)} ({busiest.busy_s / total_busy_s:.0%})" if total_busy_s else ""
         held = f"; held up to {format_bytes(self.peak_nbytes)} of data" if self.peak_nbytes else ""
         rss = f" in a process of {format_bytes(self.peak_rss_bytes)}" if held and self.peak_rss_bytes else ""
         return f"{ending} {format_seconds(self.elapsed_s)}{share}{held}{rss}{self.failed_text()}"
@@ -246,7 +248,3 @@ def _gpu_line(use: GpuUse) -> str:
     power = "" if use.power_w is None else f", {use.power_w:.0f} W"
     memory = f"{format_bytes(use.memory_bytes)} of {format_bytes(use.total_bytes)}"
     return f"GPU {use.gpu}: {use.busy:.0%} busy, at most {memory}{power}"
-
-
-def _name(stats: StageStats) -> str:
-    return fit(visible_text(stats.stage), MAX_NAME_WIDTH)

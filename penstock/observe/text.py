@@ -6,12 +6,14 @@ import math
 import os
 import re
 import shutil
+import textwrap
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import TextIO
 
 ELLIPSIS = "…"
 NEWLINE = "⏎"
+MIN_WRAPPED = 20  # cells of a wrapped line
 
 # Control characters can move the cursor or colour the screen, lone surrogates cannot be encoded, and the bidirectional
 # controls change the order in which text reads. The joiners that emoji and Indic scripts need are left alone.
@@ -71,6 +73,17 @@ def fit(text: str, width: int) -> str:
     from rich.cells import set_cell_size
 
     return set_cell_size(text, max(width - 1, 0)) + ELLIPSIS
+
+
+def wrapped_text(text: str, width: int | None) -> list[str]:
+    """Return a text in lines of ``width`` cells, the second and later ones indented.
+
+    >>> wrapped_text("finished in 2.0 s; most work in Map", 24)
+    ['finished in 2.0 s; most', '  work in Map']
+    """
+    if width is None or cell_width(text) <= width:
+        return [text]
+    return textwrap.wrap(text, max(width, MIN_WRAPPED), subsequent_indent="  ", break_on_hyphens=False) or [text]
 
 
 def aligned_lines(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence, Set
 from dataclasses import replace
 
-from penstock.expr.nodes import Star, columns_of, has_udf
+from penstock.expr.nodes import columns_of, has_udf
 from penstock.expr.text import describe
 from penstock.expr.udf import BatchSpec, Builtin, Resources, UdfSpec
 from penstock.plan import nodes, stages
-from penstock.plan.expression_cost import is_trivial
 from penstock.plan.filters import to_arrow_filter, to_condition
 from penstock.plan.nodes import Plan, UdfProject, fold_plan
 from penstock.plan.relations import Relation
-from penstock.plan.stage_names import stage_name, with_distinct_names
+from penstock.plan.stage_names import is_picking, with_names
 from penstock.plan.substitution import conjuncts
 from penstock.protocols import Condition, OneWriterSink, ReadRequest
 from penstock.types import DataType
@@ -48,7 +47,7 @@ def lower(
     last = fold_plan(plan, _with_final_inputs, lowering.add)
     if batch_rows is not None:
         lowering.gather_batches(last, batch_rows)
-    return with_distinct_names(_with_order(lowering.built, is_ordered))
+    return with_names(_with_order(lowering.built, is_ordered))
 
 
 class _Stages:
@@ -126,8 +125,7 @@ class _Stages:
     def _add(
         self, work: stages.Work | None, *inputs: int, inbox: stages.Inbox = _WHOLE, resources: Resources = _DEFAULT
     ) -> int:
-        stage = stages.Stage("", work, inputs, inbox, resources)
-        self.built.append(replace(stage, name=stage_name(stage)))
+        self.built.append(stages.Stage("", work, inputs, inbox, resources))
         return len(self.built) - 1
 
     def _call(self, work: stages.CallUdf | stages.CallBatch, source: int) -> int:
@@ -144,12 +142,11 @@ class _Stages:
                 return self._add(stages.Transform((step,)), source)
             case stages.Read(steps=steps) | stages.Transform(steps=steps):
                 work: stages.Work = replace(stage.work, steps=(*steps, step))
-            case stages.CallUdf(steps=steps) | stages.CallBatch(steps=steps) if _is_picking(step):
+            case stages.CallUdf(steps=steps) | stages.CallBatch(steps=steps) if is_picking(step):
                 work = replace(stage.work, steps=(*steps, step))
             case _:
                 return self._add(stages.Transform((step,)), source)
-        grown = replace(stage, work=work)
-        self.built[source] = replace(grown, name=stage_name(grown))
+        self.built[source] = replace(stage, work=work)
         return source
 
 
@@ -169,13 +166,6 @@ def _branches(plan: Plan) -> list[Plan]:
     if not isinstance(plan, nodes.Concat):
         return [plan]
     return [branch for child in plan.inputs for branch in _branches(child)]
-
-
-def _is_picking(step: stages.Step) -> bool:
-    """Return True if a step only picks, orders and renames columns, which is too cheap for a stage."""
-    if isinstance(step, stages.MarkSide):
-        return True
-    return isinstance(step, stages.Select) and all(is_trivial(expr) or isinstance(expr, Star) for expr in step.exprs)
 
 
 def _batching(spec: UdfSpec | BatchSpec) -> stages.Inbox:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from penstock.errors import shortened
@@ -11,8 +11,9 @@ from penstock.expr.nodes import Expr, Star
 from penstock.expr.text import describe
 from penstock.expr.udf import UdfSpec
 from penstock.plan import stages
+from penstock.plan.expression_cost import is_trivial
 from penstock.plan.nodes import sink_name
-from penstock.plan.substitution import is_new_column
+from penstock.plan.substitution import is_new_column, replace_columns
 from penstock.protocols import ShortNamed, Sink, Source
 from penstock.storage.secret import hidden
 from penstock.storage.urls import redacted, short_path
@@ -21,21 +22,23 @@ MAX_NAME = 40  # characters
 _VERBS = {"embed_text": "embed", "embed_image": "embed", "classify_text": "classify", "classify_image": "classify"}
 
 
-def stage_name(stage: stages.Stage) -> str:
-    """Return the name of a stage."""
-    return shortened(hidden(redacted(_name(stage))), MAX_NAME)
-
-
-def with_distinct_names(built: Sequence[stages.Stage]) -> tuple[stages.Stage, ...]:
+def with_names(built: Sequence[stages.Stage]) -> tuple[stages.Stage, ...]:
     """Return the stages with distinct names: calls of the same name get their column, others a number."""
-    count = Counter(stage.name for stage in built)
-    named = [replace(stage, name=_with_column(stage)) if count[stage.name] > 1 else stage for stage in built]
+    calls = {stage.work.column: stage.work.call for stage in built if isinstance(stage.work, stages.CallUdf)}
+    hidden_calls = {column: call for column, call in calls.items() if is_new_column(column)}
+    named = [replace(stage, name=_safe_name(stage, hidden_calls)) for stage in built]
+    count = Counter(stage.name for stage in named)
+    named = [replace(stage, name=_with_column(stage)) if count[stage.name] > 1 else stage for stage in named]
     count, seen = Counter(stage.name for stage in named), Counter[str]()
     for position, stage in enumerate(named):
         seen[stage.name] += 1
         if count[stage.name] > 1:
             named[position] = replace(stage, name=f"{stage.name} ({seen[stage.name]})")
     return tuple(named)
+
+
+def _safe_name(stage: stages.Stage, calls: Mapping[str, Expr]) -> str:
+    return shortened(hidden(redacted(_name(stage, calls))), MAX_NAME)
 
 
 def _with_column(stage: stages.Stage) -> str:
@@ -46,7 +49,8 @@ def _with_column(stage: stages.Stage) -> str:
             return stage.name
 
 
-def _name(stage: stages.Stage) -> str:
+def _name(stage: stages.Stage, calls: Mapping[str, Expr]) -> str:
+    """Return the name of a stage. ``calls`` are those whose column users do not know."""
     match stage.work:
         case stages.Read(source):
             name = _short_name(source, source.name)
@@ -54,8 +58,10 @@ def _name(stage: stages.Stage) -> str:
         case stages.Transform(()):
             return f"repartition {stage.inbox.num_parts}" if isinstance(stage.inbox, stages.Evenly) else "into batches"
         case stages.Transform(steps):
-            names = [step_name(step) for step in steps if not isinstance(step, stages.MarkSide)]
-            return ", ".join(names) or "pass rows on"
+            work = [step for step in steps if not is_picking(step)] or [
+                s for s in steps if isinstance(s, stages.Select)
+            ]
+            return ", ".join(step_name(step, calls) for step in work) or "pass rows on"
         case stages.CallUdf(call):
             return _function_name(call.udf)
         case stages.CallBatch(spec):
@@ -87,13 +93,20 @@ def _function_name(spec: UdfSpec) -> str:
     return _VERBS.get(spec.name, spec.name) if is_ours else f"udf {spec.name}"
 
 
-def step_name(step: stages.Step) -> str:
-    """Return a short description of a step."""
+def is_picking(step: stages.Step) -> bool:
+    """Return True if a step only picks, orders and renames columns, which is too cheap for a stage."""
+    if isinstance(step, stages.MarkSide):
+        return True
+    return isinstance(step, stages.Select) and all(is_trivial(expr) or isinstance(expr, Star) for expr in step.exprs)
+
+
+def step_name(step: stages.Step, calls: Mapping[str, Expr] | None = None) -> str:
+    """Return a short description of a step, with ``calls`` in place of their columns."""
     match step:
         case stages.Select(exprs):
             return f"select {', '.join(_column_name(expr) for expr in exprs)}"
         case stages.Where(predicate):
-            return f"filter {describe(predicate)}"
+            return f"filter {describe(replace_columns(predicate, calls or {}))}"
         case stages.ExplodeLists(columns):
             return f"explode {', '.join(columns)}"
         case stages.Melt():

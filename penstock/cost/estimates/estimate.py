@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.cost.estimates.projection import NOTHING, Interval, ModelEstimate
-from penstock.frame.display.html import plain_table_html
+from penstock.observe.table_html import plain_table_html
 from penstock.observe.text import aligned_lines, format_count, format_dollars, format_seconds
 
 HEADER = ("model", "calls", "tokens in", "tokens out", "dollars")

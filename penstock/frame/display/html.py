@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import html
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ from penstock.errors import MissingExtraError
 from penstock.frame.display.cells import cell_text, clipped, ends, format_footer, require_positive
 from penstock.media.images.encode import encoded, holds
 from penstock.media.images.pixels import resize_into
+from penstock.observe.table_html import FAINT, NUMBER, TABLE, TD, TEXT, TH
 from penstock.observe.text import ELLIPSIS, format_count, visible_text
 from penstock.types import DataType, Schema
 
@@ -23,20 +23,13 @@ MAX_SIDE = 100  # pixels
 MIN_SIDE = 32  # smaller images are enlarged, with visible pixels
 QUALITY = 85
 
-# Colours are transparent shades of the page's own, so that they suit light and dark notebooks.
-_TABLE = "border-collapse:collapse;border:0;margin:0;font-size:13px;line-height:1.45"
-_TH = "padding:4px 12px;border:0;border-bottom:1px solid rgba(128,128,128,.55);vertical-align:bottom;font-weight:600"
-_TD = "padding:4px 12px;border:0;border-bottom:1px solid rgba(128,128,128,.18);vertical-align:top"
-_NUMBER = ";text-align:right;white-space:nowrap;font-variant-numeric:tabular-nums"
-_TEXT = ";text-align:left;white-space:nowrap"
 _WRAPPED = "width:max-content;max-width:28em;white-space:normal;overflow-wrap:anywhere"
-_FAINT = "opacity:.6;font-size:12px"
 
 
 def render_html(table: pa.Table, schema: Schema, *, total_rows: int | None = None, max_width: int = 100) -> str:
     """Return a self-contained HTML table for ``_repr_html_``; text longer than ``max_width`` is in a tooltip."""
     require_positive("max_width", max_width)
-    footer = f'<div style="{_FAINT};padding:4px 12px">{format_footer(table.num_rows, total_rows, len(schema))}</div>'
+    footer = f'<div style="{FAINT};padding:4px 12px">{format_footer(table.num_rows, total_rows, len(schema))}</div>'
     if len(schema) == 0:
         return footer
     positions = ends(range(len(schema)), MAX_HTML_COLUMNS)
@@ -44,52 +37,28 @@ def render_html(table: pa.Table, schema: Schema, *, total_rows: int | None = Non
     columns: list[list[str]] = []
     for position in positions:
         dtype = schema[position].dtype
-        side = _NUMBER if dtype.is_numeric() else _TEXT
+        side = NUMBER if dtype.is_numeric() else TEXT
         head.append(_header_html(schema[position].name, str(dtype), side))
         columns.append(
-            [f'<td style="{_TD}{side}">{cell_html(v, dtype, max_width)}</td>' for v in table.column(position)]
+            [f'<td style="{TD}{side}">{cell_html(v, dtype, max_width)}</td>' for v in table.column(position)]
         )
     if hidden := len(schema) - len(positions):
         middle = (MAX_HTML_COLUMNS + 1) // 2
-        head.insert(middle, _header_html(ELLIPSIS, f"(+{format_count(hidden, 'column')})", _TEXT))
-        columns.insert(middle, [f'<td style="{_TD}{_TEXT}">{ELLIPSIS}</td>'] * table.num_rows)
+        head.insert(middle, _header_html(ELLIPSIS, f"(+{format_count(hidden, 'column')})", TEXT))
+        columns.insert(middle, [f'<td style="{TD}{TEXT}">{ELLIPSIS}</td>'] * table.num_rows)
     plain_row = '<tr style="background:transparent">'
     rows = "".join(f"{plain_row}{''.join(cells)}</tr>\n" for cells in zip(*columns, strict=True))
     return (
-        f'<div style="overflow-x:auto;max-width:100%">\n<table style="{_TABLE}">\n'
+        f'<div style="overflow-x:auto;max-width:100%">\n<table style="{TABLE}">\n'
         f"<thead>{plain_row}{''.join(head)}</tr></thead>\n<tbody>\n{rows}</tbody>\n</table>\n{footer}\n</div>"
-    )
-
-
-def plain_table_html(title: str, header: Sequence[str], rows: Sequence[Sequence[str]], notes: Sequence[str]) -> str:
-    """Return a table of texts, the first column on the left and the others on the right, with lines above and below."""
-
-    def line(cells: Sequence[str], tag: str, style: str) -> str:
-        drawn = [
-            f'<{tag} style="{style}{_NUMBER if place else _TEXT}">{html.escape(visible_text(cell))}</{tag}>'
-            for place, cell in enumerate(cells)
-        ]
-        return f'<tr style="background:transparent">{"".join(drawn)}</tr>\n'
-
-    table = ""
-    if rows:
-        body = "".join(line(row, "td", _TD) for row in rows)
-        table = (
-            f'<table style="{_TABLE}">\n<thead>{line(header, "th", _TH)}</thead>\n<tbody>\n{body}</tbody>\n</table>\n'
-        )
-    below = "".join(f"<div>{html.escape(visible_text(note))}</div>\n" for note in notes)
-    return (
-        f'<div style="overflow-x:auto;max-width:100%">\n'
-        f'<div style="padding:4px 12px;font-size:13px">{html.escape(visible_text(title))}</div>\n'
-        f'{table}<div style="{_FAINT};padding:4px 12px">\n{below}</div>\n</div>'
     )
 
 
 def _header_html(name: str, dtype: str, side: str) -> str:
     name, dtype = visible_text(name), visible_text(dtype)
     title = html.escape(clipped(f"{name}: {dtype}", MAX_TITLE_LENGTH))
-    note = f'<div style="{_FAINT};font-weight:400">{html.escape(clipped(dtype, 40))}</div>'
-    return f'<th style="{_TH}{side}" title="{title}">{html.escape(clipped(name, 60))}{note}</th>'
+    note = f'<div style="{FAINT};font-weight:400">{html.escape(clipped(dtype, 40))}</div>'
+    return f'<th style="{TH}{side}" title="{title}">{html.escape(clipped(name, 60))}{note}</th>'
 
 
 def cell_html(value: pa.Scalar, dtype: DataType, max_width: int = 100) -> str:
