@@ -58,9 +58,8 @@ def _name(stage: stages.Stage, calls: Mapping[str, Expr]) -> str:
         case stages.Transform(()):
             return f"repartition {stage.inbox.num_parts}" if isinstance(stage.inbox, stages.Evenly) else "into batches"
         case stages.Transform(steps):
-            work = [step for step in steps if not is_picking(step)] or [
-                s for s in steps if isinstance(s, stages.Select)
-            ]
+            work = [step for step in steps if not is_picking(step)]
+            work = work or [step for step in steps if isinstance(step, stages.Select)]
             return ", ".join(step_name(step, calls) for step in work) or "pass rows on"
         case stages.CallUdf(call):
             return _function_name(call.udf)

@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
+import pty
+import re
+import struct
+import sys
+import termios
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -27,6 +34,7 @@ from penstock.observe.events import (
 )
 from penstock.observe.stage_stats import StageStats
 from penstock.observe.stats import MAX_SAMPLES, Stats
+from penstock.observe.text import cell_width
 from penstock.observe.timeline import COLORS
 
 STARTED = QueryStarted((StageInfo(0, "Scan"), StageInfo(1, "Map")), time_s=100.0)
@@ -197,3 +205,69 @@ def test_a_long_query_keeps_a_short_timeline() -> None:
     times = [point.elapsed_s for point in stats.timeline]
     assert times == sorted(times)
     assert times[-1] > 4900
+
+
+def finished_run() -> Stats:
+    """Return the statistics of a long run, with large numbers in every column."""
+    names = ["read 20261118T152250-ed8…0000.parquet", "prompt gpt-5-mini as a summary", "sort text", "write out/"]
+    waits: list[Any] = ["input", "workers", "output", "input"]
+    samples = tuple(
+        StageSample(number, 2, 2, 0, 0, 5 * 10**9, waiting_for, None, False) for number, waiting_for in enumerate(waits)
+    )
+    model = ModelSample("openai", "gpt-5-mini", 1_234_567, 890, 12, 345_678_901, 23_456_789, 1234.56)
+    return stats_of(
+        QueryStarted(tuple(StageInfo(number, name) for number, name in enumerate(names)), 0.0),
+        *(BundleProduced(number, 1_234_567, 987_654_321, 4000.0) for number in range(4)),
+        RowsFailed(1, (RowError("prompt", "{}", "ValueError", "bad", ""),) * 1000),
+        QuerySampled(3600.0, samples, 0, 0, 0.0, Measures(models=(model,))),
+        QueryFinished(None, 7200.0),
+    )
+
+
+@pytest.mark.parametrize("width", [60, 80, 120, 200])
+def test_the_table_fits_the_terminal_and_cuts_no_number(width: int) -> None:
+    stats = finished_run()
+    lines = stats.text(width).splitlines()
+    assert max(map(cell_width, lines)) <= width
+    header, rows = lines[0].split("  "), lines[2:6]
+    whole = stats.text(None).splitlines()
+    for row, complete in zip(rows, whole[2:6], strict=True):
+        assert all(cell in complete for cell in re.split(r"\s{2,}", row)[1:]), row
+    assert {"stage", "rows"} <= {each.strip() for each in header}
+    assert " ".join(" ".join(lines[6:]).split()) == " ".join(" ".join(whole[6:]).split())
+
+
+def test_a_wide_terminal_shows_every_column() -> None:
+    stats = finished_run()
+    assert stats.text(200) == stats.text(None)
+    shown = {width: len(re.split(r"\s{2,}", stats.text(width).splitlines()[0])) for width in (60, 80, 120, 200)}
+    assert shown[60] < shown[80] < shown[120] < shown[200] == 12
+
+
+def test_print_uses_the_terminal_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    main, terminal = pty.openpty()
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 72, 0, 0))
+    with os.fdopen(terminal, "w") as stream:
+        monkeypatch.setattr(sys, "stdout", stream)
+        assert str(finished_run()) == finished_run().text(72)
+    os.close(main)
+
+
+def test_statistics_as_html() -> None:
+    info = StageInfo(0, "<script>alert(1)</script> & more")
+    model = ModelSample("openai", "<b>model</b>", 1, 0, 0, 1, 1, None)
+    stats = stats_of(
+        QueryStarted((info,), 0.0),
+        BundleProduced(0, 12_345, 10, 0.5),
+        QuerySampled(0.5, (), 0, 0, 0.0, Measures(models=(model,), counters=(("<i>", 3.0),))),
+        QueryFinished(None, 1.0),
+    )
+    page = ElementTree.fromstring(stats._repr_html_())  # well-formed, so everything is escaped
+    assert page.find(".//script") is None
+    texts = [text.strip() for text in page.itertext() if text.strip()]
+    assert "<script>alert(1)</script> & more" in texts
+    assert "12,345" in texts
+    assert any(text.startswith("openai <b>model</b>: 1 call") for text in texts)
+    assert "<i>: 3" in texts
+    assert "No query has run." in Stats()._repr_html_()

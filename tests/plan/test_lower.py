@@ -146,7 +146,7 @@ def test_work_after_a_function_has_a_stage_of_its_own() -> None:
 def test_what_depends_on_the_position_begins_a_stage(plan: Plan, step: Any, name: str, inbox: Any) -> None:
     assert lowered(select(plan, a)) == (
         Stage("read table", Read(SOURCE, ReadRequest(), (Select(exprs(a + 1)),))),
-        Stage(f"{name}, select a", Transform((step, Select(exprs(a)))), (0,), inbox),
+        Stage(name, Transform((step, Select(exprs(a)))), (0,), inbox),
     )
 
 

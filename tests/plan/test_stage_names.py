@@ -125,6 +125,11 @@ def test_stages_of_the_same_name_are_told_apart_by_their_column_or_a_number() ->
     ]
 
 
+def test_a_filter_by_a_call_shows_the_call_and_no_temporary_column() -> None:
+    df = ps.from_pydict({"text": ["a"], "b": [1]}).where(ps.func(shout)(ps.col("text")) == "A").select("b")
+    assert stage_names(df._plan)[-1] == "filter shout(col(text)) == 'A'"
+
+
 def test_names_hold_no_secrets() -> None:
     class Custom:
         name = "https://me:hunter2@host/data?token=abc"

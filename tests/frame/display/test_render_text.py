@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import fcntl
 import io
 import os
 import pty
 import re
-from typing import Any
+import struct
+import sys
+import termios
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TextIO
 
 import pyarrow as pa
 import pytest
 from rich.cells import cell_len
 
+import penstock as ps
 from penstock.errors import InvalidArgumentError
 from penstock.frame.display.text import FORMATS, print_table, render_text
 from penstock.types import Schema
@@ -247,11 +254,68 @@ def test_a_terminal_gets_colour_and_its_width(monkeypatch: pytest.MonkeyPatch) -
     assert "\x1b" not in printed_on_terminal(table)
 
 
-def printed_on_terminal(table: pa.Table) -> str:
-    controller, terminal = pty.openpty()
-    with os.fdopen(terminal, "w", encoding="utf-8") as stream:
+LONG = "the quick brown fox jumps over the lazy dog " * 10
+
+
+@pytest.mark.parametrize("width", [60, 80, 120, 200])
+def test_text_columns_use_the_room_of_the_terminal(monkeypatch: pytest.MonkeyPatch, width: int) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    monkeypatch.setenv("NO_COLOR", "1")
+    table = pa.table({"id": [1, 2], "question": [LONG, "short"], "label": ["good", "bad"], "answer": [LONG, LONG]})
+    lines = printed_on_terminal(table, width).splitlines()[:-1]
+    assert {cell_len(line) for line in lines} <= {width - 1, width}  # an odd cell may remain
+    assert lines[4].count("…") == 2
+    assert "good" in lines[4]
+
+
+def test_a_short_column_leaves_its_room_to_others() -> None:
+    table = pa.table({"a": ["x" * 10], "b": [LONG]})
+    line = render(table, terminal_width=100).splitlines()[4]
+    assert "x" * 10 in line
+    assert cell_len(line) == 100
+
+
+def test_max_width_holds_on_a_wide_terminal_too() -> None:
+    assert max(widths_of(render(pa.table({"a": [LONG]}), terminal_width=200, max_width=30))) == 34
+
+
+def test_without_a_terminal_a_column_has_thirty_cells() -> None:
+    assert widths_of(render(pa.table({"a": [LONG], "b": [LONG]}))) == {2 * 33 + 1}
+
+
+def test_show_and_repr_use_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.delenv("COLUMNS", raising=False)
+    df = ps.from_pydict({"a": [LONG]}).collect()
+    with terminal(100) as (stream, read):
+        monkeypatch.setattr(sys, "stdout", stream)
+        shown = repr(df)
+        df.show()
+        assert read().splitlines()[:-1] == shown.splitlines()[:-1]
+    assert widths_of(shown) == {100}
+
+
+def printed_on_terminal(table: pa.Table, width: int | None = None) -> str:
+    with terminal(width) as (stream, read):
         print_table(table, Schema.from_arrow(table.schema), file=stream)
-        stream.flush()
-        text = os.read(controller, 1 << 16).decode()
+        return read()
+
+
+@contextmanager
+def terminal(width: int | None) -> Iterator[tuple[TextIO, Callable[[], str]]]:
+    """Yield a terminal of some width, and a function that returns what was written to it."""
+    controller, terminal = pty.openpty()
+    if width is not None:
+        fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, width, 0, 0))
+    with os.fdopen(terminal, "w", encoding="utf-8") as stream:
+
+        def read() -> str:
+            stream.write("END\n")
+            stream.flush()
+            text = b""
+            while not text.endswith(b"END\r\n"):
+                text += os.read(controller, 1 << 16)
+            return text.decode().removesuffix("END\r\n")
+
+        yield stream, read
     os.close(controller)
-    return text
