@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from penstock.engine.stage import StageState
 from penstock.observe.events import CallCounts, Measures, QuerySampled, StageInfo, StageKind, StageSample, WaitingFor
-from penstock.plan.stages import CallBatch, CallUdf, Read, RunRelation, Stage, WriteOut
+from penstock.plan.stages import CallBatch, CallUdf, Cut, Read, RunRelation, Stage, WriteOut
 from penstock.protocols import Priced
 
 INTERVAL_S = 0.2
@@ -86,7 +86,7 @@ def stage_info(index: int, stage: Stage) -> StageInfo:
 def _kind(stage: Stage) -> StageKind:
     match stage.work:
         case None:
-            return "limit"
+            return "limit" if isinstance(stage.inbox, Cut) else "concat"
         case Read():
             return "read"
         case CallUdf(call) if call.udf.target.is_async:

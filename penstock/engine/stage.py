@@ -219,6 +219,8 @@ class StageState:
         if self._keeps_rows:
             return num_rows_in, is_exact
         num_done = self.num_rows_taken - self._in_flight.num_rows_running
+        if isinstance(self.stage.work, CallBatch) and not num_done:
+            return num_rows_in, False  # most functions of batches give as many rows as they take
         if isinstance(self.stage.work, RunRelation) or not num_done:
             return None
         return round(self.num_rows_out * num_rows_in / num_done), False
@@ -238,6 +240,7 @@ class StageState:
             is_known and all(is_exact for _, is_exact in known),
             counter.num_replies,
             counter.reply_s,
+            counter.reply_s2,
         )
 
     def count_rows_ahead(self, until_s: float) -> None:

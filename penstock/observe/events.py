@@ -7,7 +7,7 @@ from typing import Literal
 
 from penstock.types.frozen import frozen
 
-StageKind = Literal["read", "expressions", "function", "async function", "relation", "write", "limit"]
+StageKind = Literal["read", "expressions", "function", "async function", "relation", "write", "limit", "concat"]
 WaitingFor = Literal["input", "output", "workers"]
 
 
@@ -80,8 +80,8 @@ class StageFinished:
 class CallCounts:
     """The calls of a stage so far: rows that are answered and failed, and calls under way.
 
-    ``total_rows`` is the number of rows that the stage takes in all, None if unknown. ``num_replies`` requests had an
-    answer after ``reply_s`` seconds, added up; both are 0 unless a client of an API makes the calls.
+    ``total_rows`` is the number of rows that the stage takes in all, None if unknown. ``num_replies`` requests to an
+    API had an answer; ``reply_s`` and ``reply_s2`` add up the seconds that those took, and their squares.
     """
 
     num_answered: int
@@ -91,6 +91,7 @@ class CallCounts:
     is_total_exact: bool
     num_replies: int = 0
     reply_s: float = 0.0
+    reply_s2: float = 0.0
 
     @property
     def num_done(self) -> int:
@@ -124,8 +125,8 @@ class ModelSample:
     """The calls to a model so far, and the state of its limiter. ``dollars`` is None if the price is not known.
 
     A ledger answered ``num_cached`` calls. ``num_retried`` attempts failed and were repeated; the provider refused
-    ``num_refused`` because of a rate limit. At most ``num_allowed`` calls may be under way at once (None without a
-    limiter in this process), and ``num_waiting`` calls wait for that.
+    ``num_refused`` because of a rate limit. At most ``num_allowed`` calls may be under way at once now (None without a
+    limiter in this process), and ``num_waiting`` calls wait for that. It will never be more than ``max_allowed``.
     """
 
     provider: str
@@ -140,6 +141,7 @@ class ModelSample:
     num_in_flight: int = 0
     num_waiting: int = 0
     num_allowed: int | None = None
+    max_allowed: int | None = None
 
 
 @frozen

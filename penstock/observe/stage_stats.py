@@ -47,6 +47,7 @@ class StageStats:
     model: tuple[str, str] | None = None
     inputs: tuple[int, ...] = ()
     sample: StageSample | None = None  # the last one
+    is_limited: bool = False  # a limit after it will end it
     num_written: int = 0  # rows that a write has taken, at the last sample
 
     @staticmethod
@@ -81,8 +82,10 @@ class StageStats:
         return max(self.num_failed, 0 if self.calls is None else self.calls.num_failed)
 
     def progress(self, stages: Sequence[StageStats]) -> StageProgress:
-        """Return how far it is; ``stages`` are all of the query."""
+        """Return how far it is; ``stages`` are all of the query. What a limit will end has no total."""
         sample, calls = self.sample, self.calls
+        if self.is_limited and self.wall_s is None:
+            return StageProgress(rows_done(stages, self) if calls is None else calls.num_done, None, False)
         if calls is not None:
             return StageProgress(calls.num_done, calls.total_rows, calls.is_total_exact)
         total, is_exact = (None, False) if sample is None else (sample.total_rows, sample.is_total_exact)
@@ -100,6 +103,16 @@ class StageStats:
                 self.waited_output_s += seconds
             case "workers":
                 self.waited_workers_s += seconds
+
+
+def stage_stats(infos: Sequence[StageInfo]) -> list[StageStats]:
+    """Return the stages of a query that starts."""
+    stages = [StageStats.of(info) for info in infos]
+    for stage in reversed(stages):  # inputs come before the stages that take them
+        if stage.kind == "limit" or stage.is_limited:
+            for index in stage.inputs:
+                stages[index].is_limited = True
+    return stages
 
 
 def rows_done(stages: Sequence[StageStats], stage: StageStats) -> int:

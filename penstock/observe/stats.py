@@ -21,7 +21,7 @@ from penstock.observe.events import (
     StageFinished,
 )
 from penstock.observe.forecast import Forecast
-from penstock.observe.stage_stats import StageStats
+from penstock.observe.stage_stats import StageStats, stage_stats
 from penstock.observe.stats_table import fitted_table, short_name, stage_columns
 from penstock.observe.table_html import plain_table_html
 from penstock.observe.text import (
@@ -115,7 +115,7 @@ class Stats:
                 self.stages[stage].batch_rows = batch_rows
             case QueryStarted(stages, time_s):
                 self._clear()
-                self.stages = [StageStats.of(info) for info in stages]
+                self.stages = stage_stats(stages)
                 self.forecast = Forecast(self.stages, time_s)
                 self._started_s = self._sampled_s = time_s
             case QueryFinished(error, time_s):

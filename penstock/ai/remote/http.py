@@ -255,8 +255,7 @@ class ApiClient:
                     response.close()
                     raise
             outcome, latency_s = "ok", time.perf_counter() - started
-            counter.num_replies += 1
-            counter.reply_s += latency_s
+            counter.count_reply(latency_s)
             return answer, latency_s
         except RateLimitedError:
             outcome = "refused"
