@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from penstock.observe.stage_stats import StageStats, rows_done
-from penstock.observe.text import cell_width, fit, format_bytes, format_rate, format_seconds, visible_text
+from penstock.observe.text import cell_width, fit, fit_middle, format_bytes, format_rate, format_seconds, visible_text
 
 MAX_NAME_WIDTH = 48
 MIN_NAME_WIDTH = 20
@@ -47,13 +47,18 @@ def fitted_table(columns: dict[str, list[str]], width: int | None) -> list[tuple
     >>> fitted_table({"stage": ["read"], "rows": ["1,000"], "bundles": ["12"]}, 20)
     [('stage', 'rows'), ('read', '1,000')]
     """
-    shown = dict(columns)
-    if width is not None and _total_width(shown) > width:
-        shown["stage"] = [fit(name, max(width // 3, MIN_NAME_WIDTH)) for name in shown["stage"]]
-        for header in LEAST_USEFUL:
-            if _total_width(shown) > width:
-                shown.pop(header, None)
-    return [tuple(shown), *zip(*shown.values(), strict=True)]
+    if width is None or _total_width(columns) <= width:
+        return _rows(columns)
+    shown = {**columns, "stage": [fit(name, max(width // 3, MIN_NAME_WIDTH)) for name in columns["stage"]]}
+    for header in LEAST_USEFUL:
+        if _total_width(shown) > width:
+            shown.pop(header, None)
+    room = width - _total_width({**shown, "stage": []}) + len("stage")
+    return _rows({**shown, "stage": [fit_middle(name, max(room, MIN_NAME_WIDTH)) for name in columns["stage"]]})
+
+
+def _rows(columns: dict[str, list[str]]) -> list[tuple[str, ...]]:
+    return [tuple(columns), *zip(*columns.values(), strict=True)]
 
 
 def _total_width(columns: dict[str, list[str]]) -> int:

@@ -38,6 +38,20 @@ def _escaped(match: re.Match[str]) -> str:
     return " " if character == "\t" else ascii(character)[1:-1]
 
 
+def fit_middle(text: str, width: int) -> str:
+    """Return ``text`` in at most ``width`` cells, its middle replaced by an ellipsis where it is longer.
+
+    The names of stages often differ at their end.
+
+    >>> fit_middle("prompt gpt-5-mini as title", 20)
+    'prompt gpt… as title'
+    """
+    if cell_width(text) <= width or not text.isascii():
+        return fit(text, width)
+    num_last = max(width - 1, 0) // 2
+    return text[: max(width - 1, 0) - num_last] + ELLIPSIS + text[len(text) - num_last :]
+
+
 def terminal_width(stream: TextIO) -> int | None:
     """Return the number of cells of a line on the terminal behind ``stream``; None if there is no terminal.
 

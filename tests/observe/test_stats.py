@@ -209,7 +209,12 @@ def test_a_long_query_keeps_a_short_timeline() -> None:
 
 def finished_run() -> Stats:
     """Return the statistics of a long run, with large numbers in every column."""
-    names = ["read 20261118T152250-ed8…0000.parquet", "prompt gpt-5-mini as a summary", "sort text", "write out/"]
+    names = [
+        "read 20261118T152250-ed8…0000.parquet",
+        "prompt gpt-5-mini as summary",
+        "prompt gpt-5-mini as title",
+        "write out/",
+    ]
     waits: list[Any] = ["input", "workers", "output", "input"]
     samples = tuple(
         StageSample(number, 2, 2, 0, 0, 5 * 10**9, waiting_for, None, False) for number, waiting_for in enumerate(waits)
@@ -233,6 +238,7 @@ def test_the_table_fits_the_terminal_and_cuts_no_number(width: int) -> None:
     whole = stats.text(None).splitlines()
     for row, complete in zip(rows, whole[2:6], strict=True):
         assert all(cell in complete for cell in re.split(r"\s{2,}", row)[1:]), row
+    assert len({re.split(r"\s{2,}", row)[0] for row in rows}) == 4, "names are told apart"
     assert {"stage", "rows"} <= {each.strip() for each in header}
     assert " ".join(" ".join(lines[6:]).split()) == " ".join(" ".join(whole[6:]).split())
 
