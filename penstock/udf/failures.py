@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import logging
 import math
 import traceback
 from collections.abc import Callable, Mapping
@@ -19,8 +18,6 @@ from penstock.observe.events import RowError
 from penstock.storage.urls import redacted
 from penstock.udf.sizing import Parts
 from penstock.udf.user_errors import udf_error
-
-log = logging.getLogger("penstock.udf")
 
 Record = Callable[[RowError], None]
 
@@ -48,7 +45,6 @@ class Failures:
         self._is_batch = spec.target.is_batch
         self._unit = "group" if isinstance(spec, BatchSpec) and spec.keys else "row"
         self._remedy = f"without such {self._unit}s" if isinstance(spec, BatchSpec) else "with null for such rows"
-        self._is_logged = spec.policy.on_error == "log"
         self._values = values
         self._record = record
 
@@ -92,8 +88,6 @@ class Failures:
 
     def record(self, batch: pa.RecordBatch, row: int, position: int | None, exc: BaseException) -> None:
         self.num_recorded += 1
-        if self._is_logged:
-            log.warning("%s", self.message(batch.slice(row, 1), 0, exc))
         self._record(row_error_of(self._name, self._values(batch, row), exc, position))
 
     def message(self, batch: pa.RecordBatch, row: int, exc: BaseException) -> str:

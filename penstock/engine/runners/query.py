@@ -26,12 +26,13 @@ from penstock.engine.runners.measuring import measuring
 from penstock.engine.runners.placement import this_machine
 from penstock.errors import InvalidArgumentError, WriteError
 from penstock.observe.errors import SCHEMA, ErrorLog
+from penstock.observe.failure_lines import FailureLog
 from penstock.observe.gpus import sampled_gpus
 from penstock.observe.metrics import collect_metrics
 from penstock.plan.lower import lower
 from penstock.plan.nodes import Plan, Write, called_functions, has_async_call, sink_name
 from penstock.plan.optimizer import RULES, optimize
-from penstock.plan.stages import Gathered, RunRelation, Stage
+from penstock.plan.stages import CallBatch, CallUdf, Gathered, RunRelation, Stage
 from penstock.plan.unknown_columns import naming_lines
 from penstock.protocols import CachesAnswers, ErrorSink, Priced, Subscriber
 from penstock.udf.memo import with_cache_keys
@@ -181,6 +182,8 @@ def _execute(
         stages, memory_bytes = with_memory(stages, workplace.memory_bytes)
         gpus = this_machine().gpus if any(stage.resources.gpus for stage in stages) else ()
         gpu_uses = opened.enter_context(sampled_gpus(gpus))
+        if logged := {index for index, stage in enumerate(stages) if _logs_failures(stage)}:
+            subscribers = [FailureLog(logged), *subscribers]  # before the closing line of the progress
         executor = Executor(
             stages,
             lambda *given: context.run(workplace.make_pool, *given),
@@ -197,6 +200,10 @@ def _execute(
         )
         with closing(executor.run()) as bundles:
             yield from bundles
+
+
+def _logs_failures(stage: Stage) -> bool:
+    return isinstance(stage.work, CallUdf | CallBatch) and stage.work.spec.policy.on_error == "log"
 
 
 def with_memory(stages: Sequence[Stage], memory_bytes: int) -> tuple[Sequence[Stage], int]:
