@@ -40,13 +40,14 @@ class ReadRequest:
 
     ``columns`` (None: all) and ``limit`` are hints: the engine selects and cuts again. Only a source with
     ``can_filter`` gets a ``predicate``, and must apply it to every row. ``conditions`` are parts of the predicate as
-    plain data: a source may skip rows that fail one of them.
+    plain data: a source may skip rows that fail one of them. Only a ``NumberedSource`` gets ``first_input``.
     """
 
     columns: tuple[str, ...] | None = None
     predicate: pc.Expression | None = None
     limit: int | None = None
     conditions: tuple[Condition, ...] = ()
+    first_input: int | None = None
 
 
 class ReadTask(Protocol):
@@ -114,6 +115,18 @@ class CountableSource(Protocol):
     """A source that counts its rows faster than it reads any column, when a request has no columns."""
 
     can_count: bool
+
+
+@runtime_checkable
+class NumberedSource(Protocol):
+    """A source that numbers its rows, so that a failed row can be found in the input.
+
+    If ``ReadRequest.first_input`` is set, its batches also have the column of ``types/row_numbers.py``, with the numbers
+    that the rows have before any predicate. The first of its inputs has the number ``first_input``.
+    """
+
+    def row_inputs(self) -> Sequence[object]:
+        """Return the inputs, such as files, whose rows are counted from 0; empty if it cannot. Their text names them."""
 
 
 @runtime_checkable

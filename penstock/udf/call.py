@@ -127,7 +127,7 @@ class UdfCalls:
         self._steps = steps
         self._spec = spec = work.call.udf
         self.arguments = Arguments(work.call)
-        self._failures = Failures(spec, self.arguments.row_values, record)
+        self._failures = Failures(work, self.arguments.row_values, record)
         self._sizes = BatchSizes(spec.limits, self._failures.what, self.arguments.arrays, self._weigh)
         self.lease = Lease(work)
         self._caller = open_caller(self.lease.function, self._sizes.is_too_large if spec.target.is_batch else never)

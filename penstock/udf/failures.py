@@ -15,7 +15,9 @@ import pyarrow as pa
 from penstock.errors import PACKAGE_FOLDER, FatalError
 from penstock.expr.udf import BatchSpec, UdfSpec
 from penstock.observe.events import RowError
+from penstock.plan.stages import CallBatch, CallUdf
 from penstock.storage.urls import redacted
+from penstock.types.row_numbers import ROW_NUMBER, RowPlace
 from penstock.udf.sizing import Parts
 from penstock.udf.user_errors import udf_error
 
@@ -36,8 +38,10 @@ class Failures:
     """
 
     def __init__(
-        self, spec: UdfSpec | BatchSpec, values: Callable[[pa.RecordBatch, int], dict[str, Any]], record: Record
+        self, work: CallUdf | CallBatch, values: Callable[[pa.RecordBatch, int], dict[str, Any]], record: Record
     ) -> None:
+        spec = work.spec
+        self._row_inputs = work.row_inputs
         self.is_tolerant = spec.policy.on_error != "raise"
         self.what = describe_function(spec)
         self.num_recorded = 0
@@ -53,7 +57,7 @@ class Failures:
         if isinstance(exc, FatalError):
             raise exc
         if not self.is_tolerant:
-            raise udf_error(self.message(batch, row, exc), exc) from exc
+            raise udf_error(self.message(batch, row, position, exc), exc) from exc
         self.record(batch, row, position, exc)
 
     def part(self, part: pa.RecordBatch, position: int | None, parts: Parts, exc: BaseException) -> bool:
@@ -66,7 +70,7 @@ class Failures:
         if parts.has_shrunk(exc):
             return False
         if not self.is_tolerant:
-            raise udf_error(self.message(part, 0, exc), exc) from exc
+            raise udf_error(self.message(part, 0, position, exc), exc) from exc
         if parts.split():
             return False
         for row in range(part.num_rows):
@@ -80,7 +84,8 @@ class Failures:
                 raise exc
             if not self.is_tolerant:
                 message = (
-                    f"{self._name} failed on row {position + row} of its input: {str(exc) or type(exc).__name__}. "
+                    f"{self._name} failed on {self._place(part, row, position + row)}: "
+                    f"{str(exc) or type(exc).__name__}. "
                     'To continue with null for such rows, set on_error="null"; df.errors() then lists them.'
                 )
                 raise udf_error(message, exc) from exc
@@ -88,16 +93,27 @@ class Failures:
 
     def record(self, batch: pa.RecordBatch, row: int, position: int | None, exc: BaseException) -> None:
         self.num_recorded += 1
-        self._record(row_error_of(self._name, self._values(batch, row), exc, position))
+        is_one = position is not None or batch.num_rows == 1  # else several rows failed together
+        place = self._place(batch, row, position) if is_one else None
+        self._record(row_error_of(self._name, self._values(batch, row), exc, place, position))
 
-    def message(self, batch: pa.RecordBatch, row: int, exc: BaseException) -> str:
+    def message(self, batch: pa.RecordBatch, row: int, position: int | None, exc: BaseException) -> str:
         """Return the text of an error: with the values of the row, unless a batch function failed on several rows."""
-        is_row = batch.num_rows == 1 or not self._is_batch
-        where = f"the {self._unit} {self._shown(batch, row)}" if is_row else f"a batch of {batch.num_rows} rows"
+        if batch.num_rows == 1 or not self._is_batch:
+            where = f"{self._place(batch, row, position) or f'the {self._unit}'} ({self._shown(batch, row)})"
+        else:
+            first = self._place(batch, 0, position)
+            where = f"a batch of {batch.num_rows} rows" + (f" from {first} on" if first else "")
         text = "\n".join(
             [f"{self.what} failed on {where}: {type(exc).__name__}: {exc}", *getattr(exc, "__notes__", ())]
         )
-        return text if self.is_tolerant else f'{text}\nTo continue {self._remedy}, set on_error="log" or "ignore".'
+        return f'{text}\nTo continue {self._remedy}, set on_error="log" or "ignore".'
+
+    def _place(self, batch: pa.RecordBatch, row: int, position: int | None) -> RowPlace | None:
+        """Return the place of a row in the input of the query if it has a number, else in the input of the function."""
+        if self._row_inputs is not None:
+            return self._row_inputs.place(batch.column(ROW_NUMBER)[row].as_py())
+        return None if position is None else RowPlace(f"the input of {self._name}", position, self._unit)
 
     def _shown(self, batch: pa.RecordBatch, row: int) -> str:
         values = self._values(batch, row).items()
@@ -111,9 +127,17 @@ def describe_function(spec: UdfSpec | BatchSpec) -> str:
     return f"{'Batch UDF' if spec.target.is_batch else 'UDF'} {spec.name!r}"
 
 
-def row_error_of(operator: str, values: Mapping[str, Any], exc: BaseException, row: int | None = None) -> RowError:
+def row_error_of(
+    operator: str,
+    values: Mapping[str, Any],
+    exc: BaseException,
+    place: RowPlace | None = None,
+    position: int | None = None,
+) -> RowError:
     """Return the record of a failed row. Its traceback starts at the user's code."""
-    return RowError(operator, as_json(values), type(exc).__name__, _encodable(str(exc)), _traceback_text(exc), row)
+    row, source = (None, None) if place is None else (place.number, place.input)
+    message, trace = _encodable(str(exc)), _traceback_text(exc)
+    return RowError(operator, as_json(values), type(exc).__name__, message, trace, row, source, position)
 
 
 def as_json(values: Mapping[str, Any]) -> str:

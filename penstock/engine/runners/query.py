@@ -31,6 +31,7 @@ from penstock.observe.gpus import sampled_gpus
 from penstock.observe.metrics import collect_metrics
 from penstock.plan.lower import lower
 from penstock.plan.nodes import Plan, Write, called_functions, has_async_call, sink_name
+from penstock.plan.number_rows import with_row_numbers
 from penstock.plan.optimizer import RULES, optimize
 from penstock.plan.stages import CallBatch, CallUdf, Gathered, RunRelation, Stage
 from penstock.plan.unknown_columns import naming_lines
@@ -97,7 +98,7 @@ def _run(
     cancellation: Cancellation | None,
 ) -> Generator[pa.RecordBatch, None, None]:
     check_calls(plan)
-    stages = with_cache_keys(lower(optimize(plan, rules), is_ordered=is_ordered))
+    stages = with_row_numbers(with_cache_keys(lower(optimize(plan, rules), is_ordered=is_ordered)))
     executing = _execute(stages, runner, subscribers, None, cancellation, num_ahead, is_read_gradually)
     with naming_lines(plan), closing(executing) as bundles:
         for bundle in bundles:
@@ -143,7 +144,7 @@ def stages_in_parts(plan: Write, parts: Gathered) -> tuple[Stage, ...] | None:
     """Return the stages of a write whose parts can be committed; None if the result of a row depends on others."""
     check_calls(plan)
     stages = lower(optimize(plan, RULES), is_ordered=is_written_in_order(plan), parts=parts)
-    return with_cache_keys(stages) if is_traceable(stages) else None
+    return with_row_numbers(with_cache_keys(stages)) if is_traceable(stages) else None
 
 
 def write_parts(
