@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from penstock.types import Schema
 from penstock.types.frozen import frozen
+from penstock.types.row_numbers import RowPlace
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc
@@ -73,6 +74,13 @@ class NamedReadTask(Protocol):
 
 
 @runtime_checkable
+class ConsecutiveReadTask(Protocol):
+    """A ``ReadTask`` that may give consecutive rows of its input, all of them."""
+
+    first_place: RowPlace | None  # of its first row in the input; None if it leaves out rows
+
+
+@runtime_checkable
 class SmallReadTask(Protocol):
     """A ``ReadTask`` that may take less time to read than to schedule; one worker reads several as one task."""
 
@@ -121,12 +129,12 @@ class CountableSource(Protocol):
 class NumberedSource(Protocol):
     """A source that numbers its rows, so that a failed row can be found in the input.
 
-    If ``ReadRequest.first_input`` is set, its batches also have the column of ``types/row_numbers.py``, with the numbers
-    that the rows have before any predicate. The first of its inputs has the number ``first_input``.
+    If ``ReadRequest.first_input`` is set, its batches end with the column of ``types/row_numbers.py``: the numbers that
+    the rows have before any predicate. The first of its inputs has the number ``first_input``.
     """
 
     def row_inputs(self) -> Sequence[object]:
-        """Return the inputs, such as files, whose rows are counted from 0; empty if it cannot. Their text names them."""
+        """Return the inputs whose rows are counted from 0, such as files; their text names them. Empty if it cannot."""
 
 
 @runtime_checkable

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import groupby
+from itertools import groupby, pairwise
 from operator import methodcaller
 from typing import Any
 
@@ -29,7 +29,7 @@ from penstock.io.selection import Selection, columns_needed, until_limit
 from penstock.observe.metrics import note_skipped_file
 from penstock.protocols import ReadRequest
 from penstock.types import DataType, Schema, joined
-from penstock.types.row_numbers import ROW_NUMBER, numbered
+from penstock.types.row_numbers import ROW_NUMBER, RowPlace, numbered
 
 FOOTER_THREADS = 8  # read the columns of several files at once, since remote ones take round trips
 
@@ -60,6 +60,13 @@ class FileTask:
     def is_small(self) -> bool:
         """True for small files of the local disk; of remote ones, several are read at once."""
         return is_small_local(self.file)
+
+    @property
+    def first_place(self) -> RowPlace | None:
+        """The row of the file with which the task begins, if its rows are consecutive."""
+        rows, can_number = self.part.rows, self.format.can_number_rows and self.selection.predicate is None
+        is_consecutive = bool(rows) and all(one.stop == other.start for one, other in pairwise(rows))
+        return RowPlace(str(self.file), rows[0].start) if can_number and is_consecutive else None
 
     def read(self) -> Iterator[pa.RecordBatch]:
         return self._selected(self._content())

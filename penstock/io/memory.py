@@ -17,11 +17,11 @@ from penstock.types import DataType, Field, Schema, normalize_batch
 from penstock.types.content import ContentHash
 from penstock.types.ipc import from_ipc, to_ipc
 from penstock.types.plain import arrow_numbers
-from penstock.types.row_numbers import ROW_NUMBER, numbered
+from penstock.types.row_numbers import ROW_NUMBER, RowPlace, numbered
 from penstock.types.row_ranges import RowRange
 
 ID = "id"  # the column of a range
-IN_MEMORY = "the input"  # the name of an input without a name, in "row 3 of the input"
+UNNAMED_INPUT = "the input"  # in "row 3 of the input"
 
 
 @dataclass(slots=True)
@@ -31,18 +31,23 @@ class MemoryTask:
     batch: pa.RecordBatch
     origin: tuple[str, str]
     num_rows: int | None
+    first_row: int = 0
     nbytes: int | None = None  # unknown: asking Arrow takes longer than making the task
+
+    @property
+    def first_place(self) -> RowPlace:
+        return RowPlace(UNNAMED_INPUT, self.first_row)
 
     def read(self) -> list[pa.RecordBatch]:
         return [self.batch] if self.num_rows else []
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _unpickled_task, (to_ipc(self.batch), self.origin)
+        return _unpickled_task, (to_ipc(self.batch), self.origin, self.first_row)
 
 
-def _unpickled_task(packed: pa.Buffer, origin: tuple[str, str]) -> MemoryTask:
+def _unpickled_task(packed: pa.Buffer, origin: tuple[str, str], first_row: int) -> MemoryTask:
     batch = from_ipc(packed)
-    return MemoryTask(batch, origin, batch.num_rows)
+    return MemoryTask(batch, origin, batch.num_rows, first_row)
 
 
 class MemorySource:
@@ -85,14 +90,13 @@ class MemorySource:
         for part in self._with_numbers(request.first_input):
             part = part if columns is None else part.select(columns)
             for batch in split_batch(part if request.limit is None else part.slice(0, request.limit - first)):
-                yield MemoryTask(batch, (self.name, f"from row {first}"), batch.num_rows)
+                yield MemoryTask(batch, (self.name, f"from row {first}"), batch.num_rows, first)
                 first += batch.num_rows
             if request.limit is not None and first >= request.limit:
                 return
 
-
     def row_inputs(self) -> Sequence[str]:
-        return [IN_MEMORY]
+        return [UNNAMED_INPUT]
 
     def _with_numbers(self, first_input: int | None) -> Iterable[pa.RecordBatch]:
         return self._parts if first_input is None else numbered(self._parts, first_input)
@@ -134,6 +138,10 @@ class RangeTask:
     def origin(self) -> tuple[str, str]:
         return "range", repr(self.numbers)
 
+    @property
+    def first_place(self) -> RowPlace:
+        return RowPlace(UNNAMED_INPUT, self.first_row)
+
     def read(self) -> Iterator[pa.RecordBatch]:
         if self.input_number is None:
             return self._batches()
@@ -170,4 +178,4 @@ class RangeSource:
             yield RangeTask(numbers[offset : offset + TASK_ROWS], columns, offset, request.first_input)
 
     def row_inputs(self) -> Sequence[str]:
-        return [IN_MEMORY]
+        return [UNNAMED_INPUT]

@@ -1,8 +1,7 @@
 """The number of a row in the input of a query, which travels with the row in a column of its own.
 
 A number is one integer: the input, such as a file, in the high bits, and the position of the row there in the low ones.
-Sources add the column, filters keep it with their rows, and functions read it when a row fails; they never pass it on to
-users.
+Sources add the column, filters keep it with their rows, and functions read it when a row fails. Users never see it.
 """
 
 from __future__ import annotations
@@ -23,14 +22,13 @@ _POSITION_BITS = 40
 
 @frozen
 class RowPlace:
-    """A row of an input, whose name is ``input``: ``number`` counts its rows from 0. After a group-by rows are groups."""
+    """A row of an input, counted from 0."""
 
     input: str
     number: int
-    unit: str = "row"
 
     def __str__(self) -> str:
-        return f"{self.unit} {self.number} of {self.input}"
+        return f"row {self.number} of {self.input}"
 
 
 @frozen

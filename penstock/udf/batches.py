@@ -223,7 +223,9 @@ class BatchHandler:
             positions = [first_row + row for row in lookup.missing]
             results = lookup.merged(self._call_rows(part, positions, iter([keys[row] for row in lookup.missing])))
         if self._spec.verb == "filter":
-            return without_row_numbers(batch).filter(pa.array([result is not _FAILED and bool(result) for result in results], pa.bool_()))
+            return without_row_numbers(batch).filter(
+                pa.array([result is not _FAILED and bool(result) for result in results], pa.bool_())
+            )
         rows = [result for result in results if result is not _FAILED]
         if self._spec.verb == "map_groups":
             return _joined(list(itertools.chain.from_iterable(rows)), self._what)

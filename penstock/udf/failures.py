@@ -103,7 +103,7 @@ class Failures:
             where = f"{self._place(batch, row, position) or f'the {self._unit}'} ({self._shown(batch, row)})"
         else:
             first = self._place(batch, 0, position)
-            where = f"a batch of {batch.num_rows} rows" + (f" from {first} on" if first else "")
+            where = f"a batch of {batch.num_rows} rows" + (f" (from {first} on)" if first else "")
         text = "\n".join(
             [f"{self.what} failed on {where}: {type(exc).__name__}: {exc}", *getattr(exc, "__notes__", ())]
         )
@@ -113,7 +113,9 @@ class Failures:
         """Return the place of a row in the input of the query if it has a number, else in the input of the function."""
         if self._row_inputs is not None:
             return self._row_inputs.place(batch.column(ROW_NUMBER)[row].as_py())
-        return None if position is None else RowPlace(f"the input of {self._name}", position, self._unit)
+        if position is None or self._unit == "group":
+            return None
+        return RowPlace(f"the input of {self._name}", position)
 
     def _shown(self, batch: pa.RecordBatch, row: int) -> str:
         values = self._values(batch, row).items()
