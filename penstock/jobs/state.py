@@ -45,11 +45,11 @@ class JobState:
 
     reads: dict[ReadKey, int] = field(default_factory=dict)
     ends: dict[int, int] = field(default_factory=dict)  # by read, its number of rows
-    first_places: dict[int, RowPlace] = field(default_factory=dict)  # by read of consecutive rows, its first row
     parts: list[JobPart] = field(default_factory=list)
     done_lots: dict[int, tuple[Origin, ...]] = field(default_factory=dict)  # with the rows they were made from
     failures: list[Failure] = field(default_factory=list)
     retired: list[str] = field(default_factory=list)  # visible files that the next commit deletes
+    first_places: dict[int, RowPlace] = field(default_factory=dict)  # by read of consecutive rows, its first row
     _journalled_reads: set[int] = field(default_factory=set, repr=False)
 
     @staticmethod

@@ -497,8 +497,8 @@ function renderRows(page) {
     ? isFiltered ? `No such row${following === null ? "" : ` before row ${count(following)}; press Next to go on`}.` : page.note || (isOver(shown) ? "There are no rows." : "There are no rows yet.")
     : (isFiltered ? `${counted(page.rows.length)} found among ${count(page.num_rows)}.` : `${range} of ${count(page.num_rows)} rows, in the order of the output.`) + unshared(page));
   show($("rows-scroll"), page.rows.length > 0);
-  const table = $("rows-table");
-  table.tHead.replaceChildren(make("tr", {}, make("th", { scope: "col", title: "The number of the row in the input, from 0." }, "Row"),
+  const table = $("rows-table"), source = onlySource(page);
+  table.tHead.replaceChildren(make("tr", {}, make("th", { scope: "col", title: "The number of the row in the input, from 0." }, "Row", make("small", {}, source ? `of ${source.split("/").pop()}` : "of the input")),
     ...page.columns.map((column) => make("th", { scope: "col" }, column.name, make("small", {}, shortened(column.type, 40))))));
   table.tBodies[0].replaceChildren(...page.rows.flatMap((row) => rowLines(row, page)));
 }
@@ -509,9 +509,14 @@ function unshared(page) {
   return only(page.only_here, runs[0]) + only(page.only_there, runs[1]);
 }
 
+// The input that all rows of a page come from, as far as their numbers are known; null if there are several.
+function onlySource(page) {
+  const sources = new Set(page.rows.filter((row) => row.row !== null).map((row) => row.source));
+  return sources.size === 1 ? [...sources][0] : null;
+}
+
 function rowLines(row, page) {
-  const isOneSource = page.rows.every((each) => each.source === page.rows[0].source);
-  const label = row.row === null ? "–" : isOneSource ? String(row.row) : placeText(row).slice("row ".length);
+  const label = row.row === null ? "open" : onlySource(page) ? String(row.row) : placeText(row).slice("row ".length);
   const open = make("button", { type: "button", class: "link", title: placeTitle(row), "aria-label": `Open ${placeText(row)}` }, label);
   open.addEventListener("click", () => openRow(row.number));
   const line = make("tr", row.error ? { class: "failed" } : {}, make("td", { "data-label": "Row" }, open), ...page.columns.map((column, index) => {
