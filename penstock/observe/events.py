@@ -62,6 +62,11 @@ class RowError:
     source: str | None = None
     position: int | None = None
 
+    @property
+    def place(self) -> str:
+        """The row in messages: ``row 17 of reviews.csv``."""
+        return "a row" if self.row is None else f"row {self.row} of {self.source}"
+
 
 @frozen
 class RowsFailed:

@@ -105,8 +105,7 @@ class FailureLog:
 
 def _line(stage: str, error: RowError) -> str:
     message, given = _short(error.message, MAX_MESSAGE_CHARS), _short(error.input, MAX_INPUT_CHARS)
-    row = "a row" if error.row is None else f"row {error.row} of {error.source}"
-    return f"{stage}: {row} failed with {error.error_type}: {message}; its values: {given}"
+    return f"{stage}: {error.place} failed with {error.error_type}: {message}; its values: {given}"
 
 
 def _short(text: str, max_chars: int) -> str:
