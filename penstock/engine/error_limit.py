@@ -46,8 +46,8 @@ class ErrorLimit:
         first = self._first
         raise TooManyErrorsError(
             f"UDF {first.operator!r} failed on {self._num_errors} of {num_rows_taken} rows, which is more than "
-            f"max_errors={self._max_errors}. The first: {first.error_type}: {first.message}, given {first.input:.500} in "
-            f"{first.place}"
+            f"max_errors={self._max_errors}. The first: {first.error_type}: {first.message}, "
+            f"given {first.input:.500} in {first.place}"
         )
 
     def _trip(self, breaker: Breaker) -> None:
