@@ -17,6 +17,7 @@ from penstock.types.plain import arrow_numbers
 from penstock.types.row_ranges import RowRange
 
 ROW_NUMBER = "penstock.row"
+POSITION = "penstock.position"  # in the input of a stage; a column of rows that a worker has picked from its batch
 _POSITION_BITS = 40
 
 

@@ -21,6 +21,7 @@ from penstock.expr.udf import Policy
 from penstock.plan.stages import CallUdf
 from penstock.types import PartialColumn
 from penstock.types.plain import arrow_numbers
+from penstock.types.row_numbers import POSITION
 from penstock.udf.arguments import Arguments, Columns
 from penstock.udf.failures import CALL_FAILURES, Failures, Record
 from penstock.udf.generators import ChunkSize, OnRowError, async_chunks, chunks, several
@@ -160,7 +161,8 @@ class UdfCalls:
     async def _conditional_column(self, batch: pa.RecordBatch, first_row: int, condition: pa.Array) -> pa.Array:
         """Return the results of the rows for which the condition is true, and null for the others."""
         needed = pc.fill_null(condition, False)
-        part = batch.filter(needed)
+        positions = arrow_numbers(np.arange(first_row, first_row + batch.num_rows, dtype=np.int64))
+        part = batch.append_column(POSITION, positions).filter(needed)
         if not part.num_rows:
             return pa.nulls(batch.num_rows, self._spec.return_dtype.arrow)
         if self._spec.target.is_batch:

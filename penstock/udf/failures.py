@@ -17,7 +17,7 @@ from penstock.expr.udf import BatchSpec, UdfSpec
 from penstock.observe.events import RowError
 from penstock.plan.stages import CallBatch, CallUdf
 from penstock.storage.urls import redacted
-from penstock.types.row_numbers import ROW_NUMBER, RowPlace
+from penstock.types.row_numbers import POSITION, ROW_NUMBER, RowPlace
 from penstock.udf.sizing import Parts
 from penstock.udf.user_errors import udf_error
 
@@ -93,6 +93,7 @@ class Failures:
 
     def record(self, batch: pa.RecordBatch, row: int, position: int | None, exc: BaseException) -> None:
         self.num_recorded += 1
+        position = _position(batch, row, position)
         is_one = position is not None or batch.num_rows == 1  # else several rows failed together
         place = self._place(batch, row, position) if is_one else None
         self._record(row_error_of(self._name, self._values(batch, row), exc, place, position))
@@ -113,6 +114,7 @@ class Failures:
         """Return the place of a row in the input of the query if it has a number, else in the input of the function."""
         if self._row_inputs is not None:
             return self._row_inputs.place(batch.column(ROW_NUMBER)[row].as_py())
+        position = _position(batch, row, position)
         if position is None or self._unit == "group":
             return None
         return RowPlace(f"the input of {self._name}", position)
@@ -120,6 +122,11 @@ class Failures:
     def _shown(self, batch: pa.RecordBatch, row: int) -> str:
         values = self._values(batch, row).items()
         return ", ".join(f"{name}={_shortened(value)}" for name, value in values) or "(no columns)"
+
+
+def _position(batch: pa.RecordBatch, row: int, position: int | None) -> int | None:
+    """Return the position of a row in the input of the stage, also of a row that was picked from its batch."""
+    return batch.column(POSITION)[row].as_py() if POSITION in batch.schema.names else position
 
 
 def describe_function(spec: UdfSpec | BatchSpec) -> str:

@@ -139,6 +139,8 @@ def test_only_rows_whose_condition_holds_are_called(folder: Path) -> None:
     chosen = ps.functions.when(col("fifth") == 2, function(col("id"))).otherwise(0)
     df = ps.read_parquet(str(folder / "*.parquet")).with_column("x", chosen).collect()
     assert recorded(df) == places()
+    df = ps.read_parquet(str(folder / "a.parquet")).sort("id", desc=True).with_column("x", chosen).collect()
+    assert recorded(df) == {"17 is bad": ("the input of check", 82), "42 is bad": ("the input of check", 57)}
 
 
 @pytest.mark.one_machine
@@ -161,7 +163,8 @@ def test_a_job_that_repeats_its_failed_rows_keeps_their_numbers(folder: Path, tm
         return number if well.exists() and number != 142 else check(number)
 
     def write(resume: Any) -> dict[str, tuple[str, int]]:
-        df = ps.read_parquet(str(folder / "*.parquet")).where(col("fifth") == 2).with_column("x", later(col("id")))
+        df = ps.read_parquet(str(folder / "*.parquet")).where(col("fifth") > 0)
+        df = df.with_column("x", ps.functions.when(col("fifth") == 2, later(col("id"))).otherwise(0))
         df.write_parquet(out, resume=resume)
         rows = ps.read_parquet(out + "/_errors").to_pylist()
         return {row["message"]: (row["source"].rsplit("/")[-1], row["row"]) for row in rows}
@@ -169,3 +172,5 @@ def test_a_job_that_repeats_its_failed_rows_keeps_their_numbers(folder: Path, tm
     assert write(True) == places()
     well.touch()
     assert write("errors") == places(numbers=(142,))
+    rows = ps.read_parquet(out).where(col("fifth") == 2).to_pydict()
+    assert [id for id, x in zip(rows["id"], rows["x"], strict=True) if id != x] == [142]
