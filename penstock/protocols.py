@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from penstock.types import Schema
 from penstock.types.frozen import frozen
+from penstock.types.row_numbers import RowPlace
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc
@@ -40,13 +41,14 @@ class ReadRequest:
 
     ``columns`` (None: all) and ``limit`` are hints: the engine selects and cuts again. Only a source with
     ``can_filter`` gets a ``predicate``, and must apply it to every row. ``conditions`` are parts of the predicate as
-    plain data: a source may skip rows that fail one of them.
+    plain data: a source may skip rows that fail one of them. Only a ``NumberedSource`` gets ``first_input``.
     """
 
     columns: tuple[str, ...] | None = None
     predicate: pc.Expression | None = None
     limit: int | None = None
     conditions: tuple[Condition, ...] = ()
+    first_input: int | None = None
 
 
 class ReadTask(Protocol):
@@ -69,6 +71,13 @@ class NamedReadTask(Protocol):
     origin: tuple[str, str] | None
     """The input, as named by ``VersionedSource.versions``, and the part of it. No two tasks of one request have the
     same origin, and an unchanged part has the same one in each request. None: recognized by its number."""
+
+
+@runtime_checkable
+class ConsecutiveReadTask(Protocol):
+    """A ``ReadTask`` that may give consecutive rows of its input, all of them."""
+
+    first_place: RowPlace | None  # of its first row in the input; None if it leaves out rows
 
 
 @runtime_checkable
@@ -114,6 +123,18 @@ class CountableSource(Protocol):
     """A source that counts its rows faster than it reads any column, when a request has no columns."""
 
     can_count: bool
+
+
+@runtime_checkable
+class NumberedSource(Protocol):
+    """A source that numbers its rows, so that a failed row can be found in the input.
+
+    If ``ReadRequest.first_input`` is set, its batches end with the column of ``types/row_numbers.py``: the numbers that
+    the rows have before any predicate. The first of its inputs has the number ``first_input``.
+    """
+
+    def row_inputs(self) -> Sequence[object]:
+        """Return the inputs whose rows are counted from 0, such as files; their text names them. Empty if it cannot."""
 
 
 @runtime_checkable

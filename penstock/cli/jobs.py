@@ -14,6 +14,7 @@ from penstock.cli.results import RETRY, print_rows
 from penstock.errors import PathNotFoundError
 
 Out = Annotated[str, typer.Argument(metavar="OUT", help="The folder or URL that the job writes to.")]
+SHOWN_ERROR_COLUMNS = ("row", "source", "operator", "input", "error_type", "message")
 
 
 @app.command()
@@ -64,7 +65,8 @@ def errors(
     if json:
         print_rows(failed)
     else:
-        failed.select("operator", "input", "error_type", "message").show(limit, max_width=60)
+        shown = [name for name in SHOWN_ERROR_COLUMNS if name in failed.columns]  # older outputs lack the numbers
+        failed.select(*shown).show(limit, max_width=60)
 
 
 @app.command()

@@ -46,7 +46,8 @@ class ErrorLimit:
         first = self._first
         raise TooManyErrorsError(
             f"UDF {first.operator!r} failed on {self._num_errors} of {num_rows_taken} rows, which is more than "
-            f"max_errors={self._max_errors}. The first: {first.error_type}: {first.message}, given {first.input:.500}"
+            f"max_errors={self._max_errors}. The first: {first.error_type}: {first.message}, "
+            f"given {first.input:.500} in {first.place}"
         )
 
     def _trip(self, breaker: Breaker) -> None:
@@ -54,7 +55,7 @@ class ErrorLimit:
         assert last is not None
         raise TooManyErrorsError(
             f"UDF {last.operator!r} failed on {breaker.num_failed:,} of its last {breaker.num_rows:,} rows with "
-            f"{breaker.reason}, so the query stops. The last: {last.message}, given {last.input:.500}\n"
+            f"{breaker.reason}, so the query stops. The last: {last.message}, given {last.input:.500} in {last.place}\n"
             'Remove the cause and run again; a job continues where it stopped, and resume="errors" repeats its failed '
             "rows. To continue regardless of failures, set max_errors=None."
         )

@@ -153,7 +153,7 @@ class Lineage:
             self._s_per_row[kind] = task.busy_s / task.num_rows
         so_far = self._outputs.setdefault(task, _TaskOutput(origins_of(task)))
         for error in report.errors:
-            row = None if error.row is None else error.row - task.first_row
+            row = None if error.position is None else error.position - task.first_row
             failed = so_far.origins if row is None else cut_origins(so_far.origins, row, 1)
             self._update.failed += [(origin, error) for origin in failed]
         output = report.output

@@ -233,12 +233,13 @@ class ResultVerbs(PairVerbs):
         """Return the failed rows of this DataFrame's last run, if ``on_error`` tolerates failures.
 
         ``operator`` is the name of the function, ``input`` its arguments as JSON; ``error_type``, ``message`` and
-        ``traceback`` describe the error. A write puts the same rows into the folder ``_errors`` of its output.
+        ``traceback`` describe the error. ``row`` is the number of the row in ``source``, such as a file, counted from
+        0; see docs/DURABLE.md. A write puts the same rows into the folder ``_errors`` of its output.
 
         >>> half = ps.func(lambda x: 6 // x, return_dtype=ps.DataType.int64(), on_error="ignore")
         >>> df = ps.from_pydict({"a": [1, 0]}).select(half(ps.col("a"))).collect()
-        >>> df.errors().select("input", "error_type").to_pylist()
-        [{'input': '{"a": 0}', 'error_type': 'ZeroDivisionError'}]
+        >>> df.errors().select("row", "source", "input", "error_type").to_pylist()
+        [{'row': 1, 'source': 'the input', 'input': '{"a": 0}', 'error_type': 'ZeroDivisionError'}]
         """
         from penstock.io.memory import MemorySource
         from penstock.observe.errors import SCHEMA, ErrorLog

@@ -13,15 +13,20 @@ import pyarrow.compute as pc
 
 from penstock.errors import CorruptFileError, PathNotFoundError, PenstockError, ReadError
 from penstock.io.files import DataFile
+from penstock.types.row_ranges import RowRange
 
 
 @dataclass(frozen=True)
 class FilePart:
-    """A part of a file that one task reads; ``detail`` locates it for the format."""
+    """A part of a file that one task reads; ``detail`` locates it for the format.
+
+    ``rows`` are the ranges of the rows of the file that it has, in order.
+    """
 
     num_rows: int | None = None
     nbytes: int | None = None
     detail: Any = None
+    rows: tuple[RowRange, ...] = (RowRange(0, None),)
 
     @property
     def label(self) -> str:
@@ -40,6 +45,9 @@ class FileFormat(Protocol):
 
     num_files_inferred: ClassVar[int] = 1
     """The number of files whose columns determine the schema; more than one only where that is cheap."""
+
+    can_number_rows: ClassVar[bool] = True
+    """Each part knows which rows of the file it has."""
 
     def parts(self, file: DataFile, schema: pa.Schema, predicate: pc.Expression | None) -> Iterator[FilePart]:
         """Yield the parts in row order; may omit parts where ``predicate`` cannot be true."""

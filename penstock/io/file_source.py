@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import groupby
+from itertools import groupby, pairwise
 from operator import methodcaller
 from typing import Any
 
@@ -29,6 +29,7 @@ from penstock.io.selection import Selection, columns_needed, until_limit
 from penstock.observe.metrics import note_skipped_file
 from penstock.protocols import ReadRequest
 from penstock.types import DataType, Schema, joined
+from penstock.types.row_numbers import ROW_NUMBER, RowPlace, numbered
 
 FOOTER_THREADS = 8  # read the columns of several files at once, since remote ones take round trips
 
@@ -49,14 +50,23 @@ class FileTask:
     format: FileFormat
     file: DataFile
     part: FilePart
+    file_schema: pa.Schema
     selection: Selection
     ignores_corrupt: bool
     origin: tuple[str, str]
+    input_number: int | None = None  # of the file, if its rows are numbered
 
     @property
     def is_small(self) -> bool:
         """True for small files of the local disk; of remote ones, several are read at once."""
         return is_small_local(self.file)
+
+    @property
+    def first_place(self) -> RowPlace | None:
+        """The row of the file with which the task begins, if its rows are consecutive."""
+        rows, can_number = self.part.rows, self.format.can_number_rows and self.selection.predicate is None
+        is_consecutive = bool(rows) and all(one.stop == other.start for one, other in pairwise(rows))
+        return RowPlace(str(self.file), rows[0].start) if can_number and is_consecutive else None
 
     def read(self) -> Iterator[pa.RecordBatch]:
         return self._selected(self._content())
@@ -79,6 +89,9 @@ class FileTask:
                 for task, batch in run:
                     yield from task._selected([batch])
 
+    def _numbered(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return batches if self.input_number is None else numbered(batches, self.input_number, self.part.rows)
+
     def _selected(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return self.selection.apply(batches, repr(str(self.file)))
 
@@ -86,9 +99,9 @@ class FileTask:
         """Yield the batches of the part as they are in the file."""
         num_rows = 0
         try:
-            batches = self.format.read(self.file, self.part, self.selection.schema)
+            batches = self.format.read(self.file, self.part, self.file_schema)
             with closing(batches):  # type: ignore[type-var]
-                for batch in batches:
+                for batch in self._numbered(batches):
                     num_rows += batch.num_rows
                     yield batch
         except CorruptFileError as exc:
@@ -142,6 +155,9 @@ class FileSource:
     def versions(self) -> Mapping[str, str]:
         return file_versions(self.files)
 
+    def row_inputs(self) -> Sequence[DataFile]:
+        return self.files if self.format.can_number_rows else ()
+
     def options(self) -> Mapping[str, Any]:
         """Return the options that determine the rows, without those that only locate the files."""
         return {
@@ -164,6 +180,10 @@ class FileSource:
             # Metadata counts rows that cannot be read, and the skipped files must not depend on the columns selected.
             file_schema = pa.schema([f for f in full if f.name in self._file_schema.names])
         selection = Selection(file_schema, columns, request.predicate, request.limit)
+        if request.first_input is not None:
+            with_numbers = file_schema.append(pa.field(ROW_NUMBER, pa.int64()))
+            selection = replace(selection, schema=with_numbers, columns=(*columns, ROW_NUMBER))
+            input_numbers = {id(file): number for number, file in enumerate(self.files, request.first_input)}
         times: Counter[str] = Counter()
         for file in self._files_for(request.predicate):
             name = str(file)
@@ -178,9 +198,11 @@ class FileSource:
                     format=self.format,
                     file=file,
                     part=part,
+                    file_schema=file_schema,
                     selection=selected,
                     ignores_corrupt=self._ignores_corrupt,
                     origin=(name, part.label + again),
+                    input_number=None if request.first_input is None else input_numbers[id(file)],
                 )
 
     def _parts(self, file: DataFile, predicate: pc.Expression | None) -> Iterator[FilePart]:

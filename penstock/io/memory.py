@@ -17,8 +17,11 @@ from penstock.types import DataType, Field, Schema, normalize_batch
 from penstock.types.content import ContentHash
 from penstock.types.ipc import from_ipc, to_ipc
 from penstock.types.plain import arrow_numbers
+from penstock.types.row_numbers import ROW_NUMBER, RowPlace, numbered
+from penstock.types.row_ranges import RowRange
 
 ID = "id"  # the column of a range
+UNNAMED_INPUT = "the input"  # in "row 3 of the input"
 
 
 @dataclass(slots=True)
@@ -28,18 +31,23 @@ class MemoryTask:
     batch: pa.RecordBatch
     origin: tuple[str, str]
     num_rows: int | None
+    first_row: int = 0
     nbytes: int | None = None  # unknown: asking Arrow takes longer than making the task
+
+    @property
+    def first_place(self) -> RowPlace:
+        return RowPlace(UNNAMED_INPUT, self.first_row)
 
     def read(self) -> list[pa.RecordBatch]:
         return [self.batch] if self.num_rows else []
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _unpickled_task, (to_ipc(self.batch), self.origin)
+        return _unpickled_task, (to_ipc(self.batch), self.origin, self.first_row)
 
 
-def _unpickled_task(packed: pa.Buffer, origin: tuple[str, str]) -> MemoryTask:
+def _unpickled_task(packed: pa.Buffer, origin: tuple[str, str], first_row: int) -> MemoryTask:
     batch = from_ipc(packed)
-    return MemoryTask(batch, origin, batch.num_rows)
+    return MemoryTask(batch, origin, batch.num_rows, first_row)
 
 
 class MemorySource:
@@ -77,14 +85,23 @@ class MemorySource:
 
     def read_tasks(self, request: ReadRequest) -> Iterator[MemoryTask]:
         """Yield slices of moderate size of the requested columns, which may be few of many."""
+        columns = None if request.columns is None else list(request.columns)
+        if columns is not None and request.first_input is not None:
+            columns.append(ROW_NUMBER)
         first = 0
-        for part in self._parts:
-            part = part if request.columns is None else part.select(list(request.columns))
+        for part in self._with_numbers(request.first_input):
+            part = part if columns is None else part.select(columns)
             for batch in split_batch(part if request.limit is None else part.slice(0, request.limit - first)):
-                yield MemoryTask(batch, (self.name, f"from row {first}"), batch.num_rows)
+                yield MemoryTask(batch, (self.name, f"from row {first}"), batch.num_rows, first)
                 first += batch.num_rows
             if request.limit is not None and first >= request.limit:
                 return
+
+    def row_inputs(self) -> Sequence[str]:
+        return [UNNAMED_INPUT]
+
+    def _with_numbers(self, first_input: int | None) -> Iterable[pa.RecordBatch]:
+        return self._parts if first_input is None else numbered(self._parts, first_input)
 
 
 def _normalized(part: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
@@ -109,9 +126,13 @@ def content_version(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> str
 class RangeTask:
     """A part of a range of integers."""
 
-    def __init__(self, numbers: range, columns: tuple[str, ...]) -> None:
+    def __init__(
+        self, numbers: range, columns: tuple[str, ...], first_row: int = 0, input_number: int | None = None
+    ) -> None:
         self.numbers = numbers
         self.columns = columns
+        self.first_row = first_row
+        self.input_number = input_number
         self.num_rows: int | None = len(numbers)
         self.nbytes: int | None = 8 * len(numbers)
 
@@ -119,7 +140,16 @@ class RangeTask:
     def origin(self) -> tuple[str, str]:
         return "range", repr(self.numbers)
 
+    @property
+    def first_place(self) -> RowPlace:
+        return RowPlace(UNNAMED_INPUT, self.first_row)
+
     def read(self) -> Iterator[pa.RecordBatch]:
+        if self.input_number is None:
+            return self._batches()
+        return numbered(self._batches(), self.input_number, [RowRange(self.first_row, None)])
+
+    def _batches(self) -> Iterator[pa.RecordBatch]:
         for offset in range(0, len(self.numbers), BATCH_ROWS):
             part = self.numbers[offset : offset + BATCH_ROWS]
             array = arrow_numbers(np.arange(part.start, part.stop, part.step, dtype=np.int64))
@@ -147,4 +177,7 @@ class RangeSource:
         numbers = self._numbers if request.limit is None else self._numbers[: request.limit]
         columns = (ID,) if request.columns is None else request.columns
         for offset in range(0, len(numbers), TASK_ROWS):
-            yield RangeTask(numbers[offset : offset + TASK_ROWS], columns)
+            yield RangeTask(numbers[offset : offset + TASK_ROWS], columns, offset, request.first_input)
+
+    def row_inputs(self) -> Sequence[str]:
+        return [UNNAMED_INPUT]

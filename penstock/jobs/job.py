@@ -40,7 +40,7 @@ from penstock.jobs.row_order import in_input_order
 from penstock.jobs.state import Failure, JobPart, JobState, UnfinishedRows, read_key
 from penstock.jobs.summary import RUN
 from penstock.observe.dashboard.live import LiveQuery
-from penstock.observe.errors import SCHEMA, ErrorLog
+from penstock.observe.errors import SCHEMA, ErrorLog, batch_of
 from penstock.observe.events import RowError
 from penstock.observe.text import format_count
 from penstock.observe.tracebacks import full_traceback
@@ -48,7 +48,6 @@ from penstock.plan.nodes import Write
 from penstock.plan.stages import Gathered, Read, Stage
 from penstock.plan.unknown_columns import naming_lines
 from penstock.protocols import Subscriber
-from penstock.types.plain import arrow_array
 
 log = logging.getLogger("penstock.jobs")
 
@@ -336,8 +335,7 @@ class Job:
 
 def _errors(failures: Sequence[Failure]) -> pa.RecordBatchReader:
     errors = list(dict.fromkeys(failure.error for failure in failures))  # a failed lot has one for each of its origins
-    columns = [arrow_array([getattr(error, name) for error in errors], pa.string()) for name in SCHEMA.names]
-    return pa.RecordBatchReader.from_batches(SCHEMA, [pa.RecordBatch.from_arrays(columns, schema=SCHEMA)])
+    return pa.RecordBatchReader.from_batches(SCHEMA, [batch_of(errors)])
 
 
 def _refusal(root: str, differences: Sequence[str]) -> str:

@@ -40,6 +40,7 @@ class Reconciled:
         return JobState(
             reads={key: number for key, number in old.reads.items() if number not in stale_reads},
             ends={number: rows for number, rows in old.ends.items() if number not in stale_reads},
+            first_places={number: each for number, each in old.first_places.items() if number not in stale_reads},
             parts=[
                 JobPart(tuple(cut(file) if isinstance(file, CutFile) else file for file in files), origins)
                 for files, origins in self.parts

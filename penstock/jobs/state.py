@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 from penstock.engine.lineage import LineageUpdate
 from penstock.engine.protocols import Origin
 from penstock.observe.events import RowError
-from penstock.protocols import NamedReadTask, ReadTask
+from penstock.protocols import ConsecutiveReadTask, NamedReadTask, ReadTask
+from penstock.types.row_numbers import RowPlace
 from penstock.types.row_ranges import RowRange
 
 
@@ -48,6 +49,7 @@ class JobState:
     done_lots: dict[int, tuple[Origin, ...]] = field(default_factory=dict)  # with the rows they were made from
     failures: list[Failure] = field(default_factory=list)
     retired: list[str] = field(default_factory=list)  # visible files that the next commit deletes
+    first_places: dict[int, RowPlace] = field(default_factory=dict)  # by read of consecutive rows, its first row
     _journalled_reads: set[int] = field(default_factory=set, repr=False)
 
     @staticmethod
@@ -62,6 +64,7 @@ class JobState:
         return {
             "reads": [[number, *key] for key, number in self.reads.items()],
             "ends": list(self.ends.items()),
+            "first_places": [[number, place.input, place.number] for number, place in self.first_places.items()],
             "parts": [_packed_part(part) for part in self.parts],
             "lots": [[number, merged(origins)] for number, origins in self.done_lots.items()],
             "failures": [[failure.origin, *astuple(failure.error)] for failure in self.failures],
@@ -89,9 +92,11 @@ class JobState:
 
     def add(self, update: LineageUpdate, part: JobPart | None = None) -> dict[str, Any]:
         """Record the work of a run, and return the entry for the journal."""
+        reads = {key: number for key, number in self.reads.items() if number not in self._journalled_reads}
         entry = JobState(
-            reads={key: number for key, number in self.reads.items() if number not in self._journalled_reads},
+            reads=reads,
             ends=update.ends,
+            first_places={number: each for number, each in self.first_places.items() if number in reads.values()},
             parts=[] if part is None else [part],
             done_lots={lot.number: lot.origins for lot in update.done_lots},
             failures=[Failure(origin, error) for origin, error in update.failed],
@@ -104,6 +109,7 @@ class JobState:
             self.reads[ReadKey(*key)] = number
             self._journalled_reads.add(number)
         self.ends.update((number, length) for number, length in entry.get("ends", ()))
+        self.first_places.update((number, RowPlace(*place)) for number, *place in entry.get("first_places", ()))
         self.parts += [_unpacked_part(part) for part in entry.get("parts", ())]
         self.done_lots.update((number, _origins(origins)) for number, origins in entry.get("lots", ()))
         for origin, *values in entry.get("failures", ()):
@@ -128,6 +134,8 @@ class UnfinishedRows:
             if read in (used := self.state.reads.values()):
                 read = max(used) + 1
             self.state.reads[key] = read
+            if isinstance(task, ConsecutiveReadTask) and (place := task.first_place) is not None:
+                self.state.first_places[read] = place
         self.positions[read] = scan, number
         return read, complement(self.done.get(read, ()), self.state.ends.get(read))
 

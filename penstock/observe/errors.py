@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields
 
 import pyarrow as pa
 
 from penstock.config import get_config
 from penstock.observe.events import Event, QueryStarted, RowError, RowsFailed
 from penstock.types.ipc import from_ipc, to_ipc
+from penstock.types.plain import arrow_array
 
-NAMES = [field.name for field in fields(RowError) if field.name != "row"]
-SCHEMA = pa.schema([(name, pa.string()) for name in NAMES])
+TEXTS = ("operator", "input", "error_type", "message", "traceback")
+SCHEMA = pa.schema([*((name, pa.string()) for name in TEXTS), ("row", pa.int64()), ("source", pa.string())])
 
 MAX_HELD_CHARS = 16 << 20  # of text in memory; a traceback has about a thousand
 
@@ -42,7 +42,7 @@ class ErrorLog:
             case RowsFailed(errors=errors):
                 for error in errors:
                     self._held.append(error)
-                    self._num_held_chars += sum(len(getattr(error, name)) for name in NAMES)
+                    self._num_held_chars += sum(len(getattr(error, name)) for name in TEXTS)
                     if self._num_held_chars > self._max_held_chars:
                         self._spill()
             case QueryStarted():
@@ -50,12 +50,12 @@ class ErrorLog:
                 self._spilled = []
 
     def batches(self) -> list[pa.RecordBatch]:
-        """Return one row of text for each error, in order. Spilled batches are read from their file as needed."""
-        return [*self._spilled, _batch_of(self._held)] if self._held else list(self._spilled)
+        """Return one row for each error, in order. Spilled batches are read from their file as needed."""
+        return [*self._spilled, batch_of(self._held)] if self._held else list(self._spilled)
 
     def _spill(self) -> None:
         try:
-            self._spilled.append(spilled(_batch_of(self._held), self._folder))
+            self._spilled.append(spilled(batch_of(self._held), self._folder))
         except OSError as exc:
             exc.add_note(
                 f"{self.num_rows:,} rows failed, and errors() keeps them in a temporary file. Set temp_dir to a "
@@ -80,6 +80,7 @@ def spilled(batch: pa.RecordBatch, folder: str | None) -> pa.RecordBatch:
             return from_ipc(mapped.read_buffer())
 
 
-def _batch_of(errors: Sequence[RowError]) -> pa.RecordBatch:
-    columns = [pa.array([getattr(error, name) for error in errors], pa.string()) for name in NAMES]
+def batch_of(errors: Sequence[RowError]) -> pa.RecordBatch:
+    """Return errors as rows of a table."""
+    columns = [arrow_array([getattr(error, field.name) for error in errors], field.type) for field in SCHEMA]
     return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)

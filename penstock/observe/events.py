@@ -48,7 +48,9 @@ class RowError:
     """A failed row, as data. ``input`` holds the arguments of the function as JSON.
 
     If those are not short text or numbers, it also holds other columns of the row, so that the row can be found.
-    ``row`` is its position in the input of the stage; None if several rows failed together.
+    ``row`` is its number in ``source``, counted from 0: in a file, in "the input" if that has no name, or in "the input
+    of" the function if rows cannot be traced back further. ``position`` is its number in the input of the stage. They
+    are None if unknown.
     """
 
     operator: str
@@ -57,6 +59,13 @@ class RowError:
     message: str
     traceback: str
     row: int | None = None
+    source: str | None = None
+    position: int | None = None
+
+    @property
+    def place(self) -> str:
+        """The row in messages: ``row 17 of reviews.csv``."""
+        return "a row" if self.row is None else f"row {self.row} of {self.source}"
 
 
 @frozen

@@ -10,6 +10,7 @@ from penstock.plan.relations import Relation
 from penstock.protocols import ReadRequest, Sink, Source
 from penstock.types import Schema
 from penstock.types.frozen import frozen
+from penstock.types.row_numbers import RowInputs
 
 # --- steps on a batch, without user code ---
 
@@ -88,12 +89,13 @@ class Transform:
 
 @frozen
 class CallUdf:
-    """One UDF call on each batch, then ``steps``."""
+    """One UDF call on each batch, then ``steps``. With ``row_inputs``, rows have their numbers in the input."""
 
     call: UdfCall
     column: str
     keep: tuple[str, ...] | None
     steps: tuple[Step, ...] = ()
+    row_inputs: RowInputs | None = field(default=None, kw_only=True)
 
     @property
     def spec(self) -> UdfSpec:
@@ -102,10 +104,11 @@ class CallUdf:
 
 @frozen
 class CallBatch:
-    """One ``map_batches`` function on each batch, then ``steps``."""
+    """One ``map_batches`` function on each batch, then ``steps``. ``row_inputs`` as in ``CallUdf``."""
 
     spec: BatchSpec
     steps: tuple[Step, ...] = ()
+    row_inputs: RowInputs | None = field(default=None, kw_only=True)
 
 
 @frozen

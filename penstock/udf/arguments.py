@@ -13,6 +13,7 @@ from penstock.expr.arrays import repeat
 from penstock.expr.evaluate import Program
 from penstock.expr.nodes import Alias, Expr, Literal, PythonValue, UdfCall, unalias
 from penstock.types import Schema, Series
+from penstock.types.row_numbers import POSITION, ROW_NUMBER
 from penstock.udf.parameters import as_pil, pil_arguments
 
 MAX_TEXT_LENGTH = 200  # of the text columns that identify a row
@@ -79,7 +80,7 @@ class Arguments:
             values[f"{name} ({number + 1})" if number else name] = Series(array).to_pylist()[0]
         if not all(_is_short(value) for value in values.values()):
             for field, column in zip(batch.schema, batch.columns, strict=True):
-                if field.name not in values and _is_short(value := column[row].as_py()):
+                if field.name not in (*values, ROW_NUMBER, POSITION) and _is_short(value := column[row].as_py()):
                     values[field.name] = value
         return values
 

@@ -18,6 +18,7 @@ from penstock.errors import PenstockError, QueryCancelledError, TypeMismatchErro
 from penstock.expr.udf import MAX_ASYNC_ROWS, BatchSpec
 from penstock.plan.stages import CallBatch
 from penstock.types import Series, to_batch
+from penstock.types.row_numbers import ROW_NUMBER, without_row_numbers
 from penstock.udf.call import ApplySteps, Caller, SyncCaller, run_sync
 from penstock.udf.failures import CALL_FAILURES, Failures
 from penstock.udf.formats import batch_in_format, restore_columns
@@ -41,7 +42,7 @@ _FAILED = object()  # the result of a failed call that is tolerated
 
 def weight(spec: BatchSpec, batch: pa.RecordBatch) -> Any:
     assert spec.limits.batch_weight is not None
-    return spec.limits.batch_weight(batch_in_format(batch, spec.batch_format))
+    return spec.limits.batch_weight(batch_in_format(without_row_numbers(batch), spec.batch_format))
 
 
 class BatchHandler:
@@ -51,9 +52,11 @@ class BatchHandler:
         self._spec = spec = work.spec
         self._steps = steps
         self._is_cancelled = context.is_cancelled
-        self._failures = Failures(spec, values_of(spec), context.record)
+        self._failures = Failures(work, values_of(spec), context.record)
         self._what = self._failures.what
-        self._sizes = BatchSizes(spec.limits, self._what, lambda batch: batch.columns, functools.partial(weight, spec))
+        self._sizes = BatchSizes(
+            spec.limits, self._what, lambda batch: without_row_numbers(batch).columns, functools.partial(weight, spec)
+        )
         self._is_repeated = bool(spec.policy.may_repeat or spec.limits.split_on or spec.cache)
         self._is_streaming = False  # outputs of a generator are passed on before it ends
         self._chunk_size = ChunkSize(FIRST_ROWS)
@@ -140,9 +143,10 @@ class BatchHandler:
         """
         parts = self._sizes.parts(batch)
         for part in parts:
-            given = batch_in_format(part, self._spec.batch_format, zero_copy=self._spec.zero_copy)
+            rows = without_row_numbers(part)
+            given = batch_in_format(rows, self._spec.batch_format, zero_copy=self._spec.zero_copy)
             try:
-                result = self._checked(owned(self._result(given, part)))
+                result = self._checked(owned(self._result(given, rows)))
             except QueryCancelledError:
                 raise
             except CALL_FAILURES as exc:
@@ -181,7 +185,8 @@ class BatchHandler:
     def _cached_outputs(self, batch: pa.RecordBatch) -> list[pa.RecordBatch]:
         """Return the cached outputs of a batch, or compute them, and store them unless a row failed."""
         assert self._memo is not None
-        key = self._memo.batch_key(batch.columns, batch.num_rows, batch.schema.names)
+        rows = without_row_numbers(batch)
+        key = self._memo.batch_key(rows.columns, rows.num_rows, rows.schema.names)
         if found := self._memo.batches.get([key]):
             cached: list[pa.RecordBatch] = found[key]
             return cached
@@ -211,13 +216,16 @@ class BatchHandler:
         if self._memo is None:
             results = self._call_rows(batch, range(first_row, first_row + batch.num_rows), itertools.repeat(None))
         else:
-            keys = self._memo.row_keys(batch.columns, batch.num_rows, batch.schema.names)
+            given = without_row_numbers(batch)
+            keys = self._memo.row_keys(given.columns, given.num_rows, given.schema.names)
             lookup = self._memo.rows.look_up(keys, can_share=not self._failures.is_tolerant)
             part = batch.take(pa.array(lookup.missing, pa.int64()))
             positions = [first_row + row for row in lookup.missing]
             results = lookup.merged(self._call_rows(part, positions, iter([keys[row] for row in lookup.missing])))
         if self._spec.verb == "filter":
-            return batch.filter(pa.array([result is not _FAILED and bool(result) for result in results], pa.bool_()))
+            return without_row_numbers(batch).filter(
+                pa.array([result is not _FAILED and bool(result) for result in results], pa.bool_())
+            )
         rows = [result for result in results if result is not _FAILED]
         if self._spec.verb == "map_groups":
             return _joined(list(itertools.chain.from_iterable(rows)), self._what)
@@ -233,12 +241,16 @@ class BatchHandler:
                 raise exc
             self._failures.row(batch, row, first_row + row, exc)
 
-        results = map(self._checked_rows, map(self._caller.function, batch_in_format(batch, "pylist")))
+        results = map(self._checked_rows, map(self._caller.function, self._dicts(batch)))
         for chunk in chunks(results, self._chunk_size, fail):
             check_not_cancelled(self._is_cancelled)
             output = self._batch_of(chunk.values)
             self._chunk_size.note(len(chunk.values), output.nbytes)
             yield self._steps(output, first_row)
+
+    @staticmethod
+    def _dicts(batch: pa.RecordBatch) -> Any:
+        return batch_in_format(without_row_numbers(batch), "pylist")
 
     def _batch_of(self, rows: Sequence[dict[str, Any]]) -> pa.RecordBatch:
         return to_batch(_columns(rows), self._what)
@@ -253,7 +265,7 @@ class BatchHandler:
         if self._spec.verb == "map_groups":
             calls = map(self._call_group, keys, groups_of(batch))
         else:
-            calls = map(self._caller.then(self._accepted), keys, batch_in_format(batch, "pylist"))
+            calls = map(self._caller.then(self._accepted), keys, self._dicts(batch))
         results: list[Any] = self._run(self._caller.call_rows(calls, batch.num_rows, fail, 0))
         return results
 
@@ -336,7 +348,7 @@ def values_of(spec: BatchSpec) -> Callable[[pa.RecordBatch, int], dict[str, Any]
 def row_values(batch: pa.RecordBatch, row: int) -> dict[str, Any]:
     """Return one row of a batch as a dict. It is read from the batch, since the function may change its arguments."""
     part = batch.slice(row, 1)
-    return {name: Series(part.column(name)).to_pylist()[0] for name in batch.schema.names}
+    return {name: Series(part.column(name)).to_pylist()[0] for name in batch.schema.names if name != ROW_NUMBER}
 
 
 def _columns(rows: Sequence[dict[str, Any]]) -> dict[str, list[Any]]:

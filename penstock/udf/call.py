@@ -22,6 +22,7 @@ from penstock.observe.call_counter import current_call_counter
 from penstock.plan.stages import CallUdf
 from penstock.types import PartialColumn
 from penstock.types.plain import arrow_numbers
+from penstock.types.row_numbers import POSITION
 from penstock.udf.arguments import Arguments, Columns
 from penstock.udf.failures import CALL_FAILURES, Failures, Record
 from penstock.udf.generators import ChunkSize, OnRowError, async_chunks, chunks, several
@@ -128,7 +129,7 @@ class UdfCalls:
         self._steps = steps
         self._spec = spec = work.call.udf
         self.arguments = Arguments(work.call)
-        self._failures = Failures(spec, self.arguments.row_values, record)
+        self._failures = Failures(work, self.arguments.row_values, record)
         self._sizes = BatchSizes(spec.limits, self._failures.what, self.arguments.arrays, self._weigh)
         self.lease = Lease(work)
         self._caller = open_caller(self.lease.function, self._sizes.is_too_large if spec.target.is_batch else never)
@@ -163,7 +164,8 @@ class UdfCalls:
     async def _conditional_column(self, batch: pa.RecordBatch, first_row: int, condition: pa.Array) -> pa.Array:
         """Return the results of the rows for which the condition is true, and null for the others."""
         needed = pc.fill_null(condition, False)
-        part = batch.filter(needed)
+        positions = arrow_numbers(np.arange(first_row, first_row + batch.num_rows, dtype=np.int64))
+        part = batch.append_column(POSITION, positions).filter(needed)
         self._counter.num_answered += batch.num_rows - part.num_rows
         if not part.num_rows:
             return pa.nulls(batch.num_rows, self._spec.return_dtype.arrow)

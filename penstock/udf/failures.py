@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import logging
 import math
 import traceback
 from collections.abc import Callable, Mapping
@@ -16,11 +15,11 @@ import pyarrow as pa
 from penstock.errors import PACKAGE_FOLDER, FatalError
 from penstock.expr.udf import BatchSpec, UdfSpec
 from penstock.observe.events import RowError
+from penstock.plan.stages import CallBatch, CallUdf
 from penstock.storage.urls import redacted
+from penstock.types.row_numbers import POSITION, ROW_NUMBER, RowPlace
 from penstock.udf.sizing import Parts
 from penstock.udf.user_errors import udf_error
-
-log = logging.getLogger("penstock.udf")
 
 Record = Callable[[RowError], None]
 
@@ -39,8 +38,10 @@ class Failures:
     """
 
     def __init__(
-        self, spec: UdfSpec | BatchSpec, values: Callable[[pa.RecordBatch, int], dict[str, Any]], record: Record
+        self, work: CallUdf | CallBatch, values: Callable[[pa.RecordBatch, int], dict[str, Any]], record: Record
     ) -> None:
+        spec = work.spec
+        self._row_inputs = work.row_inputs
         self.is_tolerant = spec.policy.on_error != "raise"
         self.what = describe_function(spec)
         self.num_recorded = 0
@@ -48,7 +49,6 @@ class Failures:
         self._is_batch = spec.target.is_batch
         self._unit = "group" if isinstance(spec, BatchSpec) and spec.keys else "row"
         self._remedy = f"without such {self._unit}s" if isinstance(spec, BatchSpec) else "with null for such rows"
-        self._is_logged = spec.policy.on_error == "log"
         self._values = values
         self._record = record
 
@@ -57,7 +57,7 @@ class Failures:
         if isinstance(exc, FatalError):
             raise exc
         if not self.is_tolerant:
-            raise udf_error(self.message(batch, row, exc), exc) from exc
+            raise udf_error(self.message(batch, row, position, exc), exc) from exc
         self.record(batch, row, position, exc)
 
     def part(self, part: pa.RecordBatch, position: int | None, parts: Parts, exc: BaseException) -> bool:
@@ -70,7 +70,7 @@ class Failures:
         if parts.has_shrunk(exc):
             return False
         if not self.is_tolerant:
-            raise udf_error(self.message(part, 0, exc), exc) from exc
+            raise udf_error(self.message(part, 0, position, exc), exc) from exc
         if parts.split():
             return False
         for row in range(part.num_rows):
@@ -84,7 +84,8 @@ class Failures:
                 raise exc
             if not self.is_tolerant:
                 message = (
-                    f"{self._name} failed on row {position + row} of its input: {str(exc) or type(exc).__name__}. "
+                    f"{self._name} failed on {self._place(part, row, position + row)}: "
+                    f"{str(exc) or type(exc).__name__}. "
                     'To continue with null for such rows, set on_error="null"; df.errors() then lists them.'
                 )
                 raise udf_error(message, exc) from exc
@@ -92,22 +93,40 @@ class Failures:
 
     def record(self, batch: pa.RecordBatch, row: int, position: int | None, exc: BaseException) -> None:
         self.num_recorded += 1
-        if self._is_logged:
-            log.warning("%s", self.message(batch.slice(row, 1), 0, exc))
-        self._record(row_error_of(self._name, self._values(batch, row), exc, position))
+        position = _position(batch, row, position)
+        is_one = position is not None or batch.num_rows == 1  # else several rows failed together
+        place = self._place(batch, row, position) if is_one else None
+        self._record(row_error_of(self._name, self._values(batch, row), exc, place, position))
 
-    def message(self, batch: pa.RecordBatch, row: int, exc: BaseException) -> str:
+    def message(self, batch: pa.RecordBatch, row: int, position: int | None, exc: BaseException) -> str:
         """Return the text of an error: with the values of the row, unless a batch function failed on several rows."""
-        is_row = batch.num_rows == 1 or not self._is_batch
-        where = f"the {self._unit} {self._shown(batch, row)}" if is_row else f"a batch of {batch.num_rows} rows"
+        if batch.num_rows == 1 or not self._is_batch:
+            where = f"{self._place(batch, row, position) or f'the {self._unit}'} ({self._shown(batch, row)})"
+        else:
+            first = self._place(batch, 0, position)
+            where = f"a batch of {batch.num_rows} rows" + (f" (from {first} on)" if first else "")
         text = "\n".join(
             [f"{self.what} failed on {where}: {type(exc).__name__}: {exc}", *getattr(exc, "__notes__", ())]
         )
-        return text if self.is_tolerant else f'{text}\nTo continue {self._remedy}, set on_error="log" or "ignore".'
+        return f'{text}\nTo continue {self._remedy}, set on_error="log" or "ignore".'
+
+    def _place(self, batch: pa.RecordBatch, row: int, position: int | None) -> RowPlace | None:
+        """Return the place of a row in the input of the query if it has a number, else in the input of the function."""
+        if self._row_inputs is not None:
+            return self._row_inputs.place(batch.column(ROW_NUMBER)[row].as_py())
+        position = _position(batch, row, position)
+        if position is None or self._unit == "group":
+            return None
+        return RowPlace(f"the input of {self._name}", position)
 
     def _shown(self, batch: pa.RecordBatch, row: int) -> str:
         values = self._values(batch, row).items()
         return ", ".join(f"{name}={_shortened(value)}" for name, value in values) or "(no columns)"
+
+
+def _position(batch: pa.RecordBatch, row: int, position: int | None) -> int | None:
+    """Return the position of a row in the input of the stage, also of a row that was picked from its batch."""
+    return batch.column(POSITION)[row].as_py() if POSITION in batch.schema.names else position
 
 
 def describe_function(spec: UdfSpec | BatchSpec) -> str:
@@ -117,9 +136,17 @@ def describe_function(spec: UdfSpec | BatchSpec) -> str:
     return f"{'Batch UDF' if spec.target.is_batch else 'UDF'} {spec.name!r}"
 
 
-def row_error_of(operator: str, values: Mapping[str, Any], exc: BaseException, row: int | None = None) -> RowError:
+def row_error_of(
+    operator: str,
+    values: Mapping[str, Any],
+    exc: BaseException,
+    place: RowPlace | None = None,
+    position: int | None = None,
+) -> RowError:
     """Return the record of a failed row. Its traceback starts at the user's code."""
-    return RowError(operator, as_json(values), type(exc).__name__, _encodable(str(exc)), _traceback_text(exc), row)
+    row, source = (None, None) if place is None else (place.number, place.input)
+    message, trace = _encodable(str(exc)), _traceback_text(exc)
+    return RowError(operator, as_json(values), type(exc).__name__, message, trace, row, source, position)
 
 
 def as_json(values: Mapping[str, Any]) -> str:

@@ -26,9 +26,9 @@ def deadly_row_result(
 ) -> pa.RecordBatch | None:
     """Handle a row that ends its worker. ``func`` and ``cls`` give null for it; ``map_batches`` and others drop it."""
     values = Arguments(work.call).row_values if isinstance(work, CallUdf) else values_of(work.spec)
-    failures = Failures(work.spec, values, record)
+    failures = Failures(work, values, record)
     if not failures.is_tolerant:
-        raise WorkerDiedError(failures.message(row, 0, death)) from death
+        raise WorkerDiedError(failures.message(row, 0, first_row, death)) from death
     failures.record(row, 0, first_row, death)
     if isinstance(work, CallBatch):
         return None

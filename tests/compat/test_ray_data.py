@@ -481,7 +481,7 @@ def test_writes_that_delta_lake_refuses_are_write_errors(tmp_path: Path) -> None
         raise KeyError(row["id"])
 
     typed = ray.data.range(2).with_column("x", ps.func(fail, return_dtype=DataType.int64())(ps.col("id")))
-    with pytest.raises(UdfError, match="failed on the row"):
+    with pytest.raises(UdfError, match="failed on row 0"):
         typed.write_delta(table)
 
 

@@ -218,7 +218,7 @@ class Run:
         for index, row in enumerate(given):
             self._world.num_calls[row] += 1
             if self._world.fails(stage - 1, row):
-                errors.append(RowError("f", str(row), "E", "", "", task.first_row + index))
+                errors.append(RowError("f", str(row), "E", "", "", position=task.first_row + index))
             else:
                 made += [row] * num_made(stage - 1, kind, row)
             if self._dice.random() < 0.1 and (made or errors):

@@ -114,7 +114,7 @@ def given_by(
     tracked: Lineage, kind: Kind, task: Task, num_rows: int, *failed: int, is_done: bool = True
 ) -> tuple[Origin, ...]:
     output = Bundle(None, num_rows, 1) if num_rows else None
-    errors = tuple(RowError("f", "", "E", "", "", task.first_row + row) for row in failed)
+    errors = tuple(RowError("f", "", "E", "", "", position=task.first_row + row) for row in failed)
     bundle = tracked.note(kind, task, Report(task, output, is_done, errors=errors))
     return () if bundle is None else bundle.origins
 

@@ -134,7 +134,7 @@ def test_failed_groups_are_recorded_by_their_keys() -> None:
     result = groups.map_groups(fail, on_error="ignore").collect()
     assert sorted(result.to_pydict()["v"]) == [2, 4, 5]
     assert result.errors().to_pydict()["input"] == ['{"k": "x"}']
-    with pytest.raises(ValueError, match=r"map_groups\(fail\) failed on the group k='x': ValueError: no x"):
+    with pytest.raises(ValueError, match=r"map_groups\(fail\) failed on the group \(k='x'\): ValueError: no x"):
         groups.map_groups(fail).collect()
 
 

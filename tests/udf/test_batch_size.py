@@ -398,7 +398,7 @@ def test_a_single_row_that_is_too_much_follows_on_error() -> None:
         return batch
 
     df = ps.range(40)
-    with pytest.raises(UdfError, match=r"failed on the row id=7: TooMuchError: row 7"):
+    with pytest.raises(UdfError, match=r"failed on row 7 of the input \(id=7\): TooMuchError: row 7"):
         df.map_batches(refuse, split_on=TooMuchError).collect()
     tolerant = df.map_batches(refuse, split_on=TooMuchError, on_error="ignore").collect()
     assert tolerant.to_pydict()["id"] == [x for x in range(40) if x != 7]
@@ -418,7 +418,7 @@ def test_one_enormous_row_does_not_make_all_that_follow_small(seen: Seen) -> Non
 
 
 def test_other_errors_are_not_halved_away(seen: Seen) -> None:
-    with pytest.raises(UdfError, match="failed on a batch of 50 rows: KeyError"):
+    with pytest.raises(UdfError, match=r"failed on a batch of 50 rows \(from row 0 of the input on\): KeyError"):
         ps.range(50).map_batches(fail_above(10, seen, KeyError), batch_size=50, split_on=TooMuchError).collect()
     assert seen.sizes == [-50]
 

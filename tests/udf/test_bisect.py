@@ -91,7 +91,8 @@ def test_each_bad_row_is_logged_once_with_its_values(caplog: pytest.LogCaptureFi
     with caplog.at_level(logging.WARNING, logger="penstock"):
         ps.range(10).map_batches(over_batch, on_error="log", concurrency=1).collect()
     assert [record.getMessage() for record in caplog.records] == [
-        f"map_batches(over_batch) failed on the row id={x}: ValueError: bad row" for x in sorted(BAD)
+        f'map_batches over_batch: row {x} of the input failed with ValueError: bad row; its values: {{"id": {x}}}'
+        for x in sorted(BAD)
     ]
 
 
@@ -103,6 +104,8 @@ def test_raise_calls_it_once() -> None:
         calls.append(len(batch["id"]))
         raise ValueError("always")
 
-    with pytest.raises(UdfError, match=r"map_batches\(fail\) failed on a batch of 10 rows: ValueError: always"):
+    with pytest.raises(
+        UdfError, match=r"map_batches\(fail\) failed on a batch of 10 rows \(from row 0 .*\): ValueError: always"
+    ):
         ps.range(10).map_batches(fail, batch_size=None).collect()
     assert calls == [10]

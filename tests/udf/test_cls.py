@@ -188,7 +188,7 @@ def test_options_of_a_method_win_over_those_of_the_class(df: ps.DataFrame) -> No
             raise ValueError("loud")
 
     assert df.select(r=Fails().quietly(col("a"))).to_pydict() == {"r": [None] * 3}
-    with pytest.raises(UdfError, match=r"UDF 'Fails\.loudly' failed on the row a=1: ValueError: loud"):
+    with pytest.raises(UdfError, match=r"UDF 'Fails\.loudly' failed on row 0 of the input \(a=1\): ValueError: loud"):
         df.select(r=Fails().loudly(col("a"))).collect()
 
 

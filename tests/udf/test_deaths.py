@@ -65,7 +65,9 @@ def deadly(die: Callable[[], None]) -> Callable[[int], int]:
 def test_raise_names_function_row_and_signal(die: Callable[[], None], how: str, runner: str) -> None:
     how = how if runner == "local" else DEATH_ON_RAY
     double = ps.func(use_process=True)(deadly(die))
-    with pytest.raises(WorkerDiedError, match=rf"UDF 'double' failed on the row id={KILLER}: .*{how}") as caught:
+    with pytest.raises(
+        WorkerDiedError, match=rf"UDF 'double' failed on row 0 of the input \(id={KILLER}\): .*{how}"
+    ) as caught:
         ps.from_pydict({"id": [KILLER]}).select(double(col("id"))).collect()
     assert 'on_error="log" or "ignore"' in str(caught.value)
     assert isinstance(caught.value.__cause__, WorkerDiedError)
@@ -79,7 +81,7 @@ def test_raise_of_map_batches_names_the_row_too(runner: str) -> None:
             exit_at_once()
         return batch
 
-    with pytest.raises(WorkerDiedError, match=rf"map_batches\(fn\) failed on the row id={KILLER}: .*{how}"):
+    with pytest.raises(WorkerDiedError, match=rf"map_batches\(fn\) failed on row {KILLER} of the input .*{how}"):
         ps.range(NUM_ROWS).map_batches(fn, use_process=True).collect()
 
 
@@ -88,7 +90,7 @@ def test_the_row_that_kills_is_null_and_the_others_keep_theirs(caplog: pytest.Lo
     with caplog.at_level(logging.WARNING, logger="penstock"):
         rows = ps.range(NUM_ROWS).select("id", x=double(col("id"))).to_pydict()
     assert rows == {"id": list(range(NUM_ROWS)), "x": [None if x == KILLER else 2 * x for x in range(NUM_ROWS)]}
-    assert f"UDF 'double' failed on the row id={KILLER}: WorkerDiedError" in caplog.text
+    assert f"udf double: row {KILLER} of the input failed with WorkerDiedError" in caplog.text
 
 
 def test_batch_functions_and_generators() -> None:

@@ -80,7 +80,14 @@ def test_a_record_says_all_there_is_to_know() -> None:
     df = numbers(3).with_column("x", ps.func(on_error="ignore")(odd_only)(col("a"))).limit(1).collect()
     (error,) = df.errors().to_pylist()
     trace = error.pop("traceback")
-    assert error == {"operator": "odd_only", "input": '{"a": 0}', "error_type": "ValueError", "message": "0 is even"}
+    assert error == {
+        "operator": "odd_only",
+        "input": '{"a": 0}',
+        "error_type": "ValueError",
+        "message": "0 is even",
+        "row": 0,
+        "source": "the input",
+    }
     assert trace.startswith("Traceback (most recent call last):")
     assert 'raise ValueError(f"{a} is even")' in trace
     assert trace.endswith("ValueError: 0 is even\n")
@@ -233,7 +240,8 @@ def test_errors_are_those_of_the_last_run() -> None:
         return a if is_well[0] else odd_only(a)
 
     df = numbers().select(a=sometimes(col("a")))
-    assert df.errors().to_pydict() == {name: [] for name in ("operator", "input", "error_type", "message", "traceback")}
+    names = ("operator", "input", "error_type", "message", "traceback", "row", "source")
+    assert df.errors().to_pydict() == {name: [] for name in names}
     df.to_pydict()
     assert recorded(df) == [0, 2, 4]
     is_well[0] = True

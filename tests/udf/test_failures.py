@@ -56,7 +56,7 @@ def any_two(series: Series) -> list[int]:
 def test_the_error_names_function_and_row_and_keeps_the_cause(df: ps.DataFrame) -> None:
     with pytest.raises(UdfError) as caught:
         df.select(ps.func(fail_on_two)(col("a"))).collect()
-    assert str(caught.value).startswith("UDF 'fail_on_two' failed on the row a=2: KeyError: 'two'")
+    assert str(caught.value).startswith("UDF 'fail_on_two' failed on row 1 of the input (a=2): KeyError: 'two'")
     assert 'on_error="log" or "ignore"' in str(caught.value)
     assert isinstance(caught.value.__cause__, KeyError)
     frames = traceback.extract_tb(caught.value.__cause__.__traceback__)
@@ -68,20 +68,23 @@ def test_the_error_names_function_and_row_and_keeps_the_cause(df: ps.DataFrame) 
     [
         (
             lambda df: df.map_batches(lambda batch: 1 / 0),
-            r"map_batches\(<lambda>\) failed on a batch of 3 rows: ZeroDiv",
+            r"map_batches\(<lambda>\) failed on a batch of 3 rows \(from row 0 of the input on\): ZeroDiv",
         ),
         (
             lambda df: df.map(lambda row: {"x": 1 // (row["a"] - 2)}),
-            r"map\(<lambda>\) failed on the row a=2, s='y'",
+            r"map\(<lambda>\) failed on row 1 of the input \(a=2, s='y'\)",
         ),
         (
             lambda df: df.flat_map(lambda row: [{"x": 1 // (row["a"] - 2)}]),
-            r"flat_map\(<lambda>\) failed on the row a=2",
+            r"flat_map\(<lambda>\) failed on row 1 of the input \(a=2",
         ),
-        (lambda df: df.filter(lambda row: 1 // (row["a"] - 2)), r"filter\(<lambda>\) failed on the row a=2"),
+        (
+            lambda df: df.filter(lambda row: 1 // (row["a"] - 2)),
+            r"filter\(<lambda>\) failed on row 1 of the input \(a=2",
+        ),
         (
             lambda df: df.select(ps.func.batch(return_dtype=INT)(any_two)(col("a"))),
-            "Batch UDF 'any_two' failed on a batch of 3 rows: KeyError: 'two'",
+            r"Batch UDF 'any_two' failed on a batch of 3 rows \(from row 0 of the input on\): KeyError: 'two'",
         ),
     ],
 )
@@ -153,7 +156,7 @@ async def fail_on_row_two(row: dict[str, Any]) -> dict[str, Any]:
 
 def test_async_rows_are_left_out_too(df: ps.DataFrame) -> None:
     assert df.map(fail_on_row_two, on_error="ignore").to_pydict() == {"x": [1, 3]}
-    with pytest.raises(UdfError, match=r"map\(fail_on_row_two\) failed on the row a=2.*KeyError"):
+    with pytest.raises(UdfError, match=r"map\(fail_on_row_two\) failed on row 1 of the input \(a=2.*KeyError"):
         df.map(fail_on_row_two).collect()
 
 
@@ -163,9 +166,12 @@ def test_log_says_what_failed_and_ignore_says_nothing(df: ps.DataFrame, caplog: 
         df.select(ps.func(on_error="ignore")(fail_on_two)(col("a"))).collect()
         assert caplog.text == ""
         df.select(ps.func(on_error="log")(fail_on_two)(col("a"))).collect()
-        assert "UDF 'fail_on_two' failed on the row a=2: KeyError: 'two'" in caplog.text
+        assert "udf fail_on_two: row 1 of the input failed with KeyError: 'two'; its values: {\"a\": 2}" in caplog.text
         df.map(lambda row: {"x": fail_on_two(row["a"])}, on_error="log").collect()
-        assert "map(<lambda>) failed on the row a=2, s='y': KeyError: 'two'" in caplog.text
+        assert (
+            'map <lambda>: row 1 of the input failed with KeyError: \'two\'; its values: {"a": 2, "s": "y"}'
+            in caplog.text
+        )
 
 
 # --- retries ---

@@ -281,7 +281,9 @@ def test_an_async_failure_cancels_the_other_rows_and_leaves_no_coroutine_unawait
             raise
         return n
 
-    with pytest.raises(ps.errors.UdfError, match="UDF 'fail' failed on the row id=2: KeyError: 'two'") as caught:
+    with pytest.raises(
+        ps.errors.UdfError, match=r"UDF 'fail' failed on row 2 of the input \(id=2\): KeyError: 'two'"
+    ) as caught:
         ps.range(50).select(fail(col("id"))).collect()
     assert isinstance(caught.value.__cause__, KeyError)
     assert {0, 1} <= set(cancelled)

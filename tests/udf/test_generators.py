@@ -90,7 +90,7 @@ def test_rows_that_came_before_an_error_have_gone_on(is_async: bool) -> None:
     function = ps.func(fail_late_async if is_async else fail_late, return_dtype=ps.DataType.int64())
     rows = ps.range(2).select("id", function(ps.col("id")).alias("n")).iter_rows()
     assert next(rows) == {"id": 0, "n": 0}
-    with pytest.raises(UdfError, match=r"failed on the row id=[01]: ValueError: late"):
+    with pytest.raises(UdfError, match=r"failed on row [01] of the input \(id=[01]\): ValueError: late"):
         list(rows)
     tolerant = ps.func(fail_late, return_dtype=ps.DataType.int64(), on_error="ignore")
     assert ps.range(2).select(tolerant(ps.col("id")).alias("n")).to_pydict() == {"n": [None, None]}

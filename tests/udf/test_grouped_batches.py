@@ -35,7 +35,7 @@ def test_a_batch_that_fails_is_named_and_the_others_keep_their_rows() -> None:
             raise KeyError(len(values))
         return [2 * value for value in values]
 
-    with pytest.raises(UdfError, match=f"failed on a batch of {SIZE} rows: KeyError: {SIZE}"):
+    with pytest.raises(UdfError, match=rf"failed on a batch of {SIZE} rows \(.*\): KeyError: {SIZE}"):
         ps.range(NUM_ROWS).select(in_process(doubled)(col("id"))).collect()
     df = ps.range(NUM_ROWS).select(in_process(doubled, on_error="ignore")(col("id"))).collect()
     assert df.to_pydict()["id"] == [None if i == BAD else 2 * i for i in range(NUM_ROWS)]

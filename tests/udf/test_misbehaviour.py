@@ -45,7 +45,7 @@ def test_stop_iteration_names_its_row() -> None:
     def find(x: int) -> int:
         return next(i for i in EIGHT if i == x and x != 3)
 
-    with pytest.raises(UdfError, match=r"x=3: RuntimeError: .*StopIteration"):
+    with pytest.raises(UdfError, match=r"row 3 of the input \(x=3\): RuntimeError: .*StopIteration"):
         ps.from_pydict({"x": EIGHT}).select(find(col("x"))).collect()
 
 
@@ -60,7 +60,7 @@ def test_sys_exit_ends_a_row_and_not_the_program(use_process: bool) -> None:
     tolerant = ps.func(return_dtype=DataType.int64(), on_error="ignore", use_process=use_process)(leave)
     assert ps.from_pydict({"x": EIGHT}).select(tolerant(col("x"))).to_pydict()["x"] == [0, 1, 2, None, 4, 5, 6, 7]
     strict = ps.func(return_dtype=DataType.int64(), use_process=use_process)(leave)
-    with pytest.raises(UdfError, match="x=3: SystemExit"):
+    with pytest.raises(UdfError, match=r"x=3\): SystemExit"):
         ps.from_pydict({"x": EIGHT}).select(strict(col("x"))).collect()
 
 

@@ -107,7 +107,9 @@ def test_an_error_keeps_type_message_cause_and_traceback() -> None:
     def fail(x: int) -> int:
         return {"key": 1}["no such key"]
 
-    with pytest.raises(UdfError, match="UDF 'fail' failed on the row id=0: KeyError: 'no such key'") as caught:
+    with pytest.raises(
+        UdfError, match=r"UDF 'fail' failed on row 0 of the input \(id=0\): KeyError: 'no such key'"
+    ) as caught:
         ps.range(1).select(fail(col("id"))).collect()
     assert isinstance(caught.value.__cause__, KeyError)
     (note,) = caught.value.__notes__
@@ -187,5 +189,5 @@ def test_a_script_with_its_own_functions_and_modules_needs_no_main_guard(tmp_pat
         "{'id': [100, 200, 300]}",
         "loading the model",
         "{'id': [5, 8, 11]}",
-        "OwnError UDF 'fails' failed on the row id=0: OwnError: own words",
+        "OwnError UDF 'fails' failed on row 0 of the input (id=0): OwnError: own words",
     ]

@@ -26,12 +26,14 @@ from penstock.engine.runners.measuring import measuring
 from penstock.engine.runners.placement import this_machine
 from penstock.errors import InvalidArgumentError, WriteError
 from penstock.observe.errors import SCHEMA, ErrorLog
+from penstock.observe.failure_lines import FailureLog
 from penstock.observe.gpus import sampled_gpus
 from penstock.observe.metrics import collect_metrics
 from penstock.plan.lower import lower
 from penstock.plan.nodes import Plan, Write, called_functions, has_async_call, sink_name
+from penstock.plan.number_rows import with_row_numbers
 from penstock.plan.optimizer import RULES, optimize
-from penstock.plan.stages import Gathered, RunRelation, Stage
+from penstock.plan.stages import CallBatch, CallUdf, Gathered, RunRelation, Stage
 from penstock.plan.unknown_columns import naming_lines
 from penstock.protocols import CachesAnswers, ErrorSink, Priced, Subscriber
 from penstock.udf.memo import with_cache_keys
@@ -99,7 +101,8 @@ def _run(
     cancellation: Cancellation | None,
 ) -> Generator[pa.RecordBatch, None, None]:
     check_calls(plan)
-    stages = with_cache_keys(lower(optimize(plan, rules), is_ordered=is_ordered, batch_rows=batch_rows))
+    lowered = lower(optimize(plan, rules), is_ordered=is_ordered, batch_rows=batch_rows)
+    stages = with_row_numbers(with_cache_keys(lowered))
     executing = _execute(stages, runner, subscribers, None, cancellation, num_ahead, is_read_gradually)
     with naming_lines(plan), closing(executing) as bundles:
         for bundle in bundles:
@@ -145,7 +148,7 @@ def stages_in_parts(plan: Write, parts: Gathered) -> tuple[Stage, ...] | None:
     """Return the stages of a write whose parts can be committed; None if the result of a row depends on others."""
     check_calls(plan)
     stages = lower(optimize(plan, RULES), is_ordered=is_written_in_order(plan), parts=parts)
-    return with_cache_keys(stages) if is_traceable(stages) else None
+    return with_row_numbers(with_cache_keys(stages)) if is_traceable(stages) else None
 
 
 def write_parts(
@@ -184,6 +187,8 @@ def _execute(
         stages, memory_bytes = with_memory(stages, workplace.memory_bytes)
         gpus = this_machine().gpus if any(stage.resources.gpus for stage in stages) else ()
         gpu_uses = opened.enter_context(sampled_gpus(gpus))
+        if logged := {index for index, stage in enumerate(stages) if _logs_failures(stage)}:
+            subscribers = [FailureLog(logged), *subscribers]  # before the closing line of the progress
         executor = Executor(
             stages,
             lambda *given: context.run(workplace.make_pool, *given),
@@ -200,6 +205,10 @@ def _execute(
         )
         with closing(executor.run()) as bundles:
             yield from bundles
+
+
+def _logs_failures(stage: Stage) -> bool:
+    return isinstance(stage.work, CallUdf | CallBatch) and stage.work.spec.policy.on_error == "log"
 
 
 def with_memory(stages: Sequence[Stage], memory_bytes: int) -> tuple[Sequence[Stage], int]:

@@ -18,6 +18,7 @@ from penstock.io.file_format import FileFormat, FilePart, reading
 from penstock.io.files import DataFile, Storage
 from penstock.io.writer import FileSink, file_sink
 from penstock.types import EmbeddingType, ImageType, TensorType, default_numpy, to_arrow_array
+from penstock.types.row_ranges import RowRange
 
 COLUMN = "data"
 
@@ -59,7 +60,7 @@ class NumpyFormat(FileFormat):
         rows = header.num_rows if header.is_fortran else max(1, TASK_NBYTES // max(header.row_nbytes, 1))
         for start in range(0, header.num_rows, rows):
             stop = min(start + rows, header.num_rows)
-            yield FilePart(stop - start, (stop - start) * header.row_nbytes, (start, stop))
+            yield FilePart(stop - start, (stop - start) * header.row_nbytes, (start, stop), (RowRange(start, stop),))
 
     def read(self, file: DataFile, part: FilePart, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         with reading(file), file.open_file() as stream:

@@ -25,6 +25,7 @@ class OrcFormat(FileFormat):
 
     name: ClassVar[str] = "orc"
     suffixes: ClassVar[tuple[str, ...]] = (".orc",)
+    can_number_rows: ClassVar[bool] = False  # a stripe does not say how many rows are before it
 
     def infer_schema(self, file: DataFile) -> pa.Schema:
         with reading(file), file.open_file() as stream:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from penstock.io.writer import FileSink, file_sink
 from penstock.storage.ranges import RangeFile
 from penstock.types import DataType
 from penstock.types.plain import arrow_numbers
+from penstock.types.row_ranges import RowRange
 
 ROW_GROUP_ROWS = 2**20
 COMPRESSIONS = ("snappy", "zstd", "gzip", "lz4", "brotli", "none")
@@ -145,18 +147,24 @@ def _runs(metadata: Any, groups: Sequence[int]) -> Iterator[FilePart]:
     """Yield neighbouring row groups together, up to the size of a task; the last may be half as large again."""
     found = [metadata.row_group(group) for group in groups]
     sizes = [max(each.num_rows / TASK_ROWS, each.total_byte_size / TASK_NBYTES) for each in found]
+    firsts = [0, *itertools.accumulate(metadata.row_group(group).num_rows for group in range(metadata.num_row_groups))]
     run, left = list[int](), sum(sizes)
     size = num_rows = nbytes = 0
     for group, each, weight in zip(groups, found, sizes, strict=True):
         if run and size + weight > 1 and left > 0.5:
-            yield FilePart(num_rows, nbytes, tuple(run))
+            yield FilePart(num_rows, nbytes, tuple(run), _rows(firsts, run))
             run, size, num_rows, nbytes = [], 0, 0, 0
         run.append(group)
         size, left = size + weight, left - weight
         num_rows += each.num_rows
         nbytes += each.total_byte_size
     if run:
-        yield FilePart(num_rows, nbytes, tuple(run))
+        yield FilePart(num_rows, nbytes, tuple(run), _rows(firsts, run))
+
+
+def _rows(firsts: Sequence[int], groups: Sequence[int]) -> tuple[RowRange, ...]:
+    """Return the rows of some row groups, given the first row of each group."""
+    return tuple(RowRange(firsts[group], firsts[group + 1]) for group in groups if firsts[group] < firsts[group + 1])
 
 
 def _matching_groups(file: DataFile, schema: pa.Schema, predicate: pc.Expression) -> list[int]:

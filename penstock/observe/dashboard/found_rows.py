@@ -16,6 +16,7 @@ from penstock.observe.dashboard.prompts import PromptTemplate
 from penstock.observe.events import RowError
 from penstock.protocols import Ledger
 from penstock.types import Schema
+from penstock.types.row_numbers import RowPlace
 
 PAGE_ROWS = 25
 OpenLedger = Callable[[], Ledger | None]  # the ledger with the answers of the calls
@@ -65,16 +66,26 @@ class RowsRequest:
 
 @dataclass(frozen=True, slots=True)
 class FoundRows:
-    """Rows of one batch that match, with their numbers among all rows. The next batch starts at row ``end``."""
+    """Rows of one batch that match, with their numbers among all rows. The next batch starts at row ``end``.
+
+    ``places`` are the rows of the input that they were made from, None where that is not known.
+    """
 
     batch: pa.RecordBatch
     numbers: list[int]
     errors: list[RowError | None]
+    places: list[RowPlace | None]
     end: int
 
     def take(self, kept: Sequence[int]) -> FoundRows:
         numbers, errors = [self.numbers[row] for row in kept], [self.errors[row] for row in kept]
-        return FoundRows(self.batch.take(pa.array(kept, pa.int64())), numbers, errors, self.end)
+        places = [self.places[row] for row in kept]
+        return FoundRows(self.batch.take(pa.array(kept, pa.int64())), numbers, errors, places, self.end)
+
+
+def place_of(error: RowError | None) -> RowPlace | None:
+    """Return the row of a recorded failure, None if it is not known."""
+    return None if error is None or error.row is None or error.source is None else RowPlace(error.source, error.row)
 
 
 def joined(pieces: Sequence[FoundRows]) -> FoundRows:
@@ -83,6 +94,7 @@ def joined(pieces: Sequence[FoundRows]) -> FoundRows:
         pa.Table.from_batches([piece.batch for piece in pieces]).combine_chunks().to_batches()[0],
         [number for piece in pieces for number in piece.numbers],
         [error for piece in pieces for error in piece.errors],
+        [place for piece in pieces for place in piece.places],
         pieces[-1].end,
     )
 
@@ -96,8 +108,17 @@ def shown_rows(
     """
     columns = [cells_of(column, asked.limits) for column in found.batch.columns]
     rows: list[dict[str, Any]] = [
-        {"number": number, "cells": list(cells), "error": asdict(error) if error else None, "other": None}
-        for number, error, cells in zip(found.numbers, found.errors, zip(*columns, strict=True), strict=True)
+        {
+            "number": number,
+            "row": None if place is None else place.number,
+            "source": None if place is None else place.input,
+            "cells": list(cells),
+            "error": asdict(error) if error else None,
+            "other": None,
+        }
+        for number, error, place, cells in zip(
+            found.numbers, found.errors, found.places, zip(*columns, strict=True), strict=True
+        )
     ]
     if asked.is_alone and rows:
         row = found.batch.slice(0, 1)

@@ -24,9 +24,10 @@ from penstock.jobs.summary import RUN, command_text, open_folder, run_state
 from penstock.observe.dashboard.found_rows import RowsRequest
 from penstock.observe.dashboard.live import MAX_ERRORS, LiveQuery, error_values
 from penstock.observe.dashboard.prompts import PromptTemplate, read_prompts
-from penstock.observe.dashboard.rows import ReadFiles, RowFile, rows_page
+from penstock.observe.dashboard.rows import InputRun, ReadFiles, RowFile, rows_page
 from penstock.observe.events import RowError
 from penstock.protocols import Ledger
+from penstock.types.row_numbers import RowPlace
 
 REREAD_S = 1.0  # the folder is read at most so often
 
@@ -168,12 +169,27 @@ def row_files(state: JobState, paths: dict[str, str]) -> list[RowFile]:
     for found in failures.values():
         found.sort(key=itemgetter(0))
     files = {
-        file["path"]: RowFile(paths[file["path"]], file["rows"], _failed_rows(origins, failures))
+        file["path"]: RowFile(
+            paths[file["path"]],
+            file["rows"],
+            _failed_rows(origins, failures),
+            _input_runs(origins, state.first_places),
+        )
         for part in state.parts
         for file, origins in rows_by_file(part)
         if file["path"] in paths
     }
     return [files[name] for name in sorted(files)]
+
+
+def _input_runs(origins: Sequence[Origin], first_places: Mapping[int, RowPlace]) -> list[InputRun]:
+    """Return the rows of the input that rows of a file come from, if their reads know where they begin."""
+    runs, position = [], 0
+    for source, start, num_rows in origins:
+        if start is not None and (first := first_places.get(source)) is not None:
+            runs.append(InputRun(position, num_rows, RowPlace(first.input, first.number + start)))
+        position += num_rows
+    return runs
 
 
 def _failed_rows(origins: Sequence[Origin], failures: Mapping[int, list[tuple[int, RowError]]]) -> dict[int, RowError]:

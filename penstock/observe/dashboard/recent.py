@@ -17,12 +17,21 @@ import pyarrow as pa
 from penstock.cache.ledger.maintenance import has_records
 from penstock.cache.ledger.open_ledgers import current_ledger, job_folder
 from penstock.engine.protocols import Bundle, RemoteBatch, Report, WrittenOutput
-from penstock.observe.dashboard.found_rows import EMPTY_PAGE, FoundRows, RowsRequest, contains_text, joined, shown_rows
+from penstock.observe.dashboard.found_rows import (
+    EMPTY_PAGE,
+    FoundRows,
+    RowsRequest,
+    contains_text,
+    joined,
+    place_of,
+    shown_rows,
+)
 from penstock.observe.dashboard.prompts import PromptTemplate
 from penstock.observe.events import RowError, StageInfo
 from penstock.observe.text import format_bytes
-from penstock.plan.stages import CallUdf
+from penstock.plan.stages import CallBatch, CallUdf
 from penstock.protocols import Ledger
+from penstock.types.row_numbers import ROW_NUMBER, RowPlace
 
 MAX_ROWS = 200
 MAX_NBYTES = 32 << 20
@@ -65,7 +74,7 @@ class RecentRows:
         errors, inputs = dict[int, RowError](), tuple[Bundle, ...]()
         if task is not None and isinstance(task.item, tuple) and task.num_rows == output.num_rows:  # row for row
             start, inputs = task.first_row, task.item
-            errors = {each.row - start: each for each in report.errors if each.row is not None}
+            errors = {each.position - start: each for each in report.errors if each.position is not None}
         if isinstance(output.handle, WrittenOutput):
             if (rows := output.handle.first_rows).num_rows:
                 errors = {row: error for row, error in errors.items() if row < rows.num_rows}
@@ -86,9 +95,10 @@ class RecentRows:
     ) -> None:
         kept = sorted({*range(min(ROWS_OF_OUTPUT, output.num_rows)), *list(errors)[:ROWS_OF_OUTPUT]})
         columns = {**_taken(inputs, kept), **_taken([output], kept)}
-        found = FoundRows(
-            pa.RecordBatch.from_pydict(columns), [start + row for row in kept], [errors.get(row) for row in kept], 0
-        )
+        row_numbers = columns.pop(ROW_NUMBER, None)
+        positions, failed = [start + row for row in kept], [errors.get(row) for row in kept]
+        places = _places(work, row_numbers, positions) if inputs else list(map(place_of, failed))
+        found = FoundRows(pa.RecordBatch.from_pydict(columns), positions, failed, places, 0)
         if found.batch.nbytes <= MAX_NBYTES:
             self._keep(found)
         if isinstance(work, CallUdf) and not self._prompts and (template := PromptTemplate.of(work.call)) is not None:
@@ -126,6 +136,15 @@ class RecentRows:
         end = asked.first + asked.num_rows
         page = shown_rows(found.take(chosen[asked.first : end]), asked, self._prompts, self._open_ledger)
         return page | {"num_rows": len(chosen), "next": end if end < len(chosen) else None}
+
+
+def _places(work: object, row_numbers: pa.Array | None, positions: Sequence[int]) -> list[RowPlace | None]:
+    """Return the rows of the input of the query, or else of the function."""
+    if not isinstance(work, CallUdf | CallBatch):
+        return [None] * len(positions)
+    if work.row_inputs is not None and row_numbers is not None:
+        return [work.row_inputs.place(number) for number in row_numbers.to_pylist()]
+    return [RowPlace(f"the input of {work.spec.name}", position) for position in positions]
 
 
 def _taken(bundles: Sequence[Bundle], rows: Sequence[int]) -> dict[str, pa.Array]:

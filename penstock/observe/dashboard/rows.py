@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import itertools
 import time
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -21,10 +23,12 @@ from penstock.observe.dashboard.found_rows import (
     RowsRequest,
     contains_text,
     joined,
+    place_of,
     shown_rows,
 )
 from penstock.observe.dashboard.prompts import PromptTemplate
 from penstock.observe.events import RowError
+from penstock.types.row_numbers import RowPlace
 
 if TYPE_CHECKING:
     from penstock.frame.dataframe import DataFrame
@@ -37,12 +41,32 @@ ReadFiles = Callable[[Sequence[str]], "DataFrame"]
 
 
 @dataclass(frozen=True, slots=True)
+class InputRun:
+    """Rows of a file from ``start`` on that were made from consecutive rows of an input, one for one."""
+
+    start: int
+    num_rows: int
+    first: RowPlace
+
+
+@dataclass(frozen=True, slots=True)
 class RowFile:
-    """A file of rows, with the rows of it that failed."""
+    """A file of rows, with the rows of it that failed, and the places in the input of the others that are known."""
 
     path: str
     num_rows: int
     failed: Mapping[int, RowError] = field(default_factory=dict)
+    runs: Sequence[InputRun] = ()
+
+    def place(self, row: int) -> RowPlace | None:
+        """Return the row of the input that a row was made from, None if that is not known."""
+        if row in self.failed and (place := place_of(self.failed[row])) is not None:
+            return place
+        index = bisect_right(self.runs, row, key=attrgetter("start")) - 1
+        if index < 0 or row >= self.runs[index].start + self.runs[index].num_rows:
+            return None
+        run = self.runs[index]
+        return RowPlace(run.first.input, run.first.number + row - run.start)
 
 
 def rows_page(
@@ -112,7 +136,7 @@ def _matching(batch: pa.RecordBatch, start: int, position: int, file: RowFile, a
     """Return the rows of a batch that match. It starts at ``position`` of a file that starts at row ``start``."""
     in_file = range(position, position + batch.num_rows)
     numbers, errors = [start + row for row in in_file], [file.failed.get(row) for row in in_file]
-    found = FoundRows(batch, numbers, errors, numbers[-1] + 1)
+    found = FoundRows(batch, numbers, errors, [file.place(row) for row in in_file], numbers[-1] + 1)
     if asked.is_failed:
         found = found.take([row for row, error in enumerate(found.errors) if error])
     if asked.search:

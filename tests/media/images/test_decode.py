@@ -40,7 +40,7 @@ def decode(*data: bytes | None, **options: Any) -> list[Pixels | None]:
 def failure(data: bytes, **options: Any) -> str:
     with pytest.raises(UdfError) as caught:
         decode(jpeg(picture()), data, **options)
-    assert "decode_image failed on row 1 of its input" in str(caught.value)
+    assert "decode_image failed on row 1 of the input" in str(caught.value)
     return str(caught.value)
 
 
@@ -357,7 +357,7 @@ def test_the_row_that_fails_is_counted_over_all_batches(monkeypatch: pytest.Monk
     from penstock.media.images import decoder
 
     monkeypatch.setattr(decoder, "MAX_BATCH_NBYTES", 48 * 64 * 3)
-    with pytest.raises(UdfError, match="failed on row 41 of its input"):
+    with pytest.raises(UdfError, match="failed on row 41 of the input"):
         decode(*[jpeg(picture())] * 41, b"junk")
 
 
@@ -387,7 +387,7 @@ def test_a_file_that_cannot_be_decoded_or_read_is_the_error_of_its_row(folder: P
     not_image, missing = decoded.errors().to_pydict()["message"]
     assert "not an image" in not_image
     assert "missing.png" in missing
-    with pytest.raises(UdfError, match="decode_image failed on row 1 of its input: not an image"):
+    with pytest.raises(UdfError, match="decode_image failed on row 1 of the input: not an image"):
         frame.select(ps.col("p").image_file().decode_image()).to_pydict()
 
 

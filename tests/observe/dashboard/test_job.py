@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from playwright.sync_api import Page, expect
 
@@ -65,13 +67,13 @@ def test_the_rows_of_a_finished_job(jobs: tuple[Path, Path], page: Page) -> None
         expect(page.locator("#pause")).to_be_hidden()
         page.get_by_role("link", name="Rows").press("Enter")
         lines, summary = page.locator("#rows-table tbody tr"), page.locator("#rows-summary")
-        expect(summary).to_have_text("Rows 0 to 24 of 60.")
+        expect(summary).to_have_text("1 to 25 of 60 rows, in the order of the output.")
         expect(lines.first).to_contain_text(f"question {MARKUP}: answer 0")
         assert lines.first.locator("img").evaluate("image => image.naturalWidth") == 8
         page.get_by_role("button", name="Next").click()
-        expect(summary).to_have_text("Rows 25 to 49 of 60.")
+        expect(summary).to_have_text("26 to 50 of 60 rows, in the order of the output.")
         page.get_by_role("button", name="Previous").click()
-        expect(summary).to_have_text("Rows 0 to 24 of 60.")
+        expect(summary).to_have_text("1 to 25 of 60 rows, in the order of the output.")
         page.get_by_label("Search").fill("ANSWER 5")
         expect(summary).to_have_text("11 rows found among 60.")
         page.get_by_label("Search").fill("")
@@ -84,6 +86,47 @@ def test_the_rows_of_a_finished_job(jobs: tuple[Path, Path], page: Page) -> None
         expect(page.locator("#row-body details pre").first).to_contain_text("Traceback (most recent call last)")
         expect(page.locator("#row-body")).to_contain_text("answer(col(text), col(id))")
         assert page.locator("[onerror]").count() == 0
+
+
+@pytest.mark.parametrize("is_filtered", [False, True])
+def test_a_row_has_the_number_that_its_error_has(tmp_path: Path, page: Page, is_filtered: bool) -> None:
+    """Rows are numbered in their file of the input, whatever their place in the output."""
+
+    @ps.func(on_error="ignore", version="1")
+    async def answer(id: int) -> str:
+        if id in (17, 142):
+            raise ValueError("no answer")
+        return f"answer {id}"
+
+    (tmp_path / "in").mkdir()
+    for name, first in (("a", 0), ("b", 100)):
+        table = pa.table({"id": list(range(first, first + 100))})
+        pq.write_table(table, tmp_path / "in" / f"{name}.parquet", row_group_size=20)
+    df = ps.read_parquet(str(tmp_path / "in")).with_column("answer", answer(ps.col("id")))
+    df = df.where(ps.col("id") > 10) if is_filtered else df
+    written = df.write_parquet(str(tmp_path / "out"), resume=True)
+    places = {(row["row"], Path(row["source"]).name) for row in written.errors().to_pylist()}
+    assert places == {(17, "a.parquet"), (42, "b.parquet")}
+    board = JobBoard([str(tmp_path / "out")], read_files)
+    rows = [row for first in range(0, 200, 25) for row in board.rows({"first": str(first)})["rows"]]
+    for row in rows:
+        number = int(row["cells"][0]["text"])
+        if row["row"] is None:  # behind a filter a job knows the numbers of failed rows only
+            assert is_filtered
+            assert row["error"] is None
+        else:
+            assert (row["row"], Path(row["source"]).stem) == (number % 100, "a" if number < 100 else "b")
+    assert len(rows) == (189 if is_filtered else 200)
+    with served(tmp_path / "out") as server:
+        page.goto(server.url)
+        page.get_by_role("link", name="Rows").click()
+        page.get_by_label("Failed rows only").check()
+        expect(page.locator("#rows-summary")).to_contain_text("2 rows found")
+        page.get_by_role("button", name="Open row 42 of b.parquet").click()
+        expect(page.locator("#row-title")).to_have_text("Row 42 of b.parquet")
+        page.keyboard.press("Escape")
+        page.get_by_role("link", name="Run").click()
+        expect(page.locator("#errors .where", has_text="answer, row 42 of b.parquet")).to_have_count(1)
 
 
 def test_the_prompt_of_a_row_is_shown_as_it_was_sent(tmp_path: Path, model_server: ModelServer, page: Page) -> None:

@@ -107,6 +107,24 @@ def test_the_last_rows_of_a_query_that_runs(dashboard: DashboardServer, page: Pa
         expect(open_row).to_be_focused()
 
 
+def test_the_last_rows_have_the_numbers_of_the_input(dashboard: DashboardServer) -> None:
+    @ps.func(on_error="ignore")
+    def halve(id: int) -> int:
+        if id == 107:
+            raise ValueError("odd")
+        return id // 2
+
+    rows = ps.from_pydict({"id": list(range(100, 120)), "even": [id % 2 == 0 for id in range(100, 120)]})
+    with ps.config(dashboard=True, progress=False):
+        df = rows.where(~ps.col("even")).with_column("half", halve(ps.col("id"))).collect()
+    page = dashboard._board.rows({})
+    assert [column["name"] for column in page["columns"]] == ["id", "even", "half"]
+    assert {(row["row"], row["source"], row["cells"][0]["text"]) for row in page["rows"]} == {
+        (number, "the input", str(100 + number)) for number in range(1, 20, 2)
+    }
+    assert [row["row"] for row in page["rows"] if row["error"]] == df.errors().to_pydict()["row"] == [7]
+
+
 def test_rows_that_arrive_late_do_not_replace_those_that_a_person_reads(dashboard: DashboardServer, page: Page) -> None:
     """The page asks for the last rows again and again while the query runs; here an answer waits for the person."""
     open_row = page.get_by_role("button", name="Open row 7")

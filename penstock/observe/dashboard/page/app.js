@@ -426,10 +426,14 @@ function renderErrors(query) {
   holder.replaceChildren(...items);
 }
 
+// A row has one number everywhere: that of the row in its input, counted from 0.
+const placeText = (place) => place.row === null ? "a row" : `row ${place.row} of ${(place.source ?? "the input").split("/").pop()}`;
+const placeTitle = (place) => place.row === null ? "Its number in the input is not known." : `row ${place.row} of ${place.source ?? "the input"}`;
+
 function errorItem(error) {
   return make("details", {},
     make("summary", {}, make("span", { class: "kind" }, error.error_type), shortened(error.message, 200),
-      make("span", { class: "where" }, `${error.operator}${error.row === null ? "" : `, row ${count(error.row)}`}`)),
+      make("span", { class: "where" }, error.row === null ? error.operator : `${error.operator}, ${placeText(error)}`)),
     make("pre", {}, error.input), make("pre", {}, error.traceback || error.message));
 }
 
@@ -486,15 +490,15 @@ function renderRows(page) {
   $("previous").disabled = earlier.length === 0;
   $("next").disabled = following === null;
   const isFiltered = Boolean($("search").value) || $("failed").checked || $("differing").checked;
-  const range = page.rows.length ? `${count(page.rows[0].number)} to ${count(page.rows[page.rows.length - 1].number)}` : "";
+  const range = page.rows.length ? `${count(page.rows[0].number + 1)} to ${count(page.rows[page.rows.length - 1].number + 1)}` : "";
   setText($("rows-summary"), page.rows.length && isFollowed
     ? `${isFiltered ? `${counted(page.num_rows)} found among the last rows` : `${count(page.num_rows)} of the last rows`}, the newest first.`
     : !page.rows.length
     ? isFiltered ? `No such row${following === null ? "" : ` before row ${count(following)}; press Next to go on`}.` : page.note || (isOver(shown) ? "There are no rows." : "There are no rows yet.")
-    : (isFiltered ? `${counted(page.rows.length)} found among ${count(page.num_rows)}.` : `Rows ${range} of ${count(page.num_rows)}.`) + unshared(page));
+    : (isFiltered ? `${counted(page.rows.length)} found among ${count(page.num_rows)}.` : `${range} of ${count(page.num_rows)} rows, in the order of the output.`) + unshared(page));
   show($("rows-scroll"), page.rows.length > 0);
-  const table = $("rows-table");
-  table.tHead.replaceChildren(make("tr", {}, make("th", { scope: "col" }, "Row"),
+  const table = $("rows-table"), source = onlySource(page);
+  table.tHead.replaceChildren(make("tr", {}, make("th", { scope: "col", title: "The number of the row in the input, from 0." }, "Row", make("small", {}, source ? `of ${source.split("/").pop()}` : "of the input")),
     ...page.columns.map((column) => make("th", { scope: "col" }, column.name, make("small", {}, shortened(column.type, 40))))));
   table.tBodies[0].replaceChildren(...page.rows.flatMap((row) => rowLines(row, page)));
 }
@@ -505,8 +509,15 @@ function unshared(page) {
   return only(page.only_here, runs[0]) + only(page.only_there, runs[1]);
 }
 
+// The input that all rows of a page come from, as far as their numbers are known; null if there are several.
+function onlySource(page) {
+  const sources = new Set(page.rows.filter((row) => row.row !== null).map((row) => row.source));
+  return sources.size === 1 ? [...sources][0] : null;
+}
+
 function rowLines(row, page) {
-  const open = make("button", { type: "button", class: "link", "aria-label": `Open row ${row.number}` }, count(row.number));
+  const label = row.row === null ? "open" : onlySource(page) ? String(row.row) : placeText(row).slice("row ".length);
+  const open = make("button", { type: "button", class: "link", title: placeTitle(row), "aria-label": `Open ${placeText(row)}` }, label);
   open.addEventListener("click", () => openRow(row.number));
   const line = make("tr", row.error ? { class: "failed" } : {}, make("td", { "data-label": "Row" }, open), ...page.columns.map((column, index) => {
     const cell = row.cells[index], isNumber = cell?.number === true;
@@ -541,8 +552,8 @@ function usageText(usage) {
 async function openRow(number) {
   const page = await ask(`api/rows?${new URLSearchParams({ first: number, alone: 1, key: $("key").value, query: chosen ?? "" })}`);
   const row = page.rows[0];
-  if (!row) return setText($("rows-summary"), `Row ${count(number)} is not among the last rows any more.`);
-  setText($("row-title"), `Row ${count(row.number)}`);
+  if (!row) return setText($("rows-summary"), "This row is not among the last rows any more.");
+  setText($("row-title"), placeText(row).replace(/^\w/, (letter) => letter.toUpperCase()));
   const parts = !row.error ? [] : [
     make("h3", {}, `Error in ${row.error.operator}`), make("pre", { class: "bad-text" }, `${row.error.error_type}: ${row.error.message}`),
     make("details", {}, make("summary", {}, "Traceback"), make("pre", {}, row.error.traceback)),
