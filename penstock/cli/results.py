@@ -110,5 +110,5 @@ def print_rows(df: DataFrame) -> None:
 
     for batch in df.iter_batches(batch_format="pyarrow", batch_size=256):
         for part in batch.to_batches():
-            sys.stdout.buffer.writelines(json_lines(part))
+            sys.stdout.buffer.write(b"".join(json_lines(part)))  # at once: a display below them is drawn once
         sys.stdout.buffer.flush()
