@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from penstock.cli.app import SOME_ROWS_FAILED, command_line, print_json
 from penstock.cli.inputs import STREAM, suffix_of
 from penstock.errors import InvalidArgumentError, JobError, PenstockError
+from penstock.observe.closing_line import Destination, closing_line, query_totals
 from penstock.observe.text import format_count
+from penstock.observe.tracebacks import note_ended_query
 from penstock.storage.urls import redacted
 
 if TYPE_CHECKING:
     from penstock.frame.dataframe import DataFrame
+    from penstock.observe.stats import Stats
 
 WRITERS = {
     **dict.fromkeys(("", ".parquet", ".pq"), "write_parquet"),
@@ -80,6 +84,11 @@ def write_and_report(df: DataFrame, result: TableOutput, as_json: bool) -> None:
     except JobError:  # the job is that of another command
         is_noted = False
         raise
+    except KeyboardInterrupt as exc:
+        if (stats := df.stats()).elapsed_s is not None:
+            _print_closing_line(stats, result, exc)
+            note_ended_query(exc)
+        raise
     finally:
         if is_noted:
             with contextlib.suppress(PenstockError):  # the write reports a store that cannot be reached
@@ -88,13 +97,24 @@ def write_and_report(df: DataFrame, result: TableOutput, as_json: bool) -> None:
     if result.output != STREAM:
         num_rows = _num_written(df, written)
         if as_json:
-            print_json({"output": result.output, "rows": num_rows, "failed_rows": num_failed})
+            totals = dataclasses.asdict(query_totals(written.stats()))
+            print_json({"output": result.output, **totals, "rows": num_rows, "failed_rows": num_failed})
+        elif written.stats().stages:
+            _print_closing_line(written.stats(), result)
         else:
-            print(f"{format_count(num_rows, 'row')}: {result.output}", file=sys.stderr)
+            print(f"✓ {format_count(num_rows, 'row')} → {result.output}", file=sys.stderr)
     if num_failed:
         hint = "" if result.output == STREAM else f": penstock errors {result.output}"
         print(f"{format_count(num_failed, 'row')} failed{hint}", file=sys.stderr)
         raise typer.Exit(SOME_ROWS_FAILED)
+
+
+def _print_closing_line(stats: Stats, result: TableOutput, error: BaseException | None = None) -> None:
+    """Print how the query ended, unless its progress has said it."""
+    if not stats.has_closing_line:
+        is_job = result.resume or result.budget is not None
+        destination = None if result.output == STREAM else Destination(result.output, is_job)
+        print(closing_line(stats, error, stats.elapsed_s or 0.0, destination), file=sys.stderr)
 
 
 def _num_written(df: DataFrame, written: DataFrame) -> int:
@@ -108,7 +128,9 @@ def print_rows(df: DataFrame) -> None:
     """Write the rows to standard output as JSON lines, as they come."""
     from penstock.io.formats.json import json_lines
 
-    for batch in df.iter_batches(batch_format="pyarrow", batch_size=256):
-        for part in batch.to_batches():
-            sys.stdout.buffer.write(b"".join(json_lines(part)))  # at once: a display below them is drawn once
-        sys.stdout.buffer.flush()
+    rows: Any = df.iter_batches(batch_format="pyarrow", batch_size=256)
+    with contextlib.closing(rows) as batches:  # a Ctrl-C between batches ends the query now
+        for batch in batches:
+            for part in batch.to_batches():
+                sys.stdout.buffer.write(b"".join(json_lines(part)))  # at once: a display below is drawn once
+            sys.stdout.buffer.flush()

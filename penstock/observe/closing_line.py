@@ -67,7 +67,7 @@ def closing_line(
     """
     totals, time = query_totals(stats, elapsed_s), format_seconds(elapsed_s)
     if error is not None:
-        rows = f"{totals.rows:,}{_of_total(stats)} rows" if _of_total(stats) else format_count(totals.rows, "row")
+        rows = f"{totals.rows:,} of {of} rows" if (of := _planned_rows(stats)) else format_count(totals.rows, "row")
         calls = format_count(totals.calls, "call") if totals.calls else ""
         figures = ", ".join(filter(None, [rows, calls, *_figures(totals)]))
         is_stopped = ended_by(error) == "stopped"
@@ -76,18 +76,6 @@ def closing_line(
     rate = "" if totals.calls or totals.cached or not elapsed_s else f" ({format_rate(totals.rows / elapsed_s)})"
     figures = ", ".join(filter(None, [f"{format_count(totals.rows, 'row')} in {time}{rate}", *_figures(totals)]))
     return f"✓ {figures}" + ("" if destination is None else f" → {destination.name}")
-
-
-def note_closing_line(stats: Stats, error: BaseException | None) -> None:
-    """Note that the closing line of a query was shown, so that nobody says the same again."""
-    stats.has_closing_line = True
-    if error is not None:
-        error.__dict__["penstock_closing_line"] = True
-
-
-def has_closing_line(error: BaseException) -> bool:
-    """Return whether the query that an error ended has left its line."""
-    return "penstock_closing_line" in error.__dict__
 
 
 def shown_path(path: str) -> str:
@@ -110,8 +98,10 @@ def _figures(totals: QueryTotals) -> list[str]:
     ]
 
 
-def _of_total(stats: Stats) -> str:
-    sample = stats.stages[-1].sample if stats.stages else None
-    if sample is None or sample.total_rows is None:
-        return ""
-    return f" of {'' if sample.is_total_exact else '~'}{sample.total_rows:,}"
+def _planned_rows(stats: Stats) -> str:
+    """Return the rows that a query would have given: its last sample, after the end, expects no more than it has."""
+    for point in reversed(stats.timeline):
+        last = point.sample.stages[-1]
+        if last.total_rows is not None and last.total_rows > stats.result_size()[0]:
+            return f"{'' if last.is_total_exact else '~'}{last.total_rows:,}"
+    return ""

@@ -18,7 +18,7 @@ from typing import TextIO
 
 from penstock.config import get_config
 from penstock.errors import QueryCancelledError
-from penstock.observe.closing_line import Destination, closing_line, note_closing_line
+from penstock.observe.closing_line import Destination, closing_line
 from penstock.observe.events import Event, QueryFinished, QuerySampled, QueryStarted
 from penstock.observe.progress_text import Rates, progress_line, progress_text
 from penstock.observe.screens import Screen, is_notebook, open_screen
@@ -79,7 +79,7 @@ class Progress:
         query = self._query
         if isinstance(event, QueryStarted):
             if query is not None:
-                query.finish("", None)
+                query.finish("")
             self._query = query = QueryDisplay(self._stream, self._clock, self._delay_s, self._stats or Stats())
             if self._interval_s is not None:
                 query.start(self._interval_s)
@@ -88,7 +88,7 @@ class Progress:
                 query.stats.on_event(event)
             if isinstance(event, QueryFinished):
                 self._query = None
-                query.finish(query.closing_line(event.error, self._destination), event.error)
+                query.finish(query.closing_line(event.error, self._destination))
 
 
 class QueryDisplay:
@@ -108,7 +108,6 @@ class QueryDisplay:
         self._thread: threading.Thread | None = None
         self._is_over = threading.Event()
         self._line = ""
-        self._error: BaseException | None = None
 
     def start(self, interval_s: float) -> None:
         """Draw every ``interval_s``, in a thread; less often when the query is long."""
@@ -139,9 +138,9 @@ class QueryDisplay:
         self._rates.update(now_s, self.stats)
         self._screen.draw(partial(progress_text, self.stats, self._rates, elapsed_s))
 
-    def finish(self, line: str, error: BaseException | None) -> None:
+    def finish(self, line: str) -> None:
         """Replace the display, if there is one, by a line."""
-        self._line, self._error = line, error
+        self._line = line
         self._is_over.set()
         if self._thread is None:
             self._close()
@@ -152,7 +151,7 @@ class QueryDisplay:
         screen, self._screen = self._screen, None
         if screen is not None:
             screen.close(self._line)
-            note_closing_line(self.stats, self._error)
+            self.stats.has_closing_line = True
 
     def closing_line(self, error: BaseException | None, destination: Destination | None) -> str:
         """Return the line that stays."""
@@ -194,7 +193,7 @@ class ProgressLog:
             case QueryFinished(error, time_s) if self._has_printed or _is_interrupted(error, time_s - self._started_s):
                 line = closing_line(self._stats, error, time_s - self._started_s, self._destination)
                 self._print(f"penstock: {line}")
-                note_closing_line(self._stats, error)
+                self._stats.has_closing_line = True
 
     def _print(self, line: str) -> None:
         self._has_printed = True
