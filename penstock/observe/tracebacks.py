@@ -11,7 +11,7 @@ import os
 import sys
 import traceback
 from collections.abc import Generator, Iterator
-from types import MethodType, TracebackType
+from types import FrameType, MethodType, TracebackType
 from typing import Any, TypeVar
 
 from penstock.errors import PenstockError
@@ -64,9 +64,14 @@ def own_frames(frames: TracebackType | None) -> TracebackType | None:
     """Return a traceback without the frames of this package; None if no other is left."""
     kept: TracebackType | None = None
     for frame in reversed(list(_walk(frames))):
-        if not frame.tb_frame.f_code.co_filename.startswith(PACKAGE):
+        if not _is_ours(frame.tb_frame):
             kept = TracebackType(kept, frame.tb_frame, frame.tb_lasti, frame.tb_lineno)
     return kept
+
+
+def _is_ours(frame: FrameType) -> bool:
+    module = str(frame.f_globals.get("__name__", ""))  # of generated code, such as that of a dataclass
+    return frame.f_code.co_filename.startswith(PACKAGE) or module.startswith("penstock.")
 
 
 def trimmed_text(error: BaseException, others: tuple[str, ...] = ()) -> str:
