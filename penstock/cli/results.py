@@ -13,7 +13,6 @@ import typer
 from penstock.cli.app import SOME_ROWS_FAILED, command_line, print_json
 from penstock.cli.inputs import STREAM, suffix_of
 from penstock.errors import InvalidArgumentError, JobError, PenstockError
-from penstock.observe.closing_line import Destination, closing_line, query_totals
 from penstock.observe.text import format_count
 from penstock.observe.tracebacks import note_ended_query
 from penstock.storage.urls import redacted
@@ -76,6 +75,7 @@ class TableOutput:
 def write_and_report(df: DataFrame, result: TableOutput, as_json: bool) -> None:
     """Write the rows of a command and print a summary. A job remembers its command, for ``retry``."""
     from penstock.jobs.summary import note_command
+    from penstock.observe.closing_line import query_totals
 
     argv = [arg for arg in command_line if arg != RETRY]
     is_noted = (result.resume or result.budget is not None) and all(redacted(arg) == arg for arg in argv)
@@ -111,6 +111,8 @@ def write_and_report(df: DataFrame, result: TableOutput, as_json: bool) -> None:
 
 def _print_closing_line(stats: Stats, result: TableOutput, error: BaseException | None = None) -> None:
     """Print how the query ended, unless its progress has said it."""
+    from penstock.observe.closing_line import Destination, closing_line
+
     if not stats.has_closing_line:
         is_job = result.resume or result.budget is not None
         destination = None if result.output == STREAM else Destination(result.output, is_job)
