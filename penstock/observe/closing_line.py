@@ -37,7 +37,7 @@ def query_totals(stats: Stats, elapsed_s: float | None = None) -> QueryTotals:
     priced = [use.dollars for use in models if use.dollars is not None]
     return QueryTotals(
         rows=stats.result_size()[0],
-        failed=sum(stage.num_failed for stage in stats.stages),
+        failed=sum(stage.num_failed_so_far for stage in stats.stages),
         calls=sum(use.num_calls for use in models),
         input_tokens=sum(use.input_tokens for use in models),
         output_tokens=sum(use.output_tokens for use in models),
@@ -67,9 +67,8 @@ def closing_line(
     """
     totals, time = query_totals(stats, elapsed_s), format_seconds(elapsed_s)
     if error is not None:
-        rows = f"{totals.rows:,} of {of} rows" if (of := _planned_rows(stats)) else format_count(totals.rows, "row")
         calls = format_count(totals.calls, "call") if totals.calls else ""
-        figures = ", ".join(filter(None, [rows, calls, *_figures(totals)]))
+        figures = ", ".join(filter(None, [_rows_so_far(stats), calls, *_figures(totals)]))
         is_stopped = ended_by(error) == "stopped"
         hint = "; run it again to continue" if destination is not None and destination.is_job and is_stopped else ""
         return f"✗ {ended_by(error)} after {time}: {figures}{hint}"
@@ -98,10 +97,15 @@ def _figures(totals: QueryTotals) -> list[str]:
     ]
 
 
-def _planned_rows(stats: Stats) -> str:
-    """Return the rows that a query would have given: its last sample, after the end, expects no more than it has."""
-    for point in reversed(stats.timeline):
-        last = point.sample.stages[-1]
-        if last.total_rows is not None and last.total_rows > stats.result_size()[0]:
-            return f"{'' if last.is_total_exact else '~'}{last.total_rows:,}"
-    return ""
+def _rows_so_far(stats: Stats) -> str:
+    """Return the rows of a query that did not finish: those of its result, or those that its last model answered."""
+    num_rows, ending, index = stats.result_size()[0], "", -1
+    for number, stage in enumerate(stats.stages):
+        if stage.calls is not None:
+            num_rows, ending, index = stage.calls.num_answered, " answered", number
+    for point in reversed(stats.timeline):  # the sample after the end expects no more rows than there are
+        for sample in point.sample.stages[index:][:1]:
+            planned = sample if sample.calls is None else sample.calls
+            if planned.total_rows is not None and planned.total_rows > num_rows:
+                return f"{num_rows:,} of {'' if planned.is_total_exact else '~'}{planned.total_rows:,} rows{ending}"
+    return f"{format_count(num_rows, 'row')}{ending}"

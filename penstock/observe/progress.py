@@ -20,7 +20,7 @@ from penstock.config import get_config
 from penstock.errors import QueryCancelledError
 from penstock.observe.closing_line import Destination, closing_line
 from penstock.observe.events import Event, QueryFinished, QuerySampled, QueryStarted
-from penstock.observe.progress_text import Rates, progress_line, progress_text
+from penstock.observe.progress_text import progress_line, progress_text
 from penstock.observe.screens import Screen, is_notebook, open_screen
 from penstock.observe.stats import Stats
 from penstock.protocols import Subscriber
@@ -99,7 +99,6 @@ class QueryDisplay:
 
     def __init__(self, stream: TextIO, clock: Callable[[], float], delay_s: float, stats: Stats) -> None:
         self.stats = stats
-        self._rates = Rates()
         self._stream = stream
         self._clock = clock
         self._delay_s = delay_s
@@ -135,8 +134,7 @@ class QueryDisplay:
             return
         if self._screen is None:
             self._screen = open_screen(self._stream)
-        self._rates.update(now_s, self.stats)
-        self._screen.draw(partial(progress_text, self.stats, self._rates, elapsed_s))
+        self._screen.draw(partial(progress_text, self.stats, elapsed_s))
 
     def finish(self, line: str) -> None:
         """Replace the display, if there is one, by a line."""
