@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -17,6 +18,8 @@ from penstock.cache.ledger import key_of, open_ledger
 from penstock.cli import main
 from penstock.config import config
 from penstock.testing import ModelServer, faults
+from tests.plain_server import plain_server
+from tests.terminals import run_in_terminal
 
 
 @pytest.fixture
@@ -99,7 +102,12 @@ def test_prompts_from_a_file_to_a_job_and_back(reviews: Path, capsys: pytest.Cap
     command = ["prompt", str(reviews), "--column", "text", "--prompt", "Say: {text}", "--model", "gpt-5-mini"]
     command += ["--where", "stars > 1"]
     assert main([*command, "-o", str(out), "--resume", "--budget", "5", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == {"output": str(out), "rows": 2, "failed_rows": 0}
+    facts = json.loads(capsys.readouterr().out)
+    assert facts.pop("seconds") > 0
+    assert facts.pop("dollars") > 0
+    assert facts.pop("input_tokens") > 0
+    assert facts.pop("output_tokens") > 0
+    assert facts == {"output": str(out), "rows": 2, "failed_rows": 0, "failed": 0, "calls": 2, "cached": 0}
     assert ps.read_parquet(str(out)).to_pydict()["answer"] == ["Say: good", "Say: fine"]
     assert main(["jobs", str(reviews.parent), "--json"]) == 0
     (job,) = json.loads(capsys.readouterr().out)
@@ -141,6 +149,73 @@ def test_streams_are_json_lines(reviews: Path) -> None:
     lines = '{"q": "one"}\n{"q": "two"}\n'
     answers = run("prompt", "-", "-c", "q", "-m", "gpt-5-mini", "--as", "a", input=lines)
     assert [json.loads(line) for line in answers.splitlines()] == [{"q": "one", "a": "one"}, {"q": "two", "a": "two"}]
+
+
+@pytest.mark.parametrize("width", [60, 120, 200])
+def test_rows_on_a_terminal_stay_whole_above_the_progress(
+    width: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also rows that are longer than a line, and wide characters. The display lives for the 0.8 s of a call."""
+    texts = ["0 short", *(f"{number} {'long 漢字 ' * 40}" for number in range(1, 70))]
+    ps.from_pydict({"text": texts}).write_json(str(tmp_path / "in.jsonl"))
+    monkeypatch.setenv("OPENAI_API_KEY", "test")
+    command = [sys.executable, "-m", "penstock", "prompt", str(tmp_path / "in.jsonl"), "-c", "text", "-m", "gpt-5-mini"]
+    with plain_server(latency=0.8) as url:
+        for num_rows, limit in ((3, ["--limit", "3"]), (70, [])):
+            was_drawn: list[object] = []
+            drawn = {"prompt": was_drawn.append}
+            screen, _, status = run_in_terminal([*command, "--base-url", url, *limit], width, drawn)
+            assert (status, len(was_drawn)) == (0, 1)
+            rows = [json.loads(line) for line in screen[:-1]]
+            assert [row["text"] for row in rows] == texts[:num_rows]
+            assert screen[-1].startswith(f"✓ {num_rows} rows in ")
+            assert screen[-1].partition(", ")[2].startswith(f"{150 * num_rows:,} tokens, $0.0")
+
+
+def test_the_closing_line_says_what_was_made_and_where(
+    reviews: Path, model_server: ModelServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also of a query that is too short for a display; JSON has the same facts."""
+    monkeypatch.chdir(reviews.parent)
+    model_server.change(faults=[faults.HttpError(400, containing="bad")])
+    command = ["prompt", str(reviews), "-c", "text", "-m", "gpt-5-mini", "--on-error", "null", "-o", "out"]
+    assert main([*command, "--mode", "overwrite"]) == 3
+    closing, hint = capsys.readouterr().err.splitlines()
+    assert re.fullmatch(r"✓ 3 rows in [\d.]+ m?s, 1 failed \(see errors\(\)\), \d+ tokens, \$0\.0\d+ → out", closing)
+    assert hint == "1 row failed: penstock errors out"
+    assert main([*command, "--mode", "overwrite", "--json"]) == 3
+    facts = json.loads(capsys.readouterr().out)
+    assert (facts["output"], facts["rows"], facts["failed"], facts["cached"]) == ("out", 3, 1, 0)
+    assert min(facts[name] for name in ("calls", "input_tokens", "output_tokens", "dollars", "seconds")) > 0
+
+
+@pytest.fixture
+def mixed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with forty rows in Parquet, below a README."""
+    monkeypatch.setenv("PENSTOCK_PROGRESS", "0")
+    folder = tmp_path / "mixed"
+    ps.from_pydict({"text": [str(number) for number in range(40)]}).write_parquet(str(folder / "part"))
+    (folder / "README.md").write_text("Reviews.")
+    return folder
+
+
+def test_a_folder_with_files_of_several_formats_is_refused(mixed: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (mixed / "extra.csv").write_text("text\none\n")
+    for path, pattern in ((mixed, mixed / "**/*.csv"), (mixed / "*", mixed / "**/*.csv")):
+        assert main(["embed", str(path), "-c", "text"]) == 2
+        shown = capsys.readouterr().err
+        assert "holds files of several formats (1 .csv, 1 .md" in shown
+        assert f"give a pattern such as {str(pattern)!r}, or --input-format csv" in shown
+    for given in (f"t={mixed}/**/*.parquet", f"t={mixed}/**/*.csv"):
+        assert main(["sql", "select count(*) as n from t", given]) == 0
+    assert [json.loads(line)["n"] for line in capsys.readouterr().out.splitlines()] == [40, 1]
+
+
+def test_files_beside_the_data_are_named(mixed: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["sql", "select count(*) as n from mixed", str(mixed)]) == 0
+    shown = capsys.readouterr()
+    assert json.loads(shown.out) == {"n": 40}
+    assert shown.err == "penstock: the input is the files of type .parquet; skipped README.md\n"
 
 
 def test_failed_rows_are_shown_and_retried(

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from penstock.errors import InvalidArgumentError, PenstockError
+from penstock.observe.tracebacks import has_ended_query
 
 SOME_ROWS_FAILED = 3
 INTERRUPTED = 130
@@ -68,9 +69,8 @@ def _status(end: SystemExit) -> int:
     if isinstance(end.code, str):  # of a script
         print(end.code, file=sys.stderr)
         return 1
-    if end.code == INTERRUPTED:
-        hint = ": run the same command again to continue" if "--resume" in command_line else ""
-        print(f"penstock: interrupted{hint}", file=sys.stderr)
+    if end.code == INTERRUPTED and not has_ended_query(end):
+        print("penstock: interrupted", file=sys.stderr)
     return end.code or 0
 
 

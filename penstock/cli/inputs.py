@@ -7,6 +7,7 @@ import os
 import shutil
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -34,6 +35,8 @@ READERS: Mapping[str, tuple[str, dict[str, Any]]] = {
     ".lance": ("read_lance", {}),
     ".tar": ("read_webdataset", {}),
 }
+NOTES = (".md", ".log")  # files that accompany data, unless there is nothing else
+MAX_SKIPPED_SHOWN = 3
 COMPRESSED = (".gz", ".bz2", ".zst", ".lz4")
 STREAM = "-"
 
@@ -96,15 +99,39 @@ def suffix_of(path: str) -> str:
 
 
 def _suffix_in_folder(path: str) -> str:
-    """Return the extension of the first data file in a local folder; that of Parquet for a URL."""
-    if "://" in path:
-        return ".parquet"
-    for _, folders, names in os.walk(path):
-        folders[:] = sorted(name for name in folders if name[0] not in "._")
-        for name in sorted(names):
-            if name[0] not in "._" and (suffix := suffix_of(name)) in READERS:
-                return suffix
-    return ""
+    """Return the extension of the data files in a folder, or of those that match a pattern.
+
+    Files of several formats are an error. Others, such as a README.md, are named on standard error: they are not read.
+    """
+    from penstock.io.files import find_files
+
+    try:
+        names = [str(file) for file in find_files(path)]
+    except PathNotFoundError:
+        return ""
+    counts = Counter(map(suffix_of, names))
+    known = [suffix for suffix in counts if suffix in READERS]
+    data = [suffix for suffix in known if suffix not in NOTES] or known
+    if not data:
+        return ".parquet" if "://" in path else ""
+    others = [name for name in names if suffix_of(name) not in data]
+    is_pattern = any(sign in path for sign in "*?[")  # which would read all of them
+    if len({repr(READERS[suffix]) for suffix in data}) > 1 or (others and is_pattern):
+        found = ", ".join(f"{count:,} {suffix or 'without extension'}" for suffix, count in sorted(counts.items()))
+        folder, usual = path if not is_pattern else os.path.dirname(path), max(data, key=counts.__getitem__)
+        raise InvalidArgumentError(
+            f"{path!r} holds files of several formats ({found}): give a pattern such as "
+            f"{os.path.join(folder, '**', f'*{usual}')!r}, or --input-format {usual[1:]}"
+        )
+    _name_skipped(others, data[0])
+    return data[0]
+
+
+def _name_skipped(names: list[str], wanted: str) -> None:
+    if names:
+        shown = ", ".join(map(os.path.basename, names[:MAX_SKIPPED_SHOWN]))
+        more = f" and {len(names) - MAX_SKIPPED_SHOWN:,} more" if len(names) > MAX_SKIPPED_SHOWN else ""
+        print(f"penstock: the input is the files of type {wanted}; skipped {shown}{more}", file=sys.stderr)
 
 
 def _stored_input() -> str:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,10 +14,12 @@ from penstock.cli.app import SOME_ROWS_FAILED, command_line, print_json
 from penstock.cli.inputs import STREAM, suffix_of
 from penstock.errors import InvalidArgumentError, JobError, PenstockError
 from penstock.observe.text import format_count
+from penstock.observe.tracebacks import note_ended_query
 from penstock.storage.urls import redacted
 
 if TYPE_CHECKING:
     from penstock.frame.dataframe import DataFrame
+    from penstock.observe.stats import Stats
 
 WRITERS = {
     **dict.fromkeys(("", ".parquet", ".pq"), "write_parquet"),
@@ -72,6 +75,7 @@ class TableOutput:
 def write_and_report(df: DataFrame, result: TableOutput, as_json: bool) -> None:
     """Write the rows of a command and print a summary. A job remembers its command, for ``retry``."""
     from penstock.jobs.summary import note_command
+    from penstock.observe.closing_line import query_totals
 
     argv = [arg for arg in command_line if arg != RETRY]
     is_noted = (result.resume or result.budget is not None) and all(redacted(arg) == arg for arg in argv)
@@ -79,6 +83,11 @@ def write_and_report(df: DataFrame, result: TableOutput, as_json: bool) -> None:
         written = result.write(df)
     except JobError:  # the job is that of another command
         is_noted = False
+        raise
+    except KeyboardInterrupt as exc:
+        if (stats := df.stats()).elapsed_s is not None:
+            _print_closing_line(stats, result, exc)
+            note_ended_query(exc)
         raise
     finally:
         if is_noted:
@@ -88,13 +97,26 @@ def write_and_report(df: DataFrame, result: TableOutput, as_json: bool) -> None:
     if result.output != STREAM:
         num_rows = _num_written(df, written)
         if as_json:
-            print_json({"output": result.output, "rows": num_rows, "failed_rows": num_failed})
+            totals = dataclasses.asdict(query_totals(written.stats()))
+            print_json({"output": result.output, **totals, "rows": num_rows, "failed_rows": num_failed})
+        elif written.stats().stages:
+            _print_closing_line(written.stats(), result)
         else:
-            print(f"{format_count(num_rows, 'row')}: {result.output}", file=sys.stderr)
+            print(f"✓ {format_count(num_rows, 'row')} → {result.output}", file=sys.stderr)
     if num_failed:
         hint = "" if result.output == STREAM else f": penstock errors {result.output}"
         print(f"{format_count(num_failed, 'row')} failed{hint}", file=sys.stderr)
         raise typer.Exit(SOME_ROWS_FAILED)
+
+
+def _print_closing_line(stats: Stats, result: TableOutput, error: BaseException | None = None) -> None:
+    """Print how the query ended, unless its progress has said it."""
+    from penstock.observe.closing_line import Destination, closing_line
+
+    if not stats.has_closing_line:
+        is_job = result.resume or result.budget is not None
+        destination = None if result.output == STREAM else Destination(result.output, is_job)
+        print(closing_line(stats, error, stats.elapsed_s or 0.0, destination), file=sys.stderr)
 
 
 def _num_written(df: DataFrame, written: DataFrame) -> int:
@@ -108,7 +130,9 @@ def print_rows(df: DataFrame) -> None:
     """Write the rows to standard output as JSON lines, as they come."""
     from penstock.io.formats.json import json_lines
 
-    for batch in df.iter_batches(batch_format="pyarrow", batch_size=256):
-        for part in batch.to_batches():
-            sys.stdout.buffer.writelines(json_lines(part))
-        sys.stdout.buffer.flush()
+    rows: Any = df.iter_batches(batch_format="pyarrow", batch_size=256)
+    with contextlib.closing(rows) as batches:  # a Ctrl-C between batches ends the query now
+        for batch in batches:
+            for part in batch.to_batches():
+                sys.stdout.buffer.write(b"".join(json_lines(part)))  # at once: a display below is drawn once
+            sys.stdout.buffer.flush()

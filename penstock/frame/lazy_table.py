@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from penstock.config import get_config
 from penstock.engine.runners import run
+from penstock.observe.metrics import is_in_query
 from penstock.observe.subscribers import attached_subscribers
 from penstock.observe.tracebacks import with_trimmed_errors
 from penstock.plan import nodes
@@ -18,6 +19,7 @@ from penstock.protocols import Subscriber
 from penstock.types import Schema
 
 if TYPE_CHECKING:
+    from penstock.observe.closing_line import Destination
     from penstock.observe.errors import ErrorLog
     from penstock.observe.stats import Stats
 
@@ -94,16 +96,20 @@ class LazyTable:
         return self._schema or Schema.from_arrow(table.schema)
 
 
-def query_subscribers(log: Sequence[Subscriber]) -> list[Subscriber]:
-    """Return the subscribers of a new query: its log, and those that the settings and the user ask for."""
+def query_subscribers(log: Sequence[Subscriber], destination: Destination | None = None) -> list[Subscriber]:
+    """Return the subscribers of a new query: its log, and those that the settings and the user ask for.
+
+    A query inside a query shows no progress.
+    """
     subscribers = [*log, *attached_subscribers()]
     if get_config().dashboard:
         from penstock.observe.dashboard.process import watch_query
 
         subscribers.append(watch_query())
-    if get_config().progress:
+    if get_config().progress and not is_in_query():
         from penstock.observe.progress import progress_subscriber
         from penstock.observe.stats import Stats
 
-        subscribers.append(progress_subscriber(next((each for each in log if isinstance(each, Stats)), None)))
+        stats = next((each for each in log if isinstance(each, Stats)), None)
+        subscribers.append(progress_subscriber(stats, destination))
     return subscribers

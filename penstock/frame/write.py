@@ -22,6 +22,7 @@ from penstock.udf.options import options_of, refusing_unknown
 
 if TYPE_CHECKING:
     from penstock.jobs.job import Resume
+    from penstock.observe.closing_line import Destination
 
 WriteMode = Literal["create", "append", "overwrite"]
 JOB_OPTIONS = ("resume", "budget", "job_dir")
@@ -352,13 +353,14 @@ class WriteVerbs(ReshapeVerbs):
 
                 open_job_folder(sink.root, sink.storage_options).lock.refuse_if_held()
             with TrimmedErrors():
-                table = write(plan, subscribers=query_subscribers(log))
+                table = write(plan, subscribers=query_subscribers(log, _destination(sink)))
         else:
             from penstock.cost.budget import spending
             from penstock.jobs.write import write_job
 
             with TrimmedErrors(), nullcontext() if budget is None else spending(budget):
-                table = write_job(plan, resume, job_dir, subscribers=query_subscribers(log))
+                watching = query_subscribers(log, _destination(sink, is_job=True))
+                table = write_job(plan, resume, job_dir, subscribers=watching)
         written = self._with(nodes.Scan(MemorySource.from_table(table)))
         written._errors, written._stats = self._errors, self._stats
         written._preview = table.slice(0, SHOWN_ROWS)
@@ -388,6 +390,16 @@ class WriteVerbs(ReshapeVerbs):
         check_columns(schema, columns, "partition_cols")
         sink = make_sink(path, partition_cols=columns, schema=schema, **options)
         return self.write_sink(sink, resume=resume, budget=budget)
+
+
+def _destination(sink: Sink, *, is_job: bool = False) -> Destination:
+    from penstock.io.writer import FileSink
+    from penstock.observe.closing_line import Destination, shown_path
+
+    if isinstance(sink, FileSink):
+        return Destination(shown_path(sink.root), is_job)
+    name = nodes.sink_name(sink)
+    return Destination(name.rpartition(" to ")[2], is_job)
 
 
 def _refuse_job_of_append(verb: str, mode: str, resume: Resume, budget: float | None) -> None:

@@ -361,6 +361,8 @@ def _note_on_resume(folder: JobFolder, root: str) -> Iterator[None]:
     except BaseException as exc:
         if isinstance(exc, BudgetSpentError) and not exc.num_calls:  # a budget too small for any call
             raise
+        if isinstance(exc, KeyboardInterrupt) and get_config().progress:
+            raise  # the closing line of the query says it
         note = f"The job in {root!r} keeps what is done: run it again with resume=True to continue."
         if isinstance(exc, Exception):
             with suppress(PenstockError):  # the store may be what fails

@@ -135,6 +135,11 @@ def current_metrics() -> Metrics | None:
     return _current.get()
 
 
+def is_in_query() -> bool:
+    """Return True in code that a query calls, in any of its workers."""
+    return (_current.get() or _of_worker) is not None
+
+
 def collect_for_driver() -> None:
     """Collect the metrics of this worker process until the driver takes them."""
     global _of_worker

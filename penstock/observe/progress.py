@@ -12,12 +12,15 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextvars import copy_context
 from functools import partial
 from typing import TextIO
 
 from penstock.config import get_config
+from penstock.errors import QueryCancelledError
+from penstock.observe.closing_line import Destination, closing_line
 from penstock.observe.events import Event, QueryFinished, QuerySampled, QueryStarted
-from penstock.observe.progress_text import progress_line, progress_text, summary_line
+from penstock.observe.progress_text import progress_line, progress_text
 from penstock.observe.screens import Screen, is_notebook, open_screen
 from penstock.observe.stats import Stats
 from penstock.protocols import Subscriber
@@ -29,8 +32,6 @@ MAX_INTERVAL_SHARE = 0.05  # of the time so far
 MAX_JOIN_S = 1.0  # a terminal that takes no output (Ctrl-S) must not hold up the query
 LINE_INTERVAL_S = 30.0  # without a terminal
 
-_screen_lock = threading.Lock()  # held by the one query on the screen: a query inside a query stays silent
-
 
 class Progress:
     """A Subscriber that shows one line per stage while a query runs, and leaves one line when it ends.
@@ -38,7 +39,7 @@ class Progress:
     A query that ends within ``delay_s`` shows nothing. Neither does a query without a terminal (``stream``, standard
     error) or a notebook, or with the setting ``progress`` off; ``is_enabled`` overrides that. With ``interval_s=None``
     there is no thread, and the caller calls ``refresh``. ``stats`` are the totals of the query if a subscriber before
-    this one keeps them.
+    this one keeps them, and ``destination`` is the place that it writes to.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class Progress:
         delay_s: float = DELAY_S,
         interval_s: float | None = INTERVAL_S,
         stats: Stats | None = None,
+        destination: Destination | None = None,
     ) -> None:
         self._stream = stream if stream is not None else sys.stderr
         self._is_enabled = _is_watched(self._stream) if is_enabled is None else is_enabled
@@ -57,6 +59,7 @@ class Progress:
         self._delay_s = delay_s
         self._interval_s = interval_s
         self._stats = stats
+        self._destination = destination
         self._query: QueryDisplay | None = None
 
     def on_event(self, event: Event) -> None:
@@ -68,7 +71,7 @@ class Progress:
             return
 
     def refresh(self) -> None:
-        """Draw the counters, unless the query is young or another one is on the screen."""
+        """Draw the counters, unless the query is young."""
         if self._query is not None:
             self._query.refresh()
 
@@ -85,7 +88,7 @@ class Progress:
                 query.stats.on_event(event)
             if isinstance(event, QueryFinished):
                 self._query = None
-                query.finish(query.summary(event.error))
+                query.finish(query.closing_line(event.error, self._destination))
 
 
 class QueryDisplay:
@@ -103,11 +106,13 @@ class QueryDisplay:
         self._screen: Screen | None = None
         self._thread: threading.Thread | None = None
         self._is_over = threading.Event()
-        self._summary = ""
+        self._line = ""
 
     def start(self, interval_s: float) -> None:
         """Draw every ``interval_s``, in a thread; less often when the query is long."""
-        self._thread = threading.Thread(target=self._run, args=(interval_s,), name="penstock-progress", daemon=True)
+        context = copy_context()  # in a notebook, it knows the cell of the query
+        run = partial(context.run, self._run, interval_s)
+        self._thread = threading.Thread(target=run, name="penstock-progress", daemon=True)
         self._thread.start()
 
     def _run(self, interval_s: float) -> None:
@@ -122,24 +127,18 @@ class QueryDisplay:
             self._close()
 
     def refresh(self) -> None:
-        """Draw the counters, unless the query is young or another one is on the screen."""
+        """Draw the counters, unless the query is young."""
         now_s = self._clock()
-        if now_s - self._started_s < self._delay_s:
+        elapsed_s = now_s - self._started_s
+        if elapsed_s < self._delay_s:
             return
         if self._screen is None:
-            if not _screen_lock.acquire(blocking=False):
-                return
-            try:
-                self._screen = open_screen(self._stream)
-            except BaseException:
-                _screen_lock.release()
-                raise
-        elapsed_s = now_s - self._started_s
+            self._screen = open_screen(self._stream)
         self._screen.draw(partial(progress_text, self.stats, elapsed_s))
 
-    def finish(self, summary: str) -> None:
-        """Replace the display, if there is one, by ``summary``."""
-        self._summary = summary
+    def finish(self, line: str) -> None:
+        """Replace the display, if there is one, by a line."""
+        self._line = line
         self._is_over.set()
         if self._thread is None:
             self._close()
@@ -149,25 +148,29 @@ class QueryDisplay:
     def _close(self) -> None:
         screen, self._screen = self._screen, None
         if screen is not None:
-            try:
-                screen.close(self._summary)
-            finally:
-                _screen_lock.release()
+            screen.close(self._line)
+            self.stats.has_closing_line = True
 
-    def summary(self, error: BaseException | None) -> str:
+    def closing_line(self, error: BaseException | None, destination: Destination | None) -> str:
         """Return the line that stays."""
-        return summary_line(self.stats, error, self._clock() - self._started_s)
+        return closing_line(self.stats, error, self._clock() - self._started_s, destination)
 
 
 class ProgressLog:
-    """A Subscriber that prints one line every 30 seconds, for a query whose progress goes to a file."""
+    """A Subscriber that prints one line every 30 seconds, for a query whose progress goes to a file.
 
-    def __init__(self, stream: TextIO | None = None, stats: Stats | None = None) -> None:
+    A query that is shorter prints a line if it is interrupted.
+    """
+
+    def __init__(
+        self, stream: TextIO | None = None, stats: Stats | None = None, destination: Destination | None = None
+    ) -> None:
         self._stream = stream if stream is not None else sys.stderr
         self._has_own_stats = stats is None
         self._stats = stats or Stats()
+        self._destination = destination
         self._started_s = self._due_at_s = 0.0
-        self._has_screen = False
+        self._has_printed = False
 
     def on_event(self, event: Event) -> None:
         try:
@@ -181,25 +184,30 @@ class ProgressLog:
         match event:
             case QueryStarted(_, time_s):
                 self._started_s, self._due_at_s = time_s, time_s + LINE_INTERVAL_S
+                self._has_printed = False
             case QuerySampled(time_s) if time_s >= self._due_at_s:
                 self._due_at_s = time_s + LINE_INTERVAL_S
-                self._has_screen = self._has_screen or _screen_lock.acquire(blocking=False)
                 self._print(progress_line(self._stats, time_s - self._started_s))
-            case QueryFinished(error, time_s):
-                self._print(f"penstock: {summary_line(self._stats, error, time_s - self._started_s)}")
-                if self._has_screen:
-                    self._has_screen = False
-                    _screen_lock.release()
+            case QueryFinished(error, time_s) if self._has_printed or _is_interrupted(error, time_s - self._started_s):
+                line = closing_line(self._stats, error, time_s - self._started_s, self._destination)
+                self._print(f"penstock: {line}")
+                self._stats.has_closing_line = True
 
     def _print(self, line: str) -> None:
-        if self._has_screen and self._stream is not None:
+        self._has_printed = True
+        if self._stream is not None:
             self._stream.write(line + "\n")
             self._stream.flush()
 
 
-def progress_subscriber(stats: Stats | None) -> Subscriber:
-    """Return the progress for a person who watches, or for a file; see ``Progress`` for ``stats``."""
-    return Progress(stats=stats) if _is_watched(sys.stderr) else ProgressLog(stats=stats)
+def progress_subscriber(stats: Stats | None, destination: Destination | None = None) -> Subscriber:
+    """Return the progress for a person who watches, or for a file; see ``Progress`` for the arguments."""
+    is_watched = _is_watched(sys.stderr)
+    return (Progress if is_watched else ProgressLog)(stats=stats, destination=destination)
+
+
+def _is_interrupted(error: BaseException | None, elapsed_s: float) -> bool:
+    return elapsed_s >= DELAY_S and isinstance(error, KeyboardInterrupt | QueryCancelledError)
 
 
 def _is_watched(stream: TextIO) -> bool:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from penstock.observe.bottleneck import bottleneck
 from penstock.observe.events import GpuUse, ModelSample
 from penstock.observe.stage_stats import StageStats
-from penstock.observe.stats import Stats, ended_by
+from penstock.observe.stats import Stats
 from penstock.observe.text import (
     cell_width,
     fit,
@@ -168,17 +168,6 @@ def progress_line(stats: Stats, elapsed_s: float) -> str:
     parts += [", ".join(model_parts(stats, use)) for use in stats.models]
     parts += [f"{visible_text(name)} {format_number(value)}" for name, value in stats.counters.items()]
     return f"penstock: {'; '.join(parts)}"
-
-
-def summary_line(stats: Stats, error: BaseException | None, elapsed_s: float) -> str:
-    """Return how a query ended, as one line."""
-    num_rows, nbytes = stats.result_size()
-    rows, failed = format_count(num_rows, "row"), stats.failed_text()
-    if error is not None:
-        return f"✗ {ended_by(error)} after {format_seconds(elapsed_s)} ({rows}){failed}"
-    rate = format_rate(num_rows / elapsed_s) if elapsed_s else "-"
-    spent = "".join(f", {format_dollars(use.dollars)}" for use in stats.models if use.dollars)
-    return f"✓ {rows} in {format_seconds(elapsed_s)} ({rate}, {format_bytes(nbytes)}{spent}){failed}"
 
 
 def _time_text(stats: Stats, elapsed_s: float) -> str:

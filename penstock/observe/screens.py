@@ -1,16 +1,26 @@
-"""Places where progress is drawn: a terminal, or the output of a notebook's cell."""
+"""Places where progress is drawn: a terminal, or the output of a notebook's cell.
+
+All queries of the process share the terminal: their drawings stand one below the other at its bottom. Whatever the
+process prints meanwhile, to standard output or standard error, appears above them.
+"""
 
 from __future__ import annotations
 
 import importlib
 import io
+import os
 import sys
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol, TextIO
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TextIO
+
+from penstock.observe.text import fit, visible_text
 
 if TYPE_CHECKING:
     from rich.text import Text
 
+LEAST_HEIGHT = 4  # lines of a query, if several share the screen
 NOTEBOOK_WIDTH = 120
 NOTEBOOK_HEIGHT = 60
 # Black, red, green, yellow, blue, magenta, cyan, white: with enough contrast on white and on black.
@@ -18,10 +28,13 @@ NOTEBOOK_COLORS = (
     *((0, 0, 0), (220, 64, 64), (26, 158, 80), (176, 125, 0)),
     *((37, 99, 235), (176, 64, 176), (8, 145, 168), (128, 128, 128)),
 )
+ERASE_LINE = "\r\x1b[2K"
+ERASE_LINE_ABOVE = "\x1b[1A\x1b[2K"
+HIDE_CURSOR, SHOW_CURSOR = "\x1b[?25l", "\x1b[?25h"
 
 
 class Screen(Protocol):
-    """A place for one drawing. ``draw`` replaces the drawing, and ``close`` leaves one line.
+    """A place for the drawing of one query. ``draw`` replaces the drawing, and ``close`` leaves one line.
 
     ``lines`` returns the drawing for a width in cells and a height in lines.
     """
@@ -37,35 +50,161 @@ def open_screen(stream: TextIO) -> Screen:
 
 
 class TerminalScreen:
-    """A terminal. Text that the program prints meanwhile appears above the drawing."""
+    """The part of a terminal that belongs to one query."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._lines: Callable[[int, int], Text] | None = None
+        self._rendered: tuple[tuple[int, int], list[str]] | None = None  # for one width and height
+        self._terminal = Terminal.shared_by(stream, self)
+
+    def draw(self, lines: Callable[[int, int], Text]) -> None:
+        self._lines, self._rendered = lines, None
+        self._terminal.redraw()
+
+    def close(self, summary: str) -> None:
+        self._terminal.remove(self, summary)
+
+    def rendered(self, width: int, height: int, color_system: Any) -> list[str]:
+        """Return the drawing as lines with the codes of their colors."""
+        from rich.console import Console
+
+        if self._lines is None:
+            return []
+        if self._rendered is None or self._rendered[0] != (width, height):
+            console = Console(file=(file := io.StringIO()), force_terminal=True, color_system=color_system, width=width)
+            console.print(self._lines(width, height), no_wrap=True, overflow="ellipsis", highlight=False)
+            self._rendered = (width, height), file.getvalue().rstrip("\n").split("\n")
+        return self._rendered[1]
+
+
+class Terminal:
+    """A terminal with the drawings of all running queries at its bottom.
+
+    Everything is written under one lock, and each change is one write. While there are drawings, ``write`` of the
+    buffers below ``sys.stdout`` and ``sys.stderr`` comes here. So bytes for ``sys.stdout.buffer`` and the lines of
+    logging, whose handlers hold the stream, appear above the drawings too.
+    """
+
+    _opening = threading.Lock()
+    _all: ClassVar[dict[TextIO, Terminal]] = {}
 
     def __init__(self, stream: TextIO) -> None:
         from rich.console import Console
-        from rich.live import Live
 
-        self._console = Console(file=stream, highlight=False)
-        # Rich writes captured output to its own stream, so only output to the same terminal may be captured.
-        self._live = Live(
-            console=self._console,
-            auto_refresh=False,
-            transient=True,
-            redirect_stdout=stream is sys.stderr and sys.stdout.isatty(),
-            redirect_stderr=stream is sys.stderr,
-        )
+        self._console = Console(file=stream)  # knows the size and the colors; it writes nothing
+        self._stream = stream
+        self._screens: list[TerminalScreen] = []
+        self._lock = threading.RLock()
+        self._num_drawn = 0  # lines
+        self._unfinished = b""  # text without its line break: part of the drawing until that comes
+        self._tapped = list(_buffers_of(stream))
+        self._pid = os.getpid()
+        # A tapped buffer must not be flushed by way of its stream, which would write to it.
+        target: Any = getattr(stream, "buffer", stream)
+        self._write, self._flush = target.write, target.flush
+        self._takes_bytes = target is not stream
 
-    def draw(self, lines: Callable[[int, int], Text]) -> None:
-        self._live.update(lines(*self._console.size))
-        if self._live.is_started:
-            self._live.refresh()
-        else:
-            self._live.start(refresh=True)
+    @classmethod
+    def shared_by(cls, stream: TextIO, screen: TerminalScreen) -> Terminal:
+        """Return the terminal of a stream, with one more query on it."""
+        with cls._opening:
+            terminal = cls._all.get(stream)
+            if terminal is None:
+                terminal = cls(stream)
+                terminal._open()
+                cls._all[stream] = terminal
+            terminal._screens.append(screen)
+            return terminal
 
-    def close(self, summary: str) -> None:
+    def remove(self, screen: TerminalScreen, summary: str) -> None:
+        """Replace the drawing of a query by one line."""
+        with self._opening, self._lock:
+            self._screens.remove(screen)
+            if not self._screens:
+                del self._all[self._stream]
+            try:
+                self.redraw(self._encoded(f"{visible_text(summary)}\n" if summary else ""))
+            finally:
+                if not self._screens:
+                    self._close()
+
+    def print_above(self, data: bytes) -> None:
+        """Print what the process has written, above the drawings."""
+        with self._lock:
+            whole, newline, rest = (self._unfinished + data).rpartition(b"\n")
+            self._unfinished = rest[rest.rstrip(b"\r").rfind(b"\r") + 1 :]  # of a progress bar, its last state
+            self.redraw(whole + newline)
+
+    def redraw(self, above: bytes = b"") -> None:
+        """Replace the drawings, with text above them."""
+        with self._lock:
+            lines = self._drawing()
+            erased = ERASE_LINE + ERASE_LINE_ABOVE * (self._num_drawn - 1) if self._num_drawn else ""
+            self._num_drawn = 0  # if a Ctrl-C breaks the write, the next one erases no line of others
+            self._put(self._encoded(erased) + above + self._encoded("\n".join(lines)))
+            self._num_drawn = len(lines)
+
+    def _drawing(self) -> list[str]:
+        width, height = self._console.size
+        share = max((height - len(self._screens)) // max(len(self._screens), 1), LEAST_HEIGHT)
+        lines = [self._unfinished_line(width)] if self._unfinished and self._screens else []
+        for number, screen in enumerate(self._screens):
+            block = [*([""] if number else []), *screen.rendered(width, share, self._console.color_system)]
+            if number and len(lines) + len(block) >= height:
+                return [*lines, f"… and {len(self._screens) - number:,} more"][:height]
+            lines += block
+        return lines[:height]
+
+    def _unfinished_line(self, width: int) -> str:
         from rich.text import Text
 
-        self._live.stop()
-        if summary:
-            self._console.print(Text(summary), soft_wrap=True)
+        text = Text.from_ansi(self._unfinished.decode(self._encoding, "replace").rstrip("\r"))
+        return fit(visible_text(text.plain), width - 1)
+
+    def _open(self) -> None:
+        # The cursor may stand after text: as many spaces as fit a line then lead to the next one.
+        self._put(self._encoded(HIDE_CURSOR + " " * (self._console.width - 1) + "\r"))
+        for buffer in self._tapped:
+            self._tap(buffer)
+
+    def _tap(self, buffer: Any) -> None:
+        write = buffer.write
+
+        def print_above(data: Any) -> int:
+            if not self._screens or os.getpid() != self._pid:  # a forked process has no display
+                return int(write(data))
+            self.print_above(given := bytes(data))
+            return len(given)
+
+        buffer.write = print_above
+
+    def _close(self) -> None:
+        for buffer in self._tapped:
+            with suppress(AttributeError):
+                del buffer.write
+        self._put(self._unfinished + self._encoded(SHOW_CURSOR))
+
+    def _put(self, data: bytes) -> None:
+        self._write(data if self._takes_bytes else data.decode())
+        self._flush()
+
+    def _encoded(self, text: str) -> bytes:
+        return text.encode(self._encoding, "replace")
+
+    @property
+    def _encoding(self) -> str:
+        return getattr(self._stream, "encoding", None) or "utf-8"
+
+
+def _buffers_of(stream: TextIO) -> Iterator[Any]:
+    """Yield the buffers of the standard streams that lead to the terminal of ``stream``, if that is one of them."""
+    if stream is not sys.stderr:
+        return
+    for each in (sys.stdout, sys.stderr):
+        with suppress(AttributeError, OSError, ValueError):  # there may be none, or one without a file
+            if os.ttyname(each.fileno()) == os.ttyname(stream.fileno()):
+                each.flush()
+                yield each.buffer
 
 
 class NotebookScreen:

@@ -92,6 +92,7 @@ class Stats:
         self.timeline: list[TimelinePoint] = []
         self.elapsed_s: float | None = None
         self.error: BaseException | None = None
+        self.has_closing_line = False  # the progress has said how it ended
         self.reader_s = 0.0  # for which the query waited for the reader of its rows
         self.peak_nbytes = 0  # data held by all stages
         self.peak_rss_bytes = 0

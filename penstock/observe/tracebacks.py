@@ -1,13 +1,18 @@
-"""Tracebacks for people: the frames of their own code, without those of this package."""
+"""Tracebacks for people: the frames of their own code, without those of this package.
+
+An error gets the frames that it passes after it was trimmed, so what is shown at the end is trimmed once more: by
+``sys.excepthook`` in a script, unless the program has its own, and by IPython, which asks the error for its text.
+"""
 
 from __future__ import annotations
 
 import logging
 import os
+import sys
 import traceback
 from collections.abc import Generator, Iterator
-from types import TracebackType
-from typing import TypeVar
+from types import FrameType, MethodType, TracebackType
+from typing import Any, TypeVar
 
 from penstock.errors import PenstockError
 
@@ -15,11 +20,13 @@ PACKAGE = os.path.join(os.path.dirname(os.path.dirname(__file__)), "")  # `impor
 
 log = logging.getLogger("penstock")
 
+IPYTHON_METHOD = "_render_traceback_"  # of an error: returns the lines that IPython prints
+
 Item = TypeVar("Item")
 
 
 class TrimmedErrors:
-    """Trim the tracebacks of expected errors that leave the context. The whole text is logged at level DEBUG.
+    """Trim the tracebacks of expected errors and of Ctrl-C that leave the context. The whole text is logged at DEBUG.
 
     Other errors, which are bugs, keep all frames.
     """
@@ -28,10 +35,17 @@ class TrimmedErrors:
         return None
 
     def __exit__(self, kind: object, error: BaseException | None, frames: TracebackType | None) -> None:
-        if isinstance(error, PenstockError):
-            if log.isEnabledFor(logging.DEBUG):
-                log.debug("%s", full_traceback(error))
-            trim_traceback(error)
+        if not isinstance(error, PenstockError | KeyboardInterrupt):
+            return
+        if log.isEnabledFor(logging.DEBUG):
+            log.debug("%s", full_traceback(error))
+        trim_traceback(error)
+        if sys.excepthook is sys.__excepthook__:
+            sys.excepthook = _print_trimmed
+        if isinstance(error, KeyboardInterrupt):
+            error.__traceback__ = None  # a Ctrl-C finds a query anywhere, also inside a library
+            note_ended_query(error)
+            setattr(error, IPYTHON_METHOD, MethodType(_ipython_lines, error))
 
 
 def with_trimmed_errors(items: Generator[Item, None, None]) -> Generator[Item, None, None]:
@@ -50,9 +64,14 @@ def own_frames(frames: TracebackType | None) -> TracebackType | None:
     """Return a traceback without the frames of this package; None if no other is left."""
     kept: TracebackType | None = None
     for frame in reversed(list(_walk(frames))):
-        if not frame.tb_frame.f_code.co_filename.startswith(PACKAGE):
+        if not _is_ours(frame.tb_frame):
             kept = TracebackType(kept, frame.tb_frame, frame.tb_lasti, frame.tb_lineno)
     return kept
+
+
+def _is_ours(frame: FrameType) -> bool:
+    module = str(frame.f_globals.get("__name__", ""))  # of generated code, such as that of a dataclass
+    return frame.f_code.co_filename.startswith(PACKAGE) or module.startswith("penstock.")
 
 
 def trimmed_text(error: BaseException, others: tuple[str, ...] = ()) -> str:
@@ -74,6 +93,35 @@ def full_traceback(error: BaseException) -> str:
     """Return the whole traceback of an error, with that of its worker process."""
     in_worker = getattr(error, "worker_traceback", "")
     return "".join(traceback.format_exception(error)) + (f"\nIn the worker process:\n{in_worker}" if in_worker else "")
+
+
+def note_ended_query(error: BaseException) -> None:
+    """Note that a Ctrl-C has ended a query, whose closing line says so."""
+    error.__dict__["ended_query"] = True
+
+
+def has_ended_query(error: BaseException | None) -> bool:
+    """Return whether an error, or one that caused it, has ended a query whose closing line says so."""
+    return any("ended_query" in each.__dict__ for each in _chain(error))
+
+
+def _print_trimmed(kind: type[BaseException], error: BaseException, frames: TracebackType | None) -> None:
+    if isinstance(error, PenstockError) or has_ended_query(error):
+        trim_traceback(error)
+        frames = error.__traceback__
+    sys.__excepthook__(kind, error, frames)
+
+
+def _ipython_lines(error: BaseException) -> list[str]:
+    import importlib
+
+    shell: Any = importlib.import_module("IPython").get_ipython()
+    trim_traceback(error)
+    lines: list[str] = shell.InteractiveTB.structured_traceback(type(error), error, error.__traceback__)
+    return lines
+
+
+setattr(PenstockError, IPYTHON_METHOD, _ipython_lines)
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:

@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import io
-import os
-import pty
-import re
-import struct
 import subprocess
 import sys
-import termios
 import threading
 import time
 import types
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import pytest
 from rich.cells import cell_len
 
 import penstock as ps
 import penstock.observe.progress as progress_module
+import penstock.observe.screens as screens_module
 from penstock.config import config
 from penstock.errors import QueryCancelledError
 from penstock.observe.events import (
@@ -47,6 +42,7 @@ from penstock.observe.progress import Progress, ProgressLog
 from penstock.observe.progress_text import stage_lines
 from penstock.observe.stage_stats import StageStats
 from penstock.observe.stats import Stats
+from tests.terminals import FakeTerminal, run_in_terminal
 
 STAGES = (StageInfo(0, "Scan"), StageInfo(1, "Map(Predictor)"))
 STARTED = QueryStarted(STAGES, time_s=0.0)
@@ -61,78 +57,6 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now_s
-
-
-class FakeTerminal:
-    """A pseudo-terminal: ``stream`` is written to, ``screen`` gives the lines that it shows."""
-
-    def __init__(self, width: int) -> None:
-        self._controller, terminal = pty.openpty()
-        fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, width, 0, 0))
-        self.stream: TextIO = os.fdopen(terminal, "w", encoding="utf-8")
-        self.received = ""
-        self._has_news = threading.Condition()
-        self._reader = threading.Thread(target=self._read)
-        self._reader.start()
-
-    def _read(self) -> None:
-        pending = b""
-        while True:
-            try:
-                data = os.read(self._controller, 1 << 16)
-            except OSError:  # the terminal was closed
-                return
-            pending += data
-            try:
-                text, pending = pending.decode(), b""
-            except UnicodeDecodeError:
-                continue
-            with self._has_news:
-                self.received += text
-                self._has_news.notify_all()
-
-    def wait_for(self, text: str, times: int = 1) -> None:
-        """Return when the terminal has received ``text`` so many times."""
-        with self._has_news:
-            assert self._has_news.wait_for(lambda: self.received.count(text) >= times, timeout=60), self.received
-
-    def screen(self) -> list[str]:
-        """Return what is to be seen. A mark is written first: what was sent before it has then arrived."""
-        mark = f"<{time.monotonic_ns()}>"
-        self.stream.write(mark)
-        self.stream.flush()
-        self.wait_for(mark)
-        lines = obeyed(self.received.replace(mark, ""))
-        self.received = self.received.replace(mark, "")
-        return lines
-
-    def close(self) -> None:
-        self.stream.close()
-        self._reader.join(60)
-        assert not self._reader.is_alive()
-        os.close(self._controller)
-
-
-def obeyed(received: str) -> list[str]:
-    """Return the lines on a screen that has obeyed every command it received."""
-    lines, row, column = [""], 0, 0
-    for token in re.findall(r"\x1b\[\??\d*[A-Za-z]|[^\x1b]|\x1b", received, re.DOTALL):
-        if token == "\r":
-            column = 0
-        elif token == "\n":
-            row += 1
-            lines += [""] * (row + 1 - len(lines))
-        elif token.endswith("A") and token.startswith("\x1b["):
-            row = max(row - int(token[2:-1] or 1), 0)
-        elif token == "\x1b[2K":
-            lines[row] = ""
-        elif token.startswith("\x1b["):
-            assert token.endswith("m") or token in ("\x1b[?25l", "\x1b[?25h"), f"unexpected {token!r}"
-        else:
-            assert token != "\x1b"
-            lines[row] = lines[row][:column].ljust(column) + token + lines[row][column + 1 :]
-            column += 1
-    return [line.rstrip() for line in lines if line.strip()]
 
 
 @pytest.fixture
@@ -154,7 +78,7 @@ def clock() -> Clock:
 def _nothing_is_left_behind() -> Iterator[None]:
     yield
     assert not [thread for thread in threading.enumerate() if thread.name == "penstock-progress"]
-    assert not progress_module._screen_lock.locked()
+    assert not screens_module.Terminal._all
 
 
 def test_the_life_of_a_display(terminal: FakeTerminal, clock: Clock) -> None:
@@ -187,7 +111,7 @@ def test_the_life_of_a_display(terminal: FakeTerminal, clock: Clock) -> None:
     progress.on_event(BundleProduced(1, 400, 800_000, 0.1))
     clock.now_s += 1
     progress.on_event(FINISHED)
-    assert terminal.screen() == ["✓ 1,000 rows in 4.0 s (250 rows/s, 2.0 MB)"]
+    assert terminal.screen() == ["✓ 1,000 rows in 4.0 s (250 rows/s)"]
     assert terminal.received.rstrip().count("\x1b[?25h") == 1  # the cursor is back
 
 
@@ -218,7 +142,7 @@ def test_a_write_counts_the_rows_that_it_wrote(
             clock.now_s += 3
             progress.refresh()
         progress.on_event(event)
-    assert terminal.screen() == ["✓ 1,500 rows in 3.0 s (500 rows/s, 12.0 kB)"]
+    assert terminal.screen() == ["✓ 1,500 rows in 3.0 s (500 rows/s)"]
 
 
 def test_rows_that_failed_are_counted(terminal: FakeTerminal, clock: Clock) -> None:
@@ -236,7 +160,7 @@ def test_rows_that_failed_are_counted(terminal: FakeTerminal, clock: Clock) -> N
         "1.0 s",
     ]
     progress.on_event(FINISHED)
-    assert terminal.screen() == ["✓ 497 rows in 1.0 s (497 rows/s, 4.0 kB); 3 rows failed, see errors()"]
+    assert terminal.screen() == ["✓ 497 rows in 1.0 s (497 rows/s), 3 failed (see errors())"]
 
 
 def sampled(time_s: float, *stages: StageSample, **measures: Any) -> QuerySampled:
@@ -319,15 +243,12 @@ def test_rows_that_a_write_collects_do_not_delay_the_end(terminal: FakeTerminal,
 
 def test_without_a_terminal_there_is_a_line_every_half_minute() -> None:
     stream = io.StringIO()
-    log, inner = ProgressLog(stream), ProgressLog(stream)
+    log = ProgressLog(stream)
     for event in PROMPTS:
         log.on_event(event)
-    inner.on_event(STARTED)
     assert stream.getvalue() == ""
     for time_s in (29, 30, 59, 60):
         log.on_event(sampled_prompts(time_s, 99 * time_s, time_s, 37))
-        inner.on_event(sampled_prompts(time_s, 0, 0, 0))  # a query inside a query stays silent
-    inner.on_event(QueryFinished(None, 60.5))
     log.on_event(QueryFinished(None, 61.0))
     first, second, last = stream.getvalue().splitlines()
     assert first == (
@@ -353,9 +274,9 @@ def test_a_short_query_prints_no_line() -> None:
 @pytest.mark.parametrize(
     ("error", "line"),
     [
-        (ValueError("x"), "✗ failed after 2.0 s (0 rows)"),
-        (KeyboardInterrupt(), "✗ stopped after 2.0 s (0 rows)"),
-        (QueryCancelledError(), "✗ stopped after 2.0 s (0 rows)"),
+        (ValueError("x"), "✗ failed after 2.0 s: 0 rows"),
+        (KeyboardInterrupt(), "✗ stopped after 2.0 s: 0 rows"),
+        (QueryCancelledError(), "✗ stopped after 2.0 s: 0 rows"),
     ],
 )
 def test_the_last_line_says_how_it_ended(terminal: FakeTerminal, clock: Clock, error: BaseException, line: str) -> None:
@@ -380,6 +301,7 @@ def test_a_short_query_does_not_load_rich() -> None:
     code = """
 import io, sys
 from penstock.observe.events import *
+from penstock.observe.forecast import Forecast
 from penstock.observe.progress import Progress, ProgressLog
 progress = Progress(io.StringIO(), is_enabled=True)
 progress.on_event(QueryStarted((StageInfo(0, "a"),), 0.0))
@@ -408,19 +330,63 @@ def test_two_queries_one_after_the_other(terminal: FakeTerminal, clock: Clock) -
         clock.now_s += 7
         progress.refresh()
         progress.on_event(FINISHED)
-    assert terminal.screen() == ["✓ 7 rows in 7.0 s (1.0 rows/s, 10 B)"] * 2
+    assert terminal.screen() == ["✓ 7 rows in 7.0 s (1.0 rows/s)"] * 2
 
 
-def test_a_query_inside_a_query_stays_silent(terminal: FakeTerminal, clock: Clock) -> None:
-    outer, inner = (Progress(terminal.stream, clock=clock, interval_s=None) for _ in range(2))
-    outer.on_event(STARTED)
-    inner.on_event(QueryStarted((StageInfo(0, "inner"),), 0.0))
+def test_two_queries_share_the_screen_and_each_leaves_its_line(terminal: FakeTerminal, clock: Clock) -> None:
+    first, second = (Progress(terminal.stream, clock=clock, interval_s=None) for _ in range(2))
+    first.on_event(STARTED)
+    second.on_event(QueryStarted((StageInfo(0, "other"),), 0.0))
+    second.on_event(BundleProduced(0, 5, 10, 0.1))
     clock.now_s += 1
-    outer.refresh()
-    inner.refresh()
-    inner.on_event(FINISHED)
-    assert not any("inner" in line or "✓" in line for line in terminal.screen())
-    outer.on_event(FINISHED)
+    first.refresh()
+    second.refresh()
+    other = ["● other  5 rows  5.0 rows/s  10 B", "1.0 s"]
+    assert terminal.screen() == ["○ Scan            0 rows  0 B", "○ Map(Predictor)  0 rows  0 B", "1.0 s", *other]
+    first.on_event(FINISHED)
+    assert terminal.screen() == ["✓ 0 rows in 1.0 s (0.0 rows/s)", *other]
+    second.on_event(FINISHED)
+    assert terminal.screen() == ["✓ 0 rows in 1.0 s (0.0 rows/s)", "✓ 5 rows in 1.0 s (5.0 rows/s)"]
+
+
+def test_queries_that_the_screen_has_no_room_for_are_counted(terminal: FakeTerminal, clock: Clock) -> None:
+    shown = [Progress(terminal.stream, clock=clock, interval_s=None) for _ in range(12)]
+    for progress in shown:
+        progress.on_event(STARTED)
+    clock.now_s += 1
+    for progress in shown:
+        progress.refresh()
+    assert terminal.screen()[-1] == "… and 6 more"
+    assert terminal.screen().count("1.0 s") == 6  # of 24 lines, each takes three and an empty one
+    for progress in shown:
+        progress.on_event(FINISHED)
+    assert len(terminal.screen()) == 12
+
+
+def test_queries_of_two_threads_are_shown_and_those_inside_them_stay_silent(
+    terminal: FakeTerminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stderr", terminal.stream)
+    monkeypatch.setattr(progress_module, "Progress", partial(Progress, delay_s=0.0, interval_s=0.01))
+    both = threading.Barrier(2, timeout=60)
+
+    @ps.func(use_process=False)
+    def nested(x: int) -> int:
+        both.wait()
+        terminal.wait_for("nested", times=4)
+        inner = ps.range(x).with_column("within", ps.col("id") + 1).collect()
+        terminal.wait_for("nested", times=terminal.received.count("nested") + 4)
+        return inner.count_rows()
+
+    queries = [ps.range(number, number + 1).select(nested(ps.col("id"))) for number in (10, 20)]
+    threads = [threading.Thread(target=query.collect) for query in queries]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    lines = terminal.screen()
+    assert [line.partition(" in ")[0] for line in lines] == ["✓ 1 row"] * 2
+    assert "within" not in terminal.received
 
 
 def stats_of(stages: list[StageStats]) -> Stats:
@@ -545,45 +511,50 @@ def test_a_terminal_that_takes_no_output_does_not_hold_up_the_query(monkeypatch:
     assert "✓ 0 rows" in stream.getvalue()
 
 
-def test_prints_stay_above_and_redirected_output_stays_clean(tmp_path: object) -> None:
-    code = """
-import sys
+PRINTS = """
+import logging, sys
 from penstock.observe.events import *
-from penstock.observe.progress import Progress, ProgressLog
+from penstock.observe.progress import Progress
+logging.basicConfig(format="%(message)s")
+print("before", end="", flush=True)
 now = 0.0
-progress = Progress(clock=lambda: now, interval_s=None)
-progress.on_event(QueryStarted((StageInfo(0, "Stage"),), 0.0))
+first, second = (Progress(clock=lambda: now, interval_s=None) for _ in range(2))
+for progress in (first, second):
+    progress.on_event(QueryStarted((StageInfo(0, "Stage"),), 0.0))
 now = 2.0
-progress.refresh()
+first.refresh()
+second.refresh()
 print("printed")
+print("long " * 50 + "漢字" * 30)
 print("warned", file=sys.stderr)
-progress.refresh()
-progress.on_event(QueryFinished(None, 2.0))
+logging.warning("logged")
+sys.stdout.buffer.write("bytes é\\nand ".encode())
+sys.stdout.buffer.flush()
+first.refresh()
+print("more")
+print("unfinished", end="", flush=True)
+first.on_event(QueryFinished(None, 2.0))
+second.refresh()
+print(", finished")
+print("last", end=" ", flush=True)
+second.on_event(QueryFinished(None, 2.0))
 print("after")
 """
-    for is_redirected in (False, True):
-        controller, terminal = pty.openpty()
-        command = subprocess.Popen(
-            [sys.executable, "-c", code],
-            stdout=subprocess.PIPE if is_redirected else terminal,
-            stderr=terminal,
-            env=os.environ | {"TERM": "xterm-256color", "COLUMNS": "80"},
-        )
-        os.close(terminal)
-        printed = command.communicate(timeout=60)[0]
-        received = b""
-        with contextlib.suppress(OSError):
-            while data := os.read(controller, 1 << 16):
-                received += data
-        os.close(controller)
-        assert command.returncode == 0, received
-        screen = obeyed(received.decode())
-        summary = "✓ 0 rows in 2.0 s (0.0 rows/s, 0 B)"
-        if is_redirected:
-            assert printed == b"printed\nafter\n"
-            assert screen == ["warned", summary]
-        else:
-            assert screen == ["printed", "warned", summary, "after"]
+
+
+@pytest.mark.parametrize("width", [60, 120, 200])
+def test_whatever_is_printed_stays_whole_above_the_display(width: int) -> None:
+    screen, _, _ = run_in_terminal([sys.executable, "-c", PRINTS], width)
+    closing = "✓ 0 rows in 2.0 s (0.0 rows/s)"
+    printed = ["printed", "long " * 50 + "漢字" * 30, "warned", "logged", "bytes é", "and more"]
+    assert screen == ["before", *printed, closing, "unfinished, finished", closing, "last after"]
+
+
+def test_redirected_output_stays_clean() -> None:
+    screen, printed, _ = run_in_terminal([sys.executable, "-c", PRINTS], 100, stdout=subprocess.PIPE)
+    assert printed.startswith(b"beforeprinted\nlong long")
+    assert b"\x1b" not in printed
+    assert screen == ["warned", "logged", *["✓ 0 rows in 2.0 s (0.0 rows/s)"] * 2]
 
 
 def test_a_notebook_sees_the_progress_of_a_query(monkeypatch: pytest.MonkeyPatch) -> None:
