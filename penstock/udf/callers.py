@@ -7,6 +7,7 @@ import bisect
 from collections.abc import Awaitable, Iterator
 from typing import Any
 
+from penstock.engine.call_gate import current_gate
 from penstock.udf.failures import CALL_FAILURES
 from penstock.udf.generators import OnRowError
 
@@ -67,6 +68,22 @@ class CallerPool:
         self._max_concurrency = max_concurrency
         self._groups: list[CallGroup] = []  # with calls to make, by order
         self._callers: dict[asyncio.Task[None], CallGroup | None] = {}  # with the group of the current call
+        self._gate = current_gate()
+        self._num_resting = 0
+
+    @property
+    def num_in_flight(self) -> int:
+        """The calls that are under way, without those that wait for the end of a pause or for their next attempt."""
+        return len(self._callers) - self._num_resting
+
+    async def rest(self, seconds: float = 0.0) -> None:
+        """Sleep, and then wait until the query is not paused."""
+        self._num_resting += 1
+        try:
+            await asyncio.sleep(seconds)
+            await self._gate.wait()
+        finally:
+            self._num_resting -= 1
 
     async def run(self, group: CallGroup) -> list[Any]:
         """Make the calls of a group and return their results in order."""
@@ -99,10 +116,12 @@ class CallerPool:
         """Make calls until none are left. Little code runs between two calls, as this is the fast path."""
         caller = asyncio.current_task()
         assert caller is not None
-        num_made = 0
+        num_made, gate = 0, self._gate
         while (group := self._next()) is not None and not caller.cancelling():
             self._callers[caller] = group
             next_call, results = group.next_call, group.results
+            if not gate.is_open:
+                await self.rest()
             for number in group.numbers:
                 try:
                     results[number] = await next_call()
@@ -116,6 +135,8 @@ class CallerPool:
                 num_made += 1
                 if not num_made % CALLS_PER_TURN:
                     await asyncio.sleep(0)
+                if not gate.is_open:  # before it takes the next number: numbers and calls are drawn in the same order
+                    await self.rest()
             if group in self._groups:
                 self._groups.remove(group)
 
