@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from contextlib import suppress
 from contextvars import ContextVar
 from typing import Protocol
 from weakref import WeakSet
@@ -38,10 +39,8 @@ class CallGate:
             self.is_open = is_open
             released = dict(self._waiting) if is_open else {}
         for future, loop in released.items():
-            try:
+            with suppress(RuntimeError):  # its loop is closed
                 loop.call_soon_threadsafe(_release, future)
-            except RuntimeError:  # its loop is closed
-                pass
 
     async def wait(self) -> None:
         """Wait until the gate is open."""

@@ -35,8 +35,8 @@ class PoolChoice:
     """A pool for a stage. With ``takes_core`` its tasks compete for the cores of the driver's machine.
 
     ``footprint`` is what a task holds of that machine's memory while it runs. A task costs the engine ``task_cost_s``,
-    so a stage that gathers rows for its tasks waits for at least ``gathered_nbytes``. With ``is_gated`` the calls of its
-    tasks wait at the gate of the query.
+    so a stage that gathers rows for its tasks waits for at least ``gathered_nbytes``. With ``is_gated`` the calls of
+    its tasks wait at the gate of the query.
     """
 
     pool: WorkerPool

@@ -35,7 +35,8 @@ MAX_SHORT_NAME_CHARS = 60  # of each of them
 MAX_POINTS = 200  # of a chart
 RATE_S = 3.0  # over which the rate is measured
 
-State = Literal["running", "paused", "finished", "failed", "cancelled"]
+End = Literal["finished", "failed", "cancelled"]
+State = Literal["running", "pausing", "paused"] | End
 
 
 class LiveQuery:
@@ -43,7 +44,8 @@ class LiveQuery:
 
     def __init__(self, number: int = 1) -> None:
         self.number = number
-        self.state: State = "running"
+        self._end: End | None = None
+        self._is_paused = False
         self._lock = threading.Lock()
         self._stats = Stats()
         self._started_s = self._now_s = 0.0  # by the clock of the events
@@ -61,7 +63,18 @@ class LiveQuery:
 
     @property
     def is_ended(self) -> bool:
-        return self.state not in ("running", "paused")
+        return self._end is not None
+
+    @property
+    def state(self) -> State:
+        if self._end is not None or not self._is_paused:
+            return self._end or "running"
+        return "pausing" if any(self._num_under_way()) else "paused"
+
+    def _num_under_way(self) -> tuple[int, int]:
+        """Return the calls in flight and the other tasks that run."""
+        control = self._control
+        return (0, 0) if control is None else control.num_under_way()
 
     def on_control(self, control: QueryControl) -> None:
         self._control = control
@@ -83,11 +96,17 @@ class LiveQuery:
                     self._now_s = time_s
                     self._note_recent()
                 case QueryFinished(error, time_s):
-                    self._now_s, self._control = time_s, None
-                    self.state = "finished" if error is None else "failed"
+                    self._now_s, self._control, self._end = time_s, None, "finished"
                     if error is not None:
-                        self.state = "cancelled" if isinstance(error, QueryCancelledError) else "failed"
-                        self._error = f"{type(error).__name__}: {error}"[:MAX_ERROR_CHARS]
+                        self.fail(error)
+
+    def fail(self, error: BaseException) -> None:
+        """Record the error that ended the query, or that followed it: the commit of a job may fail."""
+        self._end, self._error = "failed", f"{type(error).__name__}: {error}"[:MAX_ERROR_CHARS]
+        if isinstance(error, KeyboardInterrupt):
+            self._end, self._error = "cancelled", "Stopped by Ctrl-C."
+        elif isinstance(error, QueryCancelledError):
+            self._end = "cancelled"
 
     def control(self, action: str, stage: int, max_running: int) -> None:
         """Pause, resume or cancel the query, or limit the tasks of a stage. Does nothing after its end.
@@ -100,9 +119,7 @@ class LiveQuery:
         match action:
             case "pause" | "resume":
                 control.set_paused(action == "pause")
-                with self._lock:
-                    if self._control is not None:  # else it has ended meanwhile
-                        self.state = "paused" if action == "pause" else "running"
+                self._is_paused = action == "pause"
             case "cancel":
                 control.cancel()
             case "limit" if 0 <= stage < len(self._stats.stages) and max_running >= 1:
@@ -135,8 +152,10 @@ class LiveQuery:
         with self._lock:
             stats, elapsed_s = self._stats, self._now_s - self._started_s
             slowest, rates = bottleneck(stats.stages, elapsed_s), self._rates()
+            calls, tasks = self._num_under_way()
             return {
                 **self.headline(),
+                "under_way": {"calls": calls, "tasks": tasks},
                 "can_control": self._control is not None,
                 "error": self._error,
                 "elapsed_s": elapsed_s,
