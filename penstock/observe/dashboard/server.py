@@ -39,7 +39,7 @@ HEADERS = {
 }
 MAX_BODY_NBYTES = 64 * 1024
 MAX_PAGES = 100  # that are remembered
-OPEN_S = 4.0  # after its last request, a page counts as closed; a hidden page asks every two seconds
+OPEN_S = 10.0  # after its last request, a page counts as closed
 LOOK_S = 0.02
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
