@@ -11,15 +11,8 @@ import threading
 import time
 from contextlib import suppress
 from contextvars import ContextVar
-from typing import Protocol
-from weakref import WeakSet
 
-
-class CountsCalls(Protocol):
-    """Makes calls, and knows how many are in flight. Read on other threads."""
-
-    @property
-    def num_in_flight(self) -> int: ...
+from penstock.observe.call_counter import CallCounter
 
 
 class CallGate:
@@ -30,7 +23,7 @@ class CallGate:
         self.opened_at_s = 0.0  # after the last pause, by time.monotonic()
         self._lock = threading.Lock()
         self._waiting: dict[asyncio.Future[None], asyncio.AbstractEventLoop] = {}
-        self._callers: WeakSet[CountsCalls] = WeakSet()
+        self._counters: list[CallCounter] = []
 
     def set_open(self, is_open: bool) -> None:
         with self._lock:
@@ -57,17 +50,16 @@ class CallGate:
                 with self._lock:
                     del self._waiting[future]
 
-    def count(self, caller: CountsCalls) -> None:
-        """Add the calls of ``caller`` to ``num_in_flight``, as long as it exists."""
+    def count(self, counter: CallCounter) -> None:
+        """Add the calls of a counter to ``num_in_flight``."""
         with self._lock:
-            self._callers.add(caller)
+            self._counters.append(counter)
 
     @property
     def num_in_flight(self) -> int:
         """The calls that have started and not ended."""
         with self._lock:
-            callers = list(self._callers)
-        return sum(caller.num_in_flight for caller in callers)
+            return sum(counter.num_in_flight for counter in self._counters)
 
 
 def _release(future: asyncio.Future[None]) -> None:

@@ -15,7 +15,8 @@ import pyarrow as pa
 from penstock.engine.call_gate import current_gate
 from penstock.engine.protocols import WorkerContext, check_not_cancelled
 from penstock.errors import UdfError
-from penstock.expr.udf import API_LOOP, Policy
+from penstock.expr.udf import Policy
+from penstock.observe.call_counter import current_call_counter
 from penstock.plan.stages import CallUdf
 from penstock.udf.call import ApplySteps, UdfCalls
 from penstock.udf.callers import CallerPool, CallGroup
@@ -32,24 +33,20 @@ class AsyncCaller:
     def __init__(self, function: Callable[..., Any], policy: Policy, max_calls: int, is_final: IsFinal = never) -> None:
         self._permits = asyncio.Semaphore(max_calls)
         self._pool = CallerPool(max_calls)
-        self._num_batches = 0
+        self._counter = current_call_counter()
         self._gate = current_gate()
         self.function = with_policy_async(function, policy, is_final, self._pool.rest)
-
-    @property
-    def num_in_flight(self) -> int:
-        return self._num_batches + self._pool.num_in_flight
 
     async def call(self, *args: Any, **kwargs: Any) -> Any:
         try:
             async with self._permits:
-                self._num_batches += 1
+                self._counter.num_calls += 1
                 try:
                     if not self._gate.is_open:
                         await self._pool.rest()
                     return await self.function(*args, **kwargs)
                 finally:
-                    self._num_batches -= 1
+                    self._counter.num_calls -= 1
         except asyncio.CancelledError as exc:
             task = asyncio.current_task()
             if task is None or task.cancelling():
@@ -86,10 +83,7 @@ class AsyncUdfHandler:
 
         def open_caller(function: Callable[..., Any], is_final: IsFinal) -> AsyncCaller:
             function = drained_async(function) if spec.target.is_generator and not spec.is_streaming else function
-            caller = AsyncCaller(function, spec.policy, spec.max_concurrent_calls, is_final)
-            if spec.builtin.event_loop != API_LOOP:  # else the client counts its requests
-                current_gate().count(caller)
-            return caller
+            return AsyncCaller(function, spec.policy, spec.max_concurrent_calls, is_final)
 
         self._calls = UdfCalls(work, steps, context.record, open_caller)
 

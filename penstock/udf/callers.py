@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Iterator
 from typing import Any
 
 from penstock.engine.call_gate import current_gate
+from penstock.observe.call_counter import current_call_counter
 from penstock.udf.failures import CALL_FAILURES
 from penstock.udf.generators import OnRowError
 
@@ -68,22 +69,17 @@ class CallerPool:
         self._max_concurrency = max_concurrency
         self._groups: list[CallGroup] = []  # with calls to make, by order
         self._callers: dict[asyncio.Task[None], CallGroup | None] = {}  # with the group of the current call
+        self._counter = current_call_counter()
         self._gate = current_gate()
-        self._num_resting = 0
-
-    @property
-    def num_in_flight(self) -> int:
-        """The calls that are under way, without those that wait for the end of a pause or for their next attempt."""
-        return len(self._callers) - self._num_resting
 
     async def rest(self, seconds: float = 0.0) -> None:
-        """Sleep, and then wait until the query is not paused."""
-        self._num_resting += 1
+        """Sleep, and then wait until the query is not paused. Meanwhile no call of this coroutine is under way."""
+        self._counter.num_calls -= 1
         try:
             await asyncio.sleep(seconds)
             await self._gate.wait()
         finally:
-            self._num_resting -= 1
+            self._counter.num_calls += 1
 
     async def run(self, group: CallGroup) -> list[Any]:
         """Make the calls of a group and return their results in order."""
@@ -110,13 +106,14 @@ class CallerPool:
         for _ in range(min(num_callers, self._max_concurrency - len(self._callers))):
             caller = asyncio.create_task(self._serve())
             self._callers[caller] = None
+            self._counter.num_calls += 1
             caller.add_done_callback(self._replace)
 
     async def _serve(self) -> None:
         """Make calls until none are left. Little code runs between two calls, as this is the fast path."""
         caller = asyncio.current_task()
         assert caller is not None
-        num_made, gate = 0, self._gate
+        num_made, counter, gate = 0, self._counter, self._gate
         while (group := self._next()) is not None and not caller.cancelling():
             self._callers[caller] = group
             next_call, results = group.next_call, group.results
@@ -125,9 +122,11 @@ class CallerPool:
             for number in group.numbers:
                 try:
                     results[number] = await next_call()
+                    counter.num_answered += 1
                 except BaseException as exc:
                     if group.is_over.done():
                         raise  # cancelled with its group
+                    counter.num_failed += 1
                     group.fail(number, exc)
                 group.num_unfinished -= 1
                 if not group.num_unfinished:
@@ -148,5 +147,6 @@ class CallerPool:
     def _replace(self, ended: asyncio.Task[None]) -> None:
         """Start another caller in place of a cancelled one while there are calls to make."""
         del self._callers[ended]
+        self._counter.num_calls -= 1
         if self._next() is not None:
             self._start(1)

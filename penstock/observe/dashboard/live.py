@@ -14,6 +14,7 @@ from penstock.errors import InvalidArgumentError, QueryCancelledError
 from penstock.observe.bottleneck import bottleneck
 from penstock.observe.events import (
     BundleProduced,
+    CallCounts,
     Event,
     ModelSample,
     QueryFinished,
@@ -22,10 +23,10 @@ from penstock.observe.events import (
     RowError,
     RowsFailed,
 )
-from penstock.observe.progress_text import projected_dollars, seconds_left
 from penstock.observe.stage_stats import StageStats
 from penstock.observe.stats import Stats
 from penstock.observe.text import fit
+from penstock.observe.timeline import TimelinePoint
 
 MAX_ERRORS = 100  # the last ones
 MAX_ERROR_CHARS = 4_000
@@ -159,16 +160,17 @@ class LiveQuery:
                 "can_control": self._control is not None,
                 "error": self._error,
                 "elapsed_s": elapsed_s,
-                "left_s": seconds_left(stats.stages, rates, elapsed_s) if self.state == "running" else None,
+                "left_s": stats.forecast.seconds_left() if self.state == "running" else None,
                 "stages": [
                     self._stage(index, *each) for index, each in enumerate(zip(stats.stages, rates, strict=True))
                 ],
                 "bottleneck": next((index for index, stage in enumerate(stats.stages) if stage is slowest), None),
                 "history": self._history(),
                 "errors": [error_values(error) for error in reversed(self._errors)],
-                "num_failed": sum(stage.num_failed for stage in stats.stages),
+                "num_failed": sum(stage.num_failed_so_far for stage in stats.stages),
+                "calls_stage": self._calls_stage(),
                 "models": [
-                    asdict(model) | {"projected_dollars": projected_dollars(stats, model)} for model in stats.models
+                    asdict(model) | {"projected_dollars": stats.forecast.dollars(model)} for model in stats.models
                 ],
                 "gpus": [asdict(gpu) for gpu in stats.gpus],
                 "counters": [*stats.counters.items(), *stats.gauges.items()],
@@ -176,6 +178,7 @@ class LiveQuery:
 
     def _stage(self, index: int, stats: StageStats, rate: float) -> dict[str, Any]:
         sample, is_finished, is_stopped = stats.sample, stats.wall_s is not None, index in self._stopped
+        progress = stats.progress(self._stats.stages)
         num_running = sample.num_running if sample and not is_finished else 0
         has_begun = bool(stats.num_bundles or num_running)
         model = next((each for each in self._stats.models if _name(each) == stats.model), None)
@@ -186,10 +189,12 @@ class LiveQuery:
             "inputs": stats.inputs,
             "state": "stopped" if is_stopped else "finished" if is_finished else "running" if has_begun else "waiting",
             "num_rows": self._num_rows(stats),
-            "total_rows": sample.total_rows if sample and not is_stopped else None,
+            "num_done": progress.num_done,
+            "total": progress.total if not is_stopped else None,
+            "calls": None if stats.calls is None else _call_values(stats.calls, is_ended=is_finished or is_stopped),
             "rate": rate,
             "busy_s": stats.busy_s,
-            "num_failed": stats.num_failed,
+            "num_failed": stats.num_failed_so_far,
             "num_running": num_running if model is None else model.num_in_flight,  # tasks, or requests
             "num_workers": stats.num_workers,
             "limit": self._limits.get(index),
@@ -199,12 +204,23 @@ class LiveQuery:
             "nbytes_queued": sample.nbytes_queued if sample and not is_finished else 0,
         }
 
+    def _calls_stage(self) -> int | None:
+        """Return the stage of calls that takes longest; None without one."""
+        stages = self._stats.stages
+        calls = [index for index, stage in enumerate(stages) if stage.calls is not None]
+        slowest = self._stats.forecast.slowest_stage() if calls and not self.is_ended else None
+        return slowest if slowest in calls else next(iter(calls[-1:]), None)
+
+    def _num_done(self, stats: StageStats) -> int:
+        """Return the rows of a stage, or the calls of one that makes calls."""
+        return self._num_rows(stats) if stats.calls is None else stats.calls.num_done
+
     def _num_rows(self, stats: StageStats) -> int:
         """Return the rows of a stage; a write counts those that it was given."""
         return stats.num_rows if stats.writes is None else self._stats.stages[stats.writes].num_rows
 
     def _history(self) -> dict[str, Any]:
-        """Return points over time: memory of the process, data in flight, and the rows of each stage."""
+        """Return points over time: memory of the process, data in flight, and the rows or calls of each stage."""
         timeline = self._stats.timeline
         points = timeline[:: -(-len(timeline) // MAX_POINTS) or 1]
         if timeline and points[-1] is not timeline[-1]:
@@ -216,20 +232,20 @@ class LiveQuery:
                 [
                     point.sample.measures.rss_bytes,
                     point.sample.nbytes_held,
-                    *(point.num_rows[index] for index in rows),
+                    *(_num_done(point, index, of) for index, of in enumerate(rows)),
                 ]
                 for point in points
             ],
         }
 
     def _note_recent(self) -> None:
-        self._recent.append((self._now_s, list(map(self._num_rows, self._stats.stages))))
+        self._recent.append((self._now_s, list(map(self._num_done, self._stats.stages))))
         while self._recent[0][0] < self._now_s - RATE_S:
             self._recent.popleft()
 
     def _rates(self) -> Sequence[float]:
         """Return the rows per second of each stage: lately, or until its end."""
-        rows = list(map(self._num_rows, self._stats.stages))
+        rows = list(map(self._num_done, self._stats.stages))
         since_s, before = self._started_s, [0] * len(rows)
         if self._recent and self._now_s - self._recent[0][0] > RATE_S / 2:
             since_s, before = self._recent[0]
@@ -238,6 +254,21 @@ class LiveQuery:
             rate if stage.wall_s is None else _per_second(num_rows, stage.wall_s)
             for rate, num_rows, stage in zip(lately, rows, self._stats.stages, strict=True)
         ]
+
+
+def _call_values(calls: CallCounts, *, is_ended: bool) -> dict[str, Any]:
+    return {
+        "num_answered": calls.num_answered,
+        "num_failed": calls.num_failed,
+        "num_in_flight": 0 if is_ended else calls.num_in_flight,
+        "total": calls.total_rows,
+    }
+
+
+def _num_done(point: TimelinePoint, stage: int, of: int) -> int:
+    """Return the calls of a stage at a point in time, or the rows of the stage ``of``."""
+    calls = point.sample.stages[stage].calls
+    return point.num_rows[of] if calls is None else calls.num_done
 
 
 def _name(model: ModelSample) -> tuple[str, str]:

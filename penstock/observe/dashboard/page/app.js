@@ -192,6 +192,21 @@ function lastStage(query) {
   return query.stages[query.stages.length - 1];
 }
 
+// A stage of calls counts its calls, others count rows.
+const shareDone = (stage) => (stage?.total ? Math.min(stage.num_done / stage.total, 1) : null);
+const inFlight = (calls) => (calls.num_in_flight ? `${count(calls.num_in_flight)} in flight` : "");
+
+function progressText(stage) {
+  const { calls } = stage;
+  if (!calls) return `${count(stage.num_rows)} rows`; // a job of an older version has noted none
+  return `${count(calls.num_answered)}${calls.total === null ? "" : ` of ${count(calls.total)}`} answered`;
+}
+
+function callsText(stage) {
+  const { calls } = stage, failed = calls?.num_failed ? `${count(calls.num_failed)} failed` : "";
+  return calls ? [progressText(stage), inFlight(calls), failed].filter(Boolean).join(", ") : "";
+}
+
 function renderTiles(query) {
   const last = lastStage(query), numRows = query.num_rows ?? last?.num_rows ?? 0; // a job has rows of earlier runs
   const figures = query.history.figures, newest = figures[figures.length - 1] ?? [0, 0];
@@ -199,10 +214,12 @@ function renderTiles(query) {
   const tokens = query.models.reduce((sum, model) => sum + model.input_tokens + model.output_tokens, 0);
   const priced = query.models.every((model) => model.dollars !== null);
   const spent = priced ? query.models.reduce((sum, model) => sum + model.dollars, 0) : null;
-  const total = last?.total_rows, done = total ? Math.min(last.num_rows / total, 1) : null;
+  const calling = query.stages[query.calls_stage ?? -1], counted = calling ?? last, done = shareDone(counted);
+  const part = done === null ? "" : `${Math.floor(done * 100)} % of ${count(counted.total)}`;
   const tiles = [
-    ["Rows", count(numRows), done === null ? "" : `${Math.floor(done * 100)} % of ${count(total)}`, "", done],
-    ["Rows per second", rate(last?.rate ?? 0), isOver(query) ? "on average" : "lately"],
+    ...(calling ? [["Answered", count(calling.calls.num_answered), [part, inFlight(calling.calls)].filter(Boolean).join(", "), "", done]] : []),
+    ["Rows", count(numRows), calling ? "" : part, "", calling ? null : done],
+    [calling ? "Answers per second" : "Rows per second", rate(counted?.rate ?? 0), isOver(query) ? "on average" : "lately"],
     ["Failed rows", count(query.num_failed), query.num_failed && numRows ? `${(100 * query.num_failed / numRows).toPrecision(2)} % of the rows` : "", query.num_failed ? "bad" : ""],
   ];
   if (newest[0]) tiles.push(["Memory", bytes(newest[0]), `at most ${bytes(peak)}`]);
@@ -256,7 +273,7 @@ function renderPlan(query) {
 }
 
 function planText(query) {
-  return query.stages.map((stage) => `${stage.name}: ${stage.state}, ${count(stage.num_rows)} rows` +
+  return query.stages.map((stage) => `${stage.name}: ${stage.state}, ${callsText(stage) || progressText(stage)}` +
     (stage.index === query.bottleneck ? ", the bottleneck" : "")).join("; ");
 }
 
@@ -285,12 +302,12 @@ function node(stage, { x, y }, width, height, query) {
   const group = draw("g", { class: `node${isSlow ? " bottleneck" : ""}`, "data-state": stage.state, transform: `translate(${x} ${y})` },
     draw("rect", { width, height, rx: 10 }),
     draw("text", { class: "name", x: 12, y: 24 }, shortened(stage.name, Math.floor((width - 22) / 7.4))),
-    draw("text", { class: "figure", x: 12, y: 44 }, `${count(stage.num_rows)} rows`),
-    draw("text", { class: "figure", x: 12, y: 61 }, stage.state === "running" ? `${rate(stage.rate)} rows/s` : stage.state));
+    draw("text", { class: "figure", x: 12, y: 44 }, progressText(stage)),
+    draw("text", { class: "figure", x: 12, y: 61 }, stage.state === "running" ? [`${rate(stage.rate)}/s`, stage.calls && inFlight(stage.calls)].filter(Boolean).join(", ") : stage.state));
   group.append(draw("title", {}, stage.name));
   if (isSlow) group.append(draw("text", { class: "flag", x: width - 10, y: -3, "text-anchor": "end" }, "bottleneck"));
-  if (stage.total_rows) {
-    const share = Math.min(stage.num_rows / stage.total_rows, 1);
+  const share = shareDone(stage);
+  if (share !== null) {
     group.append(draw("path", { class: "bar", d: `M13 ${height - 8}h${((width - 26) * share).toFixed(1)}` }));
   }
   return group;
@@ -374,8 +391,9 @@ function renderStages(query) {
     const row = body.rows[index], [name, rows, speed, running, limit, queued, work, failed] = row.cells;
     setText(name.firstChild, stage.name);
     const isSlow = stage.index === query.bottleneck;
-    setText(name.lastChild, isSlow ? "bottleneck" : "");
-    name.lastChild.className = isSlow ? "flag-text" : "";
+    setText(name.children[1], isSlow ? "bottleneck" : "");
+    name.children[1].className = isSlow ? "flag-text" : "";
+    setText(name.lastChild, callsText(stage));
     setText(rows, count(stage.num_rows));
     setText(speed, rate(stage.rate));
     setText(running, stage.num_workers ? count(stage.num_running) : "–");
@@ -406,7 +424,7 @@ function stageRow(stage, query) {
     });
     limit.append(input);
   }
-  return make("tr", {}, make("th", { scope: "row" }, make("span", {}, stage.name), make("span")),
+  return make("tr", {}, make("th", { scope: "row" }, make("span", {}, stage.name), make("span"), make("div", { class: "calls" })),
     cell("Rows"), cell("Rows/s"), cell("Running"), limit, cell("Queued"), cell("Busy"), cell("Failed"));
 }
 
