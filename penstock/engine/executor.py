@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from functools import partial
 from queue import Empty, SimpleQueue
 
+from penstock.engine.call_gate import CallGate
 from penstock.engine.cancellation import Cancellation
 from penstock.engine.lineage import Lineage
 from penstock.engine.protocols import Bundle, Emit, QueryController, Report, RowWatcher
@@ -46,6 +47,7 @@ class Executor:
         subscribers: Sequence[Subscriber] = (),
         lineage: Lineage | None = None,
         cancellation: Cancellation | None = None,
+        gate: CallGate | None = None,
         num_ahead: int = 0,
         is_read_gradually: bool = False,
         clock: Callable[[], float] = time.monotonic,
@@ -58,6 +60,7 @@ class Executor:
         self._subscribers = subscribers
         self._row_watchers = [each for each in subscribers if isinstance(each, RowWatcher)]
         self._cancellation = cancellation
+        self._gate = gate or CallGate()
         self._clock = clock
         self._mailbox = mailbox or SimpleQueue[tuple[int, Report]]()  # reports, each with the index of its stage
         # The reader's own results, those taken ahead, and the one that waits to join them.
@@ -162,8 +165,13 @@ class Executor:
 
     def set_paused(self, is_paused: bool) -> None:
         self._is_paused = is_paused
+        self._gate.set_open(not is_paused)
         self._progress_at_s = self._clock()  # a pause is not a stall
         self._wake()
+
+    def num_under_way(self) -> tuple[int, int]:
+        num_tasks = sum(state.num_running for state in self._stages if not state.is_gated and not state.is_done)
+        return self._gate.num_in_flight, num_tasks
 
     def cancel(self) -> None:
         error = QueryCancelledError("the query was stopped")

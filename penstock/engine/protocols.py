@@ -217,7 +217,10 @@ class QueryControl(Protocol):
     """Controls a running query, from any thread. After the end of the query its methods have no effect."""
 
     def set_paused(self, is_paused: bool) -> None:
-        """Start no more tasks until it is called with False. Running tasks continue to their end."""
+        """Start no more tasks and calls until it is called with False. Those under way continue to their end."""
+
+    def num_under_way(self) -> tuple[int, int]:
+        """Return the calls in flight, and the other tasks that run. A paused query is at rest when both are 0."""
 
     def cancel(self) -> None:
         """End the query with QueryCancelledError."""

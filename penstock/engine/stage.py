@@ -36,7 +36,8 @@ class PoolChoice:
     """A pool for a stage. With ``takes_core`` its tasks compete for the cores of the driver's machine.
 
     ``footprint`` is what a task holds of that machine's memory while it runs. A task costs the engine ``task_cost_s``,
-    so a stage that gathers rows for its tasks waits for at least ``gathered_nbytes``.
+    so a stage that gathers rows for its tasks waits for at least ``gathered_nbytes``. With ``is_gated`` the calls of
+    its tasks wait at the gate of the query.
     """
 
     pool: WorkerPool
@@ -44,6 +45,7 @@ class PoolChoice:
     footprint: Footprint = LEAST_FOOTPRINT
     task_cost_s: float = TASK_COST_S
     gathered_nbytes: int = 0
+    is_gated: bool = False
 
 
 class StageState:
@@ -74,6 +76,7 @@ class StageState:
         self.is_finishing = self.is_done = False
         self._resources = resources
         self._pool = choice.pool if choice else None
+        self.is_gated = choice is not None and choice.is_gated
         self._cores = resources.cores if choice and choice.takes_core else None
         footprint = choice.footprint if choice else LEAST_FOOTPRINT
         self._footprint = replace(footprint, num_inputs=footprint.num_inputs + self.inbox.joins_bundles)

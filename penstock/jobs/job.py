@@ -245,16 +245,21 @@ class Job:
         subscribers = [errors, self._live, orders, *(each for each in subscribers if each is not errors)]
         nbytes = min(PART_NBYTES, get_config().memory_bytes // 16)
         stages = query.stages_in_parts(self._plan, Gathered(nbytes, get_config().checkpoint_interval))
+        self._note_run()  # in place of the last one, which may have failed
         try:
             if stages is None:
                 self._write_whole(runner, subscribers, errors)
             else:
                 self._write_parts(stages, runner, subscribers)
-        finally:
             orders.close()
             self._note_run()
-        self._folder.lock.confirm()
-        return self._commit()
+            self._folder.lock.confirm()
+            return self._commit()
+        except BaseException as exc:
+            orders.close()
+            self._live.fail(exc)
+            self._note_run()
+            raise
 
     def _write_parts(self, stages: Sequence[Stage], runner: query.Runner, subscribers: Sequence[Subscriber]) -> None:
         selection = UnfinishedRows(self._state, self._reconciled.done)

@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from penstock.engine.call_gate import current_gate
 from penstock.engine.protocols import WorkerContext, check_not_cancelled
 from penstock.errors import UdfError
 from penstock.expr.udf import Policy
@@ -30,16 +31,19 @@ class AsyncCaller:
     """Calls an async function on the running event loop, at most ``max_calls`` times at once."""
 
     def __init__(self, function: Callable[..., Any], policy: Policy, max_calls: int, is_final: IsFinal = never) -> None:
-        self.function = with_policy_async(function, policy, is_final)
         self._permits = asyncio.Semaphore(max_calls)
         self._pool = CallerPool(max_calls)
         self._counter = current_call_counter()
+        self._gate = current_gate()
+        self.function = with_policy_async(function, policy, is_final, self._pool.rest)
 
     async def call(self, *args: Any, **kwargs: Any) -> Any:
         try:
             async with self._permits:
                 self._counter.num_calls += 1
                 try:
+                    if not self._gate.is_open:
+                        await self._pool.rest()
                     return await self.function(*args, **kwargs)
                 finally:
                     self._counter.num_calls -= 1

@@ -7,6 +7,7 @@ import itertools
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from contextvars import copy_context
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -113,12 +114,17 @@ class BatchHandler:
         is_final = self._sizes.is_too_large if spec.target.is_batch else never
         function: Callable[..., Any]
         if self._loop is not None:
+            from penstock.engine.call_gate import current_gate
+            from penstock.observe.call_counter import CallCounter, count_calls_in
             from penstock.udf.aio import AsyncCaller
 
             is_whole = not spec.target.is_batch or self._is_repeated
             whole = drained_async(target) if is_whole else started_async(target, self._loop.run)
             function = functools.partial(_with_arguments, whole, spec.args, dict(spec.kwargs))
-            return AsyncCaller(function, spec.policy, MAX_ASYNC_ROWS, is_final)
+            context, counter = copy_context(), CallCounter()
+            context.run(count_calls_in, counter)
+            current_gate().count(counter)
+            return context.run(AsyncCaller, function, spec.policy, MAX_ASYNC_ROWS, is_final)
         # A generator can be called again only before its first output is passed on.
         is_whole = self._is_repeated or spec.verb in ("map", "map_groups", "filter")
         whole = drained(target) if is_whole else started(target) if spec.target.is_batch else target

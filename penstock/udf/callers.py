@@ -7,6 +7,7 @@ import bisect
 from collections.abc import Awaitable, Iterator
 from typing import Any
 
+from penstock.engine.call_gate import current_gate
 from penstock.observe.call_counter import current_call_counter
 from penstock.udf.failures import CALL_FAILURES
 from penstock.udf.generators import OnRowError
@@ -69,6 +70,16 @@ class CallerPool:
         self._groups: list[CallGroup] = []  # with calls to make, by order
         self._callers: dict[asyncio.Task[None], CallGroup | None] = {}  # with the group of the current call
         self._counter = current_call_counter()
+        self._gate = current_gate()
+
+    async def rest(self, seconds: float = 0.0) -> None:
+        """Sleep, and then wait until the query is not paused. Meanwhile no call of this coroutine is under way."""
+        self._counter.num_calls -= 1
+        try:
+            await asyncio.sleep(seconds)
+            await self._gate.wait()
+        finally:
+            self._counter.num_calls += 1
 
     async def run(self, group: CallGroup) -> list[Any]:
         """Make the calls of a group and return their results in order."""
@@ -102,10 +113,12 @@ class CallerPool:
         """Make calls until none are left. Little code runs between two calls, as this is the fast path."""
         caller = asyncio.current_task()
         assert caller is not None
-        num_made, counter = 0, self._counter
+        num_made, counter, gate = 0, self._counter, self._gate
         while (group := self._next()) is not None and not caller.cancelling():
             self._callers[caller] = group
             next_call, results = group.next_call, group.results
+            if not gate.is_open:
+                await self.rest()
             for number in group.numbers:
                 try:
                     results[number] = await next_call()
@@ -121,6 +134,8 @@ class CallerPool:
                 num_made += 1
                 if not num_made % CALLS_PER_TURN:
                     await asyncio.sleep(0)
+                if not gate.is_open:  # before it takes the next number: numbers and calls are drawn in the same order
+                    await self.rest()
             if group in self._groups:
                 self._groups.remove(group)
 

@@ -8,7 +8,7 @@ import logging
 import random
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
@@ -60,14 +60,15 @@ def with_policy(
     return call
 
 
-def with_policy_async(function: Callable[..., Any], policy: Policy, is_final: IsFinal = never) -> Callable[..., Any]:
-    """Return an async function with the retries and the time limit of the policy."""
+def with_policy_async(
+    function: Callable[..., Any], policy: Policy, is_final: IsFinal, rest: Callable[[float], Awaitable[None]]
+) -> Callable[..., Any]:
+    """Return an async function with the retries and the time limit of the policy. ``rest`` sleeps between attempts."""
     counter = _retry_counter(function)
     if policy.timeout_s is not None:
         function = _timed_async(function, policy.timeout_s)
     if not policy.max_retries:
         return function
-    import asyncio
 
     async def call(*args: Any, **kwargs: Any) -> Any:
         for attempt in itertools.count(1):
@@ -75,7 +76,7 @@ def with_policy_async(function: Callable[..., Any], policy: Policy, is_final: Is
                 return await function(*map(fresh, args), **{name: fresh(value) for name, value in kwargs.items()})
             except Exception as exc:
                 delay_s = _delay_after(attempt, exc, policy, is_final, counter)
-            await asyncio.sleep(delay_s)
+            await rest(delay_s)
 
     return call
 

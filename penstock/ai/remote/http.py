@@ -23,6 +23,7 @@ from penstock.ai.remote.silence import CHECK_EVERY_S, Silence
 from penstock.ai.remote.wires.wire import ApiCall, Endpoint
 from penstock.config import get_config
 from penstock.cost.usage import usage_in
+from penstock.engine.call_gate import ALWAYS_OPEN, current_gate
 from penstock.errors import (
     AnswerTooLargeError,
     InvalidAnswerError,
@@ -76,6 +77,8 @@ NO_OBSERVER = _NoObserver()
 class ApiClient:
     """Sends the calls of one model to one server. Created anywhere, used on one event loop. Opens at the first call."""
 
+    is_paused_with_query = True
+
     def __init__(self, endpoint: Endpoint, model: str, settings: CallSettings) -> None:
         self._endpoint, self._model, self.settings = endpoint, model, settings
         self.name = f"{endpoint.provider} ({model})"
@@ -88,6 +91,7 @@ class ApiClient:
         self._max_nbytes = 0
         self._silence = Silence(f"{self.name} at {shown(endpoint.base_url)}")
         self._has_answered = False
+        self._gate = ALWAYS_OPEN
         self._counter = CallCounter()
 
     def open(self) -> None:
@@ -108,6 +112,8 @@ class ApiClient:
         self._counter = current_call_counter()
         self._counter.num_requests = self._counter.num_requests or 0
         self._max_nbytes = get_config().max_response_bytes
+        if self.is_paused_with_query:
+            self._gate = current_gate()
         self._session = _Session.shared()  # last: an error above leaves nothing to close
         self._session.silences.add(self._silence)
 
@@ -172,7 +178,7 @@ class ApiClient:
                 except AnswerTooLargeError:
                     raise
                 except (RateLimitedError, ProviderUnavailableError, InvalidAnswerError) as exc:
-                    began = began or time.monotonic()
+                    began = max(began or time.monotonic(), self._gate.opened_at_s)  # a pause does not count
                     if not is_safe and not isinstance(exc, RateLimitedError):
                         raise
                     num_failures += not isinstance(exc, RateLimitedError | _ConnectionLostError)
@@ -225,6 +231,10 @@ class ApiClient:
         assert self._session is not None
         assert self._deadline is not None
         permit = await self._limiter.admit(tokens)
+        while not self._gate.is_open:
+            permit.settle("other")
+            await self._wait_for_gate()
+            permit = await self._limiter.admit(tokens)
         outcome: Outcome = "other"
         received: Mapping[str, str] | None = None
         used_tokens: int | None = None
@@ -274,6 +284,14 @@ class ApiClient:
             if received is not None and outcome in ("ok", "other"):
                 self._silence.end_silence(time.monotonic())
             permit.settle(outcome, used_tokens=used_tokens, headers=received)
+
+    async def _wait_for_gate(self) -> None:
+        """Wait until the query is not paused. Meanwhile the call does not wait for the server."""
+        self._silence.end()
+        try:
+            await self._gate.wait()
+        finally:
+            self._silence.begin(time.monotonic())
 
     async def content(self, response: aiohttp.ClientResponse) -> bytes:
         """Return the body of an answer, decompressed. Stop reading at ``max_response_bytes``."""

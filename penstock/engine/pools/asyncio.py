@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
+from penstock.engine.call_gate import current_gate
 from penstock.engine.lineage import origins_of
 from penstock.engine.pools.threads import input_of, local_bundle
 from penstock.engine.protocols import Bundle, Emit, Report, Task, WorkerContext, task_origins
@@ -198,6 +199,7 @@ class AsyncPool:
         self._thread = thread or LoopThread()
         self._thread.num_users += 1
         self.call_counter = CallCounter()
+        current_gate().count(self.call_counter)
         self._context = contextvars.copy_context()  # of the query: its reader may be in another context later
         self._context.run(count_calls_in, self.call_counter)
         self._tasks: set[asyncio.Task[None]] = set()  # the loop itself holds only weak references

@@ -93,7 +93,7 @@ class LocalPools:
         if key not in self._loops:
             self._loops[key] = LoopThread(is_fast=loop is not None)
         pool = AsyncPool(async_opener(work), num_async_tasks(stage, work.spec), emit, self._loops[key])
-        return PoolChoice(pool, False, PYTHON_WORK)
+        return PoolChoice(pool, False, PYTHON_WORK, is_gated=True)
 
     def _function_pool(self, stage: Stage, work: CallUdf | CallBatch, emit: Emit) -> PoolChoice:
         """Return processes or threads as requested; by default, threads that move to processes if that is faster."""
@@ -104,7 +104,7 @@ class LocalPools:
         open_handler = self._threads.one_at_a_time(opener(work)) if work.spec.target.is_class else opener(work)
         make_threads = partial(ThreadPool, open_handler, num_workers * resources.tasks_per_worker, self._threads)
         if resources.use_process is False or not 1 < num_workers <= self._num_cores:
-            return PoolChoice(make_threads(emit), takes_core, PYTHON_WORK)
+            return PoolChoice(make_threads(emit), takes_core, PYTHON_WORK, is_gated=work.spec.target.is_async)
 
         from penstock.engine.pools.thread_to_process import ThreadToProcessPool
         from penstock.observe.cpu_clock import wanted_cpu_s
@@ -119,7 +119,7 @@ class LocalPools:
             return self._process_pool(stage, work, packed_open, emit) if len(packed_open) <= MAX_MOVED_NBYTES else None
 
         pool = ThreadToProcessPool(partial(make_threads, cpu_clock=wanted_cpu_s), make_processes, emit, work.spec.name)
-        return PoolChoice(pool, takes_core, PROCESS_WORK)
+        return PoolChoice(pool, takes_core, PROCESS_WORK, is_gated=work.spec.target.is_async)
 
     def _process_pool(self, stage: Stage, work: CallUdf | CallBatch, packed_open: bytes, emit: Emit) -> ThreadPool:
         from penstock.engine.pools.process_group import ProcessGroup

@@ -15,6 +15,7 @@ import pyarrow as pa
 from penstock.cache.ledger.open_ledgers import job_folder
 from penstock.config import Config, get_config
 from penstock.cost.accounts import Account, current_account, make_current
+from penstock.engine import call_gate
 from penstock.engine.cancellation import Cancellation
 from penstock.engine.executor import Executor, MakePool
 from penstock.engine.handlers import unpacked_records
@@ -182,6 +183,8 @@ def _execute(
     context, account = copy_context(), current_account() or Account(is_exact=False)
     context.run(make_current, account)
     metrics = context.run(collect_metrics)
+    gate = call_gate.CallGate()
+    context.run(call_gate.make_current, gate)
     with ExitStack() as opened:
         workplace = context.run(opened.enter_context, runner.open(get_config(), stages))
         stages, memory_bytes = with_memory(stages, workplace.memory_bytes)
@@ -198,6 +201,7 @@ def _execute(
             subscribers=subscribers,
             lineage=lineage,
             cancellation=cancellation,
+            gate=gate,
             num_ahead=num_ahead,
             is_read_gradually=is_read_gradually,
             stall_timeout_s=get_config().stall_timeout,

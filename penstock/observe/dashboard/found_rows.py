@@ -22,6 +22,8 @@ PAGE_ROWS = 25
 OpenLedger = Callable[[], Ledger | None]  # the ledger with the answers of the calls
 EMPTY_PAGE: dict[str, Any] = {
     "num_rows": 0,
+    "num_found": 0,  # rows that match, if the person asked for some only
+    "is_counted": True,  # else at least so many match
     "next": None,
     "columns": [],
     "rows": [],
@@ -43,6 +45,10 @@ class RowsRequest:
     is_different: bool = False
     key: str = ""
     is_alone: bool = False  # one row, with all its text
+
+    @property
+    def is_filtered(self) -> bool:
+        return bool(self.search) or self.is_failed or self.is_different
 
     @property
     def limits(self) -> CellLimits:

@@ -6,7 +6,7 @@ import threading
 import time
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import Any
 
@@ -24,12 +24,16 @@ from penstock.jobs.summary import RUN, command_text, open_folder, run_state
 from penstock.observe.dashboard.found_rows import RowsRequest
 from penstock.observe.dashboard.live import MAX_ERRORS, LiveQuery, error_values
 from penstock.observe.dashboard.prompts import PromptTemplate, read_prompts
-from penstock.observe.dashboard.rows import InputRun, ReadFiles, RowFile, rows_page
+from penstock.observe.dashboard.rows import InputRun, MatchCount, ReadFiles, RowFile, rows_page
 from penstock.observe.events import RowError
 from penstock.protocols import Ledger
 from penstock.types.row_numbers import RowPlace
 
 REREAD_S = 1.0  # the folder is read at most so often
+KILLED = (
+    "The process of this run was killed, or its machine stopped. The job keeps what is committed: run it again with "
+    "resume=True to continue."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,16 +112,19 @@ class JobBoard:
     def __init__(self, roots: Sequence[str], read: ReadFiles) -> None:
         self._views = [JobFolderView(root.rstrip("/")) for root in roots]
         self._read = read
+        self._counting = threading.Lock()
+        self._counted: tuple[RowsRequest, MatchCount] | None = None  # the last search
 
     def state(self, query: int | None) -> dict[str, Any]:
         content = self._views[0].content()
         run = content.run
-        has_failed = content.state == "unfinished" and run["state"] in ("failed", "cancelled")  # else it was killed
-        is_paused = content.state == "running" and run["state"] == "paused"
+        state, error = shown_state(content.state, run)
+        if state == "stopped":
+            run = run | {"left_s": None, "stages": [as_stopped(stage) for stage in run["stages"]]}
         run = run | {
             "name": run["name"] or self._views[0].root,
-            "state": run["state"] if has_failed or is_paused else content.state,
-            "error": run["error"] if has_failed else "",
+            "state": state,
+            "error": error,
             "can_control": content.order_interval_s is not None,
             "order_interval_s": content.order_interval_s,
             "num_failed": len(content.errors),
@@ -134,14 +141,53 @@ class JobBoard:
     def rows(self, asked: dict[str, str]) -> dict[str, Any]:
         content, *others = [view.content() for view in self._views]
         other_files = others[0].files if others else []
-        asked_rows, open_ledger = RowsRequest.of(asked), self._views[0].open_ledger
-        page = rows_page(content.files, other_files, self._read, asked_rows, content.prompts, open_ledger)
+        wanted, open_ledger = RowsRequest.of(asked), self._views[0].open_ledger
+        if asked.get("count"):
+            return self._count(wanted, content.files, other_files)
+        page = rows_page(content.files, other_files, self._read, wanted, content.prompts, open_ledger)
+        if wanted.is_filtered and not wanted.is_alone:
+            page |= self._count(wanted, content.files, other_files, is_new=not wanted.first)
         return page | {"formulas": content.formulas}
+
+    def _count(
+        self, wanted: RowsRequest, files: Sequence[RowFile], others: Sequence[RowFile], is_new: bool = False
+    ) -> dict[str, Any]:
+        """Return the number of rows that match so far. A search that ``is_new`` is counted in place of the last one."""
+        wanted = replace(wanted, first=0)
+        with self._counting:
+            if is_new or self._counted is None or self._counted[0] != wanted:
+                if self._counted is not None:
+                    self._counted[1].stop()
+                self._counted = wanted, MatchCount(files, others, self._read, wanted)
+            count = self._counted[1]
+        return {"num_found": count.num_found, "is_counted": count.is_complete}
 
     def control(self, query: int, action: str, stage: int, max_running: int) -> None:
         if self._views[0].content().order_interval_s is None:
             raise InvalidArgumentError("The job does not run, or its folder is not yours to write to.")
         self._views[0].orders.order(action, stage, max_running)
+
+
+def shown_state(state: str, run: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the state of a job to show, and its error, from the state of its folder and the note of its last run.
+
+    >>> shown_state("unfinished", {"state": "failed", "error": "ValueError: no"}), shown_state("finished", {})
+    (('failed', 'ValueError: no'), ('finished', ''))
+    """
+    if state == "running" and run["state"] in ("pausing", "paused"):
+        return run["state"], ""
+    if state != "unfinished":
+        return state, ""
+    if run["state"] in ("failed", "cancelled"):
+        return run["state"], run["error"]
+    return "stopped", KILLED
+
+
+def as_stopped(stage: dict[str, Any]) -> dict[str, Any]:
+    """Return the figures of a stage as they were when its process was killed."""
+    if stage["state"] != "running":
+        return stage
+    return stage | {"state": "stopped", "num_running": 0, "num_rows_queued": 0, "nbytes_queued": 0}
 
 
 def column_formulas(description: Mapping[str, Any]) -> dict[str, str]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import itertools
+import os
 import sys
 import threading
 from collections import deque
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from penstock.observe.dashboard.server import DashboardServer
 
 MAX_QUERIES = 30  # the last ones
+MAX_WAIT_S = 2.0  # at the end of the process, for open pages
 
 
 class WatchedQuery(LiveQuery):
@@ -58,7 +61,14 @@ class LiveBoard:
             "source": " ".join(map(redacted, sys.argv))[:300],
             "queries": [each.headline() for each in reversed(queries)],
             "query": None if chosen is None else chosen.snapshot(),
+            "end": self.end,
         }
+
+    @property
+    def end(self) -> str | None:
+        """A name for the end of all queries so far; None while one runs."""
+        queries = self._started()
+        return str(queries[-1].number) if queries and all(each.is_ended for each in queries) else None
 
     def rows(self, asked: dict[str, str]) -> dict[str, Any]:
         chosen = self._chosen(int(asked["query"]) if asked.get("query") else None)
@@ -99,8 +109,15 @@ def start_dashboard() -> DashboardServer:
             from penstock.observe.dashboard.server import DashboardServer
 
             _server = DashboardServer(_board)
+            atexit.register(_wait_for_pages, os.getpid())
             print(f"Dashboard: {_server.url}", file=sys.stderr)  # noqa: T201, the user asked for it
         return _server
+
+
+def _wait_for_pages(pid: int) -> None:
+    """Let open pages show how the last query ended, before their server is gone. A forked child has no server."""
+    if pid == os.getpid() and _server is not None and (end := _board.end) is not None:
+        _server.wait_for_pages(end, MAX_WAIT_S)
 
 
 def stop_dashboard() -> None:
@@ -108,5 +125,6 @@ def stop_dashboard() -> None:
     global _server
     with _lock:
         if _server is not None:
+            atexit.unregister(_wait_for_pages)
             _server.close()
             _server = None

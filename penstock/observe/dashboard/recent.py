@@ -135,7 +135,7 @@ class RecentRows:
         chosen = [row for row in rows if matches[row] and (found.errors[row] or not asked.is_failed)]
         end = asked.first + asked.num_rows
         page = shown_rows(found.take(chosen[asked.first : end]), asked, self._prompts, self._open_ledger)
-        return page | {"num_rows": len(chosen), "next": end if end < len(chosen) else None}
+        return page | {"num_rows": len(chosen), "num_found": len(chosen), "next": end if end < len(chosen) else None}
 
 
 def _places(work: object, row_numbers: pa.Array | None, positions: Sequence[int]) -> list[RowPlace | None]:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import itertools
+import threading
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from penstock.config import config
-from penstock.errors import InvalidArgumentError
+from penstock.errors import InvalidArgumentError, PenstockError
 from penstock.expr.column import col
 from penstock.observe.dashboard.cells import IN_TABLE, Cell, CellLimits, cells_of
 from penstock.observe.dashboard.found_rows import (
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
 
 BATCH_ROWS = 4096
 MAX_SEARCH_S = 3.0  # then the page shows what was found, and the person may go on
+FIRST_COUNT_S = 0.5  # for a total with the first rows; then the page asks for it again
 KEY_NAMES = ("id", "_id", "key", "uuid", "path", "url")
 
 ReadFiles = Callable[[Sequence[str]], "DataFrame"]
@@ -103,9 +106,7 @@ def _gathered(
     """Return the rows of a page, and the row at which the next page starts. Give up after ``MAX_SEARCH_S``."""
     until_s, num_missing = time.monotonic() + MAX_SEARCH_S, asked.num_rows
     pieces: list[FoundRows] = []
-    for found in _found(files, read, asked):
-        if asked.is_different and others and found.numbers:
-            found = _different(found, Counterparts(others, read, asked.key, found.batch))
+    for found in _wanted(files, others, read, asked):
         if len(found.numbers) > num_missing:
             following = found.numbers[num_missing]
             return [*pieces, found.take(range(num_missing))] if num_missing else pieces, following
@@ -117,9 +118,48 @@ def _gathered(
     return pieces, None
 
 
+class MatchCount:
+    """Counts all rows that match, on a thread of its own, until the end or ``stop``."""
+
+    def __init__(
+        self, files: Sequence[RowFile], others: Sequence[RowFile], read: ReadFiles, asked: RowsRequest
+    ) -> None:
+        self.num_found = 0
+        self.is_complete = False
+        self._is_stopped = False
+        if asked.is_failed and not asked.search and not asked.is_different:
+            self.num_found, self.is_complete = sum(len(file.failed) for file in files), True
+            return
+        matches = _wanted(files, others, read, replace(asked, first=0))
+        self._thread = threading.Thread(target=self._count, args=(matches,), name="penstock-count", daemon=True)
+        self._thread.start()
+        self._thread.join(FIRST_COUNT_S)
+
+    def stop(self) -> None:
+        self._is_stopped = True
+
+    def _count(self, matches: Iterator[FoundRows]) -> None:
+        with config(progress=False, dashboard=False), suppress(PenstockError):  # files may change meanwhile
+            for found in matches:
+                self.num_found += len(found.numbers)
+                if self._is_stopped:
+                    return
+            self.is_complete = True
+
+
+def _wanted(
+    files: Sequence[RowFile], others: Sequence[RowFile], read: ReadFiles, asked: RowsRequest
+) -> Iterator[FoundRows]:
+    """Yield the rows that match, batch by batch, also those of a batch without any."""
+    for found in _found(files, read, asked):
+        if asked.is_different and others and found.numbers:
+            found = _different(found, Counterparts(others, read, asked.key, found.batch))
+        yield found
+
+
 def _found(files: Sequence[RowFile], read: ReadFiles, asked: RowsRequest) -> Iterator[FoundRows]:
     """Yield the rows from the first one asked for on, batch by batch, without those that do not match."""
-    batch_rows = BATCH_ROWS if asked.search or asked.is_failed or asked.is_different else asked.num_rows + 1
+    batch_rows = BATCH_ROWS if asked.is_filtered else asked.num_rows + 1
     start = 0
     for file in files:
         position = max(asked.first - start, 0)

@@ -13,6 +13,7 @@ import ipaddress
 import secrets
 import socket
 import threading
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, Protocol
@@ -37,6 +38,9 @@ HEADERS = {
     "Cache-Control": "no-store",
 }
 MAX_BODY_NBYTES = 64 * 1024
+MAX_PAGES = 100  # that are remembered
+OPEN_S = 10.0  # after its last request, a page counts as closed
+LOOK_S = 0.02
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -63,6 +67,7 @@ class DashboardServer:
         self._socket = _listening_socket(host, port)
         self._host, self._port = host, self._socket.getsockname()[1]
         self._is_ready = threading.Event()
+        self._pages: dict[str, tuple[float, str]] = {}  # by id: the time of its last request, and the end that it shows
         self._thread = threading.Thread(
             target=asyncio.run, args=(self._serve(),), name="penstock-dashboard", daemon=True
         )
@@ -80,6 +85,14 @@ class DashboardServer:
         if self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._is_closed.set)
             self._thread.join()
+
+    def wait_for_pages(self, end: str, timeout_s: float) -> None:
+        """Wait until every open page shows ``end`` (see ``_seen``), for a bounded time."""
+        until_s = time.monotonic() + timeout_s
+        while (now := time.monotonic()) < until_s:
+            if all(shown == end for asked_at_s, shown in list(self._pages.values()) if now - asked_at_s < OPEN_S):
+                return
+            time.sleep(LOOK_S)
 
     async def _serve(self) -> None:
         self._loop, self._is_closed = asyncio.get_running_loop(), asyncio.Event()
@@ -99,6 +112,7 @@ class DashboardServer:
                 web.get("/api/state", self._state),
                 web.get("/api/rows", self._rows),
                 web.post("/api/control", self._control),
+                web.post("/api/seen", self._seen),
             ]
         )
         return app
@@ -120,16 +134,29 @@ class DashboardServer:
 
     async def _state(self, request: web.Request) -> web.Response:
         query = request.query.get("query")
-        return _json(await asyncio.to_thread(self._board.state, None if query is None else int(query)))
+        self._note_page(request.query.get("page", ""))
+        return _json(await _apart(self._board.state, None if query is None else int(query)))
 
     async def _rows(self, request: web.Request) -> web.Response:
-        return _json(await asyncio.to_thread(self._board.rows, dict(request.query)))
+        return _json(await _apart(self._board.rows, dict(request.query)))
 
     async def _control(self, request: web.Request) -> web.Response:
         asked = orjson.loads(await request.read())
         given = int(asked["query"]), str(asked["action"]), int(asked.get("stage", 0)), int(asked.get("max_running", 1))
-        await asyncio.to_thread(self._board.control, *given)
+        await _apart(self._board.control, *given)
         return _json({})
+
+    async def _seen(self, request: web.Request) -> web.Response:
+        """Take note that a page shows the end of all queries, which the state named, and their last rows."""
+        asked = orjson.loads(await request.read())
+        self._note_page(str(asked["page"]), str(asked["end"]))
+        return _json({})
+
+    def _note_page(self, page: str, end: str | None = None) -> None:
+        shown = self._pages.pop(page, (0.0, ""))[1]
+        self._pages[page] = time.monotonic(), shown if end is None else end
+        if len(self._pages) > MAX_PAGES:
+            del self._pages[next(iter(self._pages))]
 
 
 def is_trusted_host(host: str) -> bool:
@@ -163,10 +190,19 @@ def _listening_socket(host: str, port: int) -> socket.socket:
 
 def _static(name: str, content_type: str) -> Handler:
     async def serve(request: web.Request) -> web.Response:
-        body = await asyncio.to_thread((PAGE / name).read_bytes)
+        body = await _apart((PAGE / name).read_bytes)
         return web.Response(body=body, content_type=content_type, charset="utf-8")
 
     return serve
+
+
+async def _apart(function: Callable[..., Any], *args: Any) -> Any:
+    """Call a function that may block on another thread. While the process ends, Python lends no more threads."""
+    try:
+        called = asyncio.get_running_loop().run_in_executor(None, function, *args)
+    except RuntimeError:
+        return function(*args)
+    return await called
 
 
 def _json(value: Any, status: int = 200) -> web.Response:

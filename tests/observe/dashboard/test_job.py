@@ -19,11 +19,13 @@ from playwright.sync_api import Page, expect
 import penstock as ps
 from penstock.cli.dashboard import read_files
 from penstock.errors import InvalidArgumentError
+from penstock.observe.dashboard import rows as row_pages
 from penstock.observe.dashboard.job import JobBoard
 from penstock.observe.dashboard.prompts import described_prompts
 from penstock.observe.dashboard.server import DashboardServer
 from penstock.testing import ModelServer
 from tests.observe.dashboard.test_live import check_access
+from tests.plain_server import counts, plain_server
 
 MARKUP = "<img src=x onerror=alert(1)>"
 
@@ -258,14 +260,86 @@ def test_a_job_that_runs_is_followed_and_paused(tmp_path: Path, page: Page) -> N
             expect(page.locator("#query-state")).to_have_text("running")
             expect(page.locator("#stages tbody th", has_text="halve")).to_be_visible()
             page.get_by_role("button", name="Pause").click()
-            expect(page.locator("#query-state")).to_have_text("paused")
+            expect(page.locator("#query-state")).to_have_text("pausing, 2 tasks running")
             release.set()
+            expect(page.locator("#query-state")).to_have_text("paused")
             page.get_by_role("button", name="Resume").click()
             expect(page.locator("#query-state")).to_have_text("finished")
             expect(page.locator(".tile .value").first).to_have_text("400")
     finally:
         release.set()
         thread.join()
+
+
+def test_the_calls_of_a_job_in_another_process_stop(tmp_path: Path, page: Page) -> None:
+    """``penstock dashboard OUT`` pauses it by a note in its folder: calls in flight finish, none starts."""
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import sys, penstock as ps\n"
+        "ps.set_provider('openai', base_url=sys.argv[1], api_key='test')\n"
+        "answers = ps.prompt(ps.format('text {}', ps.col('id')), model='m', max_concurrency=3)\n"
+        "ps.range(300).with_column('a', answers).write_parquet(sys.argv[2], resume=True)\n"
+    )
+    out = tmp_path / "out"
+    with (
+        plain_server(latency=0.1) as url,
+        subprocess.Popen([sys.executable, str(script), url, str(out)], stderr=subprocess.DEVNULL) as process,
+    ):
+        try:
+            while counts(url)["answered"] < 5:
+                assert process.poll() is None
+            with served(out) as server:
+                page.goto(server.url)
+                page.get_by_role("button", name="Pause").click()
+                expect(page.locator("#query-state")).to_have_text("paused")
+                num_requests = counts(url)["requests"]
+                assert num_requests < 300
+                with page.expect_response("**/api/state*"), page.expect_response("**/api/state*"):
+                    pass
+                assert counts(url) | {"requests": num_requests, "in_flight": 0} == counts(url)
+                page.get_by_role("button", name="Resume").click()
+                expect(page.locator("#query-state")).to_have_text("finished")
+                assert counts(url)["answered"] == 300
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize("names", [["constructor", "__proto__", "toString"], ["hasOwnProperty", "", "length", "then"]])
+def test_a_column_may_have_any_name(names: list[str], tmp_path: Path, page: Page) -> None:
+    """Names that objects of JavaScript inherit are names like others; here one of them holds the answers."""
+
+    @ps.func(use_process=False, version="1")
+    def answer(x: int) -> str:
+        return f"answer {x}"
+
+    df = ps.from_pydict({"id": [0, 1], **{name: [f"{name} 0", f"{name} 1"] for name in names[1:]}})
+    df.with_column(names[0], answer(ps.col("id"))).write_parquet(str(tmp_path / "out"), resume=True)
+    with served(tmp_path / "out") as server:
+        page.goto(server.url)
+        page.get_by_role("link", name="Rows").click()
+        expect(page.locator("#rows-summary")).to_have_text("Rows 0 to 1 of 2.")
+        page.get_by_role("button", name="Open row 1").click()
+        expect(page.locator("#row-body pre")).to_have_text(["1", *(f"{name} 1" for name in names[1:]), "answer 1"])
+        assert page.locator("#row-body code").all_text_contents() == ["answer(col(id))"]
+
+
+def test_a_search_shows_the_total_of_its_matches(tmp_path: Path, page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not the number of rows on the page. A total that takes longer is added when it is known."""
+    texts = [f"text {number} {'red' if number % 3 else 'blue'}" for number in range(10_000)]
+    ps.from_pydict({"text": texts}).write_parquet(str(tmp_path / "out"), resume=True)
+    with served(tmp_path / "out") as server:
+        page.goto(server.url)
+        page.get_by_role("link", name="Rows").click()
+        page.get_by_label("Search").fill("red")
+        summary = page.locator("#rows-summary")
+        expect(summary).to_have_text("6,666 rows found among 10,000. These are 25 of them, rows 1 to 37.")
+        page.get_by_role("button", name="Next").click()
+        expect(summary).to_have_text("6,666 rows found among 10,000. These are 25 of them, rows 38 to 74.")
+        monkeypatch.setattr(row_pages, "FIRST_COUNT_S", 0.0)
+        page.get_by_label("Search").fill("blue")
+        expect(summary).to_have_text("3,334 rows found among 10,000. These are 25 of them, rows 0 to 72.")
+        page.get_by_label("Search").fill("text 9999")
+        expect(summary).to_have_text("1 row found among 10,000.")
 
 
 def test_a_folder_without_a_job_is_refused(tmp_path: Path) -> None:

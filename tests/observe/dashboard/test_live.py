@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from penstock.observe.events import (
 )
 from penstock.testing import ModelServer
 from tests.observe.dashboard.test_server import ask
+from tests.plain_server import counts, plain_server
 
 MARKUP = "<img src=x onerror=alert(1)><script>alert(2)</script>"
 
@@ -170,17 +172,49 @@ def test_pause_limit_and_resume(dashboard: DashboardServer, page: Page) -> None:
         expect(most).to_have_value("2")
         ordered(page, lambda: (most.fill("1"), most.press("Tab")))
         ordered(page, page.get_by_role("button", name="Pause").click)
-        expect(page.locator("#query-state")).to_have_text("paused")
+        expect(page.locator("#query-state")).to_have_text("pausing, 2 tasks running")
         running.release.set()
+        expect(page.locator("#query-state")).to_have_text("paused")
+        check_access(page)
         ordered(page, page.get_by_role("button", name="Resume").click)
         expect(page.locator("#query-state")).to_have_text("finished")
     state = json.loads(ask(dashboard, "GET", "/api/state")[2])
     assert [stage["limit"] for stage in state["query"]["stages"]] == [None, 1]
 
 
+def test_calls_in_flight_finish_before_a_query_is_paused(dashboard: DashboardServer, page: Page) -> None:
+    """The model is so slow that its calls are in flight while the page is looked at."""
+
+    def run() -> None:
+        with ps.config(dashboard=True, progress=False), suppress(QueryCancelledError):
+            prompts.collect()
+
+    with plain_server(latency=8) as url:
+        ps.set_provider("openai", base_url=url, api_key="test")
+        df = ps.from_pydict({"t": [f"text {number}" for number in range(100)]})
+        prompts = df.with_column("a", ps.prompt(ps.col("t"), model="gpt-5-mini", max_concurrency=7))
+        thread = threading.Thread(target=run)
+        thread.start()
+        page.goto(dashboard.url)
+        expect(page.locator("#models tbody td").nth(5)).to_have_text("7")
+        ordered(page, page.get_by_role("button", name="Pause").click)
+        expect(page.locator("#query-state")).to_have_text("pausing, 7 calls in flight")
+        expect(page.locator("#query-state")).to_have_text("paused")
+        assert (counts(url)["requests"], counts(url)["in_flight"]) == (7, 0)
+        expect(page.get_by_role("button", name="Resume")).to_be_visible()
+        page.get_by_role("button", name="Cancel", exact=True).click()
+        page.get_by_role("button", name="Cancel the query").click()
+        expect(page.locator("#query-state")).to_have_text("cancelled")
+        thread.join()
+        assert counts(url)["requests"] == 7
+
+
 def test_the_limit_of_a_stage_that_calls_a_model_is_one_on_requests() -> None:
     class Control:
         def set_paused(self, is_paused: bool) -> None: ...
+        def num_under_way(self) -> tuple[int, int]:
+            return 0, 0
+
         def cancel(self) -> None: ...
         def limit_tasks(self, stage: int, max_running: int) -> None: ...
 

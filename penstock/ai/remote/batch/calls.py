@@ -20,6 +20,7 @@ from penstock.ai.remote.batch.service import BatchClient, BatchResult, BatchServ
 from penstock.ai.remote.wires.wire import ApiCall
 from penstock.cache.keys import KEY_NBYTES
 from penstock.cache.memo import Memo
+from penstock.engine.call_gate import current_gate
 from penstock.errors import (
     InvalidAnswerError,
     ProviderError,
@@ -60,6 +61,7 @@ class BatchCalls(Generic[Answer]):
         self._batches: dict[str, SubmittedBatch] = {}  # submitted or being submitted, by token
         self._tokens_read: set[str] = set()  # of batches that have ended
         self._wake = asyncio.Event()
+        self._gate = current_gate()
         self._serving: asyncio.Task[None] | None = None
         self._creating: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -131,6 +133,7 @@ class BatchCalls(Generic[Answer]):
             self._sort_arrived()
             wait_s = self._queue.wait_s(time.monotonic())
             if wait_s <= 0:
+                await self._gate.wait()
                 await self._submit(self._queue.take())
                 continue
             with contextlib.suppress(TimeoutError):

@@ -107,7 +107,12 @@ class BatchService(Protocol):
 
 
 class BatchClient(ApiClient):
-    """Manages batches on one server. Its requests need permits of the model's limiter, as prompts do."""
+    """Manages batches on one server. Its requests need permits of the model's limiter, as prompts do.
+
+    A pause stops new batches (``BatchCalls``), not the requests about those that the provider has.
+    """
+
+    is_paused_with_query = False
 
     async def json(
         self, method: str, path: str, body: Any = None, *, query: Mapping[str, str] | None = None, is_safe: bool = True

@@ -142,9 +142,9 @@ class RayPools:
         takes_core = not (resources.max_workers or resources.cpus or resources.gpus)
         match work:
             case CallUdf() if work.spec.builtin.event_loop == API_LOOP and options == PLAIN:
-                return PoolChoice(self._api_pool(stage, work, emit), False, PYTHON_WORK)
+                return PoolChoice(self._api_pool(stage, work, emit), False, PYTHON_WORK, is_gated=True)
             case CallUdf() if work.spec.builtin.event_loop and (remote := _with_remote_engine(work)) is not None:
-                return PoolChoice(self._api_pool(stage, remote, emit), False, PYTHON_WORK)
+                return PoolChoice(self._api_pool(stage, remote, emit), False, PYTHON_WORK, is_gated=True)
             case CallUdf() if work.spec.target.is_async:
                 return PoolChoice(self._async_pool(stage, work, options, emit), False, PYTHON_WORK)
             case CallUdf() | CallBatch():

@@ -1,7 +1,7 @@
 // The page of the dashboard. Text from data only ever becomes a text node, never markup.
 "use strict";
 
-const POLL_MS = 500, IDLE_POLL_MS = 2000, MAX_LINES = 8, FIRST_ERRORS = 8;
+const POLL_MS = 500, IDLE_POLL_MS = 2000, HIDDEN_POLL_MS = 1500, MAX_LINES = 8, FIRST_ERRORS = 8;
 const SVG = "http://www.w3.org/2000/svg";
 const $ = (id) => document.getElementById(id);
 
@@ -47,6 +47,9 @@ function show(element, isShown) {
   element.hidden = !isShown;
 }
 
+// A column may be named "constructor" or "__proto__".
+const own = (object, name) => (object && Object.hasOwn(object, name) ? object[name] : undefined);
+
 // --- numbers for people ---
 
 const count = (value) => Math.round(value).toLocaleString("en-US");
@@ -80,23 +83,47 @@ const shortened = (text, length) => (text.length > length ? `${text.slice(0, Mat
 
 let chosen = null; // the id of the query that the person chose; null for the latest
 let shown = null; // the query on the page
-const isOver = (query) => Boolean(query) && !["running", "paused"].includes(query.state);
+let seenAt = null, seenEnd = null; // the time of the last state, and the end of all queries that this page shows
+const pageId = Math.random().toString(36).slice(2); // the process waits for open pages when it ends
+const isOver = (query) => Boolean(query) && !["running", "pausing", "paused"].includes(query.state);
+const isGone = (error) => error instanceof TypeError; // the server did not answer
 
 async function poll() {
-  let delay = IDLE_POLL_MS;
-  if (!document.hidden || shown === null) {
-    try {
-      const state = await ask(`api/state${chosen === null ? "" : `?query=${chosen}`}`);
-      show($("notice"), false);
-      renderState(state);
-      if (state.query && !isOver(state.query)) delay = POLL_MS;
-    } catch (error) {
-      notice(error.message === "token"
-        ? "This page needs its token. Open the whole URL that Penstock printed."
-        : error instanceof TypeError ? "The process has ended or cannot be reached. This is its last state." : error.message);
-    }
+  let delay = document.hidden ? HIDDEN_POLL_MS : IDLE_POLL_MS;
+  try {
+    const asked = new URLSearchParams({ page: pageId, ...(chosen === null ? {} : { query: chosen }) });
+    const state = await ask(`api/state?${asked}`);
+    seenAt = new Date();
+    show($("notice"), false);
+    renderState(state);
+    if (state.query && !isOver(state.query) && !document.hidden) delay = POLL_MS;
+    if (state.end && state.end !== seenEnd) await keepEnd(state.end);
+  } catch (error) {
+    if (isGone(error)) renderGone();
+    else notice(error.message === "token" ? "This page needs its token. Open the whole URL that Penstock printed." : error.message);
   }
   setTimeout(poll, delay);
+}
+
+// The process may be gone at once after its last query: the page gets the last rows before it says that it has all.
+async function keepEnd(end) {
+  if ($("rows").hidden || canReplaceRows()) await loadRows();
+  await ask("api/seen", { page: pageId, end });
+  seenEnd = end;
+}
+
+function renderGone() {
+  const source = runs.length ? "The dashboard" : "The process", state = runs.length ? "this is the job as it was" : "this is its state";
+  notice(seenAt === null ? `${source} has ended or cannot be reached.`
+    : `${source} has ended or cannot be reached; ${state} at ${seenAt.toLocaleTimeString()}.`);
+  if (!shown || isOver(shown)) return;
+  const text = runs.length ? `last seen ${shown.state}` : "process ended";
+  document.title = `${text} · Penstock`;
+  setText($("query-state"), text);
+  $("query-state").dataset.state = "stopped";
+  setText($("query-time"), `after ${seconds(shown.elapsed_s)}, last seen ${shown.state}`);
+  show($("pause"), false);
+  show($("cancel"), false);
 }
 
 function notice(text) {
@@ -115,7 +142,7 @@ function renderState(state) {
   shown = query;
   document.title = `${query.state} · Penstock`;
   setText($("query-name"), query.name);
-  setText($("query-state"), query.state);
+  setText($("query-state"), stateText(query));
   $("query-state").dataset.state = query.state;
   const left = query.left_s ?? null;
   setText($("query-time"), `${seconds(query.elapsed_s)}${left === null ? "" : `, about ${seconds(left)} left`}`);
@@ -125,7 +152,7 @@ function renderState(state) {
   show($("cancel"), query.can_control);
   show($("order-delay"), query.can_control && query.order_interval_s > 1);
   setText($("order-delay"), `The run looks for orders every ${query.order_interval_s} seconds.`);
-  setText($("pause"), query.state === "paused" ? "Resume" : "Pause");
+  setText($("pause"), isPaused(query) ? "Resume" : "Pause");
   show($("no-figures"), !query.stages.length);
   show($("graphs"), query.stages.length > 0);
   renderTiles(query);
@@ -137,6 +164,16 @@ function renderState(state) {
   renderCounters(query.counters);
   renderErrors(query);
   if (isFollowed && isNews && canReplaceRows()) loadRows(canReplaceRows);
+}
+
+const isPaused = (query) => ["pausing", "paused"].includes(query.state);
+
+function stateText(query) {
+  if (query.state !== "pausing") return query.state;
+  const { calls, tasks } = query.under_way, parts = ["pausing"];
+  if (calls) parts.push(`${count(calls)} ${calls === 1 ? "call" : "calls"} in flight`);
+  if (tasks) parts.push(`${count(tasks)} ${tasks === 1 ? "task" : "tasks"} running`);
+  return parts.join(", ");
 }
 
 function renderQueries(queries) {
@@ -155,6 +192,21 @@ function lastStage(query) {
   return query.stages[query.stages.length - 1];
 }
 
+// A stage of calls counts its calls, others count rows.
+const shareDone = (stage) => (stage?.total ? Math.min(stage.num_done / stage.total, 1) : null);
+const inFlight = (calls) => (calls.num_in_flight ? `${count(calls.num_in_flight)} in flight` : "");
+
+function progressText(stage) {
+  const { calls } = stage;
+  if (!calls) return `${count(stage.num_rows)} rows`; // a job of an older version has noted none
+  return `${count(calls.num_answered)}${calls.total === null ? "" : ` of ${count(calls.total)}`} answered`;
+}
+
+function callsText(stage) {
+  const { calls } = stage, failed = calls?.num_failed ? `${count(calls.num_failed)} failed` : "";
+  return calls ? [progressText(stage), inFlight(calls), failed].filter(Boolean).join(", ") : "";
+}
+
 function renderTiles(query) {
   const last = lastStage(query), numRows = query.num_rows ?? last?.num_rows ?? 0; // a job has rows of earlier runs
   const figures = query.history.figures, newest = figures[figures.length - 1] ?? [0, 0];
@@ -162,10 +214,12 @@ function renderTiles(query) {
   const tokens = query.models.reduce((sum, model) => sum + model.input_tokens + model.output_tokens, 0);
   const priced = query.models.every((model) => model.dollars !== null);
   const spent = priced ? query.models.reduce((sum, model) => sum + model.dollars, 0) : null;
-  const total = last?.total_rows, done = total ? Math.min(last.num_rows / total, 1) : null;
+  const calling = query.stages[query.calls_stage ?? -1], counted = calling ?? last, done = shareDone(counted);
+  const part = done === null ? "" : `${Math.floor(done * 100)} % of ${count(counted.total)}`;
   const tiles = [
-    ["Rows", count(numRows), done === null ? "" : `${Math.floor(done * 100)} % of ${count(total)}`, "", done],
-    ["Rows per second", rate(last?.rate ?? 0), isOver(query) ? "on average" : "lately"],
+    ...(calling ? [["Answered", count(calling.calls.num_answered), [part, inFlight(calling.calls)].filter(Boolean).join(", "), "", done]] : []),
+    ["Rows", count(numRows), calling ? "" : part, "", calling ? null : done],
+    [calling ? "Answers per second" : "Rows per second", rate(counted?.rate ?? 0), isOver(query) ? "on average" : "lately"],
     ["Failed rows", count(query.num_failed), query.num_failed && numRows ? `${(100 * query.num_failed / numRows).toPrecision(2)} % of the rows` : "", query.num_failed ? "bad" : ""],
   ];
   if (newest[0]) tiles.push(["Memory", bytes(newest[0]), `at most ${bytes(peak)}`]);
@@ -219,7 +273,7 @@ function renderPlan(query) {
 }
 
 function planText(query) {
-  return query.stages.map((stage) => `${stage.name}: ${stage.state}, ${count(stage.num_rows)} rows` +
+  return query.stages.map((stage) => `${stage.name}: ${stage.state}, ${callsText(stage) || progressText(stage)}` +
     (stage.index === query.bottleneck ? ", the bottleneck" : "")).join("; ");
 }
 
@@ -248,12 +302,12 @@ function node(stage, { x, y }, width, height, query) {
   const group = draw("g", { class: `node${isSlow ? " bottleneck" : ""}`, "data-state": stage.state, transform: `translate(${x} ${y})` },
     draw("rect", { width, height, rx: 10 }),
     draw("text", { class: "name", x: 12, y: 24 }, shortened(stage.name, Math.floor((width - 22) / 7.4))),
-    draw("text", { class: "figure", x: 12, y: 44 }, `${count(stage.num_rows)} rows`),
-    draw("text", { class: "figure", x: 12, y: 61 }, stage.state === "running" ? `${rate(stage.rate)} rows/s` : stage.state));
+    draw("text", { class: "figure", x: 12, y: 44 }, progressText(stage)),
+    draw("text", { class: "figure", x: 12, y: 61 }, stage.state === "running" ? [`${rate(stage.rate)}/s`, stage.calls && inFlight(stage.calls)].filter(Boolean).join(", ") : stage.state));
   group.append(draw("title", {}, stage.name));
   if (isSlow) group.append(draw("text", { class: "flag", x: width - 10, y: -3, "text-anchor": "end" }, "bottleneck"));
-  if (stage.total_rows) {
-    const share = Math.min(stage.num_rows / stage.total_rows, 1);
+  const share = shareDone(stage);
+  if (share !== null) {
     group.append(draw("path", { class: "bar", d: `M13 ${height - 8}h${((width - 26) * share).toFixed(1)}` }));
   }
   return group;
@@ -337,8 +391,9 @@ function renderStages(query) {
     const row = body.rows[index], [name, rows, speed, running, limit, queued, work, failed] = row.cells;
     setText(name.firstChild, stage.name);
     const isSlow = stage.index === query.bottleneck;
-    setText(name.lastChild, isSlow ? "bottleneck" : "");
-    name.lastChild.className = isSlow ? "flag-text" : "";
+    setText(name.children[1], isSlow ? "bottleneck" : "");
+    name.children[1].className = isSlow ? "flag-text" : "";
+    setText(name.lastChild, callsText(stage));
     setText(rows, count(stage.num_rows));
     setText(speed, rate(stage.rate));
     setText(running, stage.num_workers ? count(stage.num_running) : "–");
@@ -369,7 +424,7 @@ function stageRow(stage, query) {
     });
     limit.append(input);
   }
-  return make("tr", {}, make("th", { scope: "row" }, make("span", {}, stage.name), make("span")),
+  return make("tr", {}, make("th", { scope: "row" }, make("span", {}, stage.name), make("span"), make("div", { class: "calls" })),
     cell("Rows"), cell("Rows/s"), cell("Running"), limit, cell("Queued"), cell("Busy"), cell("Failed"));
 }
 
@@ -405,13 +460,15 @@ let areAllErrorsShown = false;
 $("more-errors").addEventListener("click", () => { areAllErrorsShown = true; renderErrors(shown); });
 
 function renderErrors(query) {
-  const holder = $("errors"), key = `${query.id} ${query.num_failed} ${query.errors.length} ${areAllErrorsShown}`;
+  const holder = $("errors"), key = `${query.id} ${query.num_failed} ${query.errors.length} ${areAllErrorsShown} ${query.error}`;
   if (holder.dataset.key === key) return;
   const wasOpen = new Set([...holder.querySelectorAll("details[open] > summary")].map((summary) => summary.textContent));
   holder.dataset.key = key;
   if (!query.errors.length) {
     show($("more-errors"), false);
-    holder.replaceChildren(make("p", { class: "empty" }, "No row has failed."));
+    holder.replaceChildren(...(query.state === "failed"
+      ? [make("p", {}, "The run ended with this error, and no other row had failed:"), make("pre", {}, query.error)]
+      : [make("p", { class: "empty" }, "No row has failed.")]));
     return;
   }
   const listed = areAllErrorsShown ? query.errors : query.errors.slice(0, FIRST_ERRORS);
@@ -447,7 +504,7 @@ async function control(change) {
   }
 }
 
-$("pause").addEventListener("click", () => control({ action: shown.state === "paused" ? "resume" : "pause" }));
+$("pause").addEventListener("click", () => control({ action: isPaused(shown) ? "resume" : "pause" }));
 $("cancel").addEventListener("click", () => $("confirm").showModal());
 $("confirm-no").addEventListener("click", () => $("confirm").close());
 $("confirm-yes").addEventListener("click", () => { $("confirm").close(); control({ action: "cancel" }); });
@@ -458,6 +515,7 @@ $("queries").addEventListener("change", (event) => { chosen = event.target.value
 let runs = []; // the folders of the jobs: one, or two to compare
 let first = 0, earlier = [], following = null; // the first row of this page, those of the pages before, and of the next
 let rowsAsked = 0; // only the answer to the last question is shown
+let shownPage = null; // the last page of rows
 let isFollowed = false; // the rows shown are the last ones of a query that runs
 
 // Rows that a person reads or has the focus on stay.
@@ -466,17 +524,42 @@ const canReplaceRows = () => !$("rows").hidden && first === 0 && !$("row").open 
 // An answer that comes after a person began to read is dropped, unless the person asked for it.
 async function loadRows(isWanted = () => true) {
   const mine = ++rowsAsked;
-  const query = new URLSearchParams({ first, search: $("search").value, failed: $("failed").checked ? 1 : 0, different: $("differing").checked ? 1 : 0, key: $("key").value, query: chosen ?? "" });
+  const query = rowsQuery();
   if (!isFollowed) setText($("rows-summary"), "Reading …");
   try {
     const page = await ask(`api/rows?${query}`);
-    if (mine === rowsAsked && isWanted()) renderRows(page);
+    if (mine !== rowsAsked || !isWanted()) return;
+    renderRows(page);
+    if (!page.is_counted) followCount(mine);
   } catch (error) {
-    if (mine === rowsAsked) setText($("rows-summary"), error.message === "token" ? "This page needs its token." : error.message);
+    if (mine === rowsAsked) setText($("rows-summary"), error.message === "token" ? "This page needs its token." : isGone(error) ? goneRows() : error.message);
   }
 }
 
+const rowsQuery = (more = {}) => new URLSearchParams({ first, search: $("search").value, failed: $("failed").checked ? 1 : 0,
+  different: $("differing").checked ? 1 : 0, key: $("key").value, query: chosen ?? "", ...more });
+
+// A search of many rows goes on after its first rows are shown.
+function followCount(asked) {
+  setTimeout(async () => {
+    if (asked !== rowsAsked) return;
+    try {
+      const counted = await ask(`api/rows?${rowsQuery({ count: 1 })}`);
+      if (asked !== rowsAsked) return;
+      setText($("rows-summary"), rowsSummary(Object.assign(shownPage, counted)));
+    } catch (error) {
+      return; // the page of rows stays
+    }
+    if (!shownPage.is_counted) followCount(asked);
+  }, POLL_MS);
+}
+
+function goneRows() {
+  return `The process has ended or cannot be reached. ${shownPage?.rows.length ? "These are the last rows that this page has." : "This page has no rows of it."}`;
+}
+
 function renderRows(page) {
+  shownPage = page;
   const isCompared = runs.length > 1;
   show($("key-choice"), isCompared);
   show($("differing-choice"), isCompared);
@@ -489,18 +572,24 @@ function renderRows(page) {
   isFollowed = Boolean(page.is_recent);
   $("previous").disabled = earlier.length === 0;
   $("next").disabled = following === null;
-  const isFiltered = Boolean($("search").value) || $("failed").checked || $("differing").checked;
-  const range = page.rows.length ? `${count(page.rows[0].number + 1)} to ${count(page.rows[page.rows.length - 1].number + 1)}` : "";
-  setText($("rows-summary"), page.rows.length && isFollowed
-    ? `${isFiltered ? `${counted(page.num_rows)} found among the last rows` : `${count(page.num_rows)} of the last rows`}, the newest first.`
-    : !page.rows.length
-    ? isFiltered ? `No such row${following === null ? "" : ` before row ${count(following)}; press Next to go on`}.` : page.note || (isOver(shown) ? "There are no rows." : "There are no rows yet.")
-    : (isFiltered ? `${counted(page.rows.length)} found among ${count(page.num_rows)}.` : `${range} of ${count(page.num_rows)} rows, in the order of the output.`) + unshared(page));
+  setText($("rows-summary"), rowsSummary(page));
   show($("rows-scroll"), page.rows.length > 0);
   const table = $("rows-table"), source = onlySource(page);
   table.tHead.replaceChildren(make("tr", {}, make("th", { scope: "col", title: "The number of the row in the input, from 0." }, "Row", make("small", {}, source ? `of ${source.split("/").pop()}` : "of the input")),
     ...page.columns.map((column) => make("th", { scope: "col" }, column.name, make("small", {}, shortened(column.type, 40))))));
   table.tBodies[0].replaceChildren(...page.rows.flatMap((row) => rowLines(row, page)));
+}
+
+function rowsSummary(page) {
+  const isFiltered = Boolean($("search").value) || $("failed").checked || $("differing").checked;
+  if (!page.rows.length && isFiltered) return `No such row${page.next === null ? "" : ` before row ${count(page.next)}; press Next to go on`}.`;
+  if (!page.rows.length) return page.note || (isOver(shown) ? "There are no rows." : "There are no rows yet.");
+  if (isFollowed) return `${isFiltered ? `${counted(page.num_found)} found among the last rows` : `${count(page.num_rows)} of the last rows`}, the newest first.`;
+  const range = `${count(page.rows[0].number + 1)} to ${count(page.rows[page.rows.length - 1].number + 1)}`;
+  if (!isFiltered) return `${range} of ${count(page.num_rows)} rows, in the order of the output.${unshared(page)}`;
+  const found = page.is_counted ? counted(page.num_found) : `At least ${counted(Math.max(page.num_found, page.rows.length))}`;
+  const part = page.num_found > page.rows.length ? ` These are ${count(page.rows.length)} of them.` : "";
+  return `${found} found among ${count(page.num_rows)}.${part}${unshared(page)}`;
 }
 
 // The columns of two runs that are compared may differ.
@@ -550,17 +639,24 @@ function usageText(usage) {
 }
 
 async function openRow(number) {
-  const page = await ask(`api/rows?${new URLSearchParams({ first: number, alone: 1, key: $("key").value, query: chosen ?? "" })}`);
+  let page, note = null;
+  try {
+    page = await ask(`api/rows?${new URLSearchParams({ first: number, alone: 1, key: $("key").value, query: chosen ?? "" })}`);
+  } catch (error) {
+    if (!isGone(error)) return setText($("rows-summary"), error.message);
+    page = { ...shownPage, rows: shownPage.rows.filter((row) => row.number === number) };
+    note = make("p", { class: "empty" }, "The process has ended or cannot be reached: this is the row as the table has it, and long texts are cut.");
+  }
   const row = page.rows[0];
   if (!row) return setText($("rows-summary"), "This row is not among the last rows any more.");
   setText($("row-title"), placeText(row).replace(/^\w/, (letter) => letter.toUpperCase()));
-  const parts = !row.error ? [] : [
+  const parts = [note, ...(!row.error ? [] : [
     make("h3", {}, `Error in ${row.error.operator}`), make("pre", { class: "bad-text" }, `${row.error.error_type}: ${row.error.message}`),
     make("details", {}, make("summary", {}, "Traceback"), make("pre", {}, row.error.traceback)),
     make("details", {}, make("summary", {}, `Input of ${row.error.operator}`), make("pre", {}, row.error.input)),
-  ];
+  ])].filter(Boolean);
   page.columns.forEach((column, index) => {
-    const formula = page.formulas[column.name], messages = row.prompts?.[column.name];
+    const formula = own(page.formulas, column.name), messages = own(row.prompts, column.name);
     if (messages) parts.push(make("h3", {}, `Prompt for ${column.name}`), make("div", { class: "messages" }, ...messages.map(shownMessage)));
     parts.push(make("h3", {}, column.name, ...(formula ? [make("code", {}, formula)] : [])));
     if (differs(row, index, page)) {
@@ -570,7 +666,7 @@ async function openRow(number) {
       parts.push(wholeCell(row.cells[index]));
     }
     if (!messages || row.cells[index]?.usage) return;
-    const usage = row.usage?.[column.name];
+    const usage = own(row.usage, column.name);
     parts.push(usage ? usageList(usage) : make("p", { class: "empty" },
       "The tokens and the cost of this call are not known. A ledger on this machine keeps them (resume=True, cache_dir), or prompt(usage=True)."));
   });

@@ -1,0 +1,81 @@
+"""The gate of a query's calls: while the query is paused, none starts.
+
+Whoever makes calls finds the gate in its context, looks at ``is_open`` before each call, and waits if it is closed. A
+worker in another process finds a gate of its own that is always open: it ends the task that it has.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from contextlib import suppress
+from contextvars import ContextVar
+
+from penstock.observe.call_counter import CallCounter
+
+
+class CallGate:
+    """Open or closed. Set from any thread, awaited on any event loop."""
+
+    def __init__(self) -> None:
+        self.is_open = True
+        self.opened_at_s = 0.0  # after the last pause, by time.monotonic()
+        self._lock = threading.Lock()
+        self._waiting: dict[asyncio.Future[None], asyncio.AbstractEventLoop] = {}
+        self._counters: list[CallCounter] = []
+
+    def set_open(self, is_open: bool) -> None:
+        with self._lock:
+            if is_open and not self.is_open:
+                self.opened_at_s = time.monotonic()
+            self.is_open = is_open
+            released = dict(self._waiting) if is_open else {}
+        for future, loop in released.items():
+            with suppress(RuntimeError):  # its loop is closed
+                loop.call_soon_threadsafe(_release, future)
+
+    async def wait(self) -> None:
+        """Wait until the gate is open."""
+        while not self.is_open:
+            loop = asyncio.get_running_loop()
+            future: asyncio.Future[None] = loop.create_future()
+            with self._lock:
+                if self.is_open:
+                    return
+                self._waiting[future] = loop
+            try:
+                await future
+            finally:
+                with self._lock:
+                    del self._waiting[future]
+
+    def count(self, counter: CallCounter) -> None:
+        """Add the calls of a counter to ``num_in_flight``."""
+        with self._lock:
+            self._counters.append(counter)
+
+    @property
+    def num_in_flight(self) -> int:
+        """The calls that have started and not ended."""
+        with self._lock:
+            return sum(counter.num_in_flight for counter in self._counters)
+
+
+def _release(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+ALWAYS_OPEN = CallGate()
+_gate: ContextVar[CallGate] = ContextVar("penstock_call_gate", default=ALWAYS_OPEN)
+
+
+def current_gate() -> CallGate:
+    """Return the gate of the calls made here."""
+    return _gate.get()
+
+
+def make_current(gate: CallGate) -> None:
+    """Let the calls made in the present context wait at a gate."""
+    _gate.set(gate)
