@@ -136,7 +136,7 @@ def test_the_engine_hands_over_many_batches_at_a_time(prefetch: int) -> None:
     df = frame(500_000)
     num_batches = sum(1 for _ in df.iter_batches(prefetch=prefetch))
     assert num_batches == -(-500_000 // 256)
-    assert df.stats().stages[-1].num_bundles < num_batches / 10
+    assert df.stats().stages[-1].num_bundles < num_batches / 3
 
 
 def num_calls(num_rows: int) -> int:
@@ -161,4 +161,4 @@ def num_calls(num_rows: int) -> int:
 @pytest.mark.one_machine
 def test_a_batch_costs_few_calls() -> None:
     few, many = num_calls(256 * 200), num_calls(256 * 2200)
-    assert (many - few) / 2000 < 40
+    assert (many - few) / 2000 < 100  # 267 if each batch is a task of its own
