@@ -35,6 +35,7 @@ from penstock.errors import (
     UnreachableError,
     WaitTooLongError,
 )
+from penstock.observe.call_counter import CallCounter, current_call_counter
 from penstock.storage.backoff import retry_delay_s
 from penstock.storage.secret import Secret, hidden
 
@@ -87,6 +88,7 @@ class ApiClient:
         self._max_nbytes = 0
         self._silence = Silence(f"{self.name} at {shown(endpoint.base_url)}")
         self._has_answered = False
+        self._counter = CallCounter()
 
     def open(self) -> None:
         """Open the client on the running loop."""
@@ -103,6 +105,8 @@ class ApiClient:
         self._headers = multidict.CIMultiDictProxy(multidict.CIMultiDict(headers))
         self._limiter = limiter_for(LimiterKey(endpoint.provider, endpoint.base_url, self._model), self.settings.caps)
         self._deadline = Deadline(self.settings.timeout_s)
+        self._counter = current_call_counter()
+        self._counter.num_requests = self._counter.num_requests or 0
         self._max_nbytes = get_config().max_response_bytes
         self._session = _Session.shared()  # last: an error above leaves nothing to close
         self._session.silences.add(self._silence)
@@ -224,7 +228,8 @@ class ApiClient:
         outcome: Outcome = "other"
         received: Mapping[str, str] | None = None
         used_tokens: int | None = None
-        started = time.perf_counter()
+        started, counter = time.perf_counter(), self._counter
+        counter.num_requests = (counter.num_requests or 0) + 1
         observer.sent()
         try:
             with self._deadline:
@@ -249,8 +254,9 @@ class ApiClient:
                 except BaseException:
                     response.close()
                     raise
-            outcome = "ok"
-            return answer, time.perf_counter() - started
+            outcome, latency_s = "ok", time.perf_counter() - started
+            counter.count_reply(latency_s)
+            return answer, latency_s
         except RateLimitedError:
             outcome = "refused"
             raise
@@ -264,6 +270,7 @@ class ApiClient:
                 observer.failed()
             raise lost from exc
         finally:
+            counter.num_requests -= 1
             if received is not None and outcome in ("ok", "other"):
                 self._silence.end_silence(time.monotonic())
             permit.settle(outcome, used_tokens=used_tokens, headers=received)

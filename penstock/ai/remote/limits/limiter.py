@@ -53,6 +53,7 @@ class LimiterState:
     """The state of a limiter, for progress and statistics."""
 
     limit: int
+    ceiling: int
     in_flight: int
     waiting: int
     refused: int
@@ -63,6 +64,7 @@ class LimiterState:
         rate = None if self.rate is None or other.rate is None else self.rate + other.rate
         return LimiterState(
             self.limit + other.limit,
+            self.ceiling + other.ceiling,
             self.in_flight + other.in_flight,
             self.waiting + other.waiting,
             self.refused + other.refused,
@@ -235,7 +237,9 @@ class Limiter:
     def state(self) -> LimiterState:
         with self._lock:
             pace = self._pace
-            return LimiterState(pace.limit, pace.in_flight, len(self._waiting), pace.num_refused, pace.rate)
+            return LimiterState(
+                pace.limit, pace.ceiling, pace.in_flight, len(self._waiting), pace.num_refused, pace.rate
+            )
 
 
 def _call_on(loop: asyncio.AbstractEventLoop, function: Callable[..., object], *args: object) -> bool:
