@@ -54,11 +54,11 @@ class TerminalScreen:
 
     def __init__(self, stream: TextIO) -> None:
         self._lines: Callable[[int, int], Text] | None = None
-        self._rendered: tuple[tuple[int, int], list[str]] | None = None  # for one width and height
+        self._rendered: tuple[tuple[int, int], list[str]] = (0, 0), []  # for one width and height
         self._terminal = Terminal.shared_by(stream, self)
 
     def draw(self, lines: Callable[[int, int], Text]) -> None:
-        self._lines, self._rendered = lines, None
+        self._lines, self._rendered = lines, ((0, 0), self._rendered[1])
         self._terminal.redraw()
 
     def close(self, summary: str) -> None:
@@ -70,10 +70,13 @@ class TerminalScreen:
 
         if self._lines is None:
             return []
-        if self._rendered is None or self._rendered[0] != (width, height):
+        if self._rendered[0] != (width, height):
             console = Console(file=(file := io.StringIO()), force_terminal=True, color_system=color_system, width=width)
-            console.print(self._lines(width, height), no_wrap=True, overflow="ellipsis", highlight=False)
-            self._rendered = (width, height), file.getvalue().rstrip("\n").split("\n")
+            lines = self._rendered[1]
+            with suppress(Exception):  # it must not reach a ``print`` of the user
+                console.print(self._lines(width, height), no_wrap=True, overflow="ellipsis", highlight=False)
+                lines = file.getvalue().rstrip("\n").split("\n")
+            self._rendered = (width, height), lines
         return self._rendered[1]
 
 
@@ -185,7 +188,12 @@ class Terminal:
         self._put(self._unfinished + self._encoded(SHOW_CURSOR))
 
     def _put(self, data: bytes) -> None:
-        self._write(data if self._takes_bytes else data.decode())
+        if self._takes_bytes:
+            left = memoryview(data)
+            while left:  # without a buffer (``python -u``) the terminal may take a part
+                left = left[self._write(left) :]
+        else:
+            self._write(data.decode())
         self._flush()
 
     def _encoded(self, text: str) -> bytes:

@@ -22,6 +22,7 @@ import penstock.observe.progress as progress_module
 import penstock.observe.screens as screens_module
 from penstock.config import config
 from penstock.errors import QueryCancelledError
+from penstock.observe.closing_line import Destination
 from penstock.observe.events import (
     BundleProduced,
     CallCounts,
@@ -269,6 +270,16 @@ def test_a_short_query_prints_no_line() -> None:
     for event in (*PROMPTS, FINISHED):
         log.on_event(event)
     assert stream.getvalue() == ""
+
+
+def test_a_short_query_that_is_interrupted_prints_its_line_into_a_file() -> None:
+    stream = io.StringIO()
+    log = ProgressLog(stream, destination=Destination("out/", is_job=True))
+    for event in (*PROMPTS, QueryFinished(KeyboardInterrupt(), 12.0)):
+        log.on_event(event)
+    (line,) = stream.getvalue().splitlines()
+    figures = "990 of 20,000 rows answered, 900 calls, 10 failed (see errors()), 54,000 tokens, 99 cached, $1.80"
+    assert line == f"penstock: ✗ stopped after 12.0 s: {figures}; run it again to continue"
 
 
 @pytest.mark.parametrize(
