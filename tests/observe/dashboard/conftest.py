@@ -11,7 +11,7 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 from penstock.observe.dashboard.process import start_dashboard, stop_dashboard
 from penstock.observe.dashboard.server import DashboardServer
 
-expect.set_options(timeout=15_000)  # a busy machine takes its time
+expect.set_options(timeout=60_000)  # a busy machine takes its time
 
 FLAGS = [
     "--no-sandbox",

@@ -278,7 +278,7 @@ def test_the_calls_of_a_job_in_another_process_stop(tmp_path: Path, page: Page) 
         "import sys, penstock as ps\n"
         "ps.set_provider('openai', base_url=sys.argv[1], api_key='test')\n"
         "answers = ps.prompt(ps.format('text {}', ps.col('id')), model='m', max_concurrency=3)\n"
-        "ps.range(300).with_column('a', answers).write_parquet(sys.argv[2], resume=True)\n"
+        "ps.range(5_000).with_column('a', answers).write_parquet(sys.argv[2], resume=True)\n"
     )
     out = tmp_path / "out"
     with (
@@ -293,13 +293,13 @@ def test_the_calls_of_a_job_in_another_process_stop(tmp_path: Path, page: Page) 
                 page.get_by_role("button", name="Pause").click()
                 expect(page.locator("#query-state")).to_have_text("paused")
                 num_requests = counts(url)["requests"]
-                assert num_requests < 300
                 with page.expect_response("**/api/state*"), page.expect_response("**/api/state*"):
                     pass
                 assert counts(url) | {"requests": num_requests, "in_flight": 0} == counts(url)
                 page.get_by_role("button", name="Resume").click()
-                expect(page.locator("#query-state")).to_have_text("finished")
-                assert counts(url)["answered"] == 300
+                expect(page.locator("#query-state")).to_have_text("running")
+                while counts(url)["requests"] == num_requests:
+                    assert process.poll() is None
         finally:
             process.kill()
 

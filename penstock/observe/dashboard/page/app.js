@@ -219,7 +219,7 @@ function renderTiles(query) {
   const tiles = [
     ...(calling ? [["Answered", count(calling.calls.num_answered), [part, inFlight(calling.calls)].filter(Boolean).join(", "), "", done]] : []),
     ["Rows", count(numRows), calling ? "" : part, "", calling ? null : done],
-    [calling ? "Answers per second" : "Rows per second", rate(counted?.rate ?? 0), isOver(query) ? "on average" : "lately"],
+    [calling ? "Answers / s" : "Rows per second", rate(counted?.rate ?? 0), isOver(query) ? "on average" : "lately"],
     ["Failed rows", count(query.num_failed), query.num_failed && numRows ? `${(100 * query.num_failed / numRows).toPrecision(2)} % of the rows` : "", query.num_failed ? "bad" : ""],
   ];
   if (newest[0]) tiles.push(["Memory", bytes(newest[0]), `at most ${bytes(peak)}`]);
