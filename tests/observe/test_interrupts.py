@@ -7,7 +7,6 @@ import re
 import signal
 import subprocess
 import sys
-import types
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,6 @@ from typing import Any
 import pytest
 
 import penstock as ps
-from penstock.observe.tracebacks import PACKAGE
 from tests.plain_server import plain_server
 from tests.terminals import run_in_terminal
 
@@ -113,40 +111,3 @@ def test_without_a_display_the_line_comes_too(reviews: Path, monkeypatch: pytest
         process.stdout.read()
         assert CLOSING.fullmatch(process.stderr.read().strip())
         assert process.wait(60) == 130
-
-
-# --- in IPython: it is not among what the tests install, so its formatting of tracebacks is stood in for --------------
-
-
-@pytest.fixture
-def shown_by_ipython(monkeypatch: pytest.MonkeyPatch) -> Any:
-    def structured_traceback(kind: type, error: BaseException, frames: types.TracebackType) -> list[str]:
-        files = []
-        while frames is not None:
-            files.append(frames.tb_frame.f_code.co_filename)
-            frames = frames.tb_next  # type: ignore[assignment]
-        return files
-
-    shell = types.SimpleNamespace(InteractiveTB=types.SimpleNamespace(structured_traceback=structured_traceback))
-    ipython = types.ModuleType("IPython")
-    ipython.get_ipython = lambda: shell  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "IPython", ipython)
-    return lambda error: error._render_traceback_()
-
-
-def test_ipython_shows_a_mistyped_column_with_the_frame_of_the_user(shown_by_ipython: Any) -> None:
-    with pytest.raises(ps.errors.ColumnNotFoundError) as caught:
-        ps.from_pydict({"text": ["a"]}).select("txt")
-    assert any(frame.path.as_posix().startswith(PACKAGE) for frame in caught.traceback)
-    assert shown_by_ipython(caught.value) == [__file__]
-
-
-def test_ipython_shows_an_interrupt_with_the_frame_of_the_user(shown_by_ipython: Any) -> None:
-    @ps.func(use_process=False)
-    def interrupt(x: int) -> int:
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt) as caught:
-        ps.range(1).select(interrupt(ps.col("id"))).collect()
-    assert any(frame.path.as_posix().startswith(PACKAGE) for frame in caught.traceback)  # of the verb
-    assert shown_by_ipython(caught.value) == [__file__]

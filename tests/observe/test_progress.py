@@ -7,7 +7,6 @@ import subprocess
 import sys
 import threading
 import time
-import types
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
@@ -566,28 +565,3 @@ def test_redirected_output_stays_clean() -> None:
     assert printed.startswith(b"beforeprinted\nlong long")
     assert b"\x1b" not in printed
     assert screen == ["warned", "logged", *["✓ 0 rows in 2.0 s (0.0 rows/s)"] * 2]
-
-
-def test_a_notebook_sees_the_progress_of_a_query(monkeypatch: pytest.MonkeyPatch) -> None:
-    """IPython is not among what the tests install, so its two functions that are used are stood in for."""
-    drawn: list[str] = []
-
-    class Handle:
-        def update(self, data: dict[str, str], raw: bool) -> None:
-            drawn.append(data["text/plain"])
-            assert data["text/html"].startswith("<pre")
-
-    ipython, display = types.ModuleType("IPython"), types.ModuleType("IPython.display")
-    ipython.get_ipython = lambda: types.SimpleNamespace(kernel=True)  # type: ignore[attr-defined]
-    display.display = lambda *args, **kwargs: Handle()  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "IPython", ipython)
-    monkeypatch.setitem(sys.modules, "IPython.display", display)
-
-    @ps.func
-    def slow(x: int) -> int:
-        time.sleep(0.015)
-        return x
-
-    ps.range(200).select(slow(ps.col("id"))).collect()  # longer than what is drawn from
-    assert any("slow" in text for text in drawn)
-    assert "200 rows" in drawn[-1]
