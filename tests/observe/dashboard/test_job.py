@@ -331,15 +331,15 @@ def test_a_search_shows_the_total_of_its_matches(tmp_path: Path, page: Page, mon
     with served(tmp_path / "out") as server:
         page.goto(server.url)
         page.get_by_role("link", name="Rows").click()
-        page.get_by_label("Search").fill("red")
+        page.get_by_role("searchbox").fill("red")
         summary = page.locator("#rows-summary")
         expect(summary).to_have_text("6,666 rows found among 10,000. These are 25 of them, rows 1 to 37.")
         page.get_by_role("button", name="Next").click()
         expect(summary).to_have_text("6,666 rows found among 10,000. These are 25 of them, rows 38 to 74.")
         monkeypatch.setattr(row_pages, "FIRST_COUNT_S", 0.0)
-        page.get_by_label("Search").fill("blue")
+        page.get_by_role("searchbox").fill("blue")
         expect(summary).to_have_text("3,334 rows found among 10,000. These are 25 of them, rows 0 to 72.")
-        page.get_by_label("Search").fill("text 9999")
+        page.get_by_role("searchbox").fill("text 9999")
         expect(summary).to_have_text("1 row found among 10,000.")
 
 

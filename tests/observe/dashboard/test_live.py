@@ -21,6 +21,7 @@ from penstock.observe.dashboard.live import LiveQuery
 from penstock.observe.dashboard.server import DashboardServer
 from penstock.observe.events import (
     BundleProduced,
+    CallCounts,
     Measures,
     ModelSample,
     QuerySampled,
@@ -198,6 +199,7 @@ def test_calls_in_flight_finish_before_a_query_is_paused(dashboard: DashboardSer
         thread.start()
         page.goto(dashboard.url)
         expect(page.locator("#models tbody td").nth(5)).to_have_text("7")
+        expect(page.locator("#stages .calls").nth(1)).to_have_text(re.compile(r"^\d+ of 100 answered, 7 in flight$"))
         ordered(page, page.get_by_role("button", name="Pause").click)
         expect(page.locator("#query-state")).to_have_text("pausing, 7 calls in flight")
         expect(page.locator("#query-state")).to_have_text("paused")
@@ -243,6 +245,23 @@ def test_dollars_and_time_are_projected_as_on_the_terminal() -> None:
         query.on_event(event)
     shown = query.snapshot()
     assert (shown["models"][0]["projected_dollars"], shown["left_s"]) == (4.0, 90.0)
+
+
+def test_the_headline_counts_answered_calls_not_bundles() -> None:
+    query = LiveQuery()
+    calls = CallCounts(1955, 17, 37, 3000, True)
+    samples = (StageSample(0, 0, 2, 0, 0, 0, None, 3000, True), StageSample(1, 9, 9, 0, 0, 0, None, 3000, True, calls))
+    for event in (
+        QueryStarted((StageInfo(0, "read"), StageInfo(1, "prompt", inputs=(0,), model=("o", "gpt"))), 0.0),
+        BundleProduced(0, 3000, 1, 1.0),
+        BundleProduced(1, 64, 1, 1.0),
+        QuerySampled(10.0, samples, 0, 0, 0.0),
+    ):
+        query.on_event(event)
+    shown = query.snapshot()
+    stage = shown["stages"][shown["calls_stage"]]
+    assert stage["calls"] == {"num_answered": 1955, "num_failed": 17, "num_in_flight": 37, "total": 3000}
+    assert (stage["num_done"], stage["total"], stage["rate"], shown["num_failed"]) == (1972, 3000, 197.2, 17)
 
 
 def test_cancel_by_keyboard(dashboard: DashboardServer, page: Page) -> None:
