@@ -164,7 +164,7 @@ class Executor:
     # --- the control of the query: called from other threads ---
 
     def set_paused(self, is_paused: bool) -> None:
-        self._is_paused = is_paused
+        self._is_paused = self._sampler.is_paused = is_paused
         self._gate.set_open(not is_paused)
         self._progress_at_s = self._clock()  # a pause is not a stall
         self._wake()

@@ -22,6 +22,7 @@ class Sampler:
         self._measure = measure
         self._due_at_s = 0.0
         self.reader_s = 0.0  # that the query has waited for the reader of its rows
+        self.is_paused = False
 
     def start(self) -> None:
         self._due_at_s = self._clock() + INTERVAL_S
@@ -44,7 +45,13 @@ class Sampler:
             samples.append(stage_sample(state, totals[-1], state.call_counts(inputs)))
         nbytes_held = nbytes_waiting + sum(each.nbytes_held for each in samples)
         return QuerySampled(
-            self._clock(), tuple(samples), nbytes_held, self._memory_bytes, self.reader_s, self._measure()
+            self._clock(),
+            tuple(samples),
+            nbytes_held,
+            self._memory_bytes,
+            self.reader_s,
+            self._measure(),
+            self.is_paused,
         )
 
 

@@ -190,7 +190,7 @@ class QuerySampled:
     """The state of a running query, five times a second and at its end.
 
     The stages hold ``nbytes_held`` of the ``memory_bytes`` that they may. ``reader_s`` is the time so far for which the
-    query waited for the reader of its rows.
+    query waited for the reader of its rows. ``is_paused`` is True while a person has paused it.
     """
 
     time_s: float
@@ -199,6 +199,7 @@ class QuerySampled:
     memory_bytes: int
     reader_s: float
     measures: Measures = Measures()
+    is_paused: bool = False
 
 
 @frozen

@@ -134,13 +134,18 @@ class Forecast:
 
     def __init__(self, stages: Sequence[StageStats], time_s: float = 0.0) -> None:
         self._stages = stages
-        self._time_s = time_s
+        self._time_s = time_s  # of the last sample, without the pauses before it
+        self._paused_s = 0.0
         self._rows = [RecentFigures(time_s, 1) for _ in stages]
         self._calls: dict[int, CallPace] = {}  # by stage
         self._models: dict[tuple[str, str], RecentFigures] = {}
 
-    def update(self, time_s: float, models: Sequence[ModelSample]) -> None:
-        """Take the figures of a sample, which the stages already have."""
+    def update(self, time_s: float, models: Sequence[ModelSample], is_paused: bool = False) -> None:
+        """Take the figures of a sample, which the stages already have. The time of a pause does not count."""
+        time_s -= self._paused_s
+        if is_paused:
+            self._paused_s += time_s - self._time_s
+            return
         by_name = {_name(use): use for use in models}
         for index, stage in enumerate(self._stages):
             if stage.wall_s is not None:

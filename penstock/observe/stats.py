@@ -135,7 +135,7 @@ class Stats:
         self.peak_nbytes = max(self.peak_nbytes, event.nbytes_held)
         self.peak_rss_bytes = max(self.peak_rss_bytes, event.measures.rss_bytes)
         self.models, self.gpus = event.measures.models, event.measures.gpus
-        self.forecast.update(event.time_s, self.models)
+        self.forecast.update(event.time_s, self.models, event.is_paused)
         self.skipped_files = event.measures.skipped_files
         self.counters, self.gauges = dict(event.measures.counters), dict(event.measures.gauges)
         elapsed_s = event.time_s - self._started_s

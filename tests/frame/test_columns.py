@@ -72,9 +72,8 @@ def test_exclude_and_drop_columns_are_the_same_but_for_lists(people: ps.DataFram
     assert people.exclude("name", "age", "pet").columns == []
 
 
-def test_brackets_give_a_column_by_name_or_number_and_a_narrower_frame(people: ps.DataFrame) -> None:
+def test_brackets_give_a_column_and_a_narrower_frame(people: ps.DataFrame) -> None:
     assert people.select(people["age"] + 1).to_pydict() == {"age": [31, 41]}
-    assert people.select(people[-2]).columns == ["age"]
     assert people[["age", "name"]].columns == ["age", "name"]
 
 

@@ -239,3 +239,24 @@ def test_a_function_of_batches_has_a_total_before_its_first_batch_ends(recorder:
     ps.range(100).map_batches(slow, batch_size=50, concurrency=1).collect()
     early = next(event for event in recorder.events if isinstance(event, QuerySampled) and event.stages[1].num_running)
     assert (early.stages[1].total_rows, early.stages[1].is_total_exact) == (100, False)
+
+
+def test_a_pause_does_not_count() -> None:
+    stats = Stats()
+    stats.on_event(STARTED)
+    for num_seen, sample in enumerate(simulated(fixed(0.8), 40)):
+        paused_s = 600.0 if num_seen > 100 else 0.0
+        if num_seen == 100:
+            for seconds in (0.0, 300.0, 600.0):
+                paused = QuerySampled(
+                    sample.time_s + seconds, sample.stages, 0, 0, 0.0, sample.measures, is_paused=True
+                )
+                stats.on_event(paused)
+            before_s = stats.forecast.seconds_left()
+        stats.on_event(QuerySampled(sample.time_s + paused_s, sample.stages, 0, 0, 0.0, sample.measures))
+        if num_seen == 103:
+            after_s = stats.forecast.seconds_left()
+            break
+    assert before_s is not None
+    assert after_s is not None
+    assert before_s - 2 < after_s < before_s

@@ -21,7 +21,7 @@ import pytest
 import penstock as ps
 from penstock import col
 from penstock.errors import WorkerDiedError
-from tests.observe.test_progress import obeyed
+from tests.terminals import obeyed
 from tests.udf.script import run_script
 
 pytestmark = pytest.mark.one_machine  # Ray passes on what its workers print
