@@ -56,7 +56,8 @@ class Pace:
         self.accepted_at = -math.inf
         self._seq = 0
         self._reserved_total = 0
-        self.num_refused = 0
+        self.num_refused = self.num_answered = 0
+        self.answered_s = 0.0
 
     def limit_requests(self, max_concurrency: int) -> None:
         """Allow at most so many concurrent requests from now on."""
@@ -112,6 +113,8 @@ class Pace:
             self.num_refused += 1  # not a matter of rate
         elif outcome == "ok":
             self.accepted_at, self._is_shut = now, False
+            self.num_answered += 1
+            self.answered_s += now - sent.at
             self._concurrency.accept(now, sent.level)
             self._rate.accept(now, sent.seq)
         elif outcome == "refused":
