@@ -1,30 +1,125 @@
-"""The number of concurrent requests: it grows with every round of answers up to a ceiling."""
+"""The number of concurrent requests: as many as the server takes, and no more than make it faster.
+
+By Little's law, throughput is the number in flight divided by the latency. So two cohorts of requests, sent with few
+and with more in flight, show whether more requests gain anything: if the latency stays, throughput grows with them; if
+the latency grows as they do, they only wait in the server's queue.
+"""
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
+
+from penstock.ai.remote.limits.alarm import Alarm
 
 START = 64
-ROUND_S = 0.5
-STEP, LATER_STEP, LATER = 0.65, 0.3, 192
-"""Growth for each answer, and the smaller growth from ``LATER`` concurrent requests on. Doubling would exceed the limit
-of a server by far, and few clients have the cores to keep more than that busy when answers are quick."""
+MIN_GAIN = 0.4
+"""More requests are worth it if throughput grows by this share of their growth."""
+
+SAME_THROUGHPUT = 0.95
+HEADROOM = 1.2
+"""The limit over the smallest number of requests that keep a queueing server busy."""
+
+WAIT_ROUNDS, WAIT_ANSWERS, MAX_PATIENCE = 8, 200, 16
+"""The limit is raised again after so many rounds of answers, and answers; twice as many each time that gains nothing."""
+
+NOISE_BEFORE, NOISE_AFTER = 0.2, 0.03
+"""The share of refusals that may be chance, before a limit of the server is known and after."""
+
+SLOTS_LOW, SLOTS_HIGH = 0.7, 1.4
+"""A server that counts requests in flight refuses at the same number. Other refusals are about time."""
+
+MIN_PROBE_GAP_S, MAX_PROBE_GAP_S = 0.05, 5.0
+
+
+class Cohort:
+    """The mean latency of the next requests that are sent with ``low`` to ``high`` in flight.
+
+    It is complete when four of five are answered. So stragglers hold nothing up, and because each cohort leaves out its
+    slowest, cohorts can be compared.
+    """
+
+    __slots__ = ("_high", "_levels", "_low", "_missing", "_num", "_seconds", "_size")
+
+    def __init__(self, low: float, high: float = math.inf, size: float = 0) -> None:
+        self._low, self._high = low, high
+        self._size = self._missing = int(size or min(max(12, low / 3), 128))
+        self._num = 0
+        self._levels = self._seconds = 0.0
+
+    def join(self, level: int) -> Cohort | None:
+        """Return the cohort if a request sent at ``level`` belongs to it."""
+        if not self._missing or not self._low <= level <= self._high:
+            return None
+        self._missing -= 1
+        return self
+
+    def leave(self) -> None:
+        """Replace a request that was not answered by the next one."""
+        self._missing += 1
+
+    def answer(self, level: int, seconds: float) -> None:
+        self._num += 1
+        self._levels += level
+        self._seconds += seconds
+
+    @property
+    def is_complete(self) -> bool:
+        return self._num >= 0.8 * self._size
+
+    @property
+    def level(self) -> float:
+        return self._levels / self._num
+
+    @property
+    def latency_s(self) -> float:
+        return max(self._seconds, 1e-9) / self._num
+
+    @property
+    def throughput(self) -> float:
+        return self.level / self.latency_s
+
+
+@dataclass(slots=True, eq=False)
+class Flight:
+    """A request in flight, with the state when it was sent."""
+
+    at: float
+    seq: int
+    level: int  # the number of concurrent requests with this one
+    num_refused: int
+    cohort: Cohort | None
 
 
 class Concurrency:
-    """A limit that grows by ``STEP`` for each answer to a request that was sent near the limit.
+    """A limit that doubles with each round of answers while throughput grows with it.
 
-    A round needs no end, so slow answers do not delay growth. Refusals do not lower the limit: they lower the rate.
+    When it does not, the limit falls by halves until throughput does, too: ``HEADROOM`` above that is the place to be,
+    and from there the limit grows slowly. Time-outs halve the limit. Refusals lower it to the requests that were
+    accepted (slots of the server); from there single requests probe for more, without waiting for answers, because
+    refusals come at once.
     """
 
     def __init__(self, ceiling: int) -> None:
         self.ceiling = ceiling
-        self.limit = float(min(START, ceiling))
         self.in_flight = 0
-        self.is_refused = False  # whether a request was ever refused
         self._hold_until = 0.0
-        self._round_at: float | None = None
-        self._round_limit = self.limit
+        self._refusals, self._time_outs = Alarm(), Alarm()
+        self._num_refused = 0
+        self._refusal_s = 0.0
+        self._cut_seq = 0  # the last request before the last cut
+        self._peak = float(START)  # the limit before the first refusal
+        self.cut_at = -math.inf
+        self._slots = self._most_slots = 0.0  # accepted at once, by the last refusals and at most
+        self._probe_at = math.inf
+        self._probe_gap_s = MIN_PROBE_GAP_S
+        self._num_probes = 1
+        # The first requests show two levels on their way up to the limit.
+        limit = self.limit = float(min(START, ceiling))
+        self._num_to_wait, self._patience = 0, 1
+        self._low, self._high = Cohort(limit / 4, limit / 2, max(2, limit / 8)), Cohort(0.75 * limit)
+        self._best = 0.0  # throughput
+        self._is_falling = False
 
     def set_ceiling(self, ceiling: int) -> None:
         """Change the ceiling. A higher one is reached as answers come."""
@@ -35,25 +130,110 @@ class Concurrency:
         """Do not grow before ``until``."""
         self._hold_until = max(self._hold_until, until)
 
-    def full_until(self, now: float) -> float:
-        """Return when to ask again for a full limit; ``inf`` means when a request is settled.
+    def send(self, now: float, seq: int) -> Flight:
+        """Count a request."""
+        self.in_flight += 1
+        cohort = self._high.join(self.in_flight) or self._low.join(self.in_flight)
+        return Flight(now, seq, self.in_flight, self._num_refused, cohort)
 
-        Refusals come at once, but answers may take long. While no request was refused, half a second without growth
-        counts as a round of answers.
-        """
-        if self.is_refused or self.limit >= self.ceiling:
+    def full_until(self, now: float) -> float:
+        """Return when to ask again for a full limit; ``inf`` means when a request is settled."""
+        if not self._slots or self.limit >= self.ceiling:
             return math.inf
-        growth = 1 + (STEP if self.limit < LATER else LATER_STEP)
-        if self._round_at is None or self.limit >= growth * self._round_limit:
-            self._round_at, self._round_limit = now, self.limit
-        ready_at = max(self._round_at + ROUND_S, self._hold_until)
-        if now < ready_at:
-            return ready_at
-        self.limit = min(growth * self._round_limit, self.ceiling)
-        self._round_at, self._round_limit = now, self.limit
+        if now < self._probe_at:
+            return self._probe_at
+        self.limit = min(self.limit + self._num_probes, self.ceiling)
+        self._num_probes *= 2
+        self._probe_at = now + self._min_probe_gap_s
         return now
 
-    def accept(self, now: float, level: int) -> None:
-        """Take an answer to a request that was the ``level``-th concurrent one when it was sent."""
-        if 2 * level >= self.limit and now >= self._hold_until:
-            self.limit = min(self.limit + (STEP if self.limit < LATER else LATER_STEP), self.ceiling)
+    @property
+    def has_no_slots(self) -> bool:
+        """True if a server that refused requests has accepted far more in the meantime."""
+        return bool(self._slots) and self.limit > SLOTS_HIGH * self._slots + 1
+
+    def accept(self, now: float, flight: Flight) -> None:
+        """Take an answer."""
+        if flight.cohort is not None:
+            flight.cohort.answer(flight.level, now - flight.at)
+        if self._slots or now < self._hold_until:
+            return
+        if self._low.is_complete and (self._is_falling or self._high.is_complete):
+            self._compare()
+        elif self._num_to_wait and 2 * flight.level >= self.limit:
+            self._num_to_wait -= 1
+            if not self._num_to_wait:
+                self.limit = min(1.5 * self.limit + 1, self.ceiling)
+
+    def refuse(self, now: float, flight: Flight, last_seq: int) -> bool:
+        """Take a refusal, when ``last_seq`` requests were sent.
+
+        Return False if the number of concurrent requests does not explain it. Requests sent before a cut that turn out
+        to be refused only correct it.
+        """
+        refused_since = self._num_refused - flight.num_refused
+        self._num_refused += 1
+        self._refusal_s += 0.2 * (now - flight.at - self._refusal_s)
+        if flight.seq > self._cut_seq:
+            if self._slots and flight.level > self._slots:
+                self._probe_gap_s = min(2 * self._probe_gap_s, MAX_PROBE_GAP_S)
+                self._set_slots(now, self._slots)
+                return True
+            if not self._refusals.hear(flight.seq, NOISE_AFTER if self._slots else NOISE_BEFORE):
+                return True
+            self._cut_seq, self.cut_at = last_seq, now
+            self._peak = self._peak if self._slots else max(self._peak, self.limit)
+            self._most_slots = max(self._most_slots, self._slots)
+        accepted = max(self.in_flight, flight.level - 1 - refused_since)
+        self._set_slots(now, min(self.limit, accepted))
+        return accepted > 0 and self.limit >= SLOTS_LOW * self._most_slots
+
+    def _set_slots(self, now: float, slots: float) -> None:
+        self.limit = self._slots = max(slots, 1.0)
+        self._probe_at, self._num_probes = now + max(self._probe_gap_s, self._min_probe_gap_s), 1
+
+    @property
+    def _min_probe_gap_s(self) -> float:
+        return max(MIN_PROBE_GAP_S, 2.2 * self._refusal_s)
+
+    def ignore_refusals(self) -> None:
+        """Forget the slots: refusals are about time."""
+        self._slots = self._most_slots = 0.0
+        self._patience = 0
+        self._settle(self.ceiling)
+
+    def time_out(self, seq: int, last_seq: int) -> None:
+        """Take the time-out of request ``seq``, when ``last_seq`` were sent."""
+        if seq > self._cut_seq and self._time_outs.hear(seq, NOISE_BEFORE):
+            self._cut_seq, self._best, self._patience = last_seq, 0.0, 0
+            self._fall(self.limit / 2)
+
+    def _compare(self) -> None:
+        """Decide by the throughput of the two cohorts."""
+        low, high = self._low, self._high
+        if self._is_falling:
+            self._best = max(self._best, low.throughput)
+            if low.throughput >= SAME_THROUGHPUT * self._best and self.limit > 1:
+                self._fall(low.level / 2)
+            else:
+                self._settle(HEADROOM * self._best * low.latency_s + 1)
+        elif high.throughput / low.throughput - 1 >= MIN_GAIN * (high.level / low.level - 1):
+            self._low, self._high = high, Cohort(1.5 * high.level)
+            self._most_slots, self._patience = high.level, 1
+            self.limit = min(max(2 * high.level, self.limit), self.ceiling)
+        else:
+            self._best = max(low.throughput, high.throughput)
+            self._fall(low.level / 2)
+
+    def _fall(self, limit: float) -> None:
+        self.limit = max(limit, 1.0)
+        self._low, self._is_falling = Cohort(0.75 * self.limit, self.limit, max(12, self.limit / 2)), True
+
+    def _settle(self, limit: float) -> None:
+        """Stay at ``limit``, and find out in a while whether more requests gain something by now."""
+        self.limit = max(min(limit, self.ceiling), 1.0)
+        self._num_to_wait = self._patience * max(WAIT_ANSWERS, WAIT_ROUNDS * int(self.limit)) or int(self.limit)
+        self._patience = min(2 * self._patience or 1, MAX_PATIENCE)
+        size = min(max(32, self.limit / 2), 256)
+        self._low, self._high = Cohort(0.75 * self.limit, self.limit, size), Cohort(1.25 * self.limit + 1, size=size)
+        self._is_falling = False

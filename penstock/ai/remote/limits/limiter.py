@@ -1,7 +1,8 @@
 """The limiter: one queue of requests for each provider, base URL, model and caps of the user.
 
-``Pace`` (pacing.py) decides; this module holds the queue. A request that may be sent at once costs a lock and two small
-objects: no task, future or timer. Others wait first come, first served, on whatever event loop they run.
+``Pace`` (pacing.py) decides; this module holds the queue. A request that may be sent at once costs a lock and three
+small objects: no task, future or timer. Others wait first come, first served, on whatever event loop they run; those
+that are sent again come before those that were never sent.
 """
 
 from __future__ import annotations
@@ -117,10 +118,11 @@ class ClientLoad:
 
 
 class _QueuedRequest:
-    __slots__ = ("future", "loop", "permit", "since", "tokens")
+    __slots__ = ("future", "is_retry", "loop", "permit", "since", "tokens")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, tokens: int, since: float) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, tokens: int, since: float, is_retry: bool) -> None:
         self.loop = loop
+        self.is_retry = is_retry
         self.since = since
         self.tokens = tokens
         self.future: asyncio.Future[None] = loop.create_future()
@@ -128,7 +130,9 @@ class _QueuedRequest:
 
 
 class Limiter:
-    """Gives permits for requests to one model, first come, first served. Safe for several event loops and threads.
+    """Gives permits for requests to one model: to retries first, then first come, first served.
+
+    Safe for several event loops and threads.
 
     One lock guards everything, and nothing blocks while it is held.
     """
@@ -138,6 +142,7 @@ class Limiter:
         self._clock = clock
         self._lock = threading.Lock()
         self._pace = Pace(caps, _ceiling())
+        self._retries: OrderedDict[_QueuedRequest, None] = OrderedDict()
         self._waiting: OrderedDict[_QueuedRequest, None] = OrderedDict()
         self._timer: tuple[asyncio.AbstractEventLoop, float] | None = None
         self._client = ClientLoad()
@@ -147,9 +152,10 @@ class Limiter:
         """True if there is a limit on tokens, so that a settled request must say how many it used."""
         return self._pace.counts_tokens
 
-    async def admit(self, tokens: int = 0) -> Permit:
+    async def admit(self, tokens: int = 0, *, is_retry: bool = False) -> Permit:
         """Wait until a request may be sent. ``tokens`` is the estimated size of its input.
 
+        A retry comes before all requests that were never sent: a bundle of rows does not wait for one of them.
         Raises ``WaitTooLongError`` if the server asks to wait longer than ``MAX_WAIT_S``.
         """
         with self._lock:
