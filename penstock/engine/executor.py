@@ -257,6 +257,7 @@ class Executor:
             if not upstream.is_done:
                 self._close_inputs(upstream)
                 upstream.close()
+                self._publish(events.StageFinished(upstream.index, self._clock(), upstream.batch_rows))
 
     def _finish_if_exhausted(self, state: StageState) -> None:
         if state.is_done or state.is_finishing or not state.is_exhausted:

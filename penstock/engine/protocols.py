@@ -21,6 +21,7 @@ from penstock.errors import QueryCancelledError
 from penstock.types.frozen import frozen
 
 if TYPE_CHECKING:
+    from penstock.observe.call_counter import CallCounter
     from penstock.observe.events import RowError
     from penstock.protocols import ReadTask
 
@@ -203,6 +204,13 @@ class DescribesTasks(Protocol):
 
     def described_tasks(self) -> list[str]:
         """Return each task that is not done, with its worker, for an error message."""
+
+
+@runtime_checkable
+class CountsCalls(Protocol):
+    """A pool that counts the calls of its stage while they run."""
+
+    call_counter: CallCounter
 
 
 class QueryControl(Protocol):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from penstock.engine.stage import StageState
-from penstock.observe.events import Measures, QuerySampled, StageInfo, StageKind, StageSample, WaitingFor
-from penstock.plan.stages import CallBatch, CallUdf, Read, RunRelation, Stage, WriteOut
+from penstock.observe.events import CallCounts, Measures, QuerySampled, StageInfo, StageKind, StageSample, WaitingFor
+from penstock.plan.stages import CallBatch, CallUdf, Cut, Read, RunRelation, Stage, WriteOut
 from penstock.protocols import Priced
 
 INTERVAL_S = 0.2
@@ -37,14 +37,18 @@ class Sampler:
 
     def sample(self, stages: Sequence[StageState], nbytes_waiting: int) -> QuerySampled:
         totals: list[tuple[int, bool] | None] = []
+        samples = []
         for state in stages:
-            totals.append(state.total_rows([totals[each.index] for each in state.inputs]))
-        samples = tuple(map(stage_sample, stages, totals))
+            inputs = [totals[each.index] for each in state.inputs]
+            totals.append(state.total_rows(inputs))
+            samples.append(stage_sample(state, totals[-1], state.call_counts(inputs)))
         nbytes_held = nbytes_waiting + sum(each.nbytes_held for each in samples)
-        return QuerySampled(self._clock(), samples, nbytes_held, self._memory_bytes, self.reader_s, self._measure())
+        return QuerySampled(
+            self._clock(), tuple(samples), nbytes_held, self._memory_bytes, self.reader_s, self._measure()
+        )
 
 
-def stage_sample(state: StageState, total: tuple[int, bool] | None) -> StageSample:
+def stage_sample(state: StageState, total: tuple[int, bool] | None, calls: CallCounts | None) -> StageSample:
     total_rows, is_exact = total or (None, False)
     return StageSample(
         state.index,
@@ -56,6 +60,7 @@ def stage_sample(state: StageState, total: tuple[int, bool] | None) -> StageSamp
         waiting_for(state),
         total_rows,
         is_exact,
+        calls,
     )
 
 
@@ -81,7 +86,7 @@ def stage_info(index: int, stage: Stage) -> StageInfo:
 def _kind(stage: Stage) -> StageKind:
     match stage.work:
         case None:
-            return "limit"
+            return "limit" if isinstance(stage.inbox, Cut) else "concat"
         case Read():
             return "read"
         case CallUdf(call) if call.udf.target.is_async:

@@ -12,7 +12,7 @@ from penstock.engine.error_limit import ErrorLimit
 from penstock.engine.in_flight import InFlight
 from penstock.engine.inbox import Gate, Inbox
 from penstock.engine.lineage import is_row_preserving, kind_of
-from penstock.engine.protocols import Bundle, DescribesTasks, EndOfInput, Report, Task, WorkerPool
+from penstock.engine.protocols import Bundle, CountsCalls, DescribesTasks, EndOfInput, Report, Task, WorkerPool
 from penstock.engine.read_queue import ReadQueue
 from penstock.engine.reader_limit import FIRST_ROWS, ReaderLimit
 from penstock.engine.resources import QueryResources
@@ -25,6 +25,7 @@ from penstock.engine.scheduling import (
     usual_duration,
 )
 from penstock.errors import PenstockError
+from penstock.observe.events import CallCounts
 from penstock.plan.stages import CallBatch, CallUdf, Gathered, Inbox as Policy, RunRelation, Stage, Work, WriteOut
 
 MAX_DESCRIBED = 10  # tasks in an error message
@@ -218,9 +219,29 @@ class StageState:
         if self._keeps_rows:
             return num_rows_in, is_exact
         num_done = self.num_rows_taken - self._in_flight.num_rows_running
+        if isinstance(self.stage.work, CallBatch) and not num_done:
+            return num_rows_in, False  # most functions of batches give as many rows as they take
         if isinstance(self.stage.work, RunRelation) or not num_done:
             return None
         return round(self.num_rows_out * num_rows_in / num_done), False
+
+    def call_counts(self, inputs: Sequence[tuple[int, bool] | None]) -> CallCounts | None:
+        """Return the calls so far, None if its pool does not count them, or a call may give several rows."""
+        pool: object = self._pool
+        if not isinstance(pool, CountsCalls) or self._kind != "rows":
+            return None
+        known, counter = [each for each in inputs if each is not None], pool.call_counter
+        is_known = len(known) == len(inputs)
+        return CallCounts(
+            counter.num_answered,
+            counter.num_failed,
+            0 if self.is_done else counter.num_in_flight,
+            sum(num_rows for num_rows, _ in known) if is_known else None,
+            is_known and all(is_exact for _, is_exact in known),
+            counter.num_replies,
+            counter.reply_s,
+            counter.reply_s2,
+        )
 
     def count_rows_ahead(self, until_s: float) -> None:
         """Look for the number of rows to read until a time, unless the reader may stop before the end."""

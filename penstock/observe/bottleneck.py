@@ -20,6 +20,7 @@ REMEDIES: dict[StageKind, str] = {
     "relation": "More memory (memory_limit=) or fewer columns would help.",
     "write": "More cores, faster storage or another compression would help.",
     "limit": "",
+    "concat": "",
 }
 
 

@@ -7,7 +7,7 @@ from typing import Literal
 
 from penstock.types.frozen import frozen
 
-StageKind = Literal["read", "expressions", "function", "async function", "relation", "write", "limit"]
+StageKind = Literal["read", "expressions", "function", "async function", "relation", "write", "limit", "concat"]
 WaitingFor = Literal["input", "output", "workers"]
 
 
@@ -76,6 +76,28 @@ class StageFinished:
     batch_rows: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class CallCounts:
+    """The calls of a stage so far: rows that are answered and failed, and calls under way.
+
+    ``total_rows`` is the number of rows that the stage takes in all, None if unknown. ``num_replies`` requests to an
+    API had an answer; ``reply_s`` and ``reply_s2`` add up the seconds that those took, and their squares.
+    """
+
+    num_answered: int
+    num_failed: int
+    num_in_flight: int
+    total_rows: int | None
+    is_total_exact: bool
+    num_replies: int = 0
+    reply_s: float = 0.0
+    reply_s2: float = 0.0
+
+    @property
+    def num_done(self) -> int:
+        return self.num_answered + self.num_failed
+
+
 @dataclass(frozen=True, slots=True)  # quicker to make than with ``frozen``: there are many
 class StageSample:
     """The state of a stage at one moment.
@@ -83,7 +105,7 @@ class StageSample:
     ``num_running`` of the ``num_workers`` tasks that it can run at once are under way. Its queue holds inputs that no
     task has taken; ``nbytes_held`` also counts the inputs and outputs of its tasks. It waits for ``"input"``, for
     ``"workers"`` (all are busy), or for ``"output"``: later stages or memory must make room. ``total_rows`` is the
-    number of rows that it will produce, None if unknown.
+    number of rows that it will produce, None if unknown. ``calls`` is None for a stage that does not count its calls.
     """
 
     stage: int
@@ -95,6 +117,7 @@ class StageSample:
     waiting_for: WaitingFor | None
     total_rows: int | None
     is_total_exact: bool
+    calls: CallCounts | None = None
 
 
 @frozen
@@ -102,8 +125,8 @@ class ModelSample:
     """The calls to a model so far, and the state of its limiter. ``dollars`` is None if the price is not known.
 
     A ledger answered ``num_cached`` calls. ``num_retried`` attempts failed and were repeated; the provider refused
-    ``num_refused`` because of a rate limit. At most ``num_allowed`` calls may be under way at once (None without a
-    limiter in this process), and ``num_waiting`` calls wait for that.
+    ``num_refused`` because of a rate limit. At most ``num_allowed`` calls may be under way at once now (None without a
+    limiter in this process), and ``num_waiting`` calls wait for that. It will never be more than ``max_allowed``.
     """
 
     provider: str
@@ -118,6 +141,7 @@ class ModelSample:
     num_in_flight: int = 0
     num_waiting: int = 0
     num_allowed: int | None = None
+    max_allowed: int | None = None
 
 
 @frozen

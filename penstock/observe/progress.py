@@ -17,7 +17,7 @@ from typing import TextIO
 
 from penstock.config import get_config
 from penstock.observe.events import Event, QueryFinished, QuerySampled, QueryStarted
-from penstock.observe.progress_text import Rates, progress_line, progress_text, summary_line
+from penstock.observe.progress_text import progress_line, progress_text, summary_line
 from penstock.observe.screens import Screen, is_notebook, open_screen
 from penstock.observe.stats import Stats
 from penstock.protocols import Subscriber
@@ -96,7 +96,6 @@ class QueryDisplay:
 
     def __init__(self, stream: TextIO, clock: Callable[[], float], delay_s: float, stats: Stats) -> None:
         self.stats = stats
-        self._rates = Rates()
         self._stream = stream
         self._clock = clock
         self._delay_s = delay_s
@@ -136,8 +135,7 @@ class QueryDisplay:
                 _screen_lock.release()
                 raise
         elapsed_s = now_s - self._started_s
-        self._rates.update(now_s, self.stats)
-        self._screen.draw(partial(progress_text, self.stats, self._rates, elapsed_s))
+        self._screen.draw(partial(progress_text, self.stats, elapsed_s))
 
     def finish(self, summary: str) -> None:
         """Replace the display, if there is one, by ``summary``."""

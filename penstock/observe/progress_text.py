@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from penstock.observe.bottleneck import bottleneck
 from penstock.observe.events import GpuUse, ModelSample
-from penstock.observe.stage_stats import StageStats, rows_done
+from penstock.observe.stage_stats import StageStats
 from penstock.observe.stats import Stats, ended_by
 from penstock.observe.text import (
     cell_width,
     fit,
+    format_about,
     format_bytes,
     format_count,
     format_dollars,
@@ -25,67 +25,29 @@ from penstock.observe.text import (
 if TYPE_CHECKING:
     from rich.text import Text
 
-RATE_WINDOW = 32  # drawings, about ten seconds
 MAX_NAME_WIDTH = 40
 DROPPED_FIRST = ("", "bytes", "queued", "busy", "rate", "bottleneck")  # on a narrow screen
 
 Part = tuple[str, str]  # text and its style
 
 
-class RecentRate:
-    """Rows, or something else that is counted, per second over the last drawings."""
-
-    def __init__(self) -> None:
-        self._recent: deque[tuple[float, int]] = deque(maxlen=RATE_WINDOW)
-
-    def update(self, now_s: float, num_rows: int) -> float | None:
-        """Record the rows so far; return None if none came during the last drawings."""
-        self._recent.append((now_s, num_rows))
-        then_s, then_rows = self._recent[0]
-        return (num_rows - then_rows) / (now_s - then_s) if num_rows > then_rows and now_s > then_s else None
-
-
-class Rates:
-    """The recent rates of the stages and models of a query."""
-
-    def __init__(self) -> None:
-        self._rates: defaultdict[tuple[str, ...], RecentRate] = defaultdict(RecentRate)
-        self.stages: list[float | None] = []
-        self.models: list[tuple[ModelSample, float, float]] = []  # with calls and tokens per second
-
-    def update(self, now_s: float, stats: Stats) -> None:
-        self.stages = [
-            0.0 if stage.wall_s is not None else self._rates[str(index),].update(now_s, rows_done(stats.stages, stage))
-            for index, stage in enumerate(stats.stages)
-        ]
-        self.models = [
-            (use, self._rate(now_s, use, "calls", use.num_calls), self._rate(now_s, use, "tokens", _tokens(use)))
-            for use in stats.models
-        ]
-
-    def _rate(self, now_s: float, use: ModelSample, kind: str, count: int) -> float:
-        return self._rates[kind, use.provider, use.model].update(now_s, count) or 0.0
-
-
-def progress_text(stats: Stats, rates: Rates, elapsed_s: float, width: int, height: int) -> Text:
+def progress_text(stats: Stats, elapsed_s: float, width: int, height: int) -> Text:
     """Return the drawing of a running query in ``width`` cells and ``height`` lines, if these are enough."""
     from rich.text import Text
 
     text = Text(no_wrap=True, overflow="ellipsis")
-    for use, calls_per_s, tokens_per_s in rates.models:
-        parts = model_parts(use, calls_per_s, tokens_per_s, projected_dollars(stats, use))
-        text.append("".join(f"  {line}\n" for line in _wrapped(parts, width - 2)), "dim")
+    for use in stats.models:
+        text.append("".join(f"  {line}\n" for line in _wrapped(model_parts(stats, use), width - 2)), "dim")
     for line in [*map(gpu_line, stats.gpus), *stats.metric_lines()]:
         text.append(f"  {fit(line, width - 2)}\n", "dim")
-    left_s = seconds_left(stats.stages, rates.stages, elapsed_s)
-    time = format_seconds(elapsed_s) + ("" if left_s is None else f", about {format_seconds(left_s)} left")
+    time = _time_text(stats, elapsed_s)
     text.append(time, "dim")
     if (slowest := bottleneck(stats.stages, elapsed_s)) is not None:
         named = f"◀ bottleneck: {fit(visible_text(slowest.stage), MAX_NAME_WIDTH)}"
         text.append("; " if cell_width(f"{time}; {named}") <= width else "\n", "yellow")
         text.append(named, "yellow")
     num_lines = height - text.plain.count("\n") - 1
-    return stage_lines(stats.stages, rates.stages, elapsed_s, width, num_lines) + text
+    return stage_lines(stats, elapsed_s, width, num_lines) + text
 
 
 def _wrapped(parts: Sequence[str], width: int) -> list[str]:
@@ -103,29 +65,23 @@ def _wrapped(parts: Sequence[str], width: int) -> list[str]:
     return lines
 
 
-def stage_lines(
-    stages: Sequence[StageStats], recent: Sequence[float | None], elapsed_s: float, width: int, num_lines: int
-) -> Text:
+def stage_lines(stats: Stats, elapsed_s: float, width: int, num_lines: int) -> Text:
     """Return one line per stage in ``width`` cells.
 
-    ``recent`` are rows per second; None means the average since the start. A narrow screen drops columns; numbers are
-    never cut. With more stages than lines, those that are done are left out first.
+    A narrow screen drops columns; numbers are never cut. With more stages than lines, those that are done are left out
+    first.
     """
     from rich.text import Text
 
+    stages = stats.stages
     names = [visible_text(stage.stage) for stage in stages]
-    done = [rows_done(stages, stage) for stage in stages]
-    rates = [
-        num_rows / max(elapsed_s, 1e-9) if rate is None else rate for num_rows, rate in zip(done, recent, strict=True)
-    ]
     slowest = bottleneck(stages, elapsed_s)
     columns = {
-        "rows": [
-            [(f"{num_rows:,}", ""), (f"{_of_total(stage)} rows", "dim")]
-            for num_rows, stage in zip(done, stages, strict=True)
+        "rows": [_count(stages, stage) for stage in stages],
+        "failed": [
+            [(f"{stage.num_failed_so_far:,} failed", "red")] if stage.num_failed_so_far else [] for stage in stages
         ],
-        "failed": [[(f"{stage.num_failed:,} failed", "red")] if stage.num_failed else [] for stage in stages],
-        "rate": [[(format_rate(rate) if rate else "", "cyan")] for rate in rates],
+        "rate": [[(_rate(stats, index, elapsed_s), "cyan")] for index in range(len(stages))],
         "busy": [[(_busy(stage), "dim")] for stage in stages],
         "queued": [[(_queued(stage), "dim")] for stage in stages],
         "bytes": [[(format_bytes(stage.nbytes), "dim")] for stage in stages],
@@ -149,7 +105,7 @@ def stage_lines(
     for row in shown:
         stage, name = stages[row], fit(names[row], name_width)
         text.append(
-            *(("✓ ", "green") if stage.wall_s is not None else ("● ", "cyan") if stage.num_rows else ("○ ", "dim"))
+            *(("✓ ", "green") if stage.wall_s is not None else ("● ", "cyan") if stage.has_done_some else ("○ ", "dim"))
         )
         text.append(name + " " * (name_width - cell_width(name)))
         for kind in kinds:
@@ -161,19 +117,19 @@ def stage_lines(
     return text
 
 
-def model_parts(use: ModelSample, calls_per_s: float, tokens_per_s: float, projected: float | None) -> list[str]:
+def model_parts(stats: Stats, use: ModelSample) -> list[str]:
     """Return the name of a model, and the figures of its calls."""
+    calls_per_s, tokens_per_s = stats.forecast.call_rates(use)
     money = "" if use.dollars is None else format_dollars(use.dollars)
-    if money and projected is not None:
+    if money and (projected := stats.forecast.dollars(use)) is not None:
         money += f" of ~{format_dollars(projected)}"
     parts = [
         f"{use.provider} {visible_text(use.model)}",
-        f"{calls_per_s:,.0f} calls/s" if calls_per_s else f"{use.num_calls:,} calls",
+        f"{calls_per_s:,.0f} calls/s" if calls_per_s >= 1 else format_count(use.num_calls, "call"),
         f"{tokens_per_s:,.0f} tokens/s" if tokens_per_s else "",
         money,
         f"{use.num_cached:,} cached" if use.num_cached else "",
-        f"{use.num_in_flight:,}/{use.num_allowed:,} in flight" if use.num_allowed is not None else "",
-        f"{use.num_waiting:,} waiting" if use.num_waiting else "",
+        f"up to {use.num_allowed:,} at once" if use.num_allowed is not None else "",
         f"{use.num_refused:,} refused" if use.num_refused else "",
     ]
     return [part for part in parts if part]
@@ -189,54 +145,27 @@ def gpu_line(use: GpuUse) -> str:
     return f"GPU {use.gpu}  {use.busy_now:.0%} busy  {use.busy:.0%} on average  {memory}"
 
 
-def projected_dollars(stats: Stats, use: ModelSample) -> float | None:
-    """Return what the calls to a model will cost in all, if the number of rows is known."""
-    stage = next((each for each in stats.stages if each.model == (use.provider, use.model)), None)
-    if use.dollars is None or stage is None or not (total := _total(stage)) or not stage.num_rows:
-        return None
-    return use.dollars * max(total / stage.num_rows, 1.0)
-
-
-def seconds_left(stages: Sequence[StageStats], recent: Sequence[float | None], elapsed_s: float) -> float | None:
-    """Return the time until the slowest stage is done; None before the first row of the result, or without a total.
-
-    A write counts for nothing: it waits until its rows fill a file, and then is quick.
-    """
-    if not stages or _total(stages[-1]) is None:
-        return None
-    if not (stages[-1] if stages[-1].writes is None else stages[stages[-1].writes]).num_rows:
-        return None
-    left = []
-    for stage, rate in zip(stages, recent, strict=True):
-        num_rows, total = rows_done(stages, stage), _total(stage)
-        if stage.wall_s is None and stage.writes is None and total is not None and num_rows:
-            left.append((total - num_rows) / (rate or num_rows / max(elapsed_s, 1e-9)))
-    return max(left, default=None)
-
-
 def progress_line(stats: Stats, elapsed_s: float) -> str:
-    """Return the state of a query as one line, for a log.
+    """Return the state of a query as one line, for a log: that of the stage that takes longest.
 
     >>> from penstock.observe.events import BundleProduced, QueryStarted, StageInfo
     >>> stats = Stats()
     >>> for event in (QueryStarted((StageInfo(0, "udf parse"),), 0.0), BundleProduced(0, 600, 10, 1.0)):
     ...     stats.on_event(event)
     >>> progress_line(stats, 30.0)
-    'penstock: 600 rows in 30.0 s (20 rows/s)'
+    'penstock: udf parse: 600 rows, 20 rows/s; 30.0 s'
     """
-    last = stats.stages[-1]
-    num_rows, total = rows_done(stats.stages, last), _total(last)
-    share = f" ({num_rows / total:.0%})" if total else ""
-    parts = [f"{num_rows:,}{_of_total(last)} rows{share} in {format_seconds(elapsed_s)}"]
-    parts[0] += f" ({format_rate(num_rows / elapsed_s)})" if elapsed_s else ""
-    if (left_s := seconds_left(stats.stages, [None] * len(stats.stages), elapsed_s)) is not None:
-        parts.append(f"about {format_seconds(left_s)} left")
-    if num_failed := sum(stage.num_failed for stage in stats.stages):
-        parts.append(f"{num_failed:,} failed")
-    for use in stats.models:
-        parts.append(", ".join(model_parts(use, 0.0, 0.0, projected_dollars(stats, use))))
-    if (slowest := bottleneck(stats.stages, elapsed_s)) is not None:
-        parts.append(f"bottleneck: {visible_text(slowest.stage)}")
+    index = stats.forecast.slowest_stage()
+    stage = stats.stages[index]
+    progress = stage.progress(stats.stages)
+    count = "".join(text for text, _ in _count(stats.stages, stage))
+    share = f" ({progress.num_done / progress.total:.0%})" if progress.total else ""
+    in_flight = _busy(stage) if stage.calls is not None else ""
+    facts = [f"{visible_text(stage.stage)}: {count}{share}", in_flight, _rate(stats, index, elapsed_s)]
+    if num_failed := sum(each.num_failed_so_far for each in stats.stages):
+        facts.append(f"{num_failed:,} failed")
+    parts = [", ".join(filter(None, facts)), _time_text(stats, elapsed_s)]
+    parts += [", ".join(model_parts(stats, use)) for use in stats.models]
     parts += [f"{visible_text(name)} {format_number(value)}" for name, value in stats.counters.items()]
     return f"penstock: {'; '.join(parts)}"
 
@@ -252,24 +181,37 @@ def summary_line(stats: Stats, error: BaseException | None, elapsed_s: float) ->
     return f"✓ {rows} in {format_seconds(elapsed_s)} ({rate}, {format_bytes(nbytes)}{spent}){failed}"
 
 
-def _total(stage: StageStats) -> int | None:
-    return None if stage.sample is None else stage.sample.total_rows
+def _time_text(stats: Stats, elapsed_s: float) -> str:
+    left_s = stats.forecast.seconds_left()
+    return format_seconds(elapsed_s) + ("" if left_s is None else f", about {format_about(left_s)} left")
 
 
-def _tokens(use: ModelSample) -> int:
-    return use.input_tokens + use.output_tokens
+def _count(stages: Sequence[StageStats], stage: StageStats) -> list[Part]:
+    progress, calls = stage.progress(stages), stage.calls
+    done, unit = (progress.num_done, "rows") if calls is None else (calls.num_answered, "answered")
+    total = (
+        ""
+        if stage.wall_s is not None or progress.total is None
+        else f" of {'' if progress.is_exact else '~'}{progress.total:,}"
+    )
+    return [(f"{done:,}", ""), (f"{total} {unit}", "dim")]
 
 
-def _of_total(stage: StageStats) -> str:
-    if stage.wall_s is not None or (total := _total(stage)) is None:
+def _rate(stats: Stats, index: int, elapsed_s: float) -> str:
+    stage = stats.stages[index]
+    if stage.wall_s is not None:
         return ""
-    is_exact = stage.sample is not None and stage.sample.is_total_exact
-    return f" of {'' if is_exact else '~'}{total:,}"
+    rate = stats.forecast.rate(index)
+    if rate is None:
+        rate = stage.progress(stats.stages).num_done / max(elapsed_s, 1e-9)
+    return format_rate(rate) if rate else ""
 
 
 def _busy(stage: StageStats) -> str:
-    if (sample := stage.sample) is None or stage.wall_s is not None or not sample.num_workers:
+    if stage.wall_s is not None or (sample := stage.sample) is None or not sample.num_workers:
         return ""
+    if stage.calls is not None:
+        return f"{stage.calls.num_in_flight:,} in flight"
     return f"{sample.num_running}/{sample.num_workers} busy"
 
 

@@ -5,7 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from penstock.observe.events import StageInfo, StageKind, StageSample
+from penstock.observe.events import CallCounts, StageInfo, StageKind, StageSample
+
+
+@dataclass(frozen=True, slots=True)
+class StageProgress:
+    """The progress of a stage: its answered and failed calls if it makes calls, else its rows.
+
+    ``total`` is None if unknown.
+    """
+
+    num_done: int
+    total: int | None
+    is_exact: bool
 
 
 @dataclass(slots=True)
@@ -35,6 +47,8 @@ class StageStats:
     model: tuple[str, str] | None = None
     inputs: tuple[int, ...] = ()
     sample: StageSample | None = None  # the last one
+    is_limited: bool = False  # a limit after it will end it
+    num_written: int = 0  # rows that a write has taken, at the last sample
 
     @staticmethod
     def of(info: StageInfo) -> StageStats:
@@ -45,6 +59,37 @@ class StageStats:
         """True if it has given all its rows and is about to end."""
         sample = self.sample
         return sample is not None and sample.is_total_exact and self.num_rows == sample.total_rows
+
+    @property
+    def calls(self) -> CallCounts | None:
+        """The calls so far; None for a stage that does not count them."""
+        return None if self.sample is None else self.sample.calls
+
+    @property
+    def has_begun(self) -> bool:
+        """True if it has given rows, or has some to work on."""
+        sample = self.sample
+        return bool(self.num_rows or (sample is not None and (sample.num_running or sample.num_rows_queued)))
+
+    @property
+    def has_done_some(self) -> bool:
+        """True if it has given rows, or some of its calls have ended."""
+        return bool(self.num_rows or (self.calls is not None and self.calls.num_done))
+
+    @property
+    def num_failed_so_far(self) -> int:
+        """Failed rows. Those of calls count at once, others with their bundle."""
+        return max(self.num_failed, 0 if self.calls is None else self.calls.num_failed)
+
+    def progress(self, stages: Sequence[StageStats]) -> StageProgress:
+        """Return how far it is; ``stages`` are all of the query. What a limit will end has no total."""
+        sample, calls = self.sample, self.calls
+        if self.is_limited and self.wall_s is None:
+            return StageProgress(rows_done(stages, self) if calls is None else calls.num_done, None, False)
+        if calls is not None:
+            return StageProgress(calls.num_done, calls.total_rows, calls.is_total_exact)
+        total, is_exact = (None, False) if sample is None else (sample.total_rows, sample.is_total_exact)
+        return StageProgress(rows_done(stages, self), total, is_exact)
 
     def add_sample(self, sample: StageSample, seconds: float) -> None:
         """Add the state of the stage, which it had for some time."""
@@ -60,8 +105,18 @@ class StageStats:
                 self.waited_workers_s += seconds
 
 
+def stage_stats(infos: Sequence[StageInfo]) -> list[StageStats]:
+    """Return the stages of a query that starts."""
+    stages = [StageStats.of(info) for info in infos]
+    for stage in reversed(stages):  # inputs come before the stages that take them
+        if stage.kind == "limit" or stage.is_limited:
+            for index in stage.inputs:
+                stages[index].is_limited = True
+    return stages
+
+
 def rows_done(stages: Sequence[StageStats], stage: StageStats) -> int:
     """Return the rows that a stage has given; those that it has taken if it writes them."""
     if stage.writes is None:
         return stage.num_rows
-    return stages[stage.writes].num_rows - (0 if stage.sample is None else stage.sample.num_rows_queued)
+    return stages[stage.writes].num_rows if stage.wall_s is not None else stage.num_written

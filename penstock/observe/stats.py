@@ -20,7 +20,8 @@ from penstock.observe.events import (
     RowsFailed,
     StageFinished,
 )
-from penstock.observe.stage_stats import StageStats, rows_done
+from penstock.observe.forecast import Forecast
+from penstock.observe.stage_stats import StageStats, rows_done, stage_stats
 from penstock.observe.text import (
     aligned_lines,
     fit,
@@ -80,6 +81,7 @@ class Stats:
 
     def _clear(self) -> None:
         self.stages: list[StageStats] = []
+        self.forecast = Forecast(self.stages)
         self.gpus: tuple[GpuUse, ...] = ()
         self.models: tuple[ModelSample, ...] = ()
         self.counters: dict[str, float] = {}
@@ -111,7 +113,8 @@ class Stats:
                 self.stages[stage].batch_rows = batch_rows
             case QueryStarted(stages, time_s):
                 self._clear()
-                self.stages = [StageStats.of(info) for info in stages]
+                self.stages = stage_stats(stages)
+                self.forecast = Forecast(self.stages, time_s)
                 self._started_s = self._sampled_s = time_s
             case QueryFinished(error, time_s):
                 self.error = error
@@ -123,10 +126,13 @@ class Stats:
         seconds = event.time_s - self._sampled_s - (event.reader_s - self.reader_s)
         for stats, sample in zip(self.stages, event.stages, strict=False):
             stats.add_sample(sample, max(seconds, 0.0))
+            if stats.writes is not None:
+                stats.num_written = self.stages[stats.writes].num_rows - sample.num_rows_queued
         self._sampled_s, self.reader_s = event.time_s, event.reader_s
         self.peak_nbytes = max(self.peak_nbytes, event.nbytes_held)
         self.peak_rss_bytes = max(self.peak_rss_bytes, event.measures.rss_bytes)
         self.models, self.gpus = event.measures.models, event.measures.gpus
+        self.forecast.update(event.time_s, self.models)
         self.skipped_files = event.measures.skipped_files
         self.counters, self.gauges = dict(event.measures.counters), dict(event.measures.gauges)
         elapsed_s = event.time_s - self._started_s

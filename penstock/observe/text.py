@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 
@@ -108,6 +109,17 @@ def format_seconds(seconds: float) -> str:
     if minutes < 60:
         return f"{minutes}m {rest:02d}s"
     return f"{minutes // 60}h {minutes % 60:02d}m"
+
+
+def format_about(seconds: float) -> str:
+    """Return a duration that is an estimate, rounded to what an estimate can tell.
+
+    >>> format_about(0.4), format_about(25.3), format_about(83), format_about(3725)
+    ('1 s', '25 s', '1m 25s', '1h 02m')
+    """
+    if seconds < 60:
+        return f"{max(math.ceil(seconds - 0.5), 1)} s"
+    return format_seconds(5 * round(seconds / 5))
 
 
 def format_rate(per_second: float) -> str:

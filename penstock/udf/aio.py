@@ -15,6 +15,7 @@ import pyarrow as pa
 from penstock.engine.protocols import WorkerContext, check_not_cancelled
 from penstock.errors import UdfError
 from penstock.expr.udf import Policy
+from penstock.observe.call_counter import current_call_counter
 from penstock.plan.stages import CallUdf
 from penstock.udf.call import ApplySteps, UdfCalls
 from penstock.udf.callers import CallerPool, CallGroup
@@ -32,11 +33,16 @@ class AsyncCaller:
         self.function = with_policy_async(function, policy, is_final)
         self._permits = asyncio.Semaphore(max_calls)
         self._pool = CallerPool(max_calls)
+        self._counter = current_call_counter()
 
     async def call(self, *args: Any, **kwargs: Any) -> Any:
         try:
             async with self._permits:
-                return await self.function(*args, **kwargs)
+                self._counter.num_calls += 1
+                try:
+                    return await self.function(*args, **kwargs)
+                finally:
+                    self._counter.num_calls -= 1
         except asyncio.CancelledError as exc:
             task = asyncio.current_task()
             if task is None or task.cancelling():

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from penstock.engine.protocols import WorkerContext, check_not_cancelled
 from penstock.errors import QueryCancelledError, TypeMismatchError
 from penstock.expr.udf import Policy
+from penstock.observe.call_counter import current_call_counter
 from penstock.plan.stages import CallUdf
 from penstock.types import PartialColumn
 from penstock.types.plain import arrow_numbers
@@ -137,6 +138,7 @@ class UdfCalls:
         )
         self._memo = FunctionMemo.open(spec)
         self._chunk_size = ChunkSize()
+        self._counter = current_call_counter()
         self._condition = None if work.call.condition is None else Columns([work.call.condition])
 
     async def process(self, batch: pa.RecordBatch, first_row: int) -> pa.RecordBatch:
@@ -151,6 +153,7 @@ class UdfCalls:
                 column = pa.nulls(0, self._spec.return_dtype.arrow)
             return self._steps(with_column(batch, self._work, column), first_row)
         if self._at_once is not None and (column := await self._at_once(*self.arguments.arrays(batch))) is not None:
+            self._counter.num_answered += batch.num_rows
             return self._steps(with_column(batch, self._work, column), first_row)
         results, parents = await self._row_results(batch, first_row), None
         if self._spec.target.is_generator:
@@ -161,6 +164,7 @@ class UdfCalls:
         """Return the results of the rows for which the condition is true, and null for the others."""
         needed = pc.fill_null(condition, False)
         part = batch.filter(needed)
+        self._counter.num_answered += batch.num_rows - part.num_rows
         if not part.num_rows:
             return pa.nulls(batch.num_rows, self._spec.return_dtype.arrow)
         if self._spec.target.is_batch:
@@ -207,6 +211,7 @@ class UdfCalls:
             return await self._call_batches(batch, first_row)
         key = self._memo.batch_key(self.arguments.arrays(batch), batch.num_rows)
         if found := await self._caller.read(self._memo.batches.get, [key]):
+            self._counter.num_answered += batch.num_rows
             return found[key][0].column(0)
         num_recorded = self._failures.num_recorded
         column = await self._call_batch(batch, first_row)
@@ -246,13 +251,18 @@ class UdfCalls:
 
     def _failed(self, part: pa.RecordBatch, position: int, parts: Parts, exc: BaseException) -> list[pa.Array]:
         has_failed = self._failures.part(part, position, parts, exc)
+        self._counter.num_failed += part.num_rows if has_failed else 0
         return [pa.nulls(part.num_rows, self._spec.return_dtype.arrow)] if has_failed else []
 
     def _column(self, result: Any, part: pa.RecordBatch, position: int) -> pa.Array:
+        failures: Mapping[int, Exception] = {}
         if isinstance(result, PartialColumn):
-            self._failures.partial(part, position, result.failures)
-            result = result.values
-        return column_of_batch(result, self._spec.return_dtype, part.num_rows, self._failures.what)
+            result, failures = result.values, result.failures
+            self._failures.partial(part, position, failures)
+        column = column_of_batch(result, self._spec.return_dtype, part.num_rows, self._failures.what)
+        self._counter.num_failed += len(failures)
+        self._counter.num_answered += part.num_rows - len(failures)
+        return column
 
     def _weigh(self, batch: pa.RecordBatch) -> Any:
         assert self._spec.limits.batch_weight is not None
@@ -266,6 +276,7 @@ class UdfCalls:
             results: list[Any] = self._prepared.results(list(self.arguments.rows(batch, _as_tuple)))
             missing = [row for row, result in enumerate(results) if type(result) is Unfinished]
             unfinished = [results[row] for row in missing]
+            self._counter.num_answered += len(results) - len(missing)
             computed = await self._call_rows(batch, first_row, self._finish, missing, unfinished)
             for row, result in zip(missing, computed, strict=True):
                 results[row] = result
@@ -275,6 +286,7 @@ class UdfCalls:
         keys = self._memo.row_keys(self.arguments.arrays(batch), batch.num_rows)
         lookup = await self._caller.read(self._memo.rows.look_up, keys, not self._failures.is_tolerant)
         storing, missing = self._caller.then(self._memo.store), lookup.missing
+        self._counter.num_answered += batch.num_rows - len(missing)
         computed = await self._call_rows(batch, first_row, storing, missing, [keys[row] for row in missing])
         return list(lookup.merged(computed))
 

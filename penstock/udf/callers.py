@@ -7,6 +7,7 @@ import bisect
 from collections.abc import Awaitable, Iterator
 from typing import Any
 
+from penstock.observe.call_counter import current_call_counter
 from penstock.udf.failures import CALL_FAILURES
 from penstock.udf.generators import OnRowError
 
@@ -67,6 +68,7 @@ class CallerPool:
         self._max_concurrency = max_concurrency
         self._groups: list[CallGroup] = []  # with calls to make, by order
         self._callers: dict[asyncio.Task[None], CallGroup | None] = {}  # with the group of the current call
+        self._counter = current_call_counter()
 
     async def run(self, group: CallGroup) -> list[Any]:
         """Make the calls of a group and return their results in order."""
@@ -93,22 +95,25 @@ class CallerPool:
         for _ in range(min(num_callers, self._max_concurrency - len(self._callers))):
             caller = asyncio.create_task(self._serve())
             self._callers[caller] = None
+            self._counter.num_calls += 1
             caller.add_done_callback(self._replace)
 
     async def _serve(self) -> None:
         """Make calls until none are left. Little code runs between two calls, as this is the fast path."""
         caller = asyncio.current_task()
         assert caller is not None
-        num_made = 0
+        num_made, counter = 0, self._counter
         while (group := self._next()) is not None and not caller.cancelling():
             self._callers[caller] = group
             next_call, results = group.next_call, group.results
             for number in group.numbers:
                 try:
                     results[number] = await next_call()
+                    counter.num_answered += 1
                 except BaseException as exc:
                     if group.is_over.done():
                         raise  # cancelled with its group
+                    counter.num_failed += 1
                     group.fail(number, exc)
                 group.num_unfinished -= 1
                 if not group.num_unfinished:
@@ -127,5 +132,6 @@ class CallerPool:
     def _replace(self, ended: asyncio.Task[None]) -> None:
         """Start another caller in place of a cancelled one while there are calls to make."""
         del self._callers[ended]
+        self._counter.num_calls -= 1
         if self._next() is not None:
             self._start(1)

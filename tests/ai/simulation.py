@@ -187,7 +187,8 @@ def simulate(
     """Run a client with endless rows against a server, or several that know nothing of each other.
 
     ``network_s`` is the longest way to the server, different for each request; a client sends ``most_per_s`` at most,
-    and its timers are up to a millisecond late. A request that takes ``timeout_s`` is given up. ``tokens`` gives a request's input and what it uses in the end.
+    and its timers are up to a millisecond late. A request that takes ``timeout_s`` is given up. ``tokens`` gives a
+    request's input and what it uses in the end.
     """
     chance = random.Random(seed)
     run = Run()

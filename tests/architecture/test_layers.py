@@ -14,7 +14,7 @@ from tests.architecture.imports import Import, imports_of, package_modules, reso
 LAYERS: tuple[tuple[str, ...], ...] = (
     (
         *("errors", "config", "storage", "types", "cost", "protocols"),
-        *("observe.events", "observe.cpu_clock", "observe.metrics", "observe.tracebacks"),
+        *("observe.call_counter", "observe.cpu_clock", "observe.events", "observe.metrics", "observe.tracebacks"),
     ),
     ("engine.protocols", "media.images"),
     ("expr", "cache"),

@@ -29,6 +29,7 @@ from penstock.config import config
 from penstock.errors import QueryCancelledError
 from penstock.observe.events import (
     BundleProduced,
+    CallCounts,
     Event,
     Measures,
     ModelSample,
@@ -41,8 +42,9 @@ from penstock.observe.events import (
     StageInfo,
     StageSample,
 )
+from penstock.observe.forecast import Forecast
 from penstock.observe.progress import Progress, ProgressLog
-from penstock.observe.progress_text import RecentRate, stage_lines
+from penstock.observe.progress_text import stage_lines
 from penstock.observe.stage_stats import StageStats
 from penstock.observe.stats import Stats
 
@@ -178,7 +180,7 @@ def test_the_life_of_a_display(terminal: FakeTerminal, clock: Clock) -> None:
     progress.refresh()
     assert terminal.screen() == [
         "✓ Scan            1,000 rows              8.0 kB",
-        "● Map(Predictor)    600 rows  300 rows/s  1.2 MB",
+        "● Map(Predictor)    600 rows  200 rows/s  1.2 MB",
         "3.0 s",
     ]
 
@@ -241,17 +243,29 @@ def sampled(time_s: float, *stages: StageSample, **measures: Any) -> QuerySample
     return QuerySampled(time_s, stages, 5_000, 10**9, 0.0, Measures(**measures))
 
 
-PROMPTS = (
-    QueryStarted((StageInfo(0, "read"), StageInfo(1, "udf prompt", None, (0,), "async function", ("o", "gpt"))), 0.0),
-    BundleProduced(0, 8000, 4_000, 0.1),
-    BundleProduced(1, 1000, 1_000, 10.0),
-    sampled(
-        10.0,
+def sampled_prompts(time_s: float, num_answered: int, num_failed: int, num_in_flight: int) -> QuerySampled:
+    """Return a sample of prompts that cost a fifth of a cent each, a tenth of them cached."""
+    calls = CallCounts(num_answered, num_failed, num_in_flight, 20_000, True)
+    num_calls = (num_answered + num_failed) * 9 // 10
+    return sampled(
+        time_s,
         StageSample(0, 0, 2, 0, 0, 0, "output", 20_000, True),
-        StageSample(1, 3, 4, 6000, 3_000_000, 5_000_000, "workers", 20_000, False),
-        models=(ModelSample("o", "gpt", 900, 100, 7, 50_000, 10_000, 1.5, 3, 64, 12, 128),),
+        StageSample(1, 3, 4, 6000, 3_000_000, 5_000_000, "workers", 20_000, False, calls),
+        models=(
+            ModelSample(
+                "o", "gpt", num_calls, num_answered // 10, 7, 0, 60 * num_calls, num_calls / 500, 3, 64, 12, 128
+            ),
+        ),
         counters=(("pages", 1234.0),),
-    ),
+    )
+
+
+PROMPTS = (
+    QueryStarted((StageInfo(0, "read"), StageInfo(1, "prompt gpt", None, (0,), "async function", ("o", "gpt"))), 0.0),
+    sampled_prompts(0.0, 0, 0, 1),
+    BundleProduced(0, 8000, 4_000, 0.1),
+    BundleProduced(1, 64, 1_000, 10.0),
+    sampled_prompts(10.0, 990, 10, 37),
 )
 
 
@@ -262,18 +276,18 @@ def test_a_sampled_query_shows_totals_queues_models_and_what_is_left(terminal: F
     clock.now_s += 10
     progress.refresh()
     assert terminal.screen() == [
-        "● read         8,000 of 20,000 rows  800 rows/s  0/2 busy",
-        "● udf prompt  1,000 of ~20,000 rows  100 rows/s  3/4 busy  3.0 MB queued  ◀",
-        "  o gpt  900 calls  $1.50 of ~$30.00  100 cached  64/128 in flight  12 waiting",
-        "    3 refused",
+        "● read          8,000 of 20,000 rows             800 rows/s      0/2 busy",
+        "● prompt gpt  990 of 20,000 answered  10 failed  100 rows/s  37 in flight  ◀",
+        "  o gpt  90 calls/s  5,400 tokens/s  $1.80 of ~$36.00  99 cached",
+        "    up to 128 at once  3 refused",
         "  pages: 1,234",
-        "10.0 s, about 3m 10s left; ◀ bottleneck: udf prompt",
+        "10.0 s, about 3m 10s left; ◀ bottleneck: prompt gpt",
     ]
     progress.on_event(FINISHED)
-    assert terminal.screen() == ["✓ 1,000 rows in 10.0 s (100 rows/s, 1.0 kB, $1.50)"]
+    assert terminal.screen()[0].startswith("✓ 64 rows in 10.0 s")
 
 
-def test_before_the_first_row_of_the_result_nothing_is_said_of_its_end(terminal: FakeTerminal, clock: Clock) -> None:
+def test_before_the_first_row_of_a_stage_nothing_is_said_of_the_end(terminal: FakeTerminal, clock: Clock) -> None:
     """A read that has given all its rows, and now waits for cores, is not the bottleneck."""
     progress = Progress(terminal.stream, clock=clock, interval_s=None)
     waiting = [StageSample(stage, 2 * stage, 2, 0, 0, 0, "workers", 300, True) for stage in (0, 1)]
@@ -290,11 +304,16 @@ def test_rows_that_a_write_collects_do_not_delay_the_end(terminal: FakeTerminal,
     progress = Progress(terminal.stream, clock=clock, interval_s=None)
     samples = [StageSample(stage, 0, 2, 890 * stage, 0, 0, None, 1000, True) for stage in (0, 1)]
     started = QueryStarted((StageInfo(0, "udf"), StageInfo(1, "write", 0, (0,), "write")), 0.0)
-    for event in (started, BundleProduced(0, 900, 9_000, 0.1), sampled(9.0, *samples)):
+    for event in (
+        started,
+        sampled(0.0, replace(samples[0], num_running=1)),
+        BundleProduced(0, 900, 9_000, 0.1),
+        sampled(9.0, *samples),
+    ):
         progress.on_event(event)
     clock.now_s += 9
     progress.refresh()
-    assert terminal.screen()[-1] == "9.0 s, about 1.0 s left"
+    assert terminal.screen()[-1] == "9.0 s, about 1 s left"
     progress.on_event(FINISHED)
 
 
@@ -305,18 +324,22 @@ def test_without_a_terminal_there_is_a_line_every_half_minute() -> None:
         log.on_event(event)
     inner.on_event(STARTED)
     assert stream.getvalue() == ""
-    for time_s in (29.9, 30.0, 59.9, 60.1):
-        log.on_event(replace(PROMPTS[-1], time_s=time_s))
-        inner.on_event(replace(PROMPTS[-1], time_s=time_s))  # a query inside a query stays silent
+    for time_s in (29, 30, 59, 60):
+        log.on_event(sampled_prompts(time_s, 99 * time_s, time_s, 37))
+        inner.on_event(sampled_prompts(time_s, 0, 0, 0))  # a query inside a query stays silent
     inner.on_event(QueryFinished(None, 60.5))
     log.on_event(QueryFinished(None, 61.0))
-    model = "o gpt, 900 calls, $1.50 of ~$30.00, 100 cached, 64/128 in flight, 12 waiting, 3 refused"
-    ending = f"{model}; bottleneck: udf prompt; pages 1,234"
-    assert stream.getvalue().splitlines() == [
-        f"penstock: 1,000 of ~20,000 rows (5%) in 30.0 s (33 rows/s); about 9m 30s left; {ending}",
-        f"penstock: 1,000 of ~20,000 rows (5%) in 1m 00s (17 rows/s); about 19m 02s left; {ending}",
-        "penstock: ✓ 1,000 rows in 1m 01s (16 rows/s, 1.0 kB, $1.50)",
-    ]
+    first, second, last = stream.getvalue().splitlines()
+    assert first == (
+        "penstock: prompt gpt: 2,970 of 20,000 answered (15%), 37 in flight, 100 rows/s, 30 failed; "
+        "30.0 s, about 2m 50s left; "
+        "o gpt, 90 calls/s, 5,400 tokens/s, $5.40 of ~$36.00, 297 cached, up to 128 at once, 3 refused; pages 1,234"
+    )
+    assert second.startswith(
+        "penstock: prompt gpt: 5,940 of 20,000 answered (30%), 37 in flight, 100 rows/s, 60 failed;"
+    )
+    assert "; 1m 00s, about 2m 20s left; " in second
+    assert last.startswith("penstock: ✓ 64 rows in 1m 01s")
 
 
 def test_a_short_query_prints_no_line() -> None:
@@ -400,6 +423,12 @@ def test_a_query_inside_a_query_stays_silent(terminal: FakeTerminal, clock: Cloc
     outer.on_event(FINISHED)
 
 
+def stats_of(stages: list[StageStats]) -> Stats:
+    stats = Stats()
+    stats.stages, stats.forecast = stages, Forecast(stages)
+    return stats
+
+
 @pytest.mark.parametrize("width", [20, 40, 60, 200])
 def test_lines_fit_and_numbers_stay_whole(width: int) -> None:
     stages = [
@@ -407,7 +436,7 @@ def test_lines_fit_and_numbers_stay_whole(width: int) -> None:
         StageStats("漢字" * 30, 99, 10),
         StageStats("Write", 0, 0),
     ]
-    lines = stage_lines(stages, [None, 3.0, 0.0], 10.0, width, 3).plain.splitlines()
+    lines = stage_lines(stats_of(stages), 10.0, width, 3).plain.splitlines()
     assert len(lines) == 3
     assert len({cell_len(line) for line in lines}) == 1
     if width >= 40:
@@ -418,18 +447,9 @@ def test_lines_fit_and_numbers_stay_whole(width: int) -> None:
 
 def test_a_low_screen_shows_the_stages_that_run() -> None:
     stages = [StageStats(f"stage {number}", 7, 1, wall_s=None if number in (3, 8) else 1.0) for number in range(10)]
-    lines = stage_lines(stages, [0.0] * 10, 10.0, 80, 4).plain.splitlines()
+    lines = stage_lines(stats_of(stages), 10.0, 80, 4).plain.splitlines()
     assert [line.split("  ")[0].strip() for line in lines[1:]] == ["✓ stage 0", "● stage 3", "● stage 8"]
     assert lines[0].strip() == "… 7 more stages"
-
-
-def test_the_rate_is_that_of_late_and_falls_back_to_the_mean() -> None:
-    rate = RecentRate()
-    assert rate.update(10.0, 1000) is None
-    assert rate.update(12.0, 1500) == 250
-    for second in range(100):
-        rate.update(13.0 + second, 1500)
-    assert rate.update(150.0, 1500) is None
 
 
 def test_stage_names_cannot_command_the_terminal(terminal: FakeTerminal, clock: Clock) -> None:

@@ -17,6 +17,7 @@ import pyarrow as pa
 from penstock.engine.lineage import origins_of
 from penstock.engine.pools.threads import input_of, local_bundle
 from penstock.engine.protocols import Bundle, Emit, Report, Task, WorkerContext, task_origins
+from penstock.observe.call_counter import CallCounter, count_calls_in
 from penstock.observe.events import RowError
 
 
@@ -196,7 +197,9 @@ class AsyncPool:
         self._handler: AsyncHandler | None = None
         self._thread = thread or LoopThread()
         self._thread.num_users += 1
+        self.call_counter = CallCounter()
         self._context = contextvars.copy_context()  # of the query: its reader may be in another context later
+        self._context.run(count_calls_in, self.call_counter)
         self._tasks: set[asyncio.Task[None]] = set()  # the loop itself holds only weak references
         self._resting: dict[Task, asyncio.Event] = {}  # between two outputs; set when the task may continue
         self._is_closed = False

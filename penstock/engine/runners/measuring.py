@@ -52,6 +52,7 @@ def _sample(
         num_in_flight=state.in_flight,
         num_waiting=state.waiting,
         num_allowed=state.limit,
+        max_allowed=state.ceiling,
     )
 
 

@@ -22,7 +22,6 @@ from penstock.observe.events import (
     RowError,
     RowsFailed,
 )
-from penstock.observe.progress_text import projected_dollars, seconds_left
 from penstock.observe.stage_stats import StageStats
 from penstock.observe.stats import Stats
 from penstock.observe.text import fit
@@ -140,7 +139,7 @@ class LiveQuery:
                 "can_control": self._control is not None,
                 "error": self._error,
                 "elapsed_s": elapsed_s,
-                "left_s": seconds_left(stats.stages, rates, elapsed_s) if self.state == "running" else None,
+                "left_s": stats.forecast.seconds_left() if self.state == "running" else None,
                 "stages": [
                     self._stage(index, *each) for index, each in enumerate(zip(stats.stages, rates, strict=True))
                 ],
@@ -149,7 +148,7 @@ class LiveQuery:
                 "errors": [error_values(error) for error in reversed(self._errors)],
                 "num_failed": sum(stage.num_failed for stage in stats.stages),
                 "models": [
-                    asdict(model) | {"projected_dollars": projected_dollars(stats, model)} for model in stats.models
+                    asdict(model) | {"projected_dollars": stats.forecast.dollars(model)} for model in stats.models
                 ],
                 "gpus": [asdict(gpu) for gpu in stats.gpus],
                 "counters": [*stats.counters.items(), *stats.gauges.items()],

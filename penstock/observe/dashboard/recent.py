@@ -34,7 +34,7 @@ FETCH_INTERVAL_S = 1.0  # between outputs that are fetched from other processes,
 def watched_stage(stages: Sequence[StageInfo]) -> int:
     """Return the stage whose rows are shown: the last one that calls a function, or the last one that has rows."""
     calls = [each.index for each in stages if each.kind in ("function", "async function")]
-    return [0, *(each.index for each in stages if each.kind not in ("write", "limit")), *calls][-1]
+    return [0, *(each.index for each in stages if each.kind not in ("write", "limit", "concat")), *calls][-1]
 
 
 class RecentRows:

@@ -21,7 +21,7 @@ HEADROOM = 1.2
 """The limit over the smallest number of requests that keep a queueing server busy."""
 
 WAIT_ROUNDS, WAIT_ANSWERS, MAX_PATIENCE = 8, 200, 16
-"""The limit is raised again after so many rounds of answers, and answers; twice as many each time that gains nothing."""
+"""The limit is raised again after so many rounds, and so many answers; twice as many each time that gains nothing."""
 
 NOISE_BEFORE, NOISE_AFTER = 0.2, 0.03
 """The share of refusals that may be chance, before a limit of the server is known and after."""

@@ -171,6 +171,10 @@ class Pace:
         return int(self._concurrency.limit)
 
     @property
+    def ceiling(self) -> int:
+        return self._concurrency.ceiling
+
+    @property
     def is_full(self) -> bool:
         """True if another request can only be sent when one is settled, or after a time that was returned before."""
         return self._concurrency.in_flight >= int(self._concurrency.limit)

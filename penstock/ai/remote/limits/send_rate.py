@@ -33,7 +33,8 @@ MAX_PROBE_GAP_S = 2.0
 NOISY_ALARM = 6.0
 """The number of refusals beyond the expected ones that counts as a signal where some are noise."""
 
-MIN_RATE = 0.5
+MIN_RATE, GUESSED_RATE = 0.5, 64.0
+"""The least rate, and the rate to return to after an outage if no request was accepted before it."""
 
 MAX_NOISE, TEST_CUT, NUM_TEST_CUTS = 0.2, 0.8, 4
 """At most this share of refusals can be noise; a cut to this share of the accepted rate tests it."""
@@ -172,9 +173,11 @@ class SendRate:
         if self.rate is None:
             self._set_measured(sent_at)
             self._next_at = now
+            if not self._accepted.between(sent_at - WINDOW_S, now):
+                self.rate = self._reference = GUESSED_RATE
+                self._close(now)
         elif is_soon and share > 0.9:
-            self._closed_at, self._probe_at = now, None
-            self._next_at = now + self._probe_gap(now)
+            self._close(now)
         elif share <= MAX_NOISE and self._is_below_accepted(now):
             self._test_noise(now, share)
         elif is_soon:
@@ -183,6 +186,11 @@ class SendRate:
         else:
             self._set_measured(sent_at)
         self._start_growth(now)
+
+    def _close(self, now: float) -> None:
+        """Send probes only."""
+        self._closed_at, self._probe_at = now, None
+        self._next_at = now + self._probe_gap(now)
 
     def _is_below_accepted(self, now: float) -> bool:
         """Return whether requests were refused at a rate that the server accepted before, and before any growth."""

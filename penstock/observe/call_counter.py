@@ -1,0 +1,46 @@
+"""Counts the calls of one stage while they run: progress need not wait for the bundle that holds their rows."""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+
+
+class CallCounter:
+    """The calls of a stage so far. The thread of the calls writes, others may read.
+
+    A row is answered when its call ends well, or needs none: a ledger has the answer, or its value is null.
+    ``num_calls`` calls are under way. A client of an API also counts its requests, some of which may repeat a call:
+    ``num_requests`` are under way, and ``num_replies`` had an answer. ``reply_s`` and ``reply_s2`` add up the seconds
+    that those took, and their squares.
+    """
+
+    __slots__ = ("num_answered", "num_calls", "num_failed", "num_replies", "num_requests", "reply_s", "reply_s2")
+
+    def __init__(self) -> None:
+        self.num_answered = self.num_failed = self.num_calls = 0
+        self.num_requests: int | None = None  # None if no client counts them
+        self.num_replies = 0
+        self.reply_s = self.reply_s2 = 0.0
+
+    def count_reply(self, seconds: float) -> None:
+        self.num_replies += 1
+        self.reply_s += seconds
+        self.reply_s2 += seconds * seconds
+
+    @property
+    def num_in_flight(self) -> int:
+        """Requests under way; for functions that are not clients of an API, calls."""
+        return self.num_calls if self.num_requests is None else self.num_requests
+
+
+_current: ContextVar[CallCounter | None] = ContextVar("penstock_call_counter", default=None)
+
+
+def count_calls_in(counter: CallCounter) -> None:
+    """Count the calls made in the present context in ``counter``."""
+    _current.set(counter)
+
+
+def current_call_counter() -> CallCounter:
+    """Return the counter of the present context, or a new one outside of a stage of calls."""
+    return _current.get() or CallCounter()

@@ -1,0 +1,233 @@
+"""The pace of a query, its end and its cost, projected from what was done lately.
+
+A stage of calls counts answered calls, other stages count the rows of their bundles. Rates are those of the last ten
+seconds, or of a longer time that holds fifty rows: less of either says little about the rest.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Sequence
+
+from penstock.observe.events import CallCounts, ModelSample
+from penstock.observe.stage_stats import StageStats
+
+MIN_SECONDS, MIN_COUNT = 10.0, 50
+MAX_POINTS = 100
+
+NOW_SECONDS, NOW_COUNT = 1.0, 20
+"""The time over which the latency of calls is measured, which tells at once what more calls in flight will bring."""
+MIN_GROWTH = 0.2
+NEARLY = 0.8  # of the limit: fewer calls in flight will not make it grow
+
+
+class RecentFigures:
+    """The last points in time of some figures that only grow. The first figure counts what was done."""
+
+    def __init__(
+        self, time_s: float, num_figures: int, min_seconds: float = MIN_SECONDS, min_count: int = MIN_COUNT
+    ) -> None:
+        """All figures are 0 at ``time_s``. Points that neither ``min_seconds`` nor ``min_count`` needs are dropped."""
+        self._points: deque[tuple[float, ...]] = deque([(time_s, *(0.0,) * num_figures)])
+        self._min_seconds, self._min_count = min_seconds, min_count
+
+    def add(self, time_s: float, *figures: float) -> None:
+        points = self._points
+        if len(points) > 2 and points[-1][0] - points[-2][0] < (points[-1][0] - points[0][0]) / MAX_POINTS:
+            points.pop()  # two points so close are one
+        points.append((time_s, *figures))
+        while (
+            len(points) > 2
+            and time_s - points[1][0] >= self._min_seconds
+            and figures[0] - points[1][1] >= self._min_count
+        ):
+            points.popleft()
+
+    @property
+    def changes(self) -> tuple[float, ...]:
+        """The seconds between the first point and the last, and the growth of each figure."""
+        return tuple(last - first for first, last in zip(self._points[0], self._points[-1], strict=True))
+
+
+class CallPace:
+    """The pace of the calls of a stage: the rate of answers, and what the calls in flight promise.
+
+    When more and more calls are in flight, answers follow one latency later. By Little's law, the rate to come is the
+    number in flight divided by the latency.
+    """
+
+    def __init__(self, time_s: float) -> None:
+        self._answers = RecentFigures(time_s, 1)
+        self._now = RecentFigures(time_s, 4, NOW_SECONDS, NOW_COUNT)
+        self._calls: CallCounts | None = None
+        self._model: ModelSample | None = None
+        self._time_s = self._answered_at_s = time_s  # of the last sample, and of the last that had an answer
+        self._sent_all_at_s: float | None = None
+
+    def add(self, time_s: float, calls: CallCounts, model: ModelSample | None) -> None:
+        num_allowed = 0 if model is None else model.num_allowed or 0
+        self._answers.add(time_s, calls.num_done)
+        self._now.add(time_s, calls.num_replies, calls.num_done, calls.reply_s, num_allowed)
+        if self._calls is None or calls.num_done > self._calls.num_done:
+            self._answered_at_s = time_s
+        self._time_s, self._calls, self._model = time_s, calls, model
+        if calls.num_done + calls.num_in_flight * self._rows_per_call < (calls.total_rows or math.inf):
+            self._sent_all_at_s = None
+        elif self._sent_all_at_s is None:
+            self._sent_all_at_s = time_s
+
+    @property
+    def rate(self) -> float | None:
+        """Rows that were done in a second; None if none was."""
+        seconds, num_done = self._answers.changes
+        return num_done / seconds if seconds and num_done else None
+
+    def seconds_for(self, num_rows: int) -> float | None:
+        """Return the time that so many rows will take, the last ones included; None before the first answer."""
+        if (rate := self.rate) is None or (calls := self._calls) is None:
+            return None
+        if not calls.num_replies or not calls.num_in_flight:
+            return num_rows / rate
+        num_to_send = max(num_rows - calls.num_in_flight * self._rows_per_call, 0.0)
+        sending_s = min(num_to_send / rate, self._sending_s(num_to_send / self._rows_per_call, calls.num_in_flight))
+        mean_s = calls.reply_s / calls.num_replies
+        deviation_s = math.sqrt(max(calls.reply_s2 / calls.num_replies - mean_s**2, 0.0))
+        if self._sent_all_at_s is not None:
+            waited_s = self._time_s - self._sent_all_at_s
+        else:
+            waited_s = min(self._time_s - self._answered_at_s, mean_s)  # calls that were sent together end together
+        return max(sending_s + mean_s + 2 * deviation_s - waited_s, 0.0)
+
+    @property
+    def _rows_per_call(self) -> float:
+        _, num_replies, num_done, *_ = self._now.changes
+        return num_done / num_replies if num_replies and num_done else 1.0
+
+    def _sending_s(self, num_calls: float, num_in_flight: int) -> float:
+        _, num_replies, _, reply_s, limit_growth = self._now.changes
+        if not num_replies:
+            return math.inf
+        growth, most = 0.0, num_in_flight
+        if self._model is not None and num_in_flight >= NEARLY * (self._model.num_allowed or 0):
+            growth, most = limit_growth / num_replies, self._model.max_allowed or most
+        return seconds_to_send(num_calls, num_in_flight, reply_s / num_replies, growth, most)
+
+
+def seconds_to_send(num_calls: float, num_in_flight: float, latency_s: float, growth: float, most: int) -> float:
+    """Return the time to send some calls, if each answer lets ``growth`` more be in flight, up to ``most``.
+
+    >>> seconds_to_send(1000, 100, 2.0, 0.0, 100), seconds_to_send(1000, 100, 2.0, 1.0, 400)
+    (20.0, 6.0)
+    """
+    seconds = 0.0
+    if growth >= MIN_GROWTH and most > num_in_flight:
+        grown = min(num_in_flight + num_calls * growth / (1 + growth), most)
+        seconds = latency_s * math.log(grown / num_in_flight) / math.log1p(growth)
+        num_calls -= (grown - num_in_flight) * (1 + 1 / growth)
+        num_in_flight = grown
+    return seconds + num_calls * latency_s / num_in_flight
+
+
+class Forecast:
+    """The pace of each stage of a query, and what it means for the rest."""
+
+    def __init__(self, stages: Sequence[StageStats], time_s: float = 0.0) -> None:
+        self._stages = stages
+        self._time_s = time_s
+        self._rows = [RecentFigures(time_s, 1) for _ in stages]
+        self._calls: dict[int, CallPace] = {}  # by stage
+        self._models: dict[tuple[str, str], RecentFigures] = {}
+
+    def update(self, time_s: float, models: Sequence[ModelSample]) -> None:
+        """Take the figures of a sample, which the stages already have."""
+        by_name = {_name(use): use for use in models}
+        for index, stage in enumerate(self._stages):
+            if stage.wall_s is not None:
+                continue
+            if (calls := stage.calls) is not None:
+                if calls.num_done or calls.num_in_flight:
+                    use = None if stage.model is None else by_name.get(stage.model)
+                    self._calls.setdefault(index, CallPace(self._time_s)).add(time_s, calls, use)
+                elif stage.model is not None and index not in self._calls:
+                    self._models[stage.model] = RecentFigures(time_s, 4)
+            elif stage.has_begun:
+                self._rows[index].add(time_s, stage.progress(self._stages).num_done)
+            else:
+                self._rows[index] = RecentFigures(time_s, 1)
+        for use in models:
+            figures = self._num_done(use), use.num_calls, use.input_tokens + use.output_tokens, use.dollars or 0.0
+            self._models.setdefault(_name(use), RecentFigures(self._time_s, len(figures))).add(time_s, *figures)
+        self._time_s = time_s
+
+    def rate(self, index: int) -> float | None:
+        """Return the rows a second of a stage; None while it is not known."""
+        if (calls := self._calls.get(index)) is not None:
+            return calls.rate
+        seconds, num_done = self._rows[index].changes
+        return num_done / seconds if seconds and num_done else None
+
+    def call_rates(self, use: ModelSample) -> tuple[float, float]:
+        """Return the calls and the tokens a second of a model."""
+        seconds, _, num_calls, num_tokens, _ = self._models[_name(use)].changes
+        return (num_calls / seconds, num_tokens / seconds) if seconds else (0.0, 0.0)
+
+    def dollars(self, use: ModelSample) -> float | None:
+        """Return what the calls to a model will have cost in the end; None if that is not known."""
+        stages = [stage for stage in self._stages if stage.model == _name(use)]
+        totals = [stage.progress(self._stages).total for stage in stages]
+        if use.dollars is None or not totals or None in totals:
+            return None
+        _, num_done, _, _, dollars = self._models[_name(use)].changes
+        num_left = sum(total or 0 for total in totals) - self._num_done(use)
+        if num_left <= 0:
+            return use.dollars
+        return use.dollars + num_left * dollars / num_done if num_done else None
+
+    def seconds_left(self) -> float | None:
+        """Return the time until the slowest stage is done; None while that is not known.
+
+        A write is left out: it waits until its rows fill a file, and then is quick. So is a relation beside calls,
+        which take longer, and what a limit will end. A stage that has work and has done none of it yet makes the time
+        unknown.
+        """
+        left = self._seconds_left()
+        return None if left is None else max(left.values(), default=None)
+
+    def slowest_stage(self) -> int:
+        """Return the index of the stage that takes longest: by its time, else the last with calls, else the last."""
+        if left := self._seconds_left():
+            return max(left, key=lambda index: left[index])
+        running = [index for index, stage in enumerate(self._stages) if stage.wall_s is None and stage.kind != "write"]
+        calls = [index for index in running if self._stages[index].calls is not None]
+        return (calls or running or [len(self._stages) - 1])[-1]
+
+    def _seconds_left(self) -> dict[int, float] | None:
+        """Return the time that is left of each stage that has begun; None if that of one is not known."""
+        has_calls = any(stage.calls is not None for stage in self._stages)
+        left: dict[int, float] = {}
+        for index, stage in enumerate(self._stages):
+            if stage.wall_s is not None or stage.is_limited or stage.kind in ("write", "concat"):
+                continue
+            progress = stage.progress(self._stages)
+            if progress.total is None:
+                if has_calls and stage.kind in ("relation", "expressions"):
+                    continue
+                return None
+            if (seconds := self._seconds_for(index, max(progress.total - progress.num_done, 0))) is not None:
+                left[index] = seconds
+            elif stage.has_begun:
+                return None
+        return left
+
+    def _seconds_for(self, index: int, num_rows: int) -> float | None:
+        if (calls := self._calls.get(index)) is not None:
+            return calls.seconds_for(num_rows)
+        return None if (rate := self.rate(index)) is None else num_rows / rate
+
+    def _num_done(self, use: ModelSample) -> int:
+        return sum(stage.progress(self._stages).num_done for stage in self._stages if stage.model == _name(use))
+
+
+def _name(use: ModelSample) -> tuple[str, str]:
+    return use.provider, use.model

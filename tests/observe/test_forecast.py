@@ -1,0 +1,241 @@
+"""The projected time and cost: on a virtual clock for each kind of server, and from a real query."""
+
+from __future__ import annotations
+
+import heapq
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import penstock as ps
+from penstock.observe.events import (
+    BundleProduced,
+    CallCounts,
+    Event,
+    Measures,
+    ModelSample,
+    QueryFinished,
+    QuerySampled,
+    QueryStarted,
+    StageFinished,
+    StageInfo,
+    StageSample,
+)
+from penstock.observe.stats import Stats
+from tests.plain_server import plain_server
+
+NUM_ROWS = 3000
+BUNDLE = 64
+CALLS = StageInfo(0, "prompt gpt", kind="async function", model=("o", "gpt"))
+STARTED = QueryStarted((CALLS, StageInfo(1, "write out/", 0, (0,), "write")), 0.0)
+
+Latency = Callable[[], float]
+Forecasts = list[
+    tuple[float, float | None, float | None]
+]  # share of the rows, time left over the true one, cost likewise
+
+
+def simulated(latency: Latency, limit: float, *, growth: float = 0.0, most: int = 1024) -> Iterator[QuerySampled]:
+    """Yield a sample every 0.2 s of calls that a server answers; each answer lets ``growth`` more be under way."""
+    running: list[tuple[float, float]] = []  # the end and the start of each call
+    num_sent = num_done = 0
+    now_s = ended_s = reply_s = reply_s2 = 0.0
+    while num_done < NUM_ROWS:
+        now_s += 0.2
+        while True:
+            while num_sent < NUM_ROWS and len(running) < int(limit):
+                at_s = max(now_s - 0.2, ended_s)
+                heapq.heappush(running, (at_s + latency(), at_s))
+                num_sent += 1
+            if not running or running[0][0] > now_s:
+                break
+            ended_s, started_s = heapq.heappop(running)
+            num_done, limit = num_done + 1, min(limit + growth, most)
+            reply_s, reply_s2 = reply_s + ended_s - started_s, reply_s2 + (ended_s - started_s) ** 2
+        calls = CallCounts(num_done, 0, len(running), NUM_ROWS, True, num_done, reply_s, reply_s2)
+        model = ModelSample("o", "gpt", num_done, 0, 0, 0, 0, num_done / 1000, 0, len(running), 0, int(limit), most)
+        sample = StageSample(0, 40, 64, 0, 0, 0, "workers", NUM_ROWS, True, calls)
+        yield QuerySampled(now_s, (sample,), 0, 0, 0.0, Measures(models=(model,) if num_done else ()))
+
+
+def forecasts(samples: Iterator[QuerySampled], loading_s: float = 0.0) -> Forecasts:
+    """Return each forecast beside the truth. Before the first call the client loads for some time."""
+    stats = Stats()
+    stats.on_event(STARTED)
+    found, num_bundles = [], 0
+    for tenth in range(int(loading_s * 5)):
+        calls = CallCounts(0, 0, 0, NUM_ROWS, True)
+        waiting = StageSample(0, 40, 64, 0, 0, 0, "workers", NUM_ROWS, True, calls)
+        stats.on_event(QuerySampled(0.2 * tenth, (waiting,), 0, 0, 0.0))
+    for sample in samples:
+        calls = sample.stages[0].calls
+        assert calls is not None
+        while (num_bundles + 1) * BUNDLE <= calls.num_done - 2000:  # bundles end long after their calls
+            num_bundles += 1
+            stats.on_event(BundleProduced(0, BUNDLE, 10, 1.0))
+        time_s = sample.time_s + loading_s
+        stats.on_event(QuerySampled(time_s, sample.stages, 0, 0, 0.0, sample.measures))
+        dollars = stats.forecast.dollars(stats.models[0]) if stats.models else None
+        found.append((calls.num_done / NUM_ROWS, time_s, stats.forecast.seconds_left(), dollars))
+    end_s = found[-1][1]
+    return [
+        (share, left_s and left_s / (end_s - time_s), dollars and dollars / (NUM_ROWS / 1000))
+        for share, time_s, left_s, dollars in found
+        if time_s < end_s
+    ]
+
+
+def fixed(seconds: float) -> Latency:
+    return lambda: seconds
+
+
+def varied(low_s: float, high_s: float) -> Latency:
+    draw = random.Random(7)
+    return lambda: draw.uniform(low_s, high_s)
+
+
+@pytest.mark.parametrize(
+    "samples",
+    [
+        pytest.param(lambda: simulated(fixed(0.8), 40), id="40 slots at 0.8 s"),
+        pytest.param(lambda: simulated(varied(0.4, 1.2), 40), id="40 slots at 0.4 to 1.2 s"),
+        pytest.param(lambda: simulated(fixed(0.1), 4), id="4 slots at 0.1 s"),
+        pytest.param(lambda: simulated(varied(1, 5), 64), id="64 slots at 1 to 5 s"),
+        pytest.param(lambda: simulated(varied(2, 4), 64, growth=1.0), id="no limit at 3 s, doubling"),
+        pytest.param(lambda: simulated(varied(2, 4), 64, growth=0.3), id="no limit at 3 s, growing slowly"),
+        pytest.param(lambda: simulated(fixed(3), 64, growth=1.0), id="no limit at exactly 3 s, doubling"),
+    ],
+)
+def test_time_and_cost_are_within_a_quarter_of_the_truth_from_a_twentieth_of_the_rows_on(
+    samples: Callable[[], Iterator[QuerySampled]],
+) -> None:
+    for loading_s in (0.0, 5.0):
+        for share, time_ratio, cost_ratio in forecasts(samples(), loading_s):
+            if 0.05 <= share <= 0.9:  # later the last round of calls is shorter than what a sample can tell
+                assert time_ratio is not None
+                assert 0.75 <= time_ratio <= 1.25, (share, time_ratio)
+            if share >= 0.05:
+                assert cost_ratio is not None
+                assert 0.75 <= cost_ratio <= 1.25, (share, cost_ratio)
+
+
+class Recorder:
+    """Keeps the samples of a query, each with the forecast at that moment and the rows of finished bundles."""
+
+    def __init__(self) -> None:
+        self.stats = Stats()
+        self.events: list[Event] = []
+        self.forecasts: list[tuple[CallCounts, int, float, float | None, float | None]] = []
+        self.ended_s = 0.0
+
+    def on_event(self, event: Event) -> None:
+        self.stats.on_event(event)
+        self.events.append(event)
+        if isinstance(event, QueryFinished):
+            self.ended_s = event.time_s
+        if not isinstance(event, QuerySampled):
+            return
+        for stage, sample in zip(self.stats.stages, event.stages, strict=True):
+            if (calls := sample.calls) is not None:
+                dollars = next(map(self.stats.forecast.dollars, self.stats.models), None)
+                left_s = self.stats.forecast.seconds_left()
+                self.forecasts.append((calls, stage.num_rows, event.time_s, left_s, dollars))
+
+
+@pytest.fixture
+def recorder() -> Iterator[Recorder]:
+    recorder = Recorder()
+    ps.attach_subscriber(recorder)
+    yield recorder
+    ps.detach_subscriber(recorder)
+
+
+def test_a_query_counts_answered_calls_and_not_bundles(recorder: Recorder, tmp_path: Path) -> None:
+    """A bundle of 64 takes seconds here, and its calls end one after another."""
+    ps.from_pydict({"text": [f"review {n}" for n in range(400)]}).write_parquet(str(tmp_path / "in"))
+    recorder.forecasts.clear()
+    with plain_server(latency=0.3, slots=24, bad_every=50) as base_url:
+        ps.set_provider("openai", base_url=base_url, api_key="x")
+        answers = ps.prompt(ps.col("text"), model="gpt-5-mini", on_error="ignore")
+        df = ps.read_parquet(str(tmp_path / "in")).with_column("answer", answers)
+        df.write_parquet(str(tmp_path / "out"))
+    last = recorder.forecasts[-1][0]
+    assert (last.num_answered, last.num_failed, last.num_in_flight, last.total_rows) == (392, 8, 0, 400)
+    assert any(calls.num_done > 0 and num_rows == 0 for calls, num_rows, *_ in recorder.forecasts)
+    assert all(calls.num_in_flight <= 64 for calls, *_ in recorder.forecasts)
+    (use,) = recorder.stats.models
+    later = [each for each in recorder.forecasts if 0.1 <= each[0].num_done / 400 <= 0.9]
+    assert later
+    for *_, dollars in later:
+        assert dollars is not None
+        assert use.dollars is not None
+        assert 0.75 <= dollars / use.dollars <= 1.25
+    ratios = sorted((left_s or 0.0) / (recorder.ended_s - time_s) for _, _, time_s, left_s, _ in later)
+    assert 0.4 < ratios[len(ratios) // 2] < 2.5  # the machine may be busy; the virtual clock above is strict
+
+
+def test_cached_answers_are_counted_at_once_and_cost_nothing(recorder: Recorder, tmp_path: Path) -> None:
+    df = ps.from_pydict({"text": [f"review {n}" for n in range(100)]})
+    with plain_server(latency=0.01) as base_url, ps.config(cache_dir=str(tmp_path)):
+        ps.set_provider("openai", base_url=base_url, api_key="x")
+        answer = ps.prompt(ps.col("text"), model="gpt-5-mini", temperature=0)
+        df.limit(60).with_column("answer", answer).collect()
+        recorder.forecasts.clear()
+        df.with_column("answer", answer).collect()
+    assert recorder.forecasts[-1][0].num_answered == 100
+    assert [use.num_cached for use in recorder.stats.models] == [60]
+
+
+def test_an_async_function_counts_its_calls(recorder: Recorder) -> None:
+    @ps.func(max_concurrency=8, on_error="ignore")
+    async def slow(x: int) -> int:
+        import asyncio
+
+        await asyncio.sleep(0.1)
+        if x % 10 == 3:
+            raise ValueError("three")
+        return x
+
+    ps.range(100).select(slow(ps.col("id"))).collect()
+    most = max(calls.num_in_flight for calls, *_ in recorder.forecasts)
+    assert most == 8
+    last = recorder.forecasts[-1][0]
+    assert (last.num_answered, last.num_failed, last.num_in_flight) == (90, 10, 0)
+
+
+def test_a_limit_ends_the_stages_before_it_and_gives_the_time(recorder: Recorder) -> None:
+    stats = Stats()
+    stages = (StageInfo(0, "read"), StageInfo(1, "limit 1000", None, (0,), "limit"), StageInfo(2, "udf", None, (1,)))
+    samples = (
+        StageSample(0, 1, 2, 0, 0, 0, None, 10**6, True),
+        StageSample(1, 0, 0, 0, 0, 0, None, 1000, False),
+        StageSample(2, 1, 2, 0, 0, 0, None, 1000, False),
+    )
+    stats.on_event(QueryStarted(stages, 0.0))
+    for stage in (0, 1, 2):
+        stats.on_event(BundleProduced(stage, 250, 10, 0.1))
+    stats.on_event(QuerySampled(5.0, samples, 0, 0, 0.0))
+    assert [stage.progress(stats.stages).total for stage in stats.stages] == [None, 1000, 1000]
+    assert stats.forecast.seconds_left() == 15.0
+
+    @ps.func
+    def same(x: int) -> int:
+        return x
+
+    ps.range(100_000).where(same(ps.col("id")) >= 0).limit(10).select(same(ps.col("id"))).collect()
+    ended = {event.stage for event in recorder.events if isinstance(event, StageFinished)}
+    assert ended == set(range(len(recorder.stats.stages)))
+
+
+def test_a_function_of_batches_has_a_total_before_its_first_batch_ends(recorder: Recorder) -> None:
+    def slow(batch: dict[str, object]) -> dict[str, object]:
+        import time
+
+        time.sleep(0.5)
+        return batch
+
+    ps.range(100).map_batches(slow, batch_size=50, concurrency=1).collect()
+    early = next(event for event in recorder.events if isinstance(event, QuerySampled) and event.stages[1].num_running)
+    assert (early.stages[1].total_rows, early.stages[1].is_total_exact) == (100, False)
