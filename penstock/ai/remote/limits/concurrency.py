@@ -20,7 +20,10 @@ SAME_THROUGHPUT = 0.95
 HEADROOM = 1.2
 """The limit over the smallest number of requests that keep a queueing server busy."""
 
-WAIT_ROUNDS, WAIT_ANSWERS, MAX_PATIENCE = 8, 200, 16
+FAST, SLOW = 1.7, 1.5
+"""The growth of the limit with a round of answers: at first, and from the place that was found."""
+
+WAIT_ROUNDS, WAIT_ANSWERS, MAX_PATIENCE = 8, 400, 16
 """The limit is raised again after so many rounds, and so many answers; twice as many each time that gains nothing."""
 
 NOISE_BEFORE, NOISE_AFTER = 0.2, 0.03
@@ -116,6 +119,7 @@ class Concurrency:
         self._num_probes = 1
         # The first requests show two levels on their way up to the limit.
         limit = self.limit = float(min(START, ceiling))
+        self._growth = FAST
         self._num_to_wait, self._patience = 0, 1
         self._low, self._high = Cohort(limit / 4, limit / 2, max(2, limit / 8)), Cohort(0.75 * limit)
         self._best = 0.0  # throughput
@@ -163,7 +167,7 @@ class Concurrency:
         elif self._num_to_wait and 2 * flight.level >= self.limit:
             self._num_to_wait -= 1
             if not self._num_to_wait:
-                self.limit = min(1.5 * self.limit + 1, self.ceiling)
+                self.limit = min(SLOW * self.limit + 1, self.ceiling)
 
     def refuse(self, now: float, flight: Flight, last_seq: int) -> bool:
         """Take a refusal, when ``last_seq`` requests were sent.
@@ -218,9 +222,9 @@ class Concurrency:
             else:
                 self._settle(HEADROOM * self._best * low.latency_s + 1)
         elif high.throughput / low.throughput - 1 >= MIN_GAIN * (high.level / low.level - 1):
-            self._low, self._high = high, Cohort(1.5 * high.level)
+            self._low, self._high = high, Cohort(1.3 * high.level)
             self._most_slots, self._patience = high.level, 1
-            self.limit = min(max(2 * high.level, self.limit), self.ceiling)
+            self.limit = min(self._growth * self.limit, self.ceiling)
         else:
             self._best = max(low.throughput, high.throughput)
             self._fall(low.level / 2)
@@ -234,6 +238,7 @@ class Concurrency:
         self.limit = max(min(limit, self.ceiling), 1.0)
         self._num_to_wait = self._patience * max(WAIT_ANSWERS, WAIT_ROUNDS * int(self.limit)) or int(self.limit)
         self._patience = min(2 * self._patience or 1, MAX_PATIENCE)
+        self._growth = SLOW
         size = min(max(32, self.limit / 2), 256)
         self._low, self._high = Cohort(0.75 * self.limit, self.limit, size), Cohort(1.25 * self.limit + 1, size=size)
         self._is_falling = False
