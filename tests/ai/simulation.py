@@ -166,6 +166,11 @@ class Run:
         outcomes = [outcome for at, outcome in self.sent if start <= at < end]
         return outcomes.count("refused") / max(1, len(outcomes))
 
+    def in_flight_share(self, start: float, share: float) -> int:
+        """Return the number in flight that this share of the requests from ``start`` on did not exceed."""
+        counts = sorted(count for at, count in self.in_flight if at >= start)
+        return counts[int(share * (len(counts) - 1))]
+
     def most_in_flight(self, start: float = 0.0, end: float = math.inf) -> int:
         return max((count for at, count in self.in_flight if start <= at < end), default=0)
 

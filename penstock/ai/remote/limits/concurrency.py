@@ -16,15 +16,22 @@ START = 64
 MIN_GAIN = 0.4
 """More requests are worth it if throughput grows by this share of their growth."""
 
-SAME_THROUGHPUT = 0.95
+SAME_THROUGHPUT = 0.8
+"""The limit falls on while throughput is at least this share of the best; measurements vary by a tenth."""
+
+SAME_LATENCY = 0.8
+"""If the latency stays above this share although the limit has fallen, there is no queue."""
+
 HEADROOM = 1.2
 """The limit over the smallest number of requests that keep a queueing server busy."""
 
+MIN_COHORT = 6
 FAST, SLOW = 1.7, 1.5
 """The growth of the limit with a round of answers: at first, and from the place that was found."""
 
-WAIT_ROUNDS, WAIT_ANSWERS, MAX_PATIENCE = 8, 400, 16
-"""The limit is raised again after so many rounds, and so many answers; twice as many each time that gains nothing."""
+WAIT_ROUNDS, UNEVEN_WAIT_ROUNDS, MAX_PATIENCE = 32, 8, 8
+"""The limit is raised again after so many rounds of answers, fewer if latencies vary so that it may be wrong; and after
+twice as many each time that gains nothing."""
 
 NOISE_BEFORE, NOISE_AFTER = 0.2, 0.03
 """The share of refusals that may be chance, before a limit of the server is known and after."""
@@ -38,45 +45,59 @@ MIN_PROBE_GAP_S, MAX_PROBE_GAP_S = 0.05, 5.0
 class Cohort:
     """The mean latency of the next requests that are sent with ``low`` to ``high`` in flight.
 
-    It is complete when four of five are answered. So stragglers hold nothing up, and because each cohort leaves out its
-    slowest, cohorts can be compared.
+    It is complete when four of five are answered; the others count with their age, so stragglers hold nothing up.
     """
 
-    __slots__ = ("_high", "_levels", "_low", "_missing", "_num", "_seconds", "_size")
+    __slots__ = ("_high", "_low", "_num", "_num_answered", "_room", "_sent_at", "_shortest_s", "is_complete", "is_even")
+    __slots__ += ("latency_s", "level")
 
     def __init__(self, low: float, high: float = math.inf, size: float = 0) -> None:
         self._low, self._high = low, high
-        self._size = self._missing = int(size or min(max(12, low / 3), 128))
-        self._num = 0
-        self._levels = self._seconds = 0.0
+        self._room = int(size or min(max(12, low / 3), 128))  # for more requests
+        self._num = self._num_answered = 0
+        self._sent_at = 0.0  # the sum over the requests that are not answered
+        self._shortest_s = math.inf
+        self.is_even = True  # whether latencies differ by less than two times
+        self.is_complete = False
+        self.level = self.latency_s = 0.0  # sums, until the cohort is complete
 
-    def join(self, level: int) -> Cohort | None:
+    def join(self, now: float, level: int) -> Cohort | None:
         """Return the cohort if a request sent at ``level`` belongs to it."""
-        if not self._missing or not self._low <= level <= self._high:
+        if not self._room or not self._low <= level <= self._high:
             return None
-        self._missing -= 1
+        self._room -= 1
+        self._num += 1
+        self._sent_at += now
+        self.level += level
         return self
 
-    def leave(self) -> None:
-        """Replace a request that was not answered by the next one."""
-        self._missing += 1
+    def leave(self, now: float, flight: Flight) -> None:
+        """Take a request out that was not answered. Others take its place if few are left."""
+        if self.is_complete:
+            return
+        self._num -= 1
+        self._room += self._num < MIN_COHORT
+        self._sent_at -= flight.at
+        self.level -= flight.level
+        self._check(now)
 
-    def answer(self, level: int, seconds: float) -> None:
-        self._num += 1
-        self._levels += level
-        self._seconds += seconds
+    def answer(self, now: float, flight: Flight) -> None:
+        if self.is_complete:
+            return
+        seconds = now - flight.at
+        self._num_answered += 1
+        self.latency_s += seconds
+        self._sent_at -= flight.at
+        self._shortest_s = min(seconds, self._shortest_s)
+        self.is_even = self.is_even and seconds <= 2 * self._shortest_s
+        self._check(now)
 
-    @property
-    def is_complete(self) -> bool:
-        return self._num >= 0.8 * self._size
-
-    @property
-    def level(self) -> float:
-        return self._levels / self._num
-
-    @property
-    def latency_s(self) -> float:
-        return max(self._seconds, 1e-9) / self._num
+    def _check(self, now: float) -> None:
+        if not self._room and self._num_answered >= 0.8 * self._num:
+            self.is_complete = True
+            in_flight_s = (self._num - self._num_answered) * now - self._sent_at
+            self.latency_s = max(self.latency_s + in_flight_s, 1e-9) / self._num
+            self.level /= self._num
 
     @property
     def throughput(self) -> float:
@@ -123,7 +144,7 @@ class Concurrency:
         self._num_to_wait, self._patience = 0, 1
         self._low, self._high = Cohort(limit / 4, limit / 2, max(2, limit / 8)), Cohort(0.75 * limit)
         self._best = 0.0  # throughput
-        self._is_falling = False
+        self._is_falling, self._is_first, self._is_repeated = False, True, False
 
     def set_ceiling(self, ceiling: int) -> None:
         """Change the ceiling. A higher one is reached as answers come."""
@@ -137,7 +158,7 @@ class Concurrency:
     def send(self, now: float, seq: int) -> Flight:
         """Count a request."""
         self.in_flight += 1
-        cohort = self._high.join(self.in_flight) or self._low.join(self.in_flight)
+        cohort = self._high.join(now, self.in_flight) or self._low.join(now, self.in_flight)
         return Flight(now, seq, self.in_flight, self._num_refused, cohort)
 
     def full_until(self, now: float) -> float:
@@ -159,7 +180,7 @@ class Concurrency:
     def accept(self, now: float, flight: Flight) -> None:
         """Take an answer."""
         if flight.cohort is not None:
-            flight.cohort.answer(flight.level, now - flight.at)
+            flight.cohort.answer(now, flight)
         if self._slots or now < self._hold_until:
             return
         if self._low.is_complete and (self._is_falling or self._high.is_complete):
@@ -219,26 +240,46 @@ class Concurrency:
             self._best = max(self._best, low.throughput)
             if low.throughput >= SAME_THROUGHPUT * self._best and self.limit > 1:
                 self._fall(low.level / 2)
+            elif high.is_complete and low.latency_s > SAME_LATENCY * high.latency_s:
+                self._grow(high)  # it was a mistake: there is no queue
             else:
                 self._settle(HEADROOM * self._best * low.latency_s + 1)
-        elif high.throughput / low.throughput - 1 >= MIN_GAIN * (high.level / low.level - 1):
-            self._low, self._high = high, Cohort(1.3 * high.level)
-            self._most_slots, self._patience = high.level, 1
-            self.limit = min(self._growth * self.limit, self.ceiling)
-        else:
-            self._best = max(low.throughput, high.throughput)
+        elif not self._has_gained(low, high):
+            # The first burst met an empty server: its throughput says nothing.
+            self._best = 0.0 if self._is_first or self._is_repeated else max(low.throughput, high.throughput)
             self._fall(low.level / 2)
+        elif self._is_first and not high.is_even:  # a queue, or answers that vary: the next ones tell
+            self._low, self._high = high, Cohort(0.75 * self.limit)
+            self._is_first, self._is_repeated = False, True
+        else:
+            self._grow(high)
+
+    def _grow(self, proven: Cohort) -> None:
+        """Raise the limit: throughput grows up to a cohort."""
+        self._low, self._high = proven, Cohort(1.3 * proven.level)
+        self._most_slots, self._patience = proven.level, 1
+        self._is_first = self._is_repeated = self._is_falling = False
+        self.limit = min(self._growth * max(proven.level, self.limit), self.ceiling)
+
+    @staticmethod
+    def _has_gained(low: Cohort, high: Cohort) -> bool:
+        """Return whether throughput has grown with the number of requests, or stayed at about the same number."""
+        growth = high.level / low.level - 1
+        if growth < 0.2:
+            return high.latency_s <= 1.25 * low.latency_s
+        return high.throughput >= (1 + MIN_GAIN * growth) * low.throughput
 
     def _fall(self, limit: float) -> None:
-        self.limit = max(limit, 1.0)
-        self._low, self._is_falling = Cohort(0.75 * self.limit, self.limit, max(12, self.limit / 2)), True
+        self.limit = max(round(limit), 1)
+        self._low, self._is_falling = Cohort(0.75 * self.limit, self.limit, max(16, self.limit / 2)), True
 
     def _settle(self, limit: float) -> None:
         """Stay at ``limit``, and find out in a while whether more requests gain something by now."""
-        self.limit = max(min(limit, self.ceiling), 1.0)
-        self._num_to_wait = self._patience * max(WAIT_ANSWERS, WAIT_ROUNDS * int(self.limit)) or int(self.limit)
+        self.limit = max(min(round(limit), self.ceiling), 1)
+        rounds = WAIT_ROUNDS if self._low.is_even else UNEVEN_WAIT_ROUNDS
+        self._num_to_wait = self.limit * (self._patience * rounds or 1)
         self._patience = min(2 * self._patience or 1, MAX_PATIENCE)
-        self._growth = SLOW
+        self._growth, self._is_first, self._is_repeated = SLOW, False, False
         size = min(max(32, self.limit / 2), 256)
         self._low, self._high = Cohort(0.75 * self.limit, self.limit, size), Cohort(1.25 * self.limit + 1, size=size)
         self._is_falling = False

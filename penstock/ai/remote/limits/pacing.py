@@ -110,7 +110,7 @@ class Pace:
         """Take the outcome of a request."""
         self._concurrency.in_flight -= 1
         if outcome != "ok" and sent.flight.cohort is not None:
-            sent.flight.cohort.leave()
+            sent.flight.cohort.leave(now, sent.flight)
         if hints is not NO_HINTS:
             self._take_hints(now, sent, outcome, hints)
         if self._is_shut and outcome == "refused":
