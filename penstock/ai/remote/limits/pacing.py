@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from penstock.ai.remote.limits.caps import NO_CAPS, Caps
-from penstock.ai.remote.limits.concurrency import Concurrency, Flight
+from penstock.ai.remote.limits.cohort import Flight
+from penstock.ai.remote.limits.concurrency import Concurrency
 from penstock.ai.remote.limits.quota import Meter, Quota
 from penstock.ai.remote.limits.rate_headers import NO_HINTS, Hints
 from penstock.ai.remote.limits.send_rate import SendRate
@@ -71,10 +72,10 @@ class Pace:
     def try_send(self, now: float, tokens: int = 0) -> Sent | float:
         """Send a request now, or return when to ask again; ``inf`` means when another request is settled."""
         concurrency = self._concurrency
-        if concurrency.in_flight >= int(concurrency.limit) and (full_until := concurrency.full_until(now)) > now:
+        if concurrency.in_flight >= concurrency.limit and (full_until := concurrency.full_until(now)) > now:
             return full_until
-        if concurrency.has_no_slots:
-            self._pace_requests(now, now, self._seq, since=concurrency.cut_at)
+        if concurrency.slots.is_refuted:
+            self._pace_requests(now, now, self._seq, since=concurrency.slots.cut_at)
         if self._is_shut and concurrency.in_flight:
             return math.inf  # the request under way finds out for all
         reserved = self._estimate.estimate(tokens) if self.counts_tokens else tokens
@@ -168,7 +169,7 @@ class Pace:
 
     @property
     def limit(self) -> int:
-        return int(self._concurrency.limit)
+        return self._concurrency.limit
 
     @property
     def ceiling(self) -> int:
@@ -177,7 +178,7 @@ class Pace:
     @property
     def is_full(self) -> bool:
         """True if another request can only be sent when one is settled, or after a time that was returned before."""
-        return self._concurrency.in_flight >= int(self._concurrency.limit)
+        return self._concurrency.in_flight >= self._concurrency.limit
 
     @property
     def in_flight(self) -> int:
