@@ -14,8 +14,10 @@ class Cohort:
     It is complete when four of five are answered; the others count with their age, so stragglers hold nothing up.
     """
 
-    __slots__ = ("_high", "_low", "_num", "_num_answered", "_room", "_sent_at", "_shortest_s", "is_complete", "is_even")
-    __slots__ += ("latency_s", "level")
+    __slots__ = (
+        *("_high", "_low", "_num", "_num_answered", "_room", "_sent_at", "_shortest_s"),
+        *("is_complete", "is_even", "latency_s", "level"),
+    )
 
     def __init__(self, low: float, high: float = math.inf, size: float = 0) -> None:
         self._low, self._high = low, high
