@@ -290,9 +290,13 @@ class RateLimitedError(ProviderError):
 
 
 class ProviderUnavailableError(ProviderError):
-    """The server fails or does not answer: 408, 409, 5xx, time-outs, dropped connections."""
+    """The server fails or does not answer: 408, 409, 5xx, time-outs, dropped connections.
+
+    ``is_overload`` is True for 503, 529 and time-outs, which an overloaded server gives to any request.
+    """
 
     retry_after_s: float | None = None
+    is_overload: bool = False
 
 
 class InvalidAnswerError(ProviderError):

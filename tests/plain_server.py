@@ -3,10 +3,11 @@
     python -m tests.plain_server --latency 0.8 --slots 40            # refuses the 41st request with 429
     python -m tests.plain_server --latency 3                         # takes any number of requests
     python -m tests.plain_server --latency 0.1 --slots 4 --queues    # makes the 5th request wait
+    python -m tests.plain_server --slots 4 --queues --most-waiting 8 --refuse-status 503    # refuses the 13th
 
 It prints its address. ``GET /counts`` returns what it saw. ``POST /script`` with JSON changes the options while it
-runs: ``latency``, ``spread`` (a share of the latency), ``slots``, ``queues``, ``refuse_status``, ``bad_every`` (each
-n-th text gets a 400).
+runs: ``latency``, ``spread`` (a share of the latency), ``slots``, ``queues``, ``most_waiting``, ``refuse_status``,
+``bad_every`` (each n-th text gets a 400).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import math
 import random
 import re
 import subprocess
@@ -26,9 +28,10 @@ from typing import Any
 
 class PlainServer:
     def __init__(self, **script: Any) -> None:
-        defaults = {"latency": 0.8, "spread": 0.0, "slots": 0, "queues": False, "refuse_status": 429, "bad_every": 0}
-        self.script = defaults | script
-        self.counts = dict.fromkeys(("requests", "answered", "refused", "failed", "in_flight", "most_in_flight"), 0)
+        defaults = {"latency": 0.8, "spread": 0.0, "slots": 0, "queues": False, "most_waiting": 0}
+        self.script = defaults | {"refuse_status": 429, "bad_every": 0} | script
+        names = ("requests", "answered", "refused", "failed", "in_flight", "most_in_flight", "waiting")
+        self.counts = dict.fromkeys(names, 0)
         self._room = asyncio.Condition()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -59,11 +62,14 @@ class PlainServer:
             return 200, self.script
         self.counts["requests"] += 1
         slots = self.script["slots"]
-        if slots and not self.script["queues"] and self.counts["in_flight"] >= slots:
+        most = math.inf if not slots or (self.script["queues"] and not self.script["most_waiting"]) else slots
+        if self.counts["in_flight"] + self.counts["waiting"] >= most + self.script["most_waiting"]:
             self.counts["refused"] += 1
             return self.script["refuse_status"], {"error": {"message": "too many requests", "type": "rate_limit"}}
+        self.counts["waiting"] += 1
         async with self._room:
             await self._room.wait_for(lambda: not slots or self.counts["in_flight"] < slots)
+            self.counts["waiting"] -= 1
             self.counts["in_flight"] += 1
         self.counts["most_in_flight"] = max(self.counts["most_in_flight"], self.counts["in_flight"])
         try:
@@ -136,6 +142,7 @@ if __name__ == "__main__":
     parser.add_argument("--spread", type=float, default=0.0)
     parser.add_argument("--slots", type=int, default=0)
     parser.add_argument("--queues", action="store_true")
+    parser.add_argument("--most-waiting", type=int, default=0)
     parser.add_argument("--refuse-status", type=int, default=429)
     parser.add_argument("--bad-every", type=int, default=0)
     given = vars(parser.parse_args())

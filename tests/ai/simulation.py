@@ -90,6 +90,36 @@ class Slots:
 
 
 @dataclass
+class Queue:
+    """Works on so many requests at once; others wait in its queue, and what does not fit there is refused.
+
+    Pass its method ``latency`` to ``simulate``.
+    """
+
+    slots: int
+    service_s: Callable[[float], float]
+    most_waiting: float = math.inf
+    free_at: list[float] = field(default_factory=list)
+    unfinished: list[float] = field(default_factory=list)
+
+    def arrive(self, now: float) -> tuple[Outcome, Hints]:
+        while self.unfinished and self.unfinished[0] <= now + 1e-9:
+            heapq.heappop(self.unfinished)
+        is_full = len(self.unfinished) >= self.slots + self.most_waiting
+        return ("refused" if is_full else "ok"), NO_HINTS
+
+    def latency(self, now: float) -> float:
+        """Put a request into the queue and return the time until its answer."""
+        start = now if len(self.free_at) < self.slots else max(now, heapq.heappop(self.free_at))
+        end = start + self.service_s(now)
+        heapq.heappush(self.free_at, end)
+        heapq.heappush(self.unfinished, end)
+        return end - now
+
+    def depart(self) -> None: ...
+
+
+@dataclass
 class Unlimited:
     """Takes everything, except what ``trouble`` says of the time."""
 
@@ -136,6 +166,11 @@ class Run:
         outcomes = [outcome for at, outcome in self.sent if start <= at < end]
         return outcomes.count("refused") / max(1, len(outcomes))
 
+    def in_flight_share(self, start: float, share: float) -> int:
+        """Return the number in flight that this share of the requests from ``start`` on did not exceed."""
+        counts = sorted(count for at, count in self.in_flight if at >= start)
+        return counts[int(share * (len(counts) - 1))]
+
     def most_in_flight(self, start: float = 0.0, end: float = math.inf) -> int:
         return max((count for at, count in self.in_flight if start <= at < end), default=0)
 
@@ -147,6 +182,7 @@ def simulate(
     *,
     latency: Callable[[float], float] = lambda now: 0.05,
     refusal_s: Callable[[float], float] | None = None,
+    timeout_s: float = math.inf,
     network_s: float = 0.0,
     most_per_s: float = 20_000.0,
     tokens: Callable[[], tuple[int, int]] = lambda: (0, 0),
@@ -156,7 +192,8 @@ def simulate(
     """Run a client with endless rows against a server, or several that know nothing of each other.
 
     ``network_s`` is the longest way to the server, different for each request; a client sends ``most_per_s`` at most,
-    and its timers are up to a millisecond late. ``tokens`` gives a request's input and what it uses in the end.
+    and its timers are up to a millisecond late. A request that takes ``timeout_s`` is given up. ``tokens`` gives a
+    request's input and what it uses in the end.
     """
     chance = random.Random(seed)
     run = Run()
@@ -191,9 +228,12 @@ def simulate(
 
         def arrive(sent: Sent, used: int, now: float) -> None:
             outcome, hints = server.arrive(now - start_at)
-            run.sent.append((sent.at - start_at, outcome))
             answer_s = refusal_s if outcome == "refused" and refusal_s is not None else latency
-            at(now + answer_s(now - start_at), partial(leave, sent, used, outcome, hints))
+            wait_s = answer_s(now - start_at)
+            if wait_s > timeout_s:
+                wait_s, outcome = timeout_s, "late"
+            run.sent.append((sent.at - start_at, outcome))
+            at(now + wait_s, partial(leave, sent, used, outcome, hints))
 
         def leave(sent: Sent, used: int, outcome: Outcome, hints: Hints, now: float) -> None:
             if outcome == "ok":

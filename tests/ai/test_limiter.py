@@ -82,6 +82,49 @@ def test_first_come_first_served() -> None:
     assert asyncio.run(main()) == list(range(20))
 
 
+def test_a_refused_call_comes_before_those_that_were_never_sent() -> None:
+    """A bundle of 64 rows that holds refused calls does not wait for 1,000 other calls."""
+
+    async def main() -> list[int]:
+        limiter = Limiter(Caps(max_concurrency=8))
+        served: list[int] = []
+
+        async def ask(number: int) -> None:
+            is_refused = number in (3, 5)
+            if is_refused:
+                (await limiter.admit()).settle("refused")
+            permit = await limiter.admit(is_retry=is_refused)
+            served.append(number)
+            await asyncio.sleep(0)
+            permit.settle("ok")
+
+        await asyncio.gather(*(ask(number) for number in range(1064)))
+        assert limiter.state().in_flight == limiter.state().waiting == 0
+        return served
+
+    served = asyncio.run(main())
+    assert sorted(served) == list(range(1064))
+    assert max(served.index(number) for number in range(64)) < 80
+    assert served.index(3) < served.index(5)
+
+
+def test_a_cancelled_retry_leaves_the_queue() -> None:
+    async def main() -> None:
+        limiter = Limiter(Caps(max_concurrency=1))
+        held = await limiter.admit()
+        new = asyncio.create_task(limiter.admit())
+        first, second = (asyncio.create_task(limiter.admit(is_retry=True)) for _ in range(2))
+        await turns()
+        first.cancel()
+        await turns()
+        assert limiter.state().waiting == 2
+        held.settle("ok")
+        (await second).settle("ok")
+        (await new).settle("ok")
+
+    asyncio.run(main())
+
+
 def test_a_cancelled_waiter_leaves_the_queue() -> None:
     async def main() -> None:
         limiter = Limiter(Caps(max_concurrency=1))
@@ -315,6 +358,23 @@ def test_long_waits_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level("WARNING", logger="penstock.ai"):
         asyncio.run(main())
     assert caplog.messages == ["openai (m) asks to wait 5 min; waiting"]
+
+
+def test_answers_and_their_seconds_are_counted() -> None:
+    now = 100.0
+
+    async def main() -> None:
+        nonlocal now
+        limiter = Limiter(clock=lambda: now)
+        permits = [await limiter.admit() for _ in range(3)]
+        for permit, outcome in zip(permits, ("ok", "refused", "ok"), strict=True):
+            now += 2
+            permit.settle(outcome)
+        state = limiter.state()
+        assert (state.num_answered, state.answered_s) == (2, 8.0)
+        assert (state.plus(state).num_answered, state.plus(state).answered_s) == (4, 16.0)
+
+    asyncio.run(main())
 
 
 async def _nudged(limiter: Limiter, task: asyncio.Task[Permit]) -> Permit:

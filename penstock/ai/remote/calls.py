@@ -41,10 +41,10 @@ class BilledCalls:
         self.close = client.close
 
     def ask(self, call: ApiCall, read: Read[Answer]) -> Coroutine[Any, Any, tuple[Answer, float]]:
-        async def attempt() -> tuple[Answer, float]:
+        async def attempt(is_retry: bool) -> tuple[Answer, float]:
             charge = await self._billing.reserve(call.body, call.tokens, call.inputs)
             try:
-                answer, latency_s = await self._client.ask_once(call, _charged(read, charge), charge)
+                answer, latency_s = await self._client.ask_once(call, _charged(read, charge), is_retry, charge)
                 charge.latency_s = latency_s
                 return answer, latency_s
             finally:

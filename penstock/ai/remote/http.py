@@ -16,7 +16,15 @@ from penstock.ai.lenient_json import parse_json
 from penstock.ai.provider import FIRST_DELAY_S, CallSettings
 from penstock.ai.remote.addresses import joined, proxy_for, shown
 from penstock.ai.remote.deadline import Deadline
-from penstock.ai.remote.limits.limiter import Limiter, LimiterKey, Outcome, duration, limiter_for, wait_too_long
+from penstock.ai.remote.limits.limiter import (
+    Limiter,
+    LimiterKey,
+    Outcome,
+    Tally,
+    duration,
+    limiter_for,
+    wait_too_long,
+)
 from penstock.ai.remote.limits.pacing import MAX_WAIT_S
 from penstock.ai.remote.refusals import beginning_of, error_for_status, status_meant
 from penstock.ai.remote.silence import CHECK_EVERY_S, Silence
@@ -50,6 +58,7 @@ Answer = TypeVar("Answer")
 MAX_DELAY_S = 30.0
 CONNECT_TIMEOUT_S = 10.0
 MAX_FIRST_TRIES = 3  # at an address that has never answered
+MAX_CHANCE = 0.2  # failures for an answer that say nothing of the server's load
 MAX_REFUSAL_NBYTES = 64 * 2**10  # of an error body that are read
 
 _reached: set[tuple[str, str | None]] = set()  # base URLs that have answered this process, with their proxies
@@ -138,7 +147,11 @@ class ApiClient:
         return self.retry(partial(self.ask_once, call, read))
 
     def ask_once(
-        self, call: ApiCall, read: Callable[[Any], Answer], observer: AttemptObserver = NO_OBSERVER
+        self,
+        call: ApiCall,
+        read: Callable[[Any], Answer],
+        is_retry: bool = False,
+        observer: AttemptObserver = NO_OBSERVER,
     ) -> Coroutine[Any, Any, tuple[Answer, float]]:
         data = orjson.dumps(call.body, option=orjson.OPT_SERIALIZE_NUMPY)
         url = self._urls.get(call.path)
@@ -155,33 +168,38 @@ class ApiClient:
             usage = usage_in(body) if counts_tokens else None
             return self.understood(body, read), None if usage is None else usage.input + usage.output
 
-        return self._exchange("POST", url, data, take, tokens=call.tokens, observer=observer)
+        return self._exchange("POST", url, data, take, is_retry, tokens=call.tokens, observer=observer)
 
     async def retry(
         self,
-        attempt: Callable[[], Awaitable[Answer]],
+        attempt: Callable[[bool], Awaitable[Answer]],
         is_safe: bool = True,
         on_retry: Callable[[], None] = lambda: None,
     ) -> Answer:
         """Repeat a request until it succeeds, ``max_retries`` is reached, or its error is final.
 
-        A refusal because of a rate limit (429), and a lost connection to a server that answered before, do not count as
-        retries: the request is repeated for ``MAX_WAIT_S``, and then the provider counts as unusable. A request that is
-        not ``is_safe`` to send twice is repeated only after a 429.
+        ``attempt`` is called with whether it is a retry, which the limiter sends before other requests. A refusal
+        because of a rate limit (429), an overloaded server, and a lost connection to a server that answered before, do
+        not count as retries: the request is repeated for ``MAX_WAIT_S``, and then the provider counts as unusable. A
+        request that is not ``is_safe`` to send twice is repeated only after a 429.
         """
-        num_failures, began = 0, 0.0
+        num_failures, began, is_retry = 0, 0.0, False
+        tally: Tally | None = None  # of the limiter, at the last failure
         self._silence.begin(time.monotonic())
         try:
             while True:
                 try:
-                    return await attempt()
+                    return await attempt(is_retry)
                 except AnswerTooLargeError:
                     raise
                 except (RateLimitedError, ProviderUnavailableError, InvalidAnswerError) as exc:
                     began = max(began or time.monotonic(), self._gate.opened_at_s)  # a pause does not count
                     if not is_safe and not isinstance(exc, RateLimitedError):
                         raise
-                    num_failures += not isinstance(exc, RateLimitedError | _ConnectionLostError)
+                    before, tally = tally, Tally() if self._limiter is None else self._limiter.tally
+                    num_failures += not (
+                        isinstance(exc, RateLimitedError | _ConnectionLostError) or is_overload(exc, before, tally)
+                    )
                     waited_s = time.monotonic() - began
                     if (unusable := self._unusable(exc, num_failures, waited_s)) is not None:
                         raise unusable from exc
@@ -192,6 +210,7 @@ class ApiClient:
                     delay_s = delay_before(max(num_failures, 1), exc, random.random(), self.settings.first_delay_s)
                     log.debug("asking %s again in %.1f s: %s", self._model, delay_s, exc)
                 await asyncio.sleep(delay_s)
+                is_retry = True
         finally:
             self._silence.end()
 
@@ -204,7 +223,10 @@ class ApiClient:
         if (wait_s := _retry_after_s(exc)) > MAX_WAIT_S:
             return wait_too_long(f"{exc}\n{self.name}", wait_s)
         remedy = f"This has lasted for {duration(waited_s)}. Run again later."
-        if waited_s > MAX_WAIT_S and isinstance(exc, RateLimitedError):
+        is_refusal = isinstance(exc, RateLimitedError) or (
+            isinstance(exc, ProviderUnavailableError) and exc.is_overload
+        )
+        if waited_s > MAX_WAIT_S and is_refusal:
             return WaitTooLongError(f"{exc}\n{remedy}")
         if waited_s > MAX_WAIT_S and isinstance(exc, _ConnectionLostError):
             return UnreachableError(f"{exc}\n{remedy}")
@@ -216,6 +238,7 @@ class ApiClient:
         url: Any,
         data: bytes | None,
         take: Callable[[aiohttp.ClientResponse], Awaitable[tuple[Answer, int | None]]],
+        is_retry: bool = False,
         *,
         headers: Mapping[str, str] | None = None,
         tokens: int = 0,
@@ -230,11 +253,11 @@ class ApiClient:
         assert self._limiter is not None
         assert self._session is not None
         assert self._deadline is not None
-        permit = await self._limiter.admit(tokens)
+        permit = await self._limiter.admit(tokens, is_retry=is_retry)
         while not self._gate.is_open:
             permit.settle("other")
             await self._wait_for_gate()
-            permit = await self._limiter.admit(tokens)
+            permit = await self._limiter.admit(tokens, is_retry=is_retry)
         outcome: Outcome = "other"
         received: Mapping[str, str] | None = None
         used_tokens: int | None = None
@@ -270,11 +293,11 @@ class ApiClient:
         except RateLimitedError:
             outcome = "refused"
             raise
-        except ProviderUnavailableError:
-            outcome = "unavailable"
+        except ProviderUnavailableError as exc:
+            outcome = "refused" if exc.is_overload else "unavailable"
             raise
         except connection_errors() as exc:
-            outcome = "unavailable"
+            outcome = "late" if is_time_out(exc) else "unavailable"
             lost = self._lost(exc)
             if isinstance(lost, _ConnectionLostError | _NeverReachedError):
                 observer.failed()
@@ -355,8 +378,10 @@ class ApiClient:
             if self._route in _reached:
                 return _ConnectionLostError(f"{self.name} cannot be reached any more: {exc}")
             return _NeverReachedError(f"{self.name} cannot be reached at {shown(self._endpoint.base_url)}: {exc}")
-        if isinstance(exc, TimeoutError):
-            return ProviderUnavailableError(f"{self.name} gave no answer within {self.settings.timeout_s:g} s")
+        if is_time_out(exc):
+            late = ProviderUnavailableError(f"{self.name} gave no answer within {self.settings.timeout_s:g} s")
+            late.is_overload = True
+            return late
         return ProviderUnavailableError(f"{self.name} closed the connection: {type(exc).__name__}: {exc}")
 
 
@@ -433,8 +458,38 @@ def delay_before(attempt: int, error: BaseException, draw: float, first_s: float
     return max(retry_delay_s(attempt, draw, first_s, MAX_DELAY_S), _retry_after_s(error))
 
 
+def is_overload(error: ProviderError, before: Tally | None, now: Tally) -> bool:
+    """Return whether a call failed because of the server's load: neither because of what it asks, nor by an outage.
+
+    ``before`` and ``now`` are the tallies of the limiter at the call's last failure and at this one. The server works
+    if it answered other calls in between, or has some in flight. If it answered them and hardly any failed, it is the
+    call.
+
+    >>> error = ProviderUnavailableError()
+    >>> error.is_overload = True
+    >>> first = Tally(50, 9, 12)
+    >>> is_overload(error, None, first), is_overload(error, first, Tally(50, 30, 12))
+    (True, True)
+    >>> is_overload(error, first, Tally(90, 10, 12)), is_overload(error, first, Tally(50, 30, 0))
+    (False, False)
+    """
+    if not (isinstance(error, ProviderUnavailableError) and error.is_overload):
+        return False
+    num_answered = now.num_answered - before.num_answered if before else 0
+    if before is None or not num_answered:
+        return now.num_in_flight > 0
+    return now.num_failed - before.num_failed - 1 > MAX_CHANCE * num_answered
+
+
 def _retry_after_s(error: BaseException) -> float:
     return (error.retry_after_s or 0.0) if isinstance(error, RateLimitedError | ProviderUnavailableError) else 0.0
+
+
+def is_time_out(error: BaseException) -> bool:
+    """Return whether a request was sent, and not answered in time."""
+    import aiohttp
+
+    return isinstance(error, TimeoutError) and not isinstance(error, aiohttp.ConnectionTimeoutError)
 
 
 def connection_errors() -> tuple[type[BaseException], ...]:

@@ -38,6 +38,9 @@ STATUSES = {
 }
 """HTTP statuses of error codes and types, for errors without a status."""
 
+OVERLOADED = (503, 529)
+"""Statuses that refuse a request because of the server's load, as 429 does."""
+
 NO_CREDIT = (
     "insufficient_quota", "billing_hard_limit_reached", "billing_not_active", "billing_error", "billing_disabled",
     "insufficient_balance", "exceeded_current_quota_error", "arrearage",
@@ -63,8 +66,13 @@ def error_for_status(status: int, raw: bytes, headers: Mapping[str, str], name: 
             f"{message}\n{base_url} does not accept the API key. Set another in api_key= or its environment variable."
         )
     if status in (408, 409, 429) or status >= 500:
-        error = RateLimitedError(message) if status == 429 else ProviderUnavailableError(message)
         hints = read_hints(headers, time.time())
+        error: RateLimitedError | ProviderUnavailableError
+        if status == 429:
+            error = RateLimitedError(message)
+        else:
+            error = ProviderUnavailableError(message)
+            error.is_overload = status in OVERLOADED
         error.retry_after_s = hints.wait_s("refused" if status == 429 else "unavailable")
         return error
     refused = RequestRefusedError(message)

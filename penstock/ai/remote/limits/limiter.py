@@ -1,7 +1,8 @@
 """The limiter: one queue of requests for each provider, base URL, model and caps of the user.
 
-``Pace`` (pacing.py) decides; this module holds the queue. A request that may be sent at once costs a lock and two small
-objects: no task, future or timer. Others wait first come, first served, on whatever event loop they run.
+``Pace`` (pacing.py) decides; this module holds the queue. A request that may be sent at once costs a lock and three
+small objects: no task, future or timer. Others wait first come, first served, on whatever event loop they run; those
+that are sent again come before those that were never sent.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
 from penstock.ai.remote.limits.caps import NO_CAPS, Caps
 from penstock.ai.remote.limits.inputs import forget_input_limits
@@ -24,7 +26,7 @@ from penstock.ai.remote.limits.rate_headers import read_hints
 from penstock.errors import WaitTooLongError
 from penstock.observe.cpu_clock import wanted_cpu_s
 
-__all__ = ["Limiter", "LimiterKey", "LimiterState", "Outcome", "Permit", "limiter_for"]
+__all__ = ["Limiter", "LimiterKey", "LimiterState", "Outcome", "Permit", "Tally", "limiter_for"]
 
 log = logging.getLogger("penstock.ai")
 
@@ -59,6 +61,9 @@ class LimiterState:
     refused: int
     rate: float | None
     """Requests a second, learned from refusals; None if no request was ever refused."""
+    num_answered: int = 0
+    answered_s: float = 0.0
+    """Requests that ended well since the process started, and the sum of their seconds from sent to settled."""
 
     def plus(self, other: LimiterState) -> LimiterState:
         rate = None if self.rate is None or other.rate is None else self.rate + other.rate
@@ -69,7 +74,17 @@ class LimiterState:
             self.waiting + other.waiting,
             self.refused + other.refused,
             rate,
+            self.num_answered + other.num_answered,
+            self.answered_s + other.answered_s,
         )
+
+
+class Tally(NamedTuple):
+    """The requests that were answered so far, those that were refused or timed out, and those in flight."""
+
+    num_answered: int = 0
+    num_failed: int = 0
+    num_in_flight: int = 0
 
 
 class Permit:
@@ -125,7 +140,9 @@ class _QueuedRequest:
 
 
 class Limiter:
-    """Gives permits for requests to one model, first come, first served. Safe for several event loops and threads.
+    """Gives permits for requests to one model: to retries first, then first come, first served.
+
+    Safe for several event loops and threads.
 
     One lock guards everything, and nothing blocks while it is held.
     """
@@ -135,27 +152,34 @@ class Limiter:
         self._clock = clock
         self._lock = threading.Lock()
         self._pace = Pace(caps, _ceiling())
+        self._retries: OrderedDict[_QueuedRequest, None] = OrderedDict()
         self._waiting: OrderedDict[_QueuedRequest, None] = OrderedDict()
         self._timer: tuple[asyncio.AbstractEventLoop, float] | None = None
         self._client = ClientLoad()
+
+    @property
+    def tally(self) -> Tally:
+        return Tally(self._pace.num_answered, self._pace.num_refused + self._pace.num_late, self._pace.in_flight)
 
     @property
     def counts_tokens(self) -> bool:
         """True if there is a limit on tokens, so that a settled request must say how many it used."""
         return self._pace.counts_tokens
 
-    async def admit(self, tokens: int = 0) -> Permit:
+    async def admit(self, tokens: int = 0, *, is_retry: bool = False) -> Permit:
         """Wait until a request may be sent. ``tokens`` is the estimated size of its input.
 
+        A retry comes before all requests that were never sent: a bundle of rows does not wait for one of them.
         Raises ``WaitTooLongError`` if the server asks to wait longer than ``MAX_WAIT_S``.
         """
         with self._lock:
             now = self._clock()
-            if not self._waiting and isinstance(sent := self._pace.try_send(now, tokens), Sent):
+            is_first = not self._retries and (is_retry or not self._waiting)
+            if is_first and isinstance(sent := self._pace.try_send(now, tokens), Sent):
                 return Permit(self, sent)
             request = _QueuedRequest(asyncio.get_running_loop(), tokens, now)
-            self._waiting[request] = None
-            if len(self._waiting) == 1 or not self._pace.is_full:  # else a settled request calls _pump
+            (self._retries if is_retry else self._waiting)[request] = None
+            if is_first or not self._pace.is_full:  # else a settled request calls _pump
                 self._pump(now)
         try:
             await request.future
@@ -170,6 +194,7 @@ class Limiter:
         with self._lock:
             permit = request.permit
             if permit is None:
+                self._retries.pop(request, None)
                 self._waiting.pop(request, None)
                 self._pump(self._clock())
         if permit is not None:
@@ -185,7 +210,7 @@ class Limiter:
             if self._pace.blocked_until <= now and LOGGED_WAIT_S < (hints.retry_after_s or 0) <= MAX_WAIT_S:
                 log.warning("%s asks to wait %s; waiting", self._name, duration(hints.retry_after_s or 0))
             self._pace.settle(now, sent, outcome, used_tokens, hints)
-            if self._waiting:
+            if self._retries or self._waiting:
                 if outcome in ("refused", "unavailable"):
                     self._fail_waiting(now, hints.wait_s(outcome) or 0.0)
                 self._pump(now)
@@ -193,23 +218,24 @@ class Limiter:
     def _fail_waiting(self, now: float, wait_s: float) -> None:
         """Fail the requests that would wait too long, given the wait that the server asks for."""
         give_up = now + wait_s - MAX_WAIT_S
-        for request in list(self._waiting):
-            if max(request.since, self._pace.accepted_at) >= give_up:
-                return
-            del self._waiting[request]
-            _call_on(request.loop, _settle_future, request.future, wait_too_long(self._name, wait_s))
+        for waiting in (self._retries, self._waiting):
+            for request in list(waiting):
+                if max(request.since, self._pace.accepted_at) >= give_up:
+                    break
+                del waiting[request]
+                _call_on(request.loop, _settle_future, request.future, wait_too_long(self._name, wait_s))
 
     def _pump(self, now: float) -> None:
         """Give permits to waiting requests until the limits are reached; set a timer if time will make room."""
         running = asyncio._get_running_loop()
-        while self._waiting:
-            request = next(iter(self._waiting))
+        while waiting := self._retries or self._waiting:
+            request = next(iter(waiting))
             sent = self._pace.try_send(now, request.tokens)
             if not isinstance(sent, Sent):
                 if sent != math.inf and not (self._timer and self._timer[0] is request.loop and self._timer[1] <= sent):
                     self._call_at(request.loop, sent, now)
                 return
-            del self._waiting[request]
+            del waiting[request]
             request.permit = Permit(self, sent)
             if request.loop is running:
                 _settle_future(request.future)
@@ -238,7 +264,14 @@ class Limiter:
         with self._lock:
             pace = self._pace
             return LimiterState(
-                pace.limit, pace.ceiling, pace.in_flight, len(self._waiting), pace.num_refused, pace.rate
+                pace.limit,
+                pace.ceiling,
+                pace.in_flight,
+                len(self._retries) + len(self._waiting),
+                pace.num_refused,
+                pace.rate,
+                pace.num_answered,
+                pace.answered_s,
             )
 
 

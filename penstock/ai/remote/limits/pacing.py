@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from penstock.ai.remote.limits.caps import NO_CAPS, Caps
+from penstock.ai.remote.limits.cohort import Flight
 from penstock.ai.remote.limits.concurrency import Concurrency
 from penstock.ai.remote.limits.quota import Meter, Quota
 from penstock.ai.remote.limits.rate_headers import NO_HINTS, Hints
@@ -18,8 +19,9 @@ from penstock.ai.remote.limits.send_rate import SendRate
 from penstock.cost.usage import UsageEstimate
 
 Unit = Literal["requests", "tokens"]
-Outcome = Literal["ok", "refused", "unavailable", "other"]
-"""``refused``: 429; ``unavailable``: 5xx, a timeout or a lost connection; ``other``: unrelated to the load."""
+Outcome = Literal["ok", "refused", "late", "unavailable", "other"]
+"""``refused``: 429, 503, 529; ``late``: a time-out; ``unavailable``: other 5xx, a lost connection; ``other``: unrelated
+to the load."""
 
 MAX_WAIT_S = 600.0
 """The longest wait that a server may ask for. If it asks for more, requests fail, and the next one tries again."""
@@ -34,7 +36,7 @@ class Sent:
 
     at: float
     seq: int
-    level: int  # the number of concurrent requests with this one
+    flight: Flight
     tokens: int
     reserved: int
     reserved_before: int
@@ -56,7 +58,8 @@ class Pace:
         self.accepted_at = -math.inf
         self._seq = 0
         self._reserved_total = 0
-        self.num_refused = 0
+        self.num_refused = self.num_late = self.num_answered = 0
+        self.answered_s = 0.0
 
     def limit_requests(self, max_concurrency: int) -> None:
         """Allow at most so many concurrent requests from now on."""
@@ -69,19 +72,20 @@ class Pace:
     def try_send(self, now: float, tokens: int = 0) -> Sent | float:
         """Send a request now, or return when to ask again; ``inf`` means when another request is settled."""
         concurrency = self._concurrency
-        if concurrency.in_flight >= int(concurrency.limit) and (full_until := concurrency.full_until(now)) > now:
+        if concurrency.in_flight >= concurrency.limit and (full_until := concurrency.full_until(now)) > now:
             return full_until
+        if concurrency.slots.is_refuted:
+            self._pace_requests(now, now, self._seq, since=concurrency.slots.cut_at)
         if self._is_shut and concurrency.in_flight:
             return math.inf  # the request under way finds out for all
         reserved = self._estimate.estimate(tokens) if self.counts_tokens else tokens
         wait_until = self._ready_at(now, reserved)
         if wait_until > now:
             return wait_until
-        concurrency.in_flight += 1
-        level = concurrency.in_flight
         self._seq += 1
-        self._rate.send(now, self._seq)
-        sent = Sent(now, self._seq, level, tokens, reserved, self._reserved_total)
+        self._rate.send(now)
+        flight = concurrency.send(now, self._seq)
+        sent = Sent(now, self._seq, flight, tokens, reserved, self._reserved_total)
         self._reserved_total += reserved
         if self._meters or self._quotas:
             self._spend(now, reserved)
@@ -106,23 +110,41 @@ class Pace:
     ) -> None:
         """Take the outcome of a request."""
         self._concurrency.in_flight -= 1
+        if outcome != "ok" and sent.flight.cohort is not None:
+            sent.flight.cohort.leave(now, sent.flight)
         if hints is not NO_HINTS:
             self._take_hints(now, sent, outcome, hints)
         if self._is_shut and outcome == "refused":
             self.num_refused += 1  # not a matter of rate
         elif outcome == "ok":
             self.accepted_at, self._is_shut = now, False
-            self._concurrency.accept(now, sent.level)
+            self.num_answered += 1
+            self.answered_s += now - sent.at
+            self._concurrency.accept(now, sent.flight)
             self._rate.accept(now, sent.seq)
         elif outcome == "refused":
             self.num_refused += 1
-            self._concurrency.is_refused = True
-            self._rate.refuse(now, sent.at, sent.seq, self._seq)
+            self._refuse(now, sent)
+        elif outcome == "late":
+            self.num_late += 1
+            self._concurrency.time_out(sent.seq, self._seq)
         elif outcome == "unavailable":
             self._concurrency.hold(now + PAUSE_AFTER_5XX_S)
             self._rate.hold(now + PAUSE_AFTER_5XX_S)
         if outcome == "refused" or used_tokens is not None:
             self._settle_tokens(sent, 0 if outcome == "refused" else used_tokens or 0, is_actual=outcome == "ok")
+
+    def _refuse(self, now: float, sent: Sent) -> None:
+        self._rate.uncount(sent.at)
+        if self._rate.rate is not None:
+            self._rate.refuse(now, sent.at, sent.seq, self._seq)
+        elif not self._concurrency.refuse(now, sent.flight, self._seq):
+            self._pace_requests(now, sent.at, sent.seq)
+
+    def _pace_requests(self, now: float, sent_at: float, seq: int, since: float = -math.inf) -> None:
+        """Limit the rate from now on, and not the number of concurrent requests."""
+        self._concurrency.ignore_refusals()
+        self._rate.refuse(now, sent_at, seq, self._seq, since)
 
     def _settle_tokens(self, sent: Sent, used: int, *, is_actual: bool) -> None:
         if is_actual:
@@ -147,7 +169,7 @@ class Pace:
 
     @property
     def limit(self) -> int:
-        return int(self._concurrency.limit)
+        return self._concurrency.limit
 
     @property
     def ceiling(self) -> int:
@@ -156,7 +178,7 @@ class Pace:
     @property
     def is_full(self) -> bool:
         """True if another request can only be sent when one is settled, or after a time that was returned before."""
-        return self._concurrency.in_flight >= int(self._concurrency.limit)
+        return self._concurrency.in_flight >= self._concurrency.limit
 
     @property
     def in_flight(self) -> int:

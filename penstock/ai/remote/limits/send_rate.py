@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+from penstock.ai.remote.limits.alarm import ALARM, Alarm
+
 BIN_S = 0.025
 NUM_BINS = 640
 """16 seconds of counts: enough to measure a few requests a second."""
@@ -28,10 +30,11 @@ TEMPO_S = 1.4
 
 MAX_PROBE_GAP_S = 2.0
 
-ALARM, NOISY_ALARM = 2.0, 6.0
-"""The number of refusals beyond the expected ones that counts as a signal."""
+NOISY_ALARM = 6.0
+"""The number of refusals beyond the expected ones that counts as a signal where some are noise."""
 
-MIN_RATE = 0.5
+MIN_RATE, GUESSED_RATE = 0.5, 64.0
+"""The least rate, and the rate to return to after an outage if no request was accepted before it."""
 
 MAX_NOISE, TEST_CUT, NUM_TEST_CUTS = 0.2, 0.8, 4
 """At most this share of refusals can be noise; a cut to this share of the accepted rate tests it."""
@@ -95,8 +98,9 @@ class SendRate:
         self._hold_until = self._grown_at = 0.0
         self._waited_at = -math.inf
         self._refusal_s = 0.05
-        self._excess = self._noise = 0.0
-        self._heard_seq = self._num_useless_cuts = 0
+        self._alarm = Alarm()
+        self._noise = 0.0
+        self._num_useless_cuts = 0
         self._closed_at: float | None = None
         self._probe_at: float | None = None  # when the probe under way was sent
 
@@ -115,7 +119,7 @@ class SendRate:
             self._waited_at = now
         return self._next_at
 
-    def send(self, now: float, seq: int) -> None:
+    def send(self, now: float) -> None:
         """Count a request that is sent now."""
         self._accepted.add(now)
         if self.rate is None:
@@ -136,9 +140,17 @@ class SendRate:
         """Do not grow before ``until``."""
         self._hold_until = max(self._hold_until, until)
 
-    def refuse(self, now: float, sent_at: float, seq: int, last_seq: int) -> None:
-        """Take a refusal of request ``seq``, when ``last_seq`` were sent."""
+    def uncount(self, sent_at: float) -> None:
+        """Remove a request that was refused from the accepted ones."""
         self._accepted.add(sent_at, -1)
+
+    def refuse(self, now: float, sent_at: float, seq: int, last_seq: int, since: float = -math.inf) -> None:
+        """Take a refusal of request ``seq``, when ``last_seq`` were sent.
+
+        The first one sets the rate that was accepted since ``since``, or after a burst in the last second.
+        """
+        if self.rate is None:
+            self._cut_at = since
         if self.rate is not None and seq <= self._cut_seq:
             self._correct_cut(now)
             return
@@ -146,16 +158,14 @@ class SendRate:
         self._num_refused += 1
         if self._closed_at is not None:
             self._probe_at = None
-        elif self._is_alarming(seq):
+        elif self.rate is None or self._is_alarming(seq):
             self._cut(now, sent_at, seq)
-            self._cut_at, self._cut_seq, self._num_refused, self._excess = now, last_seq, 0, 0.0
+            self._cut_at, self._cut_seq, self._num_refused = now, last_seq, 0
+            self._alarm.clear()
 
     def _is_alarming(self, seq: int) -> bool:
-        """Return whether refusals are more, and closer together, than noise explains."""
-        expected = 2 * self._noise or (0.2 if self.rate is None else 0.0 if self._num_useless_cuts else 0.03)
-        self._excess = max(0.0, self._excess - expected * max(0, seq - self._heard_seq)) + 1
-        self._heard_seq = max(seq, self._heard_seq)
-        return self._excess > (NOISY_ALARM if self._noise else ALARM)
+        expected = 2 * self._noise or (0.0 if self._num_useless_cuts else 0.03)
+        return self._alarm.hear(seq, expected, NOISY_ALARM if self._noise else ALARM)
 
     def _cut(self, now: float, sent_at: float, seq: int) -> None:
         share = self._num_refused / max(1, seq - self._cut_seq)
@@ -163,9 +173,11 @@ class SendRate:
         if self.rate is None:
             self._set_measured(sent_at)
             self._next_at = now
+            if not self._accepted.between(sent_at - WINDOW_S, now):
+                self.rate = self._reference = GUESSED_RATE
+                self._close(now)
         elif is_soon and share > 0.9:
-            self._closed_at, self._probe_at = now, None
-            self._next_at = now + self._probe_gap(now)
+            self._close(now)
         elif share <= MAX_NOISE and self._is_below_accepted(now):
             self._test_noise(now, share)
         elif is_soon:
@@ -174,6 +186,11 @@ class SendRate:
         else:
             self._set_measured(sent_at)
         self._start_growth(now)
+
+    def _close(self, now: float) -> None:
+        """Send probes only."""
+        self._closed_at, self._probe_at = now, None
+        self._next_at = now + self._probe_gap(now)
 
     def _is_below_accepted(self, now: float) -> bool:
         """Return whether requests were refused at a rate that the server accepted before, and before any growth."""
@@ -198,9 +215,12 @@ class SendRate:
         self._noise = self._noise / 2 if self._noise > 0.01 else 0.0  # a mistake is forgotten after some cuts
         is_first, self.rate = self.rate is None, self.rate or math.inf
         self._least = MIN_RATE if is_first else (0.5 if self.rate >= self._fast_until else 0.75) * self.rate
-        self._fast_until = math.inf if is_first else 0.0
         self._reference = min(self.rate, max(self._measured(), self._least))
         self.rate = HEADROOM * self._reference
+        if is_first:  # a burst shows little, so growth is fast until a refusal
+            self._fast_until = math.inf if self._measured_since == -math.inf else 4 * self.rate
+        else:
+            self._fast_until = 0.0
 
     def _correct_cut(self, now: float) -> None:
         """Lower the rate of the last cut, when more of the requests before it turn out to be refused."""
@@ -252,5 +272,6 @@ class SendRate:
             self.rate, self._fast_until = HEADROOM * self._reference, 0.0
         self._closed_at = None
         self._next_at = self._grown_at = self._cut_at = self._opened_at = now
-        self._num_refused, self._excess = 0, 0.0
+        self._num_refused = 0
+        self._alarm.clear()
         self._start_growth(now)
