@@ -30,7 +30,7 @@ class RecentFigures:
     ) -> None:
         """All figures are 0 at ``time_s``. Points that neither ``min_seconds`` nor ``min_count`` needs are dropped."""
         self._points: deque[tuple[float, ...]] = deque([(time_s, *(0.0,) * num_figures)])
-        self._min_seconds, self._min_count = min_seconds, min_count
+        self._min_seconds, self.min_count = min_seconds, min_count
 
     def add(self, time_s: float, *figures: float) -> None:
         points = self._points
@@ -40,7 +40,7 @@ class RecentFigures:
         while (
             len(points) > 2
             and time_s - points[1][0] >= self._min_seconds
-            and figures[0] - points[1][1] >= self._min_count
+            and figures[0] - points[1][1] >= self.min_count
         ):
             points.popleft()
 
@@ -59,16 +59,21 @@ class CallPace:
 
     def __init__(self, time_s: float) -> None:
         self._answers = RecentFigures(time_s, 1)
-        self._now = RecentFigures(time_s, 4, NOW_SECONDS, NOW_COUNT)
+        self._now = RecentFigures(time_s, 3, NOW_SECONDS, NOW_COUNT)
+        self._round = RecentFigures(time_s, 2, 0.0)  # of answers: as many as calls are in flight
+        self._first_limit: int | None = None
         self._calls: CallCounts | None = None
         self._model: ModelSample | None = None
         self._time_s = self._answered_at_s = time_s  # of the last sample, and of the last that had an answer
         self._sent_all_at_s: float | None = None
 
     def add(self, time_s: float, calls: CallCounts, model: ModelSample | None) -> None:
-        num_allowed = 0 if model is None else model.num_allowed or 0
         self._answers.add(time_s, calls.num_done)
-        self._now.add(time_s, calls.num_replies, calls.num_done, calls.reply_s, num_allowed)
+        self._now.add(time_s, calls.num_replies, calls.num_done, calls.reply_s)
+        if model is not None and (limit := model.num_allowed) is not None:
+            self._first_limit = self._first_limit or limit
+            self._round.min_count = calls.num_in_flight
+            self._round.add(time_s, calls.num_replies, limit - self._first_limit)
         if self._calls is None or calls.num_done > self._calls.num_done:
             self._answered_at_s = time_s
         self._time_s, self._calls, self._model = time_s, calls, model
@@ -101,16 +106,17 @@ class CallPace:
 
     @property
     def _rows_per_call(self) -> float:
-        _, num_replies, num_done, *_ = self._now.changes
+        _, num_replies, num_done, _ = self._now.changes
         return num_done / num_replies if num_replies and num_done else 1.0
 
     def _sending_s(self, num_calls: float, num_in_flight: int) -> float:
-        _, num_replies, _, reply_s, limit_growth = self._now.changes
+        _, num_replies, _, reply_s = self._now.changes
+        _, num_in_round, limit_growth = self._round.changes
         if not num_replies:
             return math.inf
         growth, most = 0.0, num_in_flight
-        if self._model is not None and num_in_flight >= NEARLY * (self._model.num_allowed or 0):
-            growth, most = limit_growth / num_replies, self._model.max_allowed or most
+        if self._model is not None and num_in_round and num_in_flight >= NEARLY * (self._model.num_allowed or 0):
+            growth, most = limit_growth / num_in_round, self._model.max_allowed or most
         return seconds_to_send(num_calls, num_in_flight, reply_s / num_replies, growth, most)
 
 
