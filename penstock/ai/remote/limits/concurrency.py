@@ -82,7 +82,9 @@ class Concurrency:
     def send(self, now: float, seq: int) -> Flight:
         """Count a request."""
         self.in_flight += 1
-        cohort = self._high.join(now, self.in_flight) or self._low.join(now, self.in_flight)
+        cohort = self._high.join(now, self.in_flight) if self._high.room else None
+        if cohort is None and self._low.room:
+            cohort = self._low.join(now, self.in_flight)
         return Flight(now, seq, self.in_flight, self._num_refused, cohort)
 
     def accept(self, now: float, flight: Flight) -> None:
