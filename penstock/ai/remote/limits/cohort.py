@@ -15,13 +15,13 @@ class Cohort:
     """
 
     __slots__ = (
-        *("_high", "_low", "_num", "_num_answered", "_room", "_sent_at", "_shortest_s"),
-        *("is_complete", "is_even", "latency_s", "level"),
+        *("_high", "_low", "_num", "_num_answered", "_sent_at", "_shortest_s"),
+        *("is_complete", "is_even", "latency_s", "level", "room"),
     )
 
     def __init__(self, low: float, high: float = math.inf, size: float = 0) -> None:
         self._low, self._high = low, high
-        self._room = int(size or min(max(12, low / 3), 128))  # for more requests
+        self.room = int(size or min(max(12, low / 3), 128))  # for more requests
         self._num = self._num_answered = 0
         self._sent_at = 0.0  # the sum over the requests that are not answered
         self._shortest_s = math.inf
@@ -31,9 +31,9 @@ class Cohort:
 
     def join(self, now: float, level: int) -> Cohort | None:
         """Return the cohort if a request sent at ``level`` belongs to it."""
-        if not self._room or not self._low <= level <= self._high:
+        if not self.room or not self._low <= level <= self._high:
             return None
-        self._room -= 1
+        self.room -= 1
         self._num += 1
         self._sent_at += now
         self.level += level
@@ -44,7 +44,7 @@ class Cohort:
         if self.is_complete:
             return
         self._num -= 1
-        self._room += self._num < MIN_COHORT
+        self.room += self._num < MIN_COHORT
         self._sent_at -= flight.at
         self.level -= flight.level
         self._check(now)
@@ -61,7 +61,7 @@ class Cohort:
         self._check(now)
 
     def _check(self, now: float) -> None:
-        if not self._room and self._num_answered >= 0.8 * self._num:
+        if not self.room and self._num_answered >= 0.8 * self._num:
             self.is_complete = True
             in_flight_s = (self._num - self._num_answered) * now - self._sent_at
             self.latency_s = max(self.latency_s + in_flight_s, 1e-9) / self._num

@@ -29,7 +29,7 @@ HEADROOM = 1.3
 FAST, SLOW = 1.7, 1.5
 """The growth of the limit with a round of answers: at first, and from the place that was found."""
 
-WAIT_ROUNDS, UNEVEN_WAIT_ROUNDS, MAX_PATIENCE = 32, 8, 8
+WAIT_ROUNDS, UNEVEN_WAIT_ROUNDS, MAX_PATIENCE = 32, 8, 4
 """The limit is raised again after so many rounds of answers, fewer if latencies vary so that it may be wrong; and after
 twice as many each time that gains nothing."""
 
@@ -82,7 +82,9 @@ class Concurrency:
     def send(self, now: float, seq: int) -> Flight:
         """Count a request."""
         self.in_flight += 1
-        cohort = self._high.join(now, self.in_flight) or self._low.join(now, self.in_flight)
+        cohort = self._high.join(now, self.in_flight) if self._high.room else None
+        if cohort is None and self._low.room:
+            cohort = self._low.join(now, self.in_flight)
         return Flight(now, seq, self.in_flight, self._num_refused, cohort)
 
     def accept(self, now: float, flight: Flight) -> None:
@@ -94,7 +96,7 @@ class Concurrency:
         if self._low.is_complete and (self._is_falling or self._high.is_complete):
             self._compare()
         elif self._num_to_wait and 2 * flight.level >= self._limit:
-            self._num_to_wait -= 1
+            self._num_to_wait -= self._num_to_wait > 1 or self._low.is_complete  # else there is nothing to compare with
             if not self._num_to_wait:
                 self._limit = min(SLOW * self._limit + 1, self.ceiling)
 
@@ -128,8 +130,9 @@ class Concurrency:
             else:
                 self._settle(HEADROOM * self._best * low.latency_s + 1)
         elif not self._has_gained(low, high):
-            # The first burst met an empty server: its throughput says nothing.
-            self._best = 0.0 if self._is_first or self._is_repeated else max(low.throughput, high.throughput)
+            self._best = max(low.throughput, high.throughput)
+            if self._is_first or self._is_repeated:  # the first burst met an empty server, and tells little
+                self._best, self._patience = 0.0, 0
             self._fall(low.level / 2)
         elif self._is_first and not high.is_even:  # a queue, or answers that vary: the next ones tell
             self._low, self._high = high, Cohort(0.75 * self._limit)

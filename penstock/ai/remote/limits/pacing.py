@@ -72,10 +72,11 @@ class Pace:
     def try_send(self, now: float, tokens: int = 0) -> Sent | float:
         """Send a request now, or return when to ask again; ``inf`` means when another request is settled."""
         concurrency = self._concurrency
-        if concurrency.in_flight >= concurrency.limit and (full_until := concurrency.full_until(now)) > now:
-            return full_until
-        if concurrency.slots.is_refuted:
-            self._pace_requests(now, now, self._seq, since=concurrency.slots.cut_at)
+        if concurrency.in_flight >= concurrency.limit:
+            if (full_until := concurrency.full_until(now)) > now:
+                return full_until
+            if concurrency.slots.is_refuted:
+                self._pace_requests(now, now, self._seq, since=concurrency.slots.cut_at)
         if self._is_shut and concurrency.in_flight:
             return math.inf  # the request under way finds out for all
         reserved = self._estimate.estimate(tokens) if self.counts_tokens else tokens

@@ -25,6 +25,7 @@ class Slots:
 
     def __init__(self) -> None:
         self.limit = math.inf
+        self.is_known = False
         self.cut_at = -math.inf
         self._cut_seq = 0  # the last request before the last cut
         self._alarm = Alarm()
@@ -34,10 +35,6 @@ class Slots:
         self._probe_at = math.inf
         self._probe_gap_s = MIN_PROBE_GAP_S
         self._num_probes = 1
-
-    @property
-    def is_known(self) -> bool:
-        return self._found < math.inf
 
     @property
     def is_refuted(self) -> bool:
@@ -77,7 +74,7 @@ class Slots:
         return accepted > 0 and self.limit >= SLOTS_LOW * self._most
 
     def _set(self, now: float, slots: float) -> None:
-        self.limit = self._found = slots
+        self.limit, self._found, self.is_known = slots, slots, True
         self._probe_at, self._num_probes = now + max(self._probe_gap_s, self._min_probe_gap_s), 1
 
     @property
