@@ -59,12 +59,12 @@ def test_a_server_that_queues_computes_each_row_once() -> None:
     assert found == [f"answer {number}" for number in range(600)]
     assert seen["requests"] == seen["answered"] == 600
     assert watch.most_held(after_rows=400) <= 3 * 4
-    assert watch.per_s(50, 550) > 0.8 * 40  # 95 % on an idle machine
+    assert watch.per_s(50, 550) > 0.8 * 40  # of the capacity; the machine may be busy
 
 
-@pytest.mark.parametrize("most_waiting", [0, 8])
+@pytest.mark.parametrize("most_waiting", [1, 8])
 def test_a_server_that_refuses_with_503_loses_no_row(most_waiting: int) -> None:
-    server = plain_server(latency=0.1, slots=4, queues=True, most_waiting=most_waiting or 1, refuse_status=503)
+    server = plain_server(latency=0.1, slots=4, queues=True, most_waiting=most_waiting, refuse_status=503)
     with server as base_url:
         found = answers(base_url, 400, on_error="null", max_retries=1)
         seen = counts(base_url)
@@ -78,5 +78,5 @@ def test_slots_are_found_within_a_round() -> None:
         answers(base_url, 1000)
         seen = counts(base_url)
 
-    assert watch.per_s(100, 900) > 0.8 * 100  # 98 % on an idle machine
+    assert watch.per_s(100, 900) > 0.8 * 100  # of the capacity; the machine may be busy
     assert seen["refused"] < 0.05 * seen["requests"]
