@@ -360,23 +360,6 @@ def test_long_waits_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     assert caplog.messages == ["openai (m) asks to wait 5 min; waiting"]
 
 
-def test_answers_and_their_seconds_are_counted() -> None:
-    now = 100.0
-
-    async def main() -> None:
-        nonlocal now
-        limiter = Limiter(clock=lambda: now)
-        permits = [await limiter.admit() for _ in range(3)]
-        for permit, outcome in zip(permits, ("ok", "refused", "ok"), strict=True):
-            now += 2
-            permit.settle(outcome)
-        state = limiter.state()
-        assert (state.num_answered, state.answered_s) == (2, 8.0)
-        assert (state.plus(state).num_answered, state.plus(state).answered_s) == (4, 16.0)
-
-    asyncio.run(main())
-
-
 async def _nudged(limiter: Limiter, task: asyncio.Task[Permit]) -> Permit:
     """A virtual clock fires no timer: one who comes and goes has the limiter look again."""
     visitor = asyncio.create_task(limiter.admit())

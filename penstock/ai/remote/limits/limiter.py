@@ -61,9 +61,6 @@ class LimiterState:
     refused: int
     rate: float | None
     """Requests a second, learned from refusals; None if no request was ever refused."""
-    num_answered: int = 0
-    answered_s: float = 0.0
-    """Requests that ended well since the process started, and the sum of their seconds from sent to settled."""
 
     def plus(self, other: LimiterState) -> LimiterState:
         rate = None if self.rate is None or other.rate is None else self.rate + other.rate
@@ -74,8 +71,6 @@ class LimiterState:
             self.waiting + other.waiting,
             self.refused + other.refused,
             rate,
-            self.num_answered + other.num_answered,
-            self.answered_s + other.answered_s,
         )
 
 
@@ -270,8 +265,6 @@ class Limiter:
                 len(self._retries) + len(self._waiting),
                 pace.num_refused,
                 pace.rate,
-                pace.num_answered,
-                pace.answered_s,
             )
 
 

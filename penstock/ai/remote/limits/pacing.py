@@ -59,7 +59,6 @@ class Pace:
         self._seq = 0
         self._reserved_total = 0
         self.num_refused = self.num_late = self.num_answered = 0
-        self.answered_s = 0.0
 
     def limit_requests(self, max_concurrency: int) -> None:
         """Allow at most so many concurrent requests from now on."""
@@ -120,7 +119,6 @@ class Pace:
         elif outcome == "ok":
             self.accepted_at, self._is_shut = now, False
             self.num_answered += 1
-            self.answered_s += now - sent.at
             self._concurrency.accept(now, sent.flight)
             self._rate.accept(now, sent.seq)
         elif outcome == "refused":
