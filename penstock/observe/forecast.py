@@ -180,7 +180,7 @@ class Forecast:
 
     def call_rates(self, use: ModelSample) -> tuple[float, float]:
         """Return the calls and the tokens a second of a model."""
-        seconds, _, num_calls, num_tokens, _ = self._models[_name(use)].changes
+        seconds, _, num_calls, num_tokens, _ = self._changes(use)
         return (num_calls / seconds, num_tokens / seconds) if seconds else (0.0, 0.0)
 
     def dollars(self, use: ModelSample) -> float | None:
@@ -189,7 +189,7 @@ class Forecast:
         totals = [stage.progress(self._stages).total for stage in stages]
         if use.dollars is None or not totals or None in totals:
             return None
-        _, num_done, _, _, dollars = self._models[_name(use)].changes
+        _, num_done, _, _, dollars = self._changes(use)
         num_left = sum(total or 0 for total in totals) - self._num_done(use)
         if num_left <= 0:
             return use.dollars
@@ -235,6 +235,11 @@ class Forecast:
         if (calls := self._calls.get(index)) is not None:
             return calls.seconds_for(num_rows)
         return None if (rate := self.rate(index)) is None else num_rows / rate
+
+    def _changes(self, use: ModelSample) -> tuple[float, ...]:
+        """Return the figures of a model lately; zeros if its first answers came during a pause."""
+        recent = self._models.get(_name(use))
+        return (0.0,) * 5 if recent is None else recent.changes
 
     def _num_done(self, use: ModelSample) -> int:
         return sum(stage.progress(self._stages).num_done for stage in self._stages if stage.model == _name(use))

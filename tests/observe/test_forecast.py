@@ -23,6 +23,7 @@ from penstock.observe.events import (
     StageInfo,
     StageSample,
 )
+from penstock.observe.progress_text import progress_text
 from penstock.observe.stats import Stats
 from tests.plain_server import plain_server
 
@@ -269,3 +270,15 @@ def test_a_pause_does_not_count() -> None:
     assert before_s is not None
     assert after_s is not None
     assert before_s - 2 < after_s < before_s
+
+
+def test_the_first_answers_may_come_during_a_pause() -> None:
+    stats = Stats()
+    stats.on_event(STARTED)
+    for num_seen, sample in enumerate(simulated(fixed(0.8), 40)):
+        is_paused = num_seen > 0  # the first calls are under way
+        stats.on_event(QuerySampled(sample.time_s, sample.stages, 0, 0, 0.0, sample.measures, is_paused=is_paused))
+        if stats.models:
+            break
+    assert stats.forecast.dollars(stats.models[0]) is None
+    assert "40 of 3,000 answered" in progress_text(stats, 1.0, 100, 20).plain
