@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
 import sys
 import threading
 import time
@@ -159,7 +160,7 @@ class QueryDisplay:
 class ProgressLog:
     """A Subscriber that prints one line every 30 seconds, for a query whose progress goes to a file.
 
-    A query that is shorter prints a line if it is interrupted.
+    A query that is shorter prints a line if it is interrupted, or if the file is a terminal that cannot show progress.
     """
 
     def __init__(
@@ -188,10 +189,14 @@ class ProgressLog:
             case QuerySampled(time_s) if time_s >= self._due_at_s:
                 self._due_at_s = time_s + LINE_INTERVAL_S
                 self._print(progress_line(self._stats, time_s - self._started_s))
-            case QueryFinished(error, time_s) if self._has_printed or _is_interrupted(error, time_s - self._started_s):
+            case QueryFinished(error, time_s) if self._is_closing_line_due(error, time_s - self._started_s):
                 line = closing_line(self._stats, error, time_s - self._started_s, self._destination)
                 self._print(f"penstock: {line}")
                 self._stats.has_closing_line = True
+
+    def _is_closing_line_due(self, error: BaseException | None, elapsed_s: float) -> bool:
+        is_interrupted = isinstance(error, KeyboardInterrupt | QueryCancelledError)
+        return self._has_printed or (elapsed_s >= DELAY_S and (is_interrupted or _is_terminal(self._stream)))
 
     def _print(self, line: str) -> None:
         self._has_printed = True
@@ -206,15 +211,26 @@ def progress_subscriber(stats: Stats | None, destination: Destination | None = N
     return (Progress if is_watched else ProgressLog)(stats=stats, destination=destination)
 
 
-def _is_interrupted(error: BaseException | None, elapsed_s: float) -> bool:
-    return elapsed_s >= DELAY_S and isinstance(error, KeyboardInterrupt | QueryCancelledError)
-
-
 def _is_watched(stream: TextIO) -> bool:
+    """Return whether progress can be drawn: in a notebook, or on a terminal that nothing unseen writes to.
+
+    Standard output that is a pipe may lead to the same terminal, as in ``| head`` or ``| tee``. A drawing would erase
+    what comes out there.
+    """
     if not get_config().progress:
         return False
+    is_drawable = _is_terminal(stream) and os.environ.get("TERM") not in ("dumb", "unknown")
+    return is_notebook() or (is_drawable and not (stream is sys.stderr and _is_pipe(sys.stdout)))
+
+
+def _is_terminal(stream: TextIO | None) -> bool:
     try:
-        is_terminal = stream.isatty() and os.environ.get("TERM") not in ("dumb", "unknown")
+        return stream is not None and stream.isatty()
     except (AttributeError, ValueError):  # no standard error, as under pythonw, or a closed one
         return False
-    return is_terminal or is_notebook()
+
+
+def _is_pipe(stream: TextIO) -> bool:
+    with contextlib.suppress(AttributeError, OSError, ValueError):  # there may be none, or one without a file
+        return stat.S_ISFIFO(os.fstat(stream.fileno()).st_mode)
+    return False

@@ -30,7 +30,6 @@ NOTEBOOK_COLORS = (
 )
 ERASE_LINE = "\r\x1b[2K"
 ERASE_LINE_ABOVE = "\x1b[1A\x1b[2K"
-HIDE_CURSOR, SHOW_CURSOR = "\x1b[?25l", "\x1b[?25h"
 
 
 class Screen(Protocol):
@@ -141,11 +140,20 @@ class Terminal:
     def redraw(self, above: bytes = b"") -> None:
         """Replace the drawings, with text above them."""
         with self._lock:
-            lines = self._drawing()
-            erased = ERASE_LINE + ERASE_LINE_ABOVE * (self._num_drawn - 1) if self._num_drawn else ""
+            lines, erased = list[str](), ""
+            if not self._is_in_background:
+                lines = self._drawing()
+                erased = ERASE_LINE + ERASE_LINE_ABOVE * (self._num_drawn - 1) if self._num_drawn else ""
             self._num_drawn = 0  # if a Ctrl-C breaks the write, the next one erases no line of others
             self._put(self._encoded(erased) + above + self._encoded("\n".join(lines)))
             self._num_drawn = len(lines)
+
+    @property
+    def _is_in_background(self) -> bool:
+        """True if the terminal belongs to others now: to a shell, after ``&`` or ``bg``. What they print must stay."""
+        with suppress(AttributeError, OSError, ValueError):  # it is not the terminal that controls this process
+            return os.tcgetpgrp(self._stream.fileno()) != os.getpgrp()
+        return False
 
     def _drawing(self) -> list[str]:
         width, height = self._console.size
@@ -166,7 +174,7 @@ class Terminal:
 
     def _open(self) -> None:
         # The cursor may stand after text: as many spaces as fit a line then lead to the next one.
-        self._put(self._encoded(HIDE_CURSOR + " " * (self._console.width - 1) + "\r"))
+        self._put(self._encoded(" " * (self._console.width - 1) + "\r"))
         for buffer in self._tapped:
             self._tap(buffer)
 
@@ -185,7 +193,7 @@ class Terminal:
         for buffer in self._tapped:
             with suppress(AttributeError):
                 del buffer.write
-        self._put(self._unfinished + self._encoded(SHOW_CURSOR))
+        self._put(self._unfinished)
 
     def _put(self, data: bytes) -> None:
         if self._takes_bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import subprocess
 import sys
 import threading
@@ -42,7 +43,7 @@ from penstock.observe.progress import Progress, ProgressLog
 from penstock.observe.progress_text import stage_lines
 from penstock.observe.stage_stats import StageStats
 from penstock.observe.stats import Stats
-from tests.terminals import FakeTerminal, run_in_terminal
+from tests.terminals import FakeTerminal, obeyed, run_in_terminal
 
 STAGES = (StageInfo(0, "Scan"), StageInfo(1, "Map(Predictor)"))
 STARTED = QueryStarted(STAGES, time_s=0.0)
@@ -112,7 +113,7 @@ def test_the_life_of_a_display(terminal: FakeTerminal, clock: Clock) -> None:
     clock.now_s += 1
     progress.on_event(FINISHED)
     assert terminal.screen() == ["✓ 1,000 rows in 4.0 s (250 rows/s)"]
-    assert terminal.received.rstrip().count("\x1b[?25h") == 1  # the cursor is back
+    assert "\x1b[?25" not in terminal.received  # a process that is killed cannot show a hidden cursor again
 
 
 def test_the_totals_of_the_query_are_not_counted_again(terminal: FakeTerminal, clock: Clock) -> None:
@@ -560,8 +561,51 @@ def test_whatever_is_printed_stays_whole_above_the_display(width: int) -> None:
     assert screen == ["before", *printed, closing, "unfinished, finished", closing, "last after"]
 
 
-def test_redirected_output_stays_clean() -> None:
-    screen, printed, _ = run_in_terminal([sys.executable, "-c", PRINTS], 100, stdout=subprocess.PIPE)
+def test_redirected_output_stays_clean(tmp_path: Path) -> None:
+    with open(tmp_path / "out", "wb") as file:
+        screen, _, _ = run_in_terminal([sys.executable, "-c", PRINTS], 100, stdout=file)
+    printed = (tmp_path / "out").read_bytes()
     assert printed.startswith(b"beforeprinted\nlong long")
     assert b"\x1b" not in printed
     assert screen == ["warned", "logged", *["✓ 0 rows in 2.0 s (0.0 rows/s)"] * 2]
+
+
+SLOW = """
+import time
+import penstock as ps
+@ps.func
+def slow(number: int) -> int:
+    time.sleep(1.2)
+    return number
+print("before")
+ps.range(1).with_column("b", slow(ps.col("id"))).collect()
+print("after")
+"""
+CLOSING = re.compile(r"(penstock: )?✓ 1 row in [\d.]+ s \([\d.]+ rows/s\)")
+
+
+def test_no_drawing_erases_what_another_process_prints_from_a_pipe() -> None:
+    """As ``| head`` or ``| tee``, whose output may go to the same terminal. The closing line comes all the same."""
+    received: list[str] = []
+    screen, printed, _ = run_in_terminal(
+        [sys.executable, "-c", SLOW], 100, {"\x1b": lambda _: received.append("a drawing")}, stdout=subprocess.PIPE
+    )
+    assert (printed, received) == (b"before\nafter\n", [])
+    assert CLOSING.fullmatch("\n".join(screen))
+
+
+ON_A_TERMINAL = "import os, pty, sys; sys.exit(os.waitstatus_to_exitcode(pty.spawn(sys.argv[1:])))"
+IN_BACKGROUND = "import subprocess, sys; sys.exit(subprocess.call(sys.argv[1:], process_group=0))"
+
+
+@pytest.mark.parametrize("is_background", [False, True])
+def test_a_process_in_the_background_draws_nothing(is_background: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The terminal then belongs to a shell, and a drawing would erase what is typed there."""
+    monkeypatch.setenv("TERM", "xterm-256color")
+    background = ["-c", IN_BACKGROUND, sys.executable] if is_background else []
+    command = [sys.executable, "-c", ON_A_TERMINAL, sys.executable, *background, "-c", SLOW]
+    received = subprocess.check_output(command, stdin=subprocess.DEVNULL, timeout=60).decode()
+    assert ("\x1b[2K" in received) is not is_background
+    before, *_, closing, after = obeyed(received)
+    assert (before, after) == ("before", "after")
+    assert CLOSING.fullmatch(closing)
