@@ -52,7 +52,7 @@ class FakeTerminal:
             assert self._has_news.wait_for(lambda: self.received.count(text) >= times, timeout=60), self.received
 
     def screen(self) -> list[str]:
-        """Return what is to be seen. A mark is written first: what was sent before it has then arrived."""
+        """Return what a person sees. A mark is written first: what was sent before it has then arrived."""
         mark = f"<{time.monotonic_ns()}>"
         self.stream.write(mark)
         self.stream.flush()

@@ -81,5 +81,5 @@ def current_gate() -> CallGate:
 
 
 def make_current(gate: CallGate) -> None:
-    """Let the calls made in the present context wait at a gate."""
+    """Let the calls made in the current context wait at a gate."""
     _gate.set(gate)

@@ -150,9 +150,7 @@ class ColumnVerbs(LazyTable):
         if isinstance(key, Expression):
             raise InvalidArgumentError(f"df[...] takes the name of a column; use df.where({key!r}) to keep rows")
         if isinstance(key, int | slice) and not isinstance(key, bool):
-            shown = (
-                key if isinstance(key, int) else ":".join("" if n is None else str(n) for n in (key.start, key.stop))
-            )
+            shown = key if isinstance(key, int) else _slice_text(key)
             raise InvalidArgumentError(
                 f"df[{shown}]: rows have no numbers before the query runs. Use df.take(n) or df.limit(n).to_pylist() "
                 'for the first rows, df.offset(m).limit(n) for later ones, or df["name"] for a column'
@@ -242,6 +240,11 @@ def checked_count(what: str, number: Any) -> int:
     if isinstance(number, bool) or not hasattr(number, "__index__") or number < 0:
         raise InvalidArgumentError(f"{what} needs a whole number, 0 or more; got {number!r}")
     return operator.index(number)
+
+
+def _slice_text(key: slice) -> str:
+    bounds = (key.start, key.stop) if key.step is None else (key.start, key.stop, key.step)
+    return ":".join("" if each is None else str(each) for each in bounds)
 
 
 def checked_batch_size(size: Any) -> int | None:

@@ -37,10 +37,10 @@ _current: ContextVar[CallCounter | None] = ContextVar("penstock_call_counter", d
 
 
 def count_calls_in(counter: CallCounter) -> None:
-    """Count the calls made in the present context in ``counter``."""
+    """Count the calls made in the current context in ``counter``."""
     _current.set(counter)
 
 
 def current_call_counter() -> CallCounter:
-    """Return the counter of the present context, or a new one outside of a stage of calls."""
+    """Return the counter of the current context, or a new one outside of a stage of calls."""
     return _current.get() or CallCounter()

@@ -132,6 +132,7 @@ def test_python_that_needs_a_value_before_there_is_one(df: ps.DataFrame, verb: V
         (lambda df: df[0], "df[0]: rows have no numbers before the query runs. Use df.take(n)"),
         (lambda df: df[-1], 'or df["name"] for a column'),
         (lambda df: df[0:5], "df[0:5]: rows have no numbers before the query runs. Use df.take(n)"),
+        (lambda df: df[:10:2], "df[:10:2]: rows have no numbers"),
         (lambda df: df[:5], "df[:5]: rows have no numbers"),
         (lambda df: df["age", "name"], "df[...] takes a list of columns: df[['age', 'name']]"),
         (
