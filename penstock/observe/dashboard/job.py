@@ -29,6 +29,7 @@ from penstock.observe.events import RowError
 from penstock.protocols import Ledger
 from penstock.types.row_numbers import RowPlace
 
+MAX_SEARCHES = 4  # of several pages, that are counted at the same time
 REREAD_S = 1.0  # the folder is read at most so often
 KILLED = (
     "The process of this run was killed, or its machine stopped. The job keeps what is committed: run it again with "
@@ -113,7 +114,7 @@ class JobBoard:
         self._views = [JobFolderView(root.rstrip("/")) for root in roots]
         self._read = read
         self._counting = threading.Lock()
-        self._counted: tuple[RowsRequest, MatchCount] | None = None  # the last search
+        self._counts: dict[RowsRequest, MatchCount] = {}  # the last searches
 
     def state(self, query: int | None) -> dict[str, Any]:
         content = self._views[0].content()
@@ -152,14 +153,16 @@ class JobBoard:
     def _count(
         self, wanted: RowsRequest, files: Sequence[RowFile], others: Sequence[RowFile], is_new: bool = False
     ) -> dict[str, Any]:
-        """Return the number of rows that match so far. A search that ``is_new`` is counted in place of the last one."""
+        """Return the number of rows that match so far. A search that ``is_new`` is counted again."""
         wanted = replace(wanted, first=0)
         with self._counting:
-            if is_new or self._counted is None or self._counted[0] != wanted:
-                if self._counted is not None:
-                    self._counted[1].stop()
-                self._counted = wanted, MatchCount(files, others, self._read, wanted)
-            count = self._counted[1]
+            if is_new or wanted not in self._counts:
+                if (last := self._counts.pop(wanted, None)) is not None:
+                    last.stop()
+                self._counts[wanted] = MatchCount(files, others, self._read, wanted)
+                if len(self._counts) > MAX_SEARCHES:
+                    self._counts.pop(next(iter(self._counts))).stop()
+            count = self._counts[wanted]
         return {"num_found": count.num_found, "is_counted": count.is_complete}
 
     def control(self, query: int, action: str, stage: int, max_running: int) -> None:

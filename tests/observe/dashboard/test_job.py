@@ -333,12 +333,13 @@ def test_a_search_shows_the_total_of_its_matches(tmp_path: Path, page: Page, mon
         page.get_by_role("link", name="Rows").click()
         page.get_by_role("searchbox").fill("red")
         summary = page.locator("#rows-summary")
-        expect(summary).to_have_text("6,666 rows found among 10,000. These are 25 of them, rows 1 to 37.")
+        expect(summary).to_have_text("6,666 rows found among 10,000. These are 25 of them.")
         page.get_by_role("button", name="Next").click()
-        expect(summary).to_have_text("6,666 rows found among 10,000. These are 25 of them, rows 38 to 74.")
+        expect(page.locator("#rows-table tbody tr").first).to_contain_text("text 38 red")
+        expect(summary).to_have_text("6,666 rows found among 10,000. These are 25 of them.")
         monkeypatch.setattr(row_pages, "FIRST_COUNT_S", 0.0)
         page.get_by_role("searchbox").fill("blue")
-        expect(summary).to_have_text("3,334 rows found among 10,000. These are 25 of them, rows 0 to 72.")
+        expect(summary).to_have_text("3,334 rows found among 10,000. These are 25 of them.")
         page.get_by_role("searchbox").fill("text 9999")
         expect(summary).to_have_text("1 row found among 10,000.")
 
@@ -378,3 +379,26 @@ def test_a_failed_run_shows_its_error_until_the_next_run(tmp_path: Path) -> None
     run(2)
     shown = JobBoard([str(tmp_path / "out")], read_files).state(None)["query"]
     assert (shown["state"], shown["error"], shown["num_rows"]) == ("finished", "", 10)
+
+
+def test_two_pages_count_their_searches_side_by_side(jobs: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page that asks for its count must not end that of the other."""
+    monkeypatch.setattr(row_pages, "FIRST_COUNT_S", 0.0)
+    may_read, num_reads = threading.Event(), 0
+
+    def read_later(paths: Any) -> ps.DataFrame:
+        nonlocal num_reads
+        num_reads += 1
+        may_read.wait()
+        return read_files(paths)
+
+    board = JobBoard([str(jobs[0])], read_later)
+    searches = {"answer 7": 1, "answer 1": 11}
+    for search in (*searches, *searches):
+        assert not board.rows({"search": search, "count": "1"})["is_counted"]
+    may_read.set()
+    for search, num_found in searches.items():
+        while not (found := board.rows({"search": search, "count": "1"}))["is_counted"]:
+            board.rows({"search": "answer 7", "count": "1"})
+        assert found["num_found"] == num_found
+    assert num_reads == 2
