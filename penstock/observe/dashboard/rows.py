@@ -144,7 +144,7 @@ class MatchCount:
                 self.num_found += len(found.numbers)
                 if self._is_stopped:
                     return
-            self.is_complete = True
+        self.is_complete = True
 
 
 def _wanted(

@@ -318,7 +318,7 @@ def test_a_column_may_have_any_name(names: list[str], tmp_path: Path, page: Page
     with served(tmp_path / "out") as server:
         page.goto(server.url)
         page.get_by_role("link", name="Rows").click()
-        expect(page.locator("#rows-summary")).to_have_text("Rows 0 to 1 of 2.")
+        expect(page.locator("#rows-summary")).to_have_text("1 to 2 of 2 rows, in the order of the output.")
         page.get_by_role("button", name="Open row 1").click()
         expect(page.locator("#row-body pre")).to_have_text(["1", *(f"{name} 1" for name in names[1:]), "answer 1"])
         assert page.locator("#row-body code").all_text_contents() == ["answer(col(id))"]
