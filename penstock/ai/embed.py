@@ -199,7 +199,7 @@ class PackedEmbeddings:
     ) -> list[_Embedded]:
         """Return the vectors of pieces. A call that is refused is halved until the bad text is alone."""
         try:
-            return await self._sent(packed)
+            return await self._sent(packed, failures)
         except FatalError:
             raise
         except (RequestRefusedError, ContentFilteredError) as exc:
@@ -251,15 +251,34 @@ class PackedEmbeddings:
             self._limits.refuse_text(estimated_tokens(piece.text))
         return found
 
-    async def _sent(self, packed: Sequence[_Piece]) -> list[_Embedded]:
+    async def _sent(self, packed: Sequence[_Piece], failures: dict[int, Exception]) -> list[_Embedded]:
         vectors = self._model.embed([piece.text for piece in packed])
         assert isinstance(vectors, Awaitable)
-        found = list(zip(packed, checked_vectors(await vectors, len(packed), self._model), strict=True))
+        answer, odd = await vectors, list[_Piece]()
+        try:
+            found = list(zip(packed, checked_vectors(answer, len(packed), self._model), strict=True))
+        except InvalidAnswerError:
+            found, odd = self._told_apart(answer, packed)
+            if not found:
+                raise
         self._limits.accept(len(packed), estimated_tokens(max((piece.text for piece in packed), key=len)))
         if self._memo is not None:
             for piece, vector in found:
                 self._memo.put(piece.text, vector)
+        for piece in odd:
+            found += await self._vectors([piece], failures)
         return found
+
+    def _told_apart(self, answer: Any, packed: Sequence[_Piece]) -> tuple[list[_Embedded], list[_Piece]]:
+        """Return the vectors of the right length with their texts, and the texts to ask for again, each alone."""
+        found, odd = list[_Embedded](), list[_Piece]()
+        if isinstance(answer, Sequence) and len(answer) == len(packed):
+            for piece, vector in zip(packed, answer, strict=True):
+                try:
+                    found.append((piece, checked_vectors([vector], 1, self._model)[0]))
+                except InvalidAnswerError:
+                    odd.append(piece)
+        return found, odd
 
 
 async def _together(calls: Iterable[Coroutine[Any, Any, Answer]]) -> list[Answer]:

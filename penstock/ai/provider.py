@@ -209,10 +209,11 @@ class Embedder(Model, ABC):
     max_input_tokens: int | None = None
 
     @abstractmethod
-    def embed(self, inputs: Sequence[Any]) -> NDArray | Awaitable[NDArray]:
+    def embed(self, inputs: Sequence[Any]) -> NDArray | Awaitable[NDArray | Sequence[NDArray]]:
         """Return an array, or anything NumPy converts to one, of shape ``(len(inputs), dimensions)``.
 
-        Inputs are texts, or images as ndarrays; no nulls.
+        Inputs are texts, or images as ndarrays; no nulls. If an async embedder returns some vectors of another length,
+        it is asked again for each of these inputs alone.
         """
 
 

@@ -281,8 +281,8 @@ def test_embeddings() -> None:
     vectors = GoogleEmbeddings("gemini-embedding-2", None, 100).read(
         {"embeddings": [{"values": [0.5, 1]}, {"values": [2, 3], "shape": [2]}]}
     )
-    assert vectors.dtype == np.float32
-    assert vectors.tolist() == [[0.5, 1], [2, 3]]
+    assert [vector.dtype for vector in vectors] == [np.float32, np.float32]
+    assert [vector.tolist() for vector in vectors] == [[0.5, 1], [2, 3]]
 
 
 @pytest.mark.parametrize(
@@ -290,7 +290,6 @@ def test_embeddings() -> None:
     [
         ({}, "has no 'embeddings'"),
         ({"embeddings": [{}]}, "has no 'values'"),
-        ({"embeddings": [{"values": [1]}, {"values": [1, 2]}]}, "different lengths"),
     ],
 )
 def test_a_broken_embedding_is_named(broken: dict[str, Any], named: str) -> None:

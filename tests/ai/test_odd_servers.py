@@ -69,7 +69,6 @@ GOOD = {"choices": [{"message": {"content": "fine"}}], "usage": {"prompt_tokens"
         [VECTOR],
         [VECTOR] * 3,
         [{"embedding": [1.0]}] * 2,
-        [{"embedding": [1.0]}, {"embedding": [1.0, 2.0]}],
         [{"embedding": [None, None]}] * 2,
         [{"embedding": ["a", "b"]}] * 2,
         [{"embedding": [[1.0], [1.0, 2.0]]}] * 2,
@@ -88,6 +87,27 @@ def test_bad_vectors_are_asked_for_again(raw_server: RawServer, data: Any) -> No
         embedded(["a", "b"], max_retries=1)
     assert isinstance(raised.value.__cause__, InvalidAnswerError)
     assert len(raw_server.requests) == 2
+
+
+def test_a_vector_of_another_length_fails_one_text(raw_server: RawServer, tmp_path: Path) -> None:
+    texts = [f"text {i}" for i in range(40)]
+    data = [{"index": i, "embedding": [float(i), 0.0]} for i in range(40)]
+    data[7]["embedding"] = [1.0, 2.0, 3.0]
+    df = ps.from_pydict({"t": texts}).with_column(
+        "v", embed_text(ps.col("t"), model="m", dimensions=2, max_retries=1, on_error="log")
+    )
+    with ps.config(cache_dir=str(tmp_path)):
+        raw_server.say({"data": data}, {"data": [{"embedding": [1.0, 2.0, 3.0]}]})
+        found = df.to_pydict()["v"]
+        assert [None if vector is None else vector[0] for vector in found] == [None if i == 7 else i for i in range(40)]
+        assert (
+            "1 texts were sent; 1 vectors of 3 numbers came back instead of 1 of 2"
+            in df.errors().to_pydict()["message"][0]
+        )
+        assert [len(request.body["input"]) for request in raw_server.requests] == [40, 1, 1]
+        raw_server.say({"data": [{"embedding": [7.0, 0.0]}]})  # the others are cached
+        assert [vector[0] for vector in df.to_pydict()["v"]] == list(range(40))
+        assert [request.body["input"] for request in raw_server.requests] == [["text 7"]]
 
 
 BAD_NUMBERS = {

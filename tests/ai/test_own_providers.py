@@ -159,7 +159,7 @@ def test_vectors_in_other_forms(given: Any, is_async: bool) -> None:
     [
         ([[1, 2]], r"an array of shape \(1, 2\); return one of shape \(2, 2\)"),
         (np.zeros((2, 3)), r"an array of shape \(2, 3\)"),
-        ([[1], [2, 3]], "a list that is not an array of numbers"),
+        ([[1], [2, 3, 4]], "a list that is not an array of numbers"),
         (None, r"an array of shape \(\)"),
     ],
 )

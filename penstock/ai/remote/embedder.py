@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-import numpy as np
 import orjson
 
 from penstock.ai.cached_model import VECTORS
@@ -22,6 +21,8 @@ from penstock.errors import InvalidAnswerError
 
 if TYPE_CHECKING:
     from penstock.ai.remote.batch.service import BatchService
+
+Answer = TypeVar("Answer")
 
 
 class TextVectors:
@@ -91,38 +92,40 @@ class ApiEmbedder(RemoteModel, Embedder):
         if self.cached is not None:
             await asyncio.to_thread(self.cached.close)
 
-    async def embed(self, inputs: Sequence[str]) -> NDArray:
+    async def embed(self, inputs: Sequence[str]) -> list[NDArray]:
+        """Return a vector for each text. Among several, some may have another length than ``dimensions``."""
         if self._settings.batch is not None:
-            return np.stack(await asyncio.gather(*(self._embed_one(text) for text in inputs)))
+            return await asyncio.gather(*(self._embed_one(text) for text in inputs))
         return await self._ask(inputs, lambda body: self._read(body, len(inputs)))
 
     async def _embed_one(self, text: str) -> NDArray:
         key = None if self.cached is None else self.cached.key(text)
         return await self._ask([text], self._read_one, key)
 
-    async def _ask(self, texts: Sequence[str], read: Callable[[Any], NDArray], key: bytes | None = None) -> NDArray:
+    async def _ask(self, texts: Sequence[str], read: Callable[[Any], Answer], key: bytes | None = None) -> Answer:
         assert self._calls is not None, "load() was not called"
         call = self._wire.call(texts)
         call.inputs, call.key = list(map(estimated_tokens, texts)), key
         call.tokens = sum(call.inputs)
-        vectors: NDArray = (await self._calls.ask(call, read))[0]
-        return vectors
+        answer: Answer = (await self._calls.ask(call, read))[0]
+        return answer
 
-    def _read(self, body: Mapping[str, Any], num_texts: int) -> NDArray:
+    def _read(self, body: Mapping[str, Any], num_texts: int) -> list[NDArray]:
         return checked_count(self._wire.read(body), num_texts, self.dimensions)
 
     def _read_one(self, body: Mapping[str, Any]) -> NDArray:
-        vector: NDArray = self._read(body, 1)[0]
-        return vector
+        return self._read(body, 1)[0]
 
 
-def checked_count(vectors: NDArray, num_texts: int, dimensions: int | None = None) -> NDArray:
-    """Check the number and the length of vectors."""
-    count, length = vectors.shape
-    if count != num_texts or not length or (dimensions is not None and length != dimensions):
+def checked_count(vectors: list[NDArray], num_texts: int, dimensions: int | None = None) -> list[NDArray]:
+    """Check the number of vectors, and that one of them has the right length."""
+    lengths = {len(vector) for vector in vectors} or {0}
+    is_usable = any(lengths) if dimensions is None else dimensions in lengths
+    if len(vectors) != num_texts or not is_usable:
         expected = num_texts if dimensions is None else f"{num_texts} of {dimensions}"
+        found = " and ".join(map(str, sorted(lengths)))
         raise InvalidAnswerError(
-            f"{num_texts} texts were sent; {count} vectors of {length} numbers came back instead of {expected}"
+            f"{num_texts} texts were sent; {len(vectors)} vectors of {found} numbers came back instead of {expected}"
         )
     return vectors
 
@@ -140,7 +143,7 @@ def probed_dimensions(endpoint: Endpoint, model: str, settings: CallSettings, wi
         client = ApiClient(endpoint, model, settings)
         try:
             vectors, _ = await client.ask(wire.call(["dimensions"]), lambda body: checked_count(wire.read(body), 1))
-            return int(vectors.shape[1])
+            return len(vectors[0])
         finally:
             await client.close()
 

@@ -139,7 +139,7 @@ class OpenAIEmbeddings(EmbeddingWire):
             body["dimensions"] = self.dimensions
         return ApiCall("/embeddings", body | dict(self.extra_body))
 
-    def read(self, body: Mapping[str, Any]) -> NDArray:
+    def read(self, body: Mapping[str, Any]) -> list[NDArray]:
         items = field_of(body, "data", list)
         numbers = [field_or_none(item, "index") for item in items]
         if len(set(numbers)) > 1:  # servers that do not number vectors send them in order
@@ -148,10 +148,7 @@ class OpenAIEmbeddings(EmbeddingWire):
                     f"the answer numbers its {len(items)} vectors in a way that does not identify their texts"
                 )
             items = sorted(items, key=itemgetter("index"))
-        vectors = [_vector(field_of(item, "embedding", (str, list))) for item in items]
-        if len({len(vector) for vector in vectors}) > 1:
-            raise InvalidAnswerError("the answer has vectors of different lengths")
-        return np.stack(vectors) if vectors else np.zeros((0, 0), np.float32)
+        return [_vector(field_of(item, "embedding", (str, list))) for item in items]
 
 
 def _vector(given: str | list[float]) -> NDArray:

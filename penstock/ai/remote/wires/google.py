@@ -266,9 +266,7 @@ class GoogleEmbeddings(EmbeddingWire):
         requests = [{"model": name, "content": {"parts": [{"text": text}]}, **shortened} for text in texts]
         return ApiCall(_path(self.model, "batchEmbedContents"), {"requests": requests})
 
-    def read(self, body: Mapping[str, Any]) -> NDArray:
+    def read(self, body: Mapping[str, Any]) -> list[NDArray]:
         found = field_of(body, "embeddings", list, "Google's answer")
-        vectors = [field_of(vector, "values", list, "An embedding in Google's answer") for vector in found]
-        if len({len(vector) for vector in vectors}) > 1:
-            raise InvalidAnswerError("Google's answer has 'embeddings' of different lengths.")
-        return np.array(vectors, np.float32).reshape(len(vectors), -1)
+        vectors = (field_of(vector, "values", list, "An embedding in Google's answer") for vector in found)
+        return [np.asarray(vector, np.float32) for vector in vectors]

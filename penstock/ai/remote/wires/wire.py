@@ -122,8 +122,8 @@ class EmbeddingWire(ABC):
     def call(self, texts: Sequence[str]) -> ApiCall: ...
 
     @abstractmethod
-    def read(self, body: Mapping[str, Any]) -> NDArray:
-        """Return the vectors of a body in the order of the texts, shape ``(n, d)``."""
+    def read(self, body: Mapping[str, Any]) -> list[NDArray]:
+        """Return the vectors of a body in the order of the texts. The caller checks how many and how long they are."""
 
 
 # --- options ----------------------------------------------------------------------------------------------------------
