@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -98,6 +99,7 @@ def resolve_call(
             raise InvalidArgumentError(
                 f"{function}: {name} takes one value for all rows; got the expression {value!r}."
             )
+    model = _checked_model(function, model)
     given = AiOptions.of(function, options)
     chosen = find_provider(provider, function)
     given.check_provider(function, chosen)
@@ -105,6 +107,16 @@ def resolve_call(
     found = _model_of_row(chosen, task) if has_model_of_row else chosen.model(task)
     whole = identity_of(function, chosen, found, model, given.rest, **fields, **(identity or {}))
     return AiCall(task, found, chosen.name, given, whole)
+
+
+def _checked_model(function: str, model: Any) -> str | None:
+    if model is None or isinstance(model, str | os.PathLike):
+        return None if model is None else os.fspath(model)
+    takes = "the name of one model, or an expression with a name for each row" if function == "prompt" else "one name"
+    raise InvalidArgumentError(
+        f"{function}: model={model!r} is not the name of a model; model= takes {takes}. To compare models, "
+        "add a column for each."
+    )
 
 
 def _model_of_row(provider: Provider, task: ModelTask) -> Model:

@@ -18,6 +18,7 @@ from penstock.io.hive import check_partition_column, split_by_partition
 from penstock.io.settled import JOB_FOLDER, STAGING_FOLDER
 from penstock.io.staged_file import FileEncoding, StagedFile, for_each_file
 from penstock.storage.options import StorageOptions
+from penstock.storage.stores import no_bucket_named
 from penstock.storage.urls import KINDS, local_path, redacted, scheme_of, short_path
 from penstock.types import DataType, Schema
 from penstock.types.plain import arrow_array
@@ -381,5 +382,7 @@ def file_sink(
         raise InvalidArgumentError(
             f"Cannot write to {redacted(name)!r}: files are written to local folders and to s3://, gs:// and az://."
         )
+    if local is None and not name.partition("://")[2].strip("/"):
+        raise no_bucket_named(scheme_of(name))
     root = name.rstrip("/") if local is None else os.path.abspath(local)
     return FileSink(root, encoding, mode, tuple(partition_cols), rows_per_file, schema, storage_options=options)

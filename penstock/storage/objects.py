@@ -32,6 +32,8 @@ RANGES_AT_ONCE = 10  # of one file
 MERGED_GAP_NBYTES = 2**20  # one request reads ranges that are no further apart
 MULTIPART_NBYTES = 16 * 2**20  # a larger file is uploaded in parts
 
+NO_BUCKET = "does not exist. Create it first, or check its name and the endpoint."
+
 _EXTRAS = {"s3": "s3", "gs": "gcs", "az": "azure"}
 _METADATA_SERVICE = "169.254.169.254"  # the last place where a client looks for credentials
 _REMEDY = (
@@ -209,10 +211,8 @@ class ObjectStore:
         except PenstockError:
             raise
         except (FileNotFoundError, raised.NotFoundError):
-            if verb == "write":
-                raise PathNotFoundError(
-                    f"Cannot write {where!r}: {self.root} does not exist. Create it first, or check its name."
-                ) from None
+            if verb in ("write", "list"):
+                raise self._no_bucket() from None
             raise PathNotFoundError(f"File {where!r} does not exist.") from None
         except (PermissionError, raised.PermissionDeniedError, raised.UnauthenticatedError) as exc:
             raise ReadError(f"{self.root} refuses access to {key!r}: {self._message(exc)} {_REMEDY}") from None
@@ -224,9 +224,14 @@ class ObjectStore:
         except raised.GenericError as exc:
             if _METADATA_SERVICE in str(exc):
                 raise ReadError(f"Cannot {verb} {where!r}: no credentials were found. {_REMEDY}") from None
+            if verb == "list" and "404 Not Found" in str(exc):  # a folder that does not exist is an empty list
+                raise self._no_bucket() from None
             raise StoreUnavailableError(f"Cannot reach {where!r}: {self._message(exc)}") from None
         except (raised.BaseError, ValueError, OSError) as exc:
             raise ReadError(f"Cannot {verb} {where!r}: {self._message(exc)}") from None
+
+    def _no_bucket(self) -> PathNotFoundError:
+        return PathNotFoundError(f"The bucket {self.root} {NO_BUCKET}")
 
     def _message(self, exc: Exception) -> str:
         """Return the first line of a client's message, scrubbed; the rest describes the client's internals."""

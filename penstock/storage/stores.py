@@ -153,8 +153,14 @@ def async_store(path: str, options: Mapping[str, Any] | None = None) -> tuple[As
 
 
 def object_store(scheme: str, bucket: str, options: Mapping[str, Any] | None = None) -> ObjectStore:
+    if not bucket:
+        raise no_bucket_named(scheme)
     made = _shared((scheme, bucket), options, lambda given: ObjectStore(scheme, bucket, given))
     return cast(ObjectStore, made)
+
+
+def no_bucket_named(scheme: str) -> InvalidArgumentError:
+    return InvalidArgumentError(f"A path that begins with {scheme}:// needs a bucket: {scheme}://bucket/folder.")
 
 
 def _shared(place: tuple[Any, ...], options: Mapping[str, Any] | None, make: Callable[[Mapping[str, Any]], Any]) -> Any:

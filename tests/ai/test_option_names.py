@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import inspect
 import pydoc
+import re
+from functools import partial
+from typing import Any
 
 import pytest
 
@@ -22,6 +25,7 @@ from penstock.ai.provider import (
     TextEmbedding,
 )
 from penstock.errors import InvalidArgumentError
+from penstock.functions import classify_text, embed_text, prompt
 
 
 @pytest.mark.parametrize("task", [Prompting, TextEmbedding, ImageEmbedding, TextClassification, ImageClassification])
@@ -56,3 +60,12 @@ def test_help_has_a_line_for_each_option(name: str, monkeypatch: pytest.MonkeyPa
     described = {words[0] for words in lines if len(words) == 2}
     assert taken - described == set()
     assert max(map(len, (function.__doc__ or "").split("\n"))) <= 120
+
+
+@pytest.mark.parametrize("model", [["a", "b"], 5, {"a": 1}], ids=str)
+@pytest.mark.parametrize("provider", ["openai", "anthropic", "transformers"])
+def test_a_model_is_one_name(provider: str, model: Any) -> None:
+    words = re.escape(f"model={model!r} is not the name of a model")
+    for call in (prompt, partial(classify_text, labels=["x", "y"]), embed_text):
+        with pytest.raises(InvalidArgumentError, match=words):
+            call(ps.col("t"), provider=provider, model=model)

@@ -120,6 +120,30 @@ def test_what_is_not_there_is_named(filled: Bucket, path: str, message: str) -> 
         ps.read_csv(f"{filled.url}/{path}", storage_options=filled.options)
 
 
+def test_a_bucket_that_does_not_exist_is_named(bucket: Bucket) -> None:
+    options, missing = {"storage_options": bucket.options}, f"{bucket.url}-2"
+    words = f"bucket {missing} does not exist. Create it first, or check its name"
+    for path in ("a.csv", "folder/", "folder/*.csv", ""):
+        with pytest.raises(PathNotFoundError, match=words):
+            ps.read_csv(f"{missing}/{path}", **options)
+    frame = ps.from_pydict({"a": [1]})
+    for resume in (False, True):
+        with pytest.raises(WriteError, match=words):
+            frame.write_parquet(f"{missing}/out", resume=resume, **options)
+    with pytest.raises(WriteError, match="its bucket does not exist"):
+        frame.write_lance(f"{missing}/a.lance", **options)
+
+
+@pytest.mark.parametrize("path", ["s3://", "s3:///out"])
+def test_a_path_without_a_bucket_is_refused(path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InvalidArgumentError, match="needs a bucket: s3://bucket/folder"):
+        ps.read_csv(path)
+    with pytest.raises(InvalidArgumentError, match="needs a bucket: s3://bucket/folder"):
+        ps.from_pydict({"a": [1]}).write_parquet(path)
+    assert not any(tmp_path.iterdir())
+
+
 def test_only_the_columns_and_row_groups_asked_for_are_read(web: Web) -> None:
     wide = {f"c{number}": os.urandom(20_000).hex()[:20_000] for number in range(20)}
     content = parquet_bytes(

@@ -8,7 +8,10 @@ from contextlib import contextmanager
 import pyarrow as pa
 
 from penstock.errors import PathNotFoundError, PenstockError, ReadError, WriteError
+from penstock.storage.objects import NO_BUCKET
 from penstock.storage.options import scrubbed
+
+_NO_BUCKET_CODES = ("NoSuchBucket", "ContainerNotFound")  # of S3 and Google, and of Azure
 
 
 @contextmanager
@@ -30,6 +33,8 @@ def store_errors(
         raise
     except (OSError, ValueError, RuntimeError, pa.ArrowException, missing, *also) as exc:
         message = scrubbed(str(exc), secrets)
+        if any(code in message for code in _NO_BUCKET_CODES):
+            message = f"its bucket {NO_BUCKET}"
         cause = exc if message == str(exc) else None  # a traceback would show what is hidden here
         if kind is WriteError:
             raise WriteError(f"Cannot write the {table}: {message}") from cause
