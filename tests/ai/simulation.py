@@ -158,6 +158,13 @@ class Run:
 
     sent: list[tuple[float, Outcome]] = field(default_factory=list)
     in_flight: list[tuple[float, int]] = field(default_factory=list)
+    answered: list[list[float]] = field(default_factory=list)
+    """The times of answers, by client."""
+
+    def answered_shares(self, start: float, end: float) -> list[float]:
+        """Return each client's answers over an equal part of all answers."""
+        counts = [sum(start <= at < end for at in times) for times in self.answered]
+        return [count * len(counts) / max(1, sum(counts)) for count in counts]
 
     def accepted_per_s(self, start: float, end: float) -> float:
         return sum(start <= at < end and outcome == "ok" for at, outcome in self.sent) / (end - start)
@@ -188,12 +195,13 @@ def simulate(
     tokens: Callable[[], tuple[int, int]] = lambda: (0, 0),
     seed: int = 0,
     start_at: float = 1000.0,
+    stagger_s: float = 0.0,
 ) -> Run:
     """Run a client with endless rows against a server, or several that know nothing of each other.
 
-    ``network_s`` is the longest way to the server, different for each request; a client sends ``most_per_s`` at most,
-    and its timers are up to a millisecond late. A request that takes ``timeout_s`` is given up. ``tokens`` gives a
-    request's input and what it uses in the end.
+    Clients start ``stagger_s`` apart. ``network_s`` is the longest way to the server, different for each request; a
+    client sends ``most_per_s`` at most, and its timers are up to a millisecond late. A request that takes ``timeout_s``
+    is given up. ``tokens`` gives a request's input and what it uses in the end.
     """
     chance = random.Random(seed)
     run = Run()
@@ -203,7 +211,9 @@ def simulate(
     def at(moment: float, act: Callable[[float], None]) -> None:
         heapq.heappush(events, (moment, next(order), act))
 
-    def start(pace: Pace) -> None:
+    def start(pace: Pace, moment: float) -> None:
+        answered: list[float] = []
+        run.answered.append(answered)
         wake_at, busy_until = math.inf, 0.0
 
         def send(now: float) -> None:
@@ -238,13 +248,14 @@ def simulate(
         def leave(sent: Sent, used: int, outcome: Outcome, hints: Hints, now: float) -> None:
             if outcome == "ok":
                 server.depart()
+                answered.append(now - start_at)
             pace.settle(now, sent, outcome, used if outcome == "ok" else None, hints)
             send(now)
 
-        at(start_at, send)
+        at(moment, send)
 
-    for pace in paces if isinstance(paces, Sequence) else [paces]:
-        start(pace)
+    for number, pace in enumerate(paces if isinstance(paces, Sequence) else [paces]):
+        start(pace, start_at + number * stagger_s)
     gc.disable()  # it would go through all that was recorded, again and again
     try:
         while events and events[0][0] < start_at + seconds:

@@ -186,6 +186,45 @@ def test_slots_are_found_at_once(latency: Callable[[float], float]) -> None:
     assert pace.rate is None
 
 
+@pytest.mark.parametrize(("num_clients", "stagger_s"), [(2, 0.3), (2, 3.0), (3, 0.3), (3, 3.0)])
+@pytest.mark.parametrize("latency_s", [(0.8, 0.8), (0.4, 1.2)], ids=["even", "varied"])
+@pytest.mark.parametrize("seed", range(4))
+def test_clients_that_start_later_get_their_share_of_slots(
+    num_clients: int, stagger_s: float, latency_s: tuple[float, float], seed: int
+) -> None:
+    chance = random.Random(seed)
+    paces = [Pace() for _ in range(num_clients)]
+    run = simulate(
+        paces,
+        Slots(40),
+        90,
+        latency=lambda now: chance.uniform(*latency_s),
+        refusal_s=always(0.003),
+        network_s=0.002,
+        seed=seed,
+        stagger_s=stagger_s,
+    )
+
+    assert min(run.answered_shares(36, 90)) > 0.25
+    assert run.accepted_per_s(10, 90) > 0.93 * 40 / 0.8
+    assert run.refused_share(36) < 0.15
+
+
+@pytest.mark.parametrize(("slots", "latency_s"), [(4, 0.8), (16, 0.5), (40, 0.8), (200, 0.8)])
+def test_room_for_others_costs_a_client_alone_little(slots: int, latency_s: float) -> None:
+    run = simulate(Pace(), Slots(slots), 60, latency=always(latency_s), refusal_s=always(0.003), network_s=0.002)
+
+    assert run.accepted_per_s(5, 60) > 0.95 * slots / latency_s
+    assert run.refused_share(5) < 0.05
+
+
+def test_an_outage_of_refusals_at_the_start_ends_soon() -> None:
+    run = simulate(Pace(), Unlimited(lambda now: "refused" if now < 20 else "ok"), 30, refusal_s=always(0.01))
+
+    assert sum(1 <= at < 20 for at, _ in run.sent) < 30
+    assert run.accepted_per_s(24, 26) > 64 / 0.05
+
+
 def test_time_outs_lower_the_number_in_flight() -> None:
     server = Queue(4, always(1.0))
     run = simulate(Pace(), server, 200, latency=server.latency, timeout_s=4)

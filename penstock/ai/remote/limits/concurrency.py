@@ -68,7 +68,10 @@ class Concurrency:
         """Return when to ask again for a full limit; ``inf`` means when a request is settled."""
         if not self.slots.is_known or self.in_flight > self.limit or self.limit >= self.ceiling:
             return math.inf
-        return self.slots.full_until(now)
+        full_until = self.slots.full_until(now)
+        if self.slots.is_over(self._limit):
+            self.slots = Slots()
+        return full_until
 
     def set_ceiling(self, ceiling: int) -> None:
         """Change the ceiling. A higher one is reached as answers come."""
@@ -91,6 +94,7 @@ class Concurrency:
         """Take an answer."""
         if flight.cohort is not None:
             flight.cohort.answer(now, flight)
+        self.slots.accept(now - flight.at, flight.level)
         if self.slots.is_known or now < self._hold_until:
             return
         if self._low.is_complete and (self._is_falling or self._high.is_complete):
@@ -144,7 +148,6 @@ class Concurrency:
         """Raise the limit: throughput grows up to a cohort."""
         self._low, self._high = proven, Cohort(1.3 * proven.level)
         self._patience = 1
-        self.slots.prove(proven.level)
         self._is_first = self._is_repeated = self._is_falling = False
         self._limit = min(self._growth * max(proven.level, self._limit), self.ceiling)
 
