@@ -34,8 +34,8 @@ class Machine:
     memory_bytes: int
 
     def __str__(self) -> str:
-        gpus = f"{_counted(len(self.gpus), 'GPU')} ({', '.join(self.gpus)})" if self.gpus else "no GPU"
-        return f"{_counted(self.num_cpus, 'CPU')}, {gpus}, {self.memory_bytes / 2**30:.1f} GiB of memory"
+        gpus = f"{counted(len(self.gpus), 'GPU')} ({', '.join(self.gpus)})" if self.gpus else "no GPU"
+        return f"{counted(self.num_cpus, 'CPU')}, {gpus}, {self.memory_bytes / 2**30:.1f} GiB of memory"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class WorkerRequest:
     max_workers: int | None = None
 
     def __str__(self) -> str:
-        return f"{_counted(self.min_workers, 'worker')} of {self.name} with {_amounts(self.resources)} each"
+        return f"{counted(self.min_workers, 'worker')} of {self.name} with {_amounts(self.resources)} each"
 
 
 def worker_request(stage: Stage, num_cores: int) -> WorkerRequest | None:
@@ -194,13 +194,13 @@ def _refusal(machine: Machine, requests: Sequence[WorkerRequest]) -> str:
 
 
 def _amounts(resources: Resources) -> str:
-    parts = [_counted(resources.gpus, "GPU")] if resources.gpus else []
-    parts += [_counted(resources.cpus, "CPU")] if resources.cpus else []
+    parts = [counted(resources.gpus, "GPU")] if resources.gpus else []
+    parts += [counted(resources.cpus, "CPU")] if resources.cpus else []
     parts += [f"{resources.memory_bytes / 2**30:.1f} GiB of memory"] if resources.memory_bytes else []
     return ", ".join(parts)
 
 
-def _counted(number: float, what: str) -> str:
+def counted(number: float, what: str) -> str:
     return f"{number:g} {what}{'s' if number > 1 else ''}"
 
 

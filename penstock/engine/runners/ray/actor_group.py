@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import math
 import threading
 import time
 import weakref
@@ -15,11 +17,16 @@ from penstock.engine.pools.worker import unpacked_error
 from penstock.engine.runners.ray.actors import ActorSource, Process
 from penstock.engine.runners.ray.cluster import Cluster
 from penstock.engine.runners.ray.failures import is_death, translated
+from penstock.engine.runners.ray.node_fit import ActorRequest, FreeNode, described_nodes
 from penstock.engine.runners.ray.worker import ActorPlace
 from penstock.errors import WorkerDiedError
 
+log = logging.getLogger("penstock.workers")
+
 MAX_FAILED_STARTS = 3  # of actors in a row that die before they have opened their handler
 MAX_RAISED_STARTS = 1  # of models in a row that raise while they load: most of them always would
+ROOM_S = 1.5  # until a worker that no node can hold is mentioned, with the next look at the nodes
+FREE_ROOM_S = 8.0  # until one is mentioned for which no node is free: a process that starts holds its resources too
 IDLE_S = 30.0  # until an actor that the stage may have, but does not need, is released
 
 
@@ -47,6 +54,7 @@ class PoolActor:
     place: ActorPlace | None = None  # once it is open
     num_tasks: int = 0
     num_calls: int = 0  # that a thread waits for
+    started_at_s: float = field(default_factory=time.monotonic)
     idle_since_s: float = field(default_factory=time.monotonic)
 
     @property
@@ -99,6 +107,7 @@ class ActorGroup:
         self._num_failed_starts = 0
         self._may_start = True  # unless too many failed
         self._is_closed = False
+        self.missing = ""  # the resources that no node has free for the first actor
 
     @property
     def capacity(self) -> int:
@@ -204,12 +213,20 @@ class ActorGroup:
         error.__cause__ = failure
         return error
 
-    def adjust(self) -> None:
-        """Release actors that are idle or on a draining node, and follow the size of the cluster."""
-        now, most = time.monotonic(), max(self._size.most(), self._size.least)
+    def follow_size(self) -> None:
+        """Allow as many actors as the cluster and the other stages leave room for."""
+        most = max(self._size.most(), self._size.least)
         if most > self._most:
             self._may_start = True
         self._most = most
+
+    def adjust(self) -> None:
+        """Release actors that are idle or on a draining node, follow the size of the cluster, and say what is missing
+        if no actor finds room.
+        """
+        self.follow_size()
+        self._look_for_room()
+        now = time.monotonic()
         gone: list[PoolActor] = []
         with self._lock:
             num_spare = len(self._actors) - self._size.least if self._size.is_gradual else 0
@@ -226,6 +243,27 @@ class ActorGroup:
         for actor in gone:
             self._source.retire(actor.process)
         self._owner.capacity_changed()
+
+    def _look_for_room(self) -> None:
+        """Record, and say once, what no node has for the actors while none of them is open."""
+        waited_s = time.monotonic() - min((actor.started_at_s for actor in self._actors), default=math.inf)
+        was_missing, self.missing = self.missing, "" if self._num_open else self._missing_resources(waited_s)
+        if self.missing and not was_missing:
+            log.warning("%s waits for a Ray worker: %s.", self._name, self.missing)
+
+    def _missing_resources(self, waited_s: float) -> str:
+        request = ActorRequest(self._name, self._source.options)
+        if waited_s < ROOM_S or not request.amounts or any(actor.process.is_placed for actor in self.actors):
+            return ""
+        nodes = self._cluster.nodes
+        text = (
+            f"it needs {request.amounts}, and no node has that{{}}. The nodes: {described_nodes(nodes, request.labels)}"
+        )
+        if not any(FreeNode(node).takes(request) for node in nodes):
+            return text.format("")
+        free = self._cluster.free_nodes() if waited_s > FREE_ROOM_S else nodes
+        has_room = any(FreeNode(node).takes(request) for node in free)
+        return "" if has_room else f"{text.format(' free')}; free now: {described_nodes(free)}"
 
     def release(self, awaited: Mapping[Any, PoolActor]) -> None:
         """Give all actors back. ``awaited`` are those that owe a reply; a lost batch may start others later."""

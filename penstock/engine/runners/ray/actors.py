@@ -14,7 +14,6 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from penstock.engine.runners.ray.cluster import Cluster, emptiest_node
 from penstock.engine.runners.ray.worker import AsyncWorker, ThreadedWorker, Worker
 from penstock.errors import UdfError
-from penstock.expr.udf import Resources
 
 CLOSE_TIMEOUT_S = 5.0
 STOP_TIMEOUT_S = 0.2  # for a call that is no longer needed; then its process is killed
@@ -63,6 +62,12 @@ class Process:
     def may_have_died_of(self, reply: Any) -> bool:
         return not self.is_sequential or self._deadly is reply
 
+    @property
+    def is_placed(self) -> bool:
+        """True once Ray has a process for it on a node."""
+        found = ray._private.state.actors(self.handle._actor_id.hex())
+        return bool(found) and found["State"] not in ("DEPENDENCIES_UNREADY", "PENDING_CREATION")
+
     def renewed(self) -> Process:
         """Return the actor for the next query."""
         return Process(self.handle, self.is_sequential, is_reused=True, node_id=self.node_id)
@@ -81,6 +86,7 @@ class ActorSource(Protocol):
 
     address: tuple[int, ...]
     opening: tuple[Any, ...]
+    options: Mapping[str, Any]  # Ray's, of each actor
 
     def acquire(self, node_id: str | None = None, *, is_alone: bool = False) -> Process:
         """Return an actor that this stage does not have, on the node if one there is idle.
@@ -93,24 +99,6 @@ class ActorSource(Protocol):
 
     def release(self, idle: Sequence[Process], running: Mapping[Any, Process]) -> None:
         """Take actors back. The calls of this stage in ``running``, by the replies they owe, are stopped."""
-
-
-def actor_options(resources: Resources) -> dict[str, Any]:
-    """Return Ray's options for the actors of a stage.
-
-    Without ``cpus`` an actor holds no core, as is Ray's default unless other resources are named. Stages outnumber
-    cores: if each held some, the last stages would wait for the first forever.
-
-    >>> actor_options(Resources(ray_options=(("accelerator_type", "A100"),)))["num_cpus"]
-    0
-    """
-    options: dict[str, Any] = {"scheduling_strategy": "SPREAD"}
-    names_resources = not {"accelerator_type", "resources"}.isdisjoint(dict(resources.ray_options))
-    if resources.cpus is not None or resources.gpus or names_resources:
-        options |= {"num_cpus": resources.cpus or 0, "num_gpus": resources.gpus}
-    if resources.memory_bytes is not None:
-        options["memory"] = resources.memory_bytes
-    return options | dict(resources.ray_options)
 
 
 class Spares:
@@ -152,17 +140,29 @@ class OwnActors:
 
     An actor that a stage has started serves the others too. All of them are released after the last stage, or its
     instance would be built again; all stages join before the first task. Those of a ``kind`` are kept for the next
-    query.
+    query. ``on_change`` is called when their number has changed.
     """
 
-    def __init__(self, cluster: Cluster, options: dict[str, Any], kind: str | None = None, num_tasks: int = 1) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        options: dict[str, Any],
+        kind: str | None = None,
+        num_tasks: int = 1,
+        on_change: Callable[[], None] = lambda: None,
+    ) -> None:
         self._cluster = cluster
+        self._on_change = on_change
         self._class = Worker if num_tasks == 1 else ThreadedWorker
-        self._options = {"max_concurrency": num_tasks, **options}
+        self.options: Mapping[str, Any] = {"max_concurrency": num_tasks, **options}
         self._kind = kind
         self._num_joined = self._num_members = 0
         self._users: dict[Process, set[int]] = {}  # the stages that use each actor, without those for single tasks
         self._lock = threading.Lock()
+
+    @property
+    def num_actors(self) -> int:
+        return sum(not process.is_gone for process in list(self._users))
 
     def join(self, opening: tuple[Any, ...]) -> OwnActorsSlot:
         """Add a stage."""
@@ -175,13 +175,14 @@ class OwnActors:
         with self._lock:
             others = [each for each, users in self._users.items() if stage not in users and self._is_usable(each)]
             if is_alone or not others:
-                found = started(self._class, self._options, self._kind)
+                found = started(self._class, self.options, self._kind)
             else:
                 found = min(others, key=lambda each: len(each.replies))
                 found.is_reused |= found.has_started
             if not is_alone:
                 self._users.setdefault(found, set()).add(stage)
-            return found
+        self._on_change()
+        return found
 
     def retire(self, stage: int, process: Process) -> None:
         """Kill an actor, unless another stage uses it."""
@@ -191,6 +192,7 @@ class OwnActors:
             if users:
                 return
             self._users.pop(process, None)
+        self._on_change()
         process.kill()
 
     def leave(self, stage: int, given: Collection[Process], *, is_again: bool) -> None:
@@ -207,6 +209,7 @@ class OwnActors:
             if not self._num_members:
                 released += self._users
                 self._users = {}
+        self._on_change()
         self._release(released)
 
     def _release(self, processes: Sequence[Process]) -> None:
@@ -235,6 +238,7 @@ class OwnActorsSlot:
     def __init__(self, actors: OwnActors, stage: int, opening: tuple[Any, ...]) -> None:
         self.address: tuple[int, ...] = (stage,)
         self.opening = opening
+        self.options: Mapping[str, Any] = actors.options
         self._actors = actors
         self._stage = stage
         self._has_left = False
@@ -258,7 +262,7 @@ class SharedWorkers:
 
     def __init__(self, cluster: Cluster, options: dict[str, Any]) -> None:
         self._cluster = cluster
-        self._options = options
+        self.options = options
         self._processes: list[Process] = []
         self._closing: list[tuple[Process, Any]] = []
         self._num_stages = 0
@@ -279,7 +283,7 @@ class SharedWorkers:
             found = min(others, key=lambda each: (len(each.replies), each.node_id != node_id), default=None)
             if found is None or (found.replies and len(usable) < self._cluster.num_cores):
                 place = emptiest_node(self._cluster.usable, [process.node_id for process in usable])
-                found = started(Worker, self._options, "shared", place)
+                found = started(Worker, self.options, "shared", place)
                 self._processes.append(found)
             known.append(found)
             return found
@@ -329,6 +333,7 @@ class SharedWorkersSlot:
     def __init__(self, workers: SharedWorkers, stage: int, opening: tuple[Any, ...]) -> None:
         self.address: tuple[int, ...] = (stage,)
         self.opening = opening
+        self.options: Mapping[str, Any] = workers.options
         self._workers = workers
         self._stage = stage
         self._known: list[Process] = []
@@ -352,7 +357,7 @@ class SharedActor:
     """
 
     def __init__(self, options: dict[str, Any], *, is_plain: bool) -> None:
-        self._options = options
+        self.options = options
         self._is_plain = is_plain
         self._num_tasks = 0
         self._num_joined = self._num_members = 0
@@ -415,7 +420,7 @@ class SharedActor:
         return "async" if self._is_plain and self._max_calls == ASYNC_CALLS else None
 
     def _started(self) -> Process:
-        return started(AsyncWorker, {"max_concurrency": self._max_calls, **self._options}, self._kind)
+        return started(AsyncWorker, {"max_concurrency": self._max_calls, **self.options}, self._kind)
 
 
 class ActorSlot:
@@ -426,6 +431,7 @@ class ActorSlot:
         self._stage = stage
         self.address: tuple[int, ...] = (stage,)
         self.opening = opening
+        self.options: Mapping[str, Any] = actor.options
         self._has_left = False
 
     def acquire(self, node_id: str | None = None, *, is_alone: bool = False) -> Process:

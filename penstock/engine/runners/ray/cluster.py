@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import socket
 import threading
+import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import ray
 
+from penstock.engine.runners.ray.failures import one_line
+from penstock.engine.runners.ray.node_fit import Node
 from penstock.engine.scheduling import task_share
 from penstock.errors import InvalidArgumentError
 
+log = logging.getLogger("penstock.workers")
+
 POLL_S = 2.0
+REPORT_S = 6.0  # until the autoscaler of a cluster that has just started has written its first report
 ANSWER_S = 10.0  # a busy cluster answers late
 SETTINGS = b"\x04"  # the type of the first frame that both sides of HTTP/2, and so of gRPC, send
 GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + SETTINGS + bytes(5)
@@ -30,10 +37,20 @@ class Cluster:
 
     def __init__(self) -> None:
         self.usable: dict[str, Mapping[str, float]] = {}  # the resources of each node by its id
+        self._labels: dict[str, Mapping[str, str]] = {}
         self._listeners: list[Callable[[], None]] = []
         self._is_closed = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="penstock-ray-nodes", daemon=True)
         self.poll()
+
+    @property
+    def nodes(self) -> list[Node]:
+        return [Node(node_id, resources, self._labels[node_id]) for node_id, resources in self.usable.items()]
+
+    def free_nodes(self) -> list[Node]:
+        """Return the nodes with the resources that no actor or task has, of this query or another."""
+        free = ray._private.state.available_resources_per_node()
+        return [Node(each.node_id, free.get(each.node_id, {}), each.labels) for each in self.nodes]
 
     @property
     def num_cores(self) -> int:
@@ -72,13 +89,16 @@ class Cluster:
     def poll(self) -> None:
         draining = ray._private.state.state.get_draining_nodes()  # no public function tells
         nodes = [node for node in ray.nodes() if node["Alive"] and node["NodeID"] not in draining]
+        self._labels |= {node["NodeID"]: node["Labels"] for node in nodes}
         self.usable = {node["NodeID"]: node["Resources"] for node in nodes}
 
     def _follow(self) -> None:
         while not self._is_closed.wait(POLL_S):
-            self.poll()
-            for listener in self._listeners:
-                listener()
+            for act in (self.poll, *self._listeners):
+                try:
+                    act()
+                except Exception as exc:  # the GCS may be away for a while; the query goes on with what is known
+                    log.warning("The nodes of the Ray cluster could not be read; trying again. %s", one_line(exc))
 
 
 def connect(named: str) -> None:
@@ -87,6 +107,31 @@ def connect(named: str) -> None:
     with lean_start() if address == "local" else nullcontext():
         # Errors alone: Ray warns of its own settings, such as token authentication.
         ray.init(address, ignore_reinit_error=True, include_dashboard=False, logging_level=logging.ERROR)
+
+
+def has_autoscaler() -> bool:
+    """Return whether a process adds nodes when an actor finds no room.
+
+    Ray has no function that tells. An autoscaler knows the types of its nodes; that of a cluster without one, which
+    only reports, invents a type for each node.
+    """
+    from ray.autoscaler.v2.utils import is_autoscaler_v2
+
+    if isinstance(ray._private.worker._global_node, LeanNode):
+        return False
+    client = ray._private.worker.global_worker.gcs_client
+    if is_autoscaler_v2(fetch_from_server=True, gcs_client=client):
+        from ray.autoscaler.v2.sdk import get_cluster_resource_state
+
+        return any(node.ray_node_type_name for node in get_cluster_resource_state(client).node_states)
+    deadline, report = time.monotonic() + REPORT_S, None
+    while report is None and time.monotonic() < deadline:
+        status = ray.experimental.internal_kv._internal_kv_get(ray._private.ray_constants.DEBUG_AUTOSCALING_STATUS)
+        report = json.loads(status or b"{}").get("autoscaler_report")
+        if report is None:
+            time.sleep(REPORT_S / 20)
+    types: Mapping[str, str] = (report or {}).get("node_type_mapping") or {}
+    return any(kind != f"node_{node_id}" for node_id, kind in types.items())
 
 
 def is_node_alive(node_id: str) -> bool:
@@ -163,19 +208,6 @@ def _answers_grpc(host: str, port: int) -> bool:
         return False
 
 
-def demand(options: Mapping[str, Any]) -> dict[str, float]:
-    """Return the resources that an actor with these options takes from its node.
-
-    >>> demand({"num_gpus": 0.5, "num_cpus": 0, "scheduling_strategy": "SPREAD"})
-    {'GPU': 0.5}
-    """
-    named = {"CPU": "num_cpus", "GPU": "num_gpus", "memory": "memory"}
-    amounts = {name: options.get(option) or 0 for name, option in named.items()} | dict(options.get("resources") or {})
-    if options.get("accelerator_type"):
-        amounts[f"accelerator_type:{options['accelerator_type']}"] = 0.001
-    return {name: amount for name, amount in amounts.items() if amount}
-
-
 def least_per_core(nodes: Iterable[Mapping[str, float]]) -> float:
     """Return the bytes of the object store for each core of the node that has least; 0 without cores.
 
@@ -200,24 +232,3 @@ def emptiest_node(nodes: Mapping[str, Mapping[str, float]], places: Iterable[str
     num_workers = Counter(places)
     found = max(nodes, key=lambda node: nodes[node].get("CPU", 0) / (num_workers[node] + 1), default=None)
     return found if found is not None and nodes[found].get("CPU") else None
-
-
-def num_fitting(nodes: Iterable[Mapping[str, float]], demand: Mapping[str, float]) -> int:
-    """Return how many actors with this demand fit on the nodes.
-
-    >>> num_fitting([{"CPU": 8, "GPU": 2}, {"CPU": 4}, {"CPU": 4, "GPU": 1}], {"GPU": 0.5, "CPU": 1})
-    6
-    """
-    return sum(min(int(node.get(name, 0) / amount + 1e-9) for name, amount in demand.items()) for node in nodes)
-
-
-def most_workers(
-    nodes: Sequence[Mapping[str, float]], demand: Mapping[str, float], others: Sequence[Mapping[str, float]]
-) -> int:
-    """Return how many actors a stage may have, so that each of the ``others``, by their demands, can have its least.
-
-    >>> most_workers([{"GPU": 4}], {"GPU": 1}, [{"GPU": 0.5}, {"CPU": 1}])
-    3
-    """
-    taken = max((sum(other.get(name, 0) for other in others) / amount for name, amount in demand.items()), default=0)
-    return num_fitting(nodes, demand) - -int(-taken // 1) if demand else 0

@@ -104,11 +104,20 @@ def with_remote_engine(work: CallUdf) -> CallUdf | None:
 
     A single replica is part of the actor of its stage, which takes many rows with each call.
     """
-    target = work.spec.target
-    model = next((each for each in target.init_args if isinstance(each, EnginePrompter)), None)
+    target, model = work.spec.target, _engine_prompter(work)
     if model is None or model.spec.num_replicas == 1:
         return None
     remote = model.with_spec(RemoteEngineSpec(model.spec, work.spec.resources.gpus / model.spec.num_replicas))
     init_args = tuple(remote if each is model else each for each in target.init_args)
     spec = replace(work.spec, target=replace(target, init_args=init_args))
     return replace(work, call=replace(work.call, udf=spec))
+
+
+def num_replicas(work: CallUdf) -> int:
+    """Return the number of actors that share the GPUs of a call: one for each replica of its engine."""
+    model = _engine_prompter(work)
+    return 1 if model is None else model.spec.num_replicas
+
+
+def _engine_prompter(work: CallUdf) -> EnginePrompter | None:
+    return next((each for each in work.spec.target.init_args if isinstance(each, EnginePrompter)), None)

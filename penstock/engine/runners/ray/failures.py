@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import textwrap
+
 from ray.exceptions import (
     LocalRayletDiedError,
     NodeDiedError,
@@ -15,6 +17,7 @@ from ray.exceptions import (
 
 from penstock.errors import WorkerDiedError
 
+MAX_REASON = 300  # characters of a reason that Ray gives
 DEATHS = (RayActorError, WorkerCrashedError, NodeDiedError, LocalRayletDiedError, OutOfMemoryError)
 
 
@@ -22,6 +25,16 @@ def lost_object(exc: BaseException) -> str | None:
     """Return the id of the object that a call needed and that is lost with its node; None for another failure."""
     cause = exc.cause if isinstance(exc, RayTaskError) else exc
     return cause.object_ref_hex if isinstance(cause, ObjectLostError) else None
+
+
+def one_line(exc: BaseException) -> str:
+    """Return the message of an exception without the table of ids and addresses that Ray puts into it.
+
+    >>> one_line(ValueError("The actor died.\\n\\tpid: 7\\n\\tip: 10.0.0.1\\nIts worker process has died."))
+    'The actor died. Its worker process has died.'
+    """
+    lines = [line for line in str(exc).splitlines() if not line.startswith(("\t", " "))]
+    return textwrap.shorten(" ".join(lines) or type(exc).__name__, MAX_REASON, placeholder=" ...")
 
 
 def is_death(exc: BaseException) -> bool:

@@ -137,19 +137,27 @@ class RayPool:
             self._is_closed = True
         self._emit = lambda report: None  # a late report must not keep its batch
         self._group.close(dict(self._awaited))
-        for thread in list(self._threads):
+        with self._starting:  # each of them runs
+            threads = list(self._threads)
+        for thread in threads:
             thread.join(CLOSE_TIMEOUT_S)
 
     def adjust(self) -> None:
         """Follow the cluster: its size, and nodes that drain."""
         self._group.adjust()
 
+    def follow_size(self) -> None:
+        """Follow the numbers of actors of the other stages."""
+        before = self.capacity
+        self._group.follow_size()
+        if self.capacity > before:
+            self.capacity_changed()
+
     def described_tasks(self) -> list[str]:
         """Implements ``DescribesTasks``."""
-        runs = list(self._running.values())
-        places = [
-            run.actor.place.name if run.actor and run.actor.place else "a worker that has not started" for run in runs
-        ]
+        runs, missing = list(self._running.values()), self._group.missing
+        none = f"a worker that has not started: {missing}" if missing else "a worker that has not started"
+        places = [run.actor.place.name if run.actor and run.actor.place else none for run in runs]
         return [f"rows from {run.task.first_row} in {place}" for run, place in zip(runs, places, strict=True)]
 
     # --- a task ---

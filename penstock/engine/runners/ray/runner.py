@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from functools import cache, partial
 from typing import Any
@@ -28,16 +29,17 @@ from penstock.engine.runners.ray.actors import (
     OwnActors,
     SharedActor,
     SharedWorkers,
-    actor_options,
     put_packed,
 )
-from penstock.engine.runners.ray.cluster import Cluster, connect, demand, forked_from, most_workers
+from penstock.engine.runners.ray.cluster import Cluster, connect, forked_from, has_autoscaler
 from penstock.engine.runners.ray.exchange import RowExchange
 from penstock.engine.runners.ray.exchange_pool import ExchangePool
 from penstock.engine.runners.ray.ledgers import DriverLedgers, driver_ledgers, with_ledgers
+from penstock.engine.runners.ray.node_fit import ActorRequest, check_fit, most_workers
 from penstock.engine.runners.ray.node_memory import NodeMemory
 from penstock.engine.runners.ray.pool import RayPool
 from penstock.engine.runners.ray.replay_pool import ReplayPool
+from penstock.engine.runners.ray.stage_requests import actor_key, actor_options, actor_requests
 from penstock.engine.runners.ray.stored import DriverBatches, put_batch, read_input
 from penstock.engine.scheduling import Footprint, task_share
 from penstock.engine.stage import PoolChoice
@@ -72,7 +74,10 @@ class RayRunner:
     @contextmanager
     def open(self, config: Config, stages: Sequence[Stage]) -> Iterator[Workplace]:
         self._connect()
-        cluster = Cluster()
+        cluster, requests = Cluster(), actor_requests(stages)
+        may_grow = bool(requests) and has_autoscaler()
+        if not may_grow:
+            check_fit(cluster.nodes, list(requests.values()))
         cores = Cores(cluster.num_cores)
 
         def follow() -> None:
@@ -82,7 +87,8 @@ class RayRunner:
         cluster.start()
         try:
             memory_bytes = config.memory_limit or cluster.store_nbytes
-            with driver_ledgers(stages) as ledgers, closing(RayPools(cluster, stages, ledgers, memory_bytes)) as pools:
+            pools_of = partial(RayPools, cluster, stages, requests, may_grow=may_grow)
+            with driver_ledgers(stages) as ledgers, closing(pools_of(ledgers, memory_bytes)) as pools:
                 yield Workplace(
                     pools.make, cores=cores, memory_bytes=memory_bytes, most_task_nbytes=cluster.task_nbytes or None
                 )
@@ -117,12 +123,24 @@ class RayRunner:
 
 
 class RayPools:
-    """Makes the pools of one query. Stages that share processes or an event loop on one machine share actors."""
+    """Makes the pools of one query. Stages that share processes or an event loop on one machine share actors.
+
+    ``requests`` are the actors with resources. With ``may_grow`` nodes are added for those that find no room.
+    """
 
     def __init__(
-        self, cluster: Cluster, stages: Sequence[Stage], ledgers: DriverLedgers | None, memory_bytes: int
+        self,
+        cluster: Cluster,
+        stages: Sequence[Stage],
+        requests: Mapping[str, ActorRequest],
+        ledgers: DriverLedgers | None,
+        memory_bytes: int,
+        *,
+        may_grow: bool,
     ) -> None:
         self._cluster = cluster
+        self._requests = requests
+        self._may_grow = may_grow
         most_nbytes = task_share(memory_bytes, cluster.num_cores), cluster.task_nbytes or GATHERED_NBYTES
         self._gathered_nbytes = min(GATHERED_NBYTES, *most_nbytes)
         self._workers = SharedWorkers(cluster, PLAIN)
@@ -130,8 +148,8 @@ class RayPools:
         self._memory = NodeMemory(partial(cluster.node_nbytes, memory_limit=get_config().memory_limit))
         self._ledgers = ledgers
         self._sinks = dict(_next_sinks(stages))
-        self._demands = {sharing_key(stage): demand(actor_options(stage.resources)) for stage in stages}
         self._own: dict[str, OwnActors] = {}
+        self._sized: list[RayPool] = []  # with actors of their own
         self._shared: dict[str, SharedActor] = {}
         self._api_loop = cache(partial(LoopThread, is_fast=True))
 
@@ -156,6 +174,8 @@ class RayPools:
                 source = (self._workers if is_shared else self._own_actors(stage, options)).join(opening)
                 restart = restart_policy(work)
                 calls = self._pool(stage.name, source, size, emit, restart=restart, may_write=sink is not None)
+                if actor_key(stage) in self._requests:
+                    self._sized.append(calls)
                 return PoolChoice(calls, takes_core, PYTHON_WORK, task_cost_s=CALL_COST_S)
             case RunRelation(relation, schemas):
                 parts = parts_of(relation, schemas)
@@ -188,18 +208,34 @@ class RayPools:
 
     def _most(self, stage: Stage) -> Callable[[], int]:
         """Return a function that returns how many workers a stage may have: as the user says, or all that fit."""
-        most, key = stage.resources.max_workers, sharing_key(stage)
-        if most is not None:
+        most, request = stage.resources.max_workers, self._requests.get(actor_key(stage))
+        if request is None:
+            return lambda: most or self._cluster.num_cores
+        if most is not None and self._may_grow:  # those without room make the cluster grow
             return lambda: most
-        wanted, others = self._demands[key], [each for other, each in self._demands.items() if other != key]
-        if not wanted:
-            return lambda: self._cluster.num_cores
-        return lambda: most_workers(list(self._cluster.usable.values()), wanted, others)
+        return lambda: min(most or sys.maxsize, self._num_fitting(request))
+
+    def _num_fitting(self, request: ActorRequest) -> int:
+        """Return how many actors fit beside those that the other stages have, and their least."""
+        nodes = [node.resources for node in self._cluster.nodes if request.allows(node)]
+        others = [(key, other) for key, other in self._requests.items() if other is not request]
+        taken = [(other.demand, max(other.min_workers, self._num_actors(key))) for key, other in others]
+        return most_workers(nodes, request.demand, taken) if request.demand else self._cluster.num_cores
+
+    def _num_actors(self, key: str) -> int:
+        return self._own[key].num_actors if key in self._own else 0
 
     def _own_actors(self, stage: Stage, options: dict[str, Any]) -> OwnActors:
         """Return the actors of a stage, which it shares with those that call other methods of its object."""
-        actors = OwnActors(self._cluster, options, num_tasks=stage.resources.tasks_per_worker)
+        actors = OwnActors(
+            self._cluster, options, num_tasks=stage.resources.tasks_per_worker, on_change=self._adjust_sizes
+        )
         return self._own.setdefault(sharing_key(stage), actors)
+
+    def _adjust_sizes(self) -> None:
+        """Let the stages with resources follow each other's numbers of actors."""
+        for pool in self._sized:
+            pool.follow_size()
 
     def _calling(self, work: CallUdf | CallBatch, sink: PartSink | None) -> OpenHandler:
         if sink is None or isinstance(work, CallBatch):
@@ -238,7 +274,7 @@ class RayPools:
         )
 
     def _async_pool(self, stage: Stage, work: CallUdf, options: dict[str, Any], emit: Emit) -> RayPool:
-        key = f"{work.spec.builtin.event_loop or sharing_key(stage)} {options}"
+        key = actor_key(stage)
         if key not in self._shared:
             is_plain = options == PLAIN and (not work.spec.target.is_class or work.spec.builtin != Builtin())
             self._shared[key] = SharedActor(options, is_plain=is_plain)
