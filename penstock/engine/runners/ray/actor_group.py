@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from penstock.engine.pools.worker import unpacked_error
 from penstock.engine.runners.ray.actors import ActorSource, Process
 from penstock.engine.runners.ray.cluster import Cluster
-from penstock.engine.runners.ray.failures import is_death, translated
+from penstock.engine.runners.ray.failures import is_death, one_line, translated
 from penstock.engine.runners.ray.node_fit import ActorRequest, FreeNode, described_nodes
 from penstock.engine.runners.ray.worker import ActorPlace
 from penstock.errors import WorkerDiedError
@@ -54,6 +54,7 @@ class PoolActor:
     place: ActorPlace | None = None  # once it is open
     num_tasks: int = 0
     num_calls: int = 0  # that a thread waits for
+    is_death_noted: bool = False  # several tasks may hear of it
     started_at_s: float = field(default_factory=time.monotonic)
     idle_since_s: float = field(default_factory=time.monotonic)
 
@@ -193,7 +194,9 @@ class ActorGroup:
             return
         most = MAX_FAILED_STARTS if is_death(failure) else MAX_RAISED_STARTS
         with self._changed:
-            self._num_failed_starts += 1
+            if self.is_first_note(actor):
+                self._num_failed_starts += 1
+                log.warning("%s: a Ray worker died while it was starting or loading. %s", self._name, one_line(failure))
             if self._num_failed_starts <= most:
                 return
             self._may_start = False
@@ -203,12 +206,18 @@ class ActorGroup:
             if not self._is_closed and not self._actors and self._num_failed_starts > most:
                 raise self._start_error(failure)
 
+    def is_first_note(self, actor: PoolActor) -> bool:
+        """Return whether the death of an actor is news: several tasks may have waited for it, or been in it."""
+        with self._lock:
+            is_first, actor.is_death_noted = not actor.is_death_noted, True
+            return is_first
+
     def _start_error(self, failure: BaseException) -> BaseException:
         if not is_death(failure):
             return translated(failure)
         error = WorkerDiedError(
-            f"{self._name}: {self._num_failed_starts} Ray workers in a row died while they were starting. "
-            f"Ray says: {failure}"
+            f"{self._name}: {self._num_failed_starts} Ray workers in a row died while they were starting or loading. "
+            f"Ray says: {one_line(failure)}"
         )
         error.__cause__ = failure
         return error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import logging
 import os
@@ -158,6 +159,27 @@ def reachable_address(named: str) -> str:
             f"No Ray cluster answers at {named}. Start one there, or name the address of another."
         )
     return "local"
+
+
+def is_same_address(one: str, other: str) -> bool:
+    """Return whether two addresses are of one server: host names, and the names of this machine, are resolved.
+
+    >>> is_same_address("127.0.0.1:6379", "localhost:6379"), is_same_address("127.0.0.1:6379", "127.0.0.1:6380")
+    (True, False)
+    """
+    return one == other or not _resolved(one).isdisjoint(_resolved(other))
+
+
+def _resolved(address: str) -> set[tuple[str, str]]:
+    """Return the IP addresses of a host, each with the port; a loopback address stands for this machine."""
+    host, _, port = address.rpartition(":")
+    try:
+        found = {str(info[4][0]) for info in socket.getaddrinfo(host.strip("[]"), None)}
+    except OSError:
+        return set()
+    here = ray.util.get_node_ip_address()
+    is_here = here in found or any(ipaddress.ip_address(ip).is_loopback for ip in found)
+    return {(ip, port) for ip in ({*found, here, "127.0.0.1"} if is_here else found)}
 
 
 class LeanNode(ray._private.node.Node):  # type: ignore[misc]

@@ -56,7 +56,7 @@ def translated(exc: BaseException, worker: str = "", why: str = "") -> BaseExcep
     if is_death(exc) and worker:
         what = f"A Ray worker ({worker}) died while it worked on a batch"
     else:
-        what = f"A Ray worker failed: {exc}"
+        what = f"A Ray worker failed: {one_line(exc)}"
     advice = why or "If it ran out of memory, use a smaller batch_size or fewer workers."
     error = WorkerDiedError(f"{what}. {advice}")
     error.__cause__ = exc

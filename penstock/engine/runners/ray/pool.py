@@ -258,7 +258,10 @@ class RayPool:
         elif self._has_state:
             raise translated(failure, actor.place.name, self._why_fatal)
         elif actor.process.may_have_died_of(ref) and is_node_alive(actor.place.node_id):
-            return self._retry(run, translated(failure, actor.place.name))
+            death = translated(failure, actor.place.name)
+            if self._group.is_first_note(actor):
+                log.warning("%s Trying its rows again.", death)
+            return self._retry(run, death)
         self._start(run)
 
     def _retry(self, run: RunningTask, death: BaseException) -> None:
@@ -270,7 +273,6 @@ class RayPool:
             if run.num_deaths > MAX_DEATHS:
                 raise death
         elif run.plan.note_death():
-            log.warning("%s Trying its rows again.", death)
             run.input = None
         else:
             return self._give_up(run, run.input, death)

@@ -31,7 +31,7 @@ from penstock.engine.runners.ray.actors import (
     SharedWorkers,
     put_packed,
 )
-from penstock.engine.runners.ray.cluster import Cluster, connect, forked_from, has_autoscaler
+from penstock.engine.runners.ray.cluster import Cluster, connect, forked_from, has_autoscaler, is_same_address
 from penstock.engine.runners.ray.exchange import RowExchange
 from penstock.engine.runners.ray.exchange_pool import ExchangePool
 from penstock.engine.runners.ray.ledgers import DriverLedgers, driver_ledgers, with_ledgers
@@ -111,7 +111,7 @@ class RayRunner:
                 "it in another way: for a DataLoader, with multiprocessing_context='spawn', or with num_workers=0."
             )
         connected = ray.get_runtime_context().gcs_address
-        if self._address not in (None, "auto", "local", connected):
+        if self._address not in (None, "auto", "local") and not is_same_address(self._address, connected):
             raise InvalidArgumentError(
                 f"This process is connected to Ray at {connected} and cannot use {self._address!r} as well. "
                 "Call ray.shutdown() first, or set_runner_ray() without an address."

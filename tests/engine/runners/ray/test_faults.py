@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import nullcontext
@@ -16,9 +17,13 @@ import pytest
 import ray
 
 import penstock as ps
+from penstock.ai.provider import Embedder, Model, ModelTask
+from penstock.engine.runners.ray.cluster import Cluster
 from penstock.engine.runners.ray.stored import Recipe, StoredBatch, has_restored
 from penstock.engine.runners.ray.worker import packed_batch
 from penstock.errors import QueryStalledError, UdfError, WorkerDiedError
+from penstock.expr.udf import Resources
+from penstock.functions import embed_text
 from penstock.io.formats.parquet import ParquetEncoder, ParquetEncoding
 from penstock.io.tables.huggingface import HubSink, hub_sink
 from penstock.io.tables.lance import LanceSink, lance_sink
@@ -355,6 +360,94 @@ def test_a_row_that_kills_its_worker_is_one_error(is_async: bool) -> None:
     assert error["error_type"] == WorkerDiedError.__name__, error
 
 
+class LoadsOnce(Embedder):
+    """A model for eight tasks at once, whose worker dies once while it loads."""
+
+    dimensions = 1
+    resources = Resources(max_workers=1, tasks_per_worker=8)
+    batch_size = 1
+
+    def __init__(self, flag: str) -> None:
+        self.flag = flag
+
+    def load(self) -> None:
+        die_once(self.flag)
+
+    def embed(self, inputs: Sequence[Any]) -> Any:
+        return [[float(value)] for value in inputs]
+
+
+class LoadsOnceProvider(ps.Provider):
+    name = "loads-once"
+
+    def __init__(self, flag: str) -> None:
+        self.flag = flag
+
+    def model(self, task: ModelTask) -> Model:
+        return LoadsOnce(self.flag)
+
+
+def test_a_worker_that_dies_while_several_tasks_wait_for_it_counts_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    flag = tmp_path / "flag"
+    vectors = embed_text(ps.col("t"), provider=LoadsOnceProvider(str(flag)))
+    df = ps.from_pydict({"t": [str(number) for number in range(NUM_ROWS)]}).into_batches(1)
+    assert [vector[0] for vector in df.select(vectors).to_pydict()["t"]] == list(range(NUM_ROWS))
+    assert flag.exists()
+    (line,) = [record.getMessage() for record in caplog.records if "died" in record.getMessage()]
+    assert "a Ray worker died while it was starting or loading" in line
+    assert "\n" not in line
+
+
+DIES_AT_IMPORT = """
+import os, signal, sys
+
+class DiesOnce:
+    def find_spec(self, name, path=None, target=None):
+        if name == "penstock.engine.runners.ray.worker":
+            try:
+                os.close(os.open({flag!r}, os.O_CREAT | os.O_EXCL))
+            except FileExistsError:
+                return
+            os.kill(os.getpid(), signal.SIGKILL)
+
+sys.meta_path.insert(0, DiesOnce())
+"""
+
+
+def test_an_async_worker_that_dies_while_it_opens_counts_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    flag = tmp_path / "flag"
+    (tmp_path / "sitecustomize.py").write_text(DIES_AT_IMPORT.format(flag=str(flag)))
+    path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
+
+    @ps.func(ray_options={"runtime_env": {"env_vars": {"PYTHONPATH": path}}})
+    async def ten_times(x: int) -> int:
+        return 10 * x
+
+    rows = ps.range(NUM_ROWS).into_batches(1).select(ten_times(ps.col("id"))).to_pydict()
+    assert rows == {"id": [10 * x for x in range(NUM_ROWS)]}
+    assert flag.exists()
+    assert len([record for record in caplog.records if "died" in record.getMessage()]) == 1
+
+
+def test_the_thread_that_watches_the_nodes_survives_an_error() -> None:
+    cluster, is_called = Cluster(), threading.Event()
+
+    def fails() -> None:
+        raise ray.exceptions.RpcError("the GCS is away", 14)
+
+    cluster.on_poll(fails)
+    cluster.on_poll(is_called.set)
+    cluster.start()
+    try:
+        for _ in range(2):
+            is_called.wait()
+            is_called.clear()
+    finally:
+        cluster.close()
+
+
 def test_a_model_that_never_starts_ends_the_query() -> None:
     class Deadly:
         def __init__(self) -> None:
@@ -364,7 +457,7 @@ def test_a_model_that_never_starts_ends_the_query() -> None:
             return batch
 
     with pytest.raises(
-        WorkerDiedError, match="map_batches Deadly: 4 Ray workers in a row died while they were starting"
+        WorkerDiedError, match="map_batches Deadly: 4 Ray workers in a row died while they were starting or loading"
     ):
         ps.range(3).map_batches(Deadly).collect()
 

@@ -48,6 +48,7 @@ LONG_S = 600.0
 def on_ray(ray_cluster: None) -> Iterator[None]:
     ps.set_runner_ray()
     yield
+    ps.set_runner_ray()  # without an address
     ps.set_runner_local()
 
 
@@ -504,3 +505,16 @@ def test_a_write_that_fails_is_no_failure_of_the_function(on_ray: None, tmp_path
 
     with ps.config(memory_limit="64MB"), pytest.raises(WriteError, match="No space left"):
         ps.range(8).with_column("y", megabytes(ps.col("id"))).write_sink(FileSink(str(tmp_path / "out"), FullDisk()))
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", socket.gethostname()])
+def test_the_cluster_may_be_named_by_any_address_of_its_host(on_ray: None, host: str) -> None:
+    port = ray.get_runtime_context().gcs_address.rpartition(":")[2]
+    ps.set_runner_ray(f"{host}:{port}")
+    assert ps.range(3).to_pydict() == {"id": [0, 1, 2]}
+
+
+def test_another_cluster_than_the_connected_one_is_refused(on_ray: None) -> None:
+    ps.set_runner_ray("127.0.0.1:1")
+    with pytest.raises(InvalidArgumentError, match=r"is connected to Ray at .* and cannot use '127.0.0.1:1' as well"):
+        ps.range(3).collect()
