@@ -54,8 +54,10 @@ OWN_FILE: dict[str, set[str]] = {
             "exchange_work",
             "failures",
             "ledgers",
+            "node_fit",
             "pool",
             "runner",
+            "stage_requests",
             "stored",
             "worker",
         )

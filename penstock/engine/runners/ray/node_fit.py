@@ -61,7 +61,7 @@ class ActorRequest:
 
     @property
     def amounts(self) -> str:
-        """What each worker needs, for a message."""
+        """The needs of each worker, for a message."""
         strategy = self.options.get("scheduling_strategy")
         parts = described_amounts(self.demand) + [f"the label {text}" for _, _, text in self._label_rules()]
         if isinstance(strategy, NodeAffinitySchedulingStrategy) and not strategy.soft:
