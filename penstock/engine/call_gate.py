@@ -35,6 +35,10 @@ class CallGate:
             with suppress(RuntimeError):  # its loop is closed
                 loop.call_soon_threadsafe(_release, future)
 
+    def __reduce__(self) -> tuple[type[CallGate], tuple[()]]:
+        """A gate stays where its query is: in another process it is an open one."""
+        return CallGate, ()
+
     async def wait(self) -> None:
         """Wait until the gate is open."""
         while not self.is_open:
