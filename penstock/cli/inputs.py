@@ -99,7 +99,7 @@ def suffix_of(path: str) -> str:
 
 
 def _suffix_in_folder(path: str) -> str:
-    """Return the extension of the data files in a folder, or of those that match a pattern.
+    """Return the extension that the data files of a folder, or the files of a pattern, share.
 
     Files of several formats are an error. Others, such as a README.md, are named on standard error: they are not read.
     """

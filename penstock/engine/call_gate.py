@@ -1,6 +1,6 @@
 """The gate of a query's calls: while the query is paused, none starts.
 
-Whoever makes calls finds the gate in its context, looks at ``is_open`` before each call, and waits if it is closed. A
+Code that makes calls finds the gate in its context, looks at ``is_open`` before each call, and waits if it is closed. A
 worker in another process finds a gate of its own that is always open: it ends the task that it has.
 """
 

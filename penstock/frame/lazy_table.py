@@ -97,7 +97,7 @@ class LazyTable:
 
 
 def query_subscribers(log: Sequence[Subscriber], destination: Destination | None = None) -> list[Subscriber]:
-    """Return the subscribers of a new query: its log, and those that the settings and the user ask for.
+    """Return the subscribers of a new query: its log, and whatever the settings and the user ask for.
 
     A query inside a query shows no progress.
     """

@@ -10,8 +10,8 @@ class CallCounter:
 
     A row is answered when its call ends well, or needs none: a ledger has the answer, or its value is null.
     ``num_calls`` calls are under way. A client of an API also counts its requests, some of which may repeat a call:
-    ``num_requests`` are under way, and ``num_replies`` had an answer. ``reply_s`` and ``reply_s2`` add up the seconds
-    that those took, and their squares.
+    ``num_requests`` are under way, and ``num_replies`` had an answer. ``reply_s`` is the sum of the seconds they took,
+    ``reply_s2`` the sum of the squares.
     """
 
     __slots__ = ("num_answered", "num_calls", "num_failed", "num_replies", "num_requests", "reply_s", "reply_s2")

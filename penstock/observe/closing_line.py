@@ -98,7 +98,7 @@ def _figures(totals: QueryTotals) -> list[str]:
 
 
 def _rows_so_far(stats: Stats) -> str:
-    """Return the rows of a query that did not finish: those of its result, or those that its last model answered."""
+    """Say how far an unfinished query came: the rows of its result, or else the rows its last model answered."""
     num_rows, ending, index = stats.result_size()[0], "", -1
     for number, stage in enumerate(stats.stages):
         if stage.calls is not None:

@@ -1,7 +1,7 @@
 """The pace of a query, its end and its cost, projected from what was done lately.
 
-A stage of calls counts answered calls, other stages count the rows of their bundles. Rates are those of the last ten
-seconds, or of a longer time that holds fifty rows: less of either says little about the rest.
+A stage of calls counts answered calls, other stages count the rows of their bundles. A rate is measured over the last
+ten seconds, or longer until fifty rows are in it: less of either says little about the rest.
 """
 
 from __future__ import annotations

@@ -92,7 +92,7 @@ def render_text(
     """Return an aligned table of all rows of ``table``, with the number of rows below it.
 
     ``total_rows`` is the number of rows of the whole result, None if unknown. No column is wider than ``max_width``
-    cells: by default those of the terminal, or 30 without one. To fit ``terminal_width``, text columns are narrowed
+    cells: by default the width of the terminal, or 30 without one. To fit ``terminal_width``, text columns are narrowed
     first, the widest most, then columns in the middle are hidden.
     ``verbose`` shows the types; by default all formats except Markdown do.
 

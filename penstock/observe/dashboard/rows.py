@@ -150,7 +150,7 @@ class MatchCount:
 def _wanted(
     files: Sequence[RowFile], others: Sequence[RowFile], read: ReadFiles, asked: RowsRequest
 ) -> Iterator[FoundRows]:
-    """Yield the rows that match, batch by batch, also those of a batch without any."""
+    """Yield the rows that match, batch by batch, even if a batch has none."""
     for found in _found(files, read, asked):
         if asked.is_different and others and found.numbers:
             found = _different(found, Counterparts(others, read, asked.key, found.batch))

@@ -109,7 +109,7 @@ class BatchService(Protocol):
 class BatchClient(ApiClient):
     """Manages batches on one server. Its requests need permits of the model's limiter, as prompts do.
 
-    A pause stops new batches (``BatchCalls``), not the requests about those that the provider has.
+    A pause stops new batches (``BatchCalls``); batches that the provider already has are still asked about.
     """
 
     is_paused_with_query = False

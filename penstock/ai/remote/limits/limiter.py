@@ -1,8 +1,8 @@
 """The limiter: one queue of requests for each provider, base URL, model and caps of the user.
 
 ``Pace`` (pacing.py) decides; this module holds the queue. A request that may be sent at once costs a lock and three
-small objects: no task, future or timer. Others wait first come, first served, on whatever event loop they run; those
-that are sent again come before those that were never sent.
+small objects: no task, future or timer. Others wait first come, first served, on whatever event loop they run; a retry
+goes before all first attempts.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class LimiterState:
 
 
 class Tally(NamedTuple):
-    """The requests that were answered so far, those that were refused or timed out, and those in flight."""
+    """How many requests were answered, how many were refused or timed out, and how many are in flight."""
 
     num_answered: int = 0
     num_failed: int = 0

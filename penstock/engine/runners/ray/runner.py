@@ -125,7 +125,7 @@ class RayRunner:
 class RayPools:
     """Makes the pools of one query. Stages that share processes or an event loop on one machine share actors.
 
-    ``requests`` are the actors with resources. With ``may_grow`` nodes are added for those that find no room.
+    ``requests`` are the actors that need resources. With ``may_grow``, Ray adds nodes for actors that find no room.
     """
 
     def __init__(
@@ -216,7 +216,7 @@ class RayPools:
         return lambda: min(most or sys.maxsize, self._num_fitting(request))
 
     def _num_fitting(self, request: ActorRequest) -> int:
-        """Return how many actors fit beside those that the other stages have, and their least."""
+        """Return how many actors fit if each other stage keeps the actors it has, or gets its minimum."""
         nodes = [node.resources for node in self._cluster.nodes if request.allows(node)]
         others = [(key, other) for key, other in self._requests.items() if other is not request]
         taken = [(other.demand, max(other.min_workers, self._num_actors(key))) for key, other in others]
