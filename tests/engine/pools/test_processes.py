@@ -59,9 +59,14 @@ def diary(tmp_path: Path) -> Diary:
     return Diary(tmp_path / "diary")
 
 
-def workers_left() -> list[psutil.Process]:
-    """The processes that this one has started, but for those that other tests share."""
-    return [child for child in psutil.Process().children() if "penstock.testing" not in " ".join(child.cmdline())]
+@pytest.fixture(autouse=True)
+def leaves_nothing() -> Iterator[None]:
+    """Check after each test that the processes and open files are those from before, such as servers that tests share."""
+    me = psutil.Process()
+    before, num_fds = set(me.children()), me.num_fds()
+    yield
+    assert set(me.children()) - before == set()
+    assert me.num_fds() <= num_fds
 
 
 @pytest.fixture
@@ -71,13 +76,10 @@ def gates(tmp_path: Path) -> Gates:
 
 @pytest.fixture
 def workers(threads: Threads, diary: Diary) -> Iterator[Workers]:
-    """One worker; that nothing of it is left is checked after each test."""
-    num_fds = len(os.listdir("/proc/self/fd"))
+    """One worker."""
     workers = Workers(threads, opener(diary))
     yield workers
     workers.pool.close()
-    assert workers_left() == []
-    assert len(os.listdir("/proc/self/fd")) <= num_fds
 
 
 def pids(diary: Diary, prefix: str) -> list[int]:
@@ -145,22 +147,17 @@ def test_an_error_that_cannot_travel_is_told_in_words(workers: Workers) -> None:
 
 
 def test_a_handler_that_cannot_be_built_is_an_error_and_leaves_nothing(threads: Threads) -> None:
-    num_fds = len(os.listdir("/proc/self/fd"))
     workers = Workers(threads, failing_opener)
     error = workers.do("echo")
     assert (type(error), str(error)) == (ValueError, "no model there")
     workers.pool.close()
-    assert workers_left() == []
-    assert len(os.listdir("/proc/self/fd")) <= num_fds
 
 
 def test_a_process_that_cannot_be_started_leaves_nothing(threads: Threads, monkeypatch: pytest.MonkeyPatch) -> None:
-    num_fds = len(os.listdir("/proc/self/fd"))
     monkeypatch.setattr(sys, "executable", "/no/such/python")
     workers = Workers(threads, failing_opener)
     assert isinstance(workers.do("echo"), FileNotFoundError)
     workers.pool.close()
-    assert len(os.listdir("/proc/self/fd")) <= num_fds
 
 
 def test_a_flood_of_output_does_not_block(workers: Workers, capfd: pytest.CaptureFixture[str]) -> None:
@@ -199,7 +196,6 @@ def test_a_process_runs_several_tasks_at_once_and_dies_with_all_of_them(
     pool.submit(order("exit 3"))
     assert {type(reports.next().error) for _ in range(2)} == {WorkerDiedError}
     pool.close()
-    assert workers_left() == []
 
 
 def test_close_kills_a_worker_that_is_busy(workers: Workers, gates: Gates, diary: Diary) -> None:
@@ -218,7 +214,6 @@ def test_close_kills_a_worker_that_is_still_loading(threads: Threads, gates: Gat
     workers.pool.submit(order("echo"))
     gates.open(gate)
     workers.pool.close()
-    assert workers_left() == []
 
 
 def test_close_while_the_process_is_being_started(threads: Threads, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -240,7 +235,6 @@ def test_close_while_the_process_is_being_started(threads: Threads, monkeypatch:
     may_start.set()
     closing.join(END_TIMEOUT_S)
     assert not closing.is_alive()
-    assert workers_left() == []
 
 
 DRIVER = """
