@@ -13,6 +13,7 @@ class Cancellation:
         self._lock = threading.Lock()
         self._callbacks: list[Callable[[], None]] = []
         self.is_requested = False
+        self.is_program_over = False  # the query ends because the program does
 
     def request(self) -> None:
         """Stop the query. Returns at once; may be called from any thread."""

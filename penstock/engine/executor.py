@@ -96,6 +96,8 @@ class Executor:
                     del report  # it holds batches, and the next report may take long
                 self._check_progress()
         except GeneratorExit:
+            if self._cancellation is not None and self._cancellation.is_program_over:
+                error = QueryCancelledError("The program has ended.")
             raise
         except BaseException as exc:
             error = exc

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import atexit
 from collections.abc import Generator, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Self
+from contextlib import closing, suppress
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 import pyarrow as pa
 
 from penstock.config import get_config
+from penstock.engine.cancellation import Cancellation
 from penstock.engine.runners import run
 from penstock.observe.metrics import is_in_query
 from penstock.observe.subscribers import attached_subscribers
@@ -22,6 +25,8 @@ if TYPE_CHECKING:
     from penstock.observe.closing_line import Destination
     from penstock.observe.errors import ErrorLog
     from penstock.observe.stats import Stats
+
+Batches: TypeAlias = Generator[pa.RecordBatch, None, None]
 
 
 class ColumnNames(list[str]):
@@ -69,11 +74,13 @@ class LazyTable:
         return self.columns
 
     def _batches(
-        self, *, subscribers: Iterable[Subscriber] = (), **reading: Any
-    ) -> Generator[pa.RecordBatch, None, None]:
+        self, *, subscribers: Iterable[Subscriber] = (), cancellation: Cancellation | None = None, **reading: Any
+    ) -> Batches:
         """Run the query and yield its rows; ``reading`` are further options of ``query.run``."""
         watching = [*query_subscribers(self._new_log()), *subscribers]
-        return with_trimmed_errors(run(self._plan, subscribers=watching, **reading))
+        cancellation = cancellation or Cancellation()
+        batches = run(self._plan, subscribers=watching, cancellation=cancellation, **reading)
+        return with_trimmed_errors(_stopped_at_exit(batches, cancellation))
 
     def _new_log(self) -> list[Subscriber]:
         """Return the subscribers that record errors and stats of a new run. Rows in memory keep those they have."""
@@ -94,6 +101,24 @@ class LazyTable:
 
     def _schema_of(self, table: pa.Table) -> Schema:
         return self._schema or Schema.from_arrow(table.schema)
+
+
+def _stopped_at_exit(batches: Batches, cancellation: Cancellation) -> Batches:
+    """Yield the batches. A program that ends before its last batch, for instance by Ctrl-C, stops the query."""
+
+    def stop() -> None:
+        cancellation.is_program_over = True
+        with suppress(ValueError):  # another thread is reading
+            batches.close()
+
+    with closing(batches):
+        for first in batches:
+            atexit.register(stop)  # after what the query itself has registered, so that it runs before that
+            try:
+                yield first
+                yield from batches
+            finally:
+                atexit.unregister(stop)
 
 
 def query_subscribers(log: Sequence[Subscriber], destination: Destination | None = None) -> list[Subscriber]:

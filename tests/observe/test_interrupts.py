@@ -73,6 +73,24 @@ def test_a_script_shows_one_line_and_the_frames_of_the_user(verb: str, ending: s
     assert status == -signal.SIGINT
 
 
+def test_an_interrupt_between_two_rows_leaves_the_line_too(reviews: Path) -> None:
+    """The query does not see it: its reader is in the user's own code, in a variable of the module."""
+    script = reviews.parent / "script.py"
+    script.write_text("""import sys, time
+import penstock as ps
+df = ps.read_parquet(sys.argv[1]).with_column("a", ps.prompt(ps.col("text"), model="gpt-5-mini"))
+rows = df.iter_rows()
+next(rows)
+time.sleep(1)  # the display begins after half a second
+print("asleep", flush=True)
+time.sleep(60)
+""")
+    press = {"asleep": lambda process: process.send_signal(signal.SIGINT)}
+    screen, _, _ = run_in_terminal([sys.executable, str(script), str(reviews)], 200, press, cwd=reviews.parent)
+    assert "KeyboardInterrupt" in screen
+    assert CLOSING.sub("", screen[-1]) == ""
+
+
 def test_a_handler_of_the_script_gets_the_interrupt(reviews: Path) -> None:
     script = reviews.parent / "script.py"
     verb = "try: df.collect()\n    except KeyboardInterrupt: print('my handler')"

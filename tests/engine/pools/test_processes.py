@@ -61,7 +61,7 @@ def diary(tmp_path: Path) -> Diary:
 
 @pytest.fixture(autouse=True)
 def leaves_nothing() -> Iterator[None]:
-    """Check after each test that the processes and open files are those from before, such as servers that tests share."""
+    """Check after each test that it left no process and no open file. Servers that tests share were there before."""
     me = psutil.Process()
     before, num_fds = set(me.children()), me.num_fds()
     yield
