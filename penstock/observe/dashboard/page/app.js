@@ -693,15 +693,17 @@ function usageList(usage) {
   return make("dl", { class: "pairs usage" }, ...Object.entries(others).flatMap(([name, value]) => [make("dt", {}, name.replaceAll("_", " ")), make("dd", {}, value)]));
 }
 
+let typing = 0;
+
 function restart() {
+  clearTimeout(typing); // or rows that a person has begun to use would be replaced by the same ones
   first = 0;
   earlier = [];
   loadRows();
 }
 
-let typing = 0;
 $("search").addEventListener("input", () => { clearTimeout(typing); typing = setTimeout(restart, 250); });
-$("rows-form").addEventListener("submit", (event) => { event.preventDefault(); clearTimeout(typing); restart(); });
+$("rows-form").addEventListener("submit", (event) => { event.preventDefault(); restart(); });
 for (const id of ["failed", "differing", "key"]) $(id).addEventListener("change", restart);
 $("next").addEventListener("click", () => { earlier.push(first); first = following; loadRows(); });
 $("previous").addEventListener("click", () => { first = earlier.pop(); loadRows(); });
