@@ -115,8 +115,12 @@ class CallPace:
         if not num_replies:
             return math.inf
         growth, most = 0.0, num_in_flight
-        if self._model is not None and num_in_round and num_in_flight >= NEARLY * (self._model.num_allowed or 0):
-            growth, most = limit_growth / num_in_round, self._model.max_allowed or most
+        if self._model is not None and num_in_round:
+            allowed = self._model.num_allowed or 0
+            if limit_growth > 0:  # all of it was in use, and calls that have just ended together are replaced soon
+                num_in_flight = max(num_in_flight, allowed)
+            if num_in_flight >= NEARLY * allowed:
+                growth, most = limit_growth / num_in_round, self._model.max_allowed or num_in_flight
         return seconds_to_send(num_calls, num_in_flight, reply_s / num_replies, growth, most)
 
 
