@@ -1,4 +1,4 @@
-"""What a query tells about itself, and who listens: progress, statistics, exporters, the dashboard.
+"""A query tells about itself, and others listen: progress, statistics, exporters, the dashboard.
 
 events         what the executor publishes, as data
 call_counter   the calls of a stage while they run

@@ -75,7 +75,7 @@ class LimiterState:
 
 
 class Tally(NamedTuple):
-    """How many requests were answered, how many were refused or timed out, and how many are in flight."""
+    """The number of requests that were answered, that were refused or timed out, and that are in flight."""
 
     num_answered: int = 0
     num_failed: int = 0
