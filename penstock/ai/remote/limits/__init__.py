@@ -1,4 +1,4 @@
-"""Decide when a request may be sent to a model, by the user's caps, and what the server takes.
+"""Decide when a request may be sent to a model, from the user's caps and from what the server takes.
 
 limiter        one queue for each model, shared by all queries of the process
 pacing         Pace: the decision, without clock, thread or event loop; it asks the parts below
