@@ -109,6 +109,7 @@ class Executor:
                 self._publish(self._sampler.sample(self._stages, 0))
                 self._publish(events.QueryFinished(error, self._clock()))
                 # No cycle keeps the batches and sources of the query.
+                self._cancellation = None  # it refers to this executor
                 for state in self._stages:
                     state.downstream = None
                 for _ in self._collect(may_wait=False):
