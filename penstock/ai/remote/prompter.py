@@ -51,7 +51,7 @@ class ApiPrompter(RemoteModel, Prompter):
         super().__init__(endpoint, model, settings, service)
         self._wire = wire
         self._calls: Calls | None = None
-        self.takes_options = bool(wire.row_options)
+        self.takes_options, self.takes_cache_control = bool(wire.row_options), wire.takes_cache_control
 
     def __penstock_key__(self) -> Any:
         return self._endpoint.provider, self._endpoint.base_url, self._wire
@@ -248,7 +248,8 @@ class CachedCalls:
         """Record cached answers of a sample as a call, with what they used when they were made."""
         if self._billing is not None and self._is_sample:
             a = answers[0]
-            self._billing.record(Usage(a.input_tokens or 0, a.output_tokens or 0, a.cached_tokens or 0))
+            tokens = a.input_tokens or 0, a.output_tokens or 0, a.cached_tokens or 0
+            self._billing.record(Usage(*tokens, a.written_tokens, a.written_1h_tokens))
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from penstock.io.batches import rows_per_batch
 from penstock.io.selection import Selection, until_limit
 from penstock.io.tables.libraries import store_errors
 from penstock.protocols import ReadRequest
-from penstock.storage.options import library_options, secrets_of
+from penstock.storage.options import StorageOptions, library_options, secrets_of
 from penstock.storage.urls import short_path
 from penstock.types import Schema
 
@@ -52,10 +52,10 @@ class DeltaSource:
 
     can_filter = True
 
-    def __init__(self, table: Any, uri: str) -> None:
+    def __init__(self, table: Any, uri: str, filesystem: Any = None) -> None:
         self._uri = uri
         with delta_errors(uri):
-            self._dataset = table.to_pyarrow_dataset()
+            self._dataset = table.to_pyarrow_dataset(filesystem=filesystem)
             files = pa.table(table.get_add_actions(flatten=True)).to_pylist()
         self._sizes = {file["path"]: (file["num_records"], file["size_bytes"] * UNPACKED) for file in files}
         self._schema = Schema.from_arrow(self._dataset.schema)
@@ -102,14 +102,31 @@ def delta_source(
     if isinstance(table, deltalake.DeltaTable):
         return DeltaSource(table, str(table.table_uri))
     uri = os.fspath(table)
-    options = library_options(uri, storage_options)
-    with delta_errors(uri, secrets_of(storage_options)):
+    given = StorageOptions.of(storage_options)
+    with delta_errors(uri, secrets_of(given)):
         opened = deltalake.DeltaTable(
-            uri, version=version if isinstance(version, int) else None, storage_options=options
+            uri, version=version if isinstance(version, int) else None, storage_options=library_options(uri, given)
         )
         if version is not None and not isinstance(version, int):
             opened.load_as_version(version)
-    return DeltaSource(opened, uri)
+        sizes = opened._table.get_add_file_sizes() if given else None
+    return DeltaSource(opened, uri, None if sizes is None else _filesystem(uri, given, sizes))
+
+
+def _filesystem(uri: str, options: StorageOptions, sizes: Mapping[str, int]) -> Any:
+    """Return the library's file system of a table, with the sizes of its files. A pickle of ours has no secrets."""
+    import pyarrow.fs
+    from deltalake.fs import DeltaStorageHandler
+
+    class SealedHandler(DeltaStorageHandler):  # type: ignore[misc]
+        def __reduce__(self) -> tuple[Any, ...]:
+            return _handler, (uri, options, sizes)
+
+    return pyarrow.fs.PyFileSystem(SealedHandler(uri, library_options(uri, options), dict(sizes)))
+
+
+def _handler(uri: str, options: StorageOptions, sizes: Mapping[str, int]) -> Any:
+    return _filesystem(uri, options, sizes).handler
 
 
 def delta_errors(
