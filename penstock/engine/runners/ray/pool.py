@@ -267,7 +267,7 @@ class RayPool:
     def _retry(self, run: RunningTask, death: BaseException, was_shared: bool) -> None:
         """Plan the next attempt after a death that the task may have caused.
 
-        In an actor that ``was_shared`` another task may have: so the rows are tried alone before they are cut or given up.
+        In an actor that ``was_shared`` another may have: so the rows are tried alone before they are cut or given up.
         """
         assert isinstance(death, WorkerDiedError)
         run.num_deaths += 1

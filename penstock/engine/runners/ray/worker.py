@@ -260,7 +260,7 @@ class AsyncWorker:
         self._replies: dict[tuple[int, int], TaskReplies] = {}  # of tasks that have more, by stage and first row
 
     async def open(self, stage: int, packed_open: bytes, gathered_nbytes: int) -> ActorPlace:
-        """Open the handler of a stage before its tasks, so that no row is blamed for a death. Return the actor's place."""
+        """Open the handler of a stage before its tasks, so no row is blamed for a death. Return the actor's place."""
         self._openings[stage] = packed_open, gathered_nbytes
         if stage not in self._handlers and stage not in self._failures:  # of this query
             try:
