@@ -303,6 +303,7 @@ class ProviderUnavailableError(ProviderError):
 
     retry_after_s: float | None = None
     is_overload: bool = False
+    is_time_out: bool = False
     is_cut_off: bool = False
 
 

@@ -33,7 +33,7 @@ class FailedAttempts:
 
     def __init__(self, max_retries: int) -> None:
         self.num_counted = 0
-        self.is_over = self.is_alone = False
+        self.is_over = self.is_alone = self._is_forgiven = False
         self._max_retries = max_retries
         self._first: Tally | None = None
         self._last: Tally | None = None
@@ -42,7 +42,9 @@ class FailedAttempts:
         """Record a failure and decide."""
         before, self._last = self._last, tally
         first = self._first = self._first or tally
-        is_refusal = isinstance(error, RateLimitedError | ConnectionLostError) or is_overload(error, before, tally)
+        is_refusal = isinstance(error, RateLimitedError | ConnectionLostError) or (
+            not self._is_forgiven and is_overload(error, before, tally)
+        )
         self.num_counted += not is_refusal
         self.is_over = self.num_counted > self._max_retries or waited_s > MAX_WAIT_S
         if not isinstance(error, ProviderUnavailableError):
@@ -53,18 +55,22 @@ class FailedAttempts:
         does_work = before is not None and tally.has_answered_since(before)
         return "row" if does_work and (self.is_alone or not error.is_cut_off) else "unsure"
 
-    def forgive(self) -> None:
-        """Allow at least one more attempt, as the server works now."""
-        self._first = None
-        self.num_counted = min(self.num_counted, self._max_retries)
+    def forgive(self, error: ProviderUnavailableError) -> None:
+        """Allow at least one more attempt, as the server works now: all retries once more for a call that it refused.
+
+        From now on each failure counts, as other calls that fail for the same reason are no sign of load.
+        """
+        is_refusal = error.is_overload and not error.is_time_out
+        self.num_counted = 0 if is_refusal and not self._is_forgiven else min(self.num_counted, self._max_retries)
+        self._is_forgiven, self._first = True, None
 
 
 def is_overload(error: ProviderError, before: Tally | None, now: Tally) -> bool:
     """Return whether a call failed because of the server's load: neither because of what it asks, nor by an outage.
 
     ``before`` and ``now`` are the tallies of the limiter at the call's last failure and at this one. The server works
-    if it answered other calls in between, or has some in flight since then. If it answered them and hardly any failed,
-    it is the call.
+    if it answered other calls in between, or refuses this one while it has some in flight since then. If it answered
+    them and hardly any failed, it is the call.
 
     >>> error = ProviderUnavailableError()
     >>> error.is_overload = True
@@ -80,4 +86,4 @@ def is_overload(error: ProviderError, before: Tally | None, now: Tally) -> bool:
         return now.num_in_flight > 0
     if num_answered := now.num_answered - before.num_answered:
         return now.num_failed - before.num_failed - 1 > MAX_CHANCE * num_answered
-    return now.num_in_flight > 0 and now.oldest_in_flight <= before.num_sent
+    return not error.is_time_out and now.num_in_flight > 0 and now.oldest_in_flight <= before.num_sent

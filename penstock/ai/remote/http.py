@@ -246,7 +246,7 @@ class ApiClient:
             await self.check.confirm(
                 error, lambda: limiter.tally.has_answered_since(tally), partial(self.retry, rank="probe")
             )
-            failed.forgive()
+            failed.forgive(error)
             on_retry()
             failed.is_alone = error.is_cut_off and failed.is_over
             if failed.is_alone:
@@ -419,7 +419,7 @@ class ApiClient:
             return _NeverReachedError(f"{self.name} cannot be reached at {shown(self._endpoint.base_url)}: {exc}")
         if is_time_out(exc):
             late = ProviderUnavailableError(f"{self.name} gave no answer within {self.settings.timeout_s:g} s")
-            late.is_overload = True
+            late.is_overload = late.is_time_out = True
             return late
         cut_off = ProviderUnavailableError(f"{self.name} closed the connection: {type(exc).__name__}: {exc}")
         cut_off.is_cut_off = True

@@ -253,7 +253,8 @@ class Limiter:
             if request.loop is running:
                 _settle_future(request.future)
             elif not _call_on(request.loop, _settle_future, request.future):
-                self._pace.settle(now, sent, "other")  # its loop is closed
+                request.permit = None  # its loop is closed
+                self._pace.settle(now, sent, "other")
 
     def _call_at(self, loop: asyncio.AbstractEventLoop, moment: float, now: float) -> None:
         """Set a timer on the loop of the first request."""
