@@ -345,7 +345,7 @@ class Job:
 
 def _redo(errors: Sequence[RowError], failed: str) -> str:
     """Return a sentence on rows that failed, if any, and how to run them again."""
-    return f' {format_count(len(errors), "row")} {failed}: resume="errors" runs them again.' if errors else ""
+    return f' {format_count(len(errors), "row")} {failed}; resume="errors" runs failed rows again.' if errors else ""
 
 
 def _refusal(root: str, differences: Sequence[str]) -> str:
