@@ -31,6 +31,7 @@
     |   |   |-- AuthenticationError   the key is missing or refused (401, 403)
     |   |   |-- QuotaExceededError    the account has no credit left (402)
     |   |   |-- UnreachableError      nothing answers at the address
+    |   |   |-- OutageError           the server fails on every request: 5xx, time-outs, dropped connections
     |   |   |-- WaitTooLongError      the server asks for a longer wait than ten minutes
     |   |   `-- BudgetSpentError      the next call would exceed budget=
     |   |-- RequestRefusedError     the request is wrong (400, 404, 413, 422)
@@ -257,6 +258,10 @@ class UnreachableError(ProviderUnusableError):
     """Nothing answers at the address, or nothing has for ten minutes."""
 
 
+class OutageError(ProviderUnusableError):
+    """The server fails on every request: 5xx, time-outs, dropped connections."""
+
+
 class WaitTooLongError(ProviderUnusableError):
     """The server asks for a longer wait than ten minutes, or refused every request for so long."""
 
@@ -292,11 +297,14 @@ class RateLimitedError(ProviderError):
 class ProviderUnavailableError(ProviderError):
     """The server fails or does not answer: 408, 409, 5xx, time-outs, dropped connections.
 
-    ``is_overload`` is True for 503, 529 and time-outs, which an overloaded server gives to any request.
+    ``is_overload`` is True for 503, 529 and time-outs, which an overloaded server gives to any request. ``is_cut_off``
+    is True if the connection ended before the answer, which another request may have caused.
     """
 
     retry_after_s: float | None = None
     is_overload: bool = False
+    is_time_out: bool = False
+    is_cut_off: bool = False
 
 
 class InvalidAnswerError(ProviderError):

@@ -81,6 +81,7 @@ class Job:
         self._sink = replace(sink, output=folder.output)
         self._plan = replace(plan, sink=self._sink)
         self._state = JobState()
+        self._failed_before: list[RowError] = []  # in earlier runs
         self._reconciled = Reconciled()
         self._description = Description(plan.child, sink)
         self._live = LiveQuery()
@@ -204,7 +205,7 @@ class Job:
         say(
             f"The job in {self._sink.root!r} is complete: "
             f"{format_count(self._state.num_rows, 'row')} in {format_count(len(files), 'file')}. "
-            "Nothing was done."
+            f"Nothing was done.{_redo(self._state.errors, 'failed')}"
         )
         return file_table(self._sink.root, files)
 
@@ -229,6 +230,7 @@ class Job:
             self._folder.rewrite_journal(self._state.entry())
             self._state = JobState.of([self._state.entry()])
             self._output.keep_only({file["path"] for file in self._state.files})
+        self._failed_before = self._state.errors
         if self._state.num_rows:
             say(f"Resuming the job in {self._sink.root!r}: {self._state.num_rows:,} rows of it are written.")
 
@@ -304,7 +306,7 @@ class Job:
         """Run a plan whose rows depend on each other: from the start, with the answers of calls from the ledger."""
         found = self._output.find([file["path"] for file in self._state.files])
         visible = [name for name, file in found.items() if file.visible_nbytes is not None]
-        self._state = JobState(retired=[*self._state.retired, *visible])
+        self._state, self._failed_before = JobState(retired=[*self._state.retired, *visible]), []
         self._output.keep_only(())
         is_ordered = query.is_written_in_order(self._plan)
         with closing(query.run(self._plan, runner, is_ordered=is_ordered, subscribers=subscribers)) as batches:
@@ -317,14 +319,17 @@ class Job:
 
     def _commit(self) -> pa.Table:
         if self._state.failures:
-            self._sink.keep_errors(_errors(self._state.failures))
+            self._sink.keep_errors(pa.RecordBatchReader.from_batches(SCHEMA, [batch_of(self._state.errors)]))
         files = self._sink.completed(self._state.files)
         if files != self._state.files:
             self._record_completed(files)
         self._output.deletes.extend(self._state.retired)
         if not files:
             say(f"The job in {self._sink.root!r} has no rows and unknown columns, so it writes no file.")
-        return self._sink.commit(files)
+        committed = self._sink.commit(files)
+        if self._failed_before:
+            say(f"The job in {self._sink.root!r} is complete.{_redo(self._failed_before, 'failed in earlier runs')}")
+        return committed
 
     def _record_completed(self, files: Sequence[dict[str, Any]]) -> None:
         """Journal the files as they are committed: of the same types, and an empty file only if there are no rows."""
@@ -338,9 +343,9 @@ class Job:
         self._folder.rewrite_journal(self._state.entry())
 
 
-def _errors(failures: Sequence[Failure]) -> pa.RecordBatchReader:
-    errors = list(dict.fromkeys(failure.error for failure in failures))  # a failed lot has one for each of its origins
-    return pa.RecordBatchReader.from_batches(SCHEMA, [batch_of(errors)])
+def _redo(errors: Sequence[RowError], failed: str) -> str:
+    """Return a sentence on rows that failed, if any, and how to run them again."""
+    return f' {format_count(len(errors), "row")} {failed}; resume="errors" runs failed rows again.' if errors else ""
 
 
 def _refusal(root: str, differences: Sequence[str]) -> str:

@@ -93,7 +93,7 @@ def test_a_refused_call_comes_before_those_that_were_never_sent() -> None:
             is_refused = number in (3, 5)
             if is_refused:
                 (await limiter.admit()).settle("refused")
-            permit = await limiter.admit(is_retry=is_refused)
+            permit = await limiter.admit(rank="retry" if is_refused else "first")
             served.append(number)
             await asyncio.sleep(0)
             permit.settle("ok")
@@ -113,7 +113,7 @@ def test_a_cancelled_retry_leaves_the_queue() -> None:
         limiter = Limiter(Caps(max_concurrency=1))
         held = await limiter.admit()
         new = asyncio.create_task(limiter.admit())
-        first, second = (asyncio.create_task(limiter.admit(is_retry=True)) for _ in range(2))
+        first, second = (asyncio.create_task(limiter.admit(rank="retry")) for _ in range(2))
         await turns()
         first.cancel()
         await turns()

@@ -659,7 +659,9 @@ def test_rows_that_are_redone_take_their_places(
     assert write(True) == [a * 10 for a in range(400) for _ in range(times[a % 3])]
 
 
-def test_errors_of_all_runs_are_kept(out: Path, tmp_path: Path, calls: Calls, broken: Path) -> None:
+def test_errors_of_all_runs_are_kept(
+    out: Path, tmp_path: Path, calls: Calls, broken: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """A row that failed in the first run, which was then stopped, is still among the errors at the end."""
     source = write_numbers(tmp_path / "in", range(10), range(10, 20))
     stop = tmp_path / "stop"
@@ -673,12 +675,17 @@ def test_errors_of_all_runs_are_kept(out: Path, tmp_path: Path, calls: Calls, br
     with pytest.raises(PenstockError, match="no luck with 19"):
         write()
     stop.unlink()
+    capsys.readouterr()
     write()
     assert len(errors(out)) == 1
+    assert '1 row failed in earlier runs; resume="errors" runs failed rows again.' in capsys.readouterr().err
+    write()
+    assert 'Nothing was done. 1 row failed; resume="errors" runs failed rows again.' in capsys.readouterr().err
     broken.unlink()
     write("errors")
     assert errors(out) == []
     assert column(out, "b") == [a * 10 for a in range(20)]
+    assert "failed" not in capsys.readouterr().err
 
 
 # --- modes, locks, interruptions ---

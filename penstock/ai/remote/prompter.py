@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from penstock.ai.remote.batch.service import BatchService
 
 TOKENS_OF_A_FILE = 1_000  # about the size of an image or a page
+PROBE = Request((UserTurn((Text("Hello"),)),))
 SAMPLE_TEXTS = ("0f8e3c6b5d7a41929e", "a text of another length: 7b1d2c")
 
 Found = list[Generation] | bytes | Exception
@@ -62,7 +63,7 @@ class ApiPrompter(RemoteModel, Prompter):
 
     def load(self) -> None:
         memo = Memo.open(GENERATIONS, self.cache, has_ordinals=True)
-        self._calls = self._open_calls(self._read, memo)
+        self._calls = self._open_calls(self._read, memo, self._wire.call(PROBE))
         if memo is not None:
             stores = isinstance(self._calls, ApiClient | BilledCalls | CountedCalls)  # batches store their answers
             self._calls = self.cached = CachedCalls(self._calls, memo, self.keys, self._billing, stores=stores)

@@ -57,6 +57,8 @@ class Pace:
         self.blocked_until = -math.inf
         self.accepted_at = -math.inf
         self._seq = 0
+        self._under_way: dict[int, None] = {}  # by number, in the order of sending
+        self.newest_answered = 0
         self._reserved_total = 0
         self.num_refused = self.num_late = self.num_answered = 0
 
@@ -83,6 +85,7 @@ class Pace:
         if wait_until > now:
             return wait_until
         self._seq += 1
+        self._under_way[self._seq] = None
         self._rate.send(now)
         flight = concurrency.send(now, self._seq)
         sent = Sent(now, self._seq, flight, tokens, reserved, self._reserved_total)
@@ -110,6 +113,7 @@ class Pace:
     ) -> None:
         """Take the outcome of a request."""
         self._concurrency.in_flight -= 1
+        del self._under_way[sent.seq]
         if outcome != "ok" and sent.flight.cohort is not None:
             sent.flight.cohort.leave(now, sent.flight)
         if hints is not NO_HINTS:
@@ -119,6 +123,7 @@ class Pace:
         elif outcome == "ok":
             self.accepted_at, self._is_shut = now, False
             self.num_answered += 1
+            self.newest_answered = max(self.newest_answered, sent.seq)
             self._concurrency.accept(now, sent.flight)
             self._rate.accept(now, sent.seq)
         elif outcome == "refused":
@@ -182,6 +187,15 @@ class Pace:
     @property
     def in_flight(self) -> int:
         return self._concurrency.in_flight
+
+    @property
+    def num_sent(self) -> int:
+        return self._seq
+
+    @property
+    def oldest_in_flight(self) -> int:
+        """The number of the request that has been under way for the longest time; 0 if none is."""
+        return next(iter(self._under_way), 0)
 
     @property
     def rate(self) -> float | None:
