@@ -1,8 +1,8 @@
 """The gate of a query's calls: while the query is paused, none starts.
 
 Code that makes calls finds the gate in its context, looks at ``is_open`` before each call, and waits if it is closed. A
-worker in another process finds a gate of its own that is always open: it ends the task that it has. When a query ends by
-an error or Ctrl-C, its gate closes for good, and the executor waits for calls in flight whose answers a ledger keeps.
+worker in another process finds a gate of its own that is always open: it ends the task that it has. When a query ends
+by an error or Ctrl-C, its gate closes for good, and the executor waits for calls whose answers a ledger keeps.
 """
 
 from __future__ import annotations

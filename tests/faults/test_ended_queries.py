@@ -1,4 +1,4 @@
-"""A query that ends by an error or Ctrl-C keeps the answers that are on their way, so the next run asks no row twice."""
+"""A query that ends by an error or Ctrl-C keeps the answers to calls in flight: the next run asks no row twice."""
 
 from __future__ import annotations
 
