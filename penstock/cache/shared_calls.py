@@ -78,7 +78,8 @@ class SharedCalls:
         self._read()
         if self._is_first(key):  # another process may have stored an answer since the row was looked up
             return self._look_up([key]).get(key) if self._heard_s else None
-        waiting = self._waiting[key] = asyncio.get_running_loop().create_future()
+        waiting: asyncio.Future[bytes | None] = asyncio.get_running_loop().create_future()
+        self._waiting[key] = waiting
         try:
             return await waiting
         finally:

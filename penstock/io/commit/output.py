@@ -274,7 +274,7 @@ class JobOutput(Output):
 
         def is_damaged(path: Path) -> bool:
             try:
-                return checksum(str(path)) != paths[path]["crc"]
+                return checksum(str(path)) != int(paths[path]["crc"])
             except OSError:  # the disk cannot read it
                 return True
 
