@@ -164,17 +164,18 @@ class CachedCalls:
 
     async def ask(self, call: ApiCall, read: Read[list[Generation]]) -> tuple[list[Generation], float | None]:
         """Return the cached answers to a call, or make it. ``call.key`` must be set."""
-        assert call.key is not None
-        if call.is_looked_up and not is_deterministic(call.body):  # no other call has this key
-            return await self._make(call, call.key, read)
+        key = call.key
+        assert key is not None
+        if call.is_looked_up and not is_deterministic(call.body):  # no other call of this query has this key
+            return await self._make(call, key, read)
         latency_s = None
 
         async def compute() -> list[Generation]:
             nonlocal latency_s
-            made, latency_s = await self._make(call, call.key, read)
+            made, latency_s = await self._make(call, key, read)
             return made
 
-        answers, is_new = await self._memo.share(call.key, compute, stores=False)
+        answers, is_new = await self._memo.share(key, compute, stores=False)
         if not is_new:
             self._count_cached(answers)
             answers = [replace(answer) for answer in answers]  # each row sets its latency

@@ -267,21 +267,18 @@ class JobOutput(Output):
         """Return the staged files on disk whose content is not that of their records. Reads them all."""
         if not isinstance(self.place, LocalPlace):
             return []
-        paths = {
-            self.place.path(f"{self.folder}/data", file["path"]): file for file in files if file.get("crc") is not None
-        }
-        staged = [path for path in paths if path.exists()]
+        known = [file for file in files if file.get("crc") is not None]  # earlier versions wrote none
+        staged = [(self.place.path(f"{self.folder}/data", file["path"]), file) for file in known]
 
-        def is_damaged(path: Path) -> bool:
+        def is_damaged(path: Path, crc: int) -> bool:
             try:
-                return checksum(str(path)) != int(paths[path]["crc"])
+                return path.exists() and checksum(str(path)) != crc
             except OSError:  # the disk cannot read it
                 return True
 
         with ThreadPoolExecutor() as threads:
-            return [
-                paths[p]["path"] for p, is_bad in zip(staged, threads.map(is_damaged, staged), strict=True) if is_bad
-            ]
+            found = threads.map(lambda each: is_damaged(each[0], each[1]["crc"]), staged)
+            return [file["path"] for (_, file), is_bad in zip(staged, found, strict=True) if is_bad]
 
     def keep_only(self, names: Collection[str]) -> None:
         """Remove the staged files that are not among ``names``, such as unfinished ones."""
