@@ -29,7 +29,7 @@ log = logging.getLogger("penstock.engine")
 MakePool = Callable[[Stage, Work, Emit], PoolChoice]
 
 END_TIMEOUT_S = 30.0  # for calls in flight when a query ends by an error or Ctrl-C
-END_NOTICE_S = 1.0  # a person who waits longer is told what for
+END_NOTICE_S = 1.0  # from then on a warning says why the query has not ended
 END_CHECK_S = 0.02
 
 NUM_RESULTS_HELD = 2  # by a reader: the one it works on, and a copy of it in another format
