@@ -29,6 +29,7 @@ def prefetched(
         room.put(None)
     cancellation = cancellation or Cancellation()
     failure: list[BaseException] = []
+    ended = threading.Event()  # a Ctrl-C during Thread.join makes a running thread look ended
 
     def draw() -> None:
         try:
@@ -43,6 +44,7 @@ def prefetched(
         except BaseException as exc:
             failure.append(exc)
         ready.put(_END)
+        ended.set()
 
     context = contextvars.copy_context()
     thread = threading.Thread(target=context.run, args=(draw,), name="penstock-prefetch", daemon=True)
@@ -59,10 +61,12 @@ def prefetched(
     finally:
         cancellation.request()
         room.put(None)
-        try:
-            if thread.is_alive():
+        if thread.is_alive():
+            try:
+                ended.wait()
+            except KeyboardInterrupt:
+                cancellation.is_hurried = True
+                ended.wait()
+                raise
+            finally:
                 thread.join()
-        except KeyboardInterrupt:
-            cancellation.is_hurried = True
-            thread.join()
-            raise
