@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.config import get_config
-from penstock.io.commit.place import StagedFiles
+from penstock.io.commit.place import StagedFiles, StoredFile
 from penstock.storage.durable import begin_sync
 from penstock.types.plain import arrow_numbers
 
@@ -104,9 +104,8 @@ class StagedFile:
         self.flush()
         self._open().close()
 
-    def record(self, nbytes: int) -> dict[str, Any]:
-        schema = self._schema.serialize().to_pybytes()
-        return {"path": self.name, "rows": self.num_rows, "nbytes": nbytes, "schema": schema}
+    def record(self, stored: StoredFile) -> dict[str, Any]:
+        return file_record(self.name, self.num_rows, self._schema, stored)
 
     def discard(self) -> None:
         """Remove an unfinished file."""
@@ -115,6 +114,11 @@ class StagedFile:
                 self._encoder.close()
         if self._path is not None:
             Path(self._path).unlink(missing_ok=True)
+
+
+def file_record(name: str, num_rows: int, schema: pa.Schema, stored: StoredFile) -> dict[str, Any]:
+    """Return what a write and the journal of a job know of a stored file."""
+    return {"path": name, "rows": num_rows, **stored._asdict(), "schema": schema.serialize().to_pybytes()}
 
 
 def for_each_file(action: Callable[[StagedFile], None], files: Sequence[StagedFile]) -> None:

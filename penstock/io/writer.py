@@ -16,7 +16,7 @@ from penstock.io.commit.output import JOB_LEDGER, WRITE_MODES, Output, writing
 from penstock.io.conform import ColumnMismatchError, conform_rows, mismatch_error, widened_schema
 from penstock.io.hive import check_partition_column, split_by_partition
 from penstock.io.settled import JOB_FOLDER, STAGING_FOLDER
-from penstock.io.staged_file import FileEncoding, StagedFile, for_each_file
+from penstock.io.staged_file import FileEncoding, StagedFile, file_record, for_each_file
 from penstock.storage.options import StorageOptions
 from penstock.storage.stores import no_bucket_named
 from penstock.storage.urls import KINDS, local_path, redacted, scheme_of, short_path
@@ -222,8 +222,7 @@ class FileSink:
         assert isinstance(self.encoding, RecordEncoding)
         self.encoding.copy_rows(output.path_for(name), rows)
         num_rows = sum(stop - start for _, start, stop in rows)
-        (nbytes,) = output.store([name])
-        return {"path": name, "rows": num_rows, "nbytes": nbytes, "schema": schema.serialize().to_pybytes()}
+        return file_record(name, num_rows, schema, *output.store([name]))
 
     def staged_file(self, name: str, schema: pa.Schema) -> StagedFile:
         return StagedFile(name, schema, self.encoding, self.output.files)
@@ -231,8 +230,8 @@ class FileSink:
     def stored(self, files: Sequence[StagedFile]) -> list[dict[str, Any]]:
         """Close some files, store them durably, and return their records."""
         for_each_file(StagedFile.close, files)
-        sizes = self.output.files.store([file.name for file in files])
-        return [file.record(nbytes) for file, nbytes in zip(files, sizes, strict=True)]
+        stored = self.output.files.store([file.name for file in files])
+        return [file.record(each) for file, each in zip(files, stored, strict=True)]
 
     def _rewritten(self, file: dict[str, Any], schema: pa.Schema) -> dict[str, Any]:
         """Cast a staged file to ``schema`` and return its new record."""

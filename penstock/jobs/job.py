@@ -29,7 +29,7 @@ from penstock.errors import (
     PenstockError,
     TypeMismatchError,
 )
-from penstock.io.commit.output import writing
+from penstock.io.commit.output import FoundFile, writing
 from penstock.io.settled import JOB_FOLDER
 from penstock.io.writer import FileSink, file_table
 from penstock.jobs.control import ControlReader
@@ -198,7 +198,7 @@ class Job:
     def _has_all_files(self) -> bool:
         files = self._state.files
         found = self._output.find([file["path"] for file in files])
-        return all(file["path"] in found and found[file["path"]].nbytes == file["nbytes"] for file in files)
+        return all(_is_whole(file, found) for file in files)
 
     def _nothing_to_do(self) -> pa.Table:
         files = self._state.files
@@ -216,9 +216,18 @@ class Job:
                 self._output.reopen()
             self._output.begin()
             old, found = self._state, self._output.find([file["path"] for file in self._state.files])
+            whole = {file["path"] for file in old.files if _is_whole(file, found)}
+            damaged = self._output.damaged([file for file in old.files if file["path"] in whole])
+            for name in damaged:
+                log.warning(
+                    "The staged file %r of the job in %r has changed since it was written, as on a failing disk: its "
+                    "rows are computed again",
+                    *(name, self._sink.root),
+                )
+            whole -= set(damaged)
             valid = self._reconciled = reconcile(
                 old,
-                has_file=lambda file: file["path"] in found and found[file["path"]].nbytes == file["nbytes"],
+                has_file=lambda file: file["path"] in whole,
                 can_cut=not self._sink.partition_cols,
                 stale_reads=stale,
                 redo=redo,
@@ -346,6 +355,11 @@ class Job:
 def _redo(errors: Sequence[RowError], failed: str) -> str:
     """Return a sentence on rows that failed, if any, and how to run them again."""
     return f' {format_count(len(errors), "row")} {failed}; resume="errors" runs failed rows again.' if errors else ""
+
+
+def _is_whole(file: Mapping[str, Any], found: Mapping[str, FoundFile]) -> bool:
+    """Return whether a file is there and has the size that its record says."""
+    return file["path"] in found and found[file["path"]].nbytes == file["nbytes"]
 
 
 def _refusal(root: str, differences: Sequence[str]) -> str:

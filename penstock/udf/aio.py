@@ -73,6 +73,10 @@ class AsyncCaller:
     async def read(self, function: Callable[..., Any], *args: Any) -> Any:
         return await asyncio.to_thread(function, *args)
 
+    async def close(self) -> None:
+        """Cancel the calls that are still in flight."""
+        await self._pool.close()
+
 
 class AsyncUdfHandler:
     """The handler of async UDFs. ``max_concurrency`` limits the rows (or batches) that wait at once."""
@@ -80,10 +84,12 @@ class AsyncUdfHandler:
     def __init__(self, work: CallUdf, steps: ApplySteps, context: WorkerContext) -> None:
         self._spec = spec = work.call.udf
         self._streams = asyncio.Semaphore(spec.max_concurrent_calls)
+        self._callers: list[AsyncCaller] = []
 
         def open_caller(function: Callable[..., Any], is_final: IsFinal) -> AsyncCaller:
             function = drained_async(function) if spec.target.is_generator and not spec.is_streaming else function
-            return AsyncCaller(function, spec.policy, spec.max_concurrent_calls, is_final)
+            self._callers.append(AsyncCaller(function, spec.policy, spec.max_concurrent_calls, is_final))
+            return self._callers[-1]
 
         self._calls = UdfCalls(work, steps, context.record, open_caller)
 
@@ -101,6 +107,8 @@ class AsyncUdfHandler:
 
     async def close(self) -> None:
         lease = self._calls.lease
+        for caller in self._callers:
+            await caller.close()
         try:
             if (closing := lease.close()) is not None:
                 await closing

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import bisect
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable, Iterable, Iterator
 from typing import Any
 
 from penstock.engine.call_gate import current_gate
@@ -61,8 +61,7 @@ class CallGroup:
 class CallerPool:
     """Up to ``max_concurrency`` coroutines that make the calls of all groups, lower orders first.
 
-    The last calls of one group run beside the first ones of the next. The coroutines end when no calls are left, so
-    nothing has to be closed.
+    The last calls of one group run beside the first ones of the next. The coroutines end when no calls are left.
     """
 
     def __init__(self, max_concurrency: int) -> None:
@@ -88,16 +87,24 @@ class CallerPool:
         try:
             await group.is_over
         finally:
-            if group.num_unfinished:
+            if group.num_unfinished and not (group.error is not None and self._counter.is_stored):
                 await self._stop(group)
         if group.error is not None:
             raise group.error
         return group.results
 
+    async def close(self) -> None:
+        """Cancel the calls that a failed group left in flight, because the query may still store their answers."""
+        await self._cancel(self._callers)
+
     async def _stop(self, group: CallGroup) -> None:
         """Cancel the calls of a group and wait for their cleanup."""
         group.end()
-        waiting = [caller for caller, current in self._callers.items() if current is group]
+        await self._cancel(caller for caller, current in self._callers.items() if current is group)
+
+    @staticmethod
+    async def _cancel(callers: Iterable[asyncio.Task[None]]) -> None:
+        waiting = list(callers)
         for caller in waiting:
             caller.cancel()
         await asyncio.gather(*waiting, return_exceptions=True)
@@ -125,7 +132,9 @@ class CallerPool:
                     counter.num_answered += 1
                 except BaseException as exc:
                     if group.is_over.done():
-                        raise  # cancelled with its group
+                        if caller.cancelling():
+                            raise
+                        break  # the group has failed already
                     counter.num_failed += 1
                     group.fail(number, exc)
                 group.num_unfinished -= 1

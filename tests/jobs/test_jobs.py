@@ -453,6 +453,36 @@ def test_a_staged_file_that_was_deleted_is_made_again(
     assert not (out / "stray.parquet").exists()
 
 
+@pytest.mark.parametrize("partition_cols", [(), ("k",)])
+def test_a_staged_file_that_has_changed_is_made_again(
+    out: Path,
+    tmp_path: Path,
+    calls: Calls,
+    broken: Path,
+    partition_cols: Sequence[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    source = write_numbers(tmp_path / "in", range(20), range(20, 40))
+
+    def write() -> None:
+        frame = tens(ps.read_parquet(str(source)), calls, broken, at=39, rows=(out, 20)).with_column("k", col("a") % 2)
+        frame.write_csv(str(out), resume=True, rows_per_file=5, partition_cols=partition_cols)
+
+    with pytest.raises(PenstockError, match="no luck with 39"):
+        write()
+    changed = staged(out, "*.csv")[1]
+    content = bytearray(changed.read_bytes())
+    content[-3] ^= 1  # in the last number, which stays one
+    changed.write_bytes(content)
+    broken.unlink()
+    calls.take()
+    write()
+    assert column(out, "b", ps.read_csv) == [a * 10 for a in range(40)]
+    assert changed.name in caplog.text
+    assert "its rows are computed again" in caplog.text
+    assert partition_cols or sum(calls.take().values()) < 40, "intact files were computed again"
+
+
 @pytest.mark.parametrize("damage", ["torn", "garbage", "empty", "gone"])
 def test_a_damaged_journal_costs_work_and_no_rows(
     out: Path, tmp_path: Path, calls: Calls, broken: Path, damage: str

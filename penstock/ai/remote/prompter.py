@@ -21,6 +21,7 @@ from penstock.ai.remote.wires.wire import ApiCall, Endpoint, PromptWire
 from penstock.cache.keys import canonical, key_of, keys_between
 from penstock.cache.memo import Memo
 from penstock.cache.ordinals import RowIds
+from penstock.cache.shared_calls import SharedCalls
 from penstock.cost.budget import Billing
 from penstock.cost.usage import Usage
 from penstock.errors import InvalidAnswerError
@@ -152,42 +153,65 @@ class CallKeys:
 class CachedCalls:
     """Looks up calls in a memo before it makes them. Used on one event loop.
 
-    Without ``stores``, the calls store their own answers.
+    Without ``stores``, the calls store their own answers, and other processes do not wait for them.
     """
 
     def __init__(self, calls: Calls, memo: Memo, keys: CallKeys, billing: Billing | None, *, stores: bool) -> None:
         self._calls, self._memo, self._call_keys, self._billing = calls, memo, keys, billing
         self._stores = stores
+        self._shared = SharedCalls.open(memo.get_encoded) if stores else None
         self._is_sample = billing is not None and billing.is_sample
         self._text_keys: tuple[Request, _TextKeys | None] | None = None
 
     async def ask(self, call: ApiCall, read: Read[list[Generation]]) -> tuple[list[Generation], float | None]:
         """Return the cached answers to a call, or make it. ``call.key`` must be set."""
-        assert call.key is not None
-        if call.is_looked_up and not is_deterministic(call.body):  # no other call has this key
-            answers, latency_s = await self._calls.ask(call, read)
-            if self._stores:
-                self._memo.put_soon(call.key, _timed((answers, latency_s)))
-            return answers, latency_s
+        key = call.key
+        assert key is not None
+        if call.is_looked_up and not is_deterministic(call.body):  # no other call of this query has this key
+            return await self._make(call, key, read)
         latency_s = None
 
         async def compute() -> list[Generation]:
             nonlocal latency_s
-            made: list[Generation]
-            made, latency_s = await self._calls.ask(call, read)
-            return _timed((made, latency_s))
+            made, latency_s = await self._make(call, key, read)
+            return made
 
-        answers, is_new = await self._memo.share(call.key, compute, stores=self._stores)
+        answers, is_new = await self._memo.share(key, compute, stores=False)
         if not is_new:
-            if self._billing is not None:
-                self._billing.count_cached()
-                self._record(answers)
+            self._count_cached(answers)
             answers = [replace(answer) for answer in answers]  # each row sets its latency
         return answers, latency_s
+
+    async def _make(
+        self, call: ApiCall, key: bytes, read: Read[list[Generation]]
+    ) -> tuple[list[Generation], float | None]:
+        """Make a call and store its answers. If another process is making it, wait for those."""
+        is_stored = False
+        try:
+            stored = None if self._shared is None else await self._shared.begin(key)
+            if stored is not None:
+                answers: list[Generation] = self._memo.codec.decode(stored)
+                self._count_cached(answers)
+                return answers, None
+            answered = await self._calls.ask(call, read)
+            if self._stores:
+                self._memo.put_soon(key, _timed(answered))
+                is_stored = True
+            return answered
+        finally:
+            if self._shared is not None:
+                self._shared.end(key, is_stored=is_stored)
+
+    def _count_cached(self, answers: Sequence[Generation]) -> None:
+        if self._billing is not None:
+            self._billing.count_cached()
+            self._record(answers)
 
     async def close(self) -> None:
         await self._calls.close()
         await asyncio.to_thread(self._memo.close)
+        if self._shared is not None:
+            await self._shared.close()
 
     def next_key(self, request: Request) -> bytes:
         """Return the key of a call that was not looked up."""
