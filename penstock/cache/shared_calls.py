@@ -45,9 +45,8 @@ class SharedCalls:
     def __init__(self, path: Path, look_up: Callable[[Sequence[bytes]], Mapping[bytes, bytes]]) -> None:
         self._look_up, self._gate = look_up, current_gate()
         self._own = _PROCESS.pack(os.getpid(), _machine(), secrets.randbits(32))
-        self._callers: dict[
-            bytes, list[bytes]
-        ] = {}  # by key, the processes that began the call, the first one makes it
+        # By key, the processes that began the call; the first one makes it.
+        self._callers: dict[bytes, list[bytes]] = {}
         self._heard_s: dict[bytes, float] = {}  # by other process, the time of its last record
         self._begun: set[bytes] = set()  # by this process
         self._waiting: dict[bytes, asyncio.Future[bytes | None]] = {}
