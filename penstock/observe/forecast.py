@@ -51,43 +51,54 @@ class RecentFigures:
 
 
 class LimitGrowth:
-    """The growth of a limit on calls in flight that rises in steps, over rounds: a round is ``limit`` answers."""
+    """The growth of a limit on calls in flight that rises in steps, over rounds: a round is ``limit`` answers.
+
+    A limit that has fallen has found its place.
+    """
 
     def __init__(self) -> None:
-        self._num_replies = self._limit = 0
-        self._rounds = 0.0
-        self._first = self._last = 0.0, 0  # steps: the rounds before them, and the limit from there
+        self._num_replies = self._limit = self._first_limit = 0
+        self._rounds = self._step_at = 0.0  # rounds so far, and before the last step
         self._step = 1.0  # the factor of the last one
-        self._can_grow = False
+        self._may_grow = False
+
+    def start(self, num_in_flight: int) -> None:
+        """Take the calls in flight before the first answer: as many as the first limit, if there are enough rows."""
+        self._first_limit = max(num_in_flight, self._first_limit)
 
     def add(self, num_replies: int, limit: int, most: int) -> None:
-        self._can_grow = limit < most
+        if not self._limit:
+            self._may_grow = limit < most
+            if self._first_limit <= limit <= 2 * self._first_limit:
+                self._limit = self._first_limit
+            else:
+                self._first_limit = limit
         self._rounds += (num_replies - self._num_replies) / (self._limit or limit)
-        if limit != self._limit:
-            is_higher = limit > self._limit > 0
-            self._last = self._rounds, limit
-            self._first = self._first if is_higher else self._last
-            self._step = limit / self._limit if is_higher else 1.0
+        if limit != self._limit > 0:
+            self._may_grow = self._may_grow and limit > self._limit
+            self._step = limit / self._limit
+            self._step_at = self._rounds
+        if self._rounds - self._step_at > MAX_ROUNDS:
+            self._may_grow = False
         self._num_replies, self._limit = num_replies, limit
 
     @property
     def is_unknown(self) -> bool:
         """True until the first step, or until that is late."""
-        return self._can_grow and self._last == self._first and self._rounds - self._last[0] < MAX_ROUNDS
+        return self._may_grow and not self._step_at
 
     @property
     def per_answer(self) -> float:
         """The growth per answer, averaged over all steps; 0 if the limit no longer grows."""
-        rounds = self._last[0] - self._first[0]
-        if not rounds or self._rounds - self._last[0] > MAX_ROUNDS:
+        if not self._may_grow or not self._step_at:
             return 0.0
-        growth = math.expm1(math.log(self._last[1] / self._first[1]) / rounds)
+        growth = math.expm1(math.log(self._limit / self._first_limit) / self._step_at)
         return growth if growth >= MIN_GROWTH else 0.0
 
     @property
     def smooth_limit(self) -> float:
         """The limit if it grew at the same pace without steps: in the middle of a step it is what it is."""
-        grown = math.exp(math.log1p(self.per_answer) * (self._rounds - self._last[0]))
+        grown = math.exp(math.log1p(self.per_answer) * (self._rounds - self._step_at))
         return self._limit * grown / math.sqrt(self._step)
 
 
@@ -110,6 +121,8 @@ class CallPace:
     def add(self, time_s: float, calls: CallCounts, model: ModelSample | None) -> None:
         self._answers.add(time_s, calls.num_done)
         self._now.add(time_s, calls.num_replies, calls.num_done, calls.reply_s)
+        if not calls.num_replies:
+            self._growth.start(calls.num_in_flight)
         if model is not None and model.num_allowed:
             self._growth.add(calls.num_replies, model.num_allowed, model.max_allowed or model.num_allowed)
         if self._calls is None or calls.num_done > self._calls.num_done:
