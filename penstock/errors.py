@@ -80,7 +80,8 @@ class ColumnNotFoundError(PlanError):
     def __str__(self) -> str:
         name, available, where = self.args
         place = f" in {where}" if where else ""
-        message = f"Column {name!r} not found{place}; available: {', '.join(available) or '(none)'}."
+        known = f"available: {', '.join(available)}" if available else "there are no columns"
+        message = f"Column {name!r} not found{place}; {known}."
         named = f" It is named in {' and in '.join(self.lines)}." if self.lines else ""
         return f"{message}{did_you_mean(name, available)}{named}"
 
