@@ -16,7 +16,7 @@ from penstock.engine.read_groups import in_groups
 from penstock.engine.read_queue import ReadQueue
 from penstock.engine.resources import Cores, QueryResources, Results
 from penstock.engine.sampling import INTERVAL_S, Sampler, stage_info
-from penstock.engine.scheduling import task_share
+from penstock.config import task_share
 from penstock.engine.stage import PoolChoice, StageState
 from penstock.errors import QueryCancelledError, QueryStalledError
 from penstock.observe import events

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import bisect
-from collections.abc import Awaitable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Iterator
+from functools import partial
+from sys import getsizeof
 from typing import Any
 
 from penstock.engine.call_gate import current_gate
+from penstock.engine.call_room import current_room, value_nbytes, wait_for_first
 from penstock.observe.call_counter import current_call_counter
 from penstock.udf.failures import CALL_FAILURES
 from penstock.udf.generators import OnRowError
@@ -33,8 +36,15 @@ class CallGroup:
         self.order = order
         self.next_call = calls.__next__
         self.numbers = iter(range(num_calls))  # of the calls to make
-        self.num_unfinished = num_calls
+        self.num_calls = self.num_unfinished = num_calls
+        self.num_started = 0
         self.results: list[Any] = [None] * num_calls
+        self.num_leading = 0  # calls that have ended, as have all before them
+        self.is_awaited = True  # no results that were handed on wait
+        self.nbytes_held = 0
+        self._nbytes = [-1] * num_calls  # of the result of each call that has ended
+        self._leading_nbytes = 0
+        self.news = asyncio.Event()
         self.error: BaseException | None = None
         self.is_over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._on_error = on_error
@@ -50,12 +60,30 @@ class CallGroup:
             self.error = error
             self.end()
 
+    def note_result(self, number: int, nbytes: int) -> None:
+        self.nbytes_held += nbytes
+        self._nbytes[number] = nbytes
+        while self.num_leading < self.num_calls and self._nbytes[self.num_leading] >= 0:
+            self._leading_nbytes += self._nbytes[self.num_leading]
+            self.num_leading += 1
+
+    @property
+    def has_leading(self) -> bool:
+        return self._leading_nbytes > 0
+
+    def take_leading(self) -> int:
+        """Return the bytes of the leading results, which are not held any more."""
+        nbytes, self._leading_nbytes = self._leading_nbytes, 0
+        self.nbytes_held -= nbytes
+        return nbytes
+
     def end(self) -> None:
         """Prevent further calls."""
         for _ in self.numbers:
             pass
         if not self.is_over.done():
             self.is_over.set_result(None)
+        self.news.set()
 
 
 class CallerPool:
@@ -68,6 +96,8 @@ class CallerPool:
     def __init__(self, max_concurrency: int) -> None:
         self._max_concurrency = max_concurrency
         self._groups: list[CallGroup] = []  # with calls to make, by order
+        self._held: list[CallGroup] = []  # whose results have not all left, by order
+        self._room = current_room()
         self._callers: dict[asyncio.Task[None], CallGroup | None] = {}  # with the group of the current call
         self._counter = current_call_counter()
         self._gate = current_gate()
@@ -83,16 +113,61 @@ class CallerPool:
 
     async def run(self, group: CallGroup) -> list[Any]:
         """Make the calls of a group and return their results in order."""
-        bisect.insort(self._groups, group, key=lambda each: each.order)
-        self._start(group.num_unfinished)
+        self._begin(group)
         try:
             await group.is_over
         finally:
-            if group.num_unfinished:
-                await self._stop(group)
+            await self._leave(group)
         if group.error is not None:
             raise group.error
         return group.results
+
+    async def leading(self, group: CallGroup) -> AsyncIterator[int]:
+        """Make the calls of a group. Yield the number of leading results that should leave; at last, that of all."""
+        self._begin(group)
+        num_given = 0
+        try:
+            while not group.is_over.done():
+                group.is_awaited = True
+                self._room.changed()
+                if not self._should_leave(group):
+                    await group.news.wait()
+                group.news.clear()
+                if num_given < group.num_leading < group.num_calls and not group.is_over.done():
+                    num_given, group.is_awaited = group.num_leading, False
+                    self._room.held -= group.take_leading()
+                    self._room.changed()
+                    yield num_given
+        finally:
+            await self._leave(group)
+        if group.error is not None:
+            raise group.error
+        if num_given < group.num_calls or not group.num_calls:
+            yield group.num_calls
+
+    def _begin(self, group: CallGroup) -> None:
+        for groups in (self._groups, self._held):
+            bisect.insort(groups, group, key=lambda each: each.order)
+        self._start(group.num_unfinished)
+
+    async def _leave(self, group: CallGroup) -> None:
+        try:
+            if group.num_unfinished:
+                await self._stop(group)
+        finally:
+            self._held.remove(group)
+            self._room.held -= group.nbytes_held
+            self._room.changed()
+
+    def _is_first(self, group: CallGroup, number: int) -> bool:
+        """Return whether all other results wait for this call."""
+        return group.is_awaited and self._held[0] is group and number == group.num_leading
+
+    def _may_start(self, group: CallGroup) -> bool:
+        return not self._room.is_full or self._is_first(group, group.num_started)
+
+    def _should_leave(self, group: CallGroup) -> bool:
+        return group.has_leading and self._room.is_filling
 
     async def _stop(self, group: CallGroup) -> None:
         """Cancel the calls of a group and wait for their cleanup."""
@@ -114,20 +189,33 @@ class CallerPool:
         caller = asyncio.current_task()
         assert caller is not None
         num_made, counter, gate = 0, self._counter, self._gate
+        room = self._room
         while (group := self._next()) is not None and not caller.cancelling():
+            if not self._may_start(group):
+                await self._wait_for_room(caller)
+                continue
             self._callers[caller] = group
             next_call, results = group.next_call, group.results
             if not gate.is_open:
                 await self.rest()
             for number in group.numbers:
+                group.num_started = number + 1
+                wait_for_first(partial(self._is_first, group, number))
+                room.num_calls += 1
                 try:
-                    results[number] = await next_call()
+                    result = results[number] = await next_call()
                     counter.num_answered += 1
+                    nbytes = getsizeof(result) if type(result) is str else value_nbytes(result)
+                    del result  # this coroutine may wait long
                 except BaseException as exc:
                     if group.is_over.done():
                         raise  # cancelled with its group
                     counter.num_failed += 1
                     group.fail(number, exc)
+                    nbytes = 0
+                finally:
+                    room.num_calls -= 1
+                self._note_result(group, number, nbytes)
                 group.num_unfinished -= 1
                 if not group.num_unfinished:
                     group.end()
@@ -136,8 +224,28 @@ class CallerPool:
                     await asyncio.sleep(0)
                 if not gate.is_open:  # before it takes the next number: numbers and calls are drawn in the same order
                     await self.rest()
-            if group in self._groups:
-                self._groups.remove(group)
+                if room.is_full and not self._may_start(group):
+                    break
+            else:
+                if group in self._groups:
+                    self._groups.remove(group)
+
+    def _note_result(self, group: CallGroup, number: int, nbytes: int) -> None:
+        self._room.note_answer(nbytes)
+        group.note_result(number, nbytes)
+        if self._room.is_filling:
+            for each in self._held:
+                if each.is_awaited and self._should_leave(each):
+                    each.news.set()
+            self._room.changed()
+
+    async def _wait_for_room(self, caller: asyncio.Task[None]) -> None:
+        self._callers[caller] = None
+        self._counter.num_calls -= 1
+        try:
+            await self._room.change()
+        finally:
+            self._counter.num_calls += 1
 
     def _next(self) -> CallGroup | None:
         while self._groups and self._groups[0].is_over.done():
