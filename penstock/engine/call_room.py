@@ -30,11 +30,12 @@ class CallRoom:
 
     def __init__(self, nbytes: int | None = None) -> None:
         self._limit = piece_nbytes(2**62) if nbytes is None else nbytes
+        self.few_nbytes = self._limit / 2  # below this, nothing needs to be done
         self._waiting: list[asyncio.Future[None]] = []
         self.held = 0  # answers that wait for others
         self.receiving = 0
         self.num_calls = 0  # under way
-        self._answer_nbytes = 0.0  # mean of recent answers
+        self.answer_nbytes = 0.0  # mean of recent answers
 
     def __reduce__(self) -> tuple[type[CallRoom], tuple[()]]:
         return CallRoom, ()
@@ -42,16 +43,12 @@ class CallRoom:
     @property
     def is_full(self) -> bool:
         """No further call may start, as its answer may not fit."""
-        return self.held + self.receiving + self.num_calls * self._answer_nbytes > self._limit
+        return self.held + self.receiving + self.num_calls * self.answer_nbytes > self._limit
 
     @property
     def is_filling(self) -> bool:
         """Answers should leave before all answers of their task are there."""
-        return 2 * self.held > self._limit
-
-    def note_answer(self, nbytes: int) -> None:
-        self.held += nbytes
-        self._answer_nbytes += NEWEST * (nbytes - self._answer_nbytes)
+        return self.held > self.few_nbytes or self.is_full
 
     def changed(self) -> None:
         """Let those that wait look again."""

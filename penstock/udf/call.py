@@ -178,22 +178,32 @@ class UdfCalls:
         start = num_done = 0
         async with aclosing(self._caller.leading_rows(*calls)) as given:  # type: ignore[attr-defined]
             async for num_leading, computed in given:
-                for number in range(num_done, num_leading):
-                    results[missing[number]], computed[number] = computed[number], None
-                num_done = num_leading
-                end = missing[num_done] if num_done < len(missing) else batch.num_rows
-                output = self._output(batch.slice(start, end - start), first_row + start, results[start:end], None)
-                results[start:end] = [None] * (end - start)
-                start = end
+                end = missing[num_leading] if num_leading < len(missing) else batch.num_rows
+                if results is None:
+                    values = computed[start:end]
+                else:
+                    for number in range(num_done, num_leading):
+                        results[missing[number]] = computed[number]
+                    values = results[start:end]
+                    results[start:end] = [None] * (end - start)
+                computed[num_done:num_leading] = [None] * (num_leading - num_done)
+                output = self._output(batch.slice(start, end - start), first_row + start, values, None)
+                start, num_done = end, num_leading
+                del values
                 yield end, output
                 del output
 
-    def _known_results(self, batch: pa.RecordBatch, first_row: int) -> tuple[list[Any], Sequence[int], tuple[Any, ...]]:
-        """Return the results that need no call, the rows of the others, and the arguments for their calls."""
+    def _known_results(
+        self, batch: pa.RecordBatch, first_row: int
+    ) -> tuple[list[Any] | None, Sequence[int], tuple[Any, ...]]:
+        """Return the results that need no call, the rows of the others, and the arguments for their calls.
+
+        The results are None if no lookup finds any.
+        """
         if self._prepared is None:
             missing: Sequence[int] = range(batch.num_rows)
-            return [None] * batch.num_rows, missing, self._row_calls(batch, first_row, self._caller.function)
-        results: list[Any] = self._prepared.results(list(self.arguments.rows(batch, _as_tuple)))
+            return None, missing, self._row_calls(batch, first_row, self._caller.function)
+        results = self._prepared.results(list(self.arguments.rows(batch, _as_tuple)))
         missing = [row for row, result in enumerate(results) if type(result) is Unfinished]
         unfinished = [results[row] for row in missing]
         self._counter.num_answered += len(results) - len(missing)
@@ -313,7 +323,8 @@ class UdfCalls:
 
     async def _row_results(self, batch: pa.RecordBatch, first_row: int) -> list[Any]:
         if self._prepared is not None:
-            results, missing, calls = self._known_results(batch, first_row)
+            known, missing, calls = self._known_results(batch, first_row)
+            results: list[Any] = known or []
             for row, result in zip(missing, await self._caller.call_rows(*calls), strict=True):
                 results[row] = result
             return results

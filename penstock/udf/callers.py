@@ -5,16 +5,16 @@ from __future__ import annotations
 import asyncio
 import bisect
 from collections.abc import AsyncIterator, Awaitable, Iterator
-from functools import partial
 from sys import getsizeof
-from typing import Any
+from typing import Any, cast
 
 from penstock.engine.call_gate import current_gate
-from penstock.engine.call_room import current_room, value_nbytes, wait_for_first
+from penstock.engine.call_room import NEWEST, current_room, value_nbytes, wait_for_first
 from penstock.observe.call_counter import current_call_counter
 from penstock.udf.failures import CALL_FAILURES
 from penstock.udf.generators import OnRowError
 
+PLAIN = frozenset({str, bytes, int, float, bool, type(None)})
 CALLS_PER_TURN = 256
 """A coroutine yields to others after this many calls, since calls that never wait would block the loop."""
 
@@ -39,12 +39,10 @@ class CallGroup:
         self.num_calls = self.num_unfinished = num_calls
         self.num_started = 0
         self.results: list[Any] = [None] * num_calls
-        self.num_leading = 0  # calls that have ended, as have all before them
-        self.is_awaited = True  # no results that were handed on wait
-        self.nbytes_held = 0
-        self._nbytes = [-1] * num_calls  # of the result of each call that has ended
-        self._leading_nbytes = 0
+        self.nbytes: list[int] = [-1] * num_calls  # of each result, -1 until there is one
+        self.is_awaited = True  # False while results that were handed on have not left
         self.news = asyncio.Event()
+        self._num_leading = self._leading_nbytes = self._nbytes_gone = 0
         self.error: BaseException | None = None
         self.is_over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._on_error = on_error
@@ -60,21 +58,26 @@ class CallGroup:
             self.error = error
             self.end()
 
-    def note_result(self, number: int, nbytes: int) -> None:
-        self.nbytes_held += nbytes
-        self._nbytes[number] = nbytes
-        while self.num_leading < self.num_calls and self._nbytes[self.num_leading] >= 0:
-            self._leading_nbytes += self._nbytes[self.num_leading]
-            self.num_leading += 1
+    @property
+    def num_leading(self) -> int:
+        """The calls that have ended, as have all before them."""
+        while self._num_leading < self.num_calls and self.nbytes[self._num_leading] >= 0:
+            self._leading_nbytes += self.nbytes[self._num_leading]
+            self._num_leading += 1
+        return self._num_leading
 
     @property
     def has_leading(self) -> bool:
-        return self._leading_nbytes > 0
+        return self.num_leading > 0 and self._leading_nbytes > 0
+
+    @property
+    def nbytes_held(self) -> int:
+        return sum(self.nbytes) + self.nbytes.count(-1) - self._nbytes_gone
 
     def take_leading(self) -> int:
         """Return the bytes of the leading results, which are not held any more."""
         nbytes, self._leading_nbytes = self._leading_nbytes, 0
-        self.nbytes_held -= nbytes
+        self._nbytes_gone += nbytes
         return nbytes
 
     def end(self) -> None:
@@ -84,6 +87,18 @@ class CallGroup:
         if not self.is_over.done():
             self.is_over.set_result(None)
         self.news.set()
+
+
+class _Place:
+    """The call that a coroutine makes."""
+
+    __slots__ = ("group", "number", "pool")
+
+    def __init__(self, pool: CallerPool) -> None:
+        self.pool, self.group, self.number = pool, cast(CallGroup, None), 0
+
+    def is_first(self) -> bool:
+        return self.pool.is_first(self.group, self.number)
 
 
 class CallerPool:
@@ -130,10 +145,10 @@ class CallerPool:
             while not group.is_over.done():
                 group.is_awaited = True
                 self._room.changed()
-                if not self._should_leave(group):
+                if not (self._room.is_filling and group.has_leading):
                     await group.news.wait()
                 group.news.clear()
-                if num_given < group.num_leading < group.num_calls and not group.is_over.done():
+                if not group.is_over.done() and num_given < group.num_leading:
                     num_given, group.is_awaited = group.num_leading, False
                     self._room.held -= group.take_leading()
                     self._room.changed()
@@ -159,15 +174,12 @@ class CallerPool:
             self._room.held -= group.nbytes_held
             self._room.changed()
 
-    def _is_first(self, group: CallGroup, number: int) -> bool:
+    def is_first(self, group: CallGroup, number: int) -> bool:
         """Return whether all other results wait for this call."""
         return group.is_awaited and self._held[0] is group and number == group.num_leading
 
     def _may_start(self, group: CallGroup) -> bool:
-        return not self._room.is_full or self._is_first(group, group.num_started)
-
-    def _should_leave(self, group: CallGroup) -> bool:
-        return group.has_leading and self._room.is_filling
+        return not self._room.is_full or self.is_first(group, group.num_started)
 
     async def _stop(self, group: CallGroup) -> None:
         """Cancel the calls of a group and wait for their cleanup."""
@@ -182,6 +194,7 @@ class CallerPool:
             caller = asyncio.create_task(self._serve())
             self._callers[caller] = None
             self._counter.num_calls += 1
+            self._room.num_calls += 1
             caller.add_done_callback(self._replace)
 
     async def _serve(self) -> None:
@@ -189,7 +202,8 @@ class CallerPool:
         caller = asyncio.current_task()
         assert caller is not None
         num_made, counter, gate = 0, self._counter, self._gate
-        room = self._room
+        room, place = self._room, _Place(self)
+        wait_for_first(place.is_first)
         while (group := self._next()) is not None and not caller.cancelling():
             if not self._may_start(group):
                 await self._wait_for_room(caller)
@@ -198,14 +212,14 @@ class CallerPool:
             next_call, results = group.next_call, group.results
             if not gate.is_open:
                 await self.rest()
+            place.group = group
             for number in group.numbers:
                 group.num_started = number + 1
-                wait_for_first(partial(self._is_first, group, number))
-                room.num_calls += 1
+                place.number = number
                 try:
                     result = results[number] = await next_call()
                     counter.num_answered += 1
-                    nbytes = getsizeof(result) if type(result) is str else value_nbytes(result)
+                    nbytes = getsizeof(result) if type(result) in PLAIN else value_nbytes(result)
                     del result  # this coroutine may wait long
                 except BaseException as exc:
                     if group.is_over.done():
@@ -213,9 +227,9 @@ class CallerPool:
                     counter.num_failed += 1
                     group.fail(number, exc)
                     nbytes = 0
-                finally:
-                    room.num_calls -= 1
-                self._note_result(group, number, nbytes)
+                group.nbytes[number] = nbytes
+                room.held += nbytes
+                room.answer_nbytes += NEWEST * (nbytes - room.answer_nbytes)
                 group.num_unfinished -= 1
                 if not group.num_unfinished:
                     group.end()
@@ -224,28 +238,30 @@ class CallerPool:
                     await asyncio.sleep(0)
                 if not gate.is_open:  # before it takes the next number: numbers and calls are drawn in the same order
                     await self.rest()
-                if room.is_full and not self._may_start(group):
-                    break
+                if room.held + room.num_calls * room.answer_nbytes > room.few_nbytes:
+                    self._make_room()
+                    if not self._may_start(group):
+                        break
             else:
                 if group in self._groups:
                     self._groups.remove(group)
 
-    def _note_result(self, group: CallGroup, number: int, nbytes: int) -> None:
-        self._room.note_answer(nbytes)
-        group.note_result(number, nbytes)
-        if self._room.is_filling:
-            for each in self._held:
-                if each.is_awaited and self._should_leave(each):
-                    each.news.set()
-            self._room.changed()
+    def _make_room(self) -> None:
+        """Let results leave whose groups are not done."""
+        for group in self._held:
+            if group.is_awaited and group.has_leading:
+                group.news.set()
+        self._room.changed()
 
     async def _wait_for_room(self, caller: asyncio.Task[None]) -> None:
         self._callers[caller] = None
         self._counter.num_calls -= 1
+        self._room.num_calls -= 1
         try:
             await self._room.change()
         finally:
             self._counter.num_calls += 1
+            self._room.num_calls += 1
 
     def _next(self) -> CallGroup | None:
         while self._groups and self._groups[0].is_over.done():
@@ -256,5 +272,6 @@ class CallerPool:
         """Start another caller in place of a cancelled one while there are calls to make."""
         del self._callers[ended]
         self._counter.num_calls -= 1
+        self._room.num_calls -= 1
         if self._next() is not None:
             self._start(1)
