@@ -18,6 +18,7 @@ from typing import Any
 from penstock.config import piece_nbytes
 
 COPIES_OF_BODY = 3  # while an answer is received: its bytes, the parsed value, and what is stored of it
+FIRST_ANSWER_NBYTES = 2 * 2**20  # assumed before the first answers: with little memory, few calls show what others need
 SAMPLED_ITEMS = 16  # of a long list, to estimate its size
 NEWEST = 0.1  # the weight of the newest answer in the mean size
 
@@ -35,7 +36,7 @@ class CallRoom:
         self.held = 0  # answers that wait for others
         self.receiving = 0
         self.num_calls = 0  # under way
-        self.answer_nbytes = 0.0  # mean of recent answers
+        self.answer_nbytes = float(FIRST_ANSWER_NBYTES)  # mean of recent answers
 
     def __reduce__(self) -> tuple[type[CallRoom], tuple[()]]:
         return CallRoom, ()
@@ -70,7 +71,7 @@ class CallRoom:
     def has_place(self, nbytes: int) -> bool:
         """Decide whether a large answer may be received now."""
         needed = COPIES_OF_BODY * nbytes
-        return self.held + self.receiving + needed <= self._limit or not self.receiving and _is_first.get()()
+        return self.held + self.receiving + needed <= self._limit or (not self.receiving and _is_first.get()())
 
     @contextmanager
     def received(self, nbytes: int) -> Iterator[None]:

@@ -8,8 +8,8 @@ from statistics import mean
 
 import pytest
 
-from penstock.engine.executor import pick_stage
 from penstock.config import task_share
+from penstock.engine.executor import pick_stage
 from penstock.engine.scheduling import (
     FIRST_GROWTH,
     MAX_PACED_ROWS,

@@ -257,9 +257,7 @@ class AsyncPool:
         busy_s = time.perf_counter() - started
         self._emit(Report(task, output, is_done=True, busy_s=busy_s, errors=tuple(errors)))
 
-    async def _hand_on(
-        self, task: Task, outputs: AsyncGenerator[pa.RecordBatch, None], errors: list[RowError]
-    ) -> None:
+    async def _hand_on(self, task: Task, outputs: AsyncGenerator[pa.RecordBatch, None], errors: list[RowError]) -> None:
         """Report each output, and wait until the task is submitted again. It stays in one asyncio task throughout."""
         resumed, started = asyncio.Event(), time.perf_counter()
         self._resting[task] = resumed
