@@ -12,8 +12,7 @@ from penstock.config import piece_nbytes
 
 BATCH_ROWS = 128 * 1024
 BATCH_NBYTES = 16 * 2**20
-"""A batch is large enough to hide the work per batch, small enough that a few hundred fit in memory. ``piece_nbytes`` makes it
-smaller if the budget is."""
+"""A batch is large enough to hide the work per batch, small enough that hundreds fit in memory (``piece_nbytes``)."""
 
 TASK_ROWS = 2**20
 TASK_NBYTES = 64 * 2**20

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import bisect
-from collections.abc import AsyncIterator, Awaitable, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Iterator
 from sys import getsizeof
 from typing import Any, cast
 
@@ -137,7 +137,7 @@ class CallerPool:
             raise group.error
         return group.results
 
-    async def leading(self, group: CallGroup) -> AsyncIterator[int]:
+    async def leading(self, group: CallGroup) -> AsyncGenerator[int, None]:
         """Make the calls of a group. Yield the number of leading results that should leave; at last, that of all."""
         self._begin(group)
         num_given = 0

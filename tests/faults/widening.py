@@ -85,7 +85,8 @@ def main(name: str, memory_limit: int, folder: Path) -> None:
     numbers().limit(1).select(small(ps.col("number"))).write_parquet(folder / "first")  # imports what queries need
     before = high_water(os.getpid())
     QUERIES[name](folder).write_parquet(folder / "out")
-    print(before, high_water(os.getpid()), sum(pq.read_metadata(path).num_rows for path in (folder / "out").glob("*")))
+    num_rows = sum(pq.read_metadata(path).num_rows for path in (folder / "out").glob("*"))
+    sys.stdout.write(f"{before} {high_water(os.getpid())} {num_rows}\n")
 
 
 if __name__ == "__main__":

@@ -68,14 +68,14 @@ def restart_policy(work: CallUdf | CallBatch) -> RestartPolicy:
 
 @dataclass(frozen=True)
 class DriverState:
-    """State of the driver that its workers copy: settings, storage options, secrets, the folder of the job, its share."""
+    """State of the driver that its workers copy: settings, storage options, secrets, the folder of a job."""
 
     pid: int
     settings: Mapping[str, Any]
     storage_options: Mapping[str, Mapping[str, Any]]
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
     job_folder: str = ""
-    task_nbytes: int = 0
+    task_nbytes: int = 0  # see ``piece_nbytes``
 
     @staticmethod
     def here() -> DriverState:
