@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from functools import partial
 from queue import Empty, SimpleQueue
 
+from penstock.config import task_share
 from penstock.engine.call_gate import CallGate
 from penstock.engine.cancellation import Cancellation
 from penstock.engine.lineage import Lineage
@@ -17,7 +18,6 @@ from penstock.engine.read_groups import in_groups
 from penstock.engine.read_queue import ReadQueue
 from penstock.engine.resources import Cores, QueryResources, Results
 from penstock.engine.sampling import INTERVAL_S, Sampler, stage_info
-from penstock.engine.scheduling import task_share
 from penstock.engine.stage import PoolChoice, StageState
 from penstock.errors import QueryCancelledError, QueryStalledError
 from penstock.observe import events

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from penstock.config import piece_nbytes
 from penstock.errors import ComputeError
 from penstock.expr.arrays import elements_of, text_bytes
 from penstock.expr.evaluate import Program
@@ -124,7 +125,8 @@ def piece_bounds(repeats: Numbers, nbytes: Numbers) -> list[int]:
     if not len(repeats):
         return [0, 0]
     ends, totals = np.cumsum(repeats), np.cumsum(repeats * nbytes)
-    targets = np.arange(PIECE_NBYTES, totals[-1], PIECE_NBYTES)
+    most = piece_nbytes(PIECE_NBYTES)
+    targets = np.arange(most, totals[-1], most)
     rows = np.searchsorted(totals, targets)
     bounds = ends[rows] - -(-(totals[rows] - targets) // nbytes[rows])
     return [int(bound) for bound in np.unique(np.concatenate([[0], bounds, ends[-1:]]))]

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Literal
 
+from penstock.config import piece_nbytes
 from penstock.expr.column import Expression, to_expr
 from penstock.expr.nodes import Expr, PythonValue, UdfCall
 from penstock.expr.udf import BatchSize, Builtin, OnError, Policy, Resources, Target, UdfSpec
@@ -90,6 +91,6 @@ def transfer_call(
         return_dtype=dtype,
         resources=Resources(max_workers=max_connections),
         policy=Policy(on_error=error_policy(name, on_error), timeout_s=timeout_s),
-        builtin=Builtin(task_nbytes=TRANSFER_NBYTES, task_rows=task_rows, at_once=at_once),
+        builtin=Builtin(task_nbytes=piece_nbytes(TRANSFER_NBYTES), task_rows=task_rows, at_once=at_once),
     )
     return Expression(UdfCall(spec, tuple(map(to_expr, args))))

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.config import get_config, parse_bytes
+from penstock.config import get_config, parse_bytes, task_share
 from penstock.errors import InvalidArgumentError
 from penstock.expr.arrays import on_arrays
 from penstock.expr.column import Expression, call, lit, method
@@ -196,7 +196,7 @@ def download(
     from penstock.storage.transfer import Downloader
 
     limit = None if max_bytes is None else parse_bytes(max_bytes)
-    budget = max(get_config().memory_bytes // 8, 2**20)
+    budget = task_share(get_config().memory_bytes, 1)
     target = Target(Downloader, "fetch", (access_from(allow), _options(storage_options), limit, budget))
     limits: dict[str, Any] = {"max_connections": max_connections, "on_error": on_error, "timeout_s": timeout}
     at_once = "fetch_all" if timeout is None else None

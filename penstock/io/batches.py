@@ -8,9 +8,11 @@ from typing import TypeVar
 
 import pyarrow as pa
 
+from penstock.config import piece_nbytes
+
 BATCH_ROWS = 128 * 1024
 BATCH_NBYTES = 16 * 2**20
-"""A batch is large enough to hide the work per batch, small enough that a few hundred fit in memory."""
+"""A batch is large enough to hide the work per batch, small enough that hundreds fit in memory (``piece_nbytes``)."""
 
 TASK_ROWS = 2**20
 TASK_NBYTES = 64 * 2**20
@@ -27,7 +29,9 @@ def rows_alone(num_rows: int) -> pa.RecordBatch:
 
 def split_batch(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     """Yield ``batch`` in slices of moderate size, without a copy."""
-    pieces = max(-(-batch.num_rows // BATCH_ROWS), min(round(batch.nbytes / BATCH_NBYTES), batch.num_rows))
+    pieces = max(
+        -(-batch.num_rows // BATCH_ROWS), min(round(batch.nbytes / piece_nbytes(BATCH_NBYTES)), batch.num_rows)
+    )
     if pieces <= 1:
         yield batch
         return
@@ -42,7 +46,7 @@ def rows_per_batch(num_rows: int, nbytes: int) -> int:
     >>> rows_per_batch(1000, 8000), rows_per_batch(1000, 4 * 2**30)
     (131072, 3)
     """
-    return max(1, min(BATCH_ROWS, BATCH_NBYTES * num_rows // max(nbytes, 1)))
+    return max(1, min(BATCH_ROWS, piece_nbytes(BATCH_NBYTES) * num_rows // max(nbytes, 1)))
 
 
 def grouped(

@@ -19,6 +19,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.config import piece_nbytes
 from penstock.errors import CorruptFileError, InvalidArgumentError, ReadError
 from penstock.io.batches import BATCH_NBYTES, grouped
 from penstock.io.conform import ColumnMismatchError, widened_schema
@@ -83,7 +84,7 @@ class FileTask:
         for is_joined, run in groupby(contents, can_join):
             if is_joined:
                 batches = (batch for _, batch in run)
-                for some in grouped(batches, methodcaller("get_total_buffer_size"), BATCH_NBYTES):
+                for some in grouped(batches, methodcaller("get_total_buffer_size"), piece_nbytes(BATCH_NBYTES)):
                     yield from self._selected([joined(some)])
             else:
                 for task, batch in run:

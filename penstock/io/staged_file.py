@@ -12,14 +12,13 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
-from penstock.config import get_config
+from penstock.config import piece_nbytes
 from penstock.io.commit.place import StagedFiles, StoredFile
 from penstock.storage.durable import begin_sync
 from penstock.types.plain import arrow_numbers
 
 BLOCK_ROWS, BLOCK_NBYTES = 2**20, 32 * 2**20  # of the rows that a file writes at once, such as a row group
 SMALL_NBYTES = 2**18  # a copy of less takes no time, and one chunk is encoded in less time than several
-BLOCKS_IN_MEMORY = 16  # a block takes at most this part of the memory: each core writes one, and copies it to encode it
 
 
 class FileEncoder(Protocol):
@@ -59,7 +58,7 @@ class StagedFile:
         self._num_rows_held = 0
         self._held: list[pa.RecordBatch] = []
         self._schema = schema
-        self._block_nbytes = min(BLOCK_NBYTES, get_config().memory_bytes // BLOCKS_IN_MEMORY)
+        self._block_nbytes = piece_nbytes(BLOCK_NBYTES)
         self._encoding, self._staging = encoding, staging
         self._path: str | None = None
         self._encoder: FileEncoder | None = None

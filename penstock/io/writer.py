@@ -11,6 +11,7 @@ from typing import Any, Protocol, cast, runtime_checkable
 
 import pyarrow as pa
 
+from penstock.config import piece_nbytes
 from penstock.errors import ColumnNotFoundError, InvalidArgumentError, OutputExistsError, WriteError, check_choice
 from penstock.io.commit.output import JOB_LEDGER, WRITE_MODES, Output, writing
 from penstock.io.conform import ColumnMismatchError, conform_rows, mismatch_error, widened_schema
@@ -289,7 +290,7 @@ class FileWriter:
             parts = split_by_partition(batch, self._sink.partition_cols)
             records.extend(record for folder, rows in parts for record in self._write_rows(folder, rows))
             self._nbytes_alive += batch.nbytes
-            if self._nbytes_alive > HELD_NBYTES:
+            if self._nbytes_alive > piece_nbytes(HELD_NBYTES):
                 records.extend(self._release())
         return records
 
@@ -346,7 +347,7 @@ class FileWriter:
         """Limit the data that all files hold back: write that of the largest, and finish files if too many are open."""
         by_size = sorted(self._files.values(), key=lambda file: file.nbytes_held)
         held = sum(file.nbytes_held for file in by_size)
-        while held > HELD_NBYTES // 2:
+        while held > piece_nbytes(HELD_NBYTES) // 2:
             largest = [by_size.pop() for _ in range(min(MAX_OPEN_FILES, len(by_size)))]
             held -= sum(file.nbytes_held for file in largest)
             for_each_file(StagedFile.flush, largest)

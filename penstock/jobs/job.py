@@ -14,7 +14,7 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from penstock.cache.ledger.open_ledgers import job_ledger
-from penstock.config import get_config
+from penstock.config import get_config, piece_nbytes
 from penstock.engine.handlers import unpacked_records
 from penstock.engine.lineage import Lineage
 from penstock.engine.protocols import Origin
@@ -254,7 +254,7 @@ class Job:
         errors = next((each for each in subscribers if isinstance(each, ErrorLog)), None) or ErrorLog()
         orders = ControlReader(self._folder, self._live, self._note_run)
         subscribers = [errors, self._live, orders, *(each for each in subscribers if each is not errors)]
-        nbytes = min(PART_NBYTES, get_config().memory_bytes // 16)
+        nbytes = piece_nbytes(PART_NBYTES)
         stages = query.stages_in_parts(self._plan, Gathered(nbytes, get_config().checkpoint_interval))
         self._note_run()  # in place of the last one, which may have failed
         try:

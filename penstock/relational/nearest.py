@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from penstock.config import piece_nbytes
 from penstock.engine.protocols import EndOfInput, check_not_cancelled
 from penstock.errors import ComputeError
 from penstock.expr.arrays import Numbers
@@ -95,7 +96,7 @@ class NearestHandler:
         found = self._best.positions
         queries, held = pa.Table.from_batches(self._query_batches), self._held.table()
         row_nbytes = queries.nbytes // max(queries.num_rows, 1) + held.nbytes // max(held.num_rows, 1) + 16
-        step = max(1, OUTPUT_NBYTES // (row_nbytes * self._relation.k))
+        step = max(1, piece_nbytes(OUTPUT_NBYTES) // (row_nbytes * self._relation.k))
         for start in range(0, len(found), step):
             which, rank = np.nonzero(found[start : start + step] >= 0)
             positions = found[start + which, rank]

@@ -8,6 +8,7 @@ import contextvars
 import inspect
 import threading
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
+from contextlib import aclosing
 from typing import Any
 
 import pyarrow as pa
@@ -54,13 +55,26 @@ class AsyncCaller:
             raise UdfError("the function raised CancelledError") from exc
 
     async def call_rows(self, calls: Iterator[Any], num_rows: int, on_error: OnRowError, order: int = 0) -> list[Any]:
+        return await self._pool.run(self._group(calls, num_rows, on_error, order))
+
+    async def leading_rows(
+        self, calls: Iterator[Any], num_rows: int, on_error: OnRowError, order: int = 0
+    ) -> AsyncGenerator[tuple[int, list[Any]], None]:
+        """Make the calls. Yield the number of leading results that should leave, and the list of all results."""
+        group = self._group(calls, num_rows, on_error, order)
+        async with aclosing(self._pool.leading(group)) as ends:
+            async for end in ends:
+                yield end, group.results
+
+    @staticmethod
+    def _group(calls: Iterator[Any], num_rows: int, on_error: OnRowError, order: int) -> CallGroup:
         # A coroutine that another batch started may make a call of this one; its failure is recorded with this one.
         context = contextvars.copy_context()
 
         def fail(row: int, exc: BaseException) -> Any:
             return context.run(on_error, row, exc)
 
-        return await self._pool.run(CallGroup(calls, num_rows, fail, order))
+        return CallGroup(calls, num_rows, fail, order)
 
     def then(self, use: Callable[[Any, Any], Any]) -> Callable[..., Any]:
         function = self.function
@@ -98,7 +112,14 @@ class AsyncUdfHandler:
     ) -> pa.RecordBatch | AsyncGenerator[pa.RecordBatch, None]:
         if self._spec.is_streaming:
             return self._stream(batch, first_row)
-        return await self._calls.process(batch, first_row)
+        if not self._calls.can_leave_early:
+            return await self._calls.process(batch, first_row)
+        pieces = self._calls.pieces(batch, first_row)
+        end, first = await anext(pieces)
+        if end == batch.num_rows:
+            await pieces.aclose()
+            return first
+        return _rest(first, pieces)
 
     async def _stream(self, batch: pa.RecordBatch, first_row: int) -> AsyncGenerator[pa.RecordBatch, None]:
         async with self._streams:
@@ -116,6 +137,16 @@ class AsyncUdfHandler:
             await self._calls.close()
             if lease.was_last and self._spec.builtin.event_loop is None:  # built-in clients close their connections
                 await close_connections()
+
+
+async def _rest(
+    first: pa.RecordBatch, pieces: AsyncGenerator[tuple[int, pa.RecordBatch], None]
+) -> AsyncGenerator[pa.RecordBatch, None]:
+    async with aclosing(pieces):
+        yield first
+        del first
+        async for _, piece in pieces:
+            yield piece
 
 
 class WorkerLoop:

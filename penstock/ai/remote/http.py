@@ -7,7 +7,8 @@ import logging
 import math
 import random
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -37,6 +38,7 @@ from penstock.ai.remote.wires.wire import ApiCall, Endpoint
 from penstock.config import get_config
 from penstock.cost.usage import usage_in
 from penstock.engine.call_gate import ALWAYS_OPEN, current_gate
+from penstock.engine.call_room import CallRoom, current_room
 from penstock.errors import (
     AnswerTooLargeError,
     InvalidAnswerError,
@@ -62,6 +64,7 @@ Answer = TypeVar("Answer")
 
 MAX_DELAY_S = 30.0
 MAX_FIRST_TRIES = 3  # at an address that has never answered
+LARGE_NBYTES = 128 * 2**10  # of an answer that is received only if there is room for it
 MAX_REFUSAL_NBYTES = 64 * 2**10  # of an error body that are read
 
 _reached: set[tuple[str, str | None]] = set()  # base URLs that have answered this process, with their proxies
@@ -106,6 +109,8 @@ class ApiClient:
         self._gate = ALWAYS_OPEN
         self._counter = CallCounter()
         self.check = ServerCheck(shown(endpoint.base_url))
+        self._room = CallRoom()
+        self._mean_nbytes = 0  # of recent answers
 
     def open(self) -> None:
         """Open the client on the running loop."""
@@ -123,6 +128,7 @@ class ApiClient:
         self._limiter = limiter_for(LimiterKey(endpoint.provider, endpoint.base_url, self._model), self.settings.caps)
         self._deadline = Deadline(self.settings.timeout_s)
         self._counter = current_call_counter()
+        self._room = current_room()
         self._counter.num_requests = self._counter.num_requests or 0
         self._max_nbytes = get_config().max_response_bytes
         if self.is_paused_with_query:
@@ -165,12 +171,14 @@ class ApiClient:
             url = self._urls[call.path] = yarl.URL(joined(self._endpoint.base_url, call.path))
 
         async def take(response: aiohttp.ClientResponse) -> tuple[Answer, int | None]:
-            raw = await self.content(response)
-            observer.failed()  # unless the body holds an answer
-            body = self._body(raw)
-            counts_tokens = self._limiter is not None and self._limiter.counts_tokens
-            usage = usage_in(body) if counts_tokens else None
-            return self.understood(body, read), None if usage is None else usage.input + usage.output
+            async with self._received(response):
+                raw = await self.content(response)
+                self._mean_nbytes += (len(raw) - self._mean_nbytes) // 4
+                observer.failed()  # unless the body holds an answer
+                body = self._body(raw)
+                counts_tokens = self._limiter is not None and self._limiter.counts_tokens
+                usage = usage_in(body) if counts_tokens else None
+                return self.understood(body, read), None if usage is None else usage.input + usage.output
 
         return self._exchange("POST", url, data, take, rank, tokens=call.tokens, observer=observer)
 
@@ -364,6 +372,24 @@ class ApiClient:
         if len(content) > limit:
             raise self.too_large()
         return content
+
+    @asynccontextmanager
+    async def _received(self, response: aiohttp.ClientResponse) -> AsyncIterator[None]:
+        """Wait until there is room for a large answer, and count it within the block.
+
+        The length of a compressed answer, or of one in chunks, is unknown; it counts as the mean of the others.
+        """
+        length = response.content_length
+        nbytes = self._mean_nbytes if length is None or "Content-Encoding" in response.headers else length
+        if nbytes < LARGE_NBYTES:
+            yield
+            return
+        assert self._deadline is not None
+        while not self._room.has_place(nbytes):
+            with self._deadline.paused():
+                await self._room.change()
+        with self._room.received(nbytes):
+            yield
 
     def too_large(self) -> AnswerTooLargeError:
         return AnswerTooLargeError(

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from penstock.cache.ledger.open_ledgers import inherit_job_folder, job_folder
-from penstock.config import get_config, set_config
+from penstock.config import get_config, inherit_task_nbytes, set_config
 from penstock.engine.handlers import PartHandler, ReadHandler, TransformHandler, WriteHandler, WritingHandler
 from penstock.engine.pools.handler_slot import OpenHandler
 from penstock.engine.pools.worker_restart import RestartPolicy
@@ -68,13 +68,14 @@ def restart_policy(work: CallUdf | CallBatch) -> RestartPolicy:
 
 @dataclass(frozen=True)
 class DriverState:
-    """State of the driver's process that its workers copy: settings, storage options, secrets, the job's folder."""
+    """State of the driver that its workers copy: settings, storage options, secrets, the folder of a job."""
 
     pid: int
     settings: Mapping[str, Any]
     storage_options: Mapping[str, Mapping[str, Any]]
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
     job_folder: str = ""
+    task_nbytes: int = 0  # see ``piece_nbytes``
 
     @staticmethod
     def here() -> DriverState:
@@ -85,6 +86,7 @@ class DriverState:
             all_shared_options(),
             known_secrets(),
             job_folder(),
+            config.task_nbytes,
         )
 
     def apply(self) -> None:
@@ -94,6 +96,7 @@ class DriverState:
             restore_shared_options(self.storage_options)
             restore_secrets(self.secrets)
             inherit_job_folder(self.job_folder)
+            inherit_task_nbytes(self.task_nbytes)
             collect_for_driver()
 
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
+from penstock.config import piece_nbytes
 from penstock.errors import CorruptFileError, InvalidArgumentError, WriteError
 from penstock.io.batches import BATCH_NBYTES, TASK_NBYTES, rows_alone
 from penstock.io.file_format import FileFormat, FilePart, reading
@@ -73,7 +74,7 @@ class NumpyFormat(FileFormat):
                 stream.seek(0)
                 yield _batch(np.load(stream, allow_pickle=False))
                 return
-            step = max(1, BATCH_NBYTES // max(header.row_nbytes, 1))
+            step = max(1, piece_nbytes(BATCH_NBYTES) // max(header.row_nbytes, 1))
             stream.seek(header.offset + start * header.row_nbytes)
             for first in range(start, stop, step):
                 num_rows = min(step, stop - first)

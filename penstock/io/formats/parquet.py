@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.config import piece_nbytes
 from penstock.errors import CorruptFileError, InvalidArgumentError, PenstockError, TypeMismatchError, check_choice
 from penstock.io.batches import TASK_NBYTES, TASK_ROWS, rows_alone, rows_per_batch
 from penstock.io.file_format import FileFormat, FilePart, reading
@@ -124,7 +125,7 @@ def _parquet_file(handle: Any, file: DataFile) -> Any:
         return pq.ParquetFile(handle, pre_buffer=not (file.storage.is_local or file.storage.is_native))
     metadata = pq.read_metadata(handle)
     # Each column of a row group has its own buffer; together they stay small.
-    buffer_nbytes = max(_STREAM_NBYTES // max(metadata.num_columns, 1), 64 * 1024)
+    buffer_nbytes = max(piece_nbytes(_STREAM_NBYTES) // max(metadata.num_columns, 1), 64 * 1024)
     options = {"pre_buffer": not file.storage.is_local, "buffer_size": buffer_nbytes}
     return pq.ParquetFile(handle, metadata=metadata, **options)
 
@@ -139,7 +140,7 @@ def _prefetch(handle: RangeFile, metadata: Any, groups: Sequence[int], columns: 
                 start = chunk.dictionary_page_offset or chunk.data_page_offset
                 start = min(start, chunk.data_page_offset)
                 ranges.append((start, start + chunk.total_compressed_size))
-    if sum(end - start for start, end in ranges) <= _PREFETCH_NBYTES:
+    if sum(end - start for start, end in ranges) <= piece_nbytes(_PREFETCH_NBYTES):
         handle.prefetch(ranges)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from penstock.config import piece_nbytes
 from penstock.errors import (
     InvalidArgumentError,
     OutputExistsError,
@@ -101,7 +102,7 @@ class LanceTask:
         predicate = None if has_fragment_id else self.selection.predicate
         # Without any column, row ids count the rows.
         options: dict[str, Any] = {"fragments": [dataset.get_fragment(number)], "with_row_id": not columns}
-        options |= {"batch_size": BATCH_ROWS, "batch_size_bytes": BATCH_NBYTES}
+        options |= {"batch_size": BATCH_ROWS, "batch_size_bytes": piece_nbytes(BATCH_NBYTES)}
         if predicate is None and self.selection.predicate is None:
             options["limit"] = self.selection.limit
         try:
@@ -284,7 +285,7 @@ class LanceWriter:
             self._schema = self._sink.table.open().schema if is_append else self._sink.schema.to_arrow()
         self._batches.append(conform_rows(batch, self._schema, self._sink.table.uri))
         self._nbytes += batch.nbytes
-        return self._flush() if self._nbytes >= FRAGMENT_NBYTES else []
+        return self._flush() if self._nbytes >= piece_nbytes(FRAGMENT_NBYTES) else []
 
     def finish(self) -> Iterable[dict[str, Any]]:
         return self._flush() if self._batches else []

@@ -120,7 +120,7 @@ def test_compressed_files(tmp_path: Path) -> None:
 
 
 def test_a_row_longer_than_a_block_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(csv_module, "BATCH_NBYTES", 64)
+    monkeypatch.setattr(csv_module, "MAX_BLOCK_NBYTES", 64)
     rows = "1,x\n" * 100
     assert len(read(tmp_path, "a,b\n" + rows)["a"]) == 100
     with pytest.raises(CorruptFileError, match=r"Cannot read '.*/x\.csv': a row has over 64 bytes"):
@@ -144,7 +144,7 @@ def test_bad_rows_name_file_and_row(tmp_path: Path, content: str | bytes, messag
 def test_a_value_that_does_not_fit_the_type_names_row_and_column(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(csv_module, "BATCH_NBYTES", 64)
+    monkeypatch.setattr(csv_module, "MAX_BLOCK_NBYTES", 64)
     content = "a,b\n" + "1,2\n" * 50 + "3,oops\n"
     message = r"row 52, column 'b': conversion error to int64: invalid value 'oops'; give schema=\{'b': 'string'\}"
     with pytest.raises(CorruptFileError, match=message):

@@ -13,7 +13,7 @@ import pyarrow as pa
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from penstock.config import Config, get_config
+from penstock.config import Config, get_config, task_share
 from penstock.engine.lineage import kind_of
 from penstock.engine.pools.asyncio import AsyncPool, LoopThread
 from penstock.engine.pools.handler_slot import OpenHandler
@@ -41,7 +41,7 @@ from penstock.engine.runners.ray.pool import RayPool
 from penstock.engine.runners.ray.replay_pool import ReplayPool
 from penstock.engine.runners.ray.stage_requests import actor_key, actor_options, actor_requests
 from penstock.engine.runners.ray.stored import DriverBatches, put_batch, read_input
-from penstock.engine.scheduling import Footprint, task_share
+from penstock.engine.scheduling import Footprint
 from penstock.engine.stage import PoolChoice
 from penstock.errors import InvalidArgumentError
 from penstock.expr.udf import API_LOOP, Builtin, Resources
