@@ -32,7 +32,7 @@ from penstock.ai.remote.limits.limiter import (
 from penstock.ai.remote.limits.pacing import MAX_WAIT_S
 from penstock.ai.remote.refusals import beginning_of, error_for_status, status_meant
 from penstock.ai.remote.server_check import Attempt, ServerCheck
-from penstock.ai.remote.session import Session
+from penstock.ai.remote.session import SharedSession
 from penstock.ai.remote.silence import Silence
 from penstock.ai.remote.wires.wire import ApiCall, Endpoint
 from penstock.config import get_config
@@ -98,7 +98,7 @@ class ApiClient:
         self._endpoint, self._model, self.settings = endpoint, model, settings
         self.name = f"{endpoint.provider} ({model})"
         self._limiter: Limiter | None = None
-        self._session: Session | None = None
+        self._session: SharedSession | None = None
         self._deadline: Deadline | None = None
         self._headers: Mapping[str, str] = {}
         self._proxy: str | None = None
@@ -133,7 +133,7 @@ class ApiClient:
         self._max_nbytes = get_config().max_response_bytes
         if self.is_paused_with_query:
             self._gate = current_gate()
-        self._session = Session.shared()  # last: an error above leaves nothing to close
+        self._session = SharedSession.shared()  # last: an error above leaves nothing to close
         self._session.silences.add(self._silence)
 
     async def close(self) -> None:

@@ -14,10 +14,10 @@ log = logging.getLogger("penstock.ai")
 CONNECT_TIMEOUT_S = 10.0
 
 
-class Session:
+class SharedSession:
     """The connections of one event loop. All clients on the loop share them, and the last one closes them."""
 
-    _by_loop: ClassVar[dict[asyncio.AbstractEventLoop, Session]] = {}
+    _by_loop: ClassVar[dict[asyncio.AbstractEventLoop, SharedSession]] = {}
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         import aiohttp
@@ -34,7 +34,7 @@ class Session:
         )
 
     @classmethod
-    def shared(cls) -> Session:
+    def shared(cls) -> SharedSession:
         loop = asyncio.get_running_loop()
         if loop not in cls._by_loop:
             cls._by_loop[loop] = cls(loop)
