@@ -26,7 +26,7 @@ import subprocess
 import sys
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 
@@ -54,8 +54,14 @@ class PlainServer:
         self._server.close()
         for writer in self._writers:
             writer.transport.abort()
-        loop = asyncio.get_running_loop()
-        loop.call_later(self.script["down_s"], lambda: loop.create_task(self.start()))
+        self._restarting = asyncio.create_task(self.restart())
+
+    async def restart(self) -> None:
+        """Listen again. A client that tries to connect meanwhile may have got the port as its own."""
+        while not (self._server and self._server.is_serving()):
+            await asyncio.sleep(self.script["down_s"])
+            with suppress(OSError):
+                await self.start()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._writers.add(writer)
