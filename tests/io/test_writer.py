@@ -256,10 +256,10 @@ def test_small_batches_make_large_row_groups(tmp_path: Path) -> None:
 
 
 def test_row_groups_are_bounded_by_the_memory_limit(tmp_path: Path) -> None:
-    with ps.config(memory_limit=16 * 8000):
-        shown = write_all(sink_to(tmp_path), *(batch_of(a=list(range(100))) for _ in range(25)))
+    with ps.config(memory_limit="8MiB", num_threads=1):
+        shown = write_all(sink_to(tmp_path), *(batch_of(a=list(range(40_000))) for _ in range(8)))
     metadata = pq.ParquetFile(shown.column("path")[0].as_py()).metadata
-    assert [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)] == [1000, 1000, 500]
+    assert [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)] == [120_000, 120_000, 80_000]
 
 
 class AddressEncoding(CsvEncoding):
