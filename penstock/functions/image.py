@@ -67,9 +67,13 @@ def decode_image(
     >>> df.to_pydict()["image"][0].shape
     (2, 3, 3)
     """
+    return decoded(bytes, checked_decoder("decode_image", mode, is_scaled=scaled), on_error)
+
+
+def decoded(encoded: Expression, decoder: ImageDecoder, on_error: str) -> Expression:
+    """Return the images that a decoder makes."""
     policy = error_policy("decode_image", on_error)
-    decoder = checked_decoder("decode_image", mode, is_scaled=scaled)
-    return Expression(UdfCall(_decode_spec(decoder, policy), (to_expr(bytes),)))
+    return Expression(UdfCall(_decode_spec(decoder, policy), (to_expr(encoded),)))
 
 
 @method
