@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import datetime as dt
-import decimal
-import math
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.types as pt
 
 from penstock.errors import check_choice
 from penstock.expr.udf import BatchFormat
@@ -18,8 +13,6 @@ from penstock.types import Series, default_numpy, object_array
 
 if TYPE_CHECKING:
     import pandas
-
-IMMUTABLE = (str, bytes, int, type(None), dt.date, dt.time, dt.timedelta, decimal.Decimal)
 
 
 def checked_format(verb: str, batch_format: str) -> BatchFormat:
@@ -92,56 +85,3 @@ def _is_read_only(array: np.ndarray[Any, Any]) -> bool:
     if not array.flags.writeable:
         return True
     return array.dtype.kind == "O" and any(isinstance(each, np.ndarray) and not each.flags.writeable for each in array)
-
-
-# --- unchanged columns ------------------------------------------------------------------------------------------------
-
-
-def restore_columns(result: Any, given: Any, batch: pa.RecordBatch) -> Any:
-    """Return a result with the original columns in place of arrays that the function returned unchanged.
-
-    Arrays cannot hold all types: a nullable integer becomes a float with NaN, a timestamp loses its zone, an embedding
-    becomes a plain array.
-    """
-    if not (isinstance(given, dict) and isinstance(result, Mapping)):
-        return result
-    known = set(batch.schema.names)  # the function may have added others to the dict
-    names = {id(value): name for name, value in given.items() if name in known and not _survives(batch.column(name))}
-    restored = dict(result)
-    for name, value in result.items():
-        if id(value) in names:
-            column = batch.column(names[id(value)])
-            array = value if isinstance(value, np.ndarray) else value.detach().numpy()
-            if _is_unchanged(array, default_numpy(column)):
-                restored[name] = column
-    return restored
-
-
-def _survives(column: pa.Array) -> bool:
-    """Return True if a column is the same after conversion to an array and back."""
-    if pt.is_string(column.type) or pt.is_binary(column.type):
-        return True
-    is_plain = pt.is_integer(column.type) or pt.is_floating(column.type) or pt.is_boolean(column.type)
-    return is_plain and not column.null_count
-
-
-def _is_unchanged(value: Any, original: Any) -> bool:
-    """Compare values of a column. Objects of other types count as changed, as their ``==`` may have any meaning."""
-    if type(value) is not type(original):
-        return False
-    match original:
-        case np.ndarray():
-            if value.shape != original.shape or value.dtype.kind != original.dtype.kind:
-                return False
-            if original.dtype.kind == "O":
-                return all(map(_is_unchanged, value.tolist(), original.tolist()))
-            is_view = value.ctypes.data == original.ctypes.data and value.strides == original.strides
-            return is_view or np.array_equal(value, original, equal_nan=original.dtype.kind in "fmM")
-        case dict():
-            return value.keys() == original.keys() and all(_is_unchanged(value[key], original[key]) for key in value)
-        case list():
-            return len(value) == len(original) and all(map(_is_unchanged, value, original))
-        case float():
-            return value == original or (math.isnan(value) and math.isnan(original))
-        case _:
-            return isinstance(value, IMMUTABLE) and bool(value == original)
