@@ -15,9 +15,9 @@ from penstock.engine.pools.handler_slot import OpenHandler
 from penstock.engine.protocols import EndOfInput, Handler, WorkerContext
 from penstock.engine.runners.ray.worker import PackedBatch, Slices, packed_batch, slices_from
 from penstock.plan.stages import SIDE, RunRelation
-from penstock.relational.handler import with_types
 from penstock.relational.partition import HashParts, RangeParts, divided, sampled
 from penstock.relational.two_steps import computed, halves_rows, in_two_steps
+from penstock.relational.typed_input import with_types
 from penstock.types import Schema, joined
 from penstock.types.frozen import frozen
 
@@ -54,7 +54,7 @@ def divide(
             pieces += [None] * num_parts
             continue
         schema = known[side].schema if side in known else mine[0].schema.remove_metadata()
-        rows = joined([with_types(work.relation, batch, schema) for batch in mine])
+        rows = joined([with_types(str(work.relation), batch, schema) for batch in mine])
         steps = in_two_steps(work.relation, Schema.from_arrow(schema))
         is_grouped = steps is not None and (known[side].is_grouped if side in known else halves_rows(steps[0], rows))
         if steps is not None and is_grouped:
