@@ -256,7 +256,7 @@ class FileSource:
         error: CorruptFileError | None = None
         for number, file in enumerate(self.files):
             try:
-                if (schema := self.format.infer_schema(file)) is not None:
+                if schema := self.format.infer_schema(file):  # a result without rows may have no columns
                     _check_unique(schema.names, file)
                     return self._widened(schema, self.files[number + 1 : number + self.format.num_files_inferred])
             except CorruptFileError as exc:

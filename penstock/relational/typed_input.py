@@ -12,6 +12,7 @@ from penstock.relational.spill import spill_error, spill_file
 from penstock.types import DataType, Schema, supertype
 from penstock.types.cast import cast
 from penstock.types.ipc import from_ipc, to_ipc
+from penstock.types.supertype import has_null_type
 
 HELD_NBYTES = 16 * 2**20  # of batches in memory; the others wait in a file
 
@@ -75,15 +76,6 @@ class TypedInput:
             self._file.seek(start)
             yield from_ipc(pa.py_buffer(self._file.read(size)))
         self.close()
-
-
-def has_null_type(dtype: pa.DataType) -> bool:
-    """Return True if a type has no type for some of its values, as that of empty lists.
-
-    >>> has_null_type(pa.list_(pa.null())), has_null_type(pa.string())
-    (True, False)
-    """
-    return pa.types.is_null(dtype) or any(has_null_type(dtype.field(i).type) for i in range(dtype.num_fields))
 
 
 def with_types(title: str, batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

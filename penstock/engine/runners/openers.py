@@ -148,7 +148,7 @@ def _open_relation(relation: Relation, work: RunRelation, context: WorkerContext
         case DropSimilar():
             from penstock.relational.similar_texts import DropSimilarHandler
 
-            return DropSimilarHandler(relation, context.is_cancelled)
+            return DropSimilarHandler(relation, work, context.is_cancelled)
         case Sort(num_rows=None) | GroupRows():
             from penstock.relational.external_sort import SortHandler
 
