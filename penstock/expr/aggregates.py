@@ -125,7 +125,9 @@ AGGREGATES = {
     ),
     "value_counts": AggregateFunction(
         takes(ANY, returns=lambda dtype: DataType.map(STRING if dtype.is_null() else dtype, UINT64)),
-        lambda dtype: "map([]::varchar[], []::ubigint[])" if dtype.is_null() else "coalesce(histogram({0}){over}, map {{}})",
+        lambda dtype: (
+            "map([]::varchar[], []::ubigint[])" if dtype.is_null() else "coalesce(histogram({0}){over}, map {{}})"
+        ),
     ),
 }
 

@@ -190,9 +190,7 @@ def nodes_of(columns: Columns) -> list[Expr]:
     return [to_node(column) for column in given]
 
 
-def with_computed(
-    plan: Plan, keys: Sequence[Expr], verb: str
-) -> tuple[Plan, tuple[str, ...], tuple[str, ...]]:
+def with_computed(plan: Plan, keys: Sequence[Expr], verb: str) -> tuple[Plan, tuple[str, ...], tuple[str, ...]]:
     """Return the plan with every key as a column, the names of the keys, and the names of the columns added."""
     if not keys:
         return plan, (), ()

@@ -57,7 +57,9 @@ class ReshapeVerbs(ResultVerbs):
         )
         source = nodes.MonotonicId(self._plan, "__row")
         maker = SampleMaker(text, num_rows)
-        relation: Relation = DeferredRelation(maker, ("t",), is_streamed=False) if source.schema is None else maker.made(source.schema)
+        relation: Relation = (
+            DeferredRelation(maker, ("t",), is_streamed=False) if source.schema is None else maker.made(source.schema)
+        )
         return self._with(nodes.Relate((source,), relation))
 
     def shuffle(self, seed: int | None = None) -> Self:

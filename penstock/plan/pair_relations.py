@@ -71,7 +71,7 @@ class NearestMaker:
         left, queries = inputs
         shown = self.left.shown(left, "nearest"), self.queries.shown(queries, "nearest")
         columns = join_columns(*shown, {}, "inner", None, None)
-        relation = Nearest(*self.left.names, *self.queries.names, self.k, self.metric, columns)
+        relation = self._of(columns)
         for name in (relation.measure, "rank"):
             if any(name == column[2] for column in columns):
                 raise InvalidArgumentError(f"nearest adds the column {name!r}, which is there already; rename it first")
@@ -81,7 +81,10 @@ class NearestMaker:
         return (self.left, self.queries)[side].names
 
     def __str__(self) -> str:
-        return str(Nearest(*self.left.names, *self.queries.names, self.k, self.metric, ()))
+        return str(self._of(()))
+
+    def _of(self, columns: PairColumns) -> Nearest:
+        return Nearest(self.left.names[0], self.queries.names[0], self.k, self.metric, columns)
 
 
 def compares_vectors_or_texts(relation: Relation) -> bool:

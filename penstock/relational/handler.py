@@ -71,8 +71,7 @@ class RelationHandler:
             yield from self._pushed(side, rows)
 
     def _sides_ended(self, after: int) -> Iterator[pa.RecordBatch]:
-        """Take the rows that wait in the inputs after this one. The inputs come one after another, the last one first.
-        """
+        """Take the rows that wait in the inputs after this one. Inputs come one after another, the last one first."""
         for side in reversed(range(after + 1, len(self._inputs))):
             for rows in self._inputs[side].end():
                 yield from self._pushed(side, rows)
@@ -85,8 +84,7 @@ class RelationHandler:
             yield from self._outputs(stream.push(side, to_duckdb(rows)))
 
     def _started(self) -> QueryStream | None:
-        """Return the running query; None if there is nothing to compute, since an input has neither rows nor columns.
-        """
+        """Return the running query; None if an input has neither rows nor known columns, so that nothing comes out."""
         if self._stream is None:
             found = self._schemas()
             if found is None:
@@ -116,9 +114,7 @@ class RelationHandler:
     def _schemas(self) -> tuple[TableRelation, list[Schema]] | None:
         """Return the relation, and the columns of its inputs."""
         known = [each.schema for each in self._inputs]
-        schemas = [
-            schema or columns_without_rows(self._relation, side, known) for side, schema in enumerate(known)
-        ]
+        schemas = [schema or columns_without_rows(self._relation, side, known) for side, schema in enumerate(known)]
         found = [schema for schema in schemas if schema is not None]
         if len(found) < len(schemas):
             return None

@@ -133,7 +133,10 @@ def result_schema(
     zoned = {f.name for f in schema if timezone and pa.types.is_timestamp(f.type) and f.type.tz}
     return pa.schema(
         [
-            (f.name, pa.int64() if f.name in wide else pa.timestamp(f.type.unit, timezone) if f.name in zoned else f.type)
+            (
+                f.name,
+                pa.int64() if f.name in wide else pa.timestamp(f.type.unit, timezone) if f.name in zoned else f.type,
+            )
             for f in schema
         ]
     )

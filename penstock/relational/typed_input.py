@@ -82,7 +82,7 @@ def with_types(title: str, batch: pa.RecordBatch, schema: pa.Schema) -> pa.Recor
     """Return a batch with the columns and types of earlier ones; a function may give other types in each batch."""
     if batch.schema.types == schema.types and batch.schema.names == schema.names:
         return pa.RecordBatch.from_arrays(batch.columns, schema=schema)
-    _check_names(title, batch.schema, schema)
+    _merged(title, schema, batch.schema)  # refuses text where numbers were
     what = f"{title}: a function gave several types for column"
     arrays = [cast(batch.column(f.name), DataType(f.type), what=f"{what} {f.name!r}") for f in schema]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import operator
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from contextvars import copy_context
@@ -22,14 +21,13 @@ from penstock.types import Series, to_batch
 from penstock.types.row_numbers import ROW_NUMBER, without_row_numbers
 from penstock.udf.call import ApplySteps, Caller, SyncCaller, run_sync
 from penstock.udf.failures import CALL_FAILURES, Failures
-from penstock.udf.formats import batch_in_format
+from penstock.udf.formats import batch_in_format, is_number_or_kept, restore_columns, restored_rows
 from penstock.udf.generators import ChunkSize, chunks
 from penstock.udf.instances import build_instance, callable_of, close_instance, close_instance_sync
 from penstock.udf.memo import FunctionMemo
 from penstock.udf.results import drained, drained_async, owned, started, started_async
 from penstock.udf.retry import never
 from penstock.udf.sizing import BatchSizes
-from penstock.udf.unchanged import is_number_or_kept, restore_columns, restored_rows
 
 if TYPE_CHECKING:
     from penstock.udf.aio import WorkerLoop

@@ -17,8 +17,8 @@ from penstock.types.plain import arrow_array
 from penstock.udf.options import error_policy, options_of, refusing_unknown
 
 if TYPE_CHECKING:
-    from penstock.io.file_format import FileFormat
     from penstock.functions.calls import MediaOnError
+    from penstock.io.file_format import FileFormat
     from penstock.io.files import DataFile, Paths
 
 StorageOptions = Mapping[str, Any] | None
@@ -197,8 +197,8 @@ def read_images(
     """Read image files (JPEG, PNG, WebP, GIF, BMP, TIFF) into the column ``image``, upright as EXIF says.
 
     ``size`` is the height and width to resize to; together with a ``mode`` it makes a batch of images one array. A
-    ``mode`` of None keeps the mode of each image. ``include_paths`` adds the column ``path``. A file that cannot be read
-    or decoded stops the query; with ``on_error="null"`` its image is null and ``errors()`` lists it, and
+    ``mode`` of None keeps the mode of each image. ``include_paths`` adds the column ``path``. A file that cannot be
+    read or decoded stops the query; with ``on_error="null"`` its image is null and ``errors()`` lists it, and
     ``ignore_corrupt_files`` leaves it out with a warning. ``scaled`` is as in ``decode_image``; paths and the other
     options are as in ``read_parquet``.
 
@@ -210,7 +210,7 @@ def read_images(
     image[RGB; 8x8]
     """
     options = options_of(locals(), "path", "size", "mode", "scaled", "on_error")
-    from penstock.functions.image import decoded
+    from penstock.functions.calls import decode_call
     from penstock.io.formats.images import SUFFIXES, ImageSource
     from penstock.media.images.decoder import checked_decoder
 
@@ -220,7 +220,7 @@ def read_images(
     if ignore_corrupt_files:
         raise InvalidArgumentError(f"read_images takes ignore_corrupt_files=True or on_error={on_error!r}, not both")
     contents = _contents("read_images", "path", path, SUFFIXES, on_error=on_error, storage_options=storage_options)
-    images = contents.select(decoded(col("bytes"), decoder, on_error).alias("image"), col("path"))
+    images = contents.select(decode_call(col("bytes"), decoder, on_error).alias("image"), col("path"))
     return images if include_paths else images.select("image")
 
 
