@@ -35,6 +35,7 @@ from penstock.relational.parser import (
 from penstock.relational.sql import quoted
 from penstock.relational.sql_result import SqlMaker
 from penstock.types import DataType, Field, Schema
+from penstock.types.supertype import has_null_type
 from penstock.udf.decorators import BoundMethod, ClsInstance, Func
 
 _attached: dict[str, Callable[..., Any]] = {}
@@ -129,10 +130,13 @@ class _Query:
         )
         read = tuple(tuple(schemas[name].names) for name in names)
         maker = SqlMaker(text, self._text, tuple(names), read, selected, is_streamed, tuple(public_functions()))
-        relation: Relation = maker.made(*(schemas[name] for name in names))
         inputs = tuple(_narrowed(frames[name], schemas[name], query)._plan for name in names)
-        if any(plan.schema is None for plan in inputs):  # the types of its first row may not be those of all rows
-            relation = DeferredRelation(maker, tuple(names), is_streamed)
+        relation: Relation = DeferredRelation(maker, tuple(names), is_streamed)
+        has_nulls = any(has_null_type(field.type) for schema in schemas.values() for field in schema.to_arrow())
+        is_deferred = any(plan.schema is None for plan in inputs)  # a first row may not have the types of all rows
+        if not (is_deferred and has_nulls):  # some functions do not take a column that is only known to have nulls
+            made = maker.made(*(schemas[name] for name in names))
+            relation = relation if is_deferred else made
         return DataFrame(nodes.Relate(inputs, relation))
 
     def _table(self, name: str, query: Tree) -> DataFrame:

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from penstock.config import get_config
 from penstock.engine.protocols import EndOfInput
+from penstock.errors import InvalidArgumentError
 from penstock.plan.relations import Aggregate, DeferredRelation, Join, SetOperation, SqlQuery, TableRelation
 from penstock.plan.similarity import Nearest
 from penstock.plan.stages import SIDE, RunRelation
@@ -120,7 +121,12 @@ class RelationHandler:
             return None
         if not isinstance(self._relation, DeferredRelation):
             return self._relation, found
-        made = self._relation.maker.made(*found)
+        try:
+            made = self._relation.maker.made(*found)
+        except InvalidArgumentError:
+            if None not in known:
+                raise
+            return None  # SQL with a function that does not take a column without a type
         assert not isinstance(made, Nearest)
         return made, found
 
