@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -76,6 +76,14 @@ class TypedInput:
             self._file.seek(start)
             yield from_ipc(pa.py_buffer(self._file.read(size)))
         self.close()
+
+
+def common_schema(title: str, batches: Sequence[pa.RecordBatch]) -> pa.Schema:
+    """Return the columns of some batches, with types that hold the values of all."""
+    schema = batches[0].schema
+    for batch in batches[1:]:
+        schema = _merged(title, schema, batch.schema)
+    return schema.remove_metadata()
 
 
 def with_types(title: str, batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

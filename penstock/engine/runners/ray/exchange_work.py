@@ -17,7 +17,7 @@ from penstock.engine.runners.ray.worker import PackedBatch, Slices, packed_batch
 from penstock.plan.stages import SIDE, RunRelation
 from penstock.relational.partition import HashParts, RangeParts, divided, sampled
 from penstock.relational.two_steps import computed, halves_rows, in_two_steps
-from penstock.relational.typed_input import with_types
+from penstock.relational.typed_input import common_schema, with_types
 from penstock.types import Schema, joined
 from penstock.types.frozen import frozen
 
@@ -53,7 +53,7 @@ def divide(
         if not mine:
             pieces += [None] * num_parts
             continue
-        schema = known[side].schema if side in known else mine[0].schema.remove_metadata()
+        schema = known[side].schema if side in known else common_schema(str(work.relation), mine)
         rows = joined([with_types(str(work.relation), batch, schema) for batch in mine])
         steps = in_two_steps(work.relation, Schema.from_arrow(schema))
         is_grouped = steps is not None and (known[side].is_grouped if side in known else halves_rows(steps[0], rows))
