@@ -212,6 +212,8 @@ def test_a_store_has_the_types_of_the_values(late: ps.DataFrame, tmp_path: Path,
         found = ps.read_sql("select * from late order by id", f"sqlite:///{place}")
     else:
         getattr(df, f"write_{store}")(place)
-        found = getattr(ps, f"read_{store}")(place).sort("id")
+        # Text formats have no types, and their readers look at the first file only.
+        options = {"schema": {"n": "int64"}} if store in ("json", "csv") else {}
+        found = getattr(ps, f"read_{store}")(place, **options).sort("id")
     assert [str(field.dtype) for field in found.schema] == ["int64", "string", "int64"]
     assert found.to_pydict() == df.to_pydict()
