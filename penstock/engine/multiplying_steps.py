@@ -67,7 +67,9 @@ def explode(batch: pa.RecordBatch, columns: Sequence[str]) -> Iterator[pa.Record
 
 
 def _as_lists(array: pa.Array) -> pa.Array:
-    """Return a fixed-size list as a variable-size list, whose null rows hold no elements."""
+    """Return a fixed-size list as a variable-size list, whose null rows hold no elements; nulls as null lists."""
+    if pa.types.is_null(array.type):
+        return pa.nulls(len(array), pa.list_(pa.null()))
     if pa.types.is_fixed_size_list(array.type):
         return array.cast(pa.list_(array.type.value_type))
     return array

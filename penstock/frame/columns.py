@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Self
 
-from penstock.errors import InvalidArgumentError
+from penstock.errors import InvalidArgumentError, shortened
 from penstock.expr.column import Expression, col, lit
 from penstock.expr.nodes import Alias, Call, ColumnRef, Expr, Star, Unnest, WindowCall, rewrite, unalias, walk
 from penstock.expr.resolve import expand
@@ -218,6 +218,11 @@ def named_node(name: str, value: Any) -> Expr:
         raise InvalidArgumentError(
             f"Column {checked_name(name)!r} is given the text {value!r}; write ps.col({value!r}) for that column, "
             f"or ps.lit({value!r}) for the text itself"
+        )
+    if callable(value) and not isinstance(value, Expression):
+        raise InvalidArgumentError(
+            f"Column {checked_name(name)!r} is given a function, {shortened(repr(value))}. Call a function made with "
+            f"@ps.func on columns: with_column({name!r}, f(ps.col('x'))); or use map for a function of whole rows"
         )
     node = lit(value)._node
     return node if isinstance(node, Unnest) else Alias(node, checked_name(name))

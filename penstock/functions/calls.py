@@ -9,8 +9,10 @@ from typing import Any, Literal
 
 from penstock.config import piece_nbytes
 from penstock.expr.column import Expression, to_expr
+from penstock.expr.kinds import Kind
 from penstock.expr.nodes import Expr, PythonValue, UdfCall
 from penstock.expr.udf import BatchSize, Builtin, OnError, Policy, Resources, Target, UdfSpec
+from penstock.media.images.decoder import ImageDecoder
 from penstock.media.sources import SourceAccess
 from penstock.storage.access import ANYTHING, configured_access
 from penstock.types import DataType
@@ -18,6 +20,12 @@ from penstock.udf.options import check_positive, check_whole, error_policy
 from penstock.udf.specs import make_spec
 
 MediaOnError = Literal["raise", "null", "log"]
+
+ENCODED = Kind(
+    "binary or a file",
+    lambda d: d.is_binary() or d.is_file(),
+    "read paths and URLs with .download() first, or convert them with .image_file()",
+)
 
 TRANSFER_NBYTES = 64 * 2**20
 """Target size of what one task transfers: it stays in memory until the whole task is done."""
@@ -69,6 +77,24 @@ def _media_spec(
         "use_process": use_process,
     }  # fmt: skip
     return replace(make_spec(function, options), name=name)
+
+
+def decode_call(encoded: Expression, decoder: ImageDecoder, on_error: str) -> Expression:
+    """Return the images that a decoder makes of bytes or files."""
+    return Expression(UdfCall(_decode_spec(decoder, error_policy("decode_image", on_error)), (to_expr(encoded),)))
+
+
+@functools.lru_cache(maxsize=64)  # specs are compared by identity, so equal calls share one column
+def _decode_spec(decoder: ImageDecoder, on_error: OnError) -> UdfSpec:
+    return UdfSpec(
+        name="decode_image",
+        target=Target(decoder, is_batch=True),
+        return_dtype=decoder.dtype,
+        batch_size="paced",
+        resources=Resources(use_process=False),  # decoders release the GIL
+        policy=Policy(on_error),
+        builtin=Builtin(check=ENCODED.check, has_cut=True),
+    )
 
 
 def transfer_call(

@@ -25,7 +25,7 @@ from penstock.expr.arrays import (
 )
 from penstock.expr.casting import cast
 from penstock.expr.column import Expression, call
-from penstock.expr.kinds import FLOAT64, VECTOR
+from penstock.expr.kinds import FLOAT64, VECTOR, vector_size
 from penstock.expr.registry import Value
 from penstock.expr.signatures import strict, takes
 from penstock.functions.table import Builder, FunctionTable
@@ -36,8 +36,8 @@ _PAIR = {"left": VECTOR, "right": VECTOR}
 
 
 def _pair_type(left: DataType, right: DataType) -> DataType:
-    sizes = [dtype.size for dtype in (left, right) if dtype.is_embedding() or dtype.is_fixed_size_list()]
-    if len(sizes) == 2 and sizes[0] != sizes[1]:
+    sizes = vector_size(left), vector_size(right)
+    if None not in sizes and sizes[0] != sizes[1]:
         raise TypeMismatchError(f"vectors of {sizes[0]} and {sizes[1]} numbers cannot be compared")
     return FLOAT64
 
@@ -173,6 +173,8 @@ def _normalized_type(dtype: DataType) -> DataType:
     inner = dtype.inner if dtype.inner.is_float() else FLOAT64
     if dtype.is_embedding():
         return DataType.embedding(inner, dtype.size)
+    if dtype.is_tensor():
+        return DataType.tensor(inner, dtype.shape)
     return DataType.fixed_size_list(inner, dtype.size) if dtype.is_fixed_size_list() else DataType.list(inner)
 
 

@@ -24,7 +24,16 @@ from penstock.errors import CorruptFileError, InvalidArgumentError, ReadError
 from penstock.io.batches import BATCH_NBYTES, grouped
 from penstock.io.conform import ColumnMismatchError, widened_schema
 from penstock.io.file_format import FileFormat, FilePart
-from penstock.io.files import DataFile, Paths, file_versions, find_files, is_small_local, path_list, short_name
+from penstock.io.files import (
+    DataFile,
+    Paths,
+    file_versions,
+    find_files,
+    folder_of,
+    is_small_local,
+    path_list,
+    short_name,
+)
 from penstock.io.hive import partition_type, partition_values
 from penstock.io.selection import Selection, columns_needed, until_limit
 from penstock.observe.metrics import note_skipped_file
@@ -131,7 +140,7 @@ class FileSource:
         schema: Mapping[str, Any] | Callable[[Sequence[DataFile]], Mapping[str, Any]] | None = None,
         infer_schema: bool = True,
         file_path_column: str | None = None,
-        hive_partitioning: bool = False,
+        hive_partitioning: bool | None = None,
         ignore_corrupt_files: bool = False,
         storage_options: Mapping[str, Any] | None = None,
     ) -> None:
@@ -147,7 +156,8 @@ class FileSource:
         self._infers = infer_schema
         self._columns = columns
         self._path_column = file_path_column
-        self._has_hive = hive_partitioning
+        self._hive = hive_partitioning
+        self._folders = [] if hive_partitioning is not None else [folder_of(name) for name in paths]
         self._ignores_corrupt = ignore_corrupt_files
 
     def schema(self) -> Schema:
@@ -167,7 +177,7 @@ class FileSource:
             "schema": {name: str(dtype) for name, dtype in self._hints.items()},
             "infer_schema": self._infers,
             "file_path_column": self._path_column,
-            "hive_partitioning": self._has_hive,
+            "hive_partitioning": bool(self._partition_types),
             "ignore_corrupt_files": self._ignores_corrupt,
         }
 
@@ -229,7 +239,7 @@ class FileSource:
     @cached_property
     def _content(self) -> Schema:
         """The columns in the content of the files."""
-        found = {f.name: f.type for f in self._inferred()} if self._infers else {}
+        found = self._columns_of_files
         fields = {name: dtype for name, dtype in (found | self._hints).items() if name not in self._partition_types}
         if self._path_column in fields:
             raise InvalidArgumentError(
@@ -238,11 +248,15 @@ class FileSource:
             )
         return Schema.from_pydict(fields)
 
+    @cached_property
+    def _columns_of_files(self) -> dict[str, pa.DataType]:
+        return {f.name: f.type for f in self._inferred()} if self._infers else {}
+
     def _inferred(self) -> pa.Schema:
         error: CorruptFileError | None = None
         for number, file in enumerate(self.files):
             try:
-                if (schema := self.format.infer_schema(file)) is not None:
+                if schema := self.format.infer_schema(file):  # a result without rows may have no columns
                     _check_unique(schema.names, file)
                     return self._widened(schema, self.files[number + 1 : number + self.format.num_files_inferred])
             except CorruptFileError as exc:
@@ -276,20 +290,38 @@ class FileSource:
 
     @cached_property
     def _partition_types(self) -> dict[str, pa.DataType]:
-        if not self._has_hive:
+        """The types of the columns in folders.
+
+        Unless the user has decided, these are columns that all files have in the folders below the path given, and that
+        are not in the files.
+        """
+        if self._hive is False:
             return {}
         values: dict[str, set[str | None]] = {}
+        is_in_all = True
         for file in self.files:
-            for key, value in partition_values(file.path).items():
+            found = self._partition_values(file)
+            is_in_all &= not values or found.keys() == values.keys()
+            for key, value in found.items():
                 values.setdefault(key, set()).add(value)
+        if self._hive is None:
+            known = self._columns_of_files if values and is_in_all else {}
+            is_free = is_in_all and (self._infers or values.keys() <= self._hints.keys())
+            values = {key: found for key, found in values.items() if is_free and key not in known}
         return {key: self._hints.get(key) or partition_type(found) for key, found in values.items()}
+
+    def _partition_values(self, file: DataFile) -> dict[str, str | None]:
+        if self._hive is None:
+            above = max((folder for folder in self._folders if file.path.startswith(folder)), key=len, default="")
+            return partition_values(file.path[len(above) :]) if above else {}
+        return partition_values(file.path) if self._hive else {}
 
     @property
     def _path_types(self) -> dict[str, pa.DataType]:
         return self._partition_types | ({self._path_column: pa.string()} if self._path_column else {})
 
     def _constants(self, file: DataFile) -> dict[str, pa.Scalar]:
-        found = partition_values(file.path) if self._has_hive else {}
+        found = self._partition_values(file)
         types = self._partition_types.items()
         constants = {key: pa.scalar(found.get(key), pa.string()).cast(dtype) for key, dtype in types}
         if self._path_column:

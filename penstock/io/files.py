@@ -170,6 +170,18 @@ def path_list(paths: Paths) -> list[str]:
     return [os.fspath(name) for name in names]
 
 
+def folder_of(name: str) -> str:
+    """Return the folder that a user's path names, or that of a pattern or a file, with a slash at its end.
+
+    >>> folder_of("s3://bucket/data/*/year=*/a.parquet"), folder_of("/data/k=1")
+    ('bucket/data/', '/data/k=1/')
+    """
+    local = local_path(name)
+    path = name.partition("://")[2].removeprefix("anonymous@") if local is None else os.path.abspath(local)
+    magic = _MAGIC.search(path)
+    return path[: magic.start()].rpartition("/")[0] + "/" if magic else path.rstrip("/") + "/"
+
+
 def short_name(paths: Sequence[str], files: Sequence[DataFile]) -> str:
     """Return a short name for the files found at ``paths``: a file, a folder, a pattern, or their number."""
     if len(paths) > 1:

@@ -160,10 +160,21 @@ class FileSink:
         """
         files = [file for file in records if file["rows"]] or list(records[:1])
         with writing(self.root):
-            if not files and self.schema is not None:
+            if not files and (content := self._content_without_rows()) is not None:
                 name = f"{self.run_id}-empty-00000{self.encoding.suffix}"
-                files = [self._staged(name, self.content_schema(self.schema.to_arrow()), ())]
+                files = [self._staged(name, content, ())]
             return self._with_one_schema(files)
+
+    def _content_without_rows(self) -> pa.Schema | None:
+        """Return the columns of the file of a result without rows; None if it needs none.
+
+        If no row has reached the function that makes the columns, they are unknown. The file then has none, so that the
+        folder can be read.
+        """
+        if self.schema is not None:
+            return self.content_schema(self.schema.to_arrow())
+        is_table = isinstance(self.encoding, TypedEncoding | RecordEncoding)
+        return pa.schema([]) if is_table and self.mode != "append" else None
 
     def commit(self, records: Sequence[dict[str, Any]]) -> pa.Table:
         files = self.completed(records)

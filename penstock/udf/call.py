@@ -25,7 +25,7 @@ from penstock.types import PartialColumn
 from penstock.types.plain import arrow_numbers
 from penstock.types.row_numbers import POSITION
 from penstock.udf.arguments import Arguments, Columns
-from penstock.udf.failures import CALL_FAILURES, Failures, Record
+from penstock.udf.failures import CALL_FAILURES, STOPPED, Failures, Record
 from penstock.udf.generators import ChunkSize, OnRowError, async_chunks, chunks, several
 from penstock.udf.instances import Lease, Unfinished, close_instance_sync
 from penstock.udf.memo import FunctionMemo
@@ -102,7 +102,7 @@ class SyncCaller:
             started, wanted = time.perf_counter(), min(size, num_rows - len(results)) + len(results)
             results.extend(itertools.islice(calls, size))
             if len(results) < wanted:  # the exception ended the iteration
-                raise RuntimeError("the function raised StopIteration, as next() does for an empty iterator")
+                raise RuntimeError(STOPPED)
             if time.perf_counter() - started < CANCEL_CHECK_S / 2:
                 size *= 2
 
@@ -228,7 +228,7 @@ class UdfCalls:
     def stream(self, batch: pa.RecordBatch, first_row: int) -> Iterator[pa.RecordBatch]:
         """Yield the values of generators as they come."""
         results, fail = self.arguments.rows(batch, self._caller.function), self._failing(batch, first_row)
-        for chunk in chunks(map(several, results), self._chunk_size, fail):
+        for chunk in chunks(map(several, results), batch.num_rows, self._chunk_size, fail):
             yield self._output(batch, first_row, *chunk)
 
     async def stream_async(self, batch: pa.RecordBatch, first_row: int) -> AsyncIterator[pa.RecordBatch]:

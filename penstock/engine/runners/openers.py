@@ -17,7 +17,8 @@ from penstock.engine.protocols import Handler, WorkerContext
 from penstock.engine.runners.placement import this_machine
 from penstock.engine.steps import Steps
 from penstock.observe.metrics import collect_for_driver
-from penstock.plan.relations import GroupRows, Relation, Sort
+from penstock.plan.pair_relations import NearestMaker
+from penstock.plan.relations import DeferredRelation, GroupRows, Relation, Sort
 from penstock.plan.similarity import DropNear, DropSimilar, Nearest
 from penstock.plan.stages import CallBatch, CallUdf, Read, RunRelation, Step, Transform, Work, WriteOut
 from penstock.protocols import PartSink
@@ -136,10 +137,10 @@ def _open_relation(relation: Relation, work: RunRelation, context: WorkerContext
     # A share of the memory of a cluster may exceed that of this machine.
     work = replace(work, memory_bytes=min(work.memory_bytes, get_config().memory_bytes))
     match relation:
-        case Nearest():
+        case (Nearest() as nearest) | DeferredRelation(NearestMaker() as nearest):
             from penstock.relational.nearest import NearestHandler
 
-            return NearestHandler(relation, work, has_gpu=bool(this_machine().gpus), is_cancelled=context.is_cancelled)
+            return NearestHandler(nearest, work, has_gpu=bool(this_machine().gpus), is_cancelled=context.is_cancelled)
         case DropNear():
             from penstock.relational.near_duplicates import DropNearHandler
 
@@ -147,7 +148,7 @@ def _open_relation(relation: Relation, work: RunRelation, context: WorkerContext
         case DropSimilar():
             from penstock.relational.similar_texts import DropSimilarHandler
 
-            return DropSimilarHandler(relation, context.is_cancelled)
+            return DropSimilarHandler(relation, work, context.is_cancelled)
         case Sort(num_rows=None) | GroupRows():
             from penstock.relational.external_sort import SortHandler
 

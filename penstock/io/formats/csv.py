@@ -17,7 +17,15 @@ from penstock.config import piece_nbytes
 from penstock.errors import CorruptFileError, InvalidArgumentError, TypeMismatchError
 from penstock.io.file_format import FileFormat, FilePart, reading
 from penstock.io.files import DataFile
-from penstock.io.formats.lines import COMPRESSIONS, check_compression, copy_records, exceeds_int64, with_compressed
+from penstock.io.formats.lines import (
+    COMPRESSIONS,
+    check_compression,
+    check_encoding,
+    copy_records,
+    exceeds_int64,
+    is_utf8,
+    with_compressed,
+)
 from penstock.io.writer import FileSink, file_sink
 from penstock.types import DataType
 from penstock.types.row_ranges import Piece
@@ -35,6 +43,7 @@ class CsvFormat(FileFormat):
     An empty field is null and ``""`` is the empty text. Lines that begin with ``comment`` are skipped.
     """
 
+    encoding: str = "utf-8"
     delimiter: str = ","
     has_headers: bool = True
     quote: str = '"'
@@ -49,6 +58,7 @@ class CsvFormat(FileFormat):
     suffixes: ClassVar[tuple[str, ...]] = with_compressed(".csv", ".tsv")
 
     def __post_init__(self) -> None:
+        check_encoding(self.encoding)
         for option in ("delimiter", "quote", "escape_char", "comment"):
             value = getattr(self, option)
             if value is not None and (len(value) != 1 or not value.isascii()):
@@ -82,8 +92,13 @@ class CsvFormat(FileFormat):
 
     def _first_row(self, file: DataFile) -> list[str]:
         """Return the first row that is not empty, or an empty list."""
-        with reading(file), file.open_stream() as stream:
+        with reading(file), self._stream(file) as stream:
             return next((row for row in self._rows(self._lines(stream)) if row), [])
+
+    def _stream(self, file: DataFile) -> pa.NativeFile:
+        """Return the content of a file in UTF-8."""
+        stream = file.open_stream()
+        return stream if is_utf8(self.encoding) else pa.transcoding_input_stream(stream, self.encoding, "utf-8")
 
     def _lines(self, stream: Any) -> Iterator[bytes]:
         prefix = self.comment.encode() if self.comment else None
@@ -169,12 +184,12 @@ class CsvFormat(FileFormat):
             name = names[int(number)]
             raise CorruptFileError(
                 f"Cannot read {str(file)!r}, row {row}, column {name!r}: {problem}; "
-                f"give schema={{{name!r}: 'string'}} to read the column as text, which must be UTF-8."
+                f"give schema={{{name!r}: 'string'}} to read the column as text, and encoding= if it is not UTF-8."
             ) from exc
 
     def _content(self, file: DataFile) -> pa.NativeFile:
         """Return the content for the parser, without comments and with rows of equal length."""
-        stream = file.open_stream()
+        stream = self._stream(file)
         if self.comment is None and not self.allow_variable_columns:
             return stream
         lines = self._lines(stream)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import io
 import itertools
 import sys
@@ -36,6 +37,18 @@ def check_compression(compression: str | None, known: Collection[str | None] = C
     if compression not in known:
         names = ", ".join(map(repr, known))
         raise InvalidArgumentError(f"compression={compression!r} is not known; use one of {names}.")
+
+
+def check_encoding(encoding: str) -> None:
+    try:
+        codecs.lookup(encoding)
+    except LookupError:
+        raise InvalidArgumentError(f"encoding={encoding!r} is not known to Python; try 'utf-8'.") from None
+
+
+def is_utf8(encoding: str) -> bool:
+    """Return True if text in an encoding of this name can be read as UTF-8."""
+    return codecs.lookup(encoding).name in ("utf-8", "ascii", "utf-8-sig")
 
 
 def line_blocks(stream: Any) -> Iterator[tuple[int, bytes]]:

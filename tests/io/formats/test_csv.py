@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+import penstock as ps
 from penstock.errors import CorruptFileError, InvalidArgumentError, TypeMismatchError
 from penstock.io.file_source import FileSource
 from penstock.io.formats import csv as csv_module
@@ -189,3 +190,22 @@ def test_nested_columns_are_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(TypeMismatchError, match=r"Column 'tags' of type list\[int64\] does not fit into CSV"):
         sink.open().write(batch_of(a=[1], tags=[[1]]))
     sink.abort()
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "cp1252", "utf-16", "utf-16-le", "utf-8-sig", "gb18030"])
+@pytest.mark.parametrize("options", [{}, {"comment": "#"}, {"allow_variable_columns": True}])
+def test_other_encodings(tmp_path: Path, encoding: str, options: dict[str, Any]) -> None:
+    path = tmp_path / "a.csv"
+    path.write_bytes('name,größe\nä,1\n"ö,ü",2\n'.encode(encoding))
+    assert ps.read_csv(path, encoding=encoding, **options).to_pydict() == {"name": ["ä", "ö,ü"], "größe": [1, 2]}
+
+
+def test_wrong_encodings_are_errors(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_bytes(b"a\n\x81\n")
+    with pytest.raises(CorruptFileError, match=r"a\.csv': 'charmap' codec can't decode byte 0x81"):
+        ps.read_csv(path, encoding="cp1252").collect()
+    with pytest.raises(CorruptFileError, match=r"encoding= if it is not UTF-8"):
+        ps.read_csv(path).collect()
+    with pytest.raises(InvalidArgumentError, match="encoding='klingon' is not known"):
+        ps.read_csv(path, encoding="klingon")

@@ -46,7 +46,7 @@ from penstock.engine.stage import PoolChoice
 from penstock.errors import InvalidArgumentError
 from penstock.expr.udf import API_LOOP, Builtin, Resources
 from penstock.plan.nodes import sink_name
-from penstock.plan.similarity import DropNear, DropSimilar, Nearest
+from penstock.plan.pair_relations import compares_vectors_or_texts
 from penstock.plan.stages import CallBatch, CallUdf, RunRelation, Stage, Work, WriteOut
 from penstock.protocols import OneWriterSink, PartSink, RunSink, Sink
 from penstock.relational.partition import HashParts, RangeParts, parts_of
@@ -181,7 +181,7 @@ class RayPools:
                 parts = parts_of(relation, schemas)
                 if parts is not None:
                     return PoolChoice(self._exchange_pool(work, parts, emit), takes_core=False)
-                if not isinstance(relation, Nearest | DropNear | DropSimilar):
+                if not compares_vectors_or_texts(relation):
                     return PoolChoice(self._driver_pool(work, emit), takes_core=False)
                 pool = ReplayPool(partial(self._one_actor, work), emit, holds_output=False)
                 return PoolChoice(pool, takes_core=False)
