@@ -253,7 +253,7 @@ def combine_rows(chain: Chain, number: int, other: Chain) -> Chain:
 
 
 def query_rows(chain: Chain, number: int, other: Chain) -> Chain:
-    if not chain.has("id", "s", "t"):
+    if not chain.has("id", "s", "t") or chain.may_lack_columns:
         return chain
     names = ["id", "s", "t", *(name for name in ("i", "d", "l", "f") if chain.has(name))]
     day = "date_trunc('day', t::timestamptz) as day"  # a column of nulls has no type after a function

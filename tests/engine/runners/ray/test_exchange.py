@@ -128,9 +128,9 @@ def test_first_rows_of_nulls_decide_no_type(
     verb: Callable[[ps.DataFrame], ps.DataFrame], caplog: pytest.LogCaptureFixture
 ) -> None:
     def without_first_texts(batch: dict[str, Any]) -> dict[str, Any]:
-        return {**batch, "text": [None] * len(batch["n"]) if batch["part"][0] < 3 else batch["text"]}
+        return {**batch, "text": [None] * len(batch["n"]) if batch["number"][0] < 12_000 else 3 * batch["text"]}
 
-    numbered = rows().collect().monotonically_increasing_id("part").with_column("part", ps.col("part") // 12_000)
+    numbered = rows().collect().monotonically_increasing_id("number")
     df = numbered.into_batches(4000).map_batches(without_first_texts, batch_size=4000)
     with caplog.at_level(logging.INFO, "penstock.workers"):
         found = verb(df).to_arrow()
