@@ -120,7 +120,7 @@ class Queue:
 
 
 @dataclass
-class Batch:
+class BatchServer:
     """Works on ``slots`` requests together, each ``1 + slowdown`` times slower than alone; others wait in its queue.
 
     Pass its method ``latency`` to ``simulate``.

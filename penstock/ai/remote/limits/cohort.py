@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 MIN_COHORT = 6
 UNEVEN = 3
+"""The size that a cohort grows by, in times its own, when latencies vary: their mean needs more answers."""
 
 
 class Cohort:

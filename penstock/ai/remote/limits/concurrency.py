@@ -55,7 +55,7 @@ class Concurrency:
         self._is_falling = False
         start = min(start, ceiling)
         self._limit, self._growth = float(start), FAST
-        self._num_to_wait, self._patience = 0, 1
+        self._num_to_wait, self._patience = 0, 1  # the first answers raise the limit, for a comparison
         self._low = Cohort(start / 2, start, start)
         self._high: Cohort | None = None  # with a raised limit
 
@@ -156,8 +156,9 @@ class Concurrency:
             self._raise(proven_limit)
 
     def _raise(self, proven_limit: float) -> None:
+        """Try more requests. Only those sent with nearly all of them in flight show how long a queue becomes."""
         self._limit = min(math.ceil(self._growth * proven_limit), self.ceiling)
-        size = max(6, 0.2 * self._limit) if self._growth == FAST else max(16, 0.3 * self._limit)
+        size = max(6, 0.15 * self._limit) if self._growth == FAST else max(16, 0.3 * self._limit)
         self._high = Cohort(0.85 * self._limit, math.inf, size)
 
     def _fall(self, limit: float) -> None:
