@@ -13,7 +13,7 @@ from penstock.ai.remote.limits.pacing import Outcome, Pace, Sent
 from penstock.ai.remote.limits.rate_headers import NO_HINTS, Hints, RateWindow
 from penstock.cost.usage import UsageEstimate
 from tests.ai.simulation import (
-    Batch,
+    BatchServer,
     FixedWindow,
     Queue,
     Server,
