@@ -30,6 +30,8 @@ __all__ = ["Limiter", "LimiterKey", "LimiterState", "Outcome", "Permit", "Tally"
 
 log = logging.getLogger("penstock.ai")
 
+START, OWN_START = 64, 6
+"""The first concurrent requests. A server without TLS is the user's own: it may have few slots, and a queue."""
 CEILING = 1024
 RESERVED_FILES = 256
 """Open files that are left for everything other than requests."""
@@ -154,11 +156,18 @@ class Limiter:
     One lock guards everything, and nothing blocks while it is held.
     """
 
-    def __init__(self, caps: Caps = NO_CAPS, *, clock: Clock = time.monotonic, name: str = "the server") -> None:
+    def __init__(
+        self,
+        caps: Caps = NO_CAPS,
+        *,
+        clock: Clock = time.monotonic,
+        name: str = "the server",
+        start: int = START,
+    ) -> None:
         self._name = name
         self._clock = clock
         self._lock = threading.Lock()
-        self._pace = Pace(caps, _ceiling())
+        self._pace = Pace(caps, _ceiling(), start)
         self._retries: OrderedDict[_QueuedRequest, None] = OrderedDict()
         self._waiting: OrderedDict[_QueuedRequest, None] = OrderedDict()
         self._timer: tuple[asyncio.AbstractEventLoop, float] | None = None
@@ -341,7 +350,8 @@ def limiter_for(key: LimiterKey, caps: Caps = NO_CAPS) -> Limiter:
     """Return the limiter of a model. The process remembers what it learned for the next query with the same caps."""
     with _lock:
         if (key, caps) not in _limiters:
-            _limiters[key, caps] = Limiter(caps, name=f"{key.provider} ({key.model})")
+            start = START if key.base_url.startswith("https:") else OWN_START
+            _limiters[key, caps] = Limiter(caps, name=f"{key.provider} ({key.model})", start=start)
         return _limiters[key, caps]
 
 

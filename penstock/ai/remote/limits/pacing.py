@@ -45,8 +45,8 @@ class Sent:
 class Pace:
     """The state of the limits of one model. The caller passes the time, which never goes back."""
 
-    def __init__(self, caps: Caps = NO_CAPS, ceiling: int = 1024) -> None:
-        self._concurrency = Concurrency(min(ceiling, caps.max_concurrency or ceiling))
+    def __init__(self, caps: Caps = NO_CAPS, ceiling: int = 1024, start: int = 64) -> None:
+        self._concurrency = Concurrency(min(ceiling, caps.max_concurrency or ceiling), start)
         self._rate = SendRate()
         self._estimate = UsageEstimate()
         self._quotas: dict[Unit, Quota] = {}
@@ -112,10 +112,8 @@ class Pace:
         self, now: float, sent: Sent, outcome: Outcome, used_tokens: int | None = None, hints: Hints = NO_HINTS
     ) -> None:
         """Take the outcome of a request."""
-        self._concurrency.in_flight -= 1
         del self._under_way[sent.seq]
-        if outcome != "ok" and sent.flight.cohort is not None:
-            sent.flight.cohort.leave(now, sent.flight)
+        self._concurrency.settle(now, sent.flight, is_answer=outcome == "ok")
         if hints is not NO_HINTS:
             self._take_hints(now, sent, outcome, hints)
         if self._is_shut and outcome == "refused":
