@@ -8,8 +8,8 @@ row that others wait for.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from contextvars import ContextVar
 from itertools import islice
 from sys import getsizeof
@@ -18,7 +18,7 @@ from typing import Any
 from penstock.config import piece_nbytes
 
 COPIES_OF_BODY = 3  # while an answer is received: its bytes, the parsed value, and what is stored of it
-FIRST_ANSWER_NBYTES = 2 * 2**20  # assumed before the first answers: with little memory, few calls show what others need
+FIRST_ANSWER_NBYTES = 2**20  # assumed before the first answers: with little memory, few calls show what others need
 SAMPLED_ITEMS = 16  # of a long list, to estimate its size
 NEWEST = 0.1  # the weight of the newest answer in the mean size
 
@@ -30,8 +30,8 @@ class CallRoom:
     """Counts the bytes of answers. Used on one event loop."""
 
     def __init__(self, nbytes: int | None = None) -> None:
-        self._limit = piece_nbytes(2**62) if nbytes is None else nbytes
-        self.few_nbytes = self._limit / 2  # below this, nothing needs to be done
+        self.limit = piece_nbytes(2**62) if nbytes is None else nbytes
+        self.few_nbytes = self.limit / 2  # below this, nothing needs to be done
         self._waiting: list[asyncio.Future[None]] = []
         self.held = 0  # answers that wait for others
         self.receiving = 0
@@ -44,7 +44,7 @@ class CallRoom:
     @property
     def is_full(self) -> bool:
         """No further call may start, as its answer may not fit."""
-        return self.held + self.receiving + self.num_calls * self.answer_nbytes > self._limit
+        return self.held + self.receiving + self.num_calls * self.answer_nbytes > self.limit
 
     @property
     def is_filling(self) -> bool:
@@ -71,18 +71,15 @@ class CallRoom:
     def has_place(self, nbytes: int) -> bool:
         """Decide whether a large answer may be received now."""
         needed = COPIES_OF_BODY * nbytes
-        return self.held + self.receiving + needed <= self._limit or (not self.receiving and _is_first.get()())
+        return self.held + self.receiving + needed <= self.limit or (not self.receiving and _is_first.get()())
 
-    @contextmanager
-    def received(self, nbytes: int) -> Iterator[None]:
-        """Count an answer that is being received."""
+    def begin_receiving(self, nbytes: int) -> None:
         self.receiving += COPIES_OF_BODY * nbytes
-        try:
-            yield
-        finally:
-            self.receiving -= COPIES_OF_BODY * nbytes
-            # After the value of the answer is counted as held, which takes some turns of the loop.
-            asyncio.get_running_loop().call_later(0.001, self.changed)
+
+    def end_receiving(self, nbytes: int) -> None:
+        self.receiving -= COPIES_OF_BODY * nbytes
+        # After the value of the answer is counted as held, which takes some turns of the loop.
+        asyncio.get_running_loop().call_later(0.001, self.changed)
 
 
 _room: ContextVar[CallRoom | None] = ContextVar("penstock_call_room", default=None)

@@ -181,9 +181,6 @@ class CallerPool:
         """Return whether all other results wait for this call."""
         return group.is_awaited and self._held[:1] == [group] and number == group.num_leading
 
-    def _may_start(self, group: CallGroup) -> bool:
-        return not self._room.is_full or self.is_first(group, group.num_started)
-
     async def _stop(self, group: CallGroup) -> None:
         """Cancel the calls of a group and wait for their cleanup."""
         group.end()
@@ -212,7 +209,7 @@ class CallerPool:
         room, place = self._room, _Place(self)
         wait_for_first(place.is_first)
         while (group := self._next()) is not None and not caller.cancelling():
-            if not self._may_start(group):
+            if room.is_full and not self.is_first(group, group.num_started):
                 await self._wait_for_room(caller)
                 continue
             self._callers[caller] = group
@@ -248,9 +245,9 @@ class CallerPool:
                     await asyncio.sleep(0)
                 if not gate.is_open:  # before it takes the next number: numbers and calls are drawn in the same order
                     await self.rest()
-                if room.held + room.num_calls * room.answer_nbytes > room.few_nbytes:
+                if room.held > room.few_nbytes or room.held + room.num_calls * room.answer_nbytes > room.limit:
                     self._make_room()
-                    if not self._may_start(group):
+                    if room.is_full and not self.is_first(group, group.num_started):
                         break
             else:
                 if group in self._groups:

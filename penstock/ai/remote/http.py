@@ -7,8 +7,7 @@ import logging
 import math
 import random
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -171,7 +170,13 @@ class ApiClient:
             url = self._urls[call.path] = yarl.URL(joined(self._endpoint.base_url, call.path))
 
         async def take(response: aiohttp.ClientResponse) -> tuple[Answer, int | None]:
-            async with self._received(response):
+            length = response.content_length
+            # Unknown in chunks; of a compressed answer it says little.
+            nbytes = self._mean_nbytes if length is None or "Content-Encoding" in response.headers else length
+            if is_large := nbytes >= LARGE_NBYTES:
+                await self._wait_for_room(nbytes)
+                self._room.begin_receiving(nbytes)
+            try:
                 raw = await self.content(response)
                 self._mean_nbytes += (len(raw) - self._mean_nbytes) // 4
                 observer.failed()  # unless the body holds an answer
@@ -179,6 +184,9 @@ class ApiClient:
                 counts_tokens = self._limiter is not None and self._limiter.counts_tokens
                 usage = usage_in(body) if counts_tokens else None
                 return self.understood(body, read), None if usage is None else usage.input + usage.output
+            finally:
+                if is_large:
+                    self._room.end_receiving(nbytes)
 
         return self._exchange("POST", url, data, take, rank, tokens=call.tokens, observer=observer)
 
@@ -373,23 +381,12 @@ class ApiClient:
             raise self.too_large()
         return content
 
-    @asynccontextmanager
-    async def _received(self, response: aiohttp.ClientResponse) -> AsyncIterator[None]:
-        """Wait until there is room for a large answer, and count it within the block.
-
-        The length of a compressed answer, or of one in chunks, is unknown; it counts as the mean of the others.
-        """
-        length = response.content_length
-        nbytes = self._mean_nbytes if length is None or "Content-Encoding" in response.headers else length
-        if nbytes < LARGE_NBYTES:
-            yield
-            return
+    async def _wait_for_room(self, nbytes: int) -> None:
+        """Wait until a large answer may be received. The time limit does not count meanwhile."""
         assert self._deadline is not None
         while not self._room.has_place(nbytes):
             with self._deadline.paused():
                 await self._room.change()
-        with self._room.received(nbytes):
-            yield
 
     def too_large(self) -> AnswerTooLargeError:
         return AnswerTooLargeError(
