@@ -79,7 +79,8 @@ def tens(
 def test_a_finished_job_does_nothing_and_says_so(
     out: Path, calls: Calls, broken: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    first = tens(numbers(20), calls, broken).write_parquet(str(out), resume=True, rows_per_file=8).to_pydict()
+    with ps.config(checkpoint_interval=60):  # whole files
+        first = tens(numbers(20), calls, broken).write_parquet(str(out), resume=True, rows_per_file=8).to_pydict()
     assert sum(calls.take().values()) == 20
     assert first["rows"] == [8, 8, 4]
     assert column(out, "b") == [a * 10 for a in range(20)]
@@ -420,7 +421,8 @@ def test_a_forced_job_that_fails_continues_with_the_new_query(
 def test_files_that_were_deleted_or_damaged_are_made_again(out: Path, calls: Calls, broken: Path) -> None:
     def write() -> dict[str, Any]:
         frame = tens(numbers(40), calls, broken)
-        files: dict[str, Any] = frame.write_parquet(str(out), resume=True, rows_per_file=10).to_pydict()
+        with ps.config(checkpoint_interval=60):  # whole files
+            files: dict[str, Any] = frame.write_parquet(str(out), resume=True, rows_per_file=10).to_pydict()
         return files
 
     files = write()

@@ -71,7 +71,7 @@ def simulated(
 
 def limited(latency: Latency, send_s: float = 0.0005) -> Iterator[QuerySampled]:
     """Yield a sample every 0.2 s of calls that the limiter admits, to a server that takes any number at once."""
-    limiter = Concurrency(1024)
+    limiter = Concurrency(1024, start=64)
     running: list[tuple[float, int, float, Flight]] = []
     num_sent = num_done = 0
     now_s = sent_s = sampled_s = reply_s = reply_s2 = 0.0
@@ -85,7 +85,8 @@ def limited(latency: Latency, send_s: float = 0.0005) -> Iterator[QuerySampled]:
             calls = CallCounts(num_done, 0, limiter.in_flight, NUM_ROWS, True, num_done, reply_s, reply_s2)
             yield sampled(sampled_s, calls, limiter.limit, 1024)
         now_s, _, started_s, flight = heapq.heappop(running)
-        limiter.in_flight, num_done = limiter.in_flight - 1, num_done + 1
+        limiter.settle(now_s, flight, is_answer=True)
+        num_done += 1
         reply_s, reply_s2 = reply_s + now_s - started_s, reply_s2 + (now_s - started_s) ** 2
         limiter.accept(now_s, flight)
     yield sampled(now_s, CallCounts(num_done, 0, 0, NUM_ROWS, True, num_done, reply_s, reply_s2), limiter.limit, 1024)
