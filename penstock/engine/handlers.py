@@ -75,7 +75,7 @@ class SlicedSteps:
         return self._in_slices(batch, first_row) if self._may_grow else self._steps.pieces(batch, first_row)
 
     def _in_slices(self, batch: pa.RecordBatch, first_row: int) -> Iterator[pa.RecordBatch]:
-        if not self._row_nbytes and batch.num_rows > 1:
+        if not self._row_nbytes and batch.num_rows > SAMPLED_ROWS:
             self._weigh(batch, first_row)
         start, is_first = 0, True
         while is_first or start < batch.num_rows:
