@@ -12,6 +12,7 @@ from __future__ import annotations
 import itertools
 import json
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -142,7 +143,7 @@ class _Query:
         """Return the columns of a query. A column that is selected as it is keeps its extension type."""
         empty = {name: _empty_table(schema) for name, schema in schemas.items()}
         columns = result_schema(text, empty, self._text, list(public_functions()))
-        if twice := [name for name in columns.names if columns.names.count(name) > 1]:
+        if twice := [name for name, number in Counter(columns.names).items() if number > 1]:
             raise InvalidArgumentError(f"SQL: the result has two columns {twice[0]!r}; rename one of them with AS")
         found = Schema.from_arrow(columns)
         sources = {
@@ -318,15 +319,16 @@ def _repeated_columns(query: Tree, schemas: Mapping[str, Schema]) -> list[str]:
     """
     if not _is_star(query.get("select_list", [])):
         return []
-    names: list[str] = []
-    num_repeated = 0
+    names: dict[str, None] = {}
+    num_repeated = num_columns = 0
     for table in _joined_tables(query["from_table"]):
         if (schema := schemas.get(table["table_name"].lower())) is None or table["column_name_alias"]:
             return []
         label = table["alias"] or table["table_name"]
         num_repeated += sum(name in names for name in schema.names)
-        names += [f"{label}.{name}" if name in names else name for name in schema.names]
-    return names if num_repeated and len(set(names)) == len(names) else []
+        num_columns += len(schema)
+        names |= dict.fromkeys([f"{label}.{name}" if name in names else name for name in schema.names])
+    return list(names) if num_repeated and len(names) == num_columns else []
 
 
 def _joined_tables(node: Tree) -> list[Tree]:
@@ -358,7 +360,9 @@ def _narrowed(frame: DataFrame, query: Tree) -> DataFrame:
 
 
 def _empty_table(schema: Schema) -> pa.Table:
-    return pa.schema([(field.name, duckdb_type(field.type)) for field in schema.to_arrow()]).empty_table()
+    fields = [(field.name, duckdb_type(field.type)) for field in schema.to_arrow()]
+    # empty_table() would import pandas
+    return pa.Table.from_arrays([pa.nulls(0, dtype) for _, dtype in fields], schema=pa.schema(fields))
 
 
 def _column_refs(query: Tree) -> Iterator[Tree]:

@@ -16,6 +16,7 @@ from penstock.engine.protocols import EndOfInput, check_not_cancelled
 from penstock.expr.arrays import Numbers, elements_of, validity
 from penstock.plan.similarity import DropSimilar
 from penstock.relational.spill import spill_file
+from penstock.types.plain import arrow_array
 
 RECALL = 0.99  # the least probability that a pair at the threshold shares a band
 PAIRS_AT_A_TIME = 4096
@@ -64,7 +65,7 @@ class DropSimilarHandler:
             is_kept = ~has_signature
             is_kept[has_signature] = firsts[start:end]
             start = end
-            yield batch.filter(pa.array(is_kept))
+            yield batch.filter(arrow_array(is_kept))
 
     def _is_first(self) -> Numbers:
         """Return for each signature whether its row is the first of its group."""
