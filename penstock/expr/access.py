@@ -14,7 +14,7 @@ from penstock.expr.kinds import INTEGER, LIST, STRUCT
 from penstock.expr.registry import Value
 from penstock.expr.signatures import strict
 from penstock.types import DataType
-from penstock.types.plain import arrow_array, arrow_scalar, numpy_values
+from penstock.types.plain import arrow_array, arrow_scalar, numpy_values, without_nulls
 
 
 def _field_type(dtype: DataType, *, name: str) -> DataType:
@@ -71,7 +71,7 @@ def element_at(lists: pa.Array, positions: pa.Array) -> pa.Array:
     """Return the element at the position of each row, counted from the end if negative; null outside the list."""
     values, starts, ends = list_bounds(lists)
     valid = validity(lists, positions)
-    position = numpy_values(positions.fill_null(0))
+    position = numpy_values(without_nulls(positions, 0))
     slots = np.where(position < 0, ends, starts) + position
     valid &= (slots >= starts) & (slots < ends)
     return values.take(masked(np.where(valid, slots, 0), valid))

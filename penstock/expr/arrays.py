@@ -12,7 +12,7 @@ import pyarrow.types as pt
 
 from penstock.errors import ComputeError
 from penstock.types.arrays import too_large
-from penstock.types.plain import arrow_flags, arrow_numbers, numpy_values
+from penstock.types.plain import arrow_flags, arrow_numbers, numpy_values, without_nulls
 
 Numbers = np.ndarray[Any, Any]
 
@@ -80,7 +80,7 @@ def validity(*arrays: pa.Array) -> Numbers:
 
 def filled(array: pa.Array, fill: Any = 0) -> Numbers:
     """Return numbers as an ndarray, with ``fill`` in place of null."""
-    return numpy_values(array.fill_null(fill) if array.null_count else array)
+    return numpy_values(without_nulls(array, fill))
 
 
 def empty_numbers(num_rows: int, dtype: Any = np.float64) -> Numbers:

@@ -48,6 +48,11 @@ def arrow_scalar(value: Any, arrow_type: pa.DataType | None = None) -> pa.Scalar
     return arrow_array([value], arrow_type)[0]
 
 
+def without_nulls(array: pa.Array, value: Any) -> pa.Array:
+    """Return the same as ``array.fill_null(value)``, without importing pandas."""
+    return array.fill_null(arrow_scalar(value).cast(array.type)) if array.null_count else array
+
+
 def _is_alike(built: pa.DataType, wanted: pa.DataType | None) -> bool:
     """Return True for a type that casts to the wanted one as ``pyarrow.array`` converts the values."""
     is_null = pa.types.is_null(built) and not isinstance(wanted, pa.BaseExtensionType)
@@ -87,7 +92,7 @@ def numpy_values(array: pa.Array) -> np.ndarray[Any, Any]:
     is_number = pa.types.is_integer(array.type) or pa.types.is_floating(array.type)
     if array.null_count or not is_number:
         copy = _copied(array, is_number) if "pandas" not in sys.modules else None
-        return array.to_numpy(zero_copy_only=False) if copy is None else copy  # type: ignore[no-any-return]
+        return array.to_numpy(zero_copy_only=False) if copy is None else copy
     dtype = np.dtype(array.type.to_pandas_dtype())
     if not len(array):
         return np.empty(0, dtype)
@@ -100,7 +105,7 @@ def _copied(array: pa.Array, is_number: bool) -> np.ndarray[Any, Any] | None:
     """Return the same as ``to_numpy`` for numbers with nulls, booleans, text and bytes; None for other types."""
     if is_number and not pa.types.is_float16(array.type):
         floats = array if pa.types.is_floating(array.type) else array.cast(pa.float64(), safe=False)
-        return numpy_values(floats.fill_null(float("nan"))).copy()
+        return numpy_values(without_nulls(floats, float("nan"))).copy()
     if pa.types.is_boolean(array.type) and not array.null_count:
         return _flags(array)
     is_short = len(array) <= MAX_LENGTH

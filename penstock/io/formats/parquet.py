@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -31,6 +32,7 @@ COMPRESSIONS = ("snappy", "zstd", "gzip", "lz4", "brotli", "none")
 
 _DICTIONARY_NBYTES = 2**20  # the default of Arrow
 _SAMPLE_ROWS = 4096
+_SMALL_NBYTES = 2**20  # too little for batches to pay off
 _STREAM_NBYTES = 16 * 2**20  # read-ahead of a larger file
 _WRITE_NBYTES = 16 * 2**10  # a small file is written by one call of the system instead of ten
 _PREFETCH_NBYTES = 128 * 2**20  # over the network a task reads up to this at once, and more than this column by column
@@ -70,12 +72,13 @@ class ParquetFormat(FileFormat):
             groups = range(metadata.num_row_groups) if part.detail is None else part.detail
             sizes = [metadata.row_group(group) for group in groups]
             num_rows = sum(group.num_rows for group in sizes)
-            nbytes = round(sum(group.total_byte_size for group in sizes) * _share(sizes, schema))
-            batch_rows = rows_per_batch(num_rows, nbytes, len(schema))
+            nbytes = sum(group.total_byte_size for group in sizes)
+            batch_rows = rows_per_batch(num_rows, round(nbytes * _share(sizes, schema)), len(schema))
             if isinstance(handle, RangeFile):
                 _prefetch(handle, metadata, groups, set(schema.names))
             try:  # Arrow skips columns that the file lacks
-                if nbytes <= TASK_NBYTES:  # decoding whole row groups takes two thirds of the time of batches
+                # Decoding whole row groups takes two thirds of the time of batches.
+                if nbytes < _SMALL_NBYTES or num_rows * _row_width(parquet.schema_arrow, schema) <= TASK_NBYTES:
                     yield from parquet.read_row_groups(list(groups), schema.names, use_threads=False).to_batches()
                 else:
                     yield from parquet.iter_batches(batch_rows, list(groups), schema.names)
@@ -113,6 +116,14 @@ def _metadata(file: DataFile) -> Any:
         return pq.read_metadata(handle)
 
 
+def _row_width(in_file: pa.Schema, schema: pa.Schema) -> float:
+    """Return the bytes of a row of the columns of ``schema``; infinite with text or lists, whose size is unknown."""
+    dtypes = [in_file.field(position).type for name in schema.names if (position := in_file.get_field_index(name)) >= 0]
+    if not all(pa.types.is_primitive(dtype) for dtype in dtypes):
+        return math.inf
+    return sum(int(dtype.bit_width) for dtype in dtypes) / 8
+
+
 def _share(groups: Sequence[Any], schema: pa.Schema) -> float:
     """Return the part of the bytes of row groups that the columns of ``schema`` take, as in the first group."""
     if not groups or not groups[0].total_byte_size:
@@ -120,7 +131,7 @@ def _share(groups: Sequence[Any], schema: pa.Schema) -> float:
     names = set(schema.names)
     chunks = map(groups[0].column, range(groups[0].num_columns))
     wanted = sum(c.total_uncompressed_size for c in chunks if c.path_in_schema.partition(".")[0] in names)
-    return min(1.0, wanted / groups[0].total_byte_size)
+    return float(min(1.0, wanted / groups[0].total_byte_size))
 
 
 def _num_rows(file: DataFile, part: FilePart) -> int:
