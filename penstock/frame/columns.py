@@ -56,7 +56,7 @@ class ColumnVerbs(LazyTable):
         if schema is None:  # a worker orders the columns once they are known
             unnested = [part for part in parts if isinstance(part, Unnest)]
             return self._projected([Star(tuple(added)), *added.values(), *unnested])
-        kept = [added.pop(existing, None) or ColumnRef(existing) for existing in schema.names]
+        kept = [added.pop(name) if name in added else ColumnRef(name) for name in schema.names]
         return self._projected([*kept, *added.values()])
 
     def with_column_renamed(self, existing: str, new: str) -> Self:

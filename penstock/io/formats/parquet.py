@@ -78,7 +78,9 @@ class ParquetFormat(FileFormat):
                 _prefetch(handle, metadata, groups, set(schema.names))
             try:  # Arrow skips columns that the file lacks
                 # Decoding whole row groups takes two thirds of the time of batches.
-                if nbytes < _SMALL_NBYTES or num_rows * _row_width(parquet.schema_arrow, schema) <= TASK_NBYTES:
+                if nbytes < _SMALL_NBYTES or num_rows * _row_width(parquet.schema_arrow, schema) <= piece_nbytes(
+                    TASK_NBYTES
+                ):
                     yield from parquet.read_row_groups(list(groups), schema.names, use_threads=False).to_batches()
                 else:
                     yield from parquet.iter_batches(batch_rows, list(groups), schema.names)
