@@ -16,7 +16,7 @@ from penstock.expr.evaluate import Program
 from penstock.expr.nodes import Alias, ColumnRef
 from penstock.plan.stages import Melt
 from penstock.types import DataType, Schema, supertype
-from penstock.types.plain import arrow_numbers
+from penstock.types.plain import arrow_array, arrow_numbers
 
 PIECE_NBYTES = 8 * 2**20
 
@@ -93,7 +93,7 @@ def melt(step: Melt, schema: Schema) -> Callable[[pa.RecordBatch, int], Iterator
         by_row = arrow_numbers(np.arange(num_rows * width).reshape(width, num_rows).T.reshape(-1))
         parents = arrow_numbers(np.repeat(np.arange(num_rows), width))
         columns = {name: batch.column(name).take(parents) for name in step.ids}
-        columns[step.variable_name] = pa.array(list(step.values) * num_rows, pa.string())
+        columns[step.variable_name] = arrow_array(list(step.values) * num_rows, pa.string())
         columns[step.value_name] = values.take(by_row)
         return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
 

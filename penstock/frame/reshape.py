@@ -19,6 +19,7 @@ from penstock.plan.nodes import Plan, check_columns
 from penstock.plan.relations import GROUP, DeferredRelation, GroupRows, Relation, Sort, SortKey
 from penstock.relational.query_makers import SampleMaker
 from penstock.types import DataType, Field
+from penstock.types.plain import arrow_array
 from penstock.udf.options import refusing_unknown
 
 
@@ -174,7 +175,8 @@ class ReshapeVerbs(ResultVerbs):
         from penstock.io.memory import MemorySource
 
         fields = list(self.schema)
-        table = pa.table({"column_name": [f.name for f in fields], "type": [str(f.dtype) for f in fields]})
+        texts = ([field.name for field in fields], [str(field.dtype) for field in fields])
+        table = pa.Table.from_arrays([arrow_array(each, pa.string()) for each in texts], names=["column_name", "type"])
         return self._with(nodes.Scan(MemorySource.from_table(table, "describe")))
 
     def summarize(self) -> Self:

@@ -305,15 +305,16 @@ def _repeated_columns(query: Tree, schemas: Mapping[str, Schema]) -> list[str]:
     """
     if not _is_star(query.get("select_list", [])):
         return []
-    names: list[str] = []
-    num_repeated = 0
+    names: dict[str, None] = {}
+    num_repeated = num_columns = 0
     for table in _joined_tables(query["from_table"]):
         if (schema := schemas.get(table["table_name"].lower())) is None or table["column_name_alias"]:
             return []
         label = table["alias"] or table["table_name"]
         num_repeated += sum(name in names for name in schema.names)
-        names += [f"{label}.{name}" if name in names else name for name in schema.names]
-    return names if num_repeated and len(set(names)) == len(names) else []
+        num_columns += len(schema)
+        names |= dict.fromkeys([f"{label}.{name}" if name in names else name for name in schema.names])
+    return list(names) if num_repeated and len(names) == num_columns else []
 
 
 def _joined_tables(node: Tree) -> list[Tree]:

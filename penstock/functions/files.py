@@ -23,6 +23,7 @@ from penstock.storage.mime import sniff
 from penstock.storage.options import StorageOptions, check_known, kinds_for, share_options
 from penstock.storage.urls import KINDS
 from penstock.types import DataType
+from penstock.types.plain import arrow_array
 from penstock.udf.options import refusing_unknown
 
 FILE = Kind("a file", DataType.is_file, "make one of a path with file(...)")
@@ -153,7 +154,7 @@ def _sniffable(dtype: DataType) -> bool:
 @on_arrays
 def _guess_mime_type(contents: pa.Array) -> pa.Array:
     if not DataType(contents.type).is_file():
-        return pa.array(
+        return arrow_array(
             [None if row is None else sniff(row) for row in contents.cast(BINARY.arrow).to_pylist()], pa.string()
         )
     from concurrent.futures import ThreadPoolExecutor
@@ -162,7 +163,7 @@ def _guess_mime_type(contents: pa.Array) -> pa.Array:
 
     with ThreadPoolExecutor(16) as threads:
         sniffed = threads.map(Inspector(configured_access(), None).sniff_file, contents.to_pylist())
-        return pa.array(list(sniffed), pa.string())
+        return arrow_array(list(sniffed), pa.string())
 
 
 # --- download and upload ----------------------------------------------------------------------------------------------

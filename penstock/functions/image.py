@@ -331,4 +331,4 @@ def _hash_type(_: DataType, **options: Any) -> DataType:
 @on_arrays
 def _image_hash(images: pa.Array, **options: Any) -> pa.Array:
     hashes = [None if view is None else hash_of(view, **options) for view in image_views(images)]
-    return pa.array(hashes, pa.binary(num_hash_bytes(**options)))
+    return arrow_array(hashes, pa.binary(num_hash_bytes(**options)))

@@ -19,6 +19,7 @@ from penstock.functions.table import FunctionTable
 from penstock.relational.scalar import evaluate
 from penstock.types import DataType
 from penstock.types.names import checked_timezone
+from penstock.types.plain import arrow_array, arrow_scalar
 
 _table = FunctionTable(__name__)
 UNITS = ("s", "ms", "us", "ns")
@@ -130,9 +131,9 @@ def _date_trunc_from(value: pa.Array, start: pa.Array, *, interval_us: int) -> p
     moments, starts = (
         filled(pc.cast(each, pa.timestamp("us"), safe=False).cast(pa.int64())) for each in (value, start)
     )
-    rounded = pa.array(moments - (moments - starts) % interval_us, pa.int64()).cast(pa.timestamp("us"))
-    is_known = pa.array(validity(value, start))
-    return pc.if_else(is_known, rounded.cast(value.type, safe=False), pa.scalar(None, value.type))
+    rounded = arrow_array(moments - (moments - starts) % interval_us, pa.int64()).cast(pa.timestamp("us"))
+    is_known = arrow_array(validity(value, start))
+    return pc.if_else(is_known, rounded.cast(value.type, safe=False), arrow_scalar(None, value.type))
 
 
 # --- text -------------------------------------------------------------------------------------------------------------
@@ -191,7 +192,7 @@ def _parsed(text: Value, format: str, function: str) -> Value:
     if function == "to_date":  # as written, whatever the offset
         moments = [None if moment is None else moment.replace(tzinfo=None) for moment in moments]
     has_offset = function != "to_date" and _has_offset(format)
-    parsed = pa.array(moments, pa.timestamp("us", "UTC" if has_offset else None))
+    parsed = arrow_array(moments, pa.timestamp("us", "UTC" if has_offset else None))
     return parsed if isinstance(text, pa.Array) else parsed[0]
 
 
@@ -255,7 +256,7 @@ def _strftime(value: Value, *, format: str | None) -> Value:
         return pc.replace_substring_regex(text, pattern=r"\.0+($|[+-])", replacement=r"\1")
     if "%f" in format:  # Arrow writes the fraction as part of %S
         python_rows = value.to_pylist() if isinstance(value, pa.Array) else [value.as_py()]
-        texts = pa.array([None if row is None else row.strftime(format) for row in python_rows], pa.string())
+        texts = arrow_array([None if row is None else row.strftime(format) for row in python_rows], pa.string())
         return texts if isinstance(value, pa.Array) else texts[0]
     quoted = format.replace("'", "''")
     if isinstance(value, pa.Array) and _PLAIN_FORMAT.fullmatch(format) and _has_plain_years(value):

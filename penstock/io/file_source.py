@@ -35,10 +35,11 @@ from penstock.io.files import (
     short_name,
 )
 from penstock.io.hive import partition_type, partition_values
-from penstock.io.selection import Selection, columns_needed, until_limit
+from penstock.io.selection import Selection, columns_needed, fulfilled, until_limit
 from penstock.observe.metrics import note_skipped_file
-from penstock.protocols import ReadRequest
-from penstock.types import DataType, Schema, joined
+from penstock.protocols import Condition, ReadRequest
+from penstock.types import DataType, Field, Schema, joined
+from penstock.types.plain import arrow_scalar
 from penstock.types.row_numbers import ROW_NUMBER, RowPlace, numbered
 
 FOOTER_THREADS = 8  # read the columns of several files at once, since remote ones take round trips
@@ -185,24 +186,25 @@ class FileSource:
     def read_tasks(self, request: ReadRequest) -> Iterator[FileTask]:
         full = self._schema.to_arrow()
         columns = tuple(full.names) if request.columns is None else request.columns
-        needed = columns_needed(full, columns, request.predicate)
-        file_schema = pa.schema([f for f in full if f.name in needed and f.name in self._file_schema.names])
+        needed = columns_needed(full, columns, request)
+        in_files = set(self._file_schema.names)
+        file_schema = pa.schema([f for f in full if f.name in needed and f.name in in_files])
         if self._ignores_corrupt and not len(file_schema):
             # Metadata counts rows that cannot be read, and the skipped files must not depend on the columns selected.
-            file_schema = pa.schema([f for f in full if f.name in self._file_schema.names])
-        selection = Selection(file_schema, columns, request.predicate, request.limit)
+            file_schema = pa.schema([f for f in full if f.name in in_files])
+        selection = Selection.of_columns(file_schema, columns, request)
         if request.first_input is not None:
             with_numbers = file_schema.append(pa.field(ROW_NUMBER, pa.int64()))
             selection = replace(selection, schema=with_numbers, columns=(*columns, ROW_NUMBER))
             input_numbers = {id(file): number for number, file in enumerate(self.files, request.first_input)}
         times: Counter[str] = Counter()
-        for file in self._files_for(request.predicate):
+        for file in self._files_for(request):
             name = str(file)
             times[name] += 1
             again = f", time {times[name]}" if times[name] > 1 else ""
             constants = {name: value for name, value in self._constants(file).items() if name in needed}
             selected = replace(selection, constants=constants) if constants else selection
-            for part in self._parts(file, request.predicate):
+            for part in self._parts(file, request):
                 yield FileTask(
                     num_rows=None if self._ignores_corrupt else part.num_rows,
                     nbytes=part.nbytes,
@@ -216,9 +218,9 @@ class FileSource:
                     input_number=None if request.first_input is None else input_numbers[id(file)],
                 )
 
-    def _parts(self, file: DataFile, predicate: pc.Expression | None) -> Iterator[FilePart]:
+    def _parts(self, file: DataFile, request: ReadRequest) -> Iterator[FilePart]:
         try:
-            yield from self.format.parts(file, self._file_schema, predicate)
+            yield from self.format.parts(file, self._file_schema, request)
         except CorruptFileError:
             if not self._ignores_corrupt:
                 raise
@@ -226,7 +228,7 @@ class FileSource:
 
     @cached_property
     def _schema(self) -> Schema:
-        full = Schema.from_pydict({f.name: f.dtype for f in self._content} | self._path_types)
+        full = Schema([*self._content, *(Field(name, DataType(t)) for name, t in self._path_types.items())])
         if self._columns is None:
             return full
         # file_path_column= adds its column to any choice of columns.
@@ -246,7 +248,7 @@ class FileSource:
                 f"file_path_column={self._path_column!r} is already a column of {str(self.files[0])!r}; "
                 "choose another name."
             )
-        return Schema.from_pydict(fields)
+        return Schema(Field(name, DataType(dtype)) for name, dtype in fields.items())
 
     @cached_property
     def _columns_of_files(self) -> dict[str, pa.DataType]:
@@ -323,15 +325,19 @@ class FileSource:
     def _constants(self, file: DataFile) -> dict[str, pa.Scalar]:
         found = self._partition_values(file)
         types = self._partition_types.items()
-        constants = {key: pa.scalar(found.get(key), pa.string()).cast(dtype) for key, dtype in types}
+        constants = {key: arrow_scalar(found.get(key), pa.string()).cast(dtype) for key, dtype in types}
         if self._path_column:
-            constants[self._path_column] = pa.scalar(file.url)
+            constants[self._path_column] = arrow_scalar(file.url)
         return constants
 
-    def _files_for(self, predicate: pc.Expression | None) -> Sequence[DataFile]:
-        """Return the files, without those whose path rules out ``predicate``."""
-        if predicate is None or not self._path_types:
+    def _files_for(self, request: ReadRequest) -> Sequence[DataFile]:
+        """Return the files, without those whose path rules out the predicate."""
+        of_path = set(self._path_types)
+        if request.predicate is None or not of_path:
             return self.files
+        if request.has_all_conditions:
+            conditions = [each for each in request.conditions if each.column in of_path]
+            return [file for file in self.files if _fulfils(self._constants(file), conditions)]
         import pyarrow.dataset as ds
         import pyarrow.fs
 
@@ -343,7 +349,14 @@ class FileSource:
             for number, file in enumerate(self.files)
         ]
         dataset = ds.FileSystemDataset(fragments, self._schema.to_arrow(), any_format, any_filesystem)
-        return [self.files[int(fragment.path)] for fragment in dataset.get_fragments(filter=predicate)]
+        return [self.files[int(fragment.path)] for fragment in dataset.get_fragments(filter=request.predicate)]
+
+
+def _fulfils(constants: Mapping[str, pa.Scalar], conditions: Sequence[Condition]) -> bool:
+    """Return True if all conditions are true of columns that have one value for the whole file."""
+    names = list(dict.fromkeys(each.column for each in conditions))
+    row = pa.RecordBatch.from_arrays([pa.repeat(constants[name], 1) for name in names], names=names)
+    return not conditions or bool(fulfilled(row, conditions)[0].as_py())
 
 
 def _all_equal(constants: Mapping[str, pa.Scalar]) -> pc.Expression:

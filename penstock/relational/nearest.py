@@ -18,6 +18,7 @@ from penstock.plan.stages import SIDE, RunRelation
 from penstock.relational.best_rows import BestRows, best_rows, block_rows
 from penstock.relational.typed_input import TypedInput
 from penstock.relational.vectors import matrix_of
+from penstock.types.plain import arrow_array
 
 OUTPUT_NBYTES = 8 * 2**20
 
@@ -172,13 +173,13 @@ class _HeldRows:
         """Keep the ``needed`` rows of a batch that starts at position ``first``."""
         new = np.unique(needed[needed >= first])
         if len(new) or not self._batches:
-            self._batches.append(batch.take(pa.array(new - first)))
+            self._batches.append(batch.take(arrow_array(new - first)))
             self.nbytes += self._batches[-1].nbytes
             self._positions = np.concatenate([self._positions, new])
 
     def drop_others(self, needed: Numbers) -> None:
         is_needed = np.isin(self._positions, needed)
-        self._batches = self.table().filter(pa.array(is_needed)).combine_chunks().to_batches()
+        self._batches = self.table().filter(arrow_array(is_needed)).combine_chunks().to_batches()
         self._positions = self._positions[is_needed]
         self.nbytes = sum(batch.nbytes for batch in self._batches)
 
@@ -191,7 +192,7 @@ class _HeldRows:
 
 
 def _taken(table: pa.Table, column: str, rows: Numbers) -> pa.Array:
-    return table[column].take(pa.array(rows)).combine_chunks()
+    return table[column].take(arrow_array(rows)).combine_chunks()
 
 
 def measured(metric: Metric, vectors: Numbers, queries: Numbers) -> Numbers:

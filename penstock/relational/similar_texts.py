@@ -18,6 +18,7 @@ from penstock.plan.similarity import DropSimilar
 from penstock.plan.stages import RunRelation
 from penstock.relational.spill import spill_file
 from penstock.relational.typed_input import TypedInput
+from penstock.types.plain import arrow_array
 
 RECALL = 0.99  # the least probability that a pair at the threshold shares a band
 PAIRS_AT_A_TIME = 4096
@@ -72,7 +73,7 @@ class DropSimilarHandler:
             is_kept = ~has_signature
             is_kept[has_signature] = firsts[start:end]
             start = end
-            yield batch.filter(pa.array(is_kept))
+            yield batch.filter(arrow_array(is_kept))
 
     def _is_first(self) -> Numbers:
         """Return for each signature whether its row is the first of its group."""

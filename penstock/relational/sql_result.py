@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
@@ -38,7 +39,7 @@ class SqlMaker:
         timezone = _timezone(inputs)
         empty = {name: _empty_table(schema) for name, schema in zip(self.names, inputs, strict=True)}
         columns = result_schema(self.text, empty, self.written, self.functions, timezone)
-        if twice := [name for name in columns.names if columns.names.count(name) > 1]:
+        if twice := [name for name, number in Counter(columns.names).items() if number > 1]:
             raise InvalidArgumentError(f"SQL: the result has two columns {twice[0]!r}; rename one of them with AS")
         output = Schema([_restored(field, inputs, dict(self.selected)) for field in Schema.from_arrow(columns)])
         return SqlQuery(self.text, self.names, output, self.is_streamed, timezone=timezone)
@@ -86,4 +87,6 @@ def _zones(dtype: pa.DataType) -> set[str]:
 
 
 def _empty_table(schema: Schema) -> pa.Table:
-    return pa.schema([(field.name, duckdb_type(field.type)) for field in schema.to_arrow()]).empty_table()
+    fields = [(field.name, duckdb_type(field.type)) for field in schema.to_arrow()]
+    # empty_table() would import pandas
+    return pa.Table.from_arrays([pa.nulls(0, dtype) for _, dtype in fields], schema=pa.schema(fields))

@@ -22,7 +22,7 @@ from penstock.expr.udf import Policy
 from penstock.observe.call_counter import current_call_counter
 from penstock.plan.stages import CallUdf
 from penstock.types import PartialColumn
-from penstock.types.plain import arrow_numbers
+from penstock.types.plain import arrow_numbers, numpy_values
 from penstock.types.row_numbers import POSITION
 from penstock.udf.arguments import Arguments, Columns
 from penstock.udf.failures import CALL_FAILURES, STOPPED, Failures, Record
@@ -222,7 +222,7 @@ class UdfCalls:
         else:
             results = await self._row_results(part, first_row)
             column = column_of_rows(results, self._spec.return_dtype, self._failures, part, first_row)
-        flags = needed.to_numpy(zero_copy_only=False)
+        flags = numpy_values(needed)
         return column.take(arrow_numbers(np.cumsum(flags) - 1, ~flags))
 
     def stream(self, batch: pa.RecordBatch, first_row: int) -> Iterator[pa.RecordBatch]:

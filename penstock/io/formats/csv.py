@@ -172,7 +172,8 @@ class CsvFormat(FileFormat):
                         **_conversion(schema),
                     ),
                 )
-                yield pa.RecordBatch.from_pylist([], schema=reader.schema)
+                # from_pylist([]) would import pandas
+                yield pa.RecordBatch.from_arrays([pa.nulls(0, t) for t in reader.schema.types], schema=reader.schema)
                 yield from reader
         except CorruptFileError as exc:
             if "straddling object" in str(exc):  # Arrow has no class for it

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from penstock.errors import CorruptFileError, InvalidArgumentError, shortened
 from penstock.io.files import DataFile
+from penstock.types.plain import arrow_array
 from penstock.types.row_ranges import Piece
 
 BLOCK_NBYTES = 4 * 2**20
@@ -76,7 +77,7 @@ def line_blocks(stream: Any) -> Iterator[tuple[int, bytes]]:
 def utf8_text(file: DataFile, first_line: int, block: bytes) -> pa.Array:
     """Return a block as an array of one text; raise an error with the line that is not UTF-8."""
     try:
-        return pa.array([block], pa.binary()).cast(pa.string())
+        return arrow_array([block], pa.binary()).cast(pa.string())
     except pa.ArrowInvalid as exc:
         try:
             block.decode()

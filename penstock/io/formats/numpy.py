@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from penstock.config import piece_nbytes
@@ -18,6 +17,7 @@ from penstock.io.batches import BATCH_NBYTES, TASK_NBYTES, rows_alone
 from penstock.io.file_format import FileFormat, FilePart, reading
 from penstock.io.files import DataFile, Storage
 from penstock.io.writer import FileSink, file_sink
+from penstock.protocols import ReadRequest
 from penstock.types import EmbeddingType, ImageType, TensorType, default_numpy, to_arrow_array
 from penstock.types.row_ranges import RowRange
 
@@ -55,7 +55,7 @@ class NumpyFormat(FileFormat):
         empty = np.empty((0, *header.shape[1:]), header.dtype)
         return pa.schema([(COLUMN, to_arrow_array(empty, None, what=f"the array of {str(file)!r}").type)])
 
-    def parts(self, file: DataFile, schema: pa.Schema, predicate: pc.Expression | None) -> Iterator[FilePart]:
+    def parts(self, file: DataFile, schema: pa.Schema, request: ReadRequest) -> Iterator[FilePart]:
         with reading(file), file.open_file() as stream:
             header = _read_header(stream, file)
         rows = header.num_rows if header.is_fortran else max(1, TASK_NBYTES // max(header.row_nbytes, 1))

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from penstock.errors import ReadError, WriteError, load_extra
 from penstock.io.batches import rows_per_batch
-from penstock.io.selection import Selection, until_limit
+from penstock.io.selection import Selection, columns_needed, until_limit
 from penstock.io.tables.libraries import store_errors
 from penstock.protocols import ReadRequest
 from penstock.storage.options import StorageOptions, library_options, secrets_of
@@ -32,6 +32,7 @@ class DeltaTask:
     selection: Selection
     num_rows: int | None
     nbytes: int | None
+    has_bounds: bool  # Arrow may skip rows by them
 
     @property
     def origin(self) -> tuple[str, str]:
@@ -39,9 +40,8 @@ class DeltaTask:
 
     def read(self) -> Iterator[pa.RecordBatch]:
         with delta_errors(self.table):
-            has_bounds = _has_bounds(self.fragment, self.selection.predicate_columns)
             scanner = self.fragment.scanner(
-                schema=self.selection.schema, filter=self.selection.predicate if has_bounds else None,
+                schema=self.selection.schema, filter=self.selection.predicate if self.has_bounds else None,
                 batch_size=rows_per_batch(max(self.num_rows or 0, 1), self.nbytes or 0), batch_readahead=2,
             )  # fmt: skip
             yield from self.selection.apply(scanner.to_batches(), f"read_deltalake({self.table})")
@@ -72,13 +72,14 @@ class DeltaSource:
     @until_limit
     def read_tasks(self, request: ReadRequest) -> Iterator[DeltaTask]:
         selection = Selection.of(request, self._schema)
-        columns = selection.predicate_columns
+        columns = columns_needed(selection.schema, (), request)
         with delta_errors(self._uri):
             matching = {fragment.path for fragment in self._dataset.get_fragments(filter=request.predicate)}
             for fragment in self._dataset.get_fragments():
-                if fragment.path in matching or not _has_bounds(fragment, columns):
+                has_bounds = _has_bounds(fragment, columns)
+                if fragment.path in matching or not has_bounds:
                     num_rows, nbytes = self._sizes.get(fragment.path, (None, None))
-                    yield DeltaTask(self._uri, fragment, selection, num_rows, nbytes)
+                    yield DeltaTask(self._uri, fragment, selection, num_rows, nbytes, has_bounds)
 
 
 def _has_bounds(fragment: Any, columns: Iterable[str]) -> bool:

@@ -97,7 +97,8 @@ class LanceTask:
 
     def _batches(self, dataset: Any, number: int) -> Iterator[pa.RecordBatch]:
         names = self.selection.schema.names
-        columns = [name for name in names if name in dataset.schema.names]
+        known = set(dataset.schema.names)
+        columns = [name for name in names if name in known]
         has_fragment_id = FRAGMENT_COLUMN in names and FRAGMENT_COLUMN not in columns
         predicate = None if has_fragment_id else self.selection.predicate
         # Without any column, row ids count the rows.
