@@ -20,6 +20,7 @@ from penstock.plan.stages import Read
 from tests.io.helpers import read_rows
 
 EPOCH = datetime.datetime(2020, 1, 1)
+UTC = EPOCH.replace(tzinfo=datetime.UTC)
 NAN = float("nan")
 VALUES: dict[str, tuple[pa.DataType, Any]] = {
     "i": (pa.int32(), st.integers(-3, 3)),
@@ -28,7 +29,7 @@ VALUES: dict[str, tuple[pa.DataType, Any]] = {
     "s": (pa.string(), st.sampled_from(["", "a", "b", "é"])),
     "d": (pa.date32(), st.sampled_from([datetime.date(1969, 1, 1), datetime.date(2020, 2, 2)])),
     "t": (pa.timestamp("ms"), st.integers(-2, 2).map(lambda days: EPOCH + datetime.timedelta(days))),
-    "z": (pa.timestamp("us", "UTC"), st.integers(-2, 2).map(lambda days: EPOCH.replace(tzinfo=datetime.UTC))),
+    "z": (pa.timestamp("us", "UTC"), st.integers(-2, 2).map(lambda days: UTC + datetime.timedelta(days))),
 }
 COMPARISONS = {
     "==": lambda column, value: column == value,
@@ -59,11 +60,15 @@ def test_a_filter_gives_the_rows_that_it_gives_in_memory(
     has_bounds: bool,
 ) -> None:
     table, name, comparison, value = case
-    path = tmp_path_factory.mktemp("groups") / "t.parquet"
-    pq.write_table(table, path, row_group_size=group_rows, write_statistics=has_bounds)
+    folder = tmp_path_factory.mktemp("groups")
+    for number, rows in enumerate((table, table.slice(len(table) // 2), table.slice(0, 0))):
+        pq.write_table(
+            rows, folder / f"{number}.parquet", row_group_size=group_rows + number, write_statistics=has_bounds
+        )
     predicate = COMPARISONS[comparison](ps.col(name), value)
-    expected = ps.from_arrow(table).where(predicate).to_arrow()
-    assert str(ps.read_parquet(path).where(predicate).to_arrow()[name].to_pylist()) == str(expected[name].to_pylist())
+    whole = pa.concat_tables([table, table.slice(len(table) // 2)])
+    expected = ps.from_arrow(whole).where(predicate).to_arrow()
+    assert str(ps.read_parquet(folder).where(predicate).to_arrow()[name].to_pylist()) == str(expected[name].to_pylist())
 
 
 @pytest.mark.parametrize(
