@@ -83,6 +83,8 @@ def test_results_of_writes(tmp_path: Path) -> None:
     assert parts.sort(["g", "s"]).to_pydict()["s"] == ["a", "b", None]
     computed = df.write_parquet(str(tmp_path / "c"), partition_cols=[(col("g") * 2).alias("k")])
     assert sorted(computed.to_pydict()["k"]) == [2, 4]
+    unknown = df.map_batches(lambda batch: batch).write_parquet(str(tmp_path / "u"), partition_cols="g")
+    assert sorted(unknown.to_pydict()["g"]) == [1, 2]
     assert len(df.where(col("g") > 9).write_parquet(str(tmp_path / "e"))) == 1
 
 

@@ -91,12 +91,13 @@ def test_conditions_on_paths_and_choices_of_files() -> None:
 
 def test_hive_partitions_of_files_that_pyarrow_wrote(tmp_path: Path) -> None:
     """A type that the file or the schema gives to the column of a folder is that of its values."""
-    table = pa.table({"v": [1, 2], "k": ["a b", "c/d"], "j": [7, 8]})
+    table = pa.table({"v": [1, 2], "w": [3, 4], "k": ["a b", "c/d"], "j": [7, 8]})
     pq.write_to_dataset(table, str(tmp_path / "p"), partition_cols=["k", "j"])
     read = ray.data.read_parquet(str(tmp_path / "p"))
     rows = sorted(read.take_all(), key=lambda row: row["v"])
-    assert rows == [{"v": 1, "k": "a b", "j": "7"}, {"v": 2, "k": "c/d", "j": "8"}]
+    assert rows == [{"v": 1, "w": 3, "k": "a b", "j": "7"}, {"v": 2, "w": 4, "k": "c/d", "j": "8"}]
     schema = pa.schema([("v", pa.int32())])
+    assert ray.data.read_parquet(str(tmp_path / "p"), schema=schema, partitioning=None).schema().types == [pa.int32()]
     typed = ray.data.read_parquet(str(tmp_path / "p"), schema=schema).schema()
     assert dict(zip(typed.names, typed.types, strict=True)) == {"v": pa.int32(), "k": pa.string(), "j": pa.string()}
 

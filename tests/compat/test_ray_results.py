@@ -55,7 +55,6 @@ def torch_batches(**options: Any) -> list[Any]:
 
 
 def test_pairs_of_features_and_labels() -> None:
-    """As the code of Ray's ``to_torch`` makes them; its process here has no torch."""
     (features, labels), (last, _) = torch_batches(label_column="l")
     assert (features.tolist(), features.dtype) == ([[0, 0], [1, 0.5]], torch.float64)
     assert (labels.tolist(), last.shape) == ([[0], [1]], (1, 2))

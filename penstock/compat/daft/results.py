@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from penstock.expr.column import Expression
 from penstock.frame.dataframe import DataFrame
-from penstock.io.hive import partition_values
+from penstock.io.hive import partition_type, partition_values
 from penstock.observe.stats import Stats
 
 _FIGURE = pa.struct([("value", pa.float64()), ("unit", pa.string())])
@@ -23,13 +23,18 @@ _METRICS = pa.schema(
 
 
 def written_files(paths: Sequence[str], rows: DataFrame, partition_cols: Any) -> pa.Table:
-    """Return the path of each file, and the values of ``partition_cols`` in it with their types."""
+    """Return the path of each file, and the values of ``partition_cols`` in it.
+
+    Their types are those of the columns, or if only the query could tell these, the types that fit the values.
+    """
     given = [partition_cols] if isinstance(partition_cols, str | Expression) else list(partition_cols or ())
-    schema = rows.select(*given).schema.to_arrow() if given else pa.schema([])
+    schema = rows.select(*given)._plan.schema if given else None
     folders = [partition_values(path) for path in paths]
     columns = {"path": pa.array(paths, pa.string())}
-    for column in schema:
-        columns[column.name] = pa.array([found[column.name] for found in folders], pa.string()).cast(column.type)
+    for name in (each.name() if isinstance(each, Expression) else each for each in given):
+        texts = [found[name] for found in folders]
+        dtype = partition_type(texts) if schema is None else schema[name].dtype.arrow
+        columns[name] = pa.array(texts, pa.string()).cast(dtype)
     return pa.table(columns)
 
 

@@ -99,8 +99,10 @@ def _reader(name: str, original: str, defaults: dict[str, Any]) -> Callable[...,
         filesystem: Any = None, partition_filter: Any = None, **options: Any,
     ) -> Dataset:  # fmt: skip
         check_filesystem(f"ray.data.{name}", filesystem)
+        if isinstance(schema := options.get("schema"), pa.Schema):  # the whole schema but for partitions
+            options |= {"schema": dict(zip(schema.names, schema.types, strict=True)), "infer_schema": False}
         if options.get("partitioning", scheme) and "schema" in inspect.signature(read).parameters:
-            given, partitioning = _types(options.get("schema")), options.get("partitioning", scheme)
+            given, partitioning = options.get("schema") or {}, options.get("partitioning", scheme)
             own = _own_types if name == "read_parquet" else lambda path: {}
             options["schema"] = lambda files: partition_types([file.url for file in files], partitioning, own) | given
         if not (file_extensions or shuffle or ignore_missing_paths or partition_filter):
@@ -117,10 +119,6 @@ def _reader(name: str, original: str, defaults: dict[str, Any]) -> Callable[...,
 
 def _own_types(path: str) -> dict[str, Any]:
     return {field.name: field.dtype for field in ps.read_parquet(path).schema}
-
-
-def _types(schema: Any) -> dict[str, Any]:
-    return dict(zip(schema.names, schema.types, strict=True)) if isinstance(schema, pa.Schema) else dict(schema or {})
 
 
 def _files(paths: Any, extensions: list[str] | None, ignores_missing: bool, storage_options: Any = None) -> list[str]:
