@@ -120,8 +120,6 @@ def test_arguments_that_ray_data_refuses_with_a_value_error(call: Callable[[Any]
     [
         lambda ds: ds.filter(expr=5),
         lambda ds: ds.train_test_split("x"),
-        lambda ds: ds.select_columns(5),
-        lambda ds: ds.rename_columns(5),
         lambda ds: ray.data.from_pandas(5),
         lambda ds: ray.data.from_arrow(5),
     ],
