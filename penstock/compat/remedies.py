@@ -84,6 +84,8 @@ RAY = _by_name(
             "serialize_lineage deserialize_lineage has_serializable_lineage get_dataset_id"
         ),
         "use map_batches()": "map_batches_internal",
+        "deploy it with an HTTP ingress and give its address: OpenAIProcessorConfig(base_url=), or "
+        "HttpRequestProcessorConfig(url=)": "ServeDeploymentProcessorConfig",
         "use AggregateFnV2": "AccumulatorType AggOutputType SupportsRichComparisonType VectorizedAggregateFnV2",
         "all expressions have one class here: use col(), lit() and the functions of this module": (
             "AliasExpr BinaryExpr ColumnExpr DownloadExpr Expr LiteralExpr MonotonicallyIncreasingIdExpr Operation "
