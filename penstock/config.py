@@ -11,6 +11,9 @@ from typing import Any
 
 from penstock.errors import InvalidArgumentError, did_you_mean
 
+TASKS_PER_CORE = 8
+LEAST_PIECE_NBYTES = 2**20  # cutting data smaller costs more than it saves
+
 _DECIMAL = {"b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
 _UNITS = {**_DECIMAL, "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
 _AGES_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
@@ -62,6 +65,19 @@ class Config:
     @property
     def thread_count(self) -> int:
         return self.num_threads or available_cpus()
+
+    @property
+    def task_nbytes(self) -> int:
+        return task_share(self.memory_bytes, self.thread_count)
+
+
+def task_share(memory_bytes: int, num_cores: int) -> int:
+    """Return how large the input or output of a task may be, so that tasks on all cores and their queues fit.
+
+    >>> task_share(2 * 10**9, num_cores=2)
+    125000000
+    """
+    return max(memory_bytes // (TASKS_PER_CORE * max(num_cores, 1)), LEAST_PIECE_NBYTES)
 
 
 def machine_memory() -> int:
@@ -209,12 +225,31 @@ def _from_environment() -> Config:
 
 
 _process_config: Config = _from_environment()
+_driver_task_nbytes: int | None = None  # in a worker process
 _scoped_config: ContextVar[Config | None] = ContextVar("penstock_config", default=None)
 
 
 def get_config() -> Config:
     """Return the current settings."""
     return _scoped_config.get() or _process_config
+
+
+def piece_nbytes(most: int) -> int:
+    """Return how much data one piece of work may hold: ``most``, or less if the budget is small.
+
+    All code that makes or holds data in pieces asks this function, so that ``memory_limit`` bounds the pieces too.
+
+    >>> with config(memory_limit="320MB", num_threads=4):
+    ...     piece_nbytes(64 * 2**20), piece_nbytes(4 * 2**20)
+    (10000000, 4194304)
+    """
+    return min(most, _driver_task_nbytes or get_config().task_nbytes)
+
+
+def inherit_task_nbytes(nbytes: int) -> None:
+    """Let the pieces of this worker process be as large as those of the process that runs the query."""
+    global _driver_task_nbytes
+    _driver_task_nbytes = nbytes
 
 
 def set_config(**settings: Any) -> None:

@@ -31,6 +31,7 @@
     |   |   |-- AuthenticationError   the key is missing or refused (401, 403)
     |   |   |-- QuotaExceededError    the account has no credit left (402)
     |   |   |-- UnreachableError      nothing answers at the address
+    |   |   |-- OutageError           the server fails on every request: 5xx, time-outs, dropped connections
     |   |   |-- WaitTooLongError      the server asks for a longer wait than ten minutes
     |   |   `-- BudgetSpentError      the next call would exceed budget=
     |   |-- RequestRefusedError     the request is wrong (400, 404, 413, 422)
@@ -79,7 +80,8 @@ class ColumnNotFoundError(PlanError):
     def __str__(self) -> str:
         name, available, where = self.args
         place = f" in {where}" if where else ""
-        message = f"Column {name!r} not found{place}; available: {', '.join(available) or '(none)'}."
+        known = f"available: {', '.join(available)}" if available else "there are no columns"
+        message = f"Column {name!r} not found{place}; {known}."
         named = f" It is named in {' and in '.join(self.lines)}." if self.lines else ""
         return f"{message}{did_you_mean(name, available)}{named}"
 
@@ -257,6 +259,10 @@ class UnreachableError(ProviderUnusableError):
     """Nothing answers at the address, or nothing has for ten minutes."""
 
 
+class OutageError(ProviderUnusableError):
+    """The server fails on every request: 5xx, time-outs, dropped connections."""
+
+
 class WaitTooLongError(ProviderUnusableError):
     """The server asks for a longer wait than ten minutes, or refused every request for so long."""
 
@@ -292,11 +298,14 @@ class RateLimitedError(ProviderError):
 class ProviderUnavailableError(ProviderError):
     """The server fails or does not answer: 408, 409, 5xx, time-outs, dropped connections.
 
-    ``is_overload`` is True for 503, 529 and time-outs, which an overloaded server gives to any request.
+    ``is_overload`` is True for 503, 529 and time-outs, which an overloaded server gives to any request. ``is_cut_off``
+    is True if the connection ended before the answer, which another request may have caused.
     """
 
     retry_after_s: float | None = None
     is_overload: bool = False
+    is_time_out: bool = False
+    is_cut_off: bool = False
 
 
 class InvalidAnswerError(ProviderError):

@@ -4,10 +4,14 @@
     python -m tests.plain_server --latency 3                         # takes any number of requests
     python -m tests.plain_server --latency 0.1 --slots 4 --queues    # makes the 5th request wait
     python -m tests.plain_server --slots 4 --queues --most-waiting 8 --refuse-status 503    # refuses the 13th
+    python -m tests.plain_server --fails-with 503 --fails-after 200  # an outage after 200 answers
+    python -m tests.plain_server --poison crash                      # a text with "poison" ends all connections
 
 It prints its address. ``GET /counts`` returns what it saw. ``POST /script`` with JSON changes the options while it
 runs: ``latency``, ``spread`` (a share of the latency), ``slots``, ``queues``, ``most_waiting``, ``refuse_status``,
-``bad_every`` (each n-th text gets a 400).
+``bad_every`` (each n-th text gets a 400), ``fails_with`` and ``poison`` (a status, "hang", "close" or "crash"),
+``fails_after`` (a number of answers), ``down_s`` (the time that a crash takes), ``log`` (a file that gets the number
+of each text that was answered).
 """
 
 from __future__ import annotations
@@ -22,19 +26,45 @@ import subprocess
 import sys
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 
 class PlainServer:
     def __init__(self, **script: Any) -> None:
         defaults = {"latency": 0.8, "spread": 0.0, "slots": 0, "queues": False, "most_waiting": 0}
-        self.script = defaults | {"refuse_status": 429, "bad_every": 0} | script
+        defaults |= {"refuse_status": 429, "bad_every": 0, "fails_with": "", "fails_after": 0, "poison": ""}
+        self.script = defaults | {"down_s": 0.5, "log": ""} | script
         names = ("requests", "answered", "refused", "failed", "in_flight", "most_in_flight", "waiting")
         self.counts = dict.fromkeys(names, 0)
         self._room = asyncio.Condition()
+        self._writers: set[asyncio.StreamWriter] = set()
+        self._server: asyncio.Server | None = None
+        self.port = 0
+
+    async def start(self) -> None:
+        self._server = await asyncio.start_server(self.serve, "127.0.0.1", self.port, backlog=2048)
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    def crash(self) -> None:
+        """Close all connections and accept none for a while, as a process that dies and is restarted."""
+        assert self._server is not None
+        if not self._server.is_serving():
+            return
+        self._server.close()
+        for writer in self._writers:
+            writer.transport.abort()
+        self._restarting = asyncio.create_task(self.restart())
+
+    async def restart(self) -> None:
+        """Listen again. A client that tries to connect meanwhile may have got the port as its own."""
+        while not (self._server and self._server.is_serving()):
+            await asyncio.sleep(self.script["down_s"])
+            with suppress(OSError):
+                await self.start()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writers.add(writer)
         try:
             while head := await reader.readuntil(b"\r\n\r\n"):
                 lines = head.decode().split("\r\n")
@@ -49,9 +79,13 @@ class PlainServer:
                     + content
                 )
                 await writer.drain()
+                if self.script["log"] and status == 200 and method == "POST" and path != "/script":
+                    with open(self.script["log"], "a") as log:
+                        log.write(f"{number_in(json.loads(body))}\n")
         except (asyncio.IncompleteReadError, ConnectionError):
             pass
         finally:
+            self._writers.discard(writer)
             writer.close()
 
     async def reply(self, method: str, path: str, body: bytes) -> tuple[int, Any]:
@@ -75,15 +109,30 @@ class PlainServer:
         try:
             spread = self.script["spread"]
             await asyncio.sleep(self.script["latency"] * random.uniform(1 - spread, 1 + spread))
-            return self.answer(path, json.loads(body))
+            asked = json.loads(body)
+            if not (fate := self.fate(asked)):
+                return self.answer(path, asked)
+            self.counts["failed"] += 1
+            if fate == "hang":
+                await asyncio.Event().wait()
+            if fate == "crash":
+                self.crash()
+            if fate in ("close", "crash"):
+                raise ConnectionResetError
+            return int(fate), {"error": {"message": "the server failed", "type": "server_error"}}
         finally:
             async with self._room:
                 self.counts["in_flight"] -= 1
                 self._room.notify()
 
+    def fate(self, asked: dict[str, Any]) -> str:
+        """Return how a request fails, an empty text if it is answered."""
+        if self.script["fails_with"] and self.counts["answered"] >= self.script["fails_after"]:
+            return str(self.script["fails_with"])
+        return str(self.script["poison"]) if "poison" in text_in(asked) else ""
+
     def answer(self, path: str, asked: dict[str, Any]) -> tuple[int, Any]:
-        text = json.dumps(asked.get("input") or asked.get("messages"))
-        number = int((re.findall(r"\d+", text) or ["0"])[0])
+        number = number_in(asked)
         if self.script["bad_every"] and number % self.script["bad_every"] == 0:
             self.counts["failed"] += 1
             return 400, {"error": {"message": f"text {number} is not acceptable", "type": "invalid_request_error"}}
@@ -107,11 +156,20 @@ class PlainServer:
         }
 
 
+def text_in(asked: dict[str, Any]) -> str:
+    return json.dumps(asked.get("input") or asked.get("messages"))
+
+
+def number_in(asked: dict[str, Any]) -> int:
+    return int((re.findall(r"\d+", text_in(asked)) or ["0"])[0])
+
+
 async def run(port: int, script: dict[str, Any]) -> None:
-    server = await asyncio.start_server(PlainServer(**script).serve, "127.0.0.1", port, backlog=2048)
-    print(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1", flush=True)  # noqa: T201
-    async with server:
-        await server.serve_forever()
+    server = PlainServer(**script)
+    server.port = port
+    await server.start()
+    print(f"http://127.0.0.1:{server.port}/v1", flush=True)  # noqa: T201
+    await asyncio.Event().wait()
 
 
 @contextmanager
@@ -126,6 +184,12 @@ def plain_server(**script: Any) -> Iterator[str]:
             yield process.stdout.readline().strip()
         finally:
             process.kill()
+
+
+def change(base_url: str, **script: Any) -> None:
+    """Change what a server does."""
+    body = json.dumps(script).encode()
+    urllib.request.urlopen(base_url.removesuffix("/v1") + "/script", body).close()
 
 
 def counts(base_url: str) -> dict[str, int]:
@@ -145,5 +209,10 @@ if __name__ == "__main__":
     parser.add_argument("--most-waiting", type=int, default=0)
     parser.add_argument("--refuse-status", type=int, default=429)
     parser.add_argument("--bad-every", type=int, default=0)
+    parser.add_argument("--fails-with", default="")
+    parser.add_argument("--fails-after", type=int, default=0)
+    parser.add_argument("--poison", default="")
+    parser.add_argument("--down-s", type=float, default=0.5)
+    parser.add_argument("--log", default="")
     given = vars(parser.parse_args())
     asyncio.run(run(given.pop("port"), given))

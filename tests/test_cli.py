@@ -18,7 +18,7 @@ from penstock.cache.ledger import key_of, open_ledger
 from penstock.cli import main
 from penstock.config import config
 from penstock.testing import ModelServer, faults
-from tests.plain_server import plain_server
+from tests.plain_server import counts, plain_server
 from tests.terminals import run_in_terminal
 
 
@@ -307,6 +307,22 @@ def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == f"penstock {ps.__version__}\n"
 
 
+def test_rows_are_printed_as_they_come(tmp_path: Path) -> None:
+    """So ``| head`` ends the calls soon, and a person sees the first rows early."""
+    (tmp_path / "in.txt").write_text("".join(f"review {n}\n" for n in range(200)))
+    with plain_server(latency=0.1, slots=4) as base_url:
+        options = ["-c", "text", "-m", "gpt-5-mini", "--base-url", base_url]
+        command = [sys.executable, "-m", "penstock", "prompt", str(tmp_path / "in.txt"), *options]
+        environment = os.environ | {"OPENAI_API_KEY": "x"}
+        with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+            assert process.stdout is not None
+            assert json.loads(process.stdout.readline())["answer"] == "answer 0"
+            assert counts(base_url)["answered"] < 200
+            process.stdout.close()
+            process.wait()
+        assert counts(base_url)["answered"] < 200
+
+
 def test_doctor_names_no_key(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
     assert main(["doctor", "--json"]) == 0
@@ -320,9 +336,16 @@ def test_doctor_names_no_key(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
     [
         (["prompt", "-", "-c", "text"], "Standard input is empty"),
         (["prompt", "nowhere", "-c", "text"], "Path 'nowhere' does not exist"),
+        (["prompt", "folder", "-c", "text"], "The folder 'folder' is empty."),
+        (["prompt", "empty.csv", "-c", "text", "-m", "x"], "Column 'text' not found; there are no columns."),
     ],
 )
-def test_an_input_that_is_not_there(args: list[str], message: str, monkeypatch: Any, capsys: Any) -> None:
+def test_an_input_that_is_not_there(
+    args: list[str], message: str, monkeypatch: Any, capsys: Any, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "empty.csv").touch()
     with open(os.devnull) as empty:
         monkeypatch.setattr(sys, "stdin", empty)
         assert main(args) == 1
@@ -391,6 +414,7 @@ def test_wrong_arguments(args: list[str], message: str, reviews: Path, monkeypat
     monkeypatch.chdir(reviews.parent)
     Path("list.json").write_text("[]")
     Path("folder").mkdir()
+    Path("folder", "notes.xyz").touch()
     model = ["-m", "gpt-5-mini"] if args[0] == "prompt" else []
     assert main([*args, *model]) == 2
     assert message in capsys.readouterr().err

@@ -14,9 +14,14 @@ if TYPE_CHECKING:
     from penstock.ai.structured.formats import OutputFormat
 
 
+CacheControl = Mapping[str, Any]
+"""Where a provider ends a part of the request that it keeps for later ones, such as ``{"type": "ephemeral"}``."""
+
+
 @dataclass(frozen=True, slots=True)
 class Text:
     text: str
+    cache_control: CacheControl | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,12 +30,14 @@ class Image:
 
     data: bytes
     mime_type: str
+    cache_control: CacheControl | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Audio:
     data: bytes
     mime_type: str
+    cache_control: CacheControl | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +47,7 @@ class Document:
     data: bytes
     mime_type: str
     name: str
+    cache_control: CacheControl | None = None
 
 
 Part = Text | Image | Audio | Document
@@ -112,6 +120,7 @@ class Request:
     options: Mapping[str, Any] | None = None
     row_id: bytes | None = None  # identifies the row in all runs of a job, if the engine knows it
     key: bytes | None = None  # of its answers in the ledger, if they were looked up and not found
+    system_parts: tuple[Text, ...] = ()  # of ``system``, if one of them has a ``cache_control``
 
     @property
     def text(self) -> str | None:
@@ -141,6 +150,8 @@ class Generation:
     latency_s: float | None = None
     raw: Any = None
     logprobs: list[dict[str, Any]] | None = None
+    written_tokens: int = 0  # to the provider's cache, for five minutes
+    written_1h_tokens: int = 0  # the same for an hour
 
 
 # --- in the ledger ----------------------------------------------------------------------------------------------------
@@ -159,20 +170,23 @@ def _encode(answers: Sequence[Generation] | Exception) -> bytes | None:
 def _fields(a: Generation) -> tuple[Any, ...]:
     calls = [(call.id, call.name, call.arguments) for call in a.tool_calls] if a.tool_calls else ()
     time_s = None if a.latency_s is None else round(a.latency_s, 3)
+    written = (a.written_tokens, a.written_1h_tokens) if a.written_tokens or a.written_1h_tokens else ()
     return (
         a.text, a.model, a.input_tokens, a.output_tokens, a.cached_tokens, a.finish_reason, a.reasoning, a.refusal,
-        calls, a.raw, a.logprobs, time_s,
+        calls, a.raw, a.logprobs, time_s, *written,
     )  # fmt: skip
 
 
 def _generation(
     text: str, model: Any, given: Any, made: Any, cached: Any, reason: Any, reasoning: Any, refusal: Any,
     calls: Sequence[Any] = (), raw: Any = None, logprobs: Any = None, latency_s: Any = None,
+    written: int = 0, written_1h: int = 0,
 ) -> Generation:  # fmt: skip
     tool_calls = tuple(ToolCall(*call) for call in calls) if calls else ()
     return Generation(
-        text, model, given, made, cached, reason, tool_calls, reasoning, refusal, latency_s, raw, logprobs
-    )
+        text, model, given, made, cached, reason, tool_calls, reasoning, refusal, latency_s, raw, logprobs,
+        written, written_1h,
+    )  # fmt: skip
 
 
 def recorded_answers(raw: bytes) -> list[Generation]:
@@ -184,9 +198,13 @@ def recorded_answers(raw: bytes) -> list[Generation]:
     return [_generation(*fields) for fields in orjson.loads(raw)]
 
 
-GENERATIONS = Codec(_encode, lambda raw: [_generation(*fields[:11]) for fields in orjson.loads(raw)])
+def _decode(raw: bytes) -> list[Generation]:
+    return [_generation(*[*fields[:11], None, *fields[12:]]) for fields in orjson.loads(raw)]
+
+
+GENERATIONS = Codec(_encode, _decode)
 """The answers to a request in the ledger. Those that are read took no time.
 
 >>> GENERATIONS.decode(GENERATIONS.encode([Generation("hi", input_tokens=3, latency_s=0.25)]))[0]  # doctest: +ELLIPSIS
-Generation(text='hi', model=None, input_tokens=3, ... latency_s=None, raw=None, logprobs=None)
+Generation(text='hi', model=None, input_tokens=3, ... latency_s=None, raw=None, ...)
 """

@@ -23,6 +23,7 @@ from penstock.errors import (
     FatalError,
     InvalidAnswerError,
     ProviderError,
+    ProviderUnavailableError,
     RequestRefusedError,
 )
 from penstock.types import DataType, PartialColumn, Series, to_arrow_array
@@ -197,12 +198,12 @@ class PackedEmbeddings:
     async def _vectors(
         self, packed: Sequence[_Piece], failures: dict[int, Exception], is_learning: bool = False
     ) -> list[_Embedded]:
-        """Return the vectors of pieces. A call that is refused is halved until the bad text is alone."""
+        """Return the vectors of pieces. A call that fails by its texts is halved until the bad one is alone."""
         try:
             return await self._sent(packed, failures)
         except FatalError:
             raise
-        except (RequestRefusedError, ContentFilteredError) as exc:
+        except (RequestRefusedError, ContentFilteredError, ProviderUnavailableError) as exc:
             is_late = _is_too_long(exc) and self._fitted(packed) != packed  # the limits were learned in the meantime
             if len(packed) == 1 and not is_late:
                 return await self._alone(packed[0], exc, failures, is_learning)
@@ -292,5 +293,5 @@ async def _together(calls: Iterable[Coroutine[Any, Any, Answer]]) -> list[Answer
 
 
 def _is_too_long(error: ProviderError) -> bool:
-    words = str(error).lower()
+    words = "" if isinstance(error, ProviderUnavailableError) else str(error).lower()
     return "token" in words or "context length" in words or "too long" in words

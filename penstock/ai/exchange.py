@@ -13,7 +13,7 @@ from penstock.ai.provider import Prompter
 from penstock.ai.structured.formats import OutputFormat
 from penstock.ai.structured.tools import ToolFunction
 from penstock.cost.prices import cost_of
-from penstock.errors import ContentFilteredError, InvalidAnswerError
+from penstock.errors import ContentFilteredError, InvalidAnswerError, RequestRefusedError
 from penstock.types import DataType
 
 USAGE = {
@@ -47,6 +47,7 @@ class PromptSettings:
     is_batch: bool = False  # calls go through the provider's batch API, at its price
     row_options: tuple[str, ...] = ()  # names of the options that are columns, whose values follow those of the message
     has_logprobs: bool = False
+    takes_cache_control: bool = True  # the model does
 
     @property
     def dtype(self) -> DataType:
@@ -72,13 +73,20 @@ class PromptSettings:
 
         If the column holds lists, ``n`` among the options is the number of answers for this row.
         """
+        if not self.takes_cache_control and message.has_cache_control:
+            raise RequestRefusedError(
+                f"prompt: a message has 'cache_control', which provider {self.provider!r} does not take; leave it out, "
+                "or use provider 'anthropic'."
+            )
         system, num_answers = self.system, self.num_answers or 1
         if options:
             options = dict(options)
             num_answers = options.pop("n", num_answers)
             system = options.pop("system_message", system)
         system = system if message.system is None else message.system
-        return Request(message.turns, system, self.output, self.tools, num_answers, options, row_id, key)
+        return Request(
+            message.turns, system, self.output, self.tools, num_answers, options, row_id, key, message.system_parts
+        )
 
     def split(self, values: Sequence[Any]) -> tuple[Sequence[Any], dict[str, Any] | None]:
         """Return the message of a row and its own options. An option that is null has its default."""
@@ -159,7 +167,15 @@ class Exchange:
             "model": last.model,
             **tokens,
             "latency_s": self._sum("latency_s"),
-            "cost": cost_of(settings.provider, last.model, **tokens, price=settings.price, is_batch=settings.is_batch),
+            "cost": cost_of(
+                settings.provider,
+                last.model,
+                **tokens,
+                written_tokens=self._sum("written_tokens"),
+                written_1h_tokens=self._sum("written_1h_tokens"),
+                price=settings.price,
+                is_batch=settings.is_batch,
+            ),
             "finish_reason": last.finish_reason,
             "tool_calls": calls + [{"name": c.name, "arguments": c.arguments, "result": None} for c in last.tool_calls],
             "reasoning": last.reasoning,

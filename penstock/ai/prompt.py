@@ -35,7 +35,7 @@ class AsyncPrompts:
         self._model = loaded(model)
         self._is_own = isinstance(self._model, ApiPrompter)  # else its answers are checked
         self._cached = self._model.cached if isinstance(self._model, ApiPrompter) else None
-        self._settings = settings
+        self._settings = settings = replace(settings, takes_cache_control=model.takes_cache_control)
         self._empty_request = settings.request(Message(()))
         self._is_plain = settings.output is None and settings.has_bare_value
 
@@ -80,12 +80,12 @@ class AsyncPrompts:
             if all(is_quick(value) for value in row):
                 try:
                     message = message_of(row)
+                    if message is None:
+                        results[number] = None
+                    else:
+                        requests[number] = self._settings.request(message, row_id=ids[number])
                 except Exception:  # raised again when the row is asked
                     continue
-                if message is None:
-                    results[number] = None
-                else:
-                    requests[number] = self._settings.request(message, row_id=ids[number])
         for number, each in zip(requests, cached.look_up(list(requests.values())), strict=True):
             results[number] = self._finished(each, ids[number])
         return results
@@ -156,6 +156,7 @@ class ModelOfRow(Prompter):
         self._models: dict[str | None, Prompter] = {}
         self.resources, self.cache = example.resources, example.cache
         self.base_url, self.takes_tools = example.base_url, example.takes_tools
+        self.takes_cache_control = example.takes_cache_control
 
     async def generate(self, request: Request) -> Any:
         options = dict(request.options or {})
@@ -190,7 +191,7 @@ class BatchPrompts:
 
     def __init__(self, model: Prompter, settings: PromptSettings) -> None:
         self._model = CachedModel(model, GENERATIONS)
-        self._settings = settings
+        self._settings = replace(settings, takes_cache_control=model.takes_cache_control)
 
     @property
     def takes_options(self) -> bool:
@@ -211,11 +212,10 @@ class BatchPrompts:
         for row, parts in enumerate(values):
             try:
                 message = message_of(parts)
-            except Exception as exc:
-                rows.failures[row] = exc
-            else:
                 if message is not None:
                     requests[row] = self._settings.request(message, options[row] if options else None)
+            except Exception as exc:
+                rows.failures[row] = exc
         for row, answers in zip(requests, self._generate(list(requests.values())), strict=True):
             rows.begin(row, requests[row], answers)
         while unfinished := rows.unfinished():

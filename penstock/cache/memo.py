@@ -14,6 +14,7 @@ from penstock.cache.ledger.layered import put_all
 from penstock.cache.ledger.open_ledgers import current_ledger
 from penstock.cache.ordinals import RowIds, SharedOrdinals
 from penstock.errors import LedgerError
+from penstock.observe.call_counter import current_call_counter
 from penstock.protocols import Ledger
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ class Memo:
         self._waiting: dict[bytes, list[asyncio.Future[Any]]] = {}  # for results under way
         self._put_soon: dict[bytes, bytes] = {}  # in this turn of the event loop
         self._put_error: Exception | None = None
+        current_call_counter().is_stored = True
 
     @staticmethod
     def open(codec: Codec, cache: bool | None = None, *, has_ordinals: bool = False) -> Memo | None:

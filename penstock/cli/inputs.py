@@ -74,7 +74,9 @@ def read_table(path: str, format: str | None = None) -> DataFrame:
         if format:
             problem = f"--input-format {format!r} is not known"
         elif os.path.isdir(path):
-            os.scandir(path).close()  # refuses a folder without permission
+            with os.scandir(path) as entries:  # refuses a folder without permission
+                if next(entries, None) is None:
+                    raise PathNotFoundError(f"The folder {path!r} is empty.")
             problem = f"No file in {path!r} has a known extension: give --input-format"
         elif suffix or os.path.exists(path):
             problem = f"The name of {path!r} does not say its format: give --input-format"

@@ -130,7 +130,7 @@ def print_rows(df: DataFrame) -> None:
     """Write the rows to standard output as JSON lines, as they come."""
     from penstock.io.formats.json import json_lines
 
-    rows: Any = df.iter_batches(batch_format="pyarrow", batch_size=256)
+    rows: Any = df.iter_batches(batch_format="pyarrow", batch_size=None)
     with contextlib.closing(rows) as batches:  # a Ctrl-C between batches ends the query now
         for batch in batches:
             for part in batch.to_batches():

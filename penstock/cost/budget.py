@@ -262,13 +262,13 @@ class Billing:
             self._budget.settle(charge, cost, is_call=is_call)
         if is_call:
             usage = charge.usage or Usage(charge.tokens, 0)
-            self._account.count(self._key, *usage, None if self._price is None else cost, charge.is_unsure)
+            self._account.count(self._key, *usage[:3], None if self._price is None else cost, charge.is_unsure)
             if self.is_sample:
                 self.record(usage, tuple(charge.inputs), charge.latency_s, charge.max_at_once)
 
     def count_answer(self, usage: Usage) -> None:
         """Count a call that was answered. Runs for every call of most queries."""
-        self._account.count(self._key, *usage, None if self._price is None else self.cost(usage))
+        self._account.count(self._key, *usage[:3], None if self._price is None else self.cost(usage))
 
     def count_retried(self) -> None:
         """Count an attempt that failed and is repeated."""
@@ -318,7 +318,7 @@ class Billing:
         self._account.record(
             CallRecord(
                 *self._key,
-                *usage,
+                *usage[:3],
                 nanodollars=None if self._price is None else math.ceil(share * self.cost(usage)),
                 latency_s=latency_s,
                 inputs=inputs,

@@ -10,7 +10,7 @@ from typing import Any
 from penstock.errors import InvalidArgumentError, did_you_mean
 
 FIELD = "dollars_per_million_tokens"
-KINDS = ("input", "output", "cached")
+KINDS = ("input", "output", "cached", "cache_write", "cache_write_1h")
 
 
 def read_prices(path: str) -> dict[str, Any]:

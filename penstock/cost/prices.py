@@ -33,6 +33,8 @@ def cost_of(
     input_tokens: int | None,
     output_tokens: int | None,
     cached_tokens: int | None = None,
+    written_tokens: int | None = None,
+    written_1h_tokens: int | None = None,
     price: Price | None = None,
     is_batch: bool = False,
 ) -> float | None:
@@ -45,17 +47,28 @@ def cost_of(
     if price is None or input_tokens is None:
         return None
     share = BATCH_SHARE if is_batch else 1.0
-    return share * millionths(price, input_tokens, output_tokens or 0, cached_tokens or 0) / 1e6
+    tokens = output_tokens or 0, cached_tokens or 0, written_tokens or 0, written_1h_tokens or 0
+    return share * millionths(price, input_tokens, *tokens) / 1e6
 
 
-def millionths(price: Price, input_tokens: int, output_tokens: int, cached_tokens: int) -> float:
-    """Return the cost of tokens in millionths of a dollar."""
+def millionths(
+    price: Price, input_tokens: int, output_tokens: int, cached_tokens: int, written: int = 0, written_1h: int = 0
+) -> float:
+    """Return the cost of the tokens of a ``Usage`` in millionths of a dollar.
+
+    >>> millionths({"input": 1.0, "cached": 0.1, "cache_write": 1.25, "cache_write_1h": 2.0}, 100, 0, 10, 20, 30)
+    126.0
+    """
     cached = min(cached_tokens, input_tokens)
-    return (
+    cost = (
         (input_tokens - cached) * price["input"]
         + cached * price.get("cached", price["input"])
         + output_tokens * price.get("output", 0.0)
     )
+    if written or written_1h:
+        cost += written * (price.get("cache_write", price["input"]) - price["input"])
+        cost += written_1h * (price.get("cache_write_1h", price["input"]) - price["input"])
+    return cost
 
 
 def price_of(provider: str, model: str | None) -> Price | None:

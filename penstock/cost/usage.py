@@ -14,22 +14,28 @@ NUM_ACTUALS = 256
 
 
 class Usage(NamedTuple):
-    """Tokens of one call; ``cached`` counts the input tokens that the provider's cache held."""
+    """Tokens of one call.
+
+    Of the ``input`` tokens, the provider's cache held ``cached``, and keeps ``written`` for five minutes and
+    ``written_1h`` for an hour.
+    """
 
     input: int
     output: int
     cached: int = 0
+    written: int = 0
+    written_1h: int = 0
 
 
 def usage_in(body: Any) -> Usage | None:
     """Return the tokens that the body of an answer reports, or None if it reports none.
 
     >>> usage_in({"usage": {"prompt_tokens": 9, "completion_tokens": 2, "total_tokens": 11}})
-    Usage(input=9, output=2, cached=0)
+    Usage(input=9, output=2, cached=0, written=0, written_1h=0)
     >>> usage_in({"usage": {"input_tokens": 9, "cache_read_input_tokens": 90, "output_tokens": 2}})
-    Usage(input=99, output=2, cached=90)
+    Usage(input=99, output=2, cached=90, written=0, written_1h=0)
     >>> usage_in({"usageMetadata": {"promptTokenCount": 9, "thoughtsTokenCount": 5, "candidatesTokenCount": 2}})
-    Usage(input=9, output=7, cached=0)
+    Usage(input=9, output=7, cached=0, written=0, written_1h=0)
     """
     if type(body) is not dict:
         return None
@@ -53,7 +59,10 @@ def _of_input_tokens(usage: dict[str, Any], given: int) -> Usage:
     if "input_tokens_details" in usage:
         return Usage(given, output, _cached(usage, "input_tokens_details"))
     cached = _count(usage, "cache_read_input_tokens") or 0
-    return Usage(given + cached + (_count(usage, "cache_creation_input_tokens") or 0), output, cached)
+    written = _count(usage, "cache_creation_input_tokens") or 0
+    by_time = usage.get("cache_creation")
+    for_1h = _count(by_time, "ephemeral_1h_input_tokens") or 0 if type(by_time) is dict else 0
+    return Usage(given + cached + written, output, cached, max(written - for_1h, 0), min(for_1h, written))
 
 
 def _count(usage: Mapping[str, Any], name: str) -> int | None:

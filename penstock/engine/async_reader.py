@@ -32,6 +32,7 @@ async def read_async(start: Callable[[Cancellation], Generator[T, None, None]]) 
         while (item := await loop.run_in_executor(thread, context.run, draw)) is not _END:
             yield item  # type: ignore[misc]
     finally:
+        cancellation.is_hurried = True
         cancellation.request()
         closing = loop.run_in_executor(thread, context.run, items.close)
         thread.shutdown(wait=False)  # ends after ``close``, even if this task is cancelled again

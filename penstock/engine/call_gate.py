@@ -1,7 +1,8 @@
 """The gate of a query's calls: while the query is paused, none starts.
 
 Code that makes calls finds the gate in its context, looks at ``is_open`` before each call, and waits if it is closed. A
-worker in another process finds a gate of its own that is always open: it ends the task that it has.
+worker in another process finds a gate of its own that is always open: it ends the task that it has. When a query ends
+by an error or Ctrl-C, its gate closes for good, and the executor waits for calls whose answers a ledger keeps.
 """
 
 from __future__ import annotations
@@ -21,12 +22,14 @@ class CallGate:
     def __init__(self) -> None:
         self.is_open = True
         self.opened_at_s = 0.0  # after the last pause, by time.monotonic()
+        self._is_shut = False
         self._lock = threading.Lock()
         self._waiting: dict[asyncio.Future[None], asyncio.AbstractEventLoop] = {}
         self._counters: list[CallCounter] = []
 
     def set_open(self, is_open: bool) -> None:
         with self._lock:
+            is_open = is_open and not self._is_shut
             if is_open and not self.is_open:
                 self.opened_at_s = time.monotonic()
             self.is_open = is_open
@@ -34,6 +37,11 @@ class CallGate:
         for future, loop in released.items():
             with suppress(RuntimeError):  # its loop is closed
                 loop.call_soon_threadsafe(_release, future)
+
+    def shut(self) -> None:
+        """Close the gate for good."""
+        self._is_shut = True
+        self.set_open(False)
 
     def __reduce__(self) -> tuple[type[CallGate], tuple[()]]:
         """A gate stays where its query is: in another process it is an open one."""
@@ -64,6 +72,12 @@ class CallGate:
         """The calls that have started and not ended."""
         with self._lock:
             return sum(counter.num_in_flight for counter in self._counters)
+
+    @property
+    def num_stored_in_flight(self) -> int:
+        """Those of them whose answers a ledger keeps."""
+        with self._lock:
+            return sum(counter.num_in_flight for counter in self._counters if counter.is_stored)
 
 
 def _release(future: asyncio.Future[None]) -> None:

@@ -14,6 +14,7 @@ class Cancellation:
         self._callbacks: list[Callable[[], None]] = []
         self.is_requested = False
         self.is_program_over = False  # the query ends because the program does
+        self.is_hurried = False  # the query does not wait for calls in flight
 
     def request(self) -> None:
         """Stop the query. Returns at once; may be called from any thread."""

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Iterable
 
-from penstock.errors import ContentFilteredError, ProviderUnavailableError, TooManyErrorsError
+from penstock.errors import ContentFilteredError, TooManyErrorsError
 from penstock.expr.udf import Policy
 from penstock.observe.events import RowError
 from penstock.plan.stages import CallBatch, CallUdf, Work
 
 MIN_ROWS = 100  # a fraction of fewer rows says little
 NEARLY_ALL = 0.95  # of the recent rows: the share of failures with one reason that trips the breaker
-MIN_OUTAGE_ROWS = 10  # are enough if a server is down: the rows are hardly the cause then
-OUTAGE = ProviderUnavailableError.__name__
 JUDGED = ContentFilteredError.__name__
 """A filter judges each row by itself, so any number of such rows is a result and trips no breaker."""
 
@@ -103,5 +101,4 @@ class Breaker:
             self.num_rows -= num_old
             self._reasons.subtract(old)
         self.reason, self.num_failed = max(self._reasons.items(), key=lambda item: item[1], default=("", 0))
-        is_enough = self.num_rows >= (MIN_OUTAGE_ROWS if self.reason == OUTAGE else self._min_rows)
-        return is_enough and self.num_failed >= NEARLY_ALL * self.num_rows
+        return self.num_rows >= self._min_rows and self.num_failed >= NEARLY_ALL * self.num_rows

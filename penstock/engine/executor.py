@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
 from queue import Empty, SimpleQueue
 
+from penstock.config import task_share
 from penstock.engine.call_gate import CallGate
 from penstock.engine.cancellation import Cancellation
 from penstock.engine.lineage import Lineage
@@ -16,14 +18,19 @@ from penstock.engine.read_groups import in_groups
 from penstock.engine.read_queue import ReadQueue
 from penstock.engine.resources import Cores, QueryResources, Results
 from penstock.engine.sampling import INTERVAL_S, Sampler, stage_info
-from penstock.engine.scheduling import task_share
 from penstock.engine.stage import PoolChoice, StageState
 from penstock.errors import QueryCancelledError, QueryStalledError
 from penstock.observe import events
 from penstock.plan.stages import Exactly, Read, Stage, Transform, Work
 from penstock.protocols import Subscriber
 
+log = logging.getLogger("penstock.engine")
+
 MakePool = Callable[[Stage, Work, Emit], PoolChoice]
+
+END_TIMEOUT_S = 30.0  # for calls in flight when a query ends by an error or Ctrl-C
+END_NOTICE_S = 1.0  # from then on a warning says why the query has not ended
+END_CHECK_S = 0.02
 
 NUM_RESULTS_HELD = 2  # by a reader: the one it works on, and a copy of it in another format
 
@@ -98,9 +105,12 @@ class Executor:
         except GeneratorExit:
             if self._cancellation is not None and self._cancellation.is_program_over:
                 error = QueryCancelledError("The program has ended.")
+            if self._resources.lineage is not None:  # parts of a job are never left early: the job has failed
+                self._await_calls()
             raise
         except BaseException as exc:
             error = exc
+            self._await_calls(is_interrupted=isinstance(exc, KeyboardInterrupt))
             raise
         finally:
             try:
@@ -109,6 +119,7 @@ class Executor:
                 self._publish(self._sampler.sample(self._stages, 0))
                 self._publish(events.QueryFinished(error, self._clock()))
                 # No cycle keeps the batches and sources of the query.
+                self._cancellation = None  # it refers to this executor
                 for state in self._stages:
                     state.downstream = None
                 for _ in self._collect(may_wait=False):
@@ -286,6 +297,31 @@ class Executor:
             self._finish_if_exhausted(taker)
         elif empty is not None:
             self._results.put(empty)
+
+    def _await_calls(self, is_interrupted: bool = False) -> None:
+        """Start no call, and wait for those in flight whose answers a ledger keeps. A Ctrl-C ends the wait."""
+        self._gate.shut()
+        began_s, is_told = self._clock(), False
+        try:
+            while (num_calls := self._gate.num_stored_in_flight) and not self._is_hurried:
+                waited_s = self._clock() - began_s
+                if waited_s >= END_TIMEOUT_S:
+                    log.warning("%d calls in flight had no answer after %g s and are given up", num_calls, waited_s)
+                    return
+                if waited_s >= END_NOTICE_S and not is_told:
+                    is_told, left_s = True, END_TIMEOUT_S - waited_s
+                    text = "waiting up to %.0f s to keep the answers of %d calls in flight; Ctrl-C ends the wait"
+                    log.warning(text, left_s, num_calls)
+                if (sample := self._sampler.sample_if_due(self._stages, self._results.nbytes)) is not None:
+                    self._publish(sample)
+                time.sleep(END_CHECK_S)
+        except KeyboardInterrupt:
+            if not is_interrupted:
+                raise
+
+    @property
+    def _is_hurried(self) -> bool:
+        return self._cancellation is not None and self._cancellation.is_hurried
 
     def _close(self) -> None:
         with ExitStack() as closing:  # if one stage fails to close, the others are still closed

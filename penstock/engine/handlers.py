@@ -8,19 +8,22 @@ import reprlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
+from penstock.config import piece_nbytes
 from penstock.engine.protocols import Handler
-from penstock.engine.scheduling import GrowthEstimate
+from penstock.engine.scheduling import FIRST_GROWTH, RECENT, GrowthEstimate
 from penstock.engine.steps import Steps, may_grow
 from penstock.errors import ReadError, WriteError
 from penstock.plan.nodes import sink_name
-from penstock.plan.stages import Step
+from penstock.plan.stages import Step, TakeSample
 from penstock.protocols import PartSink, ReadTask, Sink
 from penstock.types import Schema
-from penstock.types.plain import arrow_array
+from penstock.types.plain import arrow_array, arrow_numbers
 
-SLICE_NBYTES = 64 * 2**20  # of input or output, for steps that may make rows larger
+MAX_SLICE_NBYTES = 64 * 2**20  # of the input or output of steps that may make rows larger
+SAMPLED_ROWS = 16  # whose output is weighed, before steps that may make rows larger are applied to a first batch
 RECORD = "record"  # the column that carries the records of a sink to the driver
 
 
@@ -44,25 +47,36 @@ class TransformHandler(StatelessHandler):
     """Applies steps to every batch."""
 
     def __init__(self, steps: Sequence[Step]) -> None:
-        self._steps = Steps(steps)
+        self._steps = SlicedSteps(steps)
 
     def process(self, item: pa.RecordBatch, first_row: int) -> pa.RecordBatch | Iterator[pa.RecordBatch]:
-        return one_or_more(self._steps.pieces(item, first_row))
+        return self._steps(item, first_row)
 
 
 class SlicedSteps:
-    """Applies steps to batches that are read, in slices if rows may grow: decoded images can fill a gigabyte."""
+    """Applies steps to batches, in slices if rows may grow: a short text repeated can fill gigabytes.
+
+    Neither the input nor the output of a slice exceeds the share of a task in the budget, by what the rows so far gave.
+    Before the first slice, a sample of its rows is computed, weighed and dropped.
+    """
 
     def __init__(self, steps: Sequence[Step]) -> None:
         self._steps = Steps(steps)
-        self._may_grow = any(map(may_grow, steps))
+        self._may_grow = any(map(may_grow, steps)) and not any(isinstance(step, TakeSample) for step in steps)
+        self._most_nbytes = piece_nbytes(MAX_SLICE_NBYTES)
         self._growth = GrowthEstimate()
+        self._row_nbytes = 0.0  # of the largest recent output
 
     def __call__(self, batch: pa.RecordBatch, first_row: int) -> pa.RecordBatch | Iterator[pa.RecordBatch]:
         """Return the output of a batch; an iterator if that is more than one batch."""
-        return one_or_more(self._in_slices(batch, first_row)) if self._may_grow else self._steps(batch, first_row)
+        return one_or_more(self._outputs(batch, first_row))
+
+    def _outputs(self, batch: pa.RecordBatch, first_row: int) -> Iterator[pa.RecordBatch]:
+        return self._in_slices(batch, first_row) if self._may_grow else self._steps.pieces(batch, first_row)
 
     def _in_slices(self, batch: pa.RecordBatch, first_row: int) -> Iterator[pa.RecordBatch]:
+        if not self._row_nbytes and batch.num_rows > SAMPLED_ROWS:
+            self._weigh(batch, first_row)
         start, is_first = 0, True
         while is_first or start < batch.num_rows:
             rest, is_first = batch.slice(start), False
@@ -70,10 +84,20 @@ class SlicedSteps:
             yield from self._measured(rest.slice(0, num_rows), first_row + start)
             start += num_rows
 
+    def _weigh(self, batch: pa.RecordBatch, first_row: int) -> None:
+        """Compute a few rows, evenly spaced, for the weight of their output."""
+        fitting = self._most_nbytes // FIRST_GROWTH * batch.num_rows // max(batch.nbytes, 1)
+        step = batch.num_rows // max(1, min(SAMPLED_ROWS, fitting, batch.num_rows))
+        sample = batch.take(arrow_numbers(np.arange(0, batch.num_rows, step)))
+        for _ in self._measured(sample, first_row):
+            pass
+
     def _slice_rows(self, batch: pa.RecordBatch) -> int:
         num_rows: int = batch.num_rows
-        most, nbytes = self._growth.most_input(SLICE_NBYTES), batch.nbytes
-        return num_rows if nbytes <= most else max(1, num_rows * most // nbytes)
+        most, nbytes = self._growth.most_input(self._most_nbytes), batch.nbytes
+        if nbytes > most:
+            num_rows = num_rows * most // nbytes
+        return max(1, min(num_rows, int(self._most_nbytes / max(self._row_nbytes, 1.0))))
 
     def _measured(self, batch: pa.RecordBatch, first_row: int) -> Iterator[pa.RecordBatch]:
         nbytes = 0
@@ -81,6 +105,7 @@ class SlicedSteps:
             nbytes += piece.nbytes
             yield piece
         self._growth.add_output(batch.nbytes, nbytes)
+        self._row_nbytes = max(nbytes / max(batch.num_rows, 1), RECENT * self._row_nbytes)
 
 
 class ReadHandler(StatelessHandler):

@@ -20,7 +20,8 @@ from penstock.engine.scheduling import (
 )
 from penstock.plan.stages import AtMost, Cut, Evenly, Exactly, Gathered, Inbox as Policy, Measured, Paced
 
-FIRST_PACED_ROWS = 32
+FIRST_PACED_ROWS = 4  # few: each may give megabytes
+FIRST_ROWS = 32  # of a task that transfers files
 MAX_LULL_S = 1.0
 LULL_FACTOR = 4
 """An idle stage waits for an incomplete batch to fill up: this many times the duration of its last task, at most
@@ -241,7 +242,7 @@ def first_rows(policy: Policy) -> int:
         case Exactly(num_rows, _) | AtMost(num_rows, None):
             return num_rows
         case AtMost(num_rows):
-            return min(FIRST_PACED_ROWS, num_rows)
+            return min(FIRST_ROWS, num_rows)
         case Paced():
             return FIRST_PACED_ROWS
         case _:

@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from penstock.config import piece_nbytes
 from penstock.errors import ComputeError
 from penstock.expr.arrays import elements_of, text_bytes
 from penstock.expr.evaluate import Program
 from penstock.expr.nodes import Alias, ColumnRef
 from penstock.plan.stages import Melt
 from penstock.types import DataType, Schema, supertype
-from penstock.types.plain import arrow_numbers
+from penstock.types.plain import arrow_array, arrow_numbers
 
 PIECE_NBYTES = 8 * 2**20
 
@@ -66,7 +67,9 @@ def explode(batch: pa.RecordBatch, columns: Sequence[str]) -> Iterator[pa.Record
 
 
 def _as_lists(array: pa.Array) -> pa.Array:
-    """Return a fixed-size list as a variable-size list, whose null rows hold no elements."""
+    """Return a fixed-size list as a variable-size list, whose null rows hold no elements; nulls as null lists."""
+    if pa.types.is_null(array.type):
+        return pa.nulls(len(array), pa.list_(pa.null()))
     if pa.types.is_fixed_size_list(array.type):
         return array.cast(pa.list_(array.type.value_type))
     return array
@@ -90,7 +93,7 @@ def melt(step: Melt, schema: Schema) -> Callable[[pa.RecordBatch, int], Iterator
         by_row = arrow_numbers(np.arange(num_rows * width).reshape(width, num_rows).T.reshape(-1))
         parents = arrow_numbers(np.repeat(np.arange(num_rows), width))
         columns = {name: batch.column(name).take(parents) for name in step.ids}
-        columns[step.variable_name] = pa.array(list(step.values) * num_rows, pa.string())
+        columns[step.variable_name] = arrow_array(list(step.values) * num_rows, pa.string())
         columns[step.value_name] = values.take(by_row)
         return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
 
@@ -124,7 +127,8 @@ def piece_bounds(repeats: Numbers, nbytes: Numbers) -> list[int]:
     if not len(repeats):
         return [0, 0]
     ends, totals = np.cumsum(repeats), np.cumsum(repeats * nbytes)
-    targets = np.arange(PIECE_NBYTES, totals[-1], PIECE_NBYTES)
+    most = piece_nbytes(PIECE_NBYTES)
+    targets = np.arange(most, totals[-1], most)
     rows = np.searchsorted(totals, targets)
     bounds = ends[rows] - -(-(totals[rows] - targets) // nbytes[rows])
     return [int(bound) for bound in np.unique(np.concatenate([[0], bounds, ends[-1:]]))]

@@ -20,7 +20,8 @@ def prefetched(
     """Yield the items of ``start``, drawn on another thread up to ``num_ahead`` before they are needed.
 
     The thread sees the reader's context, such as its settings. Closing the generator requests the cancellation, closes
-    the items on their thread and waits for it.
+    the items on their thread and waits for it. After a Ctrl-C that interrupts the reader's wait for an item, the query
+    may wait for its calls in flight; a second one ends that wait.
     """
     ready: SimpleQueue[object] = SimpleQueue()
     room: SimpleQueue[None] = SimpleQueue()  # one entry for each item that may still be drawn ahead
@@ -28,6 +29,7 @@ def prefetched(
         room.put(None)
     cancellation = cancellation or Cancellation()
     failure: list[BaseException] = []
+    ended = threading.Event()  # a Ctrl-C during Thread.join makes a running thread look ended
 
     def draw() -> None:
         try:
@@ -42,6 +44,7 @@ def prefetched(
         except BaseException as exc:
             failure.append(exc)
         ready.put(_END)
+        ended.set()
 
     context = contextvars.copy_context()
     thread = threading.Thread(target=context.run, args=(draw,), name="penstock-prefetch", daemon=True)
@@ -52,8 +55,18 @@ def prefetched(
             yield item  # type: ignore[misc]
         if failure:
             raise failure[0]
+    except GeneratorExit:
+        cancellation.is_hurried = True
+        raise
     finally:
         cancellation.request()
         room.put(None)
         if thread.is_alive():
-            thread.join()
+            try:
+                ended.wait()
+            except KeyboardInterrupt:
+                cancellation.is_hurried = True
+                ended.wait()
+                raise
+            finally:
+                thread.join()

@@ -52,19 +52,9 @@ class Footprint:
 
 LEAST_FOOTPRINT = Footprint()
 
+RECENT = 0.9  # the weight of a task, relative to the next one
 FIRST_GROWTH = 50  # assumed output bytes per input byte before the first output; a decoded JPEG grows about as much
 FIRST_READ_NBYTES = 16 * 2**20  # assumed output of a read before the first one
-TASKS_PER_CORE = 8
-LEAST_INPUT_NBYTES = 2**20  # cutting a task smaller costs more than it saves
-
-
-def task_share(memory_bytes: int, num_cores: int) -> int:
-    """Return how large the input or output of a task may be, so that tasks on all cores and their queues fit.
-
-    >>> task_share(2 * 10**9, num_cores=2)
-    125000000
-    """
-    return memory_bytes // (TASKS_PER_CORE * max(num_cores, 1))
 
 
 def num_admitted(waiting: Sequence[int], num_running: int, reserved: int, budget: int) -> int:
@@ -92,8 +82,10 @@ class GrowthEstimate:
     def __init__(self, first_growth: int = FIRST_GROWTH) -> None:
         self._first_growth = first_growth
         self._total_in = self._total_out = self._num_outputs = 0
+        self._recent = 0.0  # output bytes for each input byte of the largest recent output
 
     def add_output(self, nbytes_in: int, nbytes_out: int) -> None:
+        self._recent = max(nbytes_out / max(nbytes_in, 1), RECENT * self._recent)
         self._total_in += nbytes_in
         self._total_out += nbytes_out
         self._num_outputs += 1
@@ -119,6 +111,8 @@ class GrowthEstimate:
     def most_input(self, share: int) -> int:
         """Return the largest input of a task such that neither the input nor the output exceeds ``share``.
 
+        A large output counts for some time: the next rows may give as much.
+
         >>> growth = GrowthEstimate()
         >>> growth.most_input(10**9)
         20000000
@@ -126,15 +120,13 @@ class GrowthEstimate:
         >>> growth.most_input(10**9)
         250000000
         """
-        if not self._total_in:
-            return max(share // FIRST_GROWTH, LEAST_INPUT_NBYTES)
-        return max(share * self._total_in // max(self._total_in, self._total_out), LEAST_INPUT_NBYTES)
+        growth = FIRST_GROWTH if not self._total_in else max(1.0, self._recent, self._total_out / self._total_in)
+        return max(1, int(share / growth))
 
 
 PACED_TASK_S = 0.1
 GROUPED_TASK_S = 0.02  # of several batches: a hand-over to a process then costs some percent
 MAX_PACED_ROWS = 2**16
-RECENT = 0.9  # the weight of a task, relative to the next one
 MIN_SPREAD = 0.02  # the variance of the rows of tasks, relative to their mean squared, that shows the cost of a task
 QUICK_ROW_S = 1e-4  # a row that takes less waits for nothing
 

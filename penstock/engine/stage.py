@@ -73,7 +73,7 @@ class StageState:
         self.num_rows_taken = 0
         self.empty_output: Bundle | None = None  # has the columns of a result without rows
         self._empty_input: Bundle | None = None
-        self.is_finishing = self.is_done = False
+        self.is_finishing = self.is_done = self.is_cut_off = False
         self._resources = resources
         self._pool = choice.pool if choice else None
         self.is_gated = choice is not None and choice.is_gated
@@ -209,7 +209,7 @@ class StageState:
 
         ``inputs`` are those of the stages that feed it.
         """
-        if self.is_done and not isinstance(self.stage.work, WriteOut):
+        if self.is_done and not self.is_cut_off and not isinstance(self.stage.work, WriteOut):
             return self.num_rows_out, True
         if self._reads is not None:
             return self._reads.total_rows(self.num_rows_out)
@@ -331,6 +331,7 @@ class StageState:
 
     def close(self) -> None:
         """Drop everything and stop the workers. May be called twice."""
+        self.is_cut_off = self.is_cut_off or not self.is_done
         self.is_done = True
         if self._cores is not None:
             self._cores.num_busy -= self._in_flight.num_running

@@ -14,6 +14,7 @@ from penstock.expr.kinds import INTEGER, LIST, STRUCT
 from penstock.expr.registry import Value
 from penstock.expr.signatures import strict
 from penstock.types import DataType
+from penstock.types.plain import arrow_array, arrow_scalar, numpy_values, without_nulls
 
 
 def _field_type(dtype: DataType, *, name: str) -> DataType:
@@ -42,7 +43,7 @@ def _item_type(dtype: DataType, *, key: Any) -> DataType:
         return _field_type(dtype, name=key)
     if dtype.is_map():
         try:
-            pa.scalar(key, dtype.key.arrow)
+            arrow_scalar(key, dtype.key.arrow)
         except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError, ValueError):
             raise TypeMismatchError(f"the keys of the map are {dtype.key}, got {key!r}") from None
         return dtype.value
@@ -62,7 +63,7 @@ def get_item(value: Value, *, key: Any) -> Value:
         return struct_get(value, name=key)
     if dtype.is_map():
         return map_value(value, key)
-    return element_at(value, pa.scalar(key, pa.int64()))
+    return element_at(value, arrow_scalar(key, pa.int64()))
 
 
 @on_arrays
@@ -70,7 +71,7 @@ def element_at(lists: pa.Array, positions: pa.Array) -> pa.Array:
     """Return the element at the position of each row, counted from the end if negative; null outside the list."""
     values, starts, ends = list_bounds(lists)
     valid = validity(lists, positions)
-    position = positions.fill_null(0).to_numpy(zero_copy_only=False)
+    position = numpy_values(without_nulls(positions, 0))
     slots = np.where(position < 0, ends, starts) + position
     valid &= (slots >= starts) & (slots < ends)
     return values.take(masked(np.where(valid, slots, 0), valid))
@@ -78,7 +79,7 @@ def element_at(lists: pa.Array, positions: pa.Array) -> pa.Array:
 
 def map_value(value: Value, key: Any) -> Value:
     """Return the value of ``key``, the first if it occurs twice; null if it does not occur."""
-    return pc.map_lookup(value, query_key=pa.scalar(key, value.type.key_type), occurrence="first")
+    return pc.map_lookup(value, query_key=arrow_scalar(key, value.type.key_type), occurrence="first")
 
 
 def _slice_type(dtype: DataType, *positions: DataType) -> DataType:
@@ -102,9 +103,9 @@ def list_slice(lists: pa.Array, start: pa.Array, stop: pa.Array | None = None) -
     kept = np.where(valid, np.maximum(last - first, 0), 0)
     rows = ranges(starts + first, kept)
     if is_binary:
-        validity_bits, offsets = to_lists(pa.array(values[rows]), kept, valid).buffers()[:2]
+        validity_bits, offsets = to_lists(arrow_array(values[rows]), kept, valid).buffers()[:2]
         return pa.Array.from_buffers(pa.binary(), len(lists), [validity_bits, offsets, pa.py_buffer(values[rows])])
-    return to_lists(values.take(pa.array(rows)), kept, valid)
+    return to_lists(values.take(arrow_array(rows)), kept, valid)
 
 
 def _offsets(positions: pa.Array, lengths: Numbers) -> Numbers:

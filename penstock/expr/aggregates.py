@@ -11,7 +11,6 @@ from typing import Any
 
 import pyarrow.types as pt
 
-from penstock.errors import TypeMismatchError
 from penstock.expr.kinds import ANY, BOOL, BOOLEAN, FLOAT64, INT64, NUMBER, STRING, UINT64, Kind
 from penstock.expr.registry import Resolve
 from penstock.expr.signatures import same_type, takes
@@ -40,12 +39,6 @@ def _total_type(dtype: DataType, **_: Any) -> DataType:
     if dtype.is_decimal():
         return DataType.decimal128(38, dtype.arrow.scale)
     return dtype
-
-
-def _number(dtype: DataType, **_: Any) -> DataType:
-    if dtype.is_null():
-        raise TypeMismatchError("expected a number, got a column of nulls only; cast it first")
-    return _total_type(dtype)
 
 
 def _product_sql(dtype: DataType, **_: Any) -> str:
@@ -101,8 +94,8 @@ def _joined_sql(dtype: DataType, *, delimiter: str = "") -> str:
 
 
 AGGREGATES = {
-    "sum": AggregateFunction(takes(NUMBER, returns=_number), "sum({0}){over}"),
-    "product": AggregateFunction(takes(NUMBER, returns=_number), _product_sql),
+    "sum": AggregateFunction(takes(NUMBER, returns=_total_type), "sum({0}){over}"),
+    "product": AggregateFunction(takes(NUMBER, returns=_total_type), _product_sql),
     "mean": AggregateFunction(takes(NUMBER, returns=FLOAT64), "avg({0}){over}"),
     "median": AggregateFunction(takes(NUMBER, returns=FLOAT64), "median({0}::double){over}"),
     "min": AggregateFunction(takes(ORDERED, returns=same_type), "min({0}){over}"),
@@ -131,7 +124,10 @@ AGGREGATES = {
         takes(TEXT_OR_LIST, returns=lambda dtype, **_: STRING if dtype.is_null() else dtype), _joined_sql
     ),
     "value_counts": AggregateFunction(
-        takes(ANY, returns=lambda dtype: DataType.map(dtype, UINT64)), "coalesce(histogram({0}){over}, map {{}})"
+        takes(ANY, returns=lambda dtype: DataType.map(STRING if dtype.is_null() else dtype, UINT64)),
+        lambda dtype: (
+            "map([]::varchar[], []::ubigint[])" if dtype.is_null() else "coalesce(histogram({0}){over}, map {{}})"
+        ),
     ),
 }
 

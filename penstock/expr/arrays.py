@@ -12,7 +12,7 @@ import pyarrow.types as pt
 
 from penstock.errors import ComputeError
 from penstock.types.arrays import too_large
-from penstock.types.plain import arrow_flags, arrow_numbers, numpy_values
+from penstock.types.plain import arrow_flags, arrow_numbers, numpy_values, without_nulls
 
 Numbers = np.ndarray[Any, Any]
 
@@ -74,20 +74,13 @@ def validity(*arrays: pa.Array) -> Numbers:
     valid = np.ones(len(arrays[0]), dtype=bool)
     for array in arrays:
         if array.null_count:
-            valid &= _flags(array.is_valid())
+            valid &= numpy_values(array.is_valid())
     return valid
-
-
-def _flags(array: pa.BooleanArray) -> Numbers:
-    """Return booleans without nulls as an ndarray; ``to_numpy`` would import pandas."""
-    bits = np.unpackbits(np.frombuffer(array.buffers()[1], np.uint8), bitorder="little")
-    return bits[array.offset : array.offset + len(array)].view(bool)
 
 
 def filled(array: pa.Array, fill: Any = 0) -> Numbers:
     """Return numbers as an ndarray, with ``fill`` in place of null."""
-    numbers: Numbers = (array.fill_null(fill) if array.null_count else array).to_numpy(zero_copy_only=False)
-    return numbers
+    return numpy_values(without_nulls(array, fill))
 
 
 def empty_numbers(num_rows: int, dtype: Any = np.float64) -> Numbers:

@@ -22,6 +22,7 @@ from penstock.expr.nodes import COMPARISONS
 from penstock.expr.registry import Resolve, Value, kernel
 from penstock.expr.signatures import common_type, dtypes_of, number_type, numeric, strict
 from penstock.types import DataType, supertype
+from penstock.types.plain import arrow_array, arrow_scalar
 
 # --- comparison -------------------------------------------------------------------------------------------------------
 
@@ -108,7 +109,7 @@ def _compare_objects(left: pa.Array, right: pa.Array, *, name: str) -> pa.Array:
     sides = [[_order_key(row) for row in rows] if is_order else rows
              for rows in (storage_of(side).to_pylist() for side in (left, right))]  # fmt: skip
     found = [None if a is None or b is None else compare_pair(a, b) for a, b in zip(*sides, strict=True)]
-    return pa.array(found, pa.bool_())
+    return arrow_array(found, pa.bool_())
 
 
 def _order_key(value: Any) -> Any:
@@ -128,7 +129,7 @@ def _equal_null_safe(left: Value, right: Value) -> Value:
     both_null = pc.and_(pc.is_null(left), pc.is_null(right))
     if pa.null() in (left.type, right.type):
         return both_null
-    return pc.or_(both_null, pc.coalesce(compare("equal", left, right), pa.scalar(False)))
+    return pc.or_(both_null, pc.coalesce(compare("equal", left, right), arrow_scalar(False)))
 
 
 # --- logic ------------------------------------------------------------------------------------------------------------
@@ -192,7 +193,7 @@ def _if_else_type(condition: DataType, if_true: DataType, if_false: DataType) ->
 @kernel("if_else", _if_else_type)
 def _if_else(condition: Value, if_true: Value, if_false: Value) -> Value:
     dtype = common_type(*dtypes_of(if_true, if_false))
-    is_true = pc.coalesce(pc.cast(condition, pa.bool_()), pa.scalar(False))
+    is_true = pc.coalesce(pc.cast(condition, pa.bool_()), arrow_scalar(False))
     choices = (cast(value, dtype=dtype, is_strict=True) for value in (if_true, if_false))
     return _choose(pc.if_else, dtype, is_true, *choices)
 
@@ -227,5 +228,5 @@ def _is_in(value: Value, values: Value) -> Value:
     else:
         found = pc.is_in(value, value_set=known)
     # As in SQL, the result is null for null, and for a value that is not found if one of the options is null.
-    is_unknown = pc.or_(pc.is_null(value), pc.and_(pc.invert(found), pa.scalar(options.null_count > 0)))
-    return pc.if_else(is_unknown, pa.scalar(None, pa.bool_()), found)
+    is_unknown = pc.or_(pc.is_null(value), pc.and_(pc.invert(found), arrow_scalar(options.null_count > 0)))
+    return pc.if_else(is_unknown, arrow_scalar(None, pa.bool_()), found)

@@ -16,6 +16,7 @@ from penstock.expr.registry import Value, lookup
 from penstock.expr.resolve import dtype_of, expand, schema_of
 from penstock.expr.text import describe
 from penstock.types import DataType, Field, Schema
+from penstock.types.plain import numpy_values
 
 Step = Callable[[list[Any]], Value]
 REFUSALS = (pa.ArrowException, ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
@@ -123,7 +124,7 @@ def _list_apply(source: int, body: Expr, verb: str, dtype: DataType) -> Step:
         results = program.run(pa.RecordBatch.from_arrays([elements], schema=element.to_arrow())).column(0)
         if verb == "filter":
             kept = pc.fill_null(results.cast(pa.bool_()), False)
-            parents = np.repeat(np.arange(len(lists)), lengths)[kept.to_numpy(zero_copy_only=False)]
+            parents = np.repeat(np.arange(len(lists)), lengths)[numpy_values(kept)]
             return to_lists(elements.filter(kept), np.bincount(parents, minlength=len(lists)), validity(lists))
         return to_lists(results, lengths, validity(lists))
 

@@ -29,8 +29,16 @@ class Kind:
 
 
 def is_vector(dtype: DataType) -> bool:
-    """Check whether values are lists of numbers."""
-    return is_listed(dtype) and (dtype.inner.is_numeric() or dtype.inner.is_null())
+    """Check whether values are lists of numbers, or tensors of one dimension, as models return them."""
+    is_row = dtype.is_tensor() and dtype.shape is not None and len(dtype.shape) == 1
+    return (is_row or is_listed(dtype)) and (dtype.inner.is_numeric() or dtype.inner.is_null())
+
+
+def vector_size(dtype: DataType) -> int | None:
+    """Return how many numbers all vectors of a type have, or None if that is not known."""
+    if dtype.is_tensor():
+        return dtype.shape[0] if dtype.shape else None
+    return dtype.size if dtype.is_embedding() or dtype.is_fixed_size_list() else None
 
 
 ANY = Kind("any type", lambda dtype: True)

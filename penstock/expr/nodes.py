@@ -98,6 +98,10 @@ class ColumnRef(Expr):
     def __hash__(self) -> int:
         return hash(self.column)
 
+    @property
+    def name(self) -> str:
+        return self.column
+
     def _named_by(self) -> Expr | str:
         return self.column
 

@@ -21,13 +21,14 @@ import pyarrow.compute as pc
 import penstock.expr.access
 import penstock.expr.conditions  # noqa: F401  # these register kernels too
 from penstock.errors import ComputeError, TypeMismatchError
-from penstock.expr.arrays import filled, masked, on_arrays, storage_of, validity
+from penstock.expr.arrays import empty_numbers, filled, masked, on_arrays, storage_of, validity
 from penstock.expr.casting import cast
 from penstock.expr.kinds import FLOAT64, INT64, NUMBER, STRING
 from penstock.expr.registry import Resolve, Value
 from penstock.expr.signatures import dtypes_of, number_type, numeric, strict
 from penstock.types import DataType, supertype
 from penstock.types.arrays import fixed_rows
+from penstock.types.plain import arrow_array, arrow_scalar
 from penstock.types.supertype import is_number
 
 UNITS_PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
@@ -54,7 +55,7 @@ def _arithmetic_type(verb: str, compute: Callable[..., Any]) -> Resolve:
             return number_type(left, right)
         if left.is_temporal() or right.is_temporal() or (left.is_numeric() and right.is_numeric()):
             try:
-                return DataType(compute(pa.array([], left.arrow), pa.array([], right.arrow)).type)
+                return DataType(compute(arrow_array([], left.arrow), arrow_array([], right.arrow)).type)
             except (pa.ArrowNotImplementedError, pa.ArrowInvalid):
                 pass
         raise TypeMismatchError(f"cannot {verb} {left} and {right}{_arithmetic_remedy(left, right)}")
@@ -88,7 +89,7 @@ def _on_elements(left: pa.Array, right: pa.Array, *, compute: Callable[..., Any]
         for each in (left, right)
     ]
     elements = checked(compute, *(numeric(each, dtype.inner) for each in flat))
-    return fixed_rows(elements, dtype.arrow, pa.array(~validity(left, right)))
+    return fixed_rows(elements, dtype.arrow, arrow_array(~validity(left, right)))
 
 
 def _arithmetic_remedy(left: DataType, right: DataType) -> str:
@@ -123,7 +124,7 @@ def _arithmetic(name: str, compute: Callable[..., Any]) -> None:
             return _on_elements(left, right, compute=compute, dtype=dtype)
         if dtype.is_string() or dtype.is_binary():
             left, right = (cast(value, dtype=dtype, is_strict=True) for value in (left, right))
-            return pc.binary_join_element_wise(left, right, pa.scalar("", dtype.arrow))
+            return pc.binary_join_element_wise(left, right, arrow_scalar("", dtype.arrow))
         if dtype.is_date():
             left, right = (_as_days(value) for value in (left, right))
             return pc.cast(checked(compute, left, right), dtype.arrow)
@@ -172,7 +173,7 @@ def _divide(left: Value, right: Value) -> Value:
     left_type, right_type = dtypes_of(left, right)
     if left_type.is_duration() and right_type.is_integer():
         # Arrow raises for zero; return null, as for integers.
-        return pc.divide(left, pc.if_else(pc.equal(right, 0), pa.scalar(None, right.type), right))
+        return pc.divide(left, pc.if_else(pc.equal(right, 0), arrow_scalar(None, right.type), right))
     if left_type.is_duration():
         unit = pa.duration("ns")
         left, right = pc.cast(pc.cast(left, unit), pa.int64()), pc.cast(pc.cast(right, unit), pa.int64())
@@ -201,8 +202,33 @@ def _divide_exactly(compute: Callable[..., Any], left: pa.Array, right: pa.Array
         return masked(compute(over, under), valid, dtype.arrow)
 
 
-strict("floor_divide", _integral_type)(on_arrays(partial(_divide_exactly, np.floor_divide)))
-strict("modulo", _integral_type)(on_arrays(partial(_divide_exactly, np.mod)))
+def _division(name: str, compute: Callable[..., Any]) -> None:
+    by_rows = on_arrays(partial(_divide_exactly, compute))
+
+    @strict(name, _integral_type)
+    def _kernel(left: Value, right: Value) -> Value:
+        dtype = _integral_type(*dtypes_of(left, right))
+        is_constant = isinstance(right, pa.Scalar) and not isinstance(left, pa.Scalar)
+        if is_constant and dtype.is_integer() and pa.uint64() not in (left.type, right.type):
+            divisor = numeric(right, dtype).as_py()
+            if divisor not in (0, -1):
+                return _divide_by_constant(compute, numeric(left, dtype), divisor)
+        return by_rows(left, right)
+
+
+def _divide_by_constant(compute: Callable[..., Any], left: pa.Array, divisor: int) -> pa.Array:
+    """Divide integers by one integer: NumPy multiplies instead, but only for quotients."""
+    over = filled(left)
+    quotients = empty_numbers(len(over), over.dtype)
+    np.floor_divide(over, divisor, out=quotients)
+    if compute is np.mod:
+        np.multiply(quotients, divisor, out=quotients)
+        np.subtract(over, quotients, out=quotients)
+    return masked(quotients, validity(left), left.type)
+
+
+_division("floor_divide", np.floor_divide)
+_division("modulo", np.mod)
 
 
 def _divide_as_objects(over: Any, under: Any, valid: Any, compute: Callable[..., Any]) -> pa.Array:

@@ -136,15 +136,12 @@ def expand(exprs: Iterable[Expr], schema: Schema | None) -> tuple[Expr, ...]:
 
 def schema_of(exprs: Sequence[Expr], schema: Schema) -> Schema:
     """Return the schema of an expanded select list; refuse a name used twice."""
-    fields = [
-        schema[expr.column]
-        if isinstance(expr, ColumnRef) and expr.column in schema  # the common case
-        else Field(expr.name, dtype_of(expr, schema))
-        for expr in exprs
-    ]
-    seen: set[str] = set()
-    for field in fields:
-        if field.name in seen:
+    known = {field.name: field for field in schema}
+    fields: dict[str, Field] = {}
+    for expr in exprs:
+        field = known.get(expr.column) if isinstance(expr, ColumnRef) else None
+        field = field or Field(expr.name, dtype_of(expr, schema))
+        if field.name in fields:
             raise InvalidArgumentError(f"Two columns have the name {field.name!r}; rename one with .alias(...)")
-        seen.add(field.name)
-    return Schema(fields)
+        fields[field.name] = field
+    return Schema(fields.values())

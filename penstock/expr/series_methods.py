@@ -17,6 +17,7 @@ from penstock.errors import InvalidArgumentError
 from penstock.expr.column import Expression, col, lit
 from penstock.expr.nodes import Alias, Call, Cast, ColumnRef, Literal, bottom_up
 from penstock.types import Schema, Series as Series
+from penstock.types.plain import arrow_array
 from penstock.types.series import connect_methods
 
 _AGGREGATES = ("count", "max", "mean", "min", "product", "stddev", "sum")
@@ -63,7 +64,7 @@ def _aggregated(name: str, series: Series) -> Series:
 
     options = {"ddof": 1} if name == "stddev" else {}  # the default of expressions
     found = getattr(pc, name)(series.to_arrow(), **options)
-    return Series(pa.array([found.as_py()], found.type), series.name)
+    return Series(arrow_array([found.as_py()], found.type), series.name)
 
 
 def _computed(method: str, series: Series, *args: Any, **options: Any) -> Series:

@@ -21,6 +21,7 @@ from penstock.expr.arrays import broadcast, on_arrays
 from penstock.expr.kinds import INT64, NUMBER, TEXT, Kind
 from penstock.expr.registry import Resolve, Value, kernel
 from penstock.types import DataType, supertype
+from penstock.types.plain import arrow_array, arrow_scalar
 
 AnyCallable = TypeVar("AnyCallable", bound=Callable[..., Any])
 
@@ -79,7 +80,7 @@ def strict(name: str, resolve: Resolve) -> Callable[[AnyCallable], AnyCallable]:
             for value in values:
                 if pt.is_null(value.type) or (isinstance(value, pa.Scalar) and not value.is_valid):
                     dtypes = [DataType.from_arrow_type(value.type) for value in values]
-                    return pa.scalar(None, resolve(*dtypes, **options).arrow)
+                    return arrow_scalar(None, resolve(*dtypes, **options).arrow)
             return compute(*values, **options)
 
         kernel(name, resolve)(guarded)
@@ -115,10 +116,10 @@ def text_kernel(
         parts, order = [pa.nulls(0, returns.arrow)], list[int]()
         for each, rows in rows_by_constants.items():
             has_null = None in each
-            chosen = texts.take(pa.array(rows))
+            chosen = texts.take(arrow_array(rows))
             parts.append(pa.nulls(len(rows), returns.arrow) if has_null else compute(chosen, *each, **options))
             order += rows
-        return pa.concat_arrays(parts).take(pa.array(np.argsort(order)))
+        return pa.concat_arrays(parts).take(arrow_array(np.argsort(order)))
 
 
 def dtypes_of(*values: Value) -> list[DataType]:

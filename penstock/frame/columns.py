@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Self
 
-from penstock.errors import InvalidArgumentError
+from penstock.errors import InvalidArgumentError, shortened
 from penstock.expr.column import Expression, col, lit
 from penstock.expr.nodes import Alias, Call, ColumnRef, Expr, Star, Unnest, WindowCall, rewrite, unalias, walk
 from penstock.expr.resolve import expand
@@ -56,7 +56,7 @@ class ColumnVerbs(LazyTable):
         if schema is None:  # a worker orders the columns once they are known
             unnested = [part for part in parts if isinstance(part, Unnest)]
             return self._projected([Star(tuple(added)), *added.values(), *unnested])
-        kept = [added.pop(existing, ColumnRef(existing)) for existing in schema.names]
+        kept = [added.pop(name) if name in added else ColumnRef(name) for name in schema.names]
         return self._projected([*kept, *added.values()])
 
     def with_column_renamed(self, existing: str, new: str) -> Self:
@@ -172,20 +172,22 @@ class ColumnVerbs(LazyTable):
     def _projected(self, exprs: Iterable[Expr]) -> Self:
         """Return a projection. Window functions, row numbers and exploded lists are computed before it."""
         exprs = list(exprs)
-        if any(isinstance(part, WindowCall) for expr in exprs for part in walk(expr)):
+        computed = [expr for expr in exprs if not isinstance(expr, ColumnRef)]
+        if any(isinstance(part, WindowCall) for expr in computed for part in walk(expr)):
             windowed, exprs = with_windows(self._plan, exprs)
             return self._with(windowed)._projected(exprs)
-        if any(part == _ROW_NUMBER for expr in exprs for part in walk(expr)):
+        if any(part == _ROW_NUMBER for expr in computed for part in walk(expr)):
             numbered = self._with(nodes.MonotonicId(self._plan, _ROW))
             return numbered._projected(_with_row_numbers(expr) for expr in exprs)
         exploded: dict[str, Expr] = {}
         filled: list[Expression] = []
-        for expr in exprs:
+        for expr in computed:
             match unalias(expr):
                 case Call("explode", (lists,), options):
                     exploded[expr.name] = Alias(lists, expr.name)
                     filled += [col(expr.name).list_length() > 0] if options else []
-        project = nodes.Project(self._plan, tuple(exploded.get(expr.name, expr) for expr in exprs))
+        listed = [exploded.get(expr.name, expr) for expr in exprs] if exploded else exprs
+        project = nodes.Project(self._plan, tuple(listed))
         # With unknown columns each list stays a node, which has the user's line.
         plan: Plan = project if project.schema is None else merged(project)
         for condition in filled:
@@ -218,6 +220,11 @@ def named_node(name: str, value: Any) -> Expr:
         raise InvalidArgumentError(
             f"Column {checked_name(name)!r} is given the text {value!r}; write ps.col({value!r}) for that column, "
             f"or ps.lit({value!r}) for the text itself"
+        )
+    if callable(value) and not isinstance(value, Expression):
+        raise InvalidArgumentError(
+            f"Column {checked_name(name)!r} is given a function, {shortened(repr(value))}. Call a function made with "
+            f"@ps.func on columns: with_column({name!r}, f(ps.col('x'))); or use map for a function of whole rows"
         )
     node = lit(value)._node
     return node if isinstance(node, Unnest) else Alias(node, checked_name(name))

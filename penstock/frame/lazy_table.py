@@ -19,7 +19,8 @@ from penstock.plan import nodes
 from penstock.plan.nodes import Plan
 from penstock.plan.unknown_columns import with_line
 from penstock.protocols import Subscriber
-from penstock.types import Schema
+from penstock.types import Schema, unified
+from penstock.types.supertype import has_null_type
 
 if TYPE_CHECKING:
     from penstock.observe.closing_line import Destination
@@ -58,6 +59,23 @@ class LazyTable:
             first = next(self._with(nodes.Limit(self._plan, 1))._batches(), None)
             self._schema = Schema([]) if first is None else Schema.from_arrow(first.schema)
         return self._schema
+
+    def _schema_of_values(self) -> Schema:
+        """Return the columns for a table whose types must be known before the first row.
+
+        If the first row after ``map_batches`` has nulls, this reads rows until each column has had a value.
+        """
+        schema = self.schema
+        if self._plan.schema is None and any(map(has_null_type, schema.to_arrow().types)):
+            columns = [pa.nulls(0, dtype) for dtype in schema.to_arrow().types]
+            known = pa.RecordBatch.from_arrays(columns, names=schema.names)
+            with closing(self._batches(is_read_gradually=True)) as batches:
+                for batch in batches:
+                    known = unified([known, batch.slice(0, 0)])[0]
+                    if not any(map(has_null_type, known.schema.types)):
+                        break
+            schema = Schema.from_arrow(known.schema)
+        return schema
 
     @property
     def columns(self) -> ColumnNames:

@@ -13,7 +13,9 @@ from penstock.frame.lazy_table import LazyTable
 from penstock.frame.rows import RowVerbs
 from penstock.plan import nodes
 from penstock.plan.nodes import Plan, check_columns
-from penstock.plan.relations import Distinct, Join, JoinKind, SetOperation, Sort, SortKey
+from penstock.plan.pair_relations import JoinMaker, Keys
+from penstock.plan.relations import DeferredRelation, Distinct, Join, JoinKind, SetOperation, Sort, SortKey
+from penstock.relational.query_makers import UnionMaker
 from penstock.types import DataType, supertype
 from penstock.udf.options import refusing_unknown
 
@@ -84,14 +86,10 @@ class RelationalVerbs(RowVerbs):
         left_keys, right_keys = _join_keys(on, left_on, right_on, how)
         left, left_names, left_extra = with_computed(self._plan, left_keys, "join")
         right, right_names, right_extra = with_computed(plan_of(other), right_keys, "join")
-        columns = join_columns(
-            [name for name in names_of(left, "left") if name not in left_extra],
-            [name for name in names_of(right, "right") if name not in right_extra],
-            dict(zip(right_names, left_names, strict=True)),
-            how,
-            prefix,
-            suffix,
-        )
+        maker = JoinMaker(how, Keys(left_names, left_extra), Keys(right_names, right_extra), prefix, suffix)
+        if left.schema is None or right.schema is None:
+            return self._with(nodes.Relate((left, right), DeferredRelation(maker)))
+        columns = maker.columns(left.schema, right.schema)
         left, left_on, right, right_on = with_common_keys(left, left_names, right, right_names)
         joined = dict(zip(left_names, left_on, strict=True))
         columns = tuple((side, joined[name] if side == 2 else name, new) for side, name, new in columns)
@@ -123,6 +121,9 @@ class RelationalVerbs(RowVerbs):
         >>> ps.range(1).union_by_name(ps.from_pydict({"x": [5]})).sort("id").to_pydict()
         {'id': [0, None], 'x': [None, 5]}
         """
+        left, right = self._plan, plan_of(other)
+        if left.schema is None or right.schema is None:
+            return self._with(nodes.Relate((left, right), DeferredRelation(UnionMaker())))
         return self.union_all_by_name(other).distinct()
 
     def union_all_by_name(self, other: LazyTable) -> Self:
@@ -132,7 +133,10 @@ class RelationalVerbs(RowVerbs):
         {'id': [0, None], 'x': [None, 5]}
         """
         left, right = self._plan, plan_of(other)
-        names = list(dict.fromkeys([*names_of(left, "left"), *names_of(right, "right")]))
+        if left.schema is None or right.schema is None:
+            inputs = nodes.MonotonicId(left, "__row"), nodes.MonotonicId(right, "__row")
+            return self._with(nodes.Relate(inputs, DeferredRelation(UnionMaker("__row"))))
+        names = list(dict.fromkeys([*left.schema.names, *right.schema.names]))
         sides = _aligned(_widened(left, names, right), _widened(right, names, left))
         return self._with(nodes.Concat(sides))
 
@@ -186,16 +190,16 @@ def nodes_of(columns: Columns) -> list[Expr]:
     return [to_node(column) for column in given]
 
 
-def with_computed(plan: Plan, keys: Sequence[Expr], verb: str) -> tuple[Plan, list[str], list[str]]:
+def with_computed(plan: Plan, keys: Sequence[Expr], verb: str) -> tuple[Plan, tuple[str, ...], tuple[str, ...]]:
     """Return the plan with every key as a column, the names of the keys, and the names of the columns added."""
     if not keys:
-        return plan, [], []
+        return plan, (), ()
     check_columns(plan.schema, tuple(key.column for key in keys if isinstance(key, ColumnRef)), verb)
-    names = [key.column if isinstance(key, ColumnRef) else f"__key_{number}" for number, key in enumerate(keys)]
+    names = tuple(key.column if isinstance(key, ColumnRef) else f"__key_{number}" for number, key in enumerate(keys))
     added = [Alias(key, name) for key, name in zip(keys, names, strict=True) if not isinstance(key, ColumnRef)]
     if added:
         plan = nodes.Project(plan, (Star(), *added))
-    return plan, names, [column.alias for column in added]
+    return plan, names, tuple(column.alias for column in added)
 
 
 def without(plan: Plan, names: Sequence[str]) -> Plan:
@@ -215,13 +219,6 @@ def plan_of(other: LazyTable) -> Plan:
     if not isinstance(other, LazyTable):
         raise InvalidArgumentError(f"The other side must be a DataFrame; got {type(other).__name__}")
     return other._plan
-
-
-def names_of(plan: Plan, side: str) -> list[str]:
-    """Return the columns of one side of a verb."""
-    if plan.schema is None:
-        raise InvalidArgumentError(f"The columns of the {side} side are not known before it runs; collect() it first")
-    return plan.schema.names
 
 
 def _join_keys(
@@ -268,29 +265,6 @@ def _with_keys_of_types(
             added.append(Alias(Cast(ColumnRef(name), dtype), f"__common_{len(added)}"))
         keys.append(added[-1].alias if dtype not in (None, plan.schema[name].dtype) else name)
     return nodes.Project(plan, (Star(), *added)) if added else plan, tuple(keys)
-
-
-def join_columns(
-    left: Sequence[str], right: Sequence[str], keys: Mapping[str, str], how: str, prefix: str | None, suffix: str | None
-) -> tuple[tuple[Literal[0, 1, 2], str, str], ...]:
-    """Return the output columns of a join. Keys of one name on both sides are one column, and come first."""
-    merged = {name for name, other in keys.items() if name == other}
-    sides: dict[str, Literal[0, 1, 2]] = {"outer": 2, "right": 1}
-    if how in ("semi", "anti"):
-        return tuple((0, name, name) for name in left)
-    columns: list[tuple[Literal[0, 1, 2], str, str]] = [
-        (sides.get(how, 0) if name in merged else 0, name, name)
-        for name in (left if how == "asof" else sorted(left, key=lambda name: name not in merged))
-    ]
-    others = [name for name in right if name not in merged]
-    taken = {*left, *others}
-    for name in others:
-        new = name
-        while new in left or (new != name and new in taken):
-            new = f"{prefix or ('' if suffix else 'right.')}{new}{suffix or ''}"
-        taken.add(new)
-        columns.append((1, name, new))
-    return tuple(columns)
 
 
 def _aligned(left: Plan, right: Plan) -> tuple[Plan, Plan]:

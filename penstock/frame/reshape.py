@@ -16,9 +16,10 @@ from penstock.frame.relational import Columns, nodes_of, without
 from penstock.frame.results import ResultVerbs
 from penstock.plan import nodes
 from penstock.plan.nodes import Plan, check_columns
-from penstock.plan.relations import GROUP, GroupRows, Sort, SortKey, SqlQuery
-from penstock.relational.sql import quoted
+from penstock.plan.relations import GROUP, DeferredRelation, GroupRows, Relation, Sort, SortKey
+from penstock.relational.query_makers import SampleMaker
 from penstock.types import DataType, Field
+from penstock.types.plain import arrow_array
 from penstock.udf.options import refusing_unknown
 
 
@@ -53,10 +54,14 @@ class ReshapeVerbs(ResultVerbs):
         text = (
             f"with total as (select count(*) as n from t), draws as (select ({draw})::bigint as row_number "
             f"from range({num_rows}) as draws(i), total where n > 0) "
-            f"select {', '.join(map(quoted, self.columns))} from draws join t on t.__row = draws.row_number"
+            "select t.* exclude __row from draws join t on t.__row = draws.row_number"
         )
         source = nodes.MonotonicId(self._plan, "__row")
-        return self._with(nodes.Relate((source,), SqlQuery(text, ("t",), self.schema, False, f"sample {num_rows}")))
+        maker = SampleMaker(text, num_rows)
+        relation: Relation = (
+            DeferredRelation(maker, ("t",), is_streamed=False) if source.schema is None else maker.made(source.schema)
+        )
+        return self._with(nodes.Relate((source,), relation))
 
     def shuffle(self, seed: int | None = None) -> Self:
         """Put the rows in a random order; with a seed, in the same one every time.
@@ -170,7 +175,8 @@ class ReshapeVerbs(ResultVerbs):
         from penstock.io.memory import MemorySource
 
         fields = list(self.schema)
-        table = pa.table({"column_name": [f.name for f in fields], "type": [str(f.dtype) for f in fields]})
+        texts = ([field.name for field in fields], [str(field.dtype) for field in fields])
+        table = pa.Table.from_arrays([arrow_array(each, pa.string()) for each in texts], names=["column_name", "type"])
         return self._with(nodes.Scan(MemorySource.from_table(table, "describe")))
 
     def summarize(self) -> Self:

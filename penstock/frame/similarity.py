@@ -8,9 +8,11 @@ from penstock.errors import InvalidArgumentError, check_choice
 from penstock.expr.column import Expression
 from penstock.frame.columns import ColumnInput, to_node
 from penstock.frame.lazy_table import LazyTable
-from penstock.frame.relational import join_columns, names_of, plan_of, with_computed, without
+from penstock.frame.relational import plan_of, with_computed, without
 from penstock.plan import nodes
-from penstock.plan.similarity import DropNear, DropSimilar, Metric, Nearest
+from penstock.plan.pair_relations import Keys, NearestMaker
+from penstock.plan.relations import DeferredRelation
+from penstock.plan.similarity import DropNear, DropSimilar, Metric
 
 
 class SimilarityVerbs(LazyTable):
@@ -43,22 +45,13 @@ class SimilarityVerbs(LazyTable):
         check_choice("nearest: metric", metric, get_args(Metric))
         if isinstance(k, bool) or not hasattr(k, "__index__") or k < 1:
             raise InvalidArgumentError(f"nearest needs k as a whole number of 1 or more; got {k!r}")
-        left, (left_on,), left_extra = with_computed(self._plan, [to_node(on)], "nearest")
+        left, left_on, left_extra = with_computed(self._plan, [to_node(on)], "nearest")
         query_key = to_node(on if query_on is None else query_on)
-        right, (right_on,), right_extra = with_computed(plan_of(queries), [query_key], "nearest")
-        columns = join_columns(
-            [name for name in names_of(left, "left") if name not in left_extra],
-            [name for name in names_of(right, "right") if name not in right_extra],
-            {},
-            "inner",
-            None,
-            None,
-        )
-        relation = Nearest(left_on, right_on, int(k), metric, columns)
-        for name in (relation.measure, "rank"):
-            if any(name == column[2] for column in columns):
-                raise InvalidArgumentError(f"nearest adds the column {name!r}, which is there already; rename it first")
-        return self._with(nodes.Relate((left, right), relation))
+        right, right_on, right_extra = with_computed(plan_of(queries), [query_key], "nearest")
+        maker = NearestMaker(Keys(left_on, left_extra), Keys(right_on, right_extra), int(k), metric)
+        if left.schema is None or right.schema is None:
+            return self._with(nodes.Relate((left, right), DeferredRelation(maker, needs_order=True)))
+        return self._with(nodes.Relate((left, right), maker.made(left.schema, right.schema)))
 
     def dedup_near(self, on: ColumnInput, threshold: float = 0.95) -> Self:
         """Drop each row whose vector has a cosine similarity of ``threshold`` or more to an earlier row that is kept.

@@ -15,29 +15,27 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-import pyarrow as pa
-
 from penstock.errors import PACKAGE_FOLDER, InvalidArgumentError, did_you_mean
 from penstock.expr.column import Expression, col
 from penstock.frame.dataframe import DataFrame
 from penstock.frame.read.memory import from_pydict
 from penstock.frame.sql_expression import public_functions
 from penstock.plan import nodes
-from penstock.plan.relations import SqlQuery
-from penstock.relational.arrow import duckdb_type
+from penstock.plan.relations import DeferredRelation, Relation
 from penstock.relational.parser import (
     Tree,
     constant,
     function_names,
     parse,
     render,
-    result_schema,
     rewrite_tree,
     sql_error,
     walk_tree,
 )
 from penstock.relational.sql import quoted
-from penstock.types import Field, Schema
+from penstock.relational.sql_result import SqlMaker
+from penstock.types import DataType, Field, Schema
+from penstock.types.supertype import has_null_type
 from penstock.udf.decorators import BoundMethod, ClsInstance, Func
 
 _attached: dict[str, Callable[..., Any]] = {}
@@ -122,12 +120,24 @@ class _Query:
         once = [name for name in frames if uses.count(name) == 1]
         is_streamed = bool(once) and not local_names
         names = [once[0], *(name for name in frames if name != once[0])] if is_streamed else list(frames)
-        schemas = {name: frame.schema for name, frame in frames.items()}
+        schemas = {name: _columns_of(frame, query) for name, frame in frames.items()}
         if repeated := _repeated_columns(query, schemas):
             text = f"select * from ({text.rstrip('; ')}\n) as joined({', '.join(map(quoted, repeated))})"
-        output = self._output(query, text, schemas)
-        relation = SqlQuery(text, tuple(names), output, is_streamed)
-        return DataFrame(nodes.Relate(tuple(_narrowed(frames[name], query)._plan for name in names), relation))
+        selected = tuple(
+            (item["alias"] or item["column_names"][-1], item["column_names"][-1])
+            for item in query.get("select_list", ())
+            if item["class"] == "COLUMN_REF"
+        )
+        read = tuple(tuple(schemas[name].names) for name in names)
+        maker = SqlMaker(text, self._text, tuple(names), read, selected, is_streamed, tuple(public_functions()))
+        inputs = tuple(_narrowed(frames[name], schemas[name], query)._plan for name in names)
+        relation: Relation = DeferredRelation(maker, tuple(names), is_streamed)
+        has_nulls = any(has_null_type(field.type) for schema in schemas.values() for field in schema.to_arrow())
+        is_deferred = any(plan.schema is None for plan in inputs)  # a first row may not have the types of all rows
+        if not (is_deferred and has_nulls):  # some functions do not take a column that is only known to have nulls
+            made = maker.made(*(schemas[name] for name in names))
+            relation = relation if is_deferred else made
+        return DataFrame(nodes.Relate(inputs, relation))
 
     def _table(self, name: str, query: Tree) -> DataFrame:
         found = self._frames.get(name, self._variables.get(name))
@@ -137,29 +147,6 @@ class _Query:
         known = [key for key, value in self._variables.items() if isinstance(value, DataFrame)]
         problem = f"there is no DataFrame {name!r}" if found is None else f"{name!r} is not a DataFrame"
         raise self._refusal(node, f"{problem}; pass one: ps.sql(..., {name}=df).{did_you_mean(name, known)}")
-
-    def _output(self, query: Tree, text: str, schemas: Mapping[str, Schema]) -> Schema:
-        """Return the columns of a query. A column that is selected as it is keeps its extension type."""
-        empty = {name: _empty_table(schema) for name, schema in schemas.items()}
-        columns = result_schema(text, empty, self._text, list(public_functions()))
-        if twice := [name for name in columns.names if columns.names.count(name) > 1]:
-            raise InvalidArgumentError(f"SQL: the result has two columns {twice[0]!r}; rename one of them with AS")
-        found = Schema.from_arrow(columns)
-        sources = {
-            item["alias"] or item["column_names"][-1]: item["column_names"][-1]
-            for item in query.get("select_list", ())
-            if item["class"] == "COLUMN_REF"
-        }
-
-        def restored(field: Field) -> Field:
-            source = sources.get(field.name, field.name)
-            source = source if any(source in schema for schema in schemas.values()) else source.rpartition(".")[2]
-            for schema in schemas.values():
-                if source in schema and duckdb_type(schema[source].dtype.arrow) == field.dtype.arrow:
-                    return Field(field.name, schema[source].dtype)
-            return field
-
-        return Schema([restored(field) for field in found])
 
     # --- calls that stages make ---
 
@@ -318,15 +305,16 @@ def _repeated_columns(query: Tree, schemas: Mapping[str, Schema]) -> list[str]:
     """
     if not _is_star(query.get("select_list", [])):
         return []
-    names: list[str] = []
-    num_repeated = 0
+    names: dict[str, None] = {}
+    num_repeated = num_columns = 0
     for table in _joined_tables(query["from_table"]):
         if (schema := schemas.get(table["table_name"].lower())) is None or table["column_name_alias"]:
             return []
         label = table["alias"] or table["table_name"]
         num_repeated += sum(name in names for name in schema.names)
-        names += [f"{label}.{name}" if name in names else name for name in schema.names]
-    return names if num_repeated and len(set(names)) == len(names) else []
+        num_columns += len(schema)
+        names |= dict.fromkeys([f"{label}.{name}" if name in names else name for name in schema.names])
+    return list(names) if num_repeated and len(names) == num_columns else []
 
 
 def _joined_tables(node: Tree) -> list[Tree]:
@@ -345,20 +333,31 @@ def _is_star(select_list: list[Tree]) -> bool:
     return [item["class"] for item in select_list] == ["STAR"] and not any(select_list[0][name] for name in changes)
 
 
-def _narrowed(frame: DataFrame, query: Tree) -> DataFrame:
-    """Return the DataFrame with the columns that the query may read: all of them if it has a star."""
-    used: set[str] = set()
+def _columns_of(frame: DataFrame, query: Tree) -> Schema:
+    """Return the columns of a table; if no row of it is known, those that the query names, without a type."""
+    if frame.schema.names or any(node.get("class") == "STAR" for node in walk_tree(query)):
+        return frame.schema
+    return Schema([Field(name, DataType.null()) for name in _names_used(query) or ["no_column"]])
+
+
+def _names_used(query: Tree) -> list[str]:
+    """Return the names of columns in a query; none if it has a star."""
+    names = list[str]()
     for node in walk_tree(query):
         if node.get("class") == "STAR":
-            return frame
-        used.update(name.lower() for name in node.get("column_names", ()))
-        used.update(name.lower() for name in node.get("using_columns", ()))
-    kept = [name for name in frame.columns if name.lower() in used] or frame.columns[:1]
+            return []
+        names += [node["column_names"][-1]] if node.get("column_names") else []
+        names += node.get("using_columns", ())
+    return list(dict.fromkeys(names))
+
+
+def _narrowed(frame: DataFrame, schema: Schema, query: Tree) -> DataFrame:
+    """Return the DataFrame with the columns that the query may read: all of them if it has a star."""
+    used = {name.lower() for name in _names_used(query)}
+    if not used and any(node.get("class") == "STAR" for node in walk_tree(query)):
+        return frame
+    kept = [name for name in schema.names if name.lower() in used] or schema.names[:1]
     return frame if len(kept) == len(frame.columns) else frame.select(*kept)
-
-
-def _empty_table(schema: Schema) -> pa.Table:
-    return pa.schema([(field.name, duckdb_type(field.type)) for field in schema.to_arrow()]).empty_table()
 
 
 def _column_refs(query: Tree) -> Iterator[Tree]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
 import torch.utils.data
 
+from penstock.storage.secret import known_secrets, restore_secrets
 from penstock.types import Series
 from penstock.udf.formats import writeable
 
@@ -19,10 +20,18 @@ class RowsDataset(torch.utils.data.IterableDataset[dict[str, Any]]):  # type: ig
     def __init__(self, rows: Iterable[dict[str, Any]]) -> None:
         self._rows = rows
 
+    def __reduce__(self) -> tuple[Any, ...]:  # to a worker that is spawned, which needs the keys of the query
+        return _in_worker, (known_secrets(), self._rows)
+
     def __iter__(self) -> Iterator[dict[str, Any]]:
         worker = torch.utils.data.get_worker_info()
         rows = ({name: writeable(value) for name, value in row.items()} for row in self._rows)
         return rows if worker is None else itertools.islice(rows, worker.id, None, worker.num_workers)
+
+
+def _in_worker(secrets: Mapping[str, str], rows: Iterable[dict[str, Any]]) -> RowsDataset:
+    restore_secrets(secrets)
+    return RowsDataset(rows)
 
 
 class TableDataset(torch.utils.data.Dataset[dict[str, Any]]):  # type: ignore[misc]

@@ -164,7 +164,7 @@ class WriteVerbs(ReshapeVerbs):
         """
         from penstock.io.tables.sql.sink import sql_sink
 
-        sink = sql_sink(table_name, conn, mode=mode, schema=self.schema)
+        sink = sql_sink(table_name, conn, mode=mode, schema=self._schema_of_values())
         return self.write_sink(sink, resume=resume, budget=budget, job_dir=job_dir)
 
     def write_lance(
@@ -185,7 +185,7 @@ class WriteVerbs(ReshapeVerbs):
         """
         from penstock.io.tables.lance import lance_sink
 
-        sink = lance_sink(uri, mode=mode, schema=self.schema, storage_options=storage_options, **options)
+        sink = lance_sink(uri, mode=mode, schema=self._schema_of_values(), storage_options=storage_options, **options)
         return self.write_sink(sink, resume=resume, budget=budget, job_dir=job_dir)
 
     @refusing_unknown("write_huggingface")
@@ -242,7 +242,7 @@ class WriteVerbs(ReshapeVerbs):
         from penstock.io.tables.turbopuffer import NAMESPACE, turbopuffer_sink
 
         name = None if isinstance(namespace, Expression) else namespace
-        sink = turbopuffer_sink(name, schema=self.schema, attributes=schema, **options)
+        sink = turbopuffer_sink(name, schema=self._schema_of_values(), attributes=schema, **options)
         rows = self.with_column(NAMESPACE, namespace) if name is None else self
         return rows.write_sink(sink, resume=resume, budget=budget, job_dir=job_dir)
 

@@ -37,6 +37,7 @@ from penstock.expr.signatures import numeric, strict, takes
 from penstock.functions import temporal
 from penstock.functions.table import Builder, FunctionTable, Parameters
 from penstock.types import DataType
+from penstock.types.plain import arrow_scalar
 
 _table = FunctionTable(__name__)
 _define = _table.kernel
@@ -80,7 +81,7 @@ def _total(unit: str, nanoseconds: int, result: int) -> Builder:
         own = 10**9 // UNITS_PER_SECOND[value.type.unit]
         count = pc.cast(value, pa.int64())
         if own >= nanoseconds:
-            return checked(pc.multiply_checked, count, pa.scalar(own // nanoseconds))
+            return checked(pc.multiply_checked, count, arrow_scalar(own // nanoseconds))
         return pc.divide(count, nanoseconds // own)
 
     doc = f"Return a duration in whole {unit}, rounded towards zero."

@@ -7,9 +7,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Literal
 
+from penstock.config import piece_nbytes
 from penstock.expr.column import Expression, to_expr
+from penstock.expr.kinds import Kind
 from penstock.expr.nodes import Expr, PythonValue, UdfCall
 from penstock.expr.udf import BatchSize, Builtin, OnError, Policy, Resources, Target, UdfSpec
+from penstock.media.images.decoder import ImageDecoder
 from penstock.media.sources import SourceAccess
 from penstock.storage.access import ANYTHING, configured_access
 from penstock.types import DataType
@@ -17,6 +20,12 @@ from penstock.udf.options import check_positive, check_whole, error_policy
 from penstock.udf.specs import make_spec
 
 MediaOnError = Literal["raise", "null", "log"]
+
+ENCODED = Kind(
+    "binary or a file",
+    lambda d: d.is_binary() or d.is_file(),
+    "read paths and URLs with .download() first, or convert them with .image_file()",
+)
 
 TRANSFER_NBYTES = 64 * 2**20
 """Target size of what one task transfers: it stays in memory until the whole task is done."""
@@ -70,6 +79,24 @@ def _media_spec(
     return replace(make_spec(function, options), name=name)
 
 
+def decode_call(encoded: Expression, decoder: ImageDecoder, on_error: str) -> Expression:
+    """Return the images that a decoder makes of bytes or files."""
+    return Expression(UdfCall(_decode_spec(decoder, error_policy("decode_image", on_error)), (to_expr(encoded),)))
+
+
+@functools.lru_cache(maxsize=64)  # specs are compared by identity, so equal calls share one column
+def _decode_spec(decoder: ImageDecoder, on_error: OnError) -> UdfSpec:
+    return UdfSpec(
+        name="decode_image",
+        target=Target(decoder, is_batch=True),
+        return_dtype=decoder.dtype,
+        batch_size="paced",
+        resources=Resources(use_process=False),  # decoders release the GIL
+        policy=Policy(on_error),
+        builtin=Builtin(check=ENCODED.check, has_cut=True),
+    )
+
+
 def transfer_call(
     name: str,
     target: Target,
@@ -90,6 +117,6 @@ def transfer_call(
         return_dtype=dtype,
         resources=Resources(max_workers=max_connections),
         policy=Policy(on_error=error_policy(name, on_error), timeout_s=timeout_s),
-        builtin=Builtin(task_nbytes=TRANSFER_NBYTES, task_rows=task_rows, at_once=at_once),
+        builtin=Builtin(task_nbytes=piece_nbytes(TRANSFER_NBYTES), task_rows=task_rows, at_once=at_once),
     )
     return Expression(UdfCall(spec, tuple(map(to_expr, args))))

@@ -145,7 +145,7 @@ def _tokenize_encode(
             [row for row in rows if row is not None], add_special_tokens=use_special_tokens
         )
     )
-    return pa.array([None if row is None else next(encoded).ids for row in rows], TOKENS.arrow)
+    return arrow_array([None if row is None else next(encoded).ids for row in rows], TOKENS.arrow)
 
 
 @strict("tokenize_decode", takes(_NUMBERS, returns=STRING))
@@ -157,7 +157,7 @@ def _tokenize_decode(
     tokenizer = _tokenizer(tokens_path, pattern, special_tokens)
     valid = [row for row in rows if row is not None]
     texts = iter(tokenizer.decode_batch(valid, skip_special_tokens=pattern is None))
-    return pa.array([None if row is None else next(texts) for row in rows], pa.string())
+    return arrow_array([None if row is None else next(texts) for row in rows], pa.string())
 
 
 # --- token files of tiktoken: a line has the bytes of a token in base64, and its rank ---------------------------------

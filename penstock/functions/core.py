@@ -19,6 +19,7 @@ from penstock.expr.kinds import ANY, BOOLEAN
 from penstock.expr.registry import Value, kernel
 from penstock.functions.table import FunctionTable, generated
 from penstock.types import DataType
+from penstock.types.plain import arrow_array, arrow_scalar
 from penstock.udf import decorators
 
 
@@ -169,7 +170,7 @@ def arrow_function(name: str, *args: Any, **options: Any) -> Expression:
 
 
 def _result_type(*dtypes: DataType, name: str, constants: tuple[Any, ...], options: Any) -> DataType:
-    empty = [pa.array([], dtype.arrow) for dtype in dtypes]
+    empty = [arrow_array([], dtype.arrow) for dtype in dtypes]
     try:
         return DataType(getattr(pc, name)(*empty, *constants, **dict(options)).type)
     except (pa.ArrowException, TypeError) as exc:
@@ -182,7 +183,7 @@ def _result_type(*dtypes: DataType, name: str, constants: tuple[Any, ...], optio
 def _arrow_function(*values: Value, name: str, constants: tuple[Any, ...], options: Any) -> Value:
     dtypes = [DataType.from_arrow_type(value.type) for value in values]
     if _result_type(*dtypes, name=name, constants=constants, options=options).is_null():
-        return pa.scalar(None)
+        return arrow_scalar(None)
     try:
         return getattr(pc, name)(*values, *constants, **dict(options))
     except pa.ArrowException as exc:

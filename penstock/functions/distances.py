@@ -15,6 +15,7 @@ from penstock.expr.kinds import FLOAT64, INT64, INTEGER, STRING, TEXT, UINT32, U
 from penstock.functions.hashing import GOLDEN, mix
 from penstock.functions.table import FunctionTable
 from penstock.relational.scalar import evaluate
+from penstock.types.plain import arrow_array, arrow_scalar
 
 _table = FunctionTable(__name__)
 _define = _table.kernel
@@ -64,7 +65,7 @@ def _hamming(left: pa.Array, right: pa.Array) -> pa.Array:
     if _is_ascii(left) and _is_ascii(right):
         return found
     has_one_length = pc.equal(pc.utf8_length(left), pc.utf8_length(right))
-    return pc.if_else(has_one_length, found, pa.scalar(None, pa.int64()))
+    return pc.if_else(has_one_length, found, arrow_scalar(None, pa.int64()))
 
 
 levenshtein_distance = _define(
@@ -127,7 +128,7 @@ def _soundex(texts: pa.Array) -> pa.Array:
     offsets = pa.py_buffer(np.arange(0, 4 * len(texts) + 4, 4, dtype=np.int32))
     is_letter = (codes[:, 0] >= ord("A")) & (codes[:, 0] <= ord("Z"))
     coded = pa.StringArray.from_buffers(len(texts), offsets, pa.py_buffer(codes))
-    return pc.if_else(pa.array(is_letter), coded, texts)
+    return pc.if_else(arrow_array(is_letter), coded, texts)
 
 
 soundex = _define(

@@ -33,6 +33,7 @@ from penstock.expr.signatures import same_type, strict, takes
 from penstock.functions.table import Builder, FunctionTable
 from penstock.relational.scalar import evaluate
 from penstock.types import DataType
+from penstock.types.plain import arrow_array
 
 _table = FunctionTable(__name__)
 _define = _table.kernel
@@ -93,7 +94,7 @@ def _conversion(verb: str, noun: str, known: dict[str, tuple[Convert, Convert]],
                 with contextlib.suppress(pa.ArrowInvalid):  # found below, with the value
                     return values.cast(pa.string()).cast(returns(BINARY, **options).arrow)
             rows = values.cast(pa.binary()).to_pylist()
-            return pa.array([converted(row, convert) for row in rows], pa.binary()).cast(
+            return arrow_array([converted(row, convert) for row in rows], pa.binary()).cast(
                 returns(BINARY, **options).arrow
             )
 
@@ -158,7 +159,7 @@ def _parse_hosts(texts: pa.Array) -> dict[str, pa.Array]:
     usual = pa.nulls(len(texts), pa.int32())
     for name, number in _DEFAULT_PORTS.items():
         usual = pc.if_else(pc.equal(scheme, name), number, usual)
-    is_web = pc.is_in(scheme, pa.array(list(_DEFAULT_PORTS)))
+    is_web = pc.is_in(scheme, arrow_array(list(_DEFAULT_PORTS)))
     columns = {
         "scheme": scheme,
         "username": _unless_empty(parts["username"]),
@@ -211,7 +212,7 @@ def _json_object_keys(texts: pa.Array) -> pa.Array:
     if (places[1:] <= places[:-1]).any():  # keys out of order, or twice
         places = np.unique(places)
         rows, ranks = np.divmod(places, len(order) + 1)
-    found = encoded.dictionary.take(order).take(pa.array(ranks))
+    found = encoded.dictionary.take(order).take(arrow_array(ranks))
     return to_lists(found, np.bincount(rows, minlength=len(texts)), validity(lists))
 
 
@@ -243,7 +244,7 @@ def _json_tuple(texts: pa.Array, *, fields: tuple[str, ...]) -> pa.Array:
     paths = ", ".join("'/" + f.replace("~", "~0").replace("/", "~1").replace("'", "''") + "'" for f in fields)
     lists = evaluate("json_tuple", _for_json("{", f"json_extract_string(a, [{paths}])"), [texts])
     values = pc.list_flatten(lists)
-    columns = [values.take(pa.array(np.arange(place, len(values), len(fields)))) for place in range(len(fields))]
+    columns = [values.take(arrow_array(np.arange(place, len(values), len(fields)))) for place in range(len(fields))]
     if lists.null_count:
         rows = pc.if_else(lists.is_valid(), pc.subtract(pc.cumulative_sum(lists.is_valid().cast(pa.int64())), 1), None)
         columns = [column.take(rows) for column in columns]

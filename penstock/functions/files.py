@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.config import get_config, parse_bytes
+from penstock.config import get_config, parse_bytes, task_share
 from penstock.errors import InvalidArgumentError
 from penstock.expr.arrays import on_arrays
 from penstock.expr.column import Expression, call, lit, method
@@ -23,6 +23,7 @@ from penstock.storage.mime import sniff
 from penstock.storage.options import StorageOptions, check_known, kinds_for, share_options
 from penstock.storage.urls import KINDS
 from penstock.types import DataType
+from penstock.types.plain import arrow_array
 from penstock.udf.options import refusing_unknown
 
 FILE = Kind("a file", DataType.is_file, "make one of a path with file(...)")
@@ -153,7 +154,7 @@ def _sniffable(dtype: DataType) -> bool:
 @on_arrays
 def _guess_mime_type(contents: pa.Array) -> pa.Array:
     if not DataType(contents.type).is_file():
-        return pa.array(
+        return arrow_array(
             [None if row is None else sniff(row) for row in contents.cast(BINARY.arrow).to_pylist()], pa.string()
         )
     from concurrent.futures import ThreadPoolExecutor
@@ -162,7 +163,7 @@ def _guess_mime_type(contents: pa.Array) -> pa.Array:
 
     with ThreadPoolExecutor(16) as threads:
         sniffed = threads.map(Inspector(configured_access(), None).sniff_file, contents.to_pylist())
-        return pa.array(list(sniffed), pa.string())
+        return arrow_array(list(sniffed), pa.string())
 
 
 # --- download and upload ----------------------------------------------------------------------------------------------
@@ -196,7 +197,7 @@ def download(
     from penstock.storage.transfer import Downloader
 
     limit = None if max_bytes is None else parse_bytes(max_bytes)
-    budget = max(get_config().memory_bytes // 8, 2**20)
+    budget = task_share(get_config().memory_bytes, 1)
     target = Target(Downloader, "fetch", (access_from(allow), _options(storage_options), limit, budget))
     limits: dict[str, Any] = {"max_connections": max_connections, "on_error": on_error, "timeout_s": timeout}
     at_once = "fetch_all" if timeout is None else None

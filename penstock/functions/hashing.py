@@ -26,6 +26,7 @@ from penstock.expr.registry import kernel
 from penstock.expr.signatures import strict, takes
 from penstock.relational.scalar import evaluate
 from penstock.types import DataType
+from penstock.types.plain import arrow_array
 
 __all__ = ["hash", "minhash"]
 
@@ -83,7 +84,7 @@ def hash(*exprs: Expression, seed: int | None = None, hash_function: str | None 
 @on_arrays
 def _hash(*arrays: pa.Array, seed: int) -> pa.Array:
     start = np.uint64(seed * int(GOLDEN) & 0xFFFFFFFFFFFFFFFF)
-    return pa.array(_chain([hash_array(array) for array in arrays], len(arrays[0]), start))
+    return arrow_array(_chain([hash_array(array) for array in arrays], len(arrays[0]), start))
 
 
 def _chain(parts: list[Numbers], num_rows: int, start: np.uint64) -> Numbers:
@@ -192,7 +193,7 @@ def _named_hash(*arrays: pa.Array, name: str, seed: int | None) -> pa.Array:
         hashes = None
     for array in arrays:
         hashes = compute(array, hashes)
-    return pa.array(hashes).cast(pa.uint64())
+    return arrow_array(hashes).cast(pa.uint64())
 
 
 def _xxhash(name: str, array: pa.Array, seeds: Numbers) -> Numbers:
@@ -216,7 +217,7 @@ def _sha1(array: pa.Array, seeds: Numbers | None) -> Numbers:
     """Return the first bytes of the hash of the seed and the row."""
     contents = _contents(array).fill_null(b"")
     if seeds is not None:
-        contents = pc.binary_join_element_wise(_contents(pa.array(seeds)), contents, b"")
+        contents = pc.binary_join_element_wise(_contents(arrow_array(seeds)), contents, b"")
     digests = evaluate("hash", "sha1(a)", [contents])
     digits = text_bytes(digests)[0][: 40 * len(array)].reshape(-1, 40)[:, :16]
     return np.frombuffer(bytes.fromhex(digits.tobytes().decode()), "<u8", len(array))

@@ -6,7 +6,6 @@ engine raises or records failed rows. The other functions are kernels on image c
 
 from __future__ import annotations
 
-import functools
 from typing import Any, Literal
 
 import numpy as np
@@ -15,13 +14,12 @@ import pyarrow as pa
 from penstock import types
 from penstock.errors import ComputeError, InvalidArgumentError, check_choice
 from penstock.expr.arrays import broadcast, on_arrays
-from penstock.expr.column import Expression, call, method, to_expr
+from penstock.expr.column import Expression, call, method
 from penstock.expr.kinds import BINARY, STRING, UINT32, Kind
-from penstock.expr.nodes import UdfCall
 from penstock.expr.signatures import strict, takes
-from penstock.expr.udf import Builtin, OnError, Policy, Resources, Target, UdfSpec
+from penstock.functions.calls import decode_call
 from penstock.functions.table import Builder, generated
-from penstock.media.images.decoder import ImageDecoder, check_mode, check_size, checked_decoder
+from penstock.media.images.decoder import check_mode, check_size, checked_decoder
 from penstock.media.images.encode import DEFAULT_QUALITY, encoded, encoding_of
 from penstock.media.images.hashes import METHODS, image_hash as hash_of, num_hash_bytes
 from penstock.media.images.packages import require_images
@@ -30,14 +28,8 @@ from penstock.types import DataType
 from penstock.types.extension import IMAGE_CHANNELS, IMAGE_MODES
 from penstock.types.images import ImageBuffer, image_column, image_shapes, image_views
 from penstock.types.plain import arrow_array
-from penstock.udf.options import error_policy
 
 IMAGE = Kind("an image", DataType.is_image, 'make one of bytes with .decode_image(), of arrays with .cast("image")')
-ENCODED = Kind(
-    "binary or a file",
-    lambda d: d.is_binary() or d.is_file(),
-    "read paths and URLs with .download() first, or convert them with .image_file()",
-)
 BOX = Kind("a list of x, y, width and height", lambda d: d.is_list() and d.inner.is_integer())
 
 _ATTRIBUTES = ("width", "height", "channel", "mode")
@@ -67,9 +59,7 @@ def decode_image(
     >>> df.to_pydict()["image"][0].shape
     (2, 3, 3)
     """
-    policy = error_policy("decode_image", on_error)
-    decoder = checked_decoder("decode_image", mode, is_scaled=scaled)
-    return Expression(UdfCall(_decode_spec(decoder, policy), (to_expr(bytes),)))
+    return decode_call(bytes, checked_decoder("decode_image", mode, is_scaled=scaled), on_error)
 
 
 @method
@@ -82,19 +72,6 @@ def decode_image_file(file: Expression, mode: str | None = None) -> Expression:
     (2, 3, 3)
     """
     return decode_image(file, mode=mode)
-
-
-@functools.lru_cache(maxsize=64)  # specs are compared by identity, so equal calls share one column
-def _decode_spec(decoder: ImageDecoder, on_error: OnError) -> UdfSpec:
-    return UdfSpec(
-        name="decode_image",
-        target=Target(decoder, is_batch=True),
-        return_dtype=decoder.dtype,
-        batch_size="paced",
-        resources=Resources(use_process=False),  # decoders release the GIL
-        policy=Policy(on_error),
-        builtin=Builtin(check=ENCODED.check, has_cut=True),
-    )
 
 
 @method
@@ -354,4 +331,4 @@ def _hash_type(_: DataType, **options: Any) -> DataType:
 @on_arrays
 def _image_hash(images: pa.Array, **options: Any) -> pa.Array:
     hashes = [None if view is None else hash_of(view, **options) for view in image_views(images)]
-    return pa.array(hashes, pa.binary(num_hash_bytes(**options)))
+    return arrow_array(hashes, pa.binary(num_hash_bytes(**options)))

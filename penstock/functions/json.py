@@ -17,6 +17,7 @@ from penstock.expr.kinds import ANY, STRING, TEXT
 from penstock.expr.signatures import strict, takes
 from penstock.relational.scalar import evaluate
 from penstock.types import DataType, to_arrow_array
+from penstock.types.plain import arrow_array, arrow_scalar
 
 Format = Literal["json"]
 
@@ -149,7 +150,7 @@ def _fitter(dtype: DataType) -> Callable[[Any], Any]:
         fit_element = _fitter(dtype.inner)
         return _for(list, lambda value: [fit_element(item) for item in value])
     if dtype.is_temporal():
-        return _for(str, lambda value: pa.scalar(value).cast(dtype.arrow).as_py())
+        return _for(str, lambda value: arrow_scalar(value).cast(dtype.arrow).as_py())
     return lambda value: value
 
 
@@ -262,7 +263,7 @@ def _jq_column(texts: pa.Array, apply: Callable[[str], list[Any]]) -> pa.Array:
         return orjson.dumps(values[0] if len(values) == 1 else values).decode() if values else ""
 
     try:
-        return pa.array([None if text is None else result(text) for text in texts.to_pylist()], pa.string())
+        return arrow_array([None if text is None else result(text) for text in texts.to_pylist()], pa.string())
     except (TypeError, ValueError) as exc:
         raise ComputeError(f"jq: {exc}") from exc
 
@@ -295,4 +296,4 @@ def _json_extract(texts: pa.Array, *, steps: tuple[str | int, ...]) -> pa.Array:
             return value
         return orjson.dumps(value).decode()
 
-    return pa.array([None if text is None else extract(text) for text in texts.to_pylist()], pa.string())
+    return arrow_array([None if text is None else extract(text) for text in texts.to_pylist()], pa.string())

@@ -29,6 +29,7 @@ from penstock.expr.registry import kernel
 from penstock.expr.signatures import common_type, dtypes_of, element_type, strict, takes
 from penstock.functions.table import Builder, FunctionTable
 from penstock.types import DataType
+from penstock.types.plain import arrow_array, numpy_values
 from penstock.udf.elements import call_over_elements
 
 _table = FunctionTable(__name__)
@@ -73,7 +74,7 @@ def _to_list(*arrays: pa.Array) -> pa.Array:
     num_rows = len(arrays[0])
     laid_out = pa.concat_arrays([cast(array, dtype=dtype, is_strict=True) for array in arrays])
     by_row = np.arange(len(laid_out)).reshape(len(arrays), num_rows).T.reshape(-1)
-    return to_lists(laid_out.take(pa.array(by_row)), np.full(num_rows, len(arrays)))
+    return to_lists(laid_out.take(arrow_array(by_row)), np.full(num_rows, len(arrays)))
 
 
 @method
@@ -112,7 +113,7 @@ def _list_append(lists: pa.Array, others: pa.Array) -> pa.Array:
     is_other[np.cumsum(lengths) + rows] = True
     order = np.empty(len(both), np.int64)
     order[is_other], order[~is_other] = len(elements) + rows, np.arange(len(elements))
-    return to_lists(both.take(pa.array(order)), lengths + 1)
+    return to_lists(both.take(arrow_array(order)), lengths + 1)
 
 
 _APPEND = {"list_expr": LIST, "other": ANY}
@@ -176,10 +177,12 @@ def _list_distinct(lists: pa.Array) -> pa.Array:
         return to_lists(elements[:0], np.zeros_like(lengths), validity(lists))
     codes = elements.dictionary_encode().indices
     rows = _parents(lengths)
-    keys = rows * (len(elements) + 1) + codes.fill_null(len(elements)).to_numpy(zero_copy_only=False)
+    keys = rows * (len(elements) + 1) + numpy_values(codes.fill_null(len(elements)))
     firsts = np.sort(np.unique(keys, return_index=True)[1])
     firsts = firsts[validity(elements)[firsts]]
-    return to_lists(elements.take(pa.array(firsts)), np.bincount(rows[firsts], minlength=len(lists)), validity(lists))
+    return to_lists(
+        elements.take(arrow_array(firsts)), np.bincount(rows[firsts], minlength=len(lists)), validity(lists)
+    )
 
 
 list_distinct = _table.strict(
@@ -192,7 +195,7 @@ list_distinct = _table.strict(
 def _list_flatten(lists: pa.Array) -> pa.Array:
     inner, lengths = elements_of(lists)
     if pa.types.is_null(inner.type):
-        return pa.array([None if row is None else [] for row in lists.to_pylist()], pa.list_(pa.null()))
+        return arrow_array([None if row is None else [] for row in lists.to_pylist()], pa.list_(pa.null()))
     elements, inner_lengths = elements_of(inner)
     before = np.concatenate([[0], np.cumsum(inner_lengths)])
     ends = np.cumsum(lengths)
@@ -262,7 +265,7 @@ def _list_contains(lists: pa.Array, items: pa.Array) -> pa.Array:
     valid = validity(lists, items)
     if pa.types.is_null(elements.type):
         return masked(np.zeros(len(lists), bool), valid)
-    is_item = compare("equal", elements, items.take(pa.array(rows))).fill_null(False).to_numpy(zero_copy_only=False)
+    is_item = compare("equal", elements, items.take(arrow_array(rows))).fill_null(False).to_numpy(zero_copy_only=False)
     return masked(np.bincount(rows[is_item], minlength=len(lists)) > 0, valid)
 
 
@@ -287,7 +290,7 @@ def _reduced(aggregate: str, elements: pa.Array, lengths: Numbers) -> pa.Array |
     """Reduce lists without nulls at once; None if a list is empty."""
     if not len(lengths) or not lengths.min():
         return None
-    return pa.array(_UFUNCS[aggregate].reduceat(elements.to_numpy(), np.cumsum(lengths) - lengths))
+    return arrow_array(_UFUNCS[aggregate].reduceat(numpy_values(elements), np.cumsum(lengths) - lengths))
 
 
 def _check_sums(elements: pa.Array, lengths: Numbers, limits: Any) -> None:
@@ -321,7 +324,7 @@ def _reduction(name: str, aggregate: str, kind: Kind, returns: Any, doc: str, gi
         reduced = table.group_by("row", use_threads=False).aggregate([("value", aggregate)]).combine_chunks()
         values = cast(_one(reduced.column(f"value_{aggregate}")), dtype=DataType(result_type), is_strict=True)
         slots = np.full(len(lists), -1, np.int64)
-        slots[_one(reduced.column("row")).to_numpy()] = np.arange(len(values))
+        slots[numpy_values(_one(reduced.column("row")))] = np.arange(len(values))
         return values.take(masked(slots, slots >= 0))
 
     doc = f"{doc} of each list, ignoring nulls; null without elements."
@@ -347,7 +350,7 @@ def _seq(numbers: pa.Array) -> pa.Array:
         raise ComputeError(f"seq: a list cannot have {lengths.min()} elements")
     values = np.arange(int(lengths.sum()), dtype=np.uint64)
     values -= np.repeat((np.cumsum(lengths) - lengths).astype(np.uint64), lengths)
-    return to_lists(pa.array(values), lengths, validity(numbers))
+    return to_lists(arrow_array(values), lengths, validity(numbers))
 
 
 seq = _table.kernel(
@@ -366,7 +369,7 @@ def _chunk(lists: pa.Array, *, size: int) -> pa.Array:
     elements, lengths = elements_of(lists)
     counts = lengths // size
     if (lengths % size).any():
-        elements = elements.take(pa.array(ranges(np.cumsum(lengths) - lengths, counts * size)))
+        elements = elements.take(arrow_array(ranges(np.cumsum(lengths) - lengths, counts * size)))
     return to_lists(pa.FixedSizeListArray.from_arrays(elements, size), counts, validity(lists))
 
 

@@ -18,6 +18,7 @@ from penstock.expr.nodes import Unnest
 from penstock.expr.registry import Value, kernel
 from penstock.expr.signatures import element_type, strict, takes
 from penstock.types import DataType
+from penstock.types.plain import arrow_array, numpy_values
 
 # --- structs ----------------------------------------------------------------------------------------------------------
 
@@ -147,8 +148,8 @@ def _map_get_type(dtype: DataType, key: DataType) -> DataType:
 def _map_get(maps: pa.Array, keys: pa.Array) -> pa.Array:
     entries, lengths = elements_of(maps)
     parents = np.repeat(np.arange(len(maps)), lengths)
-    is_key = compare("equal", entries.field(0), keys.take(pa.array(parents)))
-    hits = np.flatnonzero(is_key.fill_null(False).to_numpy(zero_copy_only=False))[::-1]
+    is_key = compare("equal", entries.field(0), keys.take(arrow_array(parents)))
+    hits = np.flatnonzero(numpy_values(is_key.fill_null(False)))[::-1]
     slots = np.full(len(maps), -1, np.int64)
     slots[parents[hits]] = hits  # in reverse order, so that the first of two equal keys wins
     return entries.field(1).take(masked(slots, slots >= 0))

@@ -22,6 +22,7 @@ from penstock.expr.signatures import common_type, dtypes_of, number_type, numeri
 from penstock.functions.core import coalesce
 from penstock.functions.table import Builder, FunctionTable
 from penstock.types import DataType
+from penstock.types.plain import arrow_scalar
 
 _table = FunctionTable(__name__)
 _POWERS = {"base": NUMBER, "expr": NUMBER}
@@ -100,7 +101,7 @@ def _clip(value: Value, lowest: Value, highest: Value) -> Value:
         return _clip_numbers(value, lowest.as_py(), highest.as_py())
     for name, bound in (("less", lowest), ("greater", highest)):
         if not dtype.is_null():
-            is_outside = pc.coalesce(compare(name, value, bound), pa.scalar(False))
+            is_outside = pc.coalesce(compare(name, value, bound), arrow_scalar(False))
             value = pc.if_else(is_outside, bound, value)
     return value
 

@@ -29,6 +29,7 @@ from penstock.expr.signatures import strict, takes, text_kernel
 from penstock.functions.table import Builder, FunctionTable
 from penstock.relational.scalar import evaluate
 from penstock.types import DataType
+from penstock.types.plain import arrow_array, arrow_scalar
 
 _CLASSES = {"w": r"\p{L}\p{N}_", "d": r"\p{Nd}", "s": r"\t-\r\x1c-\x20\x{85}\p{Z}"}
 WHITE_SPACE = f"[{_CLASSES['s']}]"
@@ -64,7 +65,7 @@ def _regular_expression(pattern: str) -> RegularExpression:
         is_in_brackets = token != "]" if is_in_brackets else token[0] == "[" and not token.startswith("[:")
     re2, python = "".join(written), None
     try:
-        pc.match_substring_regex(pa.scalar(""), pattern=re2)
+        pc.match_substring_regex(arrow_scalar(""), pattern=re2)
         python = re.compile(pattern)
     except pa.ArrowInvalid as exc:
         raise InvalidArgumentError(f"{pattern!r} is not a regular expression: {exc}") from None
@@ -88,7 +89,7 @@ def _regexp_kernel(
             return on_column(texts, expression, *more, **options)
         call = functools.partial(on_row, expression.python)
         rows = [None if text is None else call(text, *more, **options) for text in texts.to_pylist()]
-        return pa.array(rows, returns.arrow)
+        return arrow_array(rows, returns.arrow)
 
     text_kernel(name, TEXT, *parameters, returns=returns, compute=compute)
 
@@ -315,7 +316,7 @@ regexp_count = _regexp_function(
 
 
 def _count_all(text: pa.Array, pattern: str) -> pa.Array:
-    if pc.match_substring_regex(pa.scalar(""), pattern=pattern).as_py():
+    if pc.match_substring_regex(arrow_scalar(""), pattern=pattern).as_py():
         # count_substring_regex of Arrow counts an empty match at every byte.
         mark = _unused_character(text)
         return pc.count_substring(pc.replace_substring_regex(text, pattern=pattern, replacement=mark), pattern=mark)
@@ -365,12 +366,12 @@ def regexp_extract(expr: Expression, pattern: str | Expression, index: int = 0) 
 
 
 def _extract(text: pa.Array, expression: RegularExpression, *, index: int) -> pa.Array:
-    group = element_at(_found(text, expression, index=index, max_replacements=1), pa.scalar(0, pa.int64()))
+    group = element_at(_found(text, expression, index=index, max_replacements=1), arrow_scalar(0, pa.int64()))
     is_empty = pc.fill_null(pc.equal(group, ""), False)
     if index and expression.python is not None and is_empty.true_count:
         # RE2 returns an empty text for a group that took no part in the match, too; it should be null.
         rows = [_extract_row(expression.python, row, index=index) for row in text.filter(is_empty).to_pylist()]
-        group = pc.replace_with_mask(group, is_empty, pa.array(rows, pa.string()))
+        group = pc.replace_with_mask(group, is_empty, arrow_array(rows, pa.string()))
     return group
 
 
@@ -391,7 +392,7 @@ def _found(
     pieces, lengths = elements_of(pc.split_pattern(marked, pattern=mark))
     counts = lengths // 2
     is_group = ranges(np.zeros(len(lengths), np.int64), lengths) % 2 == 1
-    return to_lists(pieces.filter(pa.array(is_group)), counts, validity(text))
+    return to_lists(pieces.filter(arrow_array(is_group)), counts, validity(text))
 
 
 _regexp_kernel("regexp_extract", returns=STRING, on_column=_extract, on_row=_extract_row)

@@ -18,6 +18,7 @@ from penstock.expr.registry import kernel
 from penstock.expr.signatures import strict, takes
 from penstock.functions.hashing import GOLDEN, mix
 from penstock.types import DataType, normalize
+from penstock.types.plain import arrow_array, numpy_values
 from penstock.udf.decorators import func
 
 __all__ = ["monotonically_increasing_id", "random_int", "run_process", "uuid"]
@@ -60,12 +61,12 @@ def _random_int(rows: pa.Array, *, low: int, high: int, seed: int) -> pa.Array:
     numbers = _random(rows, seed)
     if high - low < 2**64 - 1:
         numbers = numbers % np.uint64(high - low + 1)
-    return pa.array((numbers + np.uint64(low % 2**64)).view(np.int64))
+    return arrow_array((numbers + np.uint64(low % 2**64)).view(np.int64))
 
 
 def _random(rows: pa.Array, seed: int) -> Any:
     start = np.uint64(seed % 2**64)
-    return mix(mix(rows.to_numpy(zero_copy_only=False).astype(np.uint64) + GOLDEN) ^ mix(np.array([start]) + GOLDEN))
+    return mix(mix(numpy_values(rows).astype(np.uint64) + GOLDEN) ^ mix(np.array([start]) + GOLDEN))
 
 
 def uuid(version: Literal["v4", "v7"] = "v4") -> Expression:

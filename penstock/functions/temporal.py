@@ -19,6 +19,7 @@ from penstock.functions.table import FunctionTable
 from penstock.relational.scalar import evaluate
 from penstock.types import DataType
 from penstock.types.names import checked_timezone
+from penstock.types.plain import arrow_array, arrow_scalar
 
 _table = FunctionTable(__name__)
 UNITS = ("s", "ms", "us", "ns")
@@ -55,10 +56,13 @@ _INTERVALS = (
     "nanosecond", "microsecond", "millisecond", "second", "minute", "hour", "day", "week", "month", "quarter", "year",
 )  # fmt: skip
 
+_CALENDAR_UNITS = ("day", "week", "month", "quarter", "year")  # a day starts once, also if clocks repeat its first hour
+
 
 def date_trunc(interval: str, expr: Expression, relative_to: Any = None) -> Expression:
     """Round down to an interval such as ``"hour"``, ``"15 minutes"`` or ``"1 month"``; weeks start on Monday.
 
+    Intervals are those of the clocks in the time zone. The two hours that clocks repeat are two intervals.
     ``relative_to``, a timestamp or a column of them, is a point at which an interval starts. As a method the expression
     comes first: ``col("t").date_trunc("1 day")``.
 
@@ -99,7 +103,22 @@ method(trunc)
 
 @strict("date_trunc", takes(DATE_OR_TIMESTAMP, returns=same_type))
 def _date_trunc(value: Value, *, multiple: int, unit: str) -> Value:
-    return pc.cast(pc.floor_temporal(value, multiple, unit), value.type)
+    try:
+        return pc.cast(pc.floor_temporal(value, multiple, unit), value.type)
+    except pa.ArrowInvalid:  # an interval starts at a local time that clocks skip or repeat
+        if not pa.types.is_timestamp(value.type) or value.type.tz is None:
+            raise
+    floored = pc.floor_temporal(pc.local_timestamp(value), multiple, unit)
+    first = _moment(floored, value.type, "earliest")
+    if unit in _CALENDAR_UNITS:
+        return first
+    last = _moment(floored, value.type, "latest")
+    return pc.if_else(pc.less_equal(last, value), last, first)
+
+
+def _moment(local: Value, dtype: pa.DataType, ambiguous: str) -> Value:
+    """Return the first or the last moment with a local time; for one that clocks skip, the moment when they do."""
+    return pc.cast(pc.assume_timezone(local, dtype.tz, ambiguous=ambiguous, nonexistent="latest"), dtype)
 
 
 _UNITS_US = {"microsecond": 1, "millisecond": 10**3, "second": 10**6, "minute": 60 * 10**6, "hour": 3600 * 10**6,
@@ -112,9 +131,9 @@ def _date_trunc_from(value: pa.Array, start: pa.Array, *, interval_us: int) -> p
     moments, starts = (
         filled(pc.cast(each, pa.timestamp("us"), safe=False).cast(pa.int64())) for each in (value, start)
     )
-    rounded = pa.array(moments - (moments - starts) % interval_us, pa.int64()).cast(pa.timestamp("us"))
-    is_known = pa.array(validity(value, start))
-    return pc.if_else(is_known, rounded.cast(value.type, safe=False), pa.scalar(None, value.type))
+    rounded = arrow_array(moments - (moments - starts) % interval_us, pa.int64()).cast(pa.timestamp("us"))
+    is_known = arrow_array(validity(value, start))
+    return pc.if_else(is_known, rounded.cast(value.type, safe=False), arrow_scalar(None, value.type))
 
 
 # --- text -------------------------------------------------------------------------------------------------------------
@@ -173,7 +192,7 @@ def _parsed(text: Value, format: str, function: str) -> Value:
     if function == "to_date":  # as written, whatever the offset
         moments = [None if moment is None else moment.replace(tzinfo=None) for moment in moments]
     has_offset = function != "to_date" and _has_offset(format)
-    parsed = pa.array(moments, pa.timestamp("us", "UTC" if has_offset else None))
+    parsed = arrow_array(moments, pa.timestamp("us", "UTC" if has_offset else None))
     return parsed if isinstance(text, pa.Array) else parsed[0]
 
 
@@ -237,13 +256,18 @@ def _strftime(value: Value, *, format: str | None) -> Value:
         return pc.replace_substring_regex(text, pattern=r"\.0+($|[+-])", replacement=r"\1")
     if "%f" in format:  # Arrow writes the fraction as part of %S
         python_rows = value.to_pylist() if isinstance(value, pa.Array) else [value.as_py()]
-        texts = pa.array([None if row is None else row.strftime(format) for row in python_rows], pa.string())
+        texts = arrow_array([None if row is None else row.strftime(format) for row in python_rows], pa.string())
         return texts if isinstance(value, pa.Array) else texts[0]
     quoted = format.replace("'", "''")
     if isinstance(value, pa.Array) and _PLAIN_FORMAT.fullmatch(format) and _has_plain_years(value):
         return evaluate("strftime", f"strftime(a, '{quoted}')", [value])
-    whole = pc.cast(value, pa.timestamp("s", value.type.tz), safe=False) if pa.types.is_timestamp(value.type) else value
-    return pc.strftime(whole, format=format)
+    return pc.strftime(_whole_seconds(value) if pa.types.is_timestamp(value.type) else value, format=format)
+
+
+def _whole_seconds(value: Value) -> Value:
+    """Round timestamps down to seconds; a cast would round those before 1970 up."""
+    moments = pc.cast(pc.cast(value, pa.int64()), pa.timestamp(value.type.unit))
+    return pc.cast(pc.floor_temporal(moments, unit="second"), pa.timestamp("s", value.type.tz), safe=False)
 
 
 # --- epochs and durations ---------------------------------------------------------------------------------------------

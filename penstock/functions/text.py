@@ -20,6 +20,7 @@ from penstock.expr.signatures import common_type, dtypes_of, strict, takes, text
 from penstock.functions.table import Builder, FunctionTable
 from penstock.types import DataType
 from penstock.types.arrays import too_large
+from penstock.types.plain import arrow_array, arrow_scalar
 
 _table = FunctionTable(__name__)
 
@@ -46,7 +47,7 @@ rstrip = _text("rstrip", pc.utf8_rtrim_whitespace, "Remove white space at the en
 def _length(value: Value) -> Value:
     dtype = DataType(value.type)
     if dtype.is_embedding():
-        return pc.if_else(pc.is_valid(value), pa.scalar(dtype.size, pa.int64()), pa.scalar(None, pa.int64()))
+        return pc.if_else(pc.is_valid(value), arrow_scalar(dtype.size, pa.int64()), arrow_scalar(None, pa.int64()))
     compute = pc.utf8_length if dtype.is_string() else pc.binary_length if dtype.is_binary() else pc.list_value_length
     return pc.cast(compute(value), pa.int64())
 
@@ -133,7 +134,7 @@ def _padding(
         padding = pad * length
         rows = text.to_pylist()
         padded = [None if row is None else join(padding[: max(length - len(row), 0)], row[:length]) for row in rows]
-        return pa.array(padded, pa.string())
+        return arrow_array(padded, pa.string())
 
     doc = f"Pad on the {side} to ``length`` characters; longer text is cut, as in SQL."
     parameters = {"expr": TEXT, "length": INTEGER, "pad": TEXT}
@@ -145,7 +146,7 @@ rpad = _padding("rpad", "right", pc.utf8_rpad, lambda padding, text: text + padd
 
 
 def _repeat(text: Value, n: Value) -> Value:
-    times = pc.max_element_wise(pc.cast(n, pa.int64()), pa.scalar(0), skip_nulls=False)
+    times = pc.max_element_wise(pc.cast(n, pa.int64()), arrow_scalar(0), skip_nulls=False)
     try:
         return pc.binary_repeat(text, times)
     except pa.ArrowCapacityError as exc:
@@ -190,9 +191,9 @@ def format(f_string: str, *args: Expression | str) -> Expression:
 
 @kernel("format", takes(rest=ANY, returns=STRING))
 def _format(*values: Value, texts: tuple[str, ...]) -> Value:
-    parts: list[Value] = [pa.scalar(texts[0])]
+    parts: list[Value] = [arrow_scalar(texts[0])]
     for value, text in zip(values, texts[1:], strict=True):
-        parts += [cast(value, dtype=STRING, is_strict=True), pa.scalar(text)]
+        parts += [cast(value, dtype=STRING, is_strict=True), arrow_scalar(text)]
     return pc.binary_join_element_wise(*parts, "")
 
 
@@ -209,7 +210,7 @@ def concat(left: Expression | str | bytes, *right: Expression | str | bytes) -> 
 @strict("concat", takes(rest=TEXT_OR_BYTES, returns=common_type))
 def _concat(*values: Value) -> Value:
     dtype = common_type(*dtypes_of(*values)).arrow
-    return pc.binary_join_element_wise(*(pc.cast(value, dtype) for value in values), pa.scalar("", dtype))
+    return pc.binary_join_element_wise(*(pc.cast(value, dtype) for value in values), arrow_scalar("", dtype))
 
 
 def concat_ws(sep: str, *exprs: Expression | str) -> Expression:
@@ -228,9 +229,9 @@ def _concat_ws(*values: Value, sep: str) -> Value:
     if all(text.is_valid if isinstance(text, pa.Scalar) else not text.null_count for text in texts):
         return pc.binary_join_element_wise(*texts, sep)
     # null_handling="skip" of Arrow loses the rows in which all are null (26.0.1).
-    pieces = [pc.coalesce(pc.binary_join_element_wise(sep, text, ""), pa.scalar("")) for text in texts]
+    pieces = [pc.coalesce(pc.binary_join_element_wise(sep, text, ""), arrow_scalar("")) for text in texts]
     joined = pc.utf8_slice_codeunits(pc.binary_join_element_wise(*pieces, ""), start=len(sep))
-    return pc.if_else(pc.is_valid(pc.coalesce(*texts)), joined, pa.scalar(None, pa.string()))
+    return pc.if_else(pc.is_valid(pc.coalesce(*texts)), joined, arrow_scalar(None, pa.string()))
 
 
 # --- characters, separated parts, the case of identifiers -------------------------------------------------------------
@@ -246,7 +247,7 @@ chr = _define(
     "Return the character of a code modulo 256; empty text for negative codes.", (65,), "A",
 )  # fmt: skip
 space = _define(
-    "space", {"expr": INTEGER}, STRING, lambda counts: _repeat(pa.scalar(" "), counts),
+    "space", {"expr": INTEGER}, STRING, lambda counts: _repeat(arrow_scalar(" "), counts),
     "Return text of this many spaces.", (2,), "  ",
 )  # fmt: skip
 bin = _define(
@@ -299,7 +300,7 @@ def _translate(texts: pa.Array, from_str: str, to_str: str) -> pa.Array:
     if not (from_str + to_str).isascii() or len(from_str) > len(to_str):
         from penstock.relational.scalar import evaluate
 
-        return evaluate("translate", _TRANSLATE, broadcast(texts, pa.scalar(from_str), pa.scalar(to_str)))
+        return evaluate("translate", _TRANSLATE, broadcast(texts, arrow_scalar(from_str), arrow_scalar(to_str)))
     flat, starts, ends = text_bytes(texts)
     if not len(flat):
         return texts
@@ -410,7 +411,7 @@ def _conv(texts: pa.Array, *, from_base: int, to_base: int) -> pa.Array:
         return sign * bool(value) + _written(value, abs(to_base))
 
     encoded = texts.cast(pa.string()).dictionary_encode()
-    return pa.array(map(converted, encoded.dictionary.to_pylist()), pa.string()).take(encoded.indices)
+    return arrow_array(map(converted, encoded.dictionary.to_pylist()), pa.string()).take(encoded.indices)
 
 
 def _written(value: int, base: int) -> str:

@@ -25,27 +25,28 @@ from penstock.expr.arrays import (
 )
 from penstock.expr.casting import cast
 from penstock.expr.column import Expression, call
-from penstock.expr.kinds import FLOAT64, VECTOR
+from penstock.expr.kinds import FLOAT64, VECTOR, vector_size
 from penstock.expr.registry import Value
 from penstock.expr.signatures import strict, takes
 from penstock.functions.table import Builder, FunctionTable
 from penstock.types import DataType
+from penstock.types.plain import arrow_array, numpy_values
 
 _table = FunctionTable(__name__)
 _PAIR = {"left": VECTOR, "right": VECTOR}
 
 
 def _pair_type(left: DataType, right: DataType) -> DataType:
-    sizes = [dtype.size for dtype in (left, right) if dtype.is_embedding() or dtype.is_fixed_size_list()]
-    if len(sizes) == 2 and sizes[0] != sizes[1]:
+    sizes = vector_size(left), vector_size(right)
+    if None not in sizes and sizes[0] != sizes[1]:
         raise TypeMismatchError(f"vectors of {sizes[0]} and {sizes[1]} numbers cannot be compared")
     return FLOAT64
 
 
 def _matrix(vectors: pa.Array, rows: Numbers | None) -> Numbers:
     """Return rows of equal length as a matrix; without a copy if ``rows`` is None, for all rows."""
-    chosen = vectors if rows is None else vectors.take(pa.array(rows))
-    numbers: Numbers = elements_of(chosen)[0].to_numpy(zero_copy_only=False)
+    chosen = vectors if rows is None else vectors.take(arrow_array(rows))
+    numbers: Numbers = numpy_values(elements_of(chosen)[0])
     # einsum sums in float64, except for float16.
     numbers = numbers.astype(np.float32) if numbers.dtype == np.float16 else numbers
     return numbers.reshape(len(chosen), -1)
@@ -173,6 +174,8 @@ def _normalized_type(dtype: DataType) -> DataType:
     inner = dtype.inner if dtype.inner.is_float() else FLOAT64
     if dtype.is_embedding():
         return DataType.embedding(inner, dtype.size)
+    if dtype.is_tensor():
+        return DataType.tensor(inner, dtype.shape)
     return DataType.fixed_size_list(inner, dtype.size) if dtype.is_fixed_size_list() else DataType.list(inner)
 
 
@@ -181,11 +184,11 @@ def _l2_normalize(vectors: pa.Array) -> pa.Array:
     dtype = _normalized_type(DataType(vectors.type))
     storage, valid = storage_of(vectors), validity(vectors)
     elements, lengths = elements_of(storage)
-    numbers = elements.to_numpy(zero_copy_only=False).astype(np.float64)
+    numbers = numpy_values(elements).astype(np.float64)
     rows = np.repeat(np.arange(len(storage)), lengths)
     norms = np.sqrt(np.bincount(rows, weights=numbers * numbers, minlength=len(storage)))
     scaled = numbers / np.where(norms == 0, 1.0, norms)[rows]
-    return cast(to_lists(pa.array(scaled), lengths, valid), dtype=dtype, is_strict=True)
+    return cast(to_lists(arrow_array(scaled), lengths, valid), dtype=dtype, is_strict=True)
 
 
 _L2 = "Scale vectors to length 1; the zero vector stays unchanged. Integers become float64."

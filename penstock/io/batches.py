@@ -8,13 +8,17 @@ from typing import TypeVar
 
 import pyarrow as pa
 
+from penstock.config import piece_nbytes
+
 BATCH_ROWS = 128 * 1024
 BATCH_NBYTES = 16 * 2**20
-"""A batch is large enough to hide the work per batch, small enough that a few hundred fit in memory."""
+"""A batch is large enough to hide the work per batch, small enough that hundreds fit in memory (``piece_nbytes``)."""
 
 TASK_ROWS = 2**20
 TASK_NBYTES = 64 * 2**20
 """A task is small enough that one file keeps all cores busy."""
+
+COLUMN_NBYTES = 16 * 2**10  # of a column in a batch: each column of a batch costs some ten microseconds
 
 Item = TypeVar("Item")
 
@@ -27,7 +31,8 @@ def rows_alone(num_rows: int) -> pa.RecordBatch:
 
 def split_batch(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     """Yield ``batch`` in slices of moderate size, without a copy."""
-    pieces = max(-(-batch.num_rows // BATCH_ROWS), min(round(batch.nbytes / BATCH_NBYTES), batch.num_rows))
+    max_nbytes = _batch_nbytes(batch.num_columns)
+    pieces = max(-(-batch.num_rows // BATCH_ROWS), min(round(batch.nbytes / max_nbytes), batch.num_rows))
     if pieces <= 1:
         yield batch
         return
@@ -36,13 +41,17 @@ def split_batch(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         yield batch.slice(offset, rows)
 
 
-def rows_per_batch(num_rows: int, nbytes: int) -> int:
+def rows_per_batch(num_rows: int, nbytes: int, num_columns: int = 1) -> int:
     """Return the number of rows of a batch, where ``num_rows`` rows are ``nbytes`` large.
 
-    >>> rows_per_batch(1000, 8000), rows_per_batch(1000, 4 * 2**30)
-    (131072, 3)
+    >>> rows_per_batch(1000, 8000), rows_per_batch(1000, 4 * 2**30), rows_per_batch(1000, 4 * 2**30, 10_000)
+    (131072, 3, 15)
     """
-    return max(1, min(BATCH_ROWS, BATCH_NBYTES * num_rows // max(nbytes, 1)))
+    return max(1, min(BATCH_ROWS, _batch_nbytes(num_columns) * num_rows // max(nbytes, 1)))
+
+
+def _batch_nbytes(num_columns: int) -> int:
+    return piece_nbytes(min(max(BATCH_NBYTES, num_columns * COLUMN_NBYTES), TASK_NBYTES))
 
 
 def grouped(

@@ -28,8 +28,9 @@ def conform_batch(batch: pa.RecordBatch, schema: pa.Schema, is_strict: bool = Fa
     if not len(schema):
         return batch.select([])  # keeps the number of rows, which from_arrays would lose
     if is_strict:
+        known = set(schema.names)
         for name in batch.schema.names:
-            if name not in schema.names:
+            if name not in known:
                 raise ColumnMismatchError(name, batch.schema.field(name).type, None)
     return pa.RecordBatch.from_arrays([_conform_column(batch, field, is_strict) for field in schema], schema=schema)
 

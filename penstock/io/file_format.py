@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from penstock.errors import CorruptFileError, PathNotFoundError, PenstockError, ReadError
 from penstock.io.files import DataFile
+from penstock.protocols import ReadRequest
 from penstock.types.row_ranges import RowRange
 
 
@@ -49,8 +49,8 @@ class FileFormat(Protocol):
     can_number_rows: ClassVar[bool] = True
     """Each part knows which rows of the file it has."""
 
-    def parts(self, file: DataFile, schema: pa.Schema, predicate: pc.Expression | None) -> Iterator[FilePart]:
-        """Yield the parts in row order; may omit parts where ``predicate`` cannot be true."""
+    def parts(self, file: DataFile, schema: pa.Schema, request: ReadRequest) -> Iterator[FilePart]:
+        """Yield the parts in row order; may omit parts where the predicate cannot be true."""
         yield FilePart(nbytes=file.size)
 
     def read(self, file: DataFile, part: FilePart, schema: pa.Schema) -> Iterator[pa.RecordBatch]:

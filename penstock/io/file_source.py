@@ -19,16 +19,27 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.config import piece_nbytes
 from penstock.errors import CorruptFileError, InvalidArgumentError, ReadError
 from penstock.io.batches import BATCH_NBYTES, grouped
 from penstock.io.conform import ColumnMismatchError, widened_schema
 from penstock.io.file_format import FileFormat, FilePart
-from penstock.io.files import DataFile, Paths, file_versions, find_files, is_small_local, path_list, short_name
+from penstock.io.files import (
+    DataFile,
+    Paths,
+    file_versions,
+    find_files,
+    folder_of,
+    is_small_local,
+    path_list,
+    short_name,
+)
 from penstock.io.hive import partition_type, partition_values
-from penstock.io.selection import Selection, columns_needed, until_limit
+from penstock.io.selection import Selection, columns_needed, fulfilled, until_limit
 from penstock.observe.metrics import note_skipped_file
-from penstock.protocols import ReadRequest
-from penstock.types import DataType, Schema, joined
+from penstock.protocols import Condition, ReadRequest
+from penstock.types import DataType, Field, Schema, joined
+from penstock.types.plain import arrow_scalar
 from penstock.types.row_numbers import ROW_NUMBER, RowPlace, numbered
 
 FOOTER_THREADS = 8  # read the columns of several files at once, since remote ones take round trips
@@ -83,7 +94,7 @@ class FileTask:
         for is_joined, run in groupby(contents, can_join):
             if is_joined:
                 batches = (batch for _, batch in run)
-                for some in grouped(batches, methodcaller("get_total_buffer_size"), BATCH_NBYTES):
+                for some in grouped(batches, methodcaller("get_total_buffer_size"), piece_nbytes(BATCH_NBYTES)):
                     yield from self._selected([joined(some)])
             else:
                 for task, batch in run:
@@ -130,7 +141,7 @@ class FileSource:
         schema: Mapping[str, Any] | Callable[[Sequence[DataFile]], Mapping[str, Any]] | None = None,
         infer_schema: bool = True,
         file_path_column: str | None = None,
-        hive_partitioning: bool = False,
+        hive_partitioning: bool | None = None,
         ignore_corrupt_files: bool = False,
         storage_options: Mapping[str, Any] | None = None,
     ) -> None:
@@ -146,7 +157,8 @@ class FileSource:
         self._infers = infer_schema
         self._columns = columns
         self._path_column = file_path_column
-        self._has_hive = hive_partitioning
+        self._hive = hive_partitioning
+        self._folders = [] if hive_partitioning is not None else [folder_of(name) for name in paths]
         self._ignores_corrupt = ignore_corrupt_files
 
     def schema(self) -> Schema:
@@ -166,7 +178,7 @@ class FileSource:
             "schema": {name: str(dtype) for name, dtype in self._hints.items()},
             "infer_schema": self._infers,
             "file_path_column": self._path_column,
-            "hive_partitioning": self._has_hive,
+            "hive_partitioning": bool(self._partition_types),
             "ignore_corrupt_files": self._ignores_corrupt,
         }
 
@@ -174,24 +186,25 @@ class FileSource:
     def read_tasks(self, request: ReadRequest) -> Iterator[FileTask]:
         full = self._schema.to_arrow()
         columns = tuple(full.names) if request.columns is None else request.columns
-        needed = columns_needed(full, columns, request.predicate)
-        file_schema = pa.schema([f for f in full if f.name in needed and f.name in self._file_schema.names])
+        needed = columns_needed(full, columns, request)
+        in_files = set(self._file_schema.names)
+        file_schema = pa.schema([f for f in full if f.name in needed and f.name in in_files])
         if self._ignores_corrupt and not len(file_schema):
             # Metadata counts rows that cannot be read, and the skipped files must not depend on the columns selected.
-            file_schema = pa.schema([f for f in full if f.name in self._file_schema.names])
-        selection = Selection(file_schema, columns, request.predicate, request.limit)
+            file_schema = pa.schema([f for f in full if f.name in in_files])
+        selection = Selection.of_columns(file_schema, columns, request)
         if request.first_input is not None:
             with_numbers = file_schema.append(pa.field(ROW_NUMBER, pa.int64()))
             selection = replace(selection, schema=with_numbers, columns=(*columns, ROW_NUMBER))
             input_numbers = {id(file): number for number, file in enumerate(self.files, request.first_input)}
         times: Counter[str] = Counter()
-        for file in self._files_for(request.predicate):
+        for file in self._files_for(request):
             name = str(file)
             times[name] += 1
             again = f", time {times[name]}" if times[name] > 1 else ""
             constants = {name: value for name, value in self._constants(file).items() if name in needed}
             selected = replace(selection, constants=constants) if constants else selection
-            for part in self._parts(file, request.predicate):
+            for part in self._parts(file, request):
                 yield FileTask(
                     num_rows=None if self._ignores_corrupt else part.num_rows,
                     nbytes=part.nbytes,
@@ -205,9 +218,9 @@ class FileSource:
                     input_number=None if request.first_input is None else input_numbers[id(file)],
                 )
 
-    def _parts(self, file: DataFile, predicate: pc.Expression | None) -> Iterator[FilePart]:
+    def _parts(self, file: DataFile, request: ReadRequest) -> Iterator[FilePart]:
         try:
-            yield from self.format.parts(file, self._file_schema, predicate)
+            yield from self.format.parts(file, self._file_schema, request)
         except CorruptFileError:
             if not self._ignores_corrupt:
                 raise
@@ -215,7 +228,7 @@ class FileSource:
 
     @cached_property
     def _schema(self) -> Schema:
-        full = Schema.from_pydict({f.name: f.dtype for f in self._content} | self._path_types)
+        full = Schema([*self._content, *(Field(name, DataType(t)) for name, t in self._path_types.items())])
         if self._columns is None:
             return full
         # file_path_column= adds its column to any choice of columns.
@@ -228,20 +241,24 @@ class FileSource:
     @cached_property
     def _content(self) -> Schema:
         """The columns in the content of the files."""
-        found = {f.name: f.type for f in self._inferred()} if self._infers else {}
+        found = self._columns_of_files
         fields = {name: dtype for name, dtype in (found | self._hints).items() if name not in self._partition_types}
         if self._path_column in fields:
             raise InvalidArgumentError(
                 f"file_path_column={self._path_column!r} is already a column of {str(self.files[0])!r}; "
                 "choose another name."
             )
-        return Schema.from_pydict(fields)
+        return Schema(Field(name, DataType(dtype)) for name, dtype in fields.items())
+
+    @cached_property
+    def _columns_of_files(self) -> dict[str, pa.DataType]:
+        return {f.name: f.type for f in self._inferred()} if self._infers else {}
 
     def _inferred(self) -> pa.Schema:
         error: CorruptFileError | None = None
         for number, file in enumerate(self.files):
             try:
-                if (schema := self.format.infer_schema(file)) is not None:
+                if schema := self.format.infer_schema(file):  # a result without rows may have no columns
                     _check_unique(schema.names, file)
                     return self._widened(schema, self.files[number + 1 : number + self.format.num_files_inferred])
             except CorruptFileError as exc:
@@ -275,30 +292,52 @@ class FileSource:
 
     @cached_property
     def _partition_types(self) -> dict[str, pa.DataType]:
-        if not self._has_hive:
+        """The types of the columns in folders.
+
+        Unless the user has decided, these are columns that all files have in the folders below the path given, and that
+        are not in the files.
+        """
+        if self._hive is False:
             return {}
         values: dict[str, set[str | None]] = {}
+        is_in_all = True
         for file in self.files:
-            for key, value in partition_values(file.path).items():
+            found = self._partition_values(file)
+            is_in_all &= not values or found.keys() == values.keys()
+            for key, value in found.items():
                 values.setdefault(key, set()).add(value)
+        if self._hive is None:
+            known = self._columns_of_files if values and is_in_all else {}
+            is_free = is_in_all and (self._infers or values.keys() <= self._hints.keys())
+            values = {key: found for key, found in values.items() if is_free and key not in known}
         return {key: self._hints.get(key) or partition_type(found) for key, found in values.items()}
+
+    def _partition_values(self, file: DataFile) -> dict[str, str | None]:
+        if self._hive is None:
+            above = max((folder for folder in self._folders if file.path.startswith(folder)), key=len, default="")
+            return partition_values(file.path[len(above) :]) if above else {}
+        return partition_values(file.path) if self._hive else {}
 
     @property
     def _path_types(self) -> dict[str, pa.DataType]:
         return self._partition_types | ({self._path_column: pa.string()} if self._path_column else {})
 
     def _constants(self, file: DataFile) -> dict[str, pa.Scalar]:
-        found = partition_values(file.path) if self._has_hive else {}
+        found = self._partition_values(file)
         types = self._partition_types.items()
-        constants = {key: pa.scalar(found.get(key), pa.string()).cast(dtype) for key, dtype in types}
+        constants = {key: arrow_scalar(found.get(key), pa.string()).cast(dtype) for key, dtype in types}
         if self._path_column:
-            constants[self._path_column] = pa.scalar(file.url)
+            constants[self._path_column] = arrow_scalar(file.url)
         return constants
 
-    def _files_for(self, predicate: pc.Expression | None) -> Sequence[DataFile]:
-        """Return the files, without those whose path rules out ``predicate``."""
-        if predicate is None or not self._path_types:
+    def _files_for(self, request: ReadRequest) -> Sequence[DataFile]:
+        """Return the files, without those whose path rules out the predicate."""
+        of_path = set(self._path_types)
+        if request.predicate is None or not of_path:
             return self.files
+        if request.has_all_conditions:
+            conditions = [each for each in request.conditions if each.column in of_path]
+            return [file for file in self.files if _fulfils(self._constants(file), conditions)]
         import pyarrow.dataset as ds
         import pyarrow.fs
 
@@ -310,7 +349,14 @@ class FileSource:
             for number, file in enumerate(self.files)
         ]
         dataset = ds.FileSystemDataset(fragments, self._schema.to_arrow(), any_format, any_filesystem)
-        return [self.files[int(fragment.path)] for fragment in dataset.get_fragments(filter=predicate)]
+        return [self.files[int(fragment.path)] for fragment in dataset.get_fragments(filter=request.predicate)]
+
+
+def _fulfils(constants: Mapping[str, pa.Scalar], conditions: Sequence[Condition]) -> bool:
+    """Return True if all conditions are true of columns that have one value for the whole file."""
+    names = list(dict.fromkeys(each.column for each in conditions))
+    row = pa.RecordBatch.from_arrays([pa.repeat(constants[name], 1) for name in names], names=names)
+    return not conditions or bool(fulfilled(row, conditions)[0].as_py())
 
 
 def _all_equal(constants: Mapping[str, pa.Scalar]) -> pc.Expression:

@@ -17,7 +17,16 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from penstock.errors import InvalidArgumentError, PathNotFoundError, did_you_mean
-from penstock.io.settled import JOB_FOLDER, MANIFEST, STAGING_FOLDER, local_manifests, quiet_since, settled
+from penstock.io.settled import (
+    JOB_FOLDER,
+    MANIFEST,
+    STAGING_FOLDER,
+    is_local_commit_abandoned,
+    is_stored_commit_abandoned,
+    local_manifests,
+    quiet_since,
+    settled,
+)
 from penstock.storage.options import StorageOptions
 from penstock.storage.urls import KINDS, WEB, local_path, redacted, scheme_of, short_path
 
@@ -161,6 +170,18 @@ def path_list(paths: Paths) -> list[str]:
     return [os.fspath(name) for name in names]
 
 
+def folder_of(name: str) -> str:
+    """Return the folder that a user's path names, or that of a pattern or a file, with a slash at its end.
+
+    >>> folder_of("s3://bucket/data/*/year=*/a.parquet"), folder_of("/data/k=1")
+    ('bucket/data/', '/data/k=1/')
+    """
+    local = local_path(name)
+    path = name.partition("://")[2].removeprefix("anonymous@") if local is None else os.path.abspath(local)
+    magic = _MAGIC.search(path)
+    return path[: magic.start()].rpartition("/")[0] + "/" if magic else path.rstrip("/") + "/"
+
+
 def short_name(paths: Sequence[str], files: Sequence[DataFile]) -> str:
     """Return a short name for the files found at ``paths``: a file, a folder, a pattern, or their number."""
     if len(paths) > 1:
@@ -271,6 +292,7 @@ def _local_files(filesystem: Any, folder: str) -> list[Any]:
     return settled(
         lambda: list(_walk_files(filesystem, folder)),
         lambda: any(map(os.path.exists, local_manifests(folder))),
+        lambda: any(map(is_local_commit_abandoned, local_manifests(folder))),
         folder,
     )
 
@@ -300,7 +322,18 @@ def _listed_files(filesystem: Any, folder: str) -> list[Any]:
     files = visible()
     if not own:
         return files
-    return settled(visible, lambda: any(posixpath.basename(path) == MANIFEST for path in own), folder)
+
+    def manifests() -> list[str]:
+        return [path for path in own if posixpath.basename(path) == MANIFEST]
+
+    def read(path: str) -> bytes:
+        with filesystem.open_input_file(path) as file:
+            return bytes(file.read())
+
+    def is_abandoned() -> bool:
+        return any(is_stored_commit_abandoned(each, own, read) for each in manifests())
+
+    return settled(visible, lambda: bool(manifests()), is_abandoned, folder)
 
 
 def _walk_folders(filesystem: Any, folder: str, hidden: bool = False) -> Iterator[tuple[str, list[Any]]]:

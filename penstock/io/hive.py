@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.errors import TypeMismatchError
-from penstock.types.plain import arrow_numbers, numpy_values
+from penstock.types.plain import arrow_array, arrow_numbers, numpy_values
 
 NULL_VALUE = "__HIVE_DEFAULT_PARTITION__"
 
@@ -62,7 +62,7 @@ def partition_type(values: Iterable[str | None]) -> pa.DataType:
     for pattern, dtype in _TYPES if known else ():
         if all(pattern.fullmatch(value) for value in known):
             try:
-                pa.array(known).cast(dtype)
+                arrow_array(known).cast(dtype)
             except pa.ArrowInvalid:  # the 31st of February
                 return pa.string()
             return dtype

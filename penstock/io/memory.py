@@ -16,7 +16,7 @@ from penstock.protocols import ReadRequest
 from penstock.types import DataType, Field, Schema, normalize_batch
 from penstock.types.content import ContentHash
 from penstock.types.ipc import from_ipc, to_ipc
-from penstock.types.plain import arrow_numbers
+from penstock.types.plain import arrow_array, arrow_numbers
 from penstock.types.row_numbers import ROW_NUMBER, RowPlace, numbered
 from penstock.types.row_ranges import RowRange
 
@@ -115,7 +115,7 @@ def _normalized(part: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 def content_version(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> str:
     """Return the number of rows in memory and a digest of them as they are cut into batches."""
     hashed = ContentHash()
-    hashed.add_all([pa.array(schema.names, pa.string())])
+    hashed.add_all([arrow_array(schema.names, pa.string())])
     num_rows = 0
     for batch in batches:
         num_rows += batch.num_rows

@@ -13,8 +13,9 @@ import pyarrow.compute as pc
 from penstock.errors import ReadError
 from penstock.io.batches import split_batch
 from penstock.io.conform import ColumnMismatchError, conform_batch
-from penstock.protocols import ReadRequest, ReadTask
+from penstock.protocols import Condition, ReadRequest, ReadTask
 from penstock.types import DataType, Schema, normalize_batch
+from penstock.types.plain import arrow_array, arrow_scalar
 
 Task = TypeVar("Task", bound=ReadTask)
 Scanned = TypeVar("Scanned")
@@ -32,19 +33,21 @@ class Selection:
     columns: tuple[str, ...]
     predicate: pc.Expression | None = None
     limit: int | None = None
+    conditions: tuple[Condition, ...] = ()  # the same as the predicate, if there are any
     constants: Mapping[str, pa.Scalar] = field(default_factory=dict)
 
     @classmethod
     def of(cls, request: ReadRequest, schema: Schema) -> Selection:
         full = schema.to_arrow()
         columns = tuple(full.names) if request.columns is None else request.columns
-        needed = columns_needed(full, columns, request.predicate)
+        needed = columns_needed(full, columns, request)
         read = pa.schema([column for column in full if column.name in needed])
-        return cls(read, columns, request.predicate, request.limit)
+        return cls.of_columns(read, columns, request)
 
-    @property
-    def predicate_columns(self) -> set[str]:
-        return columns_needed(self.schema, (), self.predicate)
+    @classmethod
+    def of_columns(cls, read: pa.Schema, columns: tuple[str, ...], request: ReadRequest) -> Selection:
+        conditions = request.conditions if request.has_all_conditions else ()
+        return cls(read, columns, request.predicate, request.limit, conditions)
 
     def apply(self, batches: Iterable[pa.RecordBatch], source: str) -> Iterator[pa.RecordBatch]:
         """Yield the selected rows of ``batches`` in batches of moderate size; ``source`` names them in errors."""
@@ -59,8 +62,10 @@ class Selection:
                 return
 
     def _selected(self, batch: pa.RecordBatch, source: str) -> pa.RecordBatch:
+        batch = batch.replace_schema_metadata()
         try:
-            batch = conform_batch(normalize_batch(batch), self.schema)
+            if not batch.schema.equals(self.schema, check_metadata=True):  # else it is normalized
+                batch = conform_batch(normalize_batch(batch), self.schema)
         except ColumnMismatchError as exc:
             found, wanted = DataType(exc.found), DataType(exc.wanted)
             raise ReadError(
@@ -69,9 +74,34 @@ class Selection:
             ) from exc
         for name, value in self.constants.items():
             batch = batch.append_column(pa.field(name, value.type), pa.repeat(value, batch.num_rows))
-        if self.predicate is not None:
-            batch = batch.filter(self.predicate)
-        return batch.select(list(self.columns))
+        if self.conditions:
+            batch = batch.filter(fulfilled(batch, self.conditions))
+        elif self.predicate is not None:
+            batch = batch.filter(self.predicate)  # imports pandas, by way of Arrow's datasets
+        columns = list(self.columns)
+        return batch if batch.schema.names == columns else batch.select(columns)
+
+
+_KERNELS: dict[str, Callable[..., pa.Array]] = {
+    "=": pc.equal, "!=": pc.not_equal, "<": pc.less, "<=": pc.less_equal, ">": pc.greater, ">=": pc.greater_equal,
+}  # fmt: skip
+
+
+def fulfilled(batch: pa.RecordBatch, conditions: Sequence[Condition]) -> pa.Array:
+    """Return for each row of a batch whether all of one or more conditions are true; null is not true."""
+    return functools.reduce(pc.and_kleene, (_fulfilled(batch.column(each.column), each) for each in conditions))
+
+
+def _fulfilled(column: pa.Array, condition: Condition) -> pa.Array:
+    match condition:
+        case Condition(operator="is null"):
+            return pc.is_null(column)
+        case Condition(operator="is not null"):
+            return pc.is_valid(column)
+        case Condition(_, "in", options):
+            return pc.is_in(column, value_set=arrow_array(options, column.type))
+        case Condition(_, operator, value):
+            return _KERNELS[operator](column, arrow_scalar(value, column.type))
 
 
 def until_limit(
@@ -91,19 +121,8 @@ def until_limit(
     return limited
 
 
-def columns_needed(schema: pa.Schema, columns: Sequence[str], predicate: pc.Expression | None) -> set[str]:
-    """Return ``columns`` and those of the predicate: it cannot be bound without them."""
-    needed = set(columns)
-    if predicate is None or _can_bind(predicate, schema, needed):
-        return needed
-    every = set(schema.names)
-    return needed | {name for name in every - needed if not _can_bind(predicate, schema, every - {name})}
-
-
-def _can_bind(predicate: pc.Expression, schema: pa.Schema, names: set[str]) -> bool:
-    empty = pa.schema([f for f in schema if f.name in names]).empty_table()
-    try:
-        empty.filter(predicate)
-    except pa.ArrowInvalid:
-        return False
-    return True
+def columns_needed(schema: pa.Schema, columns: Sequence[str], request: ReadRequest) -> set[str]:
+    """Return ``columns`` and those of the predicate, which cannot be applied without them."""
+    if request.predicate is None:
+        return set(columns)
+    return {*columns, *(schema.names if request.predicate_columns is None else request.predicate_columns)}

@@ -12,14 +12,13 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
-from penstock.config import get_config
-from penstock.io.commit.place import StagedFiles
+from penstock.config import piece_nbytes
+from penstock.io.commit.place import StagedFiles, StoredFile
 from penstock.storage.durable import begin_sync
 from penstock.types.plain import arrow_numbers
 
 BLOCK_ROWS, BLOCK_NBYTES = 2**20, 32 * 2**20  # of the rows that a file writes at once, such as a row group
 SMALL_NBYTES = 2**18  # a copy of less takes no time, and one chunk is encoded in less time than several
-BLOCKS_IN_MEMORY = 16  # a block takes at most this part of the memory: each core writes one, and copies it to encode it
 
 
 class FileEncoder(Protocol):
@@ -59,7 +58,7 @@ class StagedFile:
         self._num_rows_held = 0
         self._held: list[pa.RecordBatch] = []
         self._schema = schema
-        self._block_nbytes = min(BLOCK_NBYTES, get_config().memory_bytes // BLOCKS_IN_MEMORY)
+        self._block_nbytes = piece_nbytes(BLOCK_NBYTES)
         self._encoding, self._staging = encoding, staging
         self._path: str | None = None
         self._encoder: FileEncoder | None = None
@@ -104,9 +103,8 @@ class StagedFile:
         self.flush()
         self._open().close()
 
-    def record(self, nbytes: int) -> dict[str, Any]:
-        schema = self._schema.serialize().to_pybytes()
-        return {"path": self.name, "rows": self.num_rows, "nbytes": nbytes, "schema": schema}
+    def record(self, stored: StoredFile) -> dict[str, Any]:
+        return file_record(self.name, self.num_rows, self._schema, stored)
 
     def discard(self) -> None:
         """Remove an unfinished file."""
@@ -115,6 +113,11 @@ class StagedFile:
                 self._encoder.close()
         if self._path is not None:
             Path(self._path).unlink(missing_ok=True)
+
+
+def file_record(name: str, num_rows: int, schema: pa.Schema, stored: StoredFile) -> dict[str, Any]:
+    """Return what a write and the journal of a job know of a stored file."""
+    return {"path": name, "rows": num_rows, **stored._asdict(), "schema": schema.serialize().to_pybytes()}
 
 
 def for_each_file(action: Callable[[StagedFile], None], files: Sequence[StagedFile]) -> None:

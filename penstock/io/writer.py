@@ -11,12 +11,13 @@ from typing import Any, Protocol, cast, runtime_checkable
 
 import pyarrow as pa
 
+from penstock.config import piece_nbytes
 from penstock.errors import ColumnNotFoundError, InvalidArgumentError, OutputExistsError, WriteError, check_choice
 from penstock.io.commit.output import JOB_LEDGER, WRITE_MODES, Output, writing
 from penstock.io.conform import ColumnMismatchError, conform_rows, mismatch_error, widened_schema
 from penstock.io.hive import check_partition_column, split_by_partition
 from penstock.io.settled import JOB_FOLDER, STAGING_FOLDER
-from penstock.io.staged_file import FileEncoding, StagedFile, for_each_file
+from penstock.io.staged_file import FileEncoding, StagedFile, file_record, for_each_file
 from penstock.storage.options import StorageOptions
 from penstock.storage.stores import no_bucket_named
 from penstock.storage.urls import KINDS, local_path, redacted, scheme_of, short_path
@@ -159,10 +160,21 @@ class FileSink:
         """
         files = [file for file in records if file["rows"]] or list(records[:1])
         with writing(self.root):
-            if not files and self.schema is not None:
+            if not files and (content := self._content_without_rows()) is not None:
                 name = f"{self.run_id}-empty-00000{self.encoding.suffix}"
-                files = [self._staged(name, self.content_schema(self.schema.to_arrow()), ())]
+                files = [self._staged(name, content, ())]
             return self._with_one_schema(files)
+
+    def _content_without_rows(self) -> pa.Schema | None:
+        """Return the columns of the file of a result without rows; None if it needs none.
+
+        If no row has reached the function that makes the columns, they are unknown. The file then has none, so that the
+        folder can be read.
+        """
+        if self.schema is not None:
+            return self.content_schema(self.schema.to_arrow())
+        is_table = isinstance(self.encoding, TypedEncoding | RecordEncoding)
+        return pa.schema([]) if is_table and self.mode != "append" else None
 
     def commit(self, records: Sequence[dict[str, Any]]) -> pa.Table:
         files = self.completed(records)
@@ -222,8 +234,7 @@ class FileSink:
         assert isinstance(self.encoding, RecordEncoding)
         self.encoding.copy_rows(output.path_for(name), rows)
         num_rows = sum(stop - start for _, start, stop in rows)
-        (nbytes,) = output.store([name])
-        return {"path": name, "rows": num_rows, "nbytes": nbytes, "schema": schema.serialize().to_pybytes()}
+        return file_record(name, num_rows, schema, *output.store([name]))
 
     def staged_file(self, name: str, schema: pa.Schema) -> StagedFile:
         return StagedFile(name, schema, self.encoding, self.output.files)
@@ -231,8 +242,8 @@ class FileSink:
     def stored(self, files: Sequence[StagedFile]) -> list[dict[str, Any]]:
         """Close some files, store them durably, and return their records."""
         for_each_file(StagedFile.close, files)
-        sizes = self.output.files.store([file.name for file in files])
-        return [file.record(nbytes) for file, nbytes in zip(files, sizes, strict=True)]
+        stored = self.output.files.store([file.name for file in files])
+        return [file.record(each) for file, each in zip(files, stored, strict=True)]
 
     def _rewritten(self, file: dict[str, Any], schema: pa.Schema) -> dict[str, Any]:
         """Cast a staged file to ``schema`` and return its new record."""
@@ -290,7 +301,7 @@ class FileWriter:
             parts = split_by_partition(batch, self._sink.partition_cols)
             records.extend(record for folder, rows in parts for record in self._write_rows(folder, rows))
             self._nbytes_alive += batch.nbytes
-            if self._nbytes_alive > HELD_NBYTES:
+            if self._nbytes_alive > piece_nbytes(HELD_NBYTES):
                 records.extend(self._release())
         return records
 
@@ -347,7 +358,7 @@ class FileWriter:
         """Limit the data that all files hold back: write that of the largest, and finish files if too many are open."""
         by_size = sorted(self._files.values(), key=lambda file: file.nbytes_held)
         held = sum(file.nbytes_held for file in by_size)
-        while held > HELD_NBYTES // 2:
+        while held > piece_nbytes(HELD_NBYTES) // 2:
             largest = [by_size.pop() for _ in range(min(MAX_OPEN_FILES, len(by_size)))]
             held -= sum(file.nbytes_held for file in largest)
             for_each_file(StagedFile.flush, largest)

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from penstock.cache.ledger.open_ledgers import job_ledger
-from penstock.config import get_config
+from penstock.config import get_config, piece_nbytes
 from penstock.engine.handlers import unpacked_records
 from penstock.engine.lineage import Lineage
 from penstock.engine.protocols import Origin
@@ -29,7 +29,7 @@ from penstock.errors import (
     PenstockError,
     TypeMismatchError,
 )
-from penstock.io.commit.output import writing
+from penstock.io.commit.output import FoundFile, writing
 from penstock.io.settled import JOB_FOLDER
 from penstock.io.writer import FileSink, file_table
 from penstock.jobs.control import ControlReader
@@ -81,6 +81,7 @@ class Job:
         self._sink = replace(sink, output=folder.output)
         self._plan = replace(plan, sink=self._sink)
         self._state = JobState()
+        self._failed_before: list[RowError] = []  # in earlier runs
         self._reconciled = Reconciled()
         self._description = Description(plan.child, sink)
         self._live = LiveQuery()
@@ -197,14 +198,14 @@ class Job:
     def _has_all_files(self) -> bool:
         files = self._state.files
         found = self._output.find([file["path"] for file in files])
-        return all(file["path"] in found and found[file["path"]].nbytes == file["nbytes"] for file in files)
+        return all(_is_whole(file, found) for file in files)
 
     def _nothing_to_do(self) -> pa.Table:
         files = self._state.files
         say(
             f"The job in {self._sink.root!r} is complete: "
             f"{format_count(self._state.num_rows, 'row')} in {format_count(len(files), 'file')}. "
-            "Nothing was done."
+            f"Nothing was done.{_redo(self._state.errors, 'failed')}"
         )
         return file_table(self._sink.root, files)
 
@@ -215,9 +216,18 @@ class Job:
                 self._output.reopen()
             self._output.begin()
             old, found = self._state, self._output.find([file["path"] for file in self._state.files])
+            whole = {file["path"] for file in old.files if _is_whole(file, found)}
+            damaged = self._output.damaged([file for file in old.files if file["path"] in whole])
+            for name in damaged:
+                log.warning(
+                    "The staged file %r of the job in %r has changed since it was written, as on a failing disk: its "
+                    "rows are computed again",
+                    *(name, self._sink.root),
+                )
+            whole -= set(damaged)
             valid = self._reconciled = reconcile(
                 old,
-                has_file=lambda file: file["path"] in found and found[file["path"]].nbytes == file["nbytes"],
+                has_file=lambda file: file["path"] in whole,
                 can_cut=not self._sink.partition_cols,
                 stale_reads=stale,
                 redo=redo,
@@ -229,6 +239,7 @@ class Job:
             self._folder.rewrite_journal(self._state.entry())
             self._state = JobState.of([self._state.entry()])
             self._output.keep_only({file["path"] for file in self._state.files})
+        self._failed_before = self._state.errors
         if self._state.num_rows:
             say(f"Resuming the job in {self._sink.root!r}: {self._state.num_rows:,} rows of it are written.")
 
@@ -243,7 +254,7 @@ class Job:
         errors = next((each for each in subscribers if isinstance(each, ErrorLog)), None) or ErrorLog()
         orders = ControlReader(self._folder, self._live, self._note_run)
         subscribers = [errors, self._live, orders, *(each for each in subscribers if each is not errors)]
-        nbytes = min(PART_NBYTES, get_config().memory_bytes // 16)
+        nbytes = piece_nbytes(PART_NBYTES)
         stages = query.stages_in_parts(self._plan, Gathered(nbytes, get_config().checkpoint_interval))
         self._note_run()  # in place of the last one, which may have failed
         try:
@@ -304,7 +315,7 @@ class Job:
         """Run a plan whose rows depend on each other: from the start, with the answers of calls from the ledger."""
         found = self._output.find([file["path"] for file in self._state.files])
         visible = [name for name, file in found.items() if file.visible_nbytes is not None]
-        self._state = JobState(retired=[*self._state.retired, *visible])
+        self._state, self._failed_before = JobState(retired=[*self._state.retired, *visible]), []
         self._output.keep_only(())
         is_ordered = query.is_written_in_order(self._plan)
         with closing(query.run(self._plan, runner, is_ordered=is_ordered, subscribers=subscribers)) as batches:
@@ -317,14 +328,17 @@ class Job:
 
     def _commit(self) -> pa.Table:
         if self._state.failures:
-            self._sink.keep_errors(_errors(self._state.failures))
+            self._sink.keep_errors(pa.RecordBatchReader.from_batches(SCHEMA, [batch_of(self._state.errors)]))
         files = self._sink.completed(self._state.files)
         if files != self._state.files:
             self._record_completed(files)
         self._output.deletes.extend(self._state.retired)
         if not files:
             say(f"The job in {self._sink.root!r} has no rows and unknown columns, so it writes no file.")
-        return self._sink.commit(files)
+        committed = self._sink.commit(files)
+        if self._failed_before:
+            say(f"The job in {self._sink.root!r} is complete.{_redo(self._failed_before, 'failed in earlier runs')}")
+        return committed
 
     def _record_completed(self, files: Sequence[dict[str, Any]]) -> None:
         """Journal the files as they are committed: of the same types, and an empty file only if there are no rows."""
@@ -338,9 +352,14 @@ class Job:
         self._folder.rewrite_journal(self._state.entry())
 
 
-def _errors(failures: Sequence[Failure]) -> pa.RecordBatchReader:
-    errors = list(dict.fromkeys(failure.error for failure in failures))  # a failed lot has one for each of its origins
-    return pa.RecordBatchReader.from_batches(SCHEMA, [batch_of(errors)])
+def _redo(errors: Sequence[RowError], failed: str) -> str:
+    """Return a sentence on rows that failed, if any, and how to run them again."""
+    return f' {format_count(len(errors), "row")} {failed}; resume="errors" runs failed rows again.' if errors else ""
+
+
+def _is_whole(file: Mapping[str, Any], found: Mapping[str, FoundFile]) -> bool:
+    """Return whether a file is there and has the size that its record says."""
+    return file["path"] in found and found[file["path"]].nbytes == file["nbytes"]
 
 
 def _refusal(root: str, differences: Sequence[str]) -> str:

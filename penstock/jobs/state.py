@@ -76,6 +76,11 @@ class JobState:
         return not (self.parts or self.done_lots or self.failures)
 
     @property
+    def errors(self) -> list[RowError]:
+        """The errors of failed rows, each once: a failed lot has one for each of its origins."""
+        return list(dict.fromkeys(failure.error for failure in self.failures))
+
+    @property
     def num_rows(self) -> int:
         return sum(file["rows"] for file in self.files)
 

@@ -8,13 +8,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from penstock.io.batches import BATCH_NBYTES
 from penstock.io.file_format import FileFormat, FilePart, reading
 from penstock.io.files import DataFile
 from penstock.media.audio import DECODED, decode
 from penstock.media.video import FrameChoice, chosen_frames, frame_fields
+from penstock.protocols import ReadRequest
 from penstock.types import DataType, Schema, to_arrow_array
 from penstock.types.plain import arrow_array
 
@@ -37,7 +37,7 @@ class AudioFormat(FileFormat):
     def infer_schema(self, file: DataFile) -> pa.Schema:
         return pa.schema(list(DECODED.arrow))
 
-    def parts(self, file: DataFile, schema: pa.Schema, predicate: pc.Expression | None) -> Iterator[FilePart]:
+    def parts(self, file: DataFile, schema: pa.Schema, request: ReadRequest) -> Iterator[FilePart]:
         yield FilePart(num_rows=1)
 
     def read(self, file: DataFile, part: FilePart, schema: pa.Schema) -> Iterator[pa.RecordBatch]:

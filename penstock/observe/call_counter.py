@@ -11,12 +11,16 @@ class CallCounter:
     A row is answered when its call ends well, or needs none: a ledger has the answer, or its value is null.
     ``num_calls`` calls are under way. A client of an API also counts its requests, some of which may repeat a call:
     ``num_requests`` are under way, and ``num_replies`` had an answer. ``reply_s`` is the sum of the seconds they took,
-    ``reply_s2`` the sum of the squares.
+    ``reply_s2`` the sum of the squares. With ``is_stored`` a ledger keeps the answers.
     """
 
-    __slots__ = ("num_answered", "num_calls", "num_failed", "num_replies", "num_requests", "reply_s", "reply_s2")
+    __slots__ = (
+        *("is_stored", "num_answered", "num_calls", "num_failed", "num_replies", "num_requests", "reply_s"),
+        "reply_s2",
+    )
 
     def __init__(self) -> None:
+        self.is_stored = False
         self.num_answered = self.num_failed = self.num_calls = 0
         self.num_requests: int | None = None  # None if no client counts them
         self.num_replies = 0

@@ -103,9 +103,8 @@ def _rows_so_far(stats: Stats) -> str:
     for number, stage in enumerate(stats.stages):
         if stage.calls is not None:
             num_rows, ending, index = stage.calls.num_answered, " answered", number
-    for point in reversed(stats.timeline):  # the sample after the end expects no more rows than there are
-        for sample in point.sample.stages[index:][:1]:
-            planned = sample if sample.calls is None else sample.calls
-            if planned.total_rows is not None and planned.total_rows > num_rows:
-                return f"{num_rows:,} of {'' if planned.is_total_exact else '~'}{planned.total_rows:,} rows{ending}"
+    for sample in [stage.sample for stage in stats.stages[index:][:1] if stage.sample is not None]:
+        planned = sample if sample.calls is None else sample.calls
+        if planned.total_rows is not None and planned.total_rows > num_rows:
+            return f"{num_rows:,} of {'' if planned.is_total_exact else '~'}{planned.total_rows:,} rows{ending}"
     return f"{format_count(num_rows, 'row')}{ending}"

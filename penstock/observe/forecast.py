@@ -18,8 +18,8 @@ MAX_POINTS = 100
 
 NOW_SECONDS, NOW_COUNT = 1.0, 20
 """The time over which the latency of calls is measured, which tells at once what more calls in flight will bring."""
-MIN_GROWTH = 0.2
-NEARLY = 0.8  # of the limit: fewer calls in flight will not make it grow
+MIN_GROWTH = 0.1
+MAX_ROUNDS = 3.0  # of answers without a step: the limit does not grow, or no longer
 
 
 class RecentFigures:
@@ -50,6 +50,58 @@ class RecentFigures:
         return tuple(last - first for first, last in zip(self._points[0], self._points[-1], strict=True))
 
 
+class LimitGrowth:
+    """The growth of a limit on calls in flight that rises in steps, over rounds: a round is ``limit`` answers.
+
+    A limit that has fallen has found its place.
+    """
+
+    def __init__(self) -> None:
+        self._num_replies = self._limit = self._first_limit = 0
+        self._rounds = self._step_at = 0.0  # rounds so far, and before the last step
+        self._step = 1.0  # the factor of the last one
+        self._may_grow = False
+
+    def start(self, num_in_flight: int) -> None:
+        """Take the calls in flight before the first answer: as many as the first limit, if there are enough rows."""
+        self._first_limit = max(num_in_flight, self._first_limit)
+
+    def add(self, num_replies: int, limit: int, most: int) -> None:
+        if not self._limit:
+            self._may_grow = limit < most
+            if self._first_limit <= limit <= 2 * self._first_limit:
+                self._limit = self._first_limit
+            else:
+                self._first_limit = limit
+        self._rounds += (num_replies - self._num_replies) / (self._limit or limit)
+        if limit != self._limit > 0:
+            self._may_grow = self._may_grow and limit > self._limit
+            self._step = limit / self._limit
+            self._step_at = self._rounds
+        if self._rounds - self._step_at > MAX_ROUNDS:
+            self._may_grow = False
+        self._num_replies, self._limit = num_replies, limit
+
+    @property
+    def is_unknown(self) -> bool:
+        """True until the first step, or until that is late."""
+        return self._may_grow and not self._step_at
+
+    @property
+    def per_answer(self) -> float:
+        """The growth per answer, averaged over all steps; 0 if the limit no longer grows."""
+        if not self._may_grow or not self._step_at:
+            return 0.0
+        growth = math.expm1(math.log(self._limit / self._first_limit) / self._step_at)
+        return growth if growth >= MIN_GROWTH else 0.0
+
+    @property
+    def smooth_limit(self) -> float:
+        """The limit if it grew at the same pace without steps: in the middle of a step it is what it is."""
+        grown = math.exp(math.log1p(self.per_answer) * (self._rounds - self._step_at))
+        return self._limit * grown / math.sqrt(self._step)
+
+
 class CallPace:
     """The pace of the calls of a stage: the rate of answers, and what the calls in flight promise.
 
@@ -60,8 +112,7 @@ class CallPace:
     def __init__(self, time_s: float) -> None:
         self._answers = RecentFigures(time_s, 1)
         self._now = RecentFigures(time_s, 3, NOW_SECONDS, NOW_COUNT)
-        self._round = RecentFigures(time_s, 2, 0.0)  # of answers: as many as calls are in flight
-        self._first_limit: int | None = None
+        self._growth = LimitGrowth()
         self._calls: CallCounts | None = None
         self._model: ModelSample | None = None
         self._time_s = self._answered_at_s = time_s  # of the last sample, and of the last that had an answer
@@ -70,10 +121,10 @@ class CallPace:
     def add(self, time_s: float, calls: CallCounts, model: ModelSample | None) -> None:
         self._answers.add(time_s, calls.num_done)
         self._now.add(time_s, calls.num_replies, calls.num_done, calls.reply_s)
-        if model is not None and (limit := model.num_allowed) is not None:
-            self._first_limit = self._first_limit or limit
-            self._round.min_count = calls.num_in_flight
-            self._round.add(time_s, calls.num_replies, limit - self._first_limit)
+        if not calls.num_replies:
+            self._growth.start(calls.num_in_flight)
+        if model is not None and model.num_allowed:
+            self._growth.add(calls.num_replies, model.num_allowed, model.max_allowed or model.num_allowed)
         if self._calls is None or calls.num_done > self._calls.num_done:
             self._answered_at_s = time_s
         self._time_s, self._calls, self._model = time_s, calls, model
@@ -89,12 +140,14 @@ class CallPace:
         return num_done / seconds if seconds and num_done else None
 
     def seconds_for(self, num_rows: int) -> float | None:
-        """Return the time that so many rows will take, the last ones included; None before the first answer."""
+        """Return the time that so many rows will take, the last ones included; None while that is not known."""
         if (rate := self.rate) is None or (calls := self._calls) is None:
             return None
         if not calls.num_replies or not calls.num_in_flight:
             return num_rows / rate
         num_to_send = max(num_rows - calls.num_in_flight * self._rows_per_call, 0.0)
+        if self._growth.is_unknown and num_to_send > 2 * calls.num_in_flight * self._rows_per_call:
+            return None
         sending_s = min(num_to_send / rate, self._sending_s(num_to_send / self._rows_per_call, calls.num_in_flight))
         mean_s = calls.reply_s / calls.num_replies
         deviation_s = math.sqrt(max(calls.reply_s2 / calls.num_replies - mean_s**2, 0.0))
@@ -109,29 +162,25 @@ class CallPace:
         _, num_replies, num_done, _ = self._now.changes
         return num_done / num_replies if num_replies and num_done else 1.0
 
-    def _sending_s(self, num_calls: float, num_in_flight: int) -> float:
+    def _sending_s(self, num_calls: float, num_in_flight: float) -> float:
         _, num_replies, _, reply_s = self._now.changes
-        _, num_in_round, limit_growth = self._round.changes
         if not num_replies:
             return math.inf
-        growth, most = 0.0, num_in_flight
-        if self._model is not None and num_in_round:
-            allowed = self._model.num_allowed or 0
-            if limit_growth > 0:  # all of it was in use, and calls that have just ended together are replaced soon
-                num_in_flight = max(num_in_flight, allowed)
-            if num_in_flight >= NEARLY * allowed:
-                growth, most = limit_growth / num_in_round, self._model.max_allowed or num_in_flight
+        most, growth = num_in_flight, self._growth.per_answer
+        if growth and self._model is not None:
+            most = self._model.max_allowed or most
+            num_in_flight = min(self._growth.smooth_limit, most)
         return seconds_to_send(num_calls, num_in_flight, reply_s / num_replies, growth, most)
 
 
-def seconds_to_send(num_calls: float, num_in_flight: float, latency_s: float, growth: float, most: int) -> float:
+def seconds_to_send(num_calls: float, num_in_flight: float, latency_s: float, growth: float, most: float) -> float:
     """Return the time to send some calls, if each answer lets ``growth`` more be in flight, up to ``most``.
 
     >>> seconds_to_send(1000, 100, 2.0, 0.0, 100), seconds_to_send(1000, 100, 2.0, 1.0, 400)
     (20.0, 6.0)
     """
     seconds = 0.0
-    if growth >= MIN_GROWTH and most > num_in_flight:
+    if growth and most > num_in_flight:
         grown = min(num_in_flight + num_calls * growth / (1 + growth), most)
         seconds = latency_s * math.log(grown / num_in_flight) / math.log1p(growth)
         num_calls -= (grown - num_in_flight) * (1 + 1 / growth)

@@ -119,7 +119,7 @@ def stage_lines(stats: Stats, elapsed_s: float, width: int, num_lines: int) -> T
 
 def model_parts(stats: Stats, use: ModelSample) -> list[str]:
     """Return the name of a model, and the figures of its calls."""
-    calls_per_s, tokens_per_s = stats.forecast.call_rates(use)
+    calls_per_s, tokens_per_s = (0.0, 0.0) if stats.is_paused else stats.forecast.call_rates(use)
     money = "" if use.dollars is None else format_dollars(use.dollars)
     if money and (projected := stats.forecast.dollars(use)) is not None:
         money += f" of ~{format_dollars(projected)}"
@@ -171,6 +171,8 @@ def progress_line(stats: Stats, elapsed_s: float) -> str:
 
 
 def _time_text(stats: Stats, elapsed_s: float) -> str:
+    if stats.is_paused:
+        return f"{format_seconds(elapsed_s)}, paused"
     left_s = stats.forecast.seconds_left()
     return format_seconds(elapsed_s) + ("" if left_s is None else f", about {format_about(left_s)} left")
 
@@ -188,7 +190,7 @@ def _count(stages: Sequence[StageStats], stage: StageStats) -> list[Part]:
 
 def _rate(stats: Stats, index: int, elapsed_s: float) -> str:
     stage = stats.stages[index]
-    if stage.wall_s is not None:
+    if stage.wall_s is not None or stats.is_paused:
         return ""
     rate = stats.forecast.rate(index)
     if rate is None:

@@ -9,13 +9,14 @@ from __future__ import annotations
 import importlib
 import io
 import os
+import re
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TextIO
 
-from penstock.observe.text import fit, visible_text
+from penstock.observe.text import cell_width, fit, visible_text
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -28,6 +29,7 @@ NOTEBOOK_COLORS = (
     *((0, 0, 0), (220, 64, 64), (26, 158, 80), (176, 125, 0)),
     *((37, 99, 235), (176, 64, 176), (8, 145, 168), (128, 128, 128)),
 )
+ANSI = re.compile(r"\x1b\[[0-9;]*m")
 ERASE_LINE = "\r\x1b[2K"
 ERASE_LINE_ABOVE = "\x1b[1A\x1b[2K"
 
@@ -97,7 +99,7 @@ class Terminal:
         self._stream = stream
         self._screens: list[TerminalScreen] = []
         self._lock = threading.RLock()
-        self._num_drawn = 0  # lines
+        self._drawn: list[int] = []  # the cells of each line
         self._unfinished = b""  # text without its line break: part of the drawing until that comes
         self._tapped = list(_buffers_of(stream))
         self._pid = os.getpid()
@@ -143,10 +145,16 @@ class Terminal:
             lines, erased = list[str](), ""
             if not self._is_in_background:
                 lines = self._drawing()
-                erased = ERASE_LINE + ERASE_LINE_ABOVE * (self._num_drawn - 1) if self._num_drawn else ""
-            self._num_drawn = 0  # if a Ctrl-C breaks the write, the next one erases no line of others
+                erased = ERASE_LINE + ERASE_LINE_ABOVE * (self._num_drawn - 1) if self._drawn else ""
+            self._drawn = []  # if a Ctrl-C breaks the write, the next one erases no line of others
             self._put(self._encoded(erased) + above + self._encoded("\n".join(lines)))
-            self._num_drawn = len(lines)
+            self._drawn = [cell_width(ANSI.sub("", line)) for line in lines]
+
+    @property
+    def _num_drawn(self) -> int:
+        """The lines of the drawing on the screen. A terminal that has become narrower has wrapped them."""
+        width = max(self._console.width, 1)
+        return sum(max(-(-cells // width), 1) for cells in self._drawn)
 
     @property
     def _is_in_background(self) -> bool:

@@ -84,8 +84,9 @@ class StageStats:
     def progress(self, stages: Sequence[StageStats]) -> StageProgress:
         """Return how far it is; ``stages`` are all of the query. What a limit will end has no total."""
         sample, calls = self.sample, self.calls
-        if self.is_limited and self.wall_s is None:
-            return StageProgress(rows_done(stages, self) if calls is None else calls.num_done, None, False)
+        if self.is_limited:
+            num_done, is_done = rows_done(stages, self) if calls is None else calls.num_done, self.wall_s is not None
+            return StageProgress(num_done, num_done if is_done else None, is_done)
         if calls is not None:
             return StageProgress(calls.num_done, calls.total_rows, calls.is_total_exact)
         total, is_exact = (None, False) if sample is None else (sample.total_rows, sample.is_total_exact)

@@ -93,6 +93,7 @@ class Stats:
         self.elapsed_s: float | None = None
         self.error: BaseException | None = None
         self.has_closing_line = False  # the progress has said how it ended
+        self.is_paused = False
         self.reader_s = 0.0  # for which the query waited for the reader of its rows
         self.peak_nbytes = 0  # data held by all stages
         self.peak_rss_bytes = 0
@@ -135,6 +136,7 @@ class Stats:
         self.peak_nbytes = max(self.peak_nbytes, event.nbytes_held)
         self.peak_rss_bytes = max(self.peak_rss_bytes, event.measures.rss_bytes)
         self.models, self.gpus = event.measures.models, event.measures.gpus
+        self.is_paused = event.is_paused
         self.forecast.update(event.time_s, self.models, event.is_paused)
         self.skipped_files = event.measures.skipped_files
         self.counters, self.gauges = dict(event.measures.counters), dict(event.measures.gauges)

@@ -16,6 +16,7 @@ import pyarrow.types as pt
 from penstock.expr.nodes import COMPARISONS, Call, ColumnRef, Expr, Literal, bottom_up, unalias
 from penstock.protocols import Condition
 from penstock.types import Schema
+from penstock.types.plain import arrow_array
 
 _MIRRORED = {"less": "greater", "less_equal": "greater_equal", "greater": "less", "greater_equal": "less_equal"}
 _OPERATORS: dict[str, Any] = {
@@ -28,7 +29,7 @@ MAX_NODES = 500  # of a converted predicate: Arrow visits shared parts repeatedl
 
 def to_arrow_filter(expr: Expr, schema: Schema) -> pc.Expression | None:
     """Return the predicate as an Arrow expression, or None if Arrow might differ for some row."""
-    return _convert(expr, schema, is_negated=False) if _num_nodes(expr) <= MAX_NODES else None
+    return _convert(expr, schema, is_negated=False) if num_nodes(expr) <= MAX_NODES else None
 
 
 def to_condition(part: Expr, schema: Schema) -> Condition | None:
@@ -52,7 +53,7 @@ def _comparison(function: str, column: str, scalar: pa.Scalar, schema: Schema) -
     return None if value is None else Condition(column, _OPERATORS[function], value.as_py())
 
 
-def _num_nodes(expr: Expr) -> int:
+def num_nodes(expr: Expr) -> int:
     """Return the size of the tree, with shared parts counted each time."""
     sizes: dict[int, int] = {}
     for node in bottom_up(expr):
@@ -104,7 +105,7 @@ def _is_in(column: str, scalar: pa.Scalar, dtype: pa.DataType) -> pc.Expression 
     values = [value for option in scalar.values if (value := _as_type(option, dtype)) is not None]
     if not values or len(values) < len(scalar.values):
         return None
-    return pc.field(column).isin(pa.array([value.as_py() for value in values], dtype))
+    return pc.field(column).isin(arrow_array([value.as_py() for value in values], dtype))
 
 
 def _as_type(scalar: pa.Scalar, dtype: pa.DataType) -> pa.Scalar | None:

@@ -103,16 +103,19 @@ class _Stages:
         self._add(stages.Transform(()), source, inbox=stages.Exactly(batch_rows, is_cut_later=True))
 
     def _scan(self, scan: nodes.Scan) -> int:
-        predicate, conditions = None, tuple[Condition, ...]()
+        predicate, conditions, names, is_all = None, tuple[Condition, ...](), None, False
         if scan.predicate is not None:
             schema = scan.source.schema()
             predicate = to_arrow_filter(scan.predicate, schema)
             assert predicate is not None, f"{describe(scan.predicate)} cannot be left to the source"
             parts = [to_condition(part, schema) for part in conjuncts(scan.predicate)]
             conditions = tuple(part for part in parts if part is not None)
+            names, is_all = frozenset(columns_of(scan.predicate)), len(conditions) == len(parts)
         # The limit counts rows that pass the predicate; a source that counts rows before it would give too few.
         limit = scan.limit if predicate is None else None
-        request = ReadRequest(scan.columns, predicate, limit, conditions)
+        request = ReadRequest(
+            scan.columns, predicate, limit, conditions, predicate_columns=names, has_all_conditions=is_all
+        )
         read = self._add(stages.Read(scan.source, request, schema=scan.schema))
         return read if scan.limit is None else self._add(None, read, inbox=stages.Cut(scan.limit, 0))
 

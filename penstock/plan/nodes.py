@@ -222,9 +222,9 @@ class Explode(Unary):
         inner: dict[str, DataType] = {}
         for name in self.columns:
             dtype = self.child.schema[name].dtype
-            if not dtype.is_list():
+            if not (dtype.is_list() or dtype.is_null()):
                 raise TypeMismatchError(f"explode needs a list column, but {name!r} is {dtype}")
-            inner[name] = dtype.inner
+            inner[name] = dtype if dtype.is_null() else dtype.inner
         return Schema([Field(f.name, inner.get(f.name, f.dtype)) for f in self.child.schema])
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from penstock.plan.relations import (
     AddWindows,
     Aggregate,
+    DeferredRelation,
     Distinct,
     GroupRows,
     Join,
@@ -89,5 +90,5 @@ def narrowed(
             return replace(relation, columns=found), [sides[0] | {on}, sides[1] | {query_on}]
         case DropNear(on=key) | DropSimilar(signature=key):
             return relation, [names | {key}]
-        case SetOperation() | SqlQuery() | AddWindows() | GroupRows():
+        case SetOperation() | SqlQuery() | AddWindows() | GroupRows() | DeferredRelation():
             return relation, [set(schema.names) if schema else set() for schema in inputs]

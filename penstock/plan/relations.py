@@ -5,7 +5,7 @@ The planner computes keys and inputs as plain columns first, so a relation has c
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Protocol
 
 from penstock.errors import InvalidArgumentError, TypeMismatchError
 from penstock.expr.aggregates import WINDOW_FUNCTIONS
@@ -172,9 +172,13 @@ class Join:
                     f"join: {name!r} is {left[name].dtype} on the left, but {other!r} is {right[other].dtype} on the "
                     "right; cast one of them"
                 )
-        return Schema(
-            [Field(name, (right if side == 1 else left)[column].dtype) for side, column, name in self.columns]
-        )
+        partners = dict(zip(self.left_on, self.right_on, strict=True))
+
+        def dtype(side: int, column: str) -> DataType:
+            own = (right if side == 1 else left)[column].dtype
+            return own if side < 2 else supertype(own, right[partners[column]].dtype) or own
+
+        return Schema([Field(name, dtype(side, column)) for side, column, name in self.columns])
 
     def __str__(self) -> str:
         on = ", ".join(a if a == b else f"{a} = {b}" for a, b in zip(self.left_on, self.right_on, strict=True))
@@ -190,8 +194,10 @@ class SetOperation:
     needs_order: ClassVar[bool] = False
 
     def schema(self, *inputs: Schema) -> Schema:
-        check_same_columns(self.verb, *inputs)
-        return inputs[0]
+        left, right = inputs
+        if set(left.names) != set(right.names):
+            check_same_columns(self.verb, left, right)
+        return Schema([_common_field(self.verb, field, right[field.name]) for field in left])
 
     def __str__(self) -> str:
         return f"{self.verb}{' all' if self.is_all else ''}"
@@ -201,7 +207,7 @@ class SetOperation:
 class SqlQuery:
     """A query over the tables ``names``, one for each input. Only the first input streams, if ``is_streamed``.
 
-    ``title`` stands for the text in plans and errors.
+    ``title`` stands for the text in plans and errors. Days and hours are those of ``timezone``.
     """
 
     text: str
@@ -209,6 +215,7 @@ class SqlQuery:
     output: Schema
     is_streamed: bool
     title: str = ""
+    timezone: str | None = None
     needs_order: ClassVar[bool] = False
 
     def schema(self, *inputs: Schema) -> Schema:
@@ -218,8 +225,35 @@ class SqlQuery:
         return self.title or f"sql {self.text}"
 
 
+class RelationMaker(Protocol):
+    """Makes a relation of the columns of its inputs."""
+
+    def made(self, *inputs: Schema) -> SqlQuery | Join | Nearest: ...
+
+    def columns_read(self, side: int) -> tuple[str, ...]:
+        """Return the columns of an input that the user has named."""
+
+    def __str__(self) -> str: ...
+
+
+@frozen
+class DeferredRelation:
+    """A relation that is made while the query runs, once the columns of its inputs are known."""
+
+    maker: RelationMaker
+    names: tuple[str, ...] = ("input0", "input1")  # of the inputs in its SQL
+    is_streamed: bool = True  # the first input; see SqlQuery
+    needs_order: bool = False
+
+    def schema(self, *inputs: Schema) -> Schema:
+        return self.maker.made(*inputs).schema(*inputs)
+
+    def __str__(self) -> str:
+        return str(self.maker)
+
+
 TableRelation = Sort | Distinct | Aggregate | AddWindows | Join | SetOperation | SqlQuery  # has a form in SQL
-Relation = TableRelation | GroupRows | Nearest | DropNear | DropSimilar
+Relation = TableRelation | GroupRows | Nearest | DropNear | DropSimilar | DeferredRelation
 
 
 def check_same_columns(verb: str, left: Schema, right: Schema) -> None:
@@ -233,6 +267,15 @@ def check_same_columns(verb: str, left: Schema, right: Schema) -> None:
             raise TypeMismatchError(
                 f"{verb}: column {field.name!r} is {field.dtype} on one side and {other.dtype} on the other; cast one"
             )
+
+
+def _common_field(verb: str, field: Field, other: Field) -> Field:
+    common = supertype(field.dtype, other.dtype)
+    if common is None:
+        raise TypeMismatchError(
+            f"{verb}: column {field.name!r} is {field.dtype} on one side and {other.dtype} on the other; cast one"
+        )
+    return Field(field.name, common)
 
 
 def aggregate_field(column: AggregateColumn | WindowColumn, schema: Schema) -> Field:

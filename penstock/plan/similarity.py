@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar, Literal
 
 from penstock.errors import TypeMismatchError
-from penstock.expr.kinds import FLOAT64, UINT64, VECTOR
+from penstock.expr.kinds import FLOAT64, UINT64, VECTOR, vector_size
 from penstock.types import DataType, Field, Schema
 from penstock.types.frozen import frozen
 
@@ -35,8 +35,8 @@ class Nearest:
         vectors, queries = inputs[0][self.on].dtype, inputs[1][self.query_on].dtype
         check_vectors("nearest", self.on, vectors)
         check_vectors("nearest: the queries", self.query_on, queries)
-        sizes = [dtype.size for dtype in (vectors, queries) if dtype.is_embedding() or dtype.is_fixed_size_list()]
-        if len(set(sizes)) > 1:
+        sizes = vector_size(vectors), vector_size(queries)
+        if None not in sizes and sizes[0] != sizes[1]:
             raise TypeMismatchError(
                 f"nearest: the vectors of {self.on!r} have {sizes[0]} numbers, but those of the queries "
                 f"in {self.query_on!r} have {sizes[1]}; both must come from the same model"

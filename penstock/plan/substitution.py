@@ -60,10 +60,11 @@ def merged(project: Project) -> Project:
     if any(isinstance(expr, (Star, Unnest)) for expr in (*project.exprs, *inner.exprs)):
         return project
     below = {expr.name: expr for expr in inner.exprs}
-    read = {name for expr in project.exprs if not is_trivial(expr) for name in columns_of(expr)}
+    computed = [expr for expr in project.exprs if not isinstance(expr, ColumnRef)]
+    read = {name for expr in computed if not is_trivial(expr) for name in columns_of(expr)}
     if not all(is_small(below[name]) for name in read):
         return project
-    definitions = {name: unalias(below[name]) for expr in project.exprs for name in columns_of(expr)}
+    definitions = {name: unalias(below[name]) for expr in computed for name in columns_of(expr)}
     exprs = [below[e.column] if isinstance(e, ColumnRef) else substitute(e, definitions) for e in project.exprs]
     return project.over(inner.child, tuple(exprs))
 

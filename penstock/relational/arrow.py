@@ -29,8 +29,6 @@ def duckdb_type(dtype: pa.DataType) -> pa.DataType:
     """
     if isinstance(dtype, pa.BaseExtensionType):
         return duckdb_type(dtype.storage_type)
-    if pt.is_null(dtype):
-        return pa.int8()
     if pt.is_float16(dtype):
         return pa.float32()
     is_fine = not pt.is_date(dtype) and getattr(dtype, "unit", None) == "ns"
@@ -51,8 +49,6 @@ def _encoded(array: pa.Array) -> pa.Array:
     target = duckdb_type(array.type)
     if array.type == target:
         return array
-    if pt.is_null(array.type):
-        return pa.nulls(len(array), target)
     plain = _without_extensions(array)
     return plain if plain.type == target else plain.cast(target)
 

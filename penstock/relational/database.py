@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.errors import ComputeError, PenstockError
+from penstock.relational.parser import set_timezone
 from penstock.relational.spill import new_spill_folder, spill_error
 from penstock.relational.sql import quoted
 
@@ -52,6 +53,10 @@ class TemporaryDatabase:
         self._connection.execute("set enable_external_access = false")
         # The right input of a join is complete before the left one starts, so it must be the side with the hash table.
         self._connection.execute("set disabled_optimizers = 'join_order,build_side_probe_side'")
+
+    def set_timezone(self, timezone: str | None) -> None:
+        """Compute days and hours in a time zone."""
+        set_timezone(self._connection, timezone)
 
     def add_rows(self, table: str, batch: pa.RecordBatch) -> None:
         """Append rows to a table, which the first batch creates."""

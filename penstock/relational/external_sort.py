@@ -23,10 +23,11 @@ from penstock.plan.stages import RunRelation
 from penstock.relational.arrow import to_duckdb
 from penstock.relational.database import BATCH_NBYTES, MIN_MEMORY_BYTES, TemporaryDatabase
 from penstock.relational.groups import whole_groups
-from penstock.relational.handler import no_rows, with_types
+from penstock.relational.handler import no_rows
 from penstock.relational.number_order import order_of_numbers
 from penstock.relational.spill import spill_error, spill_file
 from penstock.relational.sql import ordered
+from penstock.relational.typed_input import TypedInput
 from penstock.types import Schema
 from penstock.types.plain import arrow_numbers, numpy_values
 
@@ -55,7 +56,8 @@ class SortHandler:
 
     def __init__(self, relation: Sort | GroupRows, work: RunRelation, is_cancelled: Callable[[], bool]) -> None:
         self._relation = relation
-        self._schemas = list(work.schemas)
+        self._input = TypedInput(str(relation), work.schemas[0])
+        self._is_checked = False
         self._is_cancelled = is_cancelled
         self._keys = _keys(relation)
         self._memory_bytes = work.memory_bytes
@@ -71,16 +73,8 @@ class SortHandler:
     def process(self, item: Any, first_row: int) -> Iterator[pa.RecordBatch]:
         if isinstance(item, EndOfInput):
             return self._ended()
-        (schema,) = self._schemas
-        if schema is None:
-            schema = Schema.from_arrow(item.schema)
-            self._relation.schema(schema)  # raises an error if a key cannot be compared
-            self._schemas = [schema]
-        batch = with_types(self._relation, item, schema.to_arrow())
-        self._run += [batch] if batch.num_rows else []
-        self._nbytes_run += batch.nbytes + batch.num_rows * KEY_NBYTES
-        if self._nbytes_run >= self._run_nbytes:
-            self._end_run()
+        for batch in self._input.add(item):
+            self._take(batch)
         return iter(())
 
     def finish(self) -> Iterator[pa.RecordBatch]:
@@ -95,9 +89,21 @@ class SortHandler:
             self._file.close()
         if self._database is not None:
             self._database.close()
+        self._input.close()
+
+    def _take(self, batch: pa.RecordBatch) -> None:
+        if not self._is_checked:
+            self._relation.schema(Schema.from_arrow(batch.schema))  # raises an error if a key cannot be compared
+            self._is_checked = True
+        self._run += [batch] if batch.num_rows else []
+        self._nbytes_run += batch.nbytes + batch.num_rows * KEY_NBYTES
+        if self._nbytes_run >= self._run_nbytes:
+            self._end_run()
 
     def _ended(self) -> Iterator[pa.RecordBatch]:
-        (schema,) = self._schemas
+        for batch in self._input.end():
+            self._take(batch)
+        schema = self._input.schema
         if schema is None:
             return  # an input of unknown columns had no rows
         output = self._relation.schema(schema).to_arrow()

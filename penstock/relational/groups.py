@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from penstock.relational.arrow import to_duckdb
+from penstock.types.plain import arrow_array, numpy_values
 
 
 def whole_groups(batches: Iterable[pa.RecordBatch], keys: Sequence[str], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -43,7 +44,7 @@ def _starts(previous: Sequence[pa.RecordBatch], batch: pa.RecordBatch, keys: Seq
 def _changes(column: pa.Array) -> npt.NDArray[np.bool_]:
     """Return True for each value but the first that differs from the one before. Null equals null, NaN equals NaN."""
     if pt.is_nested(column.type):
-        column = pa.array(map(repr, column.to_pylist()), pa.string())
+        column = arrow_array(map(repr, column.to_pylist()), pa.string())
     here, before = column[1:], column[:-1]
     differs: npt.NDArray[np.bool_] = _flags(pc.not_equal(here, before)) | (
         _flags(pc.is_null(here)) != _flags(pc.is_null(before))
@@ -54,7 +55,7 @@ def _changes(column: pa.Array) -> npt.NDArray[np.bool_]:
 
 
 def _flags(column: pa.Array) -> npt.NDArray[np.bool_]:
-    flags: npt.NDArray[np.bool_] = pc.fill_null(column, False).to_numpy(zero_copy_only=False)
+    flags: npt.NDArray[np.bool_] = numpy_values(pc.fill_null(column, False))
     return flags
 
 
@@ -63,5 +64,5 @@ def _lists(parts: Sequence[pa.RecordBatch], starts: Sequence[int], schema: pa.Sc
     dtype = schema.field(0).type
     rows = pa.concat_batches(parts).select([field.name for field in dtype.value_type])
     structs = pa.StructArray.from_arrays(rows.columns, fields=list(dtype.value_type))
-    lists = pa.ListArray.from_arrays(pa.array([*starts, rows.num_rows], pa.int32()), structs, type=dtype)
+    lists = pa.ListArray.from_arrays(arrow_array([*starts, rows.num_rows], pa.int32()), structs, type=dtype)
     return pa.RecordBatch.from_arrays([lists], schema=schema)

@@ -9,23 +9,25 @@ import pyarrow as pa
 
 from penstock.config import get_config
 from penstock.engine.protocols import EndOfInput
-from penstock.errors import TypeMismatchError
-from penstock.plan.relations import Join, Relation, SqlQuery, TableRelation
+from penstock.errors import InvalidArgumentError
+from penstock.plan.relations import Aggregate, DeferredRelation, Join, SetOperation, SqlQuery, TableRelation
+from penstock.plan.similarity import Nearest
 from penstock.plan.stages import SIDE, RunRelation
 from penstock.relational.arrow import from_duckdb, to_duckdb
 from penstock.relational.database import TemporaryDatabase
+from penstock.relational.query_makers import UnionMaker
 from penstock.relational.sql import input_name, to_sql
 from penstock.relational.stream import QueryStream
-from penstock.types import DataType, Schema
-from penstock.types.cast import cast
+from penstock.relational.typed_input import TypedInput
+from penstock.types import DataType, Field, Schema
 
 
 class RelationHandler:
     """Runs one relation. DuckDB pulls the inputs of a join as they come; of others, all but the first are stored."""
 
-    def __init__(self, relation: TableRelation, work: RunRelation) -> None:
+    def __init__(self, relation: TableRelation | DeferredRelation, work: RunRelation) -> None:
         self._relation = relation
-        self._schemas = list(work.schemas)
+        self._inputs = [TypedInput(str(relation), schema) for schema in work.schemas]
         self._database = TemporaryDatabase(work.memory_bytes, get_config().thread_count)
         self._sides = self._streamed_sides()
         self._stored: set[int] = set()  # the inputs that have a table
@@ -36,15 +38,7 @@ class RelationHandler:
     def process(self, item: Any, first_row: int) -> Iterator[pa.RecordBatch]:
         if isinstance(item, EndOfInput):
             return self._ended()
-        side = int(item.schema.metadata[SIDE.encode()])
-        schema = self._schemas[side]
-        if schema is None:
-            schema = self._schemas[side] = Schema.from_arrow(item.schema)
-        batch = to_duckdb(with_types(self._relation, item, schema.to_arrow()))
-        if side in self._sides:
-            return self._outputs(self._started().push(side, batch))
-        self._store(side, batch)
-        return iter(())
+        return self._taken(int(item.schema.metadata[SIDE.encode()]), item)
 
     def finish(self) -> Iterator[pa.RecordBatch]:
         return iter(())
@@ -61,24 +55,50 @@ class RelationHandler:
             while not self._stream.has_ended(within_s=0.05):
                 self._database.interrupt()  # an interrupt before the query starts has no effect
         self._database.close()
+        for each in self._inputs:
+            each.close()
 
     def _streamed_sides(self) -> Sequence[int]:
         """Return the inputs that DuckDB pulls, in the order in which they come."""
-        if isinstance(self._relation, SqlQuery) and not self._relation.is_streamed:
+        if isinstance(self._relation, SqlQuery | DeferredRelation) and not self._relation.is_streamed:
             return ()
-        if isinstance(self._relation, Join) and None not in self._schemas:
+        if isinstance(self._relation, Join) and all(each.schema is not None for each in self._inputs):
             return (1, 0)  # DuckDB takes all rows of the right side before it asks for the left one
         return (0,)
 
-    def _started(self) -> QueryStream:
+    def _taken(self, side: int, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        yield from self._sides_ended(after=side)
+        for rows in self._inputs[side].add(batch):
+            yield from self._pushed(side, rows)
+
+    def _sides_ended(self, after: int) -> Iterator[pa.RecordBatch]:
+        """Take the rows that wait in the inputs after this one. Inputs come one after another, the last one first."""
+        for side in reversed(range(after + 1, len(self._inputs))):
+            for rows in self._inputs[side].end():
+                yield from self._pushed(side, rows)
+
+    def _pushed(self, side: int, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        if side not in self._sides:
+            self._store(side, to_duckdb(rows))
+            return
+        if (stream := self._started()) is not None:
+            yield from self._outputs(stream.push(side, to_duckdb(rows)))
+
+    def _started(self) -> QueryStream | None:
+        """Return the running query; None if an input has neither rows nor known columns, so that nothing comes out."""
         if self._stream is None:
-            schemas = [schema for schema in self._schemas if schema is not None]
+            found = self._schemas()
+            if found is None:
+                return None
+            relation, schemas = found
             empty = [to_duckdb(no_rows(schema.to_arrow())) for schema in schemas]
             for side, rows in enumerate(empty):
                 if side not in self._sides and side not in self._stored:
                     self._store(side, rows)
-            self._output = self._relation.schema(*schemas).to_arrow()
-            sql = to_sql(self._relation, *schemas)
+            self._output = relation.schema(*schemas).to_arrow()
+            sql = to_sql(relation, *schemas)
+            if isinstance(relation, SqlQuery):
+                self._database.set_timezone(relation.timezone)
 
             def start(inputs: Mapping[int, Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
                 readers = {
@@ -92,17 +112,35 @@ class RelationHandler:
                 self._stream.stop()
         return self._stream
 
+    def _schemas(self) -> tuple[TableRelation, list[Schema]] | None:
+        """Return the relation, and the columns of its inputs."""
+        known = [each.schema for each in self._inputs]
+        schemas = [schema or columns_without_rows(self._relation, side, known) for side, schema in enumerate(known)]
+        found = [schema for schema in schemas if schema is not None]
+        if len(found) < len(schemas):
+            return None
+        if not isinstance(self._relation, DeferredRelation):
+            return self._relation, found
+        try:
+            made = self._relation.maker.made(*found)
+        except InvalidArgumentError:
+            if None not in known:
+                raise
+            return None  # SQL with a function that does not take a column without a type
+        assert not isinstance(made, Nearest)
+        return made, found
+
     def _store(self, side: int, batch: pa.RecordBatch) -> None:
         with self._database.naming_errors(str(self._relation)):
             self._database.add_rows(input_name(self._relation, side), batch)
         self._stored.add(side)
 
     def _ended(self) -> Iterator[pa.RecordBatch]:
-        if any(schema is None for schema in self._schemas):
-            return  # an input of unknown columns had no rows
-        yield from self._outputs(self._started().end())
-        assert self._output is not None
-        yield no_rows(self._output)
+        yield from self._sides_ended(after=-1)
+        if (stream := self._started()) is not None:
+            yield from self._outputs(stream.end())
+            assert self._output is not None
+            yield no_rows(self._output)
 
     def _outputs(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         assert self._output is not None
@@ -111,18 +149,25 @@ class RelationHandler:
                 yield from_duckdb(batch, self._output)
 
 
-def with_types(relation: Relation, batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Return a batch with the types of the first one; a function may give other types in each batch."""
-    if batch.schema.types == schema.types and batch.schema.names == schema.names:
-        return pa.RecordBatch.from_arrays(batch.columns, schema=schema)
-    if set(batch.schema.names) != set(schema.names):
-        raise TypeMismatchError(
-            f"{relation}: the first rows have the columns {', '.join(schema.names)}, later ones "
-            f"{', '.join(batch.schema.names)}; a function must return the same columns for all rows"
-        )
-    what = f"{relation}: a function gave several types for column"
-    arrays = [cast(batch.column(f.name), DataType(f.type), what=f"{what} {f.name!r}") for f in schema]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+def columns_without_rows(
+    relation: TableRelation | DeferredRelation, side: int, known: Sequence[Schema | None]
+) -> Schema | None:
+    """Return columns for an input that had none, because no row reached the function that makes them.
+
+    None: the result has no rows, and its columns are unknown too.
+    """
+    match relation:
+        case SetOperation() | DeferredRelation(UnionMaker()):
+            return known[1 - side]
+        case Aggregate((), columns):  # one row, which counts nothing
+            names = tuple(dict.fromkeys(name for column in columns for name in column.inputs))
+        case DeferredRelation(maker) if len(known) == 1 or any(known):
+            names = maker.columns_read(side)
+        case _:
+            return None
+    if not names:  # as for a cross join, which has no keys
+        return None
+    return Schema([Field(name, DataType.null()) for name in names])
 
 
 def no_rows(schema: pa.Schema) -> pa.RecordBatch:

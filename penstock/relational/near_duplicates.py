@@ -13,6 +13,7 @@ from penstock.expr.arrays import Numbers
 from penstock.plan.similarity import DropNear
 from penstock.relational.spill import spill_file
 from penstock.relational.vectors import matrix_of
+from penstock.types.plain import arrow_array
 
 ROWS_AT_A_TIME = 1024  # that are compared with a block of kept rows
 KEPT_BLOCK_ROWS = 8192
@@ -41,7 +42,7 @@ class DropNearHandler:
         for start in range(0, len(rows), ROWS_AT_A_TIME):
             part = slice(start, start + ROWS_AT_A_TIME)
             is_kept[rows[part]] = ~self._is_near(vectors[part])
-        return item.filter(pa.array(is_kept)).replace_schema_metadata(None)
+        return item.filter(arrow_array(is_kept)).replace_schema_metadata(None)
 
     def finish(self) -> Iterator[pa.RecordBatch]:
         return iter(())

@@ -8,13 +8,17 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from penstock.config import piece_nbytes
 from penstock.engine.protocols import EndOfInput, check_not_cancelled
 from penstock.errors import ComputeError
 from penstock.expr.arrays import Numbers
+from penstock.plan.pair_relations import NearestMaker
 from penstock.plan.similarity import Metric, Nearest
 from penstock.plan.stages import SIDE, RunRelation
 from penstock.relational.best_rows import BestRows, best_rows, block_rows
+from penstock.relational.typed_input import TypedInput
 from penstock.relational.vectors import matrix_of
+from penstock.types.plain import arrow_array
 
 OUTPUT_NBYTES = 8 * 2**20
 
@@ -23,10 +27,17 @@ class NearestHandler:
     """Finds the nearest rows of the first input for the queries, which come first."""
 
     def __init__(
-        self, relation: Nearest, work: RunRelation, *, has_gpu: bool, is_cancelled: Callable[[], bool]
+        self,
+        relation: Nearest | NearestMaker,
+        work: RunRelation,
+        *,
+        has_gpu: bool,
+        is_cancelled: Callable[[], bool],
     ) -> None:
-        self._relation = relation
-        self._output = relation.schema(*(schema for schema in work.schemas if schema is not None)).to_arrow()
+        self._given = relation
+        self._rows, self._queries = (TypedInput(str(relation), schema) for schema in work.schemas)
+        self._relation: Nearest
+        self._output: pa.Schema
         self._memory_bytes = work.memory_bytes
         self._has_gpu = has_gpu
         self._is_cancelled = is_cancelled
@@ -40,13 +51,17 @@ class NearestHandler:
 
     def process(self, item: Any, first_row: int) -> Iterator[pa.RecordBatch]:
         if isinstance(item, EndOfInput):
+            self._end_queries()
+            for batch in self._rows.end():
+                self._add(batch)
             return self._results()
         if int(item.schema.metadata[SIDE.encode()]):
-            self._query_batches.append(item)
-            self._query_nbytes += item.nbytes
-            self._check_memory()
-        elif self._query_batches:
-            self._add(item)
+            for batch in self._queries.add(item):
+                self._add_query(batch)
+        else:
+            self._end_queries()
+            for batch in self._rows.add(item):
+                self._add(batch)
         return iter(())
 
     def finish(self) -> Iterator[pa.RecordBatch]:
@@ -54,13 +69,37 @@ class NearestHandler:
 
     def close(self) -> None:
         self._query_batches, self._best, self._held = [], None, _HeldRows()
+        self._rows.close()
+        self._queries.close()
+
+    def _end_queries(self) -> None:
+        for batch in self._queries.end():
+            self._add_query(batch)
+
+    def _add_query(self, batch: pa.RecordBatch) -> None:
+        self._query_batches.append(batch)
+        self._query_nbytes += batch.nbytes
+        self._check_memory()
+
+    def _start(self) -> None:
+        """Find the columns of the result, and the vectors of the queries."""
+        assert self._rows.schema is not None
+        assert self._queries.schema is not None
+        schemas = self._rows.schema, self._queries.schema
+        self._relation = self._given.made(*schemas) if isinstance(self._given, NearestMaker) else self._given
+        self._output = self._relation.schema(*schemas).to_arrow()
+        name = self._relation.query_on
+        queries = pa.Table.from_batches(self._query_batches)[name].combine_chunks()
+        where = f"nearest: column {name!r} of the queries"
+        self._query_vectors, self._query_rows = matrix_of(queries, None, where)
 
     def _add(self, batch: pa.RecordBatch) -> None:
-        relation = self._relation
+        if not self._query_batches:
+            return
         if self._query_vectors is None:
-            where = f"nearest: column {relation.query_on!r} of the queries"
-            queries = pa.Table.from_batches(self._query_batches)[relation.query_on].combine_chunks()
-            self._query_vectors, self._query_rows = matrix_of(queries, None, where)
+            self._start()
+        assert self._query_vectors is not None
+        relation = self._relation
         num_queries, size = self._query_vectors.shape
         if not num_queries:
             return
@@ -83,7 +122,7 @@ class NearestHandler:
         nbytes = self._query_nbytes + self._held.nbytes
         if nbytes > self._memory_bytes:
             raise ComputeError(
-                f"nearest holds the queries and {self._relation.k} rows for each, which take {nbytes / 2**20:.0f} MiB; "
+                f"nearest holds the queries and {self._given.k} rows for each, which take {nbytes / 2**20:.0f} MiB; "
                 f"its part of memory_limit is {self._memory_bytes / 2**20:.0f} MiB. Select fewer columns, run the "
                 "queries in parts, or raise memory_limit"
             )
@@ -95,7 +134,7 @@ class NearestHandler:
         found = self._best.positions
         queries, held = pa.Table.from_batches(self._query_batches), self._held.table()
         row_nbytes = queries.nbytes // max(queries.num_rows, 1) + held.nbytes // max(held.num_rows, 1) + 16
-        step = max(1, OUTPUT_NBYTES // (row_nbytes * self._relation.k))
+        step = max(1, piece_nbytes(OUTPUT_NBYTES) // (row_nbytes * self._relation.k))
         for start in range(0, len(found), step):
             which, rank = np.nonzero(found[start : start + step] >= 0)
             positions = found[start + which, rank]
@@ -134,13 +173,13 @@ class _HeldRows:
         """Keep the ``needed`` rows of a batch that starts at position ``first``."""
         new = np.unique(needed[needed >= first])
         if len(new) or not self._batches:
-            self._batches.append(batch.take(pa.array(new - first)))
+            self._batches.append(batch.take(arrow_array(new - first)))
             self.nbytes += self._batches[-1].nbytes
             self._positions = np.concatenate([self._positions, new])
 
     def drop_others(self, needed: Numbers) -> None:
         is_needed = np.isin(self._positions, needed)
-        self._batches = self.table().filter(pa.array(is_needed)).combine_chunks().to_batches()
+        self._batches = self.table().filter(arrow_array(is_needed)).combine_chunks().to_batches()
         self._positions = self._positions[is_needed]
         self.nbytes = sum(batch.nbytes for batch in self._batches)
 
@@ -153,7 +192,7 @@ class _HeldRows:
 
 
 def _taken(table: pa.Table, column: str, rows: Numbers) -> pa.Array:
-    return table[column].take(pa.array(rows)).combine_chunks()
+    return table[column].take(arrow_array(rows)).combine_chunks()
 
 
 def measured(metric: Metric, vectors: Numbers, queries: Numbers) -> Numbers:

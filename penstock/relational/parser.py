@@ -106,7 +106,9 @@ def sql_error(text: str, position: int | None, message: str) -> InvalidArgumentE
     return InvalidArgumentError(f"SQL: {message}\n  {line}\n  {' ' * len(before.rpartition(chr(10))[2])}^")
 
 
-def result_schema(text: str, tables: dict[str, pa.Table], written: str, functions: Collection[str]) -> pa.Schema:
+def result_schema(
+    text: str, tables: dict[str, pa.Table], written: str, functions: Collection[str], timezone: str | None = None
+) -> pa.Schema:
     """Return the columns of a query over tables; raise an error that points at what is wrong.
 
     ``written`` is the SQL of the user, which may differ from ``text``. ``functions`` are names beside those of DuckDB
@@ -116,6 +118,7 @@ def result_schema(text: str, tables: dict[str, pa.Table], written: str, function
 
     connection = duckdb.connect(":memory:", config={"enable_external_access": False, "errors_as_json": True})
     try:
+        set_timezone(connection, timezone)
         for name, table in tables.items():
             connection.register(name, table)
         connection.execute(text).fetchall()  # its errors have a position, those of sql() do not
@@ -126,7 +129,33 @@ def result_schema(text: str, tables: dict[str, pa.Table], written: str, function
         raise _binding_error(text, written, str(exc), functions) from None
     finally:
         connection.close()
-    return pa.schema([(f.name, pa.int64() if f.name in wide else f.type) for f in schema])  # sums of whole numbers
+    # Sums of whole numbers are int64, and times have the zone of the query, which DuckDB may know by another name.
+    zoned = {f.name for f in schema if timezone and pa.types.is_timestamp(f.type) and f.type.tz}
+    return pa.schema(
+        [
+            (
+                f.name,
+                pa.int64() if f.name in wide else pa.timestamp(f.type.unit, timezone) if f.name in zoned else f.type,
+            )
+            for f in schema
+        ]
+    )
+
+
+def set_timezone(connection: Any, timezone: str | None) -> None:
+    """Set the time zone in which a connection computes days and hours and returns times; None keeps it.
+
+    DuckDB names an offset of whole hours as Etc/GMT, with the other sign, and has no others: these are UTC.
+    """
+    if timezone is None:
+        return
+    offset = re.fullmatch(r"([+-])(\d\d):?(\d\d)?", timezone)
+    if offset is not None:
+        is_whole = offset[3] in (None, "00")
+        name = f"Etc/GMT{'-' if offset[1] == '+' else '+'}{int(offset[2])}" if is_whole else "UTC"
+    else:
+        name = timezone
+    connection.execute("set TimeZone = '" + name.replace("'", "''") + "'")
 
 
 def _binding_error(text: str, written: str, error: str, functions: Collection[str]) -> InvalidArgumentError:

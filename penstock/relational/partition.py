@@ -106,7 +106,9 @@ def _ranged(rows: pa.RecordBatch, parts: RangeParts) -> Numbers:
 
 
 def sampled(rows: pa.RecordBatch, keys: Sequence[SortKey]) -> list[bytes]:
-    """Return the sort keys of some rows."""
+    """Return the sort keys of some rows; none if a key has no type, as its values may have one in other rows."""
+    if any(pa.types.is_null(rows.column(key.column).type) for key in keys):
+        return []
     places = np.linspace(0, rows.num_rows - 1, min(rows.num_rows, SAMPLED_KEYS)).astype(np.int64)
     return sort_keys(rows.select([key.column for key in keys]).take(arrow_numbers(places)), keys)
 
@@ -114,10 +116,10 @@ def sampled(rows: pa.RecordBatch, keys: Sequence[SortKey]) -> list[bytes]:
 def bounds_of(samples: Sequence[bytes], num_parts: int) -> tuple[bytes, ...]:
     """Return the bounds of parts with about as many of the sampled sort keys each.
 
-    >>> bounds_of([b"d", b"a", b"c", b"b"], 2)
-    (b'c',)
+    >>> bounds_of([b"d", b"a", b"c", b"b"], 2), bounds_of([], 2)
+    ((b'c',), (b'',))
     """
-    ordered = sorted(samples)
+    ordered = sorted(samples) or [b""]
     return tuple(ordered[len(ordered) * number // num_parts] for number in range(1, num_parts))
 
 
@@ -128,6 +130,7 @@ def sort_keys(rows: pa.RecordBatch, keys: Sequence[SortKey]) -> list[bytes]:
         for key in keys
     ]
     columns = [rows.column(key.column) for key in keys]
+    columns = [column.cast(pa.string()) if pa.types.is_null(column.type) else column for column in columns]
     found: list[bytes] = _computed(columns, f"create_sort_key({', '.join(terms)})").to_pylist()
     return found
 

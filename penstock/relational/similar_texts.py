@@ -15,7 +15,10 @@ import pyarrow as pa
 from penstock.engine.protocols import EndOfInput, check_not_cancelled
 from penstock.expr.arrays import Numbers, elements_of, validity
 from penstock.plan.similarity import DropSimilar
+from penstock.plan.stages import RunRelation
 from penstock.relational.spill import spill_file
+from penstock.relational.typed_input import TypedInput
+from penstock.types.plain import arrow_array
 
 RECALL = 0.99  # the least probability that a pair at the threshold shares a band
 PAIRS_AT_A_TIME = 4096
@@ -25,8 +28,9 @@ ODD = np.uint64(0x9E3779B97F4A7C15)
 class DropSimilarHandler:
     """Keeps the first row of each group. The groups are known at the end, so the rows wait until then."""
 
-    def __init__(self, relation: DropSimilar, is_cancelled: Callable[[], bool]) -> None:
+    def __init__(self, relation: DropSimilar, work: RunRelation, is_cancelled: Callable[[], bool]) -> None:
         self._relation = relation
+        self._input = TypedInput(str(relation), work.schemas[0])
         self._is_cancelled = is_cancelled
         self._rows_file, self._signatures_file = spill_file(), spill_file()
         self._rows: Any = None  # writes to the file
@@ -35,23 +39,28 @@ class DropSimilarHandler:
 
     def process(self, item: Any, first_row: int) -> Iterator[pa.RecordBatch]:
         if isinstance(item, EndOfInput):
+            self._hold(self._input.end())
             return self._first_rows()
-        batch = item.replace_schema_metadata(None)
-        if self._rows is None:
-            self._rows = pa.ipc.new_stream(self._rows_file, batch.schema)
-        self._rows.write_batch(batch)
-        signatures = batch.column(self._relation.signature)
-        self._num_hashes = signatures.type.list_size
-        self._has_signature.append(validity(signatures))
-        self._signatures_file.write(elements_of(signatures)[0].to_numpy())
+        self._hold(self._input.add(item))
         return iter(())
 
     def finish(self) -> Iterator[pa.RecordBatch]:
         return iter(())
 
     def close(self) -> None:
+        self._input.close()
         self._rows_file.close()
         self._signatures_file.close()
+
+    def _hold(self, batches: Iterator[pa.RecordBatch]) -> None:
+        for batch in batches:
+            if self._rows is None:
+                self._rows = pa.ipc.new_stream(self._rows_file, batch.schema)
+            self._rows.write_batch(batch)
+            signatures = batch.column(self._relation.signature)
+            self._num_hashes = signatures.type.list_size
+            self._has_signature.append(validity(signatures))
+            self._signatures_file.write(elements_of(signatures)[0].to_numpy())
 
     def _first_rows(self) -> Iterator[pa.RecordBatch]:
         if self._rows is None:
@@ -64,7 +73,7 @@ class DropSimilarHandler:
             is_kept = ~has_signature
             is_kept[has_signature] = firsts[start:end]
             start = end
-            yield batch.filter(pa.array(is_kept))
+            yield batch.filter(arrow_array(is_kept))
 
     def _is_first(self) -> Numbers:
         """Return for each signature whether its row is the first of its group."""

@@ -7,6 +7,7 @@ from penstock.plan.relations import (
     AddWindows,
     Aggregate,
     AggregateColumn,
+    DeferredRelation,
     Distinct,
     Join,
     SetOperation,
@@ -22,9 +23,9 @@ RANKING = ("row_number", "rank", "dense_rank", "lag", "lead")  # they depend on 
 WHOLE_PARTITION = "rows between unbounded preceding and unbounded following"
 
 
-def input_name(relation: TableRelation, number: int) -> str:
+def input_name(relation: TableRelation | DeferredRelation, number: int) -> str:
     """Return the name of an input in the SQL of a relation."""
-    return relation.names[number] if isinstance(relation, SqlQuery) else f"input{number}"
+    return relation.names[number] if isinstance(relation, SqlQuery | DeferredRelation) else f"input{number}"
 
 
 def quoted(name: str) -> str:
@@ -52,7 +53,8 @@ def to_sql(relation: TableRelation, *inputs: Schema) -> str:
         case Join():
             return _join(relation, *inputs)
         case SetOperation(verb, is_all):
-            return f"select * from input0 {verb}{' all' if is_all else ''} select * from input1"
+            listed = _list(tuple(inputs[0].names))
+            return f"select {listed} from input0 {verb}{' all' if is_all else ''} select {listed} from input1"
 
 
 def _list(names: tuple[str, ...]) -> str:

@@ -16,6 +16,8 @@ def matrix_of(vectors: pa.Array, size: int | None, where: str) -> tuple[Numbers,
     The vectors must have ``size`` numbers, or all the same if ``size`` is None; ``where`` names them in the error.
     float32 holds halves and whole numbers of up to 16 bits, float64 the others. A null in a vector becomes NaN.
     """
+    if pt.is_null(vectors.type):
+        return np.empty((0, size or 0), np.float32), np.empty(0, np.int64)
     rows = np.flatnonzero(validity(vectors))
     elements, lengths = elements_of(vectors)
     sizes = lengths[rows]

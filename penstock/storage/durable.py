@@ -6,6 +6,7 @@ import ctypes
 import functools
 import os
 import sys
+import zlib
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,6 +15,7 @@ SYNC_THREADS = 32  # a file system writes concurrent requests to disk together
 MANY_FILES = 256  # for so many files, one sync of the whole file system is faster than a sync of each
 
 _SYNC_FILE_RANGE_WRITE = 2
+_CHECKED_NBYTES = 2**20  # read at once
 
 # The file systems of Linux on which syncfs is known to write everything to disk: ext4, xfs, btrfs, f2fs, tmpfs. A
 # network file system or one in user space may report success too early.
@@ -36,6 +38,15 @@ def sync_folder(folder: str | Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def checksum(path: str) -> int:
+    """Return the CRC-32 of a file."""
+    found = 0
+    with open(path, "rb", buffering=0) as file:
+        while piece := file.read(_CHECKED_NBYTES):
+            found = zlib.crc32(piece, found)
+    return found
 
 
 def begin_sync(path: str) -> None:

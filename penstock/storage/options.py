@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Protocol, runtime_checkable
 
 from penstock.errors import InvalidArgumentError, did_you_mean
-from penstock.storage.urls import KINDS, WEB, redacted, scheme_of
+from penstock.storage.secret import Secret
+from penstock.storage.urls import KINDS, WEB, is_secret_name, redacted, scheme_of
 
 # Our names, which are those of fsspec's file systems, and the client's.
 _NAMES: dict[str, dict[str, str]] = {
@@ -187,28 +188,57 @@ class StoreSettings(Protocol):
     def storage_options(self) -> dict[str, Any]: ...
 
 
-class StorageOptions(dict[str, Any]):
+class StorageOptions(Mapping[str, Any]):
     """A user's options. Their text hides the values, since plans are printed and logged.
 
-    >>> StorageOptions({"key": "AKIA123", "region": "eu-west-1"})
-    {'key': '***', 'region': 'eu-west-1'}
+    Values that are secrets by their names are kept as ``Secret``, so a pickle does not hold them, and revealed when
+    they are read.
+
+    >>> import pickle
+    >>> options = StorageOptions({"key": "AKIA123", "region": "eu-west-1"})
+    >>> options, options["key"], b"AKIA123" in pickle.dumps(options)
+    ({'key': '***', 'region': 'eu-west-1'}, 'AKIA123', False)
     """
+
+    def __init__(self, options: Mapping[str, Any] | None = None) -> None:
+        self._values = {name: _sealed(str(name), value) for name, value in (options or {}).items()}
 
     @classmethod
     def of(cls, options: Mapping[str, Any] | None) -> StorageOptions:
         """Return the options of a dict, or no options for None."""
         if options is not None and not isinstance(options, Mapping):
             raise InvalidArgumentError(f"storage_options takes a dict of options; got {type(options).__name__}.")
-        return cls(options or {})
+        return options if isinstance(options, cls) else cls(options)
+
+    def __getitem__(self, name: str) -> Any:
+        return _revealed(self._values[name])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
 
     def __repr__(self) -> str:
-        return repr({name: value if name in _SHOWN else "***" for name, value in self.items()})
+        return repr({name: value if name in _SHOWN else "***" for name, value in self._values.items()})
 
     __str__ = __repr__
 
     def __penstock_key__(self) -> Any:
         """Return None: options locate data without changing it, and credentials change from day to day."""
         return None
+
+
+def _sealed(name: str, value: Any) -> Any:
+    if isinstance(value, Mapping):  # headers
+        return {key: _sealed(str(key), inner) for key, inner in value.items()}
+    return Secret(value) if isinstance(value, str) and (is_secret_name(name) or redacted(value) != value) else value
+
+
+def _revealed(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _revealed(inner) for key, inner in value.items()}
+    return value.reveal() if isinstance(value, Secret) else value
 
 
 _by_place: dict[str, StorageOptions] = {}
@@ -247,4 +277,4 @@ def all_shared_options() -> dict[str, StorageOptions]:
 
 def restore_shared_options(places: Mapping[str, Mapping[str, Any]]) -> None:
     """Share options that another process shared."""
-    _by_place.update({place: StorageOptions(options) for place, options in places.items()})
+    _by_place.update({place: StorageOptions.of(options) for place, options in places.items()})

@@ -1,4 +1,4 @@
-"""API keys: plans carry them without showing them or writing them to disk."""
+"""API keys and credentials of stores: plans carry them without showing them or writing them to disk."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SEAL = re.compile("secret-([0-9a-f]{16})")
 
 
 class Secret:
-    """An API key. It prints as stars; a pickle of it holds its fingerprint and the environment variable it came from.
+    """A key or password. It prints as stars; a pickle has its fingerprint and the environment variable it came from.
 
     The process that unpickles it must know the key: a query passes it to its workers (``known_secrets``), and a plan
     that was saved to disk takes it from the environment.
@@ -43,7 +43,9 @@ class Secret:
         if self._variable and (value := os.environ.get(self._variable)):
             return value.rstrip("\r\n")
         remedy = f"set {self._variable}" if self._variable else "make the DataFrame again with the key"
-        raise AuthenticationError(f"This plan was saved without its API key, as keys are never saved; {remedy}.")
+        raise AuthenticationError(
+            f"This plan was saved without a key that it needs, as keys are never saved; {remedy}."
+        )
 
     def __repr__(self) -> str:
         return "Secret('***')"

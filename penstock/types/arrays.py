@@ -92,7 +92,7 @@ def _rows_of(lists: pa.FixedSizeListArray, shape: tuple[int, ...]) -> NDArray:
     rows = flat.reshape((num_valid, *shape, *flat.shape[1:]))
     if not lists.null_count:
         return rows
-    is_valid = lists.is_valid().to_numpy(zero_copy_only=False)
+    is_valid = numpy_values(lists.is_valid())
     if rows.dtype.kind == "f":
         spread = np.full((len(lists), *rows.shape[1:]), np.nan, rows.dtype)
         spread[is_valid] = rows

@@ -56,7 +56,7 @@ def pickled(values: Sequence[Any]) -> pa.Array:
 
     # Plain pickle would store classes of __main__ by name, which a worker process could not load.
     rows = [None if value is None else cloudpickle.dumps(value) for value in values]
-    return pa.ExtensionArray.from_storage(DataType.python().arrow, pa.array(rows, pa.large_binary()))
+    return pa.ExtensionArray.from_storage(DataType.python().arrow, arrow_array(rows, pa.large_binary()))
 
 
 # --- leaves -----------------------------------------------------------------------------------------------------------
@@ -66,7 +66,7 @@ def _encode_leaf(values: Sequence[Any], dtype: DataType) -> pa.Array:
     try:
         return _by_arrow(values, dtype)
     except REFUSALS:
-        return _whole(pa.array([_plain(value, dtype) for value in values], dtype.arrow))
+        return _whole(arrow_array([_plain(value, dtype) for value in values], dtype.arrow))
 
 
 def _by_arrow(values: Sequence[Any], dtype: DataType) -> pa.Array:
@@ -244,7 +244,7 @@ def _pixels(value: Any, mode: str | None) -> arrays.NDArray:
 
 def _encode_file(values: Sequence[Any], dtype: DataType) -> pa.Array:
     rows = [None if value is None else _file(value) for value in values]
-    storage = pa.array(rows, dtype.arrow.storage_type)
+    storage = arrow_array(rows, dtype.arrow.storage_type)
     return pa.ExtensionArray.from_storage(dtype.arrow, _whole(storage))
 
 

@@ -14,6 +14,7 @@ import pyarrow.types as pt
 
 from penstock.errors import InvalidArgumentError, TypeMismatchError
 from penstock.types.extension import EXTENSION_TYPES, TensorType
+from penstock.types.plain import arrow_array
 
 # The types without parameters, found by one lookup because every column of every batch is checked.
 _NORMAL_IDS = frozenset(
@@ -138,7 +139,7 @@ def _translate_values(array: pa.Array, target: pa.DataType) -> pa.Array:
         return pa.FixedSizeListArray.from_arrays(values, type=target, mask=array.is_null())
     if pt.is_list_view(array.type) or pt.is_large_list_view(array.type):
         return _translate(array.cast(pa.large_list(array.type.value_type)), target)
-    offsets = pa.array(array.offsets.to_numpy(), pa.int32())  # Arrow takes no mask with a slice
+    offsets = arrow_array(array.offsets.to_numpy(), pa.int32())  # Arrow takes no mask with a slice
     if pt.is_map(array.type):
         keys, items = _translate(array.keys, target.key_type), _translate(array.items, target.item_type)
         return pa.MapArray.from_arrays(offsets, keys, items, type=target, mask=array.is_null())

@@ -7,8 +7,9 @@ its objects, so this module builds plain lists from their buffers.
 
 from __future__ import annotations
 
+import datetime
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import chain
 from types import NoneType
 from typing import Any
@@ -21,19 +22,43 @@ MAX_LENGTH = 100_000  # above this length pyarrow is faster, including its impor
 _NUMBERS: dict[type, type[np.generic]] = {int: np.int64, float: np.float64}
 
 
-def arrow_array(values: Sequence[Any], arrow_type: pa.DataType | None = None) -> pa.Array | pa.ChunkedArray:
-    """Return the same as ``pyarrow.array`` for a list or tuple, if possible without importing pandas.
+def arrow_array(values: Iterable[Any], arrow_type: pa.DataType | None = None) -> pa.Array | pa.ChunkedArray:
+    """Return the same as ``pyarrow.array`` for plain values, if possible without importing pandas.
 
     >>> arrow_array([1, None]).to_pylist(), arrow_array(["a", None, "é"]).to_pylist()
     ([1, None], ['a', None, 'é'])
     """
+    if isinstance(values, np.ndarray):
+        array = arrow_values(values)
+        return array if arrow_type in (None, array.type) else array.cast(arrow_type)
+    values = values if isinstance(values, Sequence) else list(values)
     if not values:
         return pa.nulls(0, arrow_type or pa.null())
     if "pandas" not in sys.modules and len(values) <= MAX_LENGTH:
         built = _build(values)
-        if built is not None and arrow_type in (None, built.type):
-            return built
+        if built is not None and _is_alike(built.type, arrow_type):
+            if arrow_type in (None, built.type):
+                return built
+            return pa.nulls(len(values), arrow_type) if pa.types.is_null(built.type) else built.cast(arrow_type)
     return pa.array(values, arrow_type)
+
+
+def arrow_scalar(value: Any, arrow_type: pa.DataType | None = None) -> pa.Scalar:
+    """Return the same as ``pyarrow.scalar``, if possible without importing pandas."""
+    return arrow_array([value], arrow_type)[0]
+
+
+def without_nulls(array: pa.Array, value: Any) -> pa.Array:
+    """Return the same as ``array.fill_null(value)``, without importing pandas."""
+    return array.fill_null(arrow_scalar(value).cast(array.type)) if array.null_count else array
+
+
+def _is_alike(built: pa.DataType, wanted: pa.DataType | None) -> bool:
+    """Return True for a type that casts to the wanted one as ``pyarrow.array`` converts the values."""
+    is_null = pa.types.is_null(built) and not isinstance(wanted, pa.BaseExtensionType)
+    if wanted in (None, built) or is_null:
+        return True
+    return any(is_kind(built) and is_kind(wanted) for is_kind in (pa.types.is_integer, pa.types.is_floating))
 
 
 def arrow_numbers(values: np.ndarray[Any, Any], is_null: np.ndarray[Any, Any] | None = None) -> pa.Array:
@@ -44,32 +69,57 @@ def arrow_numbers(values: np.ndarray[Any, Any], is_null: np.ndarray[Any, Any] | 
 
 
 def arrow_values(values: np.ndarray[Any, Any]) -> pa.Array | pa.ChunkedArray:
-    """Return a flat ndarray as an Arrow array; one of native numbers without importing pandas."""
-    is_plain = values.dtype.kind in "iuf" and values.dtype.isnative
+    """Return a flat ndarray as an Arrow array; one of native numbers or booleans without importing pandas."""
+    if values.ndim == 1 and values.dtype == np.bool_:
+        return arrow_flags(values)
+    is_plain = values.ndim == 1 and values.dtype.kind in "iuf" and values.dtype.isnative
     return arrow_numbers(values) if is_plain else pa.array(values)
 
 
-def arrow_flags(values: np.ndarray[Any, Any]) -> pa.Array:
+def arrow_flags(values: np.ndarray[Any, Any], is_null: np.ndarray[Any, Any] | None = None) -> pa.Array:
     """Return an ndarray of booleans as an Arrow array.
 
     >>> arrow_flags(np.array([True, False, True])).to_pylist()
     [True, False, True]
     """
+    validity = None if is_null is None else pa.py_buffer(np.packbits(~is_null, bitorder="little"))
     bits = pa.py_buffer(np.packbits(values, bitorder="little"))
-    return pa.Array.from_buffers(pa.bool_(), len(values), [None, bits])
+    return pa.Array.from_buffers(pa.bool_(), len(values), [validity, bits])
 
 
 def numpy_values(array: pa.Array) -> np.ndarray[Any, Any]:
-    """Return a column as an ndarray: a read-only view of numbers without nulls, else a copy by pyarrow."""
-    if array.null_count or not (pa.types.is_integer(array.type) or pa.types.is_floating(array.type)):
-        copy: np.ndarray[Any, Any] = array.to_numpy(zero_copy_only=False)
-        return copy
+    """Return a column as an ndarray: a read-only view of numbers without nulls, else a copy as by pyarrow."""
+    is_number = pa.types.is_integer(array.type) or pa.types.is_floating(array.type)
+    if array.null_count or not is_number:
+        copy = _copied(array, is_number) if "pandas" not in sys.modules else None
+        return array.to_numpy(zero_copy_only=False) if copy is None else copy
     dtype = np.dtype(array.type.to_pandas_dtype())
     if not len(array):
         return np.empty(0, dtype)
     view = np.frombuffer(array.buffers()[1], dtype, count=len(array), offset=array.offset * dtype.itemsize)
     view.flags.writeable = False  # columns share memory
     return view
+
+
+def _copied(array: pa.Array, is_number: bool) -> np.ndarray[Any, Any] | None:
+    """Return the same as ``to_numpy`` for numbers with nulls, booleans, text and bytes; None for other types."""
+    if is_number and not pa.types.is_float16(array.type):
+        floats = array if pa.types.is_floating(array.type) else array.cast(pa.float64(), safe=False)
+        return numpy_values(without_nulls(floats, float("nan"))).copy()
+    if pa.types.is_boolean(array.type) and not array.null_count:
+        return _flags(array)
+    is_short = len(array) <= MAX_LENGTH
+    if is_short and (array.type in (pa.string(), pa.binary()) or pa.types.is_boolean(array.type)):
+        return np.fromiter(array.to_pylist(), object, len(array))
+    return None
+
+
+def _flags(array: pa.BooleanArray) -> np.ndarray[Any, Any]:
+    """Return booleans without nulls as an ndarray."""
+    if not len(array):
+        return np.empty(0, np.bool_)
+    bits = np.unpackbits(np.frombuffer(array.buffers()[1], np.uint8), bitorder="little")
+    return bits[array.offset : array.offset + len(array)].view(bool)
 
 
 def _build(values: Sequence[Any]) -> pa.Array | None:
@@ -81,8 +131,15 @@ def _build(values: Sequence[Any]) -> pa.Array | None:
     if len(kinds) != 1:
         return None
     kind = kinds.pop()
-    if kind is bool and not has_null:
-        return arrow_flags(np.array(values))
+    is_null = np.fromiter((value is None for value in values), np.bool_, len(values)) if has_null else None
+    if kind is bool:
+        return arrow_flags(np.fromiter(map(bool, values), np.bool_, len(values)), is_null)
+    if kind is datetime.date or (kind is datetime.datetime and not any(value and value.tzinfo for value in values)):
+        unit, dtype = ("D", pa.date32()) if kind is datetime.date else ("us", pa.timestamp("us"))
+        moments = np.array(values, f"datetime64[{unit}]").view(np.int64).astype(f"i{dtype.bit_width // 8}")
+        return arrow_numbers(moments, is_null).view(dtype)
+    if kind is dict and not has_null:
+        return _build_structs(values)
     if kind is str:
         builder = pa.lib.StringBuilder()
         builder.append_values(values)
@@ -99,12 +156,20 @@ def _build(values: Sequence[Any]) -> pa.Array | None:
         return None if built is None else pa.ListArray.from_arrays(arrow_numbers(offsets), built)
     if kind not in _NUMBERS:
         return None
-    is_null = np.fromiter((value is None for value in values), np.bool_, len(values)) if has_null else None
     filled = [0 if value is None else value for value in values] if has_null else values
     try:
         return arrow_numbers(np.array(filled, _NUMBERS[kind]), is_null)
     except OverflowError:  # an int beyond int64
         return None
+
+
+def _build_structs(rows: Sequence[dict[Any, Any]]) -> pa.Array | None:
+    """Return dicts with the same keys in the same order as a column of structs; None for others."""
+    names = tuple(rows[0])
+    if not names or not all(type(name) is str for name in names) or any(tuple(row) != names for row in rows):
+        return None
+    members = [_build([row[name] for row in rows]) for name in names]
+    return None if any(member is None for member in members) else pa.StructArray.from_arrays(members, names)
 
 
 def _build_lists(rows: Sequence[np.ndarray[Any, Any]]) -> pa.Array | None:

@@ -52,6 +52,15 @@ def supertype(a: DataType, b: DataType) -> DataType | None:
     return None
 
 
+def has_null_type(dtype: pa.DataType) -> bool:
+    """Return True if a type has no type for some of its values, as that of empty lists.
+
+    >>> has_null_type(pa.list_(pa.null())), has_null_type(pa.string())
+    (True, False)
+    """
+    return pa.types.is_null(dtype) or any(has_null_type(dtype.field(i).type) for i in range(dtype.num_fields))
+
+
 def _same(x: Any, y: Any) -> Any:
     return x if x == y else None
 

@@ -8,6 +8,7 @@ import contextvars
 import inspect
 import threading
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
+from contextlib import aclosing
 from typing import Any
 
 import pyarrow as pa
@@ -54,13 +55,26 @@ class AsyncCaller:
             raise UdfError("the function raised CancelledError") from exc
 
     async def call_rows(self, calls: Iterator[Any], num_rows: int, on_error: OnRowError, order: int = 0) -> list[Any]:
+        return await self._pool.run(self._group(calls, num_rows, on_error, order))
+
+    async def leading_rows(
+        self, calls: Iterator[Any], num_rows: int, on_error: OnRowError, order: int = 0
+    ) -> AsyncGenerator[tuple[int, list[Any]], None]:
+        """Make the calls. Yield the number of leading results that should leave, and the list of all results."""
+        group = self._group(calls, num_rows, on_error, order)
+        async with aclosing(self._pool.leading(group)) as ends:
+            async for end in ends:
+                yield end, group.results
+
+    @staticmethod
+    def _group(calls: Iterator[Any], num_rows: int, on_error: OnRowError, order: int) -> CallGroup:
         # A coroutine that another batch started may make a call of this one; its failure is recorded with this one.
         context = contextvars.copy_context()
 
         def fail(row: int, exc: BaseException) -> Any:
             return context.run(on_error, row, exc)
 
-        return await self._pool.run(CallGroup(calls, num_rows, fail, order))
+        return CallGroup(calls, num_rows, fail, order)
 
     def then(self, use: Callable[[Any, Any], Any]) -> Callable[..., Any]:
         function = self.function
@@ -73,6 +87,10 @@ class AsyncCaller:
     async def read(self, function: Callable[..., Any], *args: Any) -> Any:
         return await asyncio.to_thread(function, *args)
 
+    async def close(self) -> None:
+        """Cancel the calls that are still in flight."""
+        await self._pool.close()
+
 
 class AsyncUdfHandler:
     """The handler of async UDFs. ``max_concurrency`` limits the rows (or batches) that wait at once."""
@@ -80,10 +98,12 @@ class AsyncUdfHandler:
     def __init__(self, work: CallUdf, steps: ApplySteps, context: WorkerContext) -> None:
         self._spec = spec = work.call.udf
         self._streams = asyncio.Semaphore(spec.max_concurrent_calls)
+        self._callers: list[AsyncCaller] = []
 
         def open_caller(function: Callable[..., Any], is_final: IsFinal) -> AsyncCaller:
             function = drained_async(function) if spec.target.is_generator and not spec.is_streaming else function
-            return AsyncCaller(function, spec.policy, spec.max_concurrent_calls, is_final)
+            self._callers.append(AsyncCaller(function, spec.policy, spec.max_concurrent_calls, is_final))
+            return self._callers[-1]
 
         self._calls = UdfCalls(work, steps, context.record, open_caller)
 
@@ -92,7 +112,14 @@ class AsyncUdfHandler:
     ) -> pa.RecordBatch | AsyncGenerator[pa.RecordBatch, None]:
         if self._spec.is_streaming:
             return self._stream(batch, first_row)
-        return await self._calls.process(batch, first_row)
+        if not self._calls.can_leave_early:
+            return await self._calls.process(batch, first_row)
+        pieces = self._calls.pieces(batch, first_row)
+        end, first = await anext(pieces)
+        if end == batch.num_rows:
+            await pieces.aclose()
+            return first
+        return _rest(first, pieces)
 
     async def _stream(self, batch: pa.RecordBatch, first_row: int) -> AsyncGenerator[pa.RecordBatch, None]:
         async with self._streams:
@@ -101,6 +128,8 @@ class AsyncUdfHandler:
 
     async def close(self) -> None:
         lease = self._calls.lease
+        for caller in self._callers:
+            await caller.close()
         try:
             if (closing := lease.close()) is not None:
                 await closing
@@ -108,6 +137,16 @@ class AsyncUdfHandler:
             await self._calls.close()
             if lease.was_last and self._spec.builtin.event_loop is None:  # built-in clients close their connections
                 await close_connections()
+
+
+async def _rest(
+    first: pa.RecordBatch, pieces: AsyncGenerator[tuple[int, pa.RecordBatch], None]
+) -> AsyncGenerator[pa.RecordBatch, None]:
+    async with aclosing(pieces):
+        yield first
+        del first
+        async for _, piece in pieces:
+            yield piece
 
 
 class WorkerLoop:

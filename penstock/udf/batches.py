@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import operator
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from contextvars import copy_context
@@ -22,7 +21,7 @@ from penstock.types import Series, to_batch
 from penstock.types.row_numbers import ROW_NUMBER, without_row_numbers
 from penstock.udf.call import ApplySteps, Caller, SyncCaller, run_sync
 from penstock.udf.failures import CALL_FAILURES, Failures
-from penstock.udf.formats import batch_in_format, restore_columns
+from penstock.udf.formats import batch_in_format, is_number_or_kept, restore_columns, restored_rows
 from penstock.udf.generators import ChunkSize, chunks
 from penstock.udf.instances import build_instance, callable_of, close_instance, close_instance_sync
 from penstock.udf.memo import FunctionMemo
@@ -168,7 +167,7 @@ class BatchHandler:
                 yield to_batch(result, self._what)
 
     def _result(self, given: Any, part: pa.RecordBatch) -> Any:
-        return restore_columns(self._run(self._caller.call(given)), given, part)
+        return restore_columns(self._run(self._caller.call(given)), given, part, self._spec.batch_format)
 
     def _items(self, results: Iterator[Any], part: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Yield the outputs of a generator while it runs."""
@@ -232,12 +231,14 @@ class BatchHandler:
             return without_row_numbers(batch).filter(
                 pa.array([result is not _FAILED and bool(result) for result in results], pa.bool_())
             )
-        rows = [result for result in results if result is not _FAILED]
+        parents = [row for row, result in enumerate(results) if result is not _FAILED]
+        rows = [results[row] for row in parents]
         if self._spec.verb == "map_groups":
             return _joined(list(itertools.chain.from_iterable(rows)), self._what)
         if self._spec.verb == "flat_map":
+            parents = [parent for parent, several in zip(parents, rows, strict=True) for _ in several]
             rows = list(itertools.chain.from_iterable(rows))
-        return self._batch_of(rows)
+        return self._batch_of(rows, parents, batch)
 
     def _stream_rows(self, batch: pa.RecordBatch, first_row: int) -> Iterator[pa.RecordBatch]:
         """Yield the rows of ``flat_map`` as its generators make them."""
@@ -248,9 +249,9 @@ class BatchHandler:
             self._failures.row(batch, row, first_row + row, exc)
 
         results = map(self._checked_rows, map(self._caller.function, self._dicts(batch)))
-        for chunk in chunks(results, self._chunk_size, fail):
+        for chunk in chunks(results, batch.num_rows, self._chunk_size, fail):
             check_not_cancelled(self._is_cancelled)
-            output = self._batch_of(chunk.values)
+            output = self._batch_of(chunk.values, chunk.parents, batch)
             self._chunk_size.note(len(chunk.values), output.nbytes)
             yield self._steps(output, first_row)
 
@@ -258,8 +259,10 @@ class BatchHandler:
     def _dicts(batch: pa.RecordBatch) -> Any:
         return batch_in_format(without_row_numbers(batch), "pylist")
 
-    def _batch_of(self, rows: Sequence[dict[str, Any]]) -> pa.RecordBatch:
-        return to_batch(_columns(rows), self._what)
+    def _batch_of(
+        self, rows: Sequence[dict[str, Any]], parents: Sequence[int], batch: pa.RecordBatch
+    ) -> pa.RecordBatch:
+        return to_batch(restored_rows(rows, parents, batch, is_number_or_kept), self._what)
 
     def _call_rows(self, batch: pa.RecordBatch, positions: Any, keys: Iterator[Any]) -> list[Any]:
         def fail(row: int, exc: BaseException) -> Any:
@@ -279,7 +282,7 @@ class BatchHandler:
         given = batch_in_format(group, self._spec.batch_format, zero_copy=self._spec.zero_copy)
 
         def accept(key: bytes | None, result: Any) -> Any:
-            result = owned(restore_columns(result, given, group))
+            result = owned(restore_columns(result, given, group, self._spec.batch_format))
             several = result if isinstance(result, Iterator) else [result]
             return self._stored(key, [to_batch(each, self._what) for each in several])
 
@@ -355,14 +358,6 @@ def row_values(batch: pa.RecordBatch, row: int) -> dict[str, Any]:
     """Return one row of a batch as a dict. It is read from the batch, since the function may change its arguments."""
     part = batch.slice(row, 1)
     return {name: Series(part.column(name)).to_pylist()[0] for name in batch.schema.names if name != ROW_NUMBER}
-
-
-def _columns(rows: Sequence[dict[str, Any]]) -> dict[str, list[Any]]:
-    """Return rows as columns; a row without a name has None there."""
-    names = list(dict.fromkeys(itertools.chain.from_iterable(rows)))
-    if len(names) > 1 and all(len(row) == len(names) for row in rows):  # the quick way, if every row has every name
-        return dict(zip(names, map(list, zip(*map(operator.itemgetter(*names), rows), strict=True)), strict=True))
-    return {name: [row.get(name) for row in rows] for name in names}
 
 
 def _with_arguments(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], given: Any) -> Any:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import aclosing
 from typing import Any, Protocol
 
 import numpy as np
@@ -21,10 +22,10 @@ from penstock.expr.udf import Policy
 from penstock.observe.call_counter import current_call_counter
 from penstock.plan.stages import CallUdf
 from penstock.types import PartialColumn
-from penstock.types.plain import arrow_numbers
+from penstock.types.plain import arrow_numbers, numpy_values
 from penstock.types.row_numbers import POSITION
 from penstock.udf.arguments import Arguments, Columns
-from penstock.udf.failures import CALL_FAILURES, Failures, Record
+from penstock.udf.failures import CALL_FAILURES, STOPPED, Failures, Record
 from penstock.udf.generators import ChunkSize, OnRowError, async_chunks, chunks, several
 from penstock.udf.instances import Lease, Unfinished, close_instance_sync
 from penstock.udf.memo import FunctionMemo
@@ -101,7 +102,7 @@ class SyncCaller:
             started, wanted = time.perf_counter(), min(size, num_rows - len(results)) + len(results)
             results.extend(itertools.islice(calls, size))
             if len(results) < wanted:  # the exception ended the iteration
-                raise RuntimeError("the function raised StopIteration, as next() does for an empty iterator")
+                raise RuntimeError(STOPPED)
             if time.perf_counter() - started < CANCEL_CHECK_S / 2:
                 size *= 2
 
@@ -161,6 +162,53 @@ class UdfCalls:
             results, parents = flattened(results)
         return self._output(batch, first_row, results, parents)
 
+    @property
+    def can_leave_early(self) -> bool:
+        """The results of the first rows may leave before all rows of a task have theirs."""
+        target, has_result = self._spec.target, self._memo is None and self._condition is None
+        return has_result and not (target.is_batch or target.is_generator)
+
+    async def pieces(self, batch: pa.RecordBatch, first_row: int) -> AsyncGenerator[tuple[int, pa.RecordBatch], None]:
+        """Yield the output in pieces of rows, each with its end: all at once, unless results take too much memory."""
+        if self._at_once is not None and (column := await self._at_once(*self.arguments.arrays(batch))) is not None:
+            self._counter.num_answered += batch.num_rows
+            yield batch.num_rows, self._steps(with_column(batch, self._work, column), first_row)
+            return
+        results, missing, calls = self._known_results(batch, first_row)
+        start = num_done = 0
+        async with aclosing(self._caller.leading_rows(*calls)) as given:  # type: ignore[attr-defined]
+            async for num_leading, computed in given:
+                end = missing[num_leading] if num_leading < len(missing) else batch.num_rows
+                if results is None:
+                    values = computed[start:end]
+                else:
+                    for number in range(num_done, num_leading):
+                        results[missing[number]] = computed[number]
+                    values = results[start:end]
+                    results[start:end] = [None] * (end - start)
+                computed[num_done:num_leading] = [None] * (num_leading - num_done)
+                output = self._output(batch.slice(start, end - start), first_row + start, values, None)
+                start, num_done = end, num_leading
+                del values
+                yield end, output
+                del output
+
+    def _known_results(
+        self, batch: pa.RecordBatch, first_row: int
+    ) -> tuple[list[Any] | None, Sequence[int], tuple[Any, ...]]:
+        """Return the results that need no call, the rows of the others, and the arguments for their calls.
+
+        The results are None if no lookup finds any.
+        """
+        if self._prepared is None:
+            missing: Sequence[int] = range(batch.num_rows)
+            return None, missing, self._row_calls(batch, first_row, self._caller.function)
+        results = self._prepared.results(list(self.arguments.rows(batch, _as_tuple)))
+        missing = [row for row, result in enumerate(results) if type(result) is Unfinished]
+        unfinished = [results[row] for row in missing]
+        self._counter.num_answered += len(results) - len(missing)
+        return results, missing, self._row_calls(batch, first_row, self._finish, missing, unfinished)
+
     async def _conditional_column(self, batch: pa.RecordBatch, first_row: int, condition: pa.Array) -> pa.Array:
         """Return the results of the rows for which the condition is true, and null for the others."""
         needed = pc.fill_null(condition, False)
@@ -174,13 +222,13 @@ class UdfCalls:
         else:
             results = await self._row_results(part, first_row)
             column = column_of_rows(results, self._spec.return_dtype, self._failures, part, first_row)
-        flags = needed.to_numpy(zero_copy_only=False)
+        flags = numpy_values(needed)
         return column.take(arrow_numbers(np.cumsum(flags) - 1, ~flags))
 
     def stream(self, batch: pa.RecordBatch, first_row: int) -> Iterator[pa.RecordBatch]:
         """Yield the values of generators as they come."""
         results, fail = self.arguments.rows(batch, self._caller.function), self._failing(batch, first_row)
-        for chunk in chunks(map(several, results), self._chunk_size, fail):
+        for chunk in chunks(map(several, results), batch.num_rows, self._chunk_size, fail):
             yield self._output(batch, first_row, *chunk)
 
     async def stream_async(self, batch: pa.RecordBatch, first_row: int) -> AsyncIterator[pa.RecordBatch]:
@@ -275,12 +323,9 @@ class UdfCalls:
 
     async def _row_results(self, batch: pa.RecordBatch, first_row: int) -> list[Any]:
         if self._prepared is not None:
-            results: list[Any] = self._prepared.results(list(self.arguments.rows(batch, _as_tuple)))
-            missing = [row for row, result in enumerate(results) if type(result) is Unfinished]
-            unfinished = [results[row] for row in missing]
-            self._counter.num_answered += len(results) - len(missing)
-            computed = await self._call_rows(batch, first_row, self._finish, missing, unfinished)
-            for row, result in zip(missing, computed, strict=True):
+            known, missing, calls = self._known_results(batch, first_row)
+            results: list[Any] = known or []
+            for row, result in zip(missing, await self._caller.call_rows(*calls), strict=True):
                 results[row] = result
             return results
         if self._memo is None:
@@ -301,15 +346,26 @@ class UdfCalls:
         keys: Sequence[Any] | None = None,
     ) -> list[Any]:
         """Call ``function`` with all ``rows`` of the batch, and with their ``keys`` as first arguments, if given."""
+        return await self._caller.call_rows(*self._row_calls(batch, first_row, function, rows, keys))
+
+    def _row_calls(
+        self,
+        batch: pa.RecordBatch,
+        first_row: int,
+        function: Callable[..., Any],
+        rows: Sequence[int] | None = None,
+        keys: Sequence[Any] | None = None,
+    ) -> tuple[Iterator[Any], int, OnRowError, int]:
+        """Return the arguments of ``Caller.call_rows``."""
         if not batch.num_rows or (rows is not None and not len(rows)):
-            return []
+            return iter(()), 0, lambda row, exc: None, first_row
         is_part = rows is not None and len(rows) < batch.num_rows
         part = batch.take(arrow_numbers(np.array(rows, np.int64))) if is_part else batch
 
         def fail(row: int, exc: BaseException) -> None:
             self._failures.row(part, row, first_row + (row if rows is None else rows[row]), exc)
 
-        return await self._caller.call_rows(self.arguments.rows(part, function, keys), part.num_rows, fail, first_row)
+        return self.arguments.rows(part, function, keys), part.num_rows, fail, first_row
 
 
 def _as_tuple(*values: Any) -> tuple[Any, ...]:

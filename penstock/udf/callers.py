@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import bisect
-from collections.abc import Awaitable, Iterator
-from typing import Any
+from collections.abc import AsyncGenerator, Awaitable, Iterable, Iterator
+from sys import getsizeof
+from typing import Any, cast
 
 from penstock.engine.call_gate import current_gate
+from penstock.engine.call_room import NEWEST, current_room, value_nbytes, wait_for_first
 from penstock.observe.call_counter import current_call_counter
 from penstock.udf.failures import CALL_FAILURES
 from penstock.udf.generators import OnRowError
 
+PLAIN = frozenset({str, bytes, int, float, bool, type(None)})
 CALLS_PER_TURN = 256
 """A coroutine yields to others after this many calls, since calls that never wait would block the loop."""
 
@@ -33,8 +36,13 @@ class CallGroup:
         self.order = order
         self.next_call = calls.__next__
         self.numbers = iter(range(num_calls))  # of the calls to make
-        self.num_unfinished = num_calls
+        self.num_calls = self.num_unfinished = num_calls
+        self.num_started = 0
         self.results: list[Any] = [None] * num_calls
+        self.nbytes: list[int] = [-1] * num_calls  # of each result, -1 until there is one
+        self.is_awaited = True  # False while results that were handed on have not left
+        self.news = asyncio.Event()
+        self._num_leading = self._leading_nbytes = self._nbytes_gone = 0
         self.error: BaseException | None = None
         self.is_over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._on_error = on_error
@@ -50,24 +58,60 @@ class CallGroup:
             self.error = error
             self.end()
 
+    @property
+    def num_leading(self) -> int:
+        """The calls that have ended, as have all before them."""
+        while self._num_leading < self.num_calls and self.nbytes[self._num_leading] >= 0:
+            self._leading_nbytes += self.nbytes[self._num_leading]
+            self._num_leading += 1
+        return self._num_leading
+
+    @property
+    def has_leading(self) -> bool:
+        return self.num_leading > 0 and self._leading_nbytes > 0
+
+    @property
+    def nbytes_held(self) -> int:
+        return sum(self.nbytes) + self.nbytes.count(-1) - self._nbytes_gone
+
+    def take_leading(self) -> int:
+        """Return the bytes of the leading results, which are not held any more."""
+        nbytes, self._leading_nbytes = self._leading_nbytes, 0
+        self._nbytes_gone += nbytes
+        return nbytes
+
     def end(self) -> None:
         """Prevent further calls."""
         for _ in self.numbers:
             pass
         if not self.is_over.done():
             self.is_over.set_result(None)
+        self.news.set()
+
+
+class _Place:
+    """The call that a coroutine makes."""
+
+    __slots__ = ("group", "number", "pool")
+
+    def __init__(self, pool: CallerPool) -> None:
+        self.pool, self.group, self.number = pool, cast(CallGroup, None), 0
+
+    def is_first(self) -> bool:
+        return self.pool.is_first(self.group, self.number)
 
 
 class CallerPool:
     """Up to ``max_concurrency`` coroutines that make the calls of all groups, lower orders first.
 
-    The last calls of one group run beside the first ones of the next. The coroutines end when no calls are left, so
-    nothing has to be closed.
+    The last calls of one group run beside the first ones of the next. The coroutines end when no calls are left.
     """
 
     def __init__(self, max_concurrency: int) -> None:
         self._max_concurrency = max_concurrency
         self._groups: list[CallGroup] = []  # with calls to make, by order
+        self._held: list[CallGroup] = []  # whose results have not all left, by order
+        self._room = current_room()
         self._callers: dict[asyncio.Task[None], CallGroup | None] = {}  # with the group of the current call
         self._counter = current_call_counter()
         self._gate = current_gate()
@@ -83,21 +127,68 @@ class CallerPool:
 
     async def run(self, group: CallGroup) -> list[Any]:
         """Make the calls of a group and return their results in order."""
-        bisect.insort(self._groups, group, key=lambda each: each.order)
-        self._start(group.num_unfinished)
+        self._begin(group)
         try:
             await group.is_over
         finally:
-            if group.num_unfinished:
-                await self._stop(group)
+            await self._leave(group)
         if group.error is not None:
             raise group.error
         return group.results
 
+    async def close(self) -> None:
+        """Cancel the calls that a failed group left in flight, because the query may still store their answers."""
+        await self._cancel(self._callers)
+
+    async def leading(self, group: CallGroup) -> AsyncGenerator[int, None]:
+        """Make the calls of a group. Yield the number of leading results that should leave; at last, that of all."""
+        self._begin(group)
+        num_given = 0
+        try:
+            while not group.is_over.done():
+                group.is_awaited = True
+                self._room.changed()
+                if not (self._room.is_filling and group.has_leading):
+                    await group.news.wait()
+                group.news.clear()
+                if not group.is_over.done() and num_given < group.num_leading:
+                    num_given, group.is_awaited = group.num_leading, False
+                    self._room.held -= group.take_leading()
+                    self._room.changed()
+                    yield num_given
+        finally:
+            await self._leave(group)
+        if group.error is not None:
+            raise group.error
+        if num_given < group.num_calls or not group.num_calls:
+            yield group.num_calls
+
+    def _begin(self, group: CallGroup) -> None:
+        for groups in (self._groups, self._held):
+            bisect.insort(groups, group, key=lambda each: each.order)
+        self._start(group.num_unfinished)
+
+    async def _leave(self, group: CallGroup) -> None:
+        try:
+            if group.num_unfinished and not (group.error is not None and self._counter.is_stored):
+                await self._stop(group)
+        finally:
+            self._held.remove(group)
+            self._room.held -= group.nbytes_held
+            self._room.changed()
+
+    def is_first(self, group: CallGroup, number: int) -> bool:
+        """Return whether all other results wait for this call."""
+        return group.is_awaited and self._held[:1] == [group] and number == group.num_leading
+
     async def _stop(self, group: CallGroup) -> None:
         """Cancel the calls of a group and wait for their cleanup."""
         group.end()
-        waiting = [caller for caller, current in self._callers.items() if current is group]
+        await self._cancel(caller for caller, current in self._callers.items() if current is group)
+
+    @staticmethod
+    async def _cancel(callers: Iterable[asyncio.Task[None]]) -> None:
+        waiting = list(callers)
         for caller in waiting:
             caller.cancel()
         await asyncio.gather(*waiting, return_exceptions=True)
@@ -107,6 +198,7 @@ class CallerPool:
             caller = asyncio.create_task(self._serve())
             self._callers[caller] = None
             self._counter.num_calls += 1
+            self._room.num_calls += 1
             caller.add_done_callback(self._replace)
 
     async def _serve(self) -> None:
@@ -114,20 +206,37 @@ class CallerPool:
         caller = asyncio.current_task()
         assert caller is not None
         num_made, counter, gate = 0, self._counter, self._gate
+        room, place = self._room, _Place(self)
+        wait_for_first(place.is_first)
         while (group := self._next()) is not None and not caller.cancelling():
+            if room.is_full and not self.is_first(group, group.num_started):
+                await self._wait_for_room(caller)
+                continue
             self._callers[caller] = group
             next_call, results = group.next_call, group.results
             if not gate.is_open:
                 await self.rest()
+            place.group = group
             for number in group.numbers:
+                group.num_started = number + 1
+                place.number = number
                 try:
-                    results[number] = await next_call()
+                    result = results[number] = await next_call()
                     counter.num_answered += 1
+                    nbytes = getsizeof(result) if type(result) in PLAIN else value_nbytes(result)
+                    del result  # this coroutine may wait long
                 except BaseException as exc:
                     if group.is_over.done():
-                        raise  # cancelled with its group
+                        if caller.cancelling():
+                            raise
+                        break  # the group has failed already
                     counter.num_failed += 1
                     group.fail(number, exc)
+                    nbytes = 0
+                if group.error is None:  # else its results are dropped
+                    group.nbytes[number] = nbytes
+                    room.held += nbytes
+                room.answer_nbytes += NEWEST * (nbytes - room.answer_nbytes)
                 group.num_unfinished -= 1
                 if not group.num_unfinished:
                     group.end()
@@ -136,8 +245,30 @@ class CallerPool:
                     await asyncio.sleep(0)
                 if not gate.is_open:  # before it takes the next number: numbers and calls are drawn in the same order
                     await self.rest()
-            if group in self._groups:
-                self._groups.remove(group)
+                if room.held > room.few_nbytes or room.held + room.num_calls * room.answer_nbytes > room.limit:
+                    self._make_room()
+                    if room.is_full and not self.is_first(group, group.num_started):
+                        break
+            else:
+                if group in self._groups:
+                    self._groups.remove(group)
+
+    def _make_room(self) -> None:
+        """Let results leave whose groups are not done."""
+        for group in self._held:
+            if group.is_awaited and group.has_leading:
+                group.news.set()
+        self._room.changed()
+
+    async def _wait_for_room(self, caller: asyncio.Task[None]) -> None:
+        self._callers[caller] = None
+        self._counter.num_calls -= 1
+        self._room.num_calls -= 1
+        try:
+            await self._room.change()
+        finally:
+            self._counter.num_calls += 1
+            self._room.num_calls += 1
 
     def _next(self) -> CallGroup | None:
         while self._groups and self._groups[0].is_over.done():
@@ -148,5 +279,6 @@ class CallerPool:
         """Start another caller in place of a cancelled one while there are calls to make."""
         del self._callers[ended]
         self._counter.num_calls -= 1
+        self._room.num_calls -= 1
         if self._next() is not None:
             self._start(1)

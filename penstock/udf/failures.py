@@ -26,6 +26,8 @@ Record = Callable[[RowError], None]
 CALL_FAILURES: tuple[type[BaseException], ...] = (Exception, SystemExit)
 """Errors of a call of a user function. ``sys.exit()`` in one does not end the user's program."""
 
+STOPPED = "the function raised StopIteration, as next() does for an empty iterator"
+
 MAX_BINARY_NBYTES = 64 * 1024  # longer images and arrays are described instead of recorded
 MAX_SHOWN_LENGTH = 200  # of a value in an error message
 

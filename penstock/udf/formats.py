@@ -1,11 +1,17 @@
-"""Batches in the formats of ``map_batches``: dicts of arrays or tensors, Arrow tables, DataFrames, lists of dicts."""
+"""Batches in the formats of ``map_batches``: dicts of arrays or tensors, Arrow tables, DataFrames, lists of dicts.
+
+Neither arrays nor Python values hold all types: a nullable integer becomes a float with NaN, a timestamp loses its
+zone, an embedding becomes a plain array. So what a function returns is compared with what it was given, and the
+original columns take the place of those that are unchanged.
+"""
 
 from __future__ import annotations
 
 import datetime as dt
 import decimal
 import math
-from collections.abc import Mapping
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
@@ -15,6 +21,9 @@ import pyarrow.types as pt
 from penstock.errors import check_choice
 from penstock.expr.udf import BatchFormat
 from penstock.types import Series, default_numpy, object_array
+from penstock.types.arrays import is_array
+from penstock.types.convert import is_pandas
+from penstock.types.plain import arrow_numbers
 
 if TYPE_CHECKING:
     import pandas
@@ -97,32 +106,143 @@ def _is_read_only(array: np.ndarray[Any, Any]) -> bool:
 # --- unchanged columns ------------------------------------------------------------------------------------------------
 
 
-def restore_columns(result: Any, given: Any, batch: pa.RecordBatch) -> Any:
-    """Return a result with the original columns in place of arrays that the function returned unchanged.
+def restore_columns(result: Any, given: Any, batch: pa.RecordBatch, batch_format: BatchFormat) -> Any:
+    """Return a result with the original columns in place of those that have the values that the function was given.
 
-    Arrays cannot hold all types: a nullable integer becomes a float with NaN, a timestamp loses its zone, an embedding
-    becomes a plain array.
+    A column is recognized by its name, or as the same array. ``given`` is the batch as the function got it; it may have
+    been changed since.
     """
-    if not (isinstance(given, dict) and isinstance(result, Mapping)):
-        return result
-    known = set(batch.schema.names)  # the function may have added others to the dict
-    names = {id(value): name for name, value in given.items() if name in known and not _survives(batch.column(name))}
+    if isinstance(result, Iterator):
+        return (restore_columns(each, given, batch, batch_format) for each in result)
+    match batch_format:
+        case "numpy" | "torch" if isinstance(result, Mapping):
+            return _with_arrays(result, given, batch, batch_format)
+        case "pandas" if is_pandas(result) and hasattr(result, "columns"):
+            return _with_series(result, batch)
+        case "pylist" if isinstance(result, list):
+            return _with_values(result, given, batch)
+        case _:
+            return result
+
+
+def _with_arrays(
+    result: Mapping[str, Any], given: Mapping[str, Any], batch: pa.RecordBatch, batch_format: BatchFormat
+) -> dict[str, Any]:
+    known = set(batch.schema.names)
+    names = {id(value): name for name, value in given.items() if name in known}  # the function may have added others
     restored = dict(result)
     for name, value in result.items():
-        if id(value) in names:
-            column = batch.column(names[id(value)])
-            array = value if isinstance(value, np.ndarray) else value.detach().numpy()
-            if _is_unchanged(array, default_numpy(column)):
-                restored[name] = column
+        origin = names.get(id(value), name)
+        if origin not in known or not is_array(value) or is_kept_by_arrays(column := batch.column(origin)):
+            continue
+        original = batch_in_format(batch.select([origin]), batch_format, zero_copy=True)[origin]
+        if _is_unchanged(value, original):
+            restored[name] = column
     return restored
 
 
-def _survives(column: pa.Array) -> bool:
+def is_kept_by_arrays(column: pa.Array) -> bool:
     """Return True if a column is the same after conversion to an array and back."""
     if pt.is_string(column.type) or pt.is_binary(column.type):
-        return True
+        return bool(column.null_count < len(column))
     is_plain = pt.is_integer(column.type) or pt.is_floating(column.type) or pt.is_boolean(column.type)
     return is_plain and not column.null_count
+
+
+def _with_series(result: Any, batch: pa.RecordBatch) -> Any:
+    """Restore columns of a DataFrame. Its index tells which rows it has, as after a filter or a sort."""
+    names = [
+        name
+        for name in dict.fromkeys(result.columns)
+        if name in batch.schema.names and not _is_kept_by_pandas(batch.column(name))
+    ]
+    rows = _rows_of(result, batch.num_rows)
+    if not names or rows is None:
+        return result
+    originals = batch_in_format(batch.select(names), "pandas")
+    originals = originals if isinstance(rows, slice) else originals.take(rows)
+    columns = dict(result.items()) if len(set(result.columns)) == result.shape[1] else {}
+    for name in names:
+        if name in columns and _is_unchanged(columns[name], originals[name]):
+            column = batch.column(name)
+            columns[name] = column if isinstance(rows, slice) else column.take(arrow_numbers(rows))
+    return columns or result
+
+
+def _rows_of(result: Any, num_rows: int) -> Any:
+    """Return the rows of the batch that a DataFrame has: a slice for all in order, their numbers, or None."""
+    import pandas
+
+    index = result.index
+    if index.equals(pandas.RangeIndex(num_rows)):
+        return slice(None)
+    if index.dtype.kind in "iu" and index.nlevels == 1 and len(index) and index.min() >= 0 and index.max() < num_rows:
+        return index.to_numpy().astype(np.int64)
+    return slice(None) if len(index) == num_rows else None
+
+
+def _is_kept_by_pandas(column: pa.Array) -> bool:
+    """Return True if a column is the same after conversion to pandas and back. There, NaN and null are one value."""
+    return is_kept_by_arrays(column) and not pt.is_floating(column.type)
+
+
+def _with_values(result: list[Any], given: list[dict[str, Any]], batch: pa.RecordBatch) -> Any:
+    """Restore columns of a list of dicts: of the same dicts, or of as many as the function was given."""
+    if not all(isinstance(row, dict) for row in result):
+        return result
+    numbers = {id(row): number for number, row in enumerate(given)}
+    parents = [numbers.get(id(row), -1) for row in result]
+    if -1 not in parents:
+        return restored_rows(result, parents, batch)
+    return restored_rows(result, range(len(result)), batch) if len(result) == len(given) else columns_of(result)
+
+
+def restored_rows(
+    rows: Sequence[Mapping[str, Any]],
+    parents: Sequence[int],
+    batch: pa.RecordBatch,
+    is_kept: Callable[[pa.Array], bool] | None = None,
+) -> dict[str, Any]:
+    """Return rows as columns, with the original columns in place of those that have the values of the parent rows.
+
+    Columns for which ``is_kept`` holds stay as they are.
+    """
+    columns: dict[str, Any] = columns_of(rows)
+    numbers = np.array(parents, np.int64)
+    is_whole = len(numbers) == batch.num_rows and bool((numbers == np.arange(len(numbers))).all())
+    for name in columns.keys() & set(batch.schema.names):
+        column = batch.column(name)
+        if (is_kept or is_kept_by_lists)(column):
+            continue
+        column = column if is_whole else column.take(arrow_numbers(numbers))
+        if _is_unchanged(columns[name], Series(column).to_pylist()):
+            columns[name] = column
+    return columns
+
+
+def is_kept_by_lists(column: pa.Array) -> bool:
+    """Return True if a column is the same after conversion to Python values and back."""
+    kept = (pt.is_string, pt.is_binary, pt.is_int64, pt.is_float64, pt.is_boolean)
+    return any(is_kind(column.type) for is_kind in kept) and bool(column.null_count < len(column))
+
+
+def is_number_or_kept(column: pa.Array) -> bool:
+    """Return True for numbers too, which a row function makes int64 or float64 whether it changes them or not.
+
+    Their type then does not depend on the values of a batch.
+    """
+    return pt.is_integer(column.type) or pt.is_floating(column.type) or is_kept_by_lists(column)
+
+
+def columns_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    """Return rows as columns; a row without a name has None there."""
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    if len(names) > 1 and all(len(row) == len(names) for row in rows):  # the quick way, if every row has every name
+        return dict(zip(names, map(list, zip(*map(operator.itemgetter(*names), rows), strict=True)), strict=True))
+    return {name: [row.get(name) for row in rows] for name in names}
+
+
+# --- comparison -------------------------------------------------------------------------------------------------------
 
 
 def _is_unchanged(value: Any, original: Any) -> bool:
@@ -139,9 +259,25 @@ def _is_unchanged(value: Any, original: Any) -> bool:
             return is_view or np.array_equal(value, original, equal_nan=original.dtype.kind in "fmM")
         case dict():
             return value.keys() == original.keys() and all(_is_unchanged(value[key], original[key]) for key in value)
-        case list():
+        case list() | tuple():
             return len(value) == len(original) and all(map(_is_unchanged, value, original))
         case float():
             return value == original or (math.isnan(value) and math.isnan(original))
+        case _ if isinstance(value, IMMUTABLE):
+            return bool(value == original)
+        case _ if is_pandas(value):
+            return _is_unchanged_series(value, original)
+        case _ if is_array(value):  # a tensor of torch
+            return value.dtype == original.dtype and _is_unchanged(
+                *(each.detach().cpu().numpy() for each in (value, original))
+            )
         case _:
-            return isinstance(value, IMMUTABLE) and bool(value == original)
+            return False
+
+
+def _is_unchanged_series(value: Any, original: Any) -> bool:
+    if not hasattr(value, "dtype") or value.dtype != original.dtype or len(value) != len(original):
+        return False
+    if value.dtype == object:
+        return _is_unchanged(value.to_numpy(), original.to_numpy())
+    return bool(value.reset_index(drop=True).equals(original.reset_index(drop=True)))

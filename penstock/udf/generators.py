@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from penstock.errors import QueryCancelledError
-from penstock.udf.failures import CALL_FAILURES
+from penstock.udf.failures import CALL_FAILURES, STOPPED
 from penstock.udf.results import owned
 
 CHUNK_NBYTES = 2**20
@@ -40,16 +40,16 @@ class ChunkSize:
         self.num_values = max(1, min(4 * self.num_values, CHUNK_NBYTES * num_values // max(nbytes, 1)))
 
 
-def chunks(results: Iterator[Any], size: ChunkSize, on_error: OnRowError) -> Iterator[ValueChunk]:
+def chunks(results: Iterator[Any], num_rows: int, size: ChunkSize, on_error: OnRowError) -> Iterator[ValueChunk]:
     """Yield the values of ``results``, one iterable a row, in chunks. A slow generator's values leave after 0.1 s.
 
     ``on_error`` is called with the number of a failed row and must raise.
     """
     chunk, row, items, started = ValueChunk([], []), 0, None, time.perf_counter()
-    while True:
+    while row < num_rows:
         try:
             if items is None:
-                items = owned(iter(next(results)))
+                items = owned(_values_of_next_row(results))
             for value in items:
                 chunk.values.append(value)
                 chunk.parents.append(row)
@@ -58,8 +58,6 @@ def chunks(results: Iterator[Any], size: ChunkSize, on_error: OnRowError) -> Ite
             else:
                 row, items = row + 1, None
                 continue
-        except StopIteration:
-            break
         except QueryCancelledError:
             raise
         except CALL_FAILURES as exc:
@@ -68,6 +66,13 @@ def chunks(results: Iterator[Any], size: ChunkSize, on_error: OnRowError) -> Ite
         chunk, started = ValueChunk([], []), time.perf_counter()
     if chunk.values:
         yield chunk
+
+
+def _values_of_next_row(results: Iterator[Any]) -> Iterator[Any]:
+    try:
+        return iter(next(results))
+    except StopIteration as exc:  # raised by the function: there are as many results as rows
+        raise RuntimeError(STOPPED) from exc
 
 
 async def async_chunks(results: Iterator[Any], size: ChunkSize, on_error: OnRowError) -> AsyncIterator[ValueChunk]:

@@ -120,6 +120,34 @@ class Queue:
 
 
 @dataclass
+class BatchServer:
+    """Works on ``slots`` requests together, each ``1 + slowdown`` times slower than alone; others wait in its queue.
+
+    Pass its method ``latency`` to ``simulate``.
+    """
+
+    slots: int
+    service_s: float
+    slowdown: float
+    num_held: int = 0
+    free_at: list[float] = field(default_factory=list)
+
+    def arrive(self, now: float) -> tuple[Outcome, Hints]:
+        self.num_held += 1
+        return "ok", NO_HINTS
+
+    def latency(self, now: float) -> float:
+        start = now if len(self.free_at) < self.slots else max(now, heapq.heappop(self.free_at))
+        share = min(self.num_held, self.slots) / self.slots
+        end = start + self.service_s * (1 + self.slowdown * share)
+        heapq.heappush(self.free_at, end)
+        return end - now
+
+    def depart(self) -> None:
+        self.num_held -= 1
+
+
+@dataclass
 class Unlimited:
     """Takes everything, except what ``trouble`` says of the time."""
 

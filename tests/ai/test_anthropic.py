@@ -242,6 +242,29 @@ ANSWER: dict[str, Any] = {
 }
 
 
+EPHEMERAL = {"type": "ephemeral", "ttl": "1h"}
+
+
+def test_cache_control_stays_with_its_part() -> None:
+    manual = Text("The manual.", EPHEMERAL)
+    sent = body(
+        Text("Page 1", EPHEMERAL), Text("Why?"), system="Be kind.\nThe manual.", system_parts=(Text(""), manual)
+    )
+    assert sent["system"] == [{"type": "text", "text": "The manual.", "cache_control": EPHEMERAL}]
+    page, question = sent["messages"][0]["content"]
+    assert page == {"type": "text", "text": "Page 1", "cache_control": EPHEMERAL}
+    assert question == {"type": "text", "text": "Why?"}
+    (only,) = body(manual)["messages"][0]["content"]
+    assert only["cache_control"] == EPHEMERAL
+
+
+def test_a_schema_in_words_follows_the_parts_of_the_system_message() -> None:
+    output = StrictFormat("Any", DataType.python(), {"type": "object"}, None)
+    manual, words = body(output=output, system="The manual.", system_parts=(Text("The manual.", EPHEMERAL),))["system"]
+    assert manual["cache_control"] == EPHEMERAL
+    assert words["text"].startswith("Answer with JSON only")
+
+
 def read(**changes: Any) -> Any:
     (generation,) = wire_of().read({**ANSWER, **changes})
     return generation
@@ -252,6 +275,7 @@ def test_an_answer() -> None:
     assert given.text == "Hello there."
     assert (given.model, given.finish_reason, given.refusal, given.tool_calls) == (HAIKU, "stop", None, ())
     assert (given.input_tokens, given.cached_tokens, given.output_tokens) == (115, 100, 7)
+    assert (given.written_tokens, given.written_1h_tokens) == (5, 0)
 
 
 def test_an_answer_with_little_in_it() -> None:

@@ -20,6 +20,7 @@ import penstock as ps
 from penstock.cache.ledger.open_ledgers import job_ledger
 from penstock.errors import (
     InvalidArgumentError,
+    OutageError,
     ProviderError,
     ProviderUnusableError,
     QuotaExceededError,
@@ -174,7 +175,8 @@ def test_files_of_a_batch_that_cannot_be_created_are_deleted(
 @pytest.mark.parametrize("provider", PROVIDERS)
 def test_a_bounded_number_of_times(server: ModelServer, provider: str) -> None:
     server.change(faults=[faults.BatchExpires(done=0.0)])
-    assert ask(["a"], provider=provider, max_retries=2, on_error="null") == [None]
+    with pytest.raises(OutageError, match="answered no other request"):
+        ask(["a"], provider=provider, max_retries=2, on_error="null")
     assert len(batches(server)) == 3
 
 
@@ -183,6 +185,13 @@ def test_requests_that_fail_for_now_are_submitted_again(server: ModelServer, pro
     server.change(faults=[faults.ServerError(503, containing="number 7", first_tries=1)])
     assert ask(QUESTIONS, provider=provider) == QUESTIONS
     assert batches(server)[1] == ["number 7"]
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+def test_a_request_that_fails_among_others_is_the_error_of_its_row(server: ModelServer, provider: str) -> None:
+    server.change(faults=[faults.ServerError(500, containing="number 7")])
+    answers = ask(QUESTIONS, provider=provider, on_error="null", max_retries=1)
+    assert [q for q, a in zip(QUESTIONS, answers, strict=True) if a is None] == ["number 7"]
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
@@ -357,7 +366,8 @@ def test_what_failed_is_asked_again_by_the_next_run(kept: ModelServer) -> None:
 def test_what_was_given_up_is_asked_again_by_the_next_run(kept: ModelServer) -> None:
     kept.change(faults=[faults.BatchExpires(done=0.0, first=4)])
     for _ in range(2):
-        assert ask(["a"], on_error="null", max_retries=1) == [None]
+        with pytest.raises(OutageError):
+            ask(["a"], on_error="null", max_retries=1)
     assert ask(["a"], max_retries=1) == ["a"]
     assert len(batches(kept)) == 5
 

@@ -13,6 +13,7 @@ from penstock.errors import (
     AuthenticationError,
     ContentFilteredError,
     InvalidAnswerError,
+    OutageError,
     ProviderUnavailableError,
     QuotaExceededError,
     RateLimitedError,
@@ -71,7 +72,7 @@ def test_what_passes_is_asked_again(server: ModelServer, fault: faults.Fault, ch
         (faults.HttpError(422, "not so"), RequestRefusedError, "not so"),
         (faults.Refusal("I may not."), ContentFilteredError, "I may not."),
         (faults.ContentFilter(), ContentFilteredError, "filter"),
-        (faults.ServerError(500, "burning"), ProviderUnavailableError, "burning"),
+        (faults.ServerError(500, "burning", containing="What is 7?"), ProviderUnavailableError, "burning"),
         (faults.Malformed(), InvalidAnswerError, "malformed JSON"),
     ],
     ids=lambda value: getattr(value, "__name__", None) or (type(value).__name__ if not isinstance(value, str) else ""),
@@ -105,8 +106,9 @@ def test_a_fatal_answer_is_asked_for_once(server: ModelServer) -> None:
 
 def test_retries_are_counted(server: ModelServer) -> None:
     server.change(faults=[faults.ServerError(500)])
-    asked(["x"], on_error="null", max_retries=3).collect()
-    assert server.num_requests == 4
+    with pytest.raises(OutageError):
+        asked(["x"], on_error="null", max_retries=3).collect()
+    assert server.num_requests == 4 + 4  # with those of the probe
 
 
 @pytest.mark.parametrize("status", [401, 403])

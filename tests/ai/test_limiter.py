@@ -93,7 +93,7 @@ def test_a_refused_call_comes_before_those_that_were_never_sent() -> None:
             is_refused = number in (3, 5)
             if is_refused:
                 (await limiter.admit()).settle("refused")
-            permit = await limiter.admit(is_retry=is_refused)
+            permit = await limiter.admit(rank="retry" if is_refused else "first")
             served.append(number)
             await asyncio.sleep(0)
             permit.settle("ok")
@@ -113,7 +113,7 @@ def test_a_cancelled_retry_leaves_the_queue() -> None:
         limiter = Limiter(Caps(max_concurrency=1))
         held = await limiter.admit()
         new = asyncio.create_task(limiter.admit())
-        first, second = (asyncio.create_task(limiter.admit(is_retry=True)) for _ in range(2))
+        first, second = (asyncio.create_task(limiter.admit(rank="retry")) for _ in range(2))
         await turns()
         first.cancel()
         await turns()
@@ -389,10 +389,16 @@ def test_what_was_learned_outlives_its_users() -> None:
 
 
 def test_queries_with_other_caps_have_a_limiter_of_their_own() -> None:
-    key = LimiterKey("openai", "http://caps", "m")
+    key = LimiterKey("openai", "https://caps", "m")
     loose, tight = limiter_for(key, Caps(max_concurrency=60)), limiter_for(key, Caps(max_concurrency=5))
     assert (loose.state().limit, tight.state().limit) == (60, 5)
     assert limiter_for(key, Caps(max_concurrency=5)) is tight
+
+
+def test_a_server_without_tls_starts_with_few_requests() -> None:
+    """It may be the user's own, with few slots and a queue."""
+    limits = [limiter_for(LimiterKey("openai", f"{scheme}://start", "m")).state().limit for scheme in ("http", "https")]
+    assert limits == [6, 64]
 
 
 def test_an_admission_costs_microseconds() -> None:

@@ -21,6 +21,7 @@ import penstock as ps
 from penstock.errors import (
     AuthenticationError,
     InvalidAnswerError,
+    OutageError,
     QuotaExceededError,
     RequestRefusedError,
     UdfError,
@@ -293,7 +294,7 @@ def test_an_error_that_calls_itself_200_may_pass(raw_server: RawServer, error: A
     raw_server.say({"error": error}, GOOD)
     assert asked(["a"], use_chat_completions=True).to_pydict()["a"] == ["fine"]
     raw_server.say({"error": error})
-    with pytest.raises(UdfError, match="model is loading" if "loading" in str(error) else "50[23]"):
+    with pytest.raises(OutageError, match="model is loading" if "loading" in str(error) else "50[23]"):
         asked(["a"], max_retries=0).collect()
 
 

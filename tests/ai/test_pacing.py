@@ -12,9 +12,21 @@ from penstock.ai.remote.limits.caps import Caps
 from penstock.ai.remote.limits.pacing import Outcome, Pace, Sent
 from penstock.ai.remote.limits.rate_headers import NO_HINTS, Hints, RateWindow
 from penstock.cost.usage import UsageEstimate
-from tests.ai.simulation import FixedWindow, Queue, Server, Slots, TokenBucket, Troubled, Unlimited, noisy, simulate
+from tests.ai.simulation import (
+    BatchServer,
+    FixedWindow,
+    Queue,
+    Server,
+    Slots,
+    TokenBucket,
+    Troubled,
+    Unlimited,
+    noisy,
+    simulate,
+)
 
 JITTER = (0.0, 0.02)
+OWN_START = 6
 
 
 def always(value: float) -> Callable[[float], float]:
@@ -144,10 +156,30 @@ def test_answers_that_become_slow_are_no_queue() -> None:
 def test_a_server_that_queues_is_kept_busy_and_no_more(slots: int, seed: int) -> None:
     chance = random.Random(seed)
     server = Queue(slots, lambda now: chance.uniform(0.08, 0.12))
-    run = simulate(Pace(), server, 25, latency=server.latency, timeout_s=4, network_s=0.003, seed=seed)
+    pace = Pace(start=OWN_START)
+    run = simulate(pace, server, 25, latency=server.latency, timeout_s=4, network_s=0.003, seed=seed)
 
     assert all(outcome == "ok" for _, outcome in run.sent)
     assert run.accepted_per_s(6, 25) > 0.9 * slots / 0.1
+    assert run.in_flight_share(10, 0.95) <= 3 * slots
+
+
+@pytest.mark.parametrize("latency_s", [1.0, 5.0])
+def test_a_few_slots_with_slow_answers_are_given_little_more_than_they_work_on(latency_s: float) -> None:
+    server = Queue(4, always(latency_s))
+    run = simulate(Pace(start=OWN_START), server, 200, latency=server.latency, network_s=0.003)
+
+    assert run.in_flight_share(0, 0.95) <= 3 * 4
+    assert run.accepted_per_s(10, 150) > 0.9 * 4 / latency_s
+
+
+@pytest.mark.parametrize(("slots", "slowdown"), [(16, 1.0), (64, 1.0), (64, 3.0), (256, 1.0)])
+def test_a_server_whose_answers_become_slower_with_their_number_is_near_its_best(slots: int, slowdown: float) -> None:
+    """A batch of requests is worked on together, as by vLLM: more of them slow each one down."""
+    server = BatchServer(slots, service_s=1.0, slowdown=slowdown)
+    run = simulate(Pace(start=OWN_START), server, 90, latency=server.latency, network_s=0.003)
+
+    assert run.accepted_per_s(30, 90) > 0.8 * slots / (1 + slowdown)
     assert run.in_flight_share(10, 0.95) <= 3 * slots
 
 
@@ -158,7 +190,7 @@ def test_a_server_that_queues_and_gets_more_slots() -> None:
         server.slots = 4 if now < 20 else 40
         return server.latency(now)
 
-    run = simulate(Pace(), server, 60, latency=latency)
+    run = simulate(Pace(start=OWN_START), server, 60, latency=latency)
 
     assert run.accepted_per_s(15, 20) > 0.9 * 40
     assert run.accepted_per_s(50, 60) > 0.9 * 400
@@ -298,7 +330,7 @@ def test_random_refusals_cost_at_most_half_as_much_again(share: float, seed: int
 def test_limit_of_a_server_that_refuses_others_by_chance(make: Callable[[], Server]) -> None:
     run = simulate(Pace(), noisy(make(), 0.01), 30, refusal_s=always(0.01))
 
-    assert run.accepted_per_s(8, 30) > 0.9 * 300
+    assert run.accepted_per_s(8, 30) > 0.8 * 300
     assert run.refused_share(8) < 0.06
 
 

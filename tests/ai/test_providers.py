@@ -13,8 +13,8 @@ from pydantic import BaseModel
 
 import penstock as ps
 from penstock.ai.registry import find_provider
-from penstock.ai.remote.http import _Session
 from penstock.ai.remote.openai import OpenAIProvider
+from penstock.ai.remote.session import SharedSession
 from penstock.errors import AuthenticationError, InvalidArgumentError, QuotaExceededError, UnreachableError
 from penstock.functions import classify_image, classify_text, embed_text, prompt
 from penstock.llm import HttpRequestProcessorConfig, OpenAIProcessorConfig, build_processor
@@ -413,7 +413,7 @@ def test_a_saved_plan_takes_its_key_from_the_environment(server: ModelServer, mo
     again = pickle.loads(saved)
     with pytest.raises(AuthenticationError, match="set OPENAI_API_KEY"):
         again.collect()
-    assert not _Session._by_loop
+    assert not SharedSession._by_loop
     monkeypatch.setenv("OPENAI_API_KEY", "sk-another-9012\n")
     assert again.to_pydict()["a"] == ["a"]
     assert "Bearer sk-another-9012" in server.requests[-1].headers.values()

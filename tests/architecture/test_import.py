@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import subprocess
 import sys
@@ -9,6 +10,9 @@ from pathlib import Path
 
 import cv2
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
 
 from tests.architecture.test_layers import HEAVY
 
@@ -49,6 +53,43 @@ for _ in ("computed", "cached"):
 print("pandas" in sys.modules)
 """
     assert run_python(code).strip() == "False"
+
+
+ORDINARY = {
+    "filter": "files.where(col('v') > 0.5).to_pydict()",
+    "filter by text, and by one of several": "files.where((col('s') == 'b') & col('k').is_in([1, 2])).to_pydict()",
+    "filter by date": "files.where(col('d') >= datetime.date(2020, 1, 1)).count_rows()",
+    "partitions": "ps.read_parquet(folder + '/parts', hive_partitioning=True).where(col('part') == 1).to_pydict()",
+    "group": "files.groupby((col('k') % 2).alias('m')).agg(col('v').mean(), col('k').sum()).sort('m').to_pydict()",
+    "join": "files.join(ps.from_pydict({'k': [1, None], 'n': ['x', None]}), on='k', how='left').sort('k').show()",
+    "window": "files.with_column('r', col('v').sum().over(ps.Window().partition_by('s'))).to_pydict()",
+    "if_else": "files.select((col('k') > 1).if_else(col('v'), 0.0).alias('x'), col('k').fill_null(0)).to_arrow()",
+    "rows": "ps.from_pydict({'a': [True, None], 'b': [{'x': 1}, {'x': None}]}).where(col('a')).to_pylist()",
+    "text": "files.select(col('s').upper(), col('s').contains('b').alias('c')).to_pydict()",
+    "explode and unpivot": "ps.from_pydict({'l': [[1, 2], [3]]}).explode('l').unpivot([], ['l']).to_pydict()",
+    "sql": "ps.sql('select s, max(v) as v from files where k > 1 group by s', files=files).to_pydict()",
+    "batches": "files.select('k', 'v', 's').map_batches(lambda b: {'k': b['k'] * 2, 's': b['s']}).to_pydict()",
+    "csv": "[files.write_csv(folder + '/c'), ps.read_csv(folder + '/c').where(col('k') > 1).to_pydict()]",
+    "json": "[files.write_json(folder + '/j'), ps.read_json(folder + '/j').where(col('k') > 1).to_pydict()]",
+}
+
+
+@pytest.mark.parametrize("query", ORDINARY.values(), ids=ORDINARY.keys())
+def test_an_ordinary_query_loads_no_pandas(query: str, tmp_path: Path) -> None:
+    dates = [datetime.date(2019 + number, 1, 1) for number in range(3)]
+    table = pa.table({"k": [1, 2, None], "v": [0.25, 0.75, None], "s": ["a", "b", None], "d": dates})
+    for path in ("t.parquet", "parts/part=1/t.parquet", "parts/part=2/t.parquet"):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(table, tmp_path / path)
+    code = f"""
+import datetime, sys, penstock as ps
+from penstock import col
+folder = {str(tmp_path)!r}
+files = ps.read_parquet(folder + "/t.parquet")
+{query}
+print("pandas" in sys.modules)
+"""
+    assert run_python(code).splitlines()[-1] == "False"
 
 
 def test_images_to_embeddings_load_no_pandas(tmp_path: Path) -> None:

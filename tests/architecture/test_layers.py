@@ -16,7 +16,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         *("errors", "config", "storage", "types", "cost", "protocols"),
         *("observe.call_counter", "observe.cpu_clock", "observe.events", "observe.metrics", "observe.tracebacks"),
     ),
-    ("engine.protocols", "engine.call_gate", "media.images"),
+    ("engine.protocols", "engine.call_gate", "engine.call_room", "media.images"),
     ("expr", "cache"),
     ("plan",),
     ("udf", "io", "engine", "observe", "relational"),

@@ -8,10 +8,10 @@ from statistics import mean
 
 import pytest
 
+from penstock.config import task_share
 from penstock.engine.executor import pick_stage
 from penstock.engine.scheduling import (
     FIRST_GROWTH,
-    LEAST_INPUT_NBYTES,
     MAX_PACED_ROWS,
     PACED_TASK_S,
     GrowthEstimate,
@@ -19,7 +19,6 @@ from penstock.engine.scheduling import (
     is_queue_short,
     num_admitted,
     paced_rows,
-    task_share,
 )
 
 
@@ -146,8 +145,8 @@ GB = 10**9
         (GB, 10, 0, GB),  # what shrinks is bound by its input
         (GB, 10, 10, GB),
         (GB, 10, 500, GB // 50),
-        (GB, 1, 10**6, LEAST_INPUT_NBYTES),
-        (0, 10, 10, LEAST_INPUT_NBYTES),
+        (GB, 1, 10**6, GB // 10**6),  # rows of some bytes that give megabytes
+        (0, 10, 10, 1),
     ],
 )
 def test_most_input(share: int, total_in: int, total_out: int, most: int) -> None:

@@ -10,7 +10,8 @@ from dataclasses import replace
 import pytest
 from hypothesis import HealthCheck, example, given, settings, strategies as st
 
-from penstock.engine.scheduling import Footprint, GrowthEstimate, task_share
+from penstock.config import task_share
+from penstock.engine.scheduling import Footprint, GrowthEstimate
 from penstock.expr.udf import BatchSpec, Target
 from penstock.observe.events import Event, StageFinished
 from penstock.plan.stages import AtMost, CallBatch, Evenly, Exactly, Measured, Paced, Whole

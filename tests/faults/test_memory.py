@@ -127,7 +127,7 @@ def test_a_fast_read_waits_for_a_slow_function(held: HeldBytes, batches_per_read
             slow, batch_format="pyarrow", batch_size=None, concurrency=1
         )
         ids = df.to_pydict()["id"]
-    assert ids == list(range(NUM_BATCHES))
+    assert list(dict.fromkeys(ids)) == list(range(NUM_BATCHES))  # the first batch comes in parts
     assert held.most > LIMIT_NBYTES / 2, "the read should make use of the memory that there is"
     assert held.most <= LIMIT_NBYTES + 2 * BATCH_NBYTES
     # What is being made, by each thread, is not in anybody's books yet.
@@ -161,7 +161,8 @@ def test_growth_is_learned_from_the_first_batch(held: HeldBytes) -> None:
 def test_a_batch_larger_than_the_limit_goes_through(held: HeldBytes) -> None:
     with ps.config(memory_limit=BATCH_NBYTES // 10, num_threads=4):
         df = ps.read_source(BigSource(2)).map_batches(lambda batch: {"id": batch["id"][:1]}, batch_size=None)
-        assert df.to_pydict()["id"] == list(range(NUM_BATCHES))
+        ids = df.to_pydict()["id"]
+    assert list(dict.fromkeys(ids)) == list(range(NUM_BATCHES))  # the first batches come in parts
     assert held.most <= 3 * BATCH_NBYTES
 
 

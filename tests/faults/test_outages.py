@@ -260,8 +260,6 @@ def test_a_method_can_switch_the_breaker_of_its_class_off() -> None:
     [
         (faults.HttpError(400, "no such parameter"), 3000, {}, True),
         (faults.HttpError(400, "no such parameter"), 300, {"max_errors": None}, False),
-        (faults.ServerError(503), 12, {}, True),
-        (faults.ServerError(503, containing="1"), 12, {}, False),
         (faults.ContentFilter(), 300, {}, False),
     ],
 )
@@ -290,9 +288,6 @@ def test_a_model_whose_calls_nearly_all_fail_stops_the_query(
         ([(1000, {}), (60, {"A": 60}), (40, {"A": 40})], 2),  # only the last ones count
         ([(100, {"A": 90}), (90, {"A": 90}), (10, {"A": 10})], 2),
         ([(100, {"ContentFilteredError": 100})], None),
-        ([(10, {"ProviderUnavailableError": 10})], 0),
-        ([(9, {"ProviderUnavailableError": 9})], None),
-        ([(90, {}), (10, {"ProviderUnavailableError": 10})], None),
         ([(0, {"A": 100}), (100, {})], 1),  # errors of a task that gives several outputs come before its end
     ],
 )

@@ -6,6 +6,7 @@ import pytest
 
 import penstock as ps
 from penstock import col
+from penstock.errors import InvalidArgumentError
 
 
 @pytest.fixture
@@ -84,3 +85,8 @@ def test_in_asks_for_a_column_and_runs_nothing() -> None:
     df = ps.range(3).filter(fail)
     assert "id" in df
     assert "other" not in df
+
+
+def test_a_function_as_a_column_names_what_takes_functions() -> None:
+    with pytest.raises(InvalidArgumentError, match=r"Column 'z' is given a function.* @ps\.func .* use map"):
+        ps.range(1).with_column("z", lambda row: row["id"])

@@ -218,3 +218,41 @@ def test_a_local_time_that_clocks_skip() -> None:
 def test_day_far_outside_its_month_gives_null() -> None:
     df = ps.from_pydict({"day": [1, 2**63 - 1, 32]})
     assert df.select(f.make_date(2024, 1, ps.col("day")).alias("d")).to_pydict()["d"][1:] == [None, None]
+
+
+def moments(zone: str, *given: dt.datetime) -> pa.Array:
+    return pa.array([each.replace(tzinfo=dt.UTC) for each in given], pa.timestamp("us", zone))
+
+
+@pytest.mark.parametrize(
+    ("zone", "interval", "given", "expected"),
+    [
+        ("America/New_York", "hour", (2025, 11, 2, 5, 40), (2025, 11, 2, 5)),  # the first 1:40
+        ("America/New_York", "hour", (2025, 11, 2, 6, 40), (2025, 11, 2, 6)),  # the second
+        ("America/New_York", "15 minutes", (2025, 11, 2, 6, 40), (2025, 11, 2, 6, 30)),
+        ("America/New_York", "microsecond", (2025, 11, 2, 6, 40), (2025, 11, 2, 6, 40)),
+        ("America/New_York", "2 hours", (2025, 3, 9, 7, 40), (2025, 3, 9, 7)),  # clocks skip 2:00
+        ("America/New_York", "day", (2025, 11, 2, 6, 40), (2025, 11, 2, 4)),
+        ("Europe/Berlin", "hour", (2025, 10, 26, 0, 40), (2025, 10, 26, 0)),
+        ("Europe/Berlin", "hour", (2025, 10, 26, 1, 40), (2025, 10, 26, 1)),
+        ("America/Havana", "day", (2025, 11, 2, 5, 30), (2025, 11, 2, 4)),  # midnight comes twice
+        ("America/Havana", "day", (2025, 11, 2, 4, 30), (2025, 11, 2, 4)),
+        ("America/Havana", "day", (2025, 3, 9, 15), (2025, 3, 9, 5)),  # there is no midnight
+        ("+05:30", "hour", (2025, 11, 2, 5, 40), (2025, 11, 2, 5, 30)),
+    ],
+)
+def test_intervals_where_clocks_change(
+    zone: str, interval: str, given: tuple[int, ...], expected: tuple[int, ...]
+) -> None:
+    table = pa.table({"t": moments(zone, dt.datetime(*given))})  # type: ignore[arg-type]
+    found = ps.from_arrow(table).select(f.date_trunc(interval, t)).to_arrow()["t"]
+    assert found.type == table["t"].type
+    assert found.cast(pa.timestamp("us", "UTC")).to_pylist() == [dt.datetime(*expected, tzinfo=dt.UTC)]  # type: ignore[misc, arg-type]
+
+
+@pytest.mark.parametrize("dtype", ["timestamp[us]", "timestamp[ms]", "timestamp[us, UTC]", "timestamp[ns]"])
+@pytest.mark.parametrize("format", ["%d.%m.%y %H:%M:%S", "%Y-%m-%d %H:%M:%S", "%j %I %p"])
+def test_text_of_times_before_1970_with_fractions(dtype: str, format: str) -> None:
+    given = [dt.datetime(1969, 12, 31, 23, 59, 59, 500_000), dt.datetime(1912, 4, 14, 23, 40, 0, 1_000)]
+    df = ps.from_pydict({"t": given}).select(t.cast(dtype))
+    assert df.select(f.strftime(t, format)).to_pydict() == {"t": [each.strftime(format) for each in given]}

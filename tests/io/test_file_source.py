@@ -131,9 +131,34 @@ def test_hive_columns_prune_files_of_any_format(tmp_path: Path) -> None:
     assert read_rows(source, predicate=pc.field("k") == "b") == [{"v": "bb", "k": "b"}]
 
 
-def test_hive_folders_are_not_columns_unless_asked(tmp_path: Path) -> None:
-    write(tmp_path / "k=1" / "x.parquet", a=[1])
-    assert parquet_rows(tmp_path) == [{"a": 1}]
+def test_hive_folders_below_the_path_are_columns(tmp_path: Path) -> None:
+    out = tmp_path / "run=3" / "out"
+    write(out / "k=1" / "x.parquet", a=[1])
+    write(out / "k=2" / "x.parquet", a=[2])
+    both = [{"a": 1, "k": 1}, {"a": 2, "k": 2}]
+    assert parquet_rows(out) == parquet_rows(out / "k=*") == parquet_rows(str(out / "**" / "*.parquet")) == both
+    assert parquet_rows(out / "k=1") == parquet_rows(out / "k=1" / "x.parquet") == [{"a": 1}]
+    assert parquet_rows(out, hive_partitioning=False) == [{"a": 1}, {"a": 2}]
+    assert parquet_rows(out / "k=2", hive_partitioning=True) == [{"a": 2, "run": 3, "k": 2}]
+
+
+def test_hive_folders_that_may_not_be_partitions_are_not_columns(tmp_path: Path) -> None:
+    write(tmp_path / "in_files" / "a=5" / "x.parquet", a=[1])
+    assert parquet_rows(tmp_path / "in_files") == [{"a": 1}]
+    write(tmp_path / "in_some" / "x.parquet", a=[1])
+    write(tmp_path / "in_some" / "k=5" / "x.parquet", a=[2])
+    assert [row["a"] for row in parquet_rows(tmp_path / "in_some")] == [2, 1]
+    assert parquet_rows(tmp_path / "in_some" / "k=5", schema={"a": "int32"}, infer_schema=False) == [{"a": 2}]
+
+
+@pytest.mark.parametrize("file_format", ["parquet", "csv", "json"])
+def test_partition_columns_are_read_back(tmp_path: Path, file_format: str) -> None:
+    rows = {"v": [0.5, 1.5, 2.5], "k": ["a b", None, "c/d"], "day": [date(2026, 1, 2), date(2026, 1, 3), None]}
+    df = ps.from_pydict(rows)
+    getattr(df, f"write_{file_format}")(str(tmp_path / "out"), partition_cols=["k", "day"])
+    found = getattr(ps, f"read_{file_format}")(tmp_path / "out")
+    assert found.sort("v").to_pydict() == rows
+    assert found.schema == df.schema
 
 
 def test_the_first_file_rules_missing_is_null_extra_is_dropped_types_are_cast(tmp_path: Path) -> None:

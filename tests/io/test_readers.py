@@ -182,7 +182,7 @@ def test_read_text_passes_its_options_on(tmp_path: Path) -> None:
         (lambda: ps.read_json([None]), r"path=\[None\] .* got None"),  # type: ignore[list-item]
         (lambda: ps.from_glob_path(None), "path=None"),  # type: ignore[arg-type]
         (lambda: ps.read_parquet("x", column=["a"]), "'column'.*Did you mean 'columns'"),  # type: ignore[call-arg]
-        (lambda: ps.read_csv("x", encoding="latin-1"), "read_csv has no option 'encoding'"),  # type: ignore[call-arg]
+        (lambda: ps.read_csv("x", dialect="excel"), "read_csv has no option 'dialect'"),  # type: ignore[call-arg]
         (lambda: ps.read_json("x", shema={}), "Did you mean 'schema'"),  # type: ignore[call-arg]
         (lambda: ps.read_text("x", encodin="a"), "Did you mean 'encoding'"),  # type: ignore[call-arg]
         (lambda: ps.from_glob_path("x", storage={}), "from_glob_path has no option"),  # type: ignore[call-arg]

@@ -79,7 +79,8 @@ def tens(
 def test_a_finished_job_does_nothing_and_says_so(
     out: Path, calls: Calls, broken: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    first = tens(numbers(20), calls, broken).write_parquet(str(out), resume=True, rows_per_file=8).to_pydict()
+    with ps.config(checkpoint_interval=60):  # whole files
+        first = tens(numbers(20), calls, broken).write_parquet(str(out), resume=True, rows_per_file=8).to_pydict()
     assert sum(calls.take().values()) == 20
     assert first["rows"] == [8, 8, 4]
     assert column(out, "b") == [a * 10 for a in range(20)]
@@ -420,7 +421,8 @@ def test_a_forced_job_that_fails_continues_with_the_new_query(
 def test_files_that_were_deleted_or_damaged_are_made_again(out: Path, calls: Calls, broken: Path) -> None:
     def write() -> dict[str, Any]:
         frame = tens(numbers(40), calls, broken)
-        files: dict[str, Any] = frame.write_parquet(str(out), resume=True, rows_per_file=10).to_pydict()
+        with ps.config(checkpoint_interval=60):  # whole files
+            files: dict[str, Any] = frame.write_parquet(str(out), resume=True, rows_per_file=10).to_pydict()
         return files
 
     files = write()
@@ -451,6 +453,36 @@ def test_a_staged_file_that_was_deleted_is_made_again(
     write()
     assert column(out, "b") == [a * 10 for a in range(40)]
     assert not (out / "stray.parquet").exists()
+
+
+@pytest.mark.parametrize("partition_cols", [(), ("k",)])
+def test_a_staged_file_that_has_changed_is_made_again(
+    out: Path,
+    tmp_path: Path,
+    calls: Calls,
+    broken: Path,
+    partition_cols: Sequence[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    source = write_numbers(tmp_path / "in", range(20), range(20, 40))
+
+    def write() -> None:
+        frame = tens(ps.read_parquet(str(source)), calls, broken, at=39, rows=(out, 20)).with_column("k", col("a") % 2)
+        frame.write_csv(str(out), resume=True, rows_per_file=5, partition_cols=partition_cols)
+
+    with pytest.raises(PenstockError, match="no luck with 39"):
+        write()
+    changed = staged(out, "*.csv")[1]
+    content = bytearray(changed.read_bytes())
+    content[-3] ^= 1  # in the last number, which stays one
+    changed.write_bytes(content)
+    broken.unlink()
+    calls.take()
+    write()
+    assert column(out, "b", ps.read_csv) == [a * 10 for a in range(40)]
+    assert changed.name in caplog.text
+    assert "its rows are computed again" in caplog.text
+    assert partition_cols or sum(calls.take().values()) < 40, "intact files were computed again"
 
 
 @pytest.mark.parametrize("damage", ["torn", "garbage", "empty", "gone"])
@@ -659,7 +691,9 @@ def test_rows_that_are_redone_take_their_places(
     assert write(True) == [a * 10 for a in range(400) for _ in range(times[a % 3])]
 
 
-def test_errors_of_all_runs_are_kept(out: Path, tmp_path: Path, calls: Calls, broken: Path) -> None:
+def test_errors_of_all_runs_are_kept(
+    out: Path, tmp_path: Path, calls: Calls, broken: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """A row that failed in the first run, which was then stopped, is still among the errors at the end."""
     source = write_numbers(tmp_path / "in", range(10), range(10, 20))
     stop = tmp_path / "stop"
@@ -673,12 +707,17 @@ def test_errors_of_all_runs_are_kept(out: Path, tmp_path: Path, calls: Calls, br
     with pytest.raises(PenstockError, match="no luck with 19"):
         write()
     stop.unlink()
+    capsys.readouterr()
     write()
     assert len(errors(out)) == 1
+    assert '1 row failed in earlier runs; resume="errors" runs failed rows again.' in capsys.readouterr().err
+    write()
+    assert 'Nothing was done. 1 row failed; resume="errors" runs failed rows again.' in capsys.readouterr().err
     broken.unlink()
     write("errors")
     assert errors(out) == []
     assert column(out, "b") == [a * 10 for a in range(20)]
+    assert "failed" not in capsys.readouterr().err
 
 
 # --- modes, locks, interruptions ---

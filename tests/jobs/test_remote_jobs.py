@@ -245,7 +245,7 @@ def test_one_of_several_simultaneous_runs_gets_the_job(bucket: Bucket) -> None:
 def test_a_run_on_another_machine_without_heartbeat_is_dead(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = StoreLock(place(bucket)), StoreLock(place(bucket))
     first.take()
-    monkeypatch.setattr(lease, "_machine", lambda: "another")
+    monkeypatch.setattr("penstock.storage.processes.machine_id", lambda: "another")
     with pytest.raises(JobRunningError, match="5 minutes after it was last seen"):
         second.take()
     monkeypatch.setattr(lease, "DEAD_AFTER", timedelta(seconds=-1))

@@ -10,6 +10,9 @@ from pathlib import Path
 import pytest
 
 import penstock as ps
+from penstock.ai.remote.limits.cohort import Flight
+from penstock.ai.remote.limits.concurrency import Concurrency
+from penstock.ai.remote.limits.limiter import OWN_START, START
 from penstock.observe.events import (
     BundleProduced,
     CallCounts,
@@ -64,9 +67,37 @@ def simulated(
                 num_at_step, limit = num_done, min(limit * steps, most)
             reply_s, reply_s2 = reply_s + ended_s - started_s, reply_s2 + (ended_s - started_s) ** 2
         calls = CallCounts(num_done, 0, len(running), NUM_ROWS, True, num_done, reply_s, reply_s2)
-        model = ModelSample("o", "gpt", num_done, 0, 0, 0, 0, num_done / 1000, 0, len(running), 0, int(limit), most)
-        sample = StageSample(0, 40, 64, 0, 0, 0, "workers", NUM_ROWS, True, calls)
-        yield QuerySampled(now_s, (sample,), 0, 0, 0.0, Measures(models=(model,) if num_done else ()))
+        yield sampled(now_s, calls, int(limit), most)
+
+
+def limited(latency: Latency, start: int, send_s: float = 0.0005) -> Iterator[QuerySampled]:
+    """Yield a sample every 0.2 s of calls that the limiter admits, to a server that takes any number at once."""
+    limiter = Concurrency(1024, start)
+    running: list[tuple[float, int, float, Flight]] = []
+    num_sent = num_done = 0
+    now_s = sent_s = sampled_s = reply_s = reply_s2 = 0.0
+    while num_done < NUM_ROWS:
+        while num_sent < NUM_ROWS and limiter.in_flight < limiter.limit:
+            sent_s, num_sent = max(sent_s, now_s) + send_s, num_sent + 1
+            flight = limiter.send(sent_s, num_sent)
+            heapq.heappush(running, (sent_s + latency(), num_sent, sent_s, flight))
+        while sampled_s + 0.2 < running[0][0]:
+            sampled_s += 0.2
+            calls = CallCounts(num_done, 0, limiter.in_flight, NUM_ROWS, True, num_done, reply_s, reply_s2)
+            yield sampled(sampled_s, calls, limiter.limit, 1024)
+        now_s, _, started_s, flight = heapq.heappop(running)
+        limiter.settle(now_s, flight, is_answer=True)
+        num_done += 1
+        reply_s, reply_s2 = reply_s + now_s - started_s, reply_s2 + (now_s - started_s) ** 2
+        limiter.accept(now_s, flight)
+    yield sampled(now_s, CallCounts(num_done, 0, 0, NUM_ROWS, True, num_done, reply_s, reply_s2), limiter.limit, 1024)
+
+
+def sampled(time_s: float, calls: CallCounts, limit: int, most: int) -> QuerySampled:
+    num_done, num_in_flight = calls.num_done, calls.num_in_flight
+    model = ModelSample("o", "gpt", num_done, 0, 0, 0, 0, num_done / 1000, 0, num_in_flight, 0, limit, most)
+    sample = StageSample(0, 40, 64, 0, 0, 0, "workers", NUM_ROWS, True, calls)
+    return QuerySampled(time_s, (sample,), 0, 0, 0.0, Measures(models=(model,) if num_done else ()))
 
 
 def forecasts(samples: Iterator[QuerySampled], loading_s: float = 0.0) -> Forecasts:
@@ -111,11 +142,16 @@ def varied(low_s: float, high_s: float) -> Latency:
         pytest.param(lambda: simulated(fixed(0.8), 40), 0.25, id="40 slots at 0.8 s"),
         pytest.param(lambda: simulated(varied(0.4, 1.2), 40), 0.25, id="40 slots at 0.4 to 1.2 s"),
         pytest.param(lambda: simulated(fixed(0.1), 4), 0.25, id="4 slots at 0.1 s"),
-        pytest.param(lambda: simulated(varied(1, 5), 64), 0.25, id="64 slots at 1 to 5 s"),
+        pytest.param(lambda: simulated(varied(1, 5), 64, most=64), 0.25, id="64 slots at 1 to 5 s"),
         pytest.param(lambda: simulated(varied(2, 4), 64, growth=1.0), 0.25, id="more and more, at 3 s"),
         pytest.param(lambda: simulated(varied(2, 4), 64, growth=0.3), 0.25, id="slowly more, at 3 s"),
         pytest.param(lambda: simulated(fixed(3), 64, growth=1.0), 0.25, id="more and more, at exactly 3 s"),
-        pytest.param(lambda: simulated(varied(2, 4), 64, steps=1.7), 0.35, id="more in steps, at 3 s"),
+        pytest.param(lambda: simulated(varied(2, 4), 64, steps=1.7), 0.25, id="more in steps, at 3 s"),
+        # Answers of the same latency come in bursts, one for each step of the limit.
+        pytest.param(lambda: limited(fixed(3), OWN_START), 0.4, id="the limiter, at exactly 3 s"),
+        pytest.param(lambda: limited(varied(2.7, 3.3), OWN_START), 0.25, id="the limiter, at 2.7 to 3.3 s"),
+        pytest.param(lambda: limited(varied(2.7, 3.3), START), 0.4, id="the limiter, at 2.7 to 3.3 s, from more"),
+        pytest.param(lambda: limited(varied(2, 4), START), 0.25, id="the limiter, at 2 to 4 s, from more"),
     ],
 )
 def test_time_and_cost_are_near_the_truth_from_a_twentieth_of_the_rows_on(

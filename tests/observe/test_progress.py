@@ -22,7 +22,7 @@ import penstock.observe.progress as progress_module
 import penstock.observe.screens as screens_module
 from penstock.config import config
 from penstock.errors import QueryCancelledError
-from penstock.observe.closing_line import Destination
+from penstock.observe.closing_line import Destination, closing_line
 from penstock.observe.events import (
     BundleProduced,
     CallCounts,
@@ -40,7 +40,7 @@ from penstock.observe.events import (
 )
 from penstock.observe.forecast import Forecast
 from penstock.observe.progress import Progress, ProgressLog
-from penstock.observe.progress_text import stage_lines
+from penstock.observe.progress_text import progress_line, progress_text, stage_lines
 from penstock.observe.stage_stats import StageStats
 from penstock.observe.stats import Stats
 from tests.terminals import FakeTerminal, obeyed, run_in_terminal
@@ -609,3 +609,53 @@ def test_a_process_in_the_background_draws_nothing(is_background: bool, monkeypa
     before, *_, closing, after = obeyed(received)
     assert (before, after) == ("before", "after")
     assert CLOSING.fullmatch(closing)
+
+
+def test_a_narrower_terminal_keeps_no_part_of_an_old_drawing(
+    terminal: FakeTerminal, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Terminals wrap lines that no longer fit, so that the old drawing takes more lines."""
+    progress = Progress(terminal.stream, clock=clock, interval_s=None)
+    progress.on_event(STARTED)
+    clock.now_s += 1
+    progress.refresh()
+    before = [len(line) for line in terminal.screen()]
+    assert max(before) > 20
+    monkeypatch.setenv("COLUMNS", "20")
+    terminal.received = ""
+    progress.refresh()
+    terminal.screen()
+    assert terminal.received.count("\x1b[1A") == sum(-(-width // 20) for width in before) - 1
+    progress.on_event(FINISHED)
+
+
+def test_a_paused_query_says_so_and_projects_no_end() -> None:
+    stats = Stats()
+    calls = CallCounts(500, 0, 0, 3000, True, 500, 400.0, 320.0)
+    model = ModelSample("openai", "gpt-5-mini", 500, 0, 0, 50_000, 25_000, 0.06, num_allowed=40, max_allowed=1024)
+    stats.on_event(QueryStarted((StageInfo(0, "prompt", kind="async function", model=("openai", "gpt-5-mini")),), 0.0))
+    for time_s, is_paused in ((10.0, False), (11.0, True)):
+        sample = StageSample(0, 0, 64, 0, 0, 0, None, 3000, True, calls)
+        stats.on_event(QuerySampled(time_s, (sample,), 0, 0, 0.0, Measures(models=(model,)), is_paused))
+        shown = progress_text(stats, time_s, 100, 20).plain, progress_line(stats, time_s)
+        for text in shown:
+            assert ("paused" in text, " left" in text, "rows/s" in text) == (is_paused, not is_paused, not is_paused)
+
+
+def test_a_stopped_query_does_not_take_the_rows_that_it_has_read_for_all(tmp_path: Path) -> None:
+    """How many rows a text file has is known at its end."""
+    (tmp_path / "in.csv").write_text(
+        "text\n" + "".join(f"review {n} of some length{'.' * 80}\n" for n in range(200_000))
+    )
+
+    @ps.func(use_process=False)
+    def check(text: str) -> str:
+        if text.startswith("review 2000 "):
+            raise ValueError(text)
+        return text
+
+    query = ps.read_csv(str(tmp_path / "in.csv")).with_column("checked", check(ps.col("text")))
+    with pytest.raises(ps.errors.UdfError) as raised:
+        query.collect()
+    line = closing_line(query.stats(), raised.value, 1.0)
+    assert re.fullmatch(r"✗ failed after 1.0 s: [\d,]+ rows?", line), line

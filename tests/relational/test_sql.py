@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 import penstock as ps
 from penstock.errors import InvalidArgumentError
+from penstock.functions import date_trunc
 from penstock.testing import ModelServer
 
 REVIEWS = {"id": [1, 2, 3, 4], "stars": [5, 1, 4, None], "text": ["good", "bad", "fine", "no"]}
@@ -212,3 +215,25 @@ def test_two_selected_columns_of_one_name_are_refused() -> None:
     a, b = ps.from_pydict({"k": [1]}), ps.from_pydict({"k": [1]})
     with pytest.raises(InvalidArgumentError, match="two columns 'k'; rename one of them with AS"):
         ps.sql("select a.k, b.k from a join b on a.k = b.k", a=a, b=b)
+
+
+@pytest.mark.parametrize("zone", ["Asia/Tokyo", "America/New_York", "UTC", "+09:00"])
+@pytest.mark.parametrize("is_mapped", [False, True])
+def test_times_keep_their_zone(zone: str, is_mapped: bool) -> None:
+    moments = pa.array([dt.datetime(2026, 1, 2, 20, tzinfo=dt.UTC), None], pa.timestamp("us", zone))
+    times = ps.from_arrow(pa.table({"t": moments, "l": pa.array([[each] for each in moments])}))
+    times = times.map_batches(lambda batch: batch) if is_mapped else times
+    query = "select t, l, t + interval 1 hour as later, date_trunc('day', t) as day, hour(t) as h from times limit 1"
+    found = ps.sql(query).to_arrow()
+    assert found.schema.types == [moments.type, pa.list_(moments.type), moments.type, moments.type, pa.int64()]
+    local = times.select(day=date_trunc("day", ps.col("t")), h=ps.col("t").hour()).to_pylist()[0]
+    assert {name: found[name][0].as_py() for name in ("day", "h")} == local
+    assert found["later"][0].as_py() == dt.datetime(2026, 1, 2, 21, tzinfo=dt.UTC)
+
+
+def test_times_of_several_zones_are_computed_in_utc() -> None:
+    moment = dt.datetime(2026, 1, 2, 20, tzinfo=dt.UTC)
+    columns = {zone: pa.array([moment], pa.timestamp("us", f"Asia/{zone}")) for zone in ("Tokyo", "Seoul")}
+    pair = ps.from_arrow(pa.table(columns))
+    found = ps.sql("select Tokyo, Seoul, greatest(Tokyo, Seoul) as both_times from pair", pair=pair).to_arrow()
+    assert [dtype.tz for dtype in found.schema.types] == ["Asia/Tokyo", "Asia/Seoul", "UTC"]

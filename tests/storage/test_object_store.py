@@ -12,20 +12,29 @@ import signal
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import cloudpickle
+import deltalake
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import torch.utils.data
 
 import penstock as ps
 from penstock.errors import InvalidArgumentError, OutputExistsError, PathNotFoundError, ReadError, UdfError, WriteError
 from penstock.io.commit import lease
 from penstock.io.commit.output import Output
-from penstock.storage.options import StorageOptions
+from penstock.io.tables.huggingface import hub_sink
+from penstock.io.tables.lance import lance_sink
+from penstock.io.writer import file_sink
+from penstock.plan.lower import lower
+from penstock.plan.optimizer import optimize
+from penstock.plan.stages import Read
+from penstock.storage.options import StorageOptions, library_options
 from tests.storage.servers import ROOT, Bucket, s3_client
 from tests.storage.web import Web
 
@@ -340,6 +349,94 @@ def test_secrets_are_never_shown(
     for text in texts:
         assert "very-secret-value" not in text
         assert "AKIATESTKEY" not in text
+
+
+@pytest.fixture
+def secretive(bucket: Bucket) -> Bucket:
+    """A bucket with a file of each kind; it takes any secret."""
+    bucket.options |= {"secret": SECRET, "token": f"{SECRET}-of-a-session"}
+    df = ps.from_pydict({"a": [1, 2]})
+    df.write_parquet(f"{bucket.url}/parquet", storage_options=bucket.options)
+    df.write_csv(f"{bucket.url}/csv", storage_options=bucket.options)
+    df.write_lance(f"{bucket.url}/t.lance", storage_options=bucket.options)
+    deltalake.write_deltalake(
+        f"{bucket.url}/delta",
+        pa.table({"a": [1, 2]}),
+        storage_options={**(library_options(bucket.url, bucket.options) or {}), "aws_s3_allow_unsafe_rename": "true"},
+    )
+    return bucket
+
+
+SECRET = "wJalrXUtnFEMI/K7MDENG"
+FRAMES: dict[str, Callable[[str, Any], ps.DataFrame]] = {
+    "parquet": lambda url, options: ps.read_parquet(f"{url}/parquet", storage_options=options),
+    "csv": lambda url, options: ps.read_csv(f"{url}/csv", storage_options=options),
+    "text": lambda url, options: ps.read_text(f"{url}/csv", storage_options=options),
+    "contents": lambda url, options: ps.read_binary_files(f"{url}/csv", storage_options=options),
+    "lance": lambda url, options: ps.read_lance(f"{url}/t.lance", storage_options=options),
+    "delta": lambda url, options: ps.read_deltalake(f"{url}/delta", storage_options=options),
+    "files": lambda url, options: ps.from_files(f"{url}/csv", storage_options=options),
+    "download": lambda url, options: ps.from_files(f"{url}/csv", storage_options=options).select(
+        ps.col("file").file_path().download(storage_options=options)
+    ),
+    "upload": lambda url, options: ps.from_pydict({"b": [b"x"]}).select(
+        ps.col("b").upload(f"{url}/up", storage_options=options)
+    ),
+    "headers": lambda url, options: ps.from_pydict({"u": ["https://a/b"]}).select(
+        ps.col("u").download(storage_options={"headers": {"Authorization": f"Bearer {options['secret']}"}})
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", FRAMES)
+def test_pickled_plans_and_tasks_hold_no_secrets(kind: str, secretive: Bucket) -> None:
+    df = FRAMES[kind](secretive.url, secretive.options)
+    stages = lower(optimize(df._plan), is_ordered=True)
+    tasks = [
+        task
+        for stage in stages
+        if isinstance(stage.work, Read)
+        for task in stage.work.source.read_tasks(stage.work.request)
+    ]
+    for part in (df._plan, stages, tasks):
+        assert SECRET.encode() not in cloudpickle.dumps(part)
+    if kind not in ("upload", "headers"):
+        assert cloudpickle.loads(cloudpickle.dumps(df)).collect().count_rows() > 0, "in a process that knows the secret"
+
+
+def test_pickled_sinks_hold_no_secrets(secretive: Bucket) -> None:
+    schema, options = ps.Schema.from_pydict({"a": "int64"}), secretive.options
+    for sink in (
+        file_sink(f"{secretive.url}/out", "parquet", storage_options=options),
+        lance_sink(f"{secretive.url}/out.lance", mode="create", schema=schema, storage_options=options),
+        hub_sink("me/rows", schema=schema, storage_options={"token": SECRET}),
+    ):
+        assert SECRET.encode() not in cloudpickle.dumps(sink)
+        assert SECRET not in repr(sink)
+
+
+@ps.func(use_process=True)
+def first_byte(path: str) -> bytes:
+    return ps.File(path).read()[:1]
+
+
+def test_worker_processes_get_the_secrets_that_plans_lack(secretive: Bucket) -> None:
+    files = ps.from_files(f"{secretive.url}/csv", storage_options=secretive.options)
+    assert files.select(first_byte(ps.col("file").file_path())).to_pydict() == {"file": [b'"']}
+    rows = ps.read_parquet(f"{secretive.url}/parquet", storage_options=secretive.options)
+    loader = torch.utils.data.DataLoader(
+        rows.to_torch_iterable(), batch_size=None, num_workers=1, multiprocessing_context="spawn"
+    )
+    assert [int(row["a"]) for row in loader] == [1, 2]
+
+
+def test_a_plan_that_was_saved_without_its_secrets_says_so(secretive: Bucket, tmp_path: Path) -> None:
+    df = ps.read_parquet(f"{secretive.url}/parquet", storage_options=secretive.options)
+    (tmp_path / "plan").write_bytes(cloudpickle.dumps(df))
+    code = "import cloudpickle, sys; print(cloudpickle.load(open(sys.argv[1], 'rb')).count_rows())"
+    command, environment = [sys.executable, "-c", code, str(tmp_path / "plan")], {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    assert "AuthenticationError: This plan was saved without a key that it needs" in done.stderr
 
 
 def test_options_are_checked() -> None:

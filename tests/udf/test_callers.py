@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from contextlib import aclosing
 from typing import Any
 
 import pytest
 
+from penstock.engine.call_room import CallRoom, make_room
 from penstock.udf.callers import CALLS_PER_TURN, CallerPool, CallGroup
 
 
@@ -201,3 +203,54 @@ def test_calls_of_the_first_rows_are_made_first() -> None:
         raise exc
 
     assert asyncio.run(run()) == [5, 5, 6, 6, 7, 7, 9, 9]
+
+
+def test_large_results_leave_early_and_no_call_starts_beyond_the_room() -> None:
+    """The first call is slow, so the results of others fill the room; then all go on, whatever waits for what."""
+    room, num_calls, nbytes = CallRoom(10_000), 20, 2_000
+    room.answer_nbytes = 0.0
+    started, may_end = list[int](), asyncio.Event()
+
+    async def call(value: int) -> bytes:
+        started.append(value)
+        await (may_end.wait() if value == 0 else asyncio.sleep(0))
+        return bytes(nbytes)
+
+    async def all_ends(callers: CallerPool, number: int) -> list[int]:
+        group = calls(call, range(number * num_calls, (number + 1) * num_calls))
+        group.order = number * num_calls
+        return [end async for end in callers.leading(group)]
+
+    async def work() -> list[list[int]]:
+        make_room(room)
+        callers = CallerPool(4)
+        groups = asyncio.gather(*(all_ends(callers, number) for number in range(3)))
+        for _ in range(500):
+            await asyncio.sleep(0)
+            assert room.held <= 10_000 + 4 * nbytes
+        assert 4 < len(started) < 12
+        may_end.set()
+        return await groups
+
+    found = run(work())
+    assert started == list(range(3 * num_calls))
+    assert all(ends == sorted(set(ends)) and ends[-1] == num_calls and len(ends) > 1 for ends in found)
+    assert room.held == room.num_calls == 0
+
+
+def test_a_cancelled_group_gives_its_room_back() -> None:
+    room = CallRoom(1_000)
+
+    async def call(value: int) -> bytes:
+        await asyncio.sleep(0)
+        return bytes(600)
+
+    async def work() -> list[Any]:
+        make_room(room)
+        callers = CallerPool(4)
+        async with aclosing(callers.leading(calls(call, range(10)))) as ends:
+            await anext(ends)  # the reader stops here
+        return await callers.run(calls(call, range(10)))
+
+    assert len(run(work())) == 10
+    assert room.held == room.num_calls == 0

@@ -113,3 +113,45 @@ def test_async_generators_of_many_rows_run_at_the_same_time() -> None:
     df = ps.range(20).select(meet(ps.col("id")).alias("n"))
     assert df.to_pydict()["n"] == [row * 10 + value for row in range(20) for value in range(3)]
     assert most_open == 5
+
+
+def stop_at_29(row: dict[str, Any]) -> list[dict[str, Any]]:
+    return [row] if row["id"] % 30 != 29 else [next(iter([]))]
+
+
+async def stop_at_29_async(row: dict[str, Any]) -> list[dict[str, Any]]:
+    return stop_at_29(row)
+
+
+@ps.func(use_process=False)
+def numbers_from(start: int) -> Iterator[int]:
+    return iter([start if start % 30 != 29 else next(iter([]))])
+
+
+@ps.func(use_process=False)
+def generated_from(start: int) -> Iterator[int]:
+    yield start if start % 30 != 29 else next(iter([]))
+
+
+STOPPING = {
+    "flat_map": lambda df, **options: df.flat_map(stop_at_29, use_process=False, **options),
+    "async flat_map": lambda df, **options: df.flat_map(stop_at_29_async, **options),
+    "map": lambda df, **options: df.map(lambda row: stop_at_29(row)[0], use_process=False, **options),
+    "filter": lambda df, **options: df.filter(lambda row: bool(stop_at_29(row)), use_process=False, **options),
+}
+
+
+@pytest.mark.parametrize("name", STOPPING)
+def test_a_stop_iteration_is_an_error_of_its_row(name: str) -> None:
+    df = ps.range(1000)
+    with pytest.raises(UdfError, match=r"row \d+ of the input .*StopIteration"):
+        STOPPING[name](df).to_pydict()
+    kept = STOPPING[name](df, on_error="ignore")
+    assert kept.to_pydict() == {"id": [number for number in range(1000) if number % 30 != 29]}
+    assert sorted(kept.errors().to_pydict()["row"]) == list(range(29, 1000, 30))
+
+
+@pytest.mark.parametrize("function", [numbers_from, generated_from])
+def test_a_stop_iteration_of_a_generator_is_an_error_of_its_row(function: Any) -> None:
+    with pytest.raises(UdfError, match=r"row \d+ of the input .*StopIteration"):
+        ps.range(1000).select(function(ps.col("id"))).to_pydict()

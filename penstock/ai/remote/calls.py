@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from penstock.ai.provider import CallSettings, Model
 from penstock.ai.remote.http import ApiClient
+from penstock.ai.remote.limits.limiter import Rank
 from penstock.ai.remote.wires.wire import ApiCall, Endpoint
 from penstock.cache.memo import Memo
 from penstock.cost.accounts import current_account, is_sampling
@@ -41,18 +42,19 @@ class BilledCalls:
         self.close = client.close
 
     def ask(self, call: ApiCall, read: Read[Answer]) -> Coroutine[Any, Any, tuple[Answer, float]]:
-        async def attempt(is_retry: bool) -> tuple[Answer, float]:
-            charge = await self._billing.reserve(call.body, call.tokens, call.inputs)
-            try:
-                answer, latency_s = await self._client.ask_once(call, _charged(read, charge), is_retry, charge)
-                charge.latency_s = latency_s
-                return answer, latency_s
-            finally:
-                if self._billing.is_sample:
-                    charge.max_at_once = self._client.max_at_once
-                self._billing.settle(charge)
+        attempt = partial(self.ask_once, call, read)
+        return self._client.retry(attempt, on_retry=self._billing.count_retried, tokens=call.tokens)
 
-        return self._client.retry(attempt, on_retry=self._billing.count_retried)
+    async def ask_once(self, call: ApiCall, read: Read[Answer], rank: Rank = "first") -> tuple[Answer, float]:
+        charge = await self._billing.reserve(call.body, call.tokens, call.inputs)
+        try:
+            answer, latency_s = await self._client.ask_once(call, _charged(read, charge), rank, charge)
+            charge.latency_s = latency_s
+            return answer, latency_s
+        finally:
+            if self._billing.is_sample:
+                charge.max_at_once = self._client.max_at_once
+            self._billing.settle(charge)
 
 
 class CountedCalls:
@@ -63,12 +65,17 @@ class CountedCalls:
         self.close = client.close
 
     def ask(self, call: ApiCall, read: Read[Answer]) -> Coroutine[Any, Any, tuple[Answer, float]]:
+        attempt = partial(self.ask_once, call, read)
+        return self._client.retry(attempt, on_retry=self._billing.count_retried, tokens=call.tokens)
+
+    def ask_once(
+        self, call: ApiCall, read: Read[Answer], rank: Rank = "first"
+    ) -> Coroutine[Any, Any, tuple[Answer, float]]:
         def read_and_count(body: Any) -> Answer:
             self._billing.count_answer(usage_in(body) or Usage(call.tokens, 0))
             return read(body)
 
-        attempt = partial(self._client.ask_once, call, read_and_count)
-        return self._client.retry(attempt, on_retry=self._billing.count_retried)
+        return self._client.ask_once(call, read_and_count, rank)
 
 
 class BilledBatchCalls:
@@ -127,18 +134,24 @@ class RemoteModel(Model):
             return price
         return {kind: BATCH_SHARE * dollars for kind, dollars in price.items()}
 
-    def _open_calls(self, read: Read[Any], memo: Memo | None) -> Calls:
-        """Open billing and return the calls; ``read`` and ``memo`` are for answers of batches of earlier runs."""
+    def _open_calls(self, read: Read[Any], memo: Memo | None, probe: ApiCall) -> Calls:
+        """Open billing and return the calls.
+
+        ``read`` and ``memo`` are for answers of batches of earlier runs. ``probe`` is a small call that the server must
+        answer if it works.
+        """
         endpoint, settings = self._endpoint, self._settings
         is_for_batch = settings.batch is not None and is_sampling()  # a sample cannot wait for a batch
         if (account := current_account()) is not None:
             caps = astuple(settings.caps)
             self._billing = Billing(account, *self.billed_as, self._price, caps, is_for_batch)
         if settings.batch is None or self._service is None or is_sampling():
-            client = ApiClient(endpoint, self.model_name, settings)
-            if self._billing is None:
-                return client
-            return BilledCalls(client, self._billing) if self._billing.is_exact else CountedCalls(client, self._billing)
+            calls: ApiClient | BilledCalls | CountedCalls
+            calls = client = ApiClient(endpoint, self.model_name, settings)
+            if self._billing is not None:
+                calls = (BilledCalls if self._billing.is_exact else CountedCalls)(client, self._billing)
+            client.check.probe = partial(calls.ask_once, probe, read)
+            return calls
         from penstock.ai.remote.batch.calls import BatchCalls
         from penstock.ai.remote.batch.service import BatchClient
 

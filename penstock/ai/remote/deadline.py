@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 MAX_TICK_S = 1.0
 TICKS_A_LIMIT = 10  # a request is cancelled at most a tenth of its limit too late
@@ -39,6 +42,18 @@ class Deadline:
             # If something else cancelled the task too, it stays cancelled.
             if kind is asyncio.CancelledError and not task.uncancel():
                 raise TimeoutError from None
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Do not count the time within the block, in which the request does not wait for the server."""
+        task = asyncio.current_task()
+        assert task is not None
+        left_s = self._until[task] - self._loop.time()
+        self._until[task] = math.inf
+        try:
+            yield
+        finally:
+            self._until[task] = self._loop.time() + max(left_s, 0.0)
 
     def close(self) -> None:
         if self._timer is not None:

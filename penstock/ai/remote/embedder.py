@@ -76,7 +76,7 @@ class ApiEmbedder(RemoteModel, Embedder):
 
     def load(self) -> None:
         memo = Memo.open(VECTORS, self.cache)
-        self._calls = self._open_calls(self._read_one, memo)
+        self._calls = self._open_calls(self._read_one, memo, self._wire.call(["Hello"]))
         if self._billing is not None:
             self._billing.max_inputs = self.max_items
         if memo is not None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import random
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import orjson
 
@@ -16,10 +17,12 @@ from penstock.ai.lenient_json import parse_json
 from penstock.ai.provider import FIRST_DELAY_S, CallSettings
 from penstock.ai.remote.addresses import joined, proxy_for, shown
 from penstock.ai.remote.deadline import Deadline
+from penstock.ai.remote.failed_attempts import ConnectionLostError, FailedAttempts
 from penstock.ai.remote.limits.limiter import (
     Limiter,
     LimiterKey,
     Outcome,
+    Rank,
     Tally,
     duration,
     limiter_for,
@@ -27,11 +30,14 @@ from penstock.ai.remote.limits.limiter import (
 )
 from penstock.ai.remote.limits.pacing import MAX_WAIT_S
 from penstock.ai.remote.refusals import beginning_of, error_for_status, status_meant
-from penstock.ai.remote.silence import CHECK_EVERY_S, Silence
+from penstock.ai.remote.server_check import Attempt, ServerCheck
+from penstock.ai.remote.session import SharedSession
+from penstock.ai.remote.silence import Silence
 from penstock.ai.remote.wires.wire import ApiCall, Endpoint
 from penstock.config import get_config
 from penstock.cost.usage import usage_in
 from penstock.engine.call_gate import ALWAYS_OPEN, current_gate
+from penstock.engine.call_room import CallRoom, current_room
 from penstock.errors import (
     AnswerTooLargeError,
     InvalidAnswerError,
@@ -56,9 +62,8 @@ log = logging.getLogger("penstock.ai")
 Answer = TypeVar("Answer")
 
 MAX_DELAY_S = 30.0
-CONNECT_TIMEOUT_S = 10.0
 MAX_FIRST_TRIES = 3  # at an address that has never answered
-MAX_CHANCE = 0.2  # failures for an answer that say nothing of the server's load
+LARGE_NBYTES = 128 * 2**10  # of an answer that is received only if there is room for it
 MAX_REFUSAL_NBYTES = 64 * 2**10  # of an error body that are read
 
 _reached: set[tuple[str, str | None]] = set()  # base URLs that have answered this process, with their proxies
@@ -92,7 +97,7 @@ class ApiClient:
         self._endpoint, self._model, self.settings = endpoint, model, settings
         self.name = f"{endpoint.provider} ({model})"
         self._limiter: Limiter | None = None
-        self._session: _Session | None = None
+        self._session: SharedSession | None = None
         self._deadline: Deadline | None = None
         self._headers: Mapping[str, str] = {}
         self._proxy: str | None = None
@@ -102,6 +107,9 @@ class ApiClient:
         self._has_answered = False
         self._gate = ALWAYS_OPEN
         self._counter = CallCounter()
+        self.check = ServerCheck(shown(endpoint.base_url))
+        self._room = CallRoom()
+        self._mean_nbytes = 0  # of recent answers
 
     def open(self) -> None:
         """Open the client on the running loop."""
@@ -119,11 +127,12 @@ class ApiClient:
         self._limiter = limiter_for(LimiterKey(endpoint.provider, endpoint.base_url, self._model), self.settings.caps)
         self._deadline = Deadline(self.settings.timeout_s)
         self._counter = current_call_counter()
+        self._room = current_room()
         self._counter.num_requests = self._counter.num_requests or 0
         self._max_nbytes = get_config().max_response_bytes
         if self.is_paused_with_query:
             self._gate = current_gate()
-        self._session = _Session.shared()  # last: an error above leaves nothing to close
+        self._session = SharedSession.shared()  # last: an error above leaves nothing to close
         self._session.silences.add(self._silence)
 
     async def close(self) -> None:
@@ -144,13 +153,13 @@ class ApiClient:
 
     def ask(self, call: ApiCall, read: Callable[[Any], Answer]) -> Coroutine[Any, Any, tuple[Answer, float]]:
         """Send a call until it is answered. Return ``read(body)`` and the latency in seconds."""
-        return self.retry(partial(self.ask_once, call, read))
+        return self.retry(partial(self.ask_once, call, read), tokens=call.tokens)
 
     def ask_once(
         self,
         call: ApiCall,
         read: Callable[[Any], Answer],
-        is_retry: bool = False,
+        rank: Rank = "first",
         observer: AttemptObserver = NO_OBSERVER,
     ) -> Coroutine[Any, Any, tuple[Answer, float]]:
         data = orjson.dumps(call.body, option=orjson.OPT_SERIALIZE_NUMPY)
@@ -161,58 +170,104 @@ class ApiClient:
             url = self._urls[call.path] = yarl.URL(joined(self._endpoint.base_url, call.path))
 
         async def take(response: aiohttp.ClientResponse) -> tuple[Answer, int | None]:
-            raw = await self.content(response)
-            observer.failed()  # unless the body holds an answer
-            body = self._body(raw)
-            counts_tokens = self._limiter is not None and self._limiter.counts_tokens
-            usage = usage_in(body) if counts_tokens else None
-            return self.understood(body, read), None if usage is None else usage.input + usage.output
+            length = response.content_length
+            # Unknown in chunks; of a compressed answer it says little.
+            nbytes = self._mean_nbytes if length is None or "Content-Encoding" in response.headers else length
+            if is_large := nbytes >= LARGE_NBYTES:
+                await self._wait_for_room(nbytes)
+                self._room.begin_receiving(nbytes)
+            try:
+                raw = await self.content(response)
+                self._mean_nbytes += (len(raw) - self._mean_nbytes) // 4
+                observer.failed()  # unless the body holds an answer
+                body = self._body(raw)
+                counts_tokens = self._limiter is not None and self._limiter.counts_tokens
+                usage = usage_in(body) if counts_tokens else None
+                return self.understood(body, read), None if usage is None else usage.input + usage.output
+            finally:
+                if is_large:
+                    self._room.end_receiving(nbytes)
 
-        return self._exchange("POST", url, data, take, is_retry, tokens=call.tokens, observer=observer)
+        return self._exchange("POST", url, data, take, rank, tokens=call.tokens, observer=observer)
 
     async def retry(
         self,
-        attempt: Callable[[bool], Awaitable[Answer]],
+        attempt: Attempt[Answer],
         is_safe: bool = True,
         on_retry: Callable[[], None] = lambda: None,
+        *,
+        tokens: float = math.inf,
+        rank: Rank = "first",
+        failed: FailedAttempts | None = None,
     ) -> Answer:
         """Repeat a request until it succeeds, ``max_retries`` is reached, or its error is final.
 
-        ``attempt`` is called with whether it is a retry, which the limiter sends before other requests. A refusal
-        because of a rate limit (429), an overloaded server, and a lost connection to a server that answered before, do
-        not count as retries: the request is repeated for ``MAX_WAIT_S``, and then the provider counts as unusable. A
-        request that is not ``is_safe`` to send twice is repeated only after a 429.
+        ``attempt`` is called with its rank: the limiter sends retries before other requests. A refusal because of a
+        rate limit (429), an overloaded server, and a lost connection to a server that answered before, do not count as
+        retries: the request is repeated for ``MAX_WAIT_S``, and then the provider counts as unusable. A request that
+        is not ``is_safe`` to send twice is repeated only after a 429. ``tokens`` is its size, if it may be a probe.
         """
-        num_failures, began, is_retry = 0, 0.0, False
-        tally: Tally | None = None  # of the limiter, at the last failure
+        began = 0.0
         self._silence.begin(time.monotonic())
         try:
             while True:
                 try:
-                    return await attempt(is_retry)
+                    answer = await attempt(rank)
                 except AnswerTooLargeError:
                     raise
                 except (RateLimitedError, ProviderUnavailableError, InvalidAnswerError) as exc:
                     began = max(began or time.monotonic(), self._gate.opened_at_s)  # a pause does not count
                     if not is_safe and not isinstance(exc, RateLimitedError):
                         raise
-                    before, tally = tally, Tally() if self._limiter is None else self._limiter.tally
-                    num_failures += not (
-                        isinstance(exc, RateLimitedError | _ConnectionLostError) or is_overload(exc, before, tally)
-                    )
                     waited_s = time.monotonic() - began
-                    if (unusable := self._unusable(exc, num_failures, waited_s)) is not None:
+                    failed = failed or FailedAttempts(self.settings.max_retries)
+                    tally = Tally() if self._limiter is None else self._limiter.tally
+                    verdict = failed.add(exc, tally, waited_s)
+                    if (unusable := self._unusable(exc, failed.num_counted, waited_s)) is not None:
                         raise unusable from exc
-                    if num_failures > self.settings.max_retries or waited_s > MAX_WAIT_S:
+                    if verdict == "row" or (verdict == "unsure" and (self.check.probe is None or rank == "probe")):
                         raise
+                    if verdict == "unsure" and isinstance(exc, ProviderUnavailableError):
+                        return await self._suspect(attempt, on_retry, exc, failed, tally)
                     self._silence.failed(exc)
                     on_retry()
-                    delay_s = delay_before(max(num_failures, 1), exc, random.random(), self.settings.first_delay_s)
+                    draw = 1.0 if rank == "probe" else random.random()
+                    delay_s = delay_before(max(failed.num_counted, 1), exc, draw, self.settings.first_delay_s)
                     log.debug("asking %s again in %.1f s: %s", self._model, delay_s, exc)
+                else:
+                    if tokens < self.check.probe_tokens:
+                        self.check.probe, self.check.probe_tokens = attempt, tokens
+                    return answer
                 await asyncio.sleep(delay_s)
-                is_retry = True
+                rank = "retry" if rank == "first" else rank
         finally:
             self._silence.end()
+
+    async def _suspect(
+        self,
+        attempt: Attempt[Answer],
+        on_retry: Callable[[], None],
+        error: ProviderUnavailableError,
+        failed: FailedAttempts,
+        tally: Tally,
+    ) -> Answer:
+        """Repeat a request that failed, once the server is known to work. End the query if it does not.
+
+        A request whose connection was cut off is repeated before the next suspect: if it brings the server down, that
+        is not the failure of the others.
+        """
+        limiter = self._limiter
+        assert limiter is not None
+        async with self.check.turn:
+            await self.check.confirm(
+                error, lambda: limiter.tally.has_answered_since(tally), partial(self.retry, rank="probe")
+            )
+            failed.forgive(error)
+            on_retry()
+            failed.is_alone = error.is_cut_off and failed.is_over
+            if failed.is_alone:
+                return await self.retry(attempt, True, on_retry, rank="retry", failed=failed)
+        return await self.retry(attempt, True, on_retry, rank="retry", failed=failed)
 
     def _unusable(self, exc: ProviderError, num_failures: int, waited_s: float) -> ProviderUnusableError | None:
         """Return the error that ends the query, if a failure shows that no other call would succeed."""
@@ -228,7 +283,7 @@ class ApiClient:
         )
         if waited_s > MAX_WAIT_S and is_refusal:
             return WaitTooLongError(f"{exc}\n{remedy}")
-        if waited_s > MAX_WAIT_S and isinstance(exc, _ConnectionLostError):
+        if waited_s > MAX_WAIT_S and isinstance(exc, ConnectionLostError):
             return UnreachableError(f"{exc}\n{remedy}")
         return None
 
@@ -238,7 +293,7 @@ class ApiClient:
         url: Any,
         data: bytes | None,
         take: Callable[[aiohttp.ClientResponse], Awaitable[tuple[Answer, int | None]]],
-        is_retry: bool = False,
+        rank: Rank = "first",
         *,
         headers: Mapping[str, str] | None = None,
         tokens: int = 0,
@@ -253,11 +308,11 @@ class ApiClient:
         assert self._limiter is not None
         assert self._session is not None
         assert self._deadline is not None
-        permit = await self._limiter.admit(tokens, is_retry=is_retry)
+        permit = await self._limiter.admit(tokens, rank=rank)
         while not self._gate.is_open:
             permit.settle("other")
             await self._wait_for_gate()
-            permit = await self._limiter.admit(tokens, is_retry=is_retry)
+            permit = await self._limiter.admit(tokens, rank=rank)
         outcome: Outcome = "other"
         received: Mapping[str, str] | None = None
         used_tokens: int | None = None
@@ -299,7 +354,7 @@ class ApiClient:
         except connection_errors() as exc:
             outcome = "late" if is_time_out(exc) else "unavailable"
             lost = self._lost(exc)
-            if isinstance(lost, _ConnectionLostError | _NeverReachedError):
+            if isinstance(lost, ConnectionLostError | _NeverReachedError):
                 observer.failed()
             raise lost from exc
         finally:
@@ -325,6 +380,13 @@ class ApiClient:
         if len(content) > limit:
             raise self.too_large()
         return content
+
+    async def _wait_for_room(self, nbytes: int) -> None:
+        """Wait until a large answer may be received. The time limit does not count meanwhile."""
+        assert self._deadline is not None
+        while not self._room.has_place(nbytes):
+            with self._deadline.paused():
+                await self._room.change()
 
     def too_large(self) -> AnswerTooLargeError:
         return AnswerTooLargeError(
@@ -376,13 +438,15 @@ class ApiClient:
 
         if isinstance(exc, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError):
             if self._route in _reached:
-                return _ConnectionLostError(f"{self.name} cannot be reached any more: {exc}")
+                return ConnectionLostError(f"{self.name} cannot be reached any more: {exc}")
             return _NeverReachedError(f"{self.name} cannot be reached at {shown(self._endpoint.base_url)}: {exc}")
         if is_time_out(exc):
             late = ProviderUnavailableError(f"{self.name} gave no answer within {self.settings.timeout_s:g} s")
-            late.is_overload = True
+            late.is_overload = late.is_time_out = True
             return late
-        return ProviderUnavailableError(f"{self.name} closed the connection: {type(exc).__name__}: {exc}")
+        cut_off = ProviderUnavailableError(f"{self.name} closed the connection: {type(exc).__name__}: {exc}")
+        cut_off.is_cut_off = True
+        return cut_off
 
 
 async def _start_of(response: aiohttp.ClientResponse, nbytes: int) -> bytes:
@@ -395,54 +459,8 @@ async def _start_of(response: aiohttp.ClientResponse, nbytes: int) -> bytes:
     return bytes(content)
 
 
-class _ConnectionLostError(ProviderUnavailableError):
-    """A server that answered before does not accept connections."""
-
-
 class _NeverReachedError(ProviderUnavailableError):
     """An address that never answered does not accept connections."""
-
-
-class _Session:
-    """The connections of one event loop. All clients on the loop share them, and the last one closes them."""
-
-    _by_loop: ClassVar[dict[asyncio.AbstractEventLoop, _Session]] = {}
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        import aiohttp
-
-        self._loop = loop
-        self._num_users = 0
-        self.silences: set[Silence] = set()
-        self._check = loop.call_later(CHECK_EVERY_S, self._log_silences)
-        self.client = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=60, ttl_dns_cache=300),
-            timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S),
-            cookie_jar=aiohttp.DummyCookieJar(),
-            trust_env=False,  # a .netrc file would override the key; ``open`` finds proxies
-        )
-
-    @classmethod
-    def shared(cls) -> _Session:
-        loop = asyncio.get_running_loop()
-        if loop not in cls._by_loop:
-            cls._by_loop[loop] = cls(loop)
-        session = cls._by_loop[loop]
-        session._num_users += 1
-        return session
-
-    async def release(self) -> None:
-        self._num_users -= 1
-        if not self._num_users:
-            del self._by_loop[self._loop]
-            self._check.cancel()
-            await self.client.close()
-
-    def _log_silences(self) -> None:
-        for silence in self.silences:
-            if message := silence.message(time.monotonic()):
-                log.warning("%s", message)
-        self._check = self._loop.call_later(CHECK_EVERY_S, self._log_silences)
 
 
 def delay_before(attempt: int, error: BaseException, draw: float, first_s: float = FIRST_DELAY_S) -> float:
@@ -456,29 +474,6 @@ def delay_before(attempt: int, error: BaseException, draw: float, first_s: float
     if isinstance(error, RateLimitedError):
         return 0.0
     return max(retry_delay_s(attempt, draw, first_s, MAX_DELAY_S), _retry_after_s(error))
-
-
-def is_overload(error: ProviderError, before: Tally | None, now: Tally) -> bool:
-    """Return whether a call failed because of the server's load: neither because of what it asks, nor by an outage.
-
-    ``before`` and ``now`` are the tallies of the limiter at the call's last failure and at this one. The server works
-    if it answered other calls in between, or has some in flight. If it answered them and hardly any failed, it is the
-    call.
-
-    >>> error = ProviderUnavailableError()
-    >>> error.is_overload = True
-    >>> first = Tally(50, 9, 12)
-    >>> is_overload(error, None, first), is_overload(error, first, Tally(50, 30, 12))
-    (True, True)
-    >>> is_overload(error, first, Tally(90, 10, 12)), is_overload(error, first, Tally(50, 30, 0))
-    (False, False)
-    """
-    if not (isinstance(error, ProviderUnavailableError) and error.is_overload):
-        return False
-    num_answered = now.num_answered - before.num_answered if before else 0
-    if before is None or not num_answered:
-        return now.num_in_flight > 0
-    return now.num_failed - before.num_failed - 1 > MAX_CHANCE * num_answered
 
 
 def _retry_after_s(error: BaseException) -> float:

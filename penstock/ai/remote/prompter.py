@@ -21,6 +21,7 @@ from penstock.ai.remote.wires.wire import ApiCall, Endpoint, PromptWire
 from penstock.cache.keys import canonical, key_of, keys_between
 from penstock.cache.memo import Memo
 from penstock.cache.ordinals import RowIds
+from penstock.cache.shared_calls import SharedCalls
 from penstock.cost.budget import Billing
 from penstock.cost.usage import Usage
 from penstock.errors import InvalidAnswerError
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from penstock.ai.remote.batch.service import BatchService
 
 TOKENS_OF_A_FILE = 1_000  # about the size of an image or a page
+PROBE = Request((UserTurn((Text("Hello"),)),))
 SAMPLE_TEXTS = ("0f8e3c6b5d7a41929e", "a text of another length: 7b1d2c")
 
 Found = list[Generation] | bytes | Exception
@@ -51,7 +53,7 @@ class ApiPrompter(RemoteModel, Prompter):
         super().__init__(endpoint, model, settings, service)
         self._wire = wire
         self._calls: Calls | None = None
-        self.takes_options = bool(wire.row_options)
+        self.takes_options, self.takes_cache_control = bool(wire.row_options), wire.takes_cache_control
 
     def __penstock_key__(self) -> Any:
         return self._endpoint.provider, self._endpoint.base_url, self._wire
@@ -62,7 +64,7 @@ class ApiPrompter(RemoteModel, Prompter):
 
     def load(self) -> None:
         memo = Memo.open(GENERATIONS, self.cache, has_ordinals=True)
-        self._calls = self._open_calls(self._read, memo)
+        self._calls = self._open_calls(self._read, memo, self._wire.call(PROBE))
         if memo is not None:
             stores = isinstance(self._calls, ApiClient | BilledCalls | CountedCalls)  # batches store their answers
             self._calls = self.cached = CachedCalls(self._calls, memo, self.keys, self._billing, stores=stores)
@@ -151,42 +153,65 @@ class CallKeys:
 class CachedCalls:
     """Looks up calls in a memo before it makes them. Used on one event loop.
 
-    Without ``stores``, the calls store their own answers.
+    Without ``stores``, the calls store their own answers, and other processes do not wait for them.
     """
 
     def __init__(self, calls: Calls, memo: Memo, keys: CallKeys, billing: Billing | None, *, stores: bool) -> None:
         self._calls, self._memo, self._call_keys, self._billing = calls, memo, keys, billing
         self._stores = stores
+        self._shared = SharedCalls.open(memo.get_encoded) if stores else None
         self._is_sample = billing is not None and billing.is_sample
         self._text_keys: tuple[Request, _TextKeys | None] | None = None
 
     async def ask(self, call: ApiCall, read: Read[list[Generation]]) -> tuple[list[Generation], float | None]:
         """Return the cached answers to a call, or make it. ``call.key`` must be set."""
-        assert call.key is not None
-        if call.is_looked_up and not is_deterministic(call.body):  # no other call has this key
-            answers, latency_s = await self._calls.ask(call, read)
-            if self._stores:
-                self._memo.put_soon(call.key, _timed((answers, latency_s)))
-            return answers, latency_s
+        key = call.key
+        assert key is not None
+        if call.is_looked_up and not is_deterministic(call.body):  # no other call of this query has this key
+            return await self._make(call, key, read)
         latency_s = None
 
         async def compute() -> list[Generation]:
             nonlocal latency_s
-            made: list[Generation]
-            made, latency_s = await self._calls.ask(call, read)
-            return _timed((made, latency_s))
+            made, latency_s = await self._make(call, key, read)
+            return made
 
-        answers, is_new = await self._memo.share(call.key, compute, stores=self._stores)
+        answers, is_new = await self._memo.share(key, compute, stores=False)
         if not is_new:
-            if self._billing is not None:
-                self._billing.count_cached()
-                self._record(answers)
+            self._count_cached(answers)
             answers = [replace(answer) for answer in answers]  # each row sets its latency
         return answers, latency_s
+
+    async def _make(
+        self, call: ApiCall, key: bytes, read: Read[list[Generation]]
+    ) -> tuple[list[Generation], float | None]:
+        """Make a call and store its answers. If another process is making it, wait for those."""
+        is_stored = False
+        try:
+            stored = None if self._shared is None else await self._shared.begin(key)
+            if stored is not None:
+                answers: list[Generation] = self._memo.codec.decode(stored)
+                self._count_cached(answers)
+                return answers, None
+            answered = await self._calls.ask(call, read)
+            if self._stores:
+                self._memo.put_soon(key, _timed(answered))
+                is_stored = True
+            return answered
+        finally:
+            if self._shared is not None:
+                self._shared.end(key, is_stored=is_stored)
+
+    def _count_cached(self, answers: Sequence[Generation]) -> None:
+        if self._billing is not None:
+            self._billing.count_cached()
+            self._record(answers)
 
     async def close(self) -> None:
         await self._calls.close()
         await asyncio.to_thread(self._memo.close)
+        if self._shared is not None:
+            await self._shared.close()
 
     def next_key(self, request: Request) -> bytes:
         """Return the key of a call that was not looked up."""
@@ -248,7 +273,8 @@ class CachedCalls:
         """Record cached answers of a sample as a call, with what they used when they were made."""
         if self._billing is not None and self._is_sample:
             a = answers[0]
-            self._billing.record(Usage(a.input_tokens or 0, a.output_tokens or 0, a.cached_tokens or 0))
+            tokens = a.input_tokens or 0, a.output_tokens or 0, a.cached_tokens or 0
+            self._billing.record(Usage(*tokens, a.written_tokens, a.written_1h_tokens))
 
 
 @dataclass(frozen=True, slots=True)

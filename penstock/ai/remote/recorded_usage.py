@@ -72,7 +72,13 @@ def recorded_usage(
         return None
     tokens = {name: getattr(call, name) for name in ("input_tokens", "output_tokens", "cached_tokens")}
     cost = cost_of(
-        described["provider"], call.model, **tokens, price=described["price"], is_batch=described["is_batch"]
+        described["provider"],
+        call.model,
+        **tokens,
+        written_tokens=call.written_tokens,
+        written_1h_tokens=call.written_1h_tokens,
+        price=described["price"],
+        is_batch=described["is_batch"],
     )
     times = {"latency_s": call.latency_s, "finish_reason": call.finish_reason}
     usage = {"model": call.model, **tokens, "cost": cost, **times}

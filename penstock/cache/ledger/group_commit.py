@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from penstock.cache.keys import KEY_NBYTES, NOTE_MARK
 from penstock.cache.ledger.record import MAX_VALUE_NBYTES
+from penstock.config import piece_nbytes
 from penstock.errors import InvalidArgumentError, LedgerError
 
 log = logging.getLogger("penstock.cache.ledger")
@@ -53,6 +54,7 @@ class Committer:
         self._waiting: dict[bytes, bytes] = {}
         self._unwritten: dict[bytes, bytes] = {}  # those of them that could not be written to the log
         self._leaving: dict[bytes, bytes] = {}  # those that are being committed
+        self._max_nbytes = piece_nbytes(MAX_WAITING_NBYTES)
         self._nbytes = self._num_put = self._num_done = 0
         self._num_attempts = self._failed_attempt = 0
         self._error: Exception | None = None  # of the last attempt
@@ -66,7 +68,7 @@ class Committer:
         """Accept the values of keys for which none waits, and write them at once. Raise if one cannot be written."""
         refused = [key for key, value in values.items() if len(key) != KEY_NBYTES or len(value) > MAX_VALUE_NBYTES]
         with self._lock:  # the lock of the condition, which is slower to enter
-            if self._nbytes > MAX_WAITING_NBYTES or self._is_closed:
+            if self._nbytes > self._max_nbytes or self._is_closed:
                 self._wait_for_room()
             waiting, unwritten = self._waiting, self._unwritten
             is_first, must_write = not waiting, not unwritten  # else the thread writes them with those before them
@@ -89,7 +91,7 @@ class Committer:
             )
 
     def _wait_for_room(self) -> None:
-        while self._nbytes > MAX_WAITING_NBYTES and not self._is_closed:
+        while self._nbytes > self._max_nbytes and not self._is_closed:
             if self._error is not None:
                 raise self._failure()
             self._is_urgent.set()

@@ -14,7 +14,9 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
+from penstock.config import get_config, task_share
 from penstock.engine.call_gate import current_gate
+from penstock.engine.call_room import CallRoom, make_room
 from penstock.engine.lineage import origins_of
 from penstock.engine.pools.threads import input_of, local_bundle
 from penstock.engine.protocols import Bundle, Emit, Report, Task, WorkerContext, task_origins
@@ -202,6 +204,7 @@ class AsyncPool:
         current_gate().count(self.call_counter)
         self._context = contextvars.copy_context()  # of the query: its reader may be in another context later
         self._context.run(count_calls_in, self.call_counter)
+        self._context.run(make_room, CallRoom(task_share(get_config().memory_bytes, 1)))  # one loop serves all calls
         self._tasks: set[asyncio.Task[None]] = set()  # the loop itself holds only weak references
         self._resting: dict[Task, asyncio.Event] = {}  # between two outputs; set when the task may continue
         self._is_closed = False
@@ -246,7 +249,7 @@ class AsyncPool:
             with recording() as errors:
                 given = await self._handler.process(await self._batches.read(task), task.first_row)
                 if isinstance(given, AsyncGenerator):
-                    return await self._hand_on(task, given)
+                    return await self._hand_on(task, given, errors)
             output = await self._batches.put(given)
         except BaseException as exc:  # also a CancelledError of user code, or the query would wait forever
             self._emit(Report(task, None, is_done=True, error=exc))
@@ -254,16 +257,24 @@ class AsyncPool:
         busy_s = time.perf_counter() - started
         self._emit(Report(task, output, is_done=True, busy_s=busy_s, errors=tuple(errors)))
 
-    async def _hand_on(self, task: Task, outputs: AsyncGenerator[pa.RecordBatch, None]) -> None:
+    async def _hand_on(self, task: Task, outputs: AsyncGenerator[pa.RecordBatch, None], errors: list[RowError]) -> None:
         """Report each output, and wait until the task is submitted again. It stays in one asyncio task throughout."""
         resumed, started = asyncio.Event(), time.perf_counter()
         self._resting[task] = resumed
         async with aclosing(outputs):
             async for batch in outputs:
                 resumed.clear()
-                busy_s = time.perf_counter() - started
-                self._emit(Report(task, await self._batches.put(batch), is_done=False, busy_s=busy_s))
+                busy_s, output = time.perf_counter() - started, await self._batches.put(batch)
+                del batch
+                self._emit(Report(task, output, is_done=False, busy_s=busy_s, errors=_taken(errors)))
+                del output
                 await resumed.wait()
                 started = time.perf_counter()
         del self._resting[task]
-        self._emit(Report(task, None, is_done=True, busy_s=time.perf_counter() - started))
+        self._emit(Report(task, None, is_done=True, busy_s=time.perf_counter() - started, errors=_taken(errors)))
+
+
+def _taken(errors: list[RowError]) -> tuple[RowError, ...]:
+    taken = tuple(errors)
+    errors.clear()
+    return taken

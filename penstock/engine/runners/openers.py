@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from penstock.cache.ledger.open_ledgers import inherit_job_folder, job_folder
-from penstock.config import get_config, set_config
+from penstock.config import get_config, inherit_task_nbytes, set_config
 from penstock.engine.handlers import PartHandler, ReadHandler, TransformHandler, WriteHandler, WritingHandler
 from penstock.engine.pools.handler_slot import OpenHandler
 from penstock.engine.pools.worker_restart import RestartPolicy
@@ -17,7 +17,8 @@ from penstock.engine.protocols import Handler, WorkerContext
 from penstock.engine.runners.placement import this_machine
 from penstock.engine.steps import Steps
 from penstock.observe.metrics import collect_for_driver
-from penstock.plan.relations import GroupRows, Relation, Sort
+from penstock.plan.pair_relations import NearestMaker
+from penstock.plan.relations import DeferredRelation, GroupRows, Relation, Sort
 from penstock.plan.similarity import DropNear, DropSimilar, Nearest
 from penstock.plan.stages import CallBatch, CallUdf, Read, RunRelation, Step, Transform, Work, WriteOut
 from penstock.protocols import PartSink
@@ -68,13 +69,14 @@ def restart_policy(work: CallUdf | CallBatch) -> RestartPolicy:
 
 @dataclass(frozen=True)
 class DriverState:
-    """State of the driver's process that its workers copy: settings, storage options, secrets, the job's folder."""
+    """State of the driver that its workers copy: settings, storage options, secrets, the folder of a job."""
 
     pid: int
     settings: Mapping[str, Any]
     storage_options: Mapping[str, Mapping[str, Any]]
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
     job_folder: str = ""
+    task_nbytes: int = 0  # see ``piece_nbytes``
 
     @staticmethod
     def here() -> DriverState:
@@ -85,6 +87,7 @@ class DriverState:
             all_shared_options(),
             known_secrets(),
             job_folder(),
+            config.task_nbytes,
         )
 
     def apply(self) -> None:
@@ -94,6 +97,7 @@ class DriverState:
             restore_shared_options(self.storage_options)
             restore_secrets(self.secrets)
             inherit_job_folder(self.job_folder)
+            inherit_task_nbytes(self.task_nbytes)
             collect_for_driver()
 
 
@@ -133,10 +137,10 @@ def _open_relation(relation: Relation, work: RunRelation, context: WorkerContext
     # A share of the memory of a cluster may exceed that of this machine.
     work = replace(work, memory_bytes=min(work.memory_bytes, get_config().memory_bytes))
     match relation:
-        case Nearest():
+        case (Nearest() as nearest) | DeferredRelation(NearestMaker() as nearest):
             from penstock.relational.nearest import NearestHandler
 
-            return NearestHandler(relation, work, has_gpu=bool(this_machine().gpus), is_cancelled=context.is_cancelled)
+            return NearestHandler(nearest, work, has_gpu=bool(this_machine().gpus), is_cancelled=context.is_cancelled)
         case DropNear():
             from penstock.relational.near_duplicates import DropNearHandler
 
@@ -144,7 +148,7 @@ def _open_relation(relation: Relation, work: RunRelation, context: WorkerContext
         case DropSimilar():
             from penstock.relational.similar_texts import DropSimilarHandler
 
-            return DropSimilarHandler(relation, context.is_cancelled)
+            return DropSimilarHandler(relation, work, context.is_cancelled)
         case Sort(num_rows=None) | GroupRows():
             from penstock.relational.external_sort import SortHandler
 

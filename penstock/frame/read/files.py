@@ -14,15 +14,16 @@ from penstock.frame.read.memory import from_table
 from penstock.plan.nodes import Scan
 from penstock.types import DataType, to_arrow_array
 from penstock.types.plain import arrow_array
-from penstock.udf.options import options_of, refusing_unknown
+from penstock.udf.options import error_policy, options_of, refusing_unknown
 
 if TYPE_CHECKING:
+    from penstock.functions.calls import MediaOnError
     from penstock.io.file_format import FileFormat
     from penstock.io.files import DataFile, Paths
 
 StorageOptions = Mapping[str, Any] | None
 CSV_OPTIONS = (
-    "has_headers", "delimiter", "double_quote", "quote", "escape_char", "comment", "null_values",
+    "encoding", "has_headers", "delimiter", "double_quote", "quote", "escape_char", "comment", "null_values",
     "strings_can_be_null", "allow_variable_columns",
 )  # fmt: skip
 
@@ -44,7 +45,7 @@ def read_parquet(
     schema: Mapping[str, Any] | None = None,
     infer_schema: bool = True,
     file_path_column: str | None = None,
-    hive_partitioning: bool = False,
+    hive_partitioning: bool | None = None,
     ignore_corrupt_files: bool = False,
     storage_options: StorageOptions = None,
 ) -> DataFrame:
@@ -53,7 +54,9 @@ def read_parquet(
     The columns are those of the first file; a column that a later file lacks is null there. A column has a type that
     holds its values in the first 32 files; values of later files are cast. ``schema`` overrides types and adds columns;
     with ``infer_schema=False`` it is the whole schema. ``columns`` reads only the named columns.
-    ``file_path_column`` adds the path of each row's file, ``hive_partitioning`` the values in ``key=value`` folders.
+    ``file_path_column`` adds the path of each row's file. Values in ``key=value`` folders below ``path`` are columns if
+    all files have them and their content has not; ``hive_partitioning=True`` takes those of the whole path and prefers
+    them to the content, and False takes none.
     ``ignore_corrupt_files`` skips files that cannot be parsed, with a warning; rows before the damage remain.
     ``storage_options`` are the options of object stores: ``key``, ``secret``, ``token``, ``endpoint_url``, ``region``,
     ``anon`` (docs/FILES.md).
@@ -76,6 +79,7 @@ def read_csv(
     columns: Sequence[str] | None = None,
     schema: Mapping[str, Any] | None = None,
     infer_schema: bool = True,
+    encoding: str = "utf-8",
     has_headers: bool = True,
     delimiter: str | None = None,
     double_quote: bool = True,
@@ -86,7 +90,7 @@ def read_csv(
     strings_can_be_null: bool = True,
     allow_variable_columns: bool = False,
     file_path_column: str | None = None,
-    hive_partitioning: bool = False,
+    hive_partitioning: bool | None = None,
     ignore_corrupt_files: bool = False,
     storage_options: StorageOptions = None,
 ) -> DataFrame:
@@ -96,7 +100,8 @@ def read_csv(
     ``column_1``, ``column_2`` and so on, or with ``infer_schema=False`` the names in ``schema``, in order. Fields that
     equal one of ``null_values`` and are not quoted are null; with ``strings_can_be_null=False`` only those of other
     columns than text. ``allow_variable_columns`` pads short rows with nulls and truncates long ones; without it they
-    are an error. The other options are as in ``read_parquet``.
+    are an error. ``encoding`` is one of Python's, such as ``"latin-1"`` or ``"utf-16"``. The other options are as in
+    ``read_parquet``.
 
     >>> path = getfixture("tmp_path") / "numbers.csv"
     >>> _ = path.write_text("a,b\n1,x\n2,\n")
@@ -107,6 +112,7 @@ def read_csv(
     from penstock.io.formats.csv import CsvFormat
 
     format = CsvFormat(
+        encoding=encoding,
         delimiter=delimiter or ",",
         has_headers=has_headers,
         quote=quote or '"',
@@ -129,7 +135,7 @@ def read_json(
     schema: Mapping[str, Any] | None = None,
     infer_schema: bool = True,
     file_path_column: str | None = None,
-    hive_partitioning: bool = False,
+    hive_partitioning: bool | None = None,
     ignore_corrupt_files: bool = False,
     storage_options: StorageOptions = None,
 ) -> DataFrame:
@@ -159,7 +165,7 @@ def read_text(
     skip_blank_lines: bool = True,
     whole_text: bool = False,
     file_path_column: str | None = None,
-    hive_partitioning: bool = False,
+    hive_partitioning: bool | None = None,
     ignore_corrupt_files: bool = False,
     storage_options: StorageOptions = None,
 ) -> DataFrame:
@@ -184,14 +190,17 @@ def read_images(
     mode: str | None = "RGB",
     include_paths: bool = False,
     scaled: bool = True,
+    on_error: MediaOnError = "raise",
     ignore_corrupt_files: bool = False,
     storage_options: StorageOptions = None,
 ) -> DataFrame:
     """Read image files (JPEG, PNG, WebP, GIF, BMP, TIFF) into the column ``image``, upright as EXIF says.
 
     ``size`` is the height and width to resize to; together with a ``mode`` it makes a batch of images one array. A
-    ``mode`` of None keeps the mode of each image. ``include_paths`` adds the column ``path``. ``scaled`` is as in
-    ``decode_image``; paths and the other options are as in ``read_parquet``.
+    ``mode`` of None keeps the mode of each image. ``include_paths`` adds the column ``path``. A file that cannot be
+    read or decoded stops the query; with ``on_error="null"`` its image is null and ``errors()`` lists it, and
+    ``ignore_corrupt_files`` leaves it out with a warning. ``scaled`` is as in ``decode_image``; paths and the other
+    options are as in ``read_parquet``.
 
     >>> import numpy as np
     >>> folder = getfixture("tmp_path") / "images"
@@ -200,12 +209,19 @@ def read_images(
     >>> ps.read_images(folder, size=(8, 8)).schema["image"].dtype
     image[RGB; 8x8]
     """
-    options = options_of(locals(), "path", "size", "mode", "scaled")
-    from penstock.io.formats.images import ImageSource
+    options = options_of(locals(), "path", "size", "mode", "scaled", "on_error")
+    from penstock.functions.calls import decode_call
+    from penstock.io.formats.images import SUFFIXES, ImageSource
     from penstock.media.images.decoder import checked_decoder
 
     decoder = checked_decoder("read_images", mode, size, is_scaled=scaled)
-    return DataFrame(Scan(ImageSource(path, decoder, **options)))
+    if error_policy("read_images", on_error) == "raise":
+        return DataFrame(Scan(ImageSource(path, decoder, **options)))
+    if ignore_corrupt_files:
+        raise InvalidArgumentError(f"read_images takes ignore_corrupt_files=True or on_error={on_error!r}, not both")
+    contents = _contents("read_images", "path", path, SUFFIXES, on_error=on_error, storage_options=storage_options)
+    images = contents.select(decode_call(col("bytes"), decoder, on_error).alias("image"), col("path"))
+    return images if include_paths else images.select("image")
 
 
 @refusing_unknown("from_glob_path")
@@ -275,15 +291,36 @@ def read_binary_files(
     >>> ps.read_binary_files(folder).to_pydict()
     {'bytes': [b'hello']}
     """
-    from penstock.functions.files import download
-    from penstock.io.files import find_files
-
     name = file_path_column or "path"
     if name == "bytes":
         raise InvalidArgumentError("file_path_column='bytes' is the column of the contents; choose another name.")
-    files = find_files(path, storage_options=storage_options)
+    contents = _contents(
+        "read_binary_files",
+        name,
+        path,
+        max_connections=max_connections,
+        on_error=on_error,
+        storage_options=storage_options,
+    )
+    return contents if include_paths or file_path_column else contents.select("bytes")
+
+
+def _contents(
+    reader: str,
+    name: str,
+    path: Paths,
+    suffixes: Sequence[str] = (),
+    *,
+    max_connections: int = 32,
+    on_error: str,
+    storage_options: StorageOptions,
+) -> DataFrame:
+    """Return whole files: their ``bytes``, and their paths in the column ``name``."""
+    from penstock.functions.files import download
+    from penstock.io.files import find_files
+
+    files = find_files(path, suffixes, storage_options)
     urls = pa.array([file.url for file in files], pa.string())
-    listing = from_table(pa.table([urls], names=[name]), "read_binary_files", files)
+    listing = from_table(pa.table([urls], names=[name]), reader, files)
     content = download(col(name), max_connections, on_error, allow="any", storage_options=storage_options)
-    columns = [content.alias("bytes"), *([col(name)] if include_paths or file_path_column else [])]
-    return listing.select(*columns)
+    return listing.select(content.alias("bytes"), col(name))

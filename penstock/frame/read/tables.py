@@ -190,7 +190,7 @@ def read_orc(
     path: Paths,
     *,
     file_path_column: str | None = None,
-    hive_partitioning: bool = False,
+    hive_partitioning: bool | None = None,
     ignore_corrupt_files: bool = False,
     storage_options: Mapping[str, Any] | None = None,
 ) -> DataFrame:

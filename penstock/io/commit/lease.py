@@ -16,12 +16,12 @@ import threading
 import time
 from collections.abc import Callable
 from datetime import timedelta
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from penstock.errors import PathNotFoundError, PenstockError
 from penstock.io.commit.place import StorePlace
 from penstock.storage.objects import ObjectStore
+from penstock.storage.processes import has_ended, machine_id, process_identity
 
 log = logging.getLogger("penstock.io")
 
@@ -110,9 +110,8 @@ class StoreLease:
 
     def _content(self, is_released: bool = False) -> bytes:
         content = {
+            **process_identity(),
             "host": socket.gethostname(),
-            "machine": _machine(),
-            "pid": os.getpid(),
             "since": time.strftime("%Y-%m-%d %H:%M:%S"),
             "token": self._token,
             "is_released": is_released,
@@ -125,7 +124,7 @@ class StoreLease:
         """Return the run that holds the lease, None if it was released or its run is dead."""
         try:
             content = json.loads(self._client.read(self.key))
-            if content.get("is_released") or _has_ended(content):
+            if content.get("is_released") or _is_dead(content):
                 return None
             age = self._now() - self._client.modified(self.key)
         except PathNotFoundError:
@@ -143,26 +142,9 @@ class StoreLease:
         return now
 
 
-def _has_ended(content: dict[str, Any]) -> bool:
-    """Return whether the process of a lease has ended; False if it ran on another machine."""
-    if content.get("machine") != _machine():
-        return False
-    pid = int(content.get("pid", 0))
-    if pid == os.getpid():
-        return content.get("token") not in _held
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
+def _is_dead(content: dict[str, Any]) -> bool:
+    """Return whether the run of a lease has ended; False if it was on another machine."""
+    if has_ended(content):
         return True
-    except OSError:
-        return False
-    return False
-
-
-def _machine() -> str:
-    """Return an id of the machine, its boot and the container, within which a process id is unique."""
-    parts = [socket.gethostname()]
-    with contextlib.suppress(OSError):
-        parts.append(Path("/proc/sys/kernel/random/boot_id").read_text().strip())
-        parts.append(os.readlink("/proc/self/ns/pid"))
-    return " ".join(parts)
+    is_own = content.get("machine") == machine_id() and content.get("pid") == os.getpid()
+    return is_own and content.get("token") not in _held

@@ -30,7 +30,8 @@ import secrets
 import shutil
 import tempfile
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -40,7 +41,7 @@ from penstock.errors import PenstockError, ReadError, WriteError
 from penstock.io.commit.place import LocalFiles, LocalPlace, Place, StagedFiles, StoreFiles, StorePlace
 from penstock.io.commit.run_lock import LocalRunLock, RunLock, StoreRunLock
 from penstock.io.settled import JOB_FOLDER, MANIFEST, STAGING_FOLDER
-from penstock.storage.durable import boot_id
+from penstock.storage.durable import boot_id, checksum
 from penstock.storage.options import StorageOptions
 from penstock.storage.urls import scheme_of
 
@@ -261,6 +262,23 @@ class JobOutput(Output):
         staged, visible = dict(self.place.sizes_below(f"{self.folder}/data")), dict(self.place.sizes_below())
         found = {name: FoundFile(staged.get(f"{self.folder}/data/{name}"), visible.get(name)) for name in names}
         return {name: each for name, each in found.items() if each.nbytes is not None}
+
+    def damaged(self, files: Sequence[Mapping[str, Any]]) -> list[str]:
+        """Return the staged files on disk whose content is not that of their records. Reads them all."""
+        if not isinstance(self.place, LocalPlace):
+            return []
+        known = [file for file in files if file.get("crc") is not None]  # earlier versions wrote none
+        staged = [(self.place.path(f"{self.folder}/data", file["path"]), file) for file in known]
+
+        def is_damaged(path: Path, crc: int) -> bool:
+            try:
+                return path.exists() and checksum(str(path)) != crc
+            except OSError:  # the disk cannot read it
+                return True
+
+        with ThreadPoolExecutor() as threads:
+            found = threads.map(lambda each: is_damaged(each[0], each[1]["crc"]), staged)
+            return [file["path"] for (_, file), is_bad in zip(staged, found, strict=True) if is_bad]
 
     def keep_only(self, names: Collection[str]) -> None:
         """Remove the staged files that are not among ``names``, such as unfinished ones."""

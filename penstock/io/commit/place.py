@@ -18,11 +18,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from penstock.errors import PathNotFoundError
 from penstock.io.files import is_hidden
-from penstock.storage.durable import MANY_FILES, begin_sync, boot_id, replace_file, sync_all
+from penstock.storage.durable import MANY_FILES, begin_sync, boot_id, checksum, replace_file, sync_all
 from penstock.storage.loop import wait_for
 from penstock.storage.objects import ObjectStore
 from penstock.storage.options import StorageOptions, endpoint_of
@@ -212,14 +212,21 @@ class StorePlace:
         return True
 
 
+class StoredFile(NamedTuple):
+    """The size of a staged file, and its checksum if it may wait on a disk."""
+
+    nbytes: int
+    crc: int | None = None
+
+
 class StagedFiles(Protocol):
     """The staged files of one run. Picklable: workers make and store them. Names are relative to the target."""
 
     def path_for(self, name: str) -> str:
         """Return the local path where a worker makes a file; its folder exists."""
 
-    def store(self, names: Sequence[str]) -> list[int]:
-        """Store finished files, and return their sizes."""
+    def store(self, names: Sequence[str]) -> list[StoredFile]:
+        """Store finished files."""
 
     def sync(self, names: Iterable[str]) -> None:
         """Make stored files and their names durable. Called by the driver."""
@@ -258,14 +265,16 @@ class LocalFiles:
             os.makedirs(folder, exist_ok=True)
         return path
 
-    def store(self, names: Sequence[str]) -> list[int]:
+    def store(self, names: Sequence[str]) -> list[StoredFile]:
         paths = [self._path(name) for name in names]
+        # Of a job, whose files wait on disk from run to run. They are in memory, as they have just been written.
+        crcs = [checksum(path) if self.driver_boot is None else None for path in paths]
         if self.driver_boot is None or self.driver_boot != boot_id():
             sync_all(paths)
         elif len(paths) < MANY_FILES:
             for path in paths:
                 begin_sync(path)
-        return [os.stat(path).st_size for path in paths]
+        return [StoredFile(os.stat(path).st_size, crc) for path, crc in zip(paths, crcs, strict=True)]
 
     def sync(self, names: Iterable[str]) -> None:
         names = list(names)
@@ -297,17 +306,17 @@ class StoreFiles:
         path.parent.mkdir(parents=True, exist_ok=True)
         return str(path)
 
-    def store(self, names: Sequence[str]) -> list[int]:
+    def store(self, names: Sequence[str]) -> list[StoredFile]:
         with ThreadPoolExecutor(min(MAX_CONCURRENT_COPIES, len(names) or 1)) as threads:
             return list(threads.map(self._upload, names))
 
-    def _upload(self, name: str) -> int:
+    def _upload(self, name: str) -> StoredFile:
         path = self.scratch / name
         with path.open("rb") as file:
             self.place.client.put(self._key(name), file)
             size = os.fstat(file.fileno()).st_size
         path.unlink()
-        return size
+        return StoredFile(size)  # a store has checksums of its own
 
     def sync(self, names: Iterable[str]) -> None:
         """Do nothing: uploaded files are durable."""

@@ -9,16 +9,13 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import re
-import socket
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from typing import Protocol
 
 from penstock.io.commit.lease import StoreLease
 from penstock.io.commit.place import LocalPlace, StorePlace
-
-_HOST = re.sub(r"[^A-Za-z0-9-]", "-", socket.gethostname()) or "localhost"
+from penstock.io.settled import HOST
 
 
 class RunLock(Protocol):
@@ -39,8 +36,8 @@ class LocalRunLock:
 
     def __init__(self, place: LocalPlace, folder: str, name: str) -> None:
         run_id, _, host = name.partition(".")
-        self._is_ours = host in ("", _HOST)
-        self._path = place.path(folder, f"{run_id}.{host or _HOST}.lock")
+        self._is_ours = host in ("", HOST)
+        self._path = place.path(folder, f"{run_id}.{host or HOST}.lock")
         self._descriptor: int | None = None
 
     def hold(self) -> None:

@@ -13,15 +13,25 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
+from penstock.config import piece_nbytes
 from penstock.errors import CorruptFileError, InvalidArgumentError, TypeMismatchError
-from penstock.io.batches import BATCH_NBYTES
 from penstock.io.file_format import FileFormat, FilePart, reading
 from penstock.io.files import DataFile
-from penstock.io.formats.lines import COMPRESSIONS, check_compression, copy_records, exceeds_int64, with_compressed
+from penstock.io.formats.lines import (
+    COMPRESSIONS,
+    check_compression,
+    check_encoding,
+    copy_records,
+    exceeds_int64,
+    is_utf8,
+    with_compressed,
+)
 from penstock.io.writer import FileSink, file_sink
 from penstock.types import DataType
 from penstock.types.row_ranges import Piece
 
+MAX_BLOCK_NBYTES = 16 * 2**20  # a row must fit; the first block determines the types, whatever the memory
+READ_AHEAD = 40  # blocks that Arrow's reader holds: its queue has 32
 _EVEN_ROWS = 1024  # made of equal length at once
 _CONVERSION_ERROR = re.compile(r"In CSV column #(\d+): Row #(\d+): CSV (.*)", re.DOTALL)
 
@@ -33,6 +43,7 @@ class CsvFormat(FileFormat):
     An empty field is null and ``""`` is the empty text. Lines that begin with ``comment`` are skipped.
     """
 
+    encoding: str = "utf-8"
     delimiter: str = ","
     has_headers: bool = True
     quote: str = '"'
@@ -47,20 +58,21 @@ class CsvFormat(FileFormat):
     suffixes: ClassVar[tuple[str, ...]] = with_compressed(".csv", ".tsv")
 
     def __post_init__(self) -> None:
+        check_encoding(self.encoding)
         for option in ("delimiter", "quote", "escape_char", "comment"):
             value = getattr(self, option)
             if value is not None and (len(value) != 1 or not value.isascii()):
                 raise InvalidArgumentError(f"{option}={value!r} must be a single ASCII character.")
 
     def infer_schema(self, file: DataFile) -> pa.Schema | None:
-        batches = self._batches(file, None)
+        batches = self._sample(file, None)
         first = next(batches, None)
         if first is None:
             return None
         is_open = {c.name: pa.types.is_null(c.type) or pa.types.is_binary(c.type) for c in first.schema}
         schema = pa.schema([(c.name, pa.string() if is_open[c.name] else c.type) for c in first.schema])
         if any(map(pa.types.is_binary, first.schema.types)):  # Arrow infers bytes for text that is not UTF-8
-            next(self._batches(file, schema))  # raises the error with its row
+            next(self._sample(file, schema))  # raises the error with its row
         if any(map(pa.types.is_float64, schema.types)):
             schema = self._with_uint64(file, schema, next(batches, first))
         return schema
@@ -71,7 +83,7 @@ class CsvFormat(FileFormat):
             if exceeds_int64(rows.column(number)):
                 exact = pa.schema([(column.name, pa.uint64())])
                 with suppress(CorruptFileError):
-                    list(islice(self._batches(file, exact), 2))
+                    list(self._sample(file, exact))
                     schema = schema.set(number, exact.field(0))
         return schema
 
@@ -80,8 +92,13 @@ class CsvFormat(FileFormat):
 
     def _first_row(self, file: DataFile) -> list[str]:
         """Return the first row that is not empty, or an empty list."""
-        with reading(file), file.open_stream() as stream:
+        with reading(file), self._stream(file) as stream:
             return next((row for row in self._rows(self._lines(stream)) if row), [])
+
+    def _stream(self, file: DataFile) -> pa.NativeFile:
+        """Return the content of a file in UTF-8."""
+        stream = file.open_stream()
+        return stream if is_utf8(self.encoding) else pa.transcoding_input_stream(stream, self.encoding, "utf-8")
 
     def _lines(self, stream: Any) -> Iterator[bytes]:
         prefix = self.comment.encode() if self.comment else None
@@ -98,7 +115,29 @@ class CsvFormat(FileFormat):
             escapechar=self.escape_char,
         )
 
-    def _batches(self, file: DataFile, schema: pa.Schema | None) -> Iterator[pa.RecordBatch]:
+    def _batches(self, file: DataFile, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """Yield the rows. A row that exceeds a block makes the reader begin again with larger blocks."""
+        num_given = 0
+        for block_nbytes in _block_sizes():
+            end = 0
+            try:
+                for batch in self._parsed(file, schema, block_nbytes):
+                    end += batch.num_rows
+                    if end > num_given:
+                        yield batch.slice(max(0, batch.num_rows - (end - num_given)))
+                        num_given = end
+                return
+            except _LongRowError:
+                if block_nbytes == MAX_BLOCK_NBYTES:
+                    raise
+
+    def _sample(self, file: DataFile, schema: pa.Schema | None) -> Iterator[pa.RecordBatch]:
+        """Yield an empty batch and the rows of the first block; nothing for an empty file."""
+        return islice(self._parsed(file, schema, MAX_BLOCK_NBYTES, is_sample=True), 2)
+
+    def _parsed(
+        self, file: DataFile, schema: pa.Schema | None, block_nbytes: int, *, is_sample: bool = False
+    ) -> Iterator[pa.RecordBatch]:
         """Yield an empty batch and then the rows; nothing for an empty file."""
         import pyarrow.csv
 
@@ -110,10 +149,12 @@ class CsvFormat(FileFormat):
             names = list(self.column_names or (f"column_{number}" for number in range(1, len(first_row) + 1)))
         try:
             with reading(file), self._content(file) as content:
+                if is_sample:  # else the reader would read ahead; only the first block, which is whole, is used
+                    content = pa.BufferReader(content.read(2 * block_nbytes))
                 reader = pyarrow.csv.open_csv(
                     content,
                     pyarrow.csv.ReadOptions(
-                        use_threads=False, block_size=BATCH_NBYTES, column_names=None if self.has_headers else names
+                        use_threads=False, block_size=block_nbytes, column_names=None if self.has_headers else names
                     ),
                     pyarrow.csv.ParseOptions(
                         delimiter=self.delimiter,
@@ -131,11 +172,12 @@ class CsvFormat(FileFormat):
                         **_conversion(schema),
                     ),
                 )
-                yield pa.RecordBatch.from_pylist([], schema=reader.schema)
+                # from_pylist([]) would import pandas
+                yield pa.RecordBatch.from_arrays([pa.nulls(0, t) for t in reader.schema.types], schema=reader.schema)
                 yield from reader
         except CorruptFileError as exc:
             if "straddling object" in str(exc):  # Arrow has no class for it
-                raise CorruptFileError(f"Cannot read {str(file)!r}: a row has over {BATCH_NBYTES:,} bytes.") from exc
+                raise _LongRowError(f"Cannot read {str(file)!r}: a row has over {block_nbytes:,} bytes.") from exc
             found = _CONVERSION_ERROR.search(str(exc))
             if found is None:
                 raise
@@ -143,12 +185,12 @@ class CsvFormat(FileFormat):
             name = names[int(number)]
             raise CorruptFileError(
                 f"Cannot read {str(file)!r}, row {row}, column {name!r}: {problem}; "
-                f"give schema={{{name!r}: 'string'}} to read the column as text, which must be UTF-8."
+                f"give schema={{{name!r}: 'string'}} to read the column as text, and encoding= if it is not UTF-8."
             ) from exc
 
     def _content(self, file: DataFile) -> pa.NativeFile:
         """Return the content for the parser, without comments and with rows of equal length."""
-        stream = file.open_stream()
+        stream = self._stream(file)
         if self.comment is None and not self.allow_variable_columns:
             return stream
         lines = self._lines(stream)
@@ -164,6 +206,19 @@ class CsvFormat(FileFormat):
             writer = csv.writer(block, delimiter=self.delimiter, lineterminator="\n")
             writer.writerows(row if len(row) == width else (row + [""] * width)[:width] for row in some)
             yield block.getvalue().encode()
+
+
+class _LongRowError(CorruptFileError):
+    """A row is longer than a block."""
+
+
+def _block_sizes() -> Iterator[int]:
+    """Yield the sizes of blocks to try. All blocks that Arrow's reader holds are one piece of work."""
+    nbytes = max(1, piece_nbytes(READ_AHEAD * MAX_BLOCK_NBYTES) // READ_AHEAD)
+    while nbytes < MAX_BLOCK_NBYTES:
+        yield nbytes
+        nbytes *= 4
+    yield MAX_BLOCK_NBYTES
 
 
 class _LineStream(io.RawIOBase):

@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from penstock.config import piece_nbytes
 from penstock.errors import CorruptFileError
 from penstock.io.batches import BATCH_NBYTES, grouped
 from penstock.io.file_format import reading
@@ -98,7 +99,7 @@ class ImageTask:
             yield self._batch(self.files, None)
             return
         opened = ((file, self.decoder.open(memoryview(data))) for file, data in _contents(self.files))
-        for group in grouped(opened, lambda pair: self.decoder.nbytes(pair[1]), BATCH_NBYTES):
+        for group in grouped(opened, lambda pair: self.decoder.nbytes(pair[1]), piece_nbytes(BATCH_NBYTES)):
             files, images = [file for file, _ in group], [image for _, image in group]
             column = self.decoder.decode(images)
             readable = self._readable_rows(files, column)

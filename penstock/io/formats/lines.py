@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import io
 import itertools
 import sys
@@ -14,6 +15,7 @@ import pyarrow.compute as pc
 
 from penstock.errors import CorruptFileError, InvalidArgumentError, shortened
 from penstock.io.files import DataFile
+from penstock.types.plain import arrow_array
 from penstock.types.row_ranges import Piece
 
 BLOCK_NBYTES = 4 * 2**20
@@ -36,6 +38,18 @@ def check_compression(compression: str | None, known: Collection[str | None] = C
     if compression not in known:
         names = ", ".join(map(repr, known))
         raise InvalidArgumentError(f"compression={compression!r} is not known; use one of {names}.")
+
+
+def check_encoding(encoding: str) -> None:
+    try:
+        codecs.lookup(encoding)
+    except LookupError:
+        raise InvalidArgumentError(f"encoding={encoding!r} is not known to Python; try 'utf-8'.") from None
+
+
+def is_utf8(encoding: str) -> bool:
+    """Return True if text in an encoding of this name can be read as UTF-8."""
+    return codecs.lookup(encoding).name in ("utf-8", "ascii", "utf-8-sig")
 
 
 def line_blocks(stream: Any) -> Iterator[tuple[int, bytes]]:
@@ -63,7 +77,7 @@ def line_blocks(stream: Any) -> Iterator[tuple[int, bytes]]:
 def utf8_text(file: DataFile, first_line: int, block: bytes) -> pa.Array:
     """Return a block as an array of one text; raise an error with the line that is not UTF-8."""
     try:
-        return pa.array([block], pa.binary()).cast(pa.string())
+        return arrow_array([block], pa.binary()).cast(pa.string())
     except pa.ArrowInvalid as exc:
         try:
             block.decode()

@@ -9,14 +9,15 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.types as pt
 
+from penstock.config import piece_nbytes
 from penstock.errors import CorruptFileError, InvalidArgumentError, WriteError
 from penstock.io.batches import BATCH_NBYTES, TASK_NBYTES, rows_alone
 from penstock.io.file_format import FileFormat, FilePart, reading
 from penstock.io.files import DataFile, Storage
 from penstock.io.writer import FileSink, file_sink
+from penstock.protocols import ReadRequest
 from penstock.types import EmbeddingType, ImageType, TensorType, default_numpy, to_arrow_array
 from penstock.types.row_ranges import RowRange
 
@@ -54,7 +55,7 @@ class NumpyFormat(FileFormat):
         empty = np.empty((0, *header.shape[1:]), header.dtype)
         return pa.schema([(COLUMN, to_arrow_array(empty, None, what=f"the array of {str(file)!r}").type)])
 
-    def parts(self, file: DataFile, schema: pa.Schema, predicate: pc.Expression | None) -> Iterator[FilePart]:
+    def parts(self, file: DataFile, schema: pa.Schema, request: ReadRequest) -> Iterator[FilePart]:
         with reading(file), file.open_file() as stream:
             header = _read_header(stream, file)
         rows = header.num_rows if header.is_fortran else max(1, TASK_NBYTES // max(header.row_nbytes, 1))
@@ -73,7 +74,7 @@ class NumpyFormat(FileFormat):
                 stream.seek(0)
                 yield _batch(np.load(stream, allow_pickle=False))
                 return
-            step = max(1, BATCH_NBYTES // max(header.row_nbytes, 1))
+            step = max(1, piece_nbytes(BATCH_NBYTES) // max(header.row_nbytes, 1))
             stream.seek(header.offset + start * header.row_nbytes)
             for first in range(start, stop, step):
                 num_rows = min(step, stop - first)

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from penstock.errors import InvalidArgumentError, TypeMismatchError
 from penstock.io.file_format import FileFormat, FilePart, reading
 from penstock.io.files import DataFile, Storage
 from penstock.io.formats.lines import check_compression
 from penstock.io.writer import FileSink, file_sink
+from penstock.protocols import ReadRequest
 from penstock.types import DataType
 
 COMPRESSIONS = ("uncompressed", "snappy", "zlib", "lz4", "zstd")
@@ -31,7 +31,7 @@ class OrcFormat(FileFormat):
         with reading(file), file.open_file() as stream:
             return _open(stream).schema
 
-    def parts(self, file: DataFile, schema: pa.Schema, predicate: pc.Expression | None) -> Iterator[FilePart]:
+    def parts(self, file: DataFile, schema: pa.Schema, request: ReadRequest) -> Iterator[FilePart]:
         with reading(file), file.open_file() as stream:
             num_stripes = _open(stream).nstripes
         nbytes = None if file.size is None else file.size // max(num_stripes, 1)
@@ -40,7 +40,8 @@ class OrcFormat(FileFormat):
     def read(self, file: DataFile, part: FilePart, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         with reading(file, f"stripe {part.detail}"), file.open_file() as stream:
             opened = _open(stream)
-            names = [name for name in opened.schema.names if name in schema.names]
+            wanted = set(schema.names)
+            names = [name for name in opened.schema.names if name in wanted]
             # Without any column the rows are counted by the first one.
             yield opened.read_stripe(part.detail, names or opened.schema.names[:1])
 
@@ -84,7 +85,7 @@ class OrcEncoding:
     def stored_batches(self, path: str) -> Iterator[pa.RecordBatch]:
         file, format = DataFile(Storage(), path, None), OrcFormat()
         schema = format.infer_schema(file)
-        for part in format.parts(file, schema, None):
+        for part in format.parts(file, schema, ReadRequest()):
             yield from format.read(file, part, schema)
 
 

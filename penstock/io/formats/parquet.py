@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,11 +14,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.config import piece_nbytes
 from penstock.errors import CorruptFileError, InvalidArgumentError, PenstockError, TypeMismatchError, check_choice
 from penstock.io.batches import TASK_NBYTES, TASK_ROWS, rows_alone, rows_per_batch
 from penstock.io.file_format import FileFormat, FilePart, reading
 from penstock.io.files import DataFile, Storage, is_small_local
+from penstock.io.formats.row_groups import matching_groups
 from penstock.io.writer import FileSink, file_sink
+from penstock.protocols import ReadRequest
 from penstock.storage.ranges import RangeFile
 from penstock.types import DataType
 from penstock.types.plain import arrow_numbers
@@ -28,7 +32,7 @@ COMPRESSIONS = ("snappy", "zstd", "gzip", "lz4", "brotli", "none")
 
 _DICTIONARY_NBYTES = 2**20  # the default of Arrow
 _SAMPLE_ROWS = 4096
-_SMALL_NBYTES = 2**20  # too little for threads to pay off
+_SMALL_NBYTES = 2**20  # too little for batches to pay off
 _STREAM_NBYTES = 16 * 2**20  # read-ahead of a larger file
 _WRITE_NBYTES = 16 * 2**10  # a small file is written by one call of the system instead of ten
 _PREFETCH_NBYTES = 128 * 2**20  # over the network a task reads up to this at once, and more than this column by column
@@ -44,34 +48,39 @@ class ParquetFormat(FileFormat):
 
     def infer_schema(self, file: DataFile) -> pa.Schema:
         with _opened(file) as handle:
-            return _parquet_file(handle, file).schema_arrow
+            return _parquet_file(handle, file, 1).schema_arrow
 
-    def parts(self, file: DataFile, schema: pa.Schema, predicate: pc.Expression | None) -> Iterator[FilePart]:
+    def parts(self, file: DataFile, schema: pa.Schema, request: ReadRequest) -> Iterator[FilePart]:
         is_small = file.size is not None and not file.storage.is_local and file.size < TASK_NBYTES // 4
-        if is_small or (predicate is None and is_small_local(file)):
+        if is_small or (request.predicate is None and is_small_local(file)):
             # The worker reads the footer of a file that is a single task: it takes a round trip, or half of the work.
             yield FilePart(nbytes=(file.size or 0) * 4)
             return
         metadata = _metadata(file)
-        every = range(metadata.num_row_groups)
-        yield from _runs(metadata, every if predicate is None else _matching_groups(file, schema, predicate))
+        if request.predicate is None:
+            yield from _runs(metadata, range(metadata.num_row_groups))
+        else:
+            yield from _runs(metadata, matching_groups(file, metadata, schema, request))
 
     def read(self, file: DataFile, part: FilePart, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         if not len(schema):
             yield rows_alone(_num_rows(file, part))
             return
         with _opened(file) as handle:
-            parquet = _parquet_file(handle, file)
+            parquet = _parquet_file(handle, file, len(schema))
             metadata = parquet.metadata
             groups = range(metadata.num_row_groups) if part.detail is None else part.detail
             sizes = [metadata.row_group(group) for group in groups]
             num_rows = sum(group.num_rows for group in sizes)
             nbytes = sum(group.total_byte_size for group in sizes)
-            batch_rows = rows_per_batch(num_rows, nbytes)
+            batch_rows = rows_per_batch(num_rows, round(nbytes * _share(sizes, schema)), len(schema))
             if isinstance(handle, RangeFile):
                 _prefetch(handle, metadata, groups, set(schema.names))
             try:  # Arrow skips columns that the file lacks
-                if nbytes < _SMALL_NBYTES:
+                # Decoding whole row groups takes two thirds of the time of batches.
+                if nbytes < _SMALL_NBYTES or num_rows * _row_width(parquet.schema_arrow, schema) <= piece_nbytes(
+                    TASK_NBYTES
+                ):
                     yield from parquet.read_row_groups(list(groups), schema.names, use_threads=False).to_batches()
                 else:
                     yield from parquet.iter_batches(batch_rows, list(groups), schema.names)
@@ -109,6 +118,24 @@ def _metadata(file: DataFile) -> Any:
         return pq.read_metadata(handle)
 
 
+def _row_width(in_file: pa.Schema, schema: pa.Schema) -> float:
+    """Return the bytes of a row of the columns of ``schema``; infinite with text or lists, whose size is unknown."""
+    dtypes = [in_file.field(position).type for name in schema.names if (position := in_file.get_field_index(name)) >= 0]
+    if not all(pa.types.is_primitive(dtype) for dtype in dtypes):
+        return math.inf
+    return sum(int(dtype.bit_width) for dtype in dtypes) / 8
+
+
+def _share(groups: Sequence[Any], schema: pa.Schema) -> float:
+    """Return the part of the bytes of row groups that the columns of ``schema`` take, as in the first group."""
+    if not groups or not groups[0].total_byte_size:
+        return 1.0
+    names = set(schema.names)
+    chunks = map(groups[0].column, range(groups[0].num_columns))
+    wanted = sum(c.total_uncompressed_size for c in chunks if c.path_in_schema.partition(".")[0] in names)
+    return float(min(1.0, wanted / groups[0].total_byte_size))
+
+
 def _num_rows(file: DataFile, part: FilePart) -> int:
     metadata = _metadata(file)
     if part.detail is None:
@@ -116,17 +143,15 @@ def _num_rows(file: DataFile, part: FilePart) -> int:
     return sum(metadata.row_group(group).num_rows for group in part.detail)
 
 
-def _parquet_file(handle: Any, file: DataFile) -> Any:
-    """Return the Parquet file of a handle for streaming; Arrow's defaults buffer whole row groups."""
+def _parquet_file(handle: Any, file: DataFile, num_columns: int) -> Any:
+    """Return the Parquet file of a handle for streaming some columns; Arrow's defaults buffer whole row groups."""
     import pyarrow.parquet as pq
 
     if file.storage.is_native or _nbytes(handle) <= _STREAM_NBYTES:
         return pq.ParquetFile(handle, pre_buffer=not (file.storage.is_local or file.storage.is_native))
-    metadata = pq.read_metadata(handle)
     # Each column of a row group has its own buffer; together they stay small.
-    buffer_nbytes = max(_STREAM_NBYTES // max(metadata.num_columns, 1), 64 * 1024)
-    options = {"pre_buffer": not file.storage.is_local, "buffer_size": buffer_nbytes}
-    return pq.ParquetFile(handle, metadata=metadata, **options)
+    buffer_nbytes = max(piece_nbytes(_STREAM_NBYTES) // num_columns, 64 * 1024)
+    return pq.ParquetFile(handle, pre_buffer=not file.storage.is_local, buffer_size=buffer_nbytes)
 
 
 def _prefetch(handle: RangeFile, metadata: Any, groups: Sequence[int], columns: set[str]) -> None:
@@ -139,7 +164,7 @@ def _prefetch(handle: RangeFile, metadata: Any, groups: Sequence[int], columns: 
                 start = chunk.dictionary_page_offset or chunk.data_page_offset
                 start = min(start, chunk.data_page_offset)
                 ranges.append((start, start + chunk.total_compressed_size))
-    if sum(end - start for start, end in ranges) <= _PREFETCH_NBYTES:
+    if sum(end - start for start, end in ranges) <= piece_nbytes(_PREFETCH_NBYTES):
         handle.prefetch(ranges)
 
 
@@ -165,21 +190,6 @@ def _runs(metadata: Any, groups: Sequence[int]) -> Iterator[FilePart]:
 def _rows(firsts: Sequence[int], groups: Sequence[int]) -> tuple[RowRange, ...]:
     """Return the rows of some row groups, given the first row of each group."""
     return tuple(RowRange(firsts[group], firsts[group + 1]) for group in groups if firsts[group] < firsts[group + 1])
-
-
-def _matching_groups(file: DataFile, schema: pa.Schema, predicate: pc.Expression) -> list[int]:
-    """Return the row groups, without those whose statistics rule out ``predicate``."""
-    import pyarrow.dataset as ds
-
-    fragment = ds.ParquetFileFormat().make_fragment(file.path, file.storage.open())
-    # Statistics of UUIDs are bytes, but their rows are read as text.
-    uuids = [field.name for field in fragment.physical_schema if isinstance(field.type, pa.UuidType)]
-    schema = pa.schema([field for field in schema if field.name not in uuids])
-    try:
-        matching = fragment.subset(predicate, schema) if len(schema) else fragment
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        matching = fragment  # the predicate has another column
-    return [group.id for group in matching.row_groups]
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,9 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.errors import InvalidArgumentError
 from penstock.io.file_format import FileFormat, FilePart, reading
 from penstock.io.files import DataFile
-from penstock.io.formats.lines import line_blocks, utf8_text, with_compressed
+from penstock.io.formats.lines import check_encoding, is_utf8, line_blocks, utf8_text, with_compressed
 
 COLUMN = "text"
 
@@ -30,18 +29,14 @@ class TextFormat(FileFormat):
     suffixes: ClassVar[tuple[str, ...]] = with_compressed(".txt", ".text", ".md", ".log")
 
     def __post_init__(self) -> None:
-        try:
-            codecs.lookup(self.encoding)
-        except LookupError:
-            raise InvalidArgumentError(f"encoding={self.encoding!r} is not known to Python; try 'utf-8'.") from None
+        check_encoding(self.encoding)
 
     def infer_schema(self, file: DataFile) -> pa.Schema:
         return pa.schema([(COLUMN, pa.string())])
 
     def read(self, file: DataFile, part: FilePart, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         with reading(file), file.open_stream() as stream:
-            is_utf8 = codecs.lookup(self.encoding).name in ("utf-8", "ascii", "utf-8-sig")
-            content: Any = stream if is_utf8 else _Utf8(stream, self.encoding)
+            content: Any = stream if is_utf8(self.encoding) else _Utf8(stream, self.encoding)
             if self.whole_text:
                 texts = utf8_text(file, 1, bytes(content.read()).removeprefix(codecs.BOM_UTF8))
                 yield self._batch(texts)

@@ -18,6 +18,7 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
+from penstock.config import piece_nbytes
 from penstock.errors import CorruptFileError, InvalidArgumentError, PenstockError
 from penstock.io.batches import BATCH_NBYTES, grouped, rows_alone
 from penstock.io.file_format import FileFormat, FilePart, reading
@@ -91,7 +92,7 @@ class WebDatasetFormat(FileFormat):
         )
 
     def read(self, file: DataFile, part: FilePart, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        for samples in grouped(self._samples(file), _nbytes, BATCH_NBYTES, BATCH_SAMPLES):
+        for samples in grouped(self._samples(file), _nbytes, piece_nbytes(BATCH_NBYTES), BATCH_SAMPLES):
             yield _batch(samples, schema, file)
 
     def _samples(self, file: DataFile) -> Iterator[Sample]:

@@ -13,10 +13,10 @@ import pyarrow as pa
 
 from penstock.errors import ReadError, WriteError, load_extra
 from penstock.io.batches import rows_per_batch
-from penstock.io.selection import Selection, until_limit
+from penstock.io.selection import Selection, columns_needed, until_limit
 from penstock.io.tables.libraries import store_errors
 from penstock.protocols import ReadRequest
-from penstock.storage.options import library_options, secrets_of
+from penstock.storage.options import StorageOptions, library_options, secrets_of
 from penstock.storage.urls import short_path
 from penstock.types import Schema
 
@@ -32,6 +32,7 @@ class DeltaTask:
     selection: Selection
     num_rows: int | None
     nbytes: int | None
+    has_bounds: bool  # Arrow may skip rows by them
 
     @property
     def origin(self) -> tuple[str, str]:
@@ -39,9 +40,8 @@ class DeltaTask:
 
     def read(self) -> Iterator[pa.RecordBatch]:
         with delta_errors(self.table):
-            has_bounds = _has_bounds(self.fragment, self.selection.predicate_columns)
             scanner = self.fragment.scanner(
-                schema=self.selection.schema, filter=self.selection.predicate if has_bounds else None,
+                schema=self.selection.schema, filter=self.selection.predicate if self.has_bounds else None,
                 batch_size=rows_per_batch(max(self.num_rows or 0, 1), self.nbytes or 0), batch_readahead=2,
             )  # fmt: skip
             yield from self.selection.apply(scanner.to_batches(), f"read_deltalake({self.table})")
@@ -52,10 +52,10 @@ class DeltaSource:
 
     can_filter = True
 
-    def __init__(self, table: Any, uri: str) -> None:
+    def __init__(self, table: Any, uri: str, filesystem: Any = None) -> None:
         self._uri = uri
         with delta_errors(uri):
-            self._dataset = table.to_pyarrow_dataset()
+            self._dataset = table.to_pyarrow_dataset(filesystem=filesystem)
             files = pa.table(table.get_add_actions(flatten=True)).to_pylist()
         self._sizes = {file["path"]: (file["num_records"], file["size_bytes"] * UNPACKED) for file in files}
         self._schema = Schema.from_arrow(self._dataset.schema)
@@ -72,13 +72,14 @@ class DeltaSource:
     @until_limit
     def read_tasks(self, request: ReadRequest) -> Iterator[DeltaTask]:
         selection = Selection.of(request, self._schema)
-        columns = selection.predicate_columns
+        columns = columns_needed(selection.schema, (), request)
         with delta_errors(self._uri):
             matching = {fragment.path for fragment in self._dataset.get_fragments(filter=request.predicate)}
             for fragment in self._dataset.get_fragments():
-                if fragment.path in matching or not _has_bounds(fragment, columns):
+                has_bounds = _has_bounds(fragment, columns)
+                if fragment.path in matching or not has_bounds:
                     num_rows, nbytes = self._sizes.get(fragment.path, (None, None))
-                    yield DeltaTask(self._uri, fragment, selection, num_rows, nbytes)
+                    yield DeltaTask(self._uri, fragment, selection, num_rows, nbytes, has_bounds)
 
 
 def _has_bounds(fragment: Any, columns: Iterable[str]) -> bool:
@@ -102,14 +103,31 @@ def delta_source(
     if isinstance(table, deltalake.DeltaTable):
         return DeltaSource(table, str(table.table_uri))
     uri = os.fspath(table)
-    options = library_options(uri, storage_options)
-    with delta_errors(uri, secrets_of(storage_options)):
+    given = StorageOptions.of(storage_options)
+    with delta_errors(uri, secrets_of(given)):
         opened = deltalake.DeltaTable(
-            uri, version=version if isinstance(version, int) else None, storage_options=options
+            uri, version=version if isinstance(version, int) else None, storage_options=library_options(uri, given)
         )
         if version is not None and not isinstance(version, int):
             opened.load_as_version(version)
-    return DeltaSource(opened, uri)
+        sizes = opened._table.get_add_file_sizes() if given else None
+    return DeltaSource(opened, uri, None if sizes is None else _filesystem(uri, given, sizes))
+
+
+def _filesystem(uri: str, options: StorageOptions, sizes: Mapping[str, int]) -> Any:
+    """Return the library's file system of a table, with the sizes of its files. A pickle of ours has no secrets."""
+    import pyarrow.fs
+    from deltalake.fs import DeltaStorageHandler
+
+    class SealedHandler(DeltaStorageHandler):  # type: ignore[misc]
+        def __reduce__(self) -> tuple[Any, ...]:
+            return _handler, (uri, options, sizes)
+
+    return pyarrow.fs.PyFileSystem(SealedHandler(uri, library_options(uri, options), dict(sizes)))
+
+
+def _handler(uri: str, options: StorageOptions, sizes: Mapping[str, int]) -> Any:
+    return _filesystem(uri, options, sizes).handler
 
 
 def delta_errors(

@@ -29,6 +29,7 @@ from penstock.io.selection import Selection
 from penstock.io.tables.libraries import store_errors
 from penstock.io.writer import FileSink, FileWriter
 from penstock.protocols import ReadRequest
+from penstock.storage.options import StorageOptions
 from penstock.storage.urls import short_path
 from penstock.types import Schema
 
@@ -205,7 +206,7 @@ class HubSink:
     overwrite: bool = False
     commit_message: str = "Upload dataset with Penstock"
     commit_description: str | None = None
-    storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    storage_options: StorageOptions = field(default_factory=StorageOptions)
     run_id: str = field(default_factory=new_run_id)
 
     @property
@@ -267,4 +268,4 @@ def hub_sink(
         raise InvalidArgumentError(f"repo={repo!r} must name a dataset repository, as in 'user/name'.")
     folder = Path(get_config().temp_dir or tempfile.gettempdir()) / f"penstock-hub-{new_run_id()}"
     files = parquet_sink(str(folder), schema=schema)
-    return HubSink(repo, files, storage_options=dict(storage_options or {}), **options)
+    return HubSink(repo, files, storage_options=StorageOptions.of(storage_options), **options)

@@ -13,8 +13,20 @@ from penstock.errors import InvalidArgumentError, load_extra
 from penstock.io.selection import Selection, until_limit
 from penstock.io.tables.libraries import store_errors
 from penstock.protocols import Condition, ReadRequest
+from penstock.storage.options import StorageOptions
 from penstock.storage.urls import short_path
 from penstock.types import Schema
+
+
+@dataclass(frozen=True)
+class FileAccess:
+    """PyIceberg's reader of the files of a table. Unlike that, a pickle of it has no secrets."""
+
+    kind: type
+    properties: StorageOptions
+
+    def open(self) -> Any:
+        return self.kind(dict(self.properties))
 
 
 @dataclass(eq=False)
@@ -24,7 +36,7 @@ class IcebergTask:
     table: str
     file: Any
     metadata: Any = field(repr=False)
-    io: Any = field(repr=False)
+    io: FileAccess
     projection: Any
     row_filter: Any
     selection: Selection
@@ -43,13 +55,14 @@ class IcebergTask:
     def _batches(self) -> Iterator[pa.RecordBatch]:
         from pyiceberg.io import pyarrow as files
 
-        scan = files.ArrowScan(self.metadata, self.io, self.projection, self.row_filter)
+        io = self.io.open()
+        scan = files.ArrowScan(self.metadata, io, self.projection, self.row_filter)
         stream = getattr(scan, "_record_batches_from_scan_tasks_and_deletes", None)
         read_deletes = getattr(files, "_read_all_delete_files", None)
         if stream is None or read_deletes is None:
             return iter(scan.to_record_batches([self.file]))
         # The public method does the same, but reads all rows of a file before it returns the first.
-        return iter(stream([self.file], read_deletes(self.io, [self.file])))
+        return iter(stream([self.file], read_deletes(io, [self.file])))
 
 
 class IcebergSource:
@@ -81,11 +94,12 @@ class IcebergSource:
         selection = Selection.of(request, self._schema)
         names = tuple(selection.schema.names) or (self._schema.names[0],)
         row_filter = _row_filter(request.conditions)
+        io = FileAccess(type(self._table.io), StorageOptions.of(self._table.io.properties))
         with store_errors(f"Iceberg table {self._label!r}"):
             scan = self._table.scan(row_filter=row_filter, selected_fields=names, snapshot_id=self._snapshot_id)
             for task in scan.plan_files():
                 yield IcebergTask(
-                    self._label, task, self._table.metadata, self._table.io, scan.projection(), row_filter, selection,
+                    self._label, task, self._table.metadata, io, scan.projection(), row_filter, selection,
                     num_rows=None if task.delete_files else task.file.record_count,
                     nbytes=task.file.file_size_in_bytes,
                 )  # fmt: skip

@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from penstock.config import piece_nbytes
 from penstock.errors import (
     InvalidArgumentError,
     OutputExistsError,
@@ -26,7 +27,7 @@ from penstock.io.conform import conform_rows
 from penstock.io.selection import Selection, until_limit
 from penstock.io.tables.libraries import store_errors
 from penstock.protocols import ReadRequest
-from penstock.storage.options import library_options, secrets_of
+from penstock.storage.options import StorageOptions, library_options, secrets_of
 from penstock.storage.urls import short_path
 from penstock.types import Schema
 
@@ -46,12 +47,14 @@ class LanceTable:
     uri: str
     version: int | str | None = None
     options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    given: StorageOptions = field(default_factory=StorageOptions)  # the ``storage_options`` of the user
 
     def open(self) -> Any:
         lance = _lance("read_lance")
         with self.errors(ReadError):
             try:
-                return lance.dataset(self.uri, version=self.version, **self.options)
+                options = {**self.options, "storage_options": self.storage_options}
+                return lance.dataset(self.uri, version=self.version, **options)
             except (ValueError, OSError) as exc:
                 if not isinstance(exc, FileNotFoundError) and "not found" not in str(exc).lower():
                     raise
@@ -64,7 +67,7 @@ class LanceTable:
 
     @property
     def storage_options(self) -> Mapping[str, str] | None:
-        return self.options.get("storage_options")
+        return library_options(self.uri, self.given)
 
     def errors(self, kind: type[ReadError] | type[WriteError]) -> AbstractContextManager[None]:
         secrets = secrets_of(self.storage_options)
@@ -94,12 +97,13 @@ class LanceTask:
 
     def _batches(self, dataset: Any, number: int) -> Iterator[pa.RecordBatch]:
         names = self.selection.schema.names
-        columns = [name for name in names if name in dataset.schema.names]
+        known = set(dataset.schema.names)
+        columns = [name for name in names if name in known]
         has_fragment_id = FRAGMENT_COLUMN in names and FRAGMENT_COLUMN not in columns
         predicate = None if has_fragment_id else self.selection.predicate
         # Without any column, row ids count the rows.
         options: dict[str, Any] = {"fragments": [dataset.get_fragment(number)], "with_row_id": not columns}
-        options |= {"batch_size": BATCH_ROWS, "batch_size_bytes": BATCH_NBYTES}
+        options |= {"batch_size": BATCH_ROWS, "batch_size_bytes": piece_nbytes(BATCH_NBYTES)}
         if predicate is None and self.selection.predicate is None:
             options["limit"] = self.selection.limit
         try:
@@ -164,9 +168,9 @@ def lance_source(
         raise InvalidArgumentError(f"fragment_group_size={fragment_group_size!r} must be at least 1.")
     if version is not None:
         options.pop("asof", None)
-    given = options | {"storage_options": library_options(os.fspath(uri), storage_options)}
-    known = {name: value for name, value in given.items() if value is not None}
-    return LanceSource(LanceTable(os.fspath(uri), version, known), fragment_group_size, include_fragment_id)
+    known = {name: value for name, value in options.items() if value is not None}
+    table = LanceTable(os.fspath(uri), version, known, StorageOptions.of(storage_options))
+    return LanceSource(table, fragment_group_size, include_fragment_id)
 
 
 @dataclass(frozen=True)
@@ -282,7 +286,7 @@ class LanceWriter:
             self._schema = self._sink.table.open().schema if is_append else self._sink.schema.to_arrow()
         self._batches.append(conform_rows(batch, self._schema, self._sink.table.uri))
         self._nbytes += batch.nbytes
-        return self._flush() if self._nbytes >= FRAGMENT_NBYTES else []
+        return self._flush() if self._nbytes >= piece_nbytes(FRAGMENT_NBYTES) else []
 
     def finish(self) -> Iterable[dict[str, Any]]:
         return self._flush() if self._batches else []
@@ -311,6 +315,5 @@ def lance_sink(
 ) -> LanceSink:
     """Return the sink for the user's arguments; ``options`` go to Lance's writer."""
     check_choice("mode", mode, WRITE_MODES)
-    known = library_options(os.fspath(uri), storage_options)
-    table = LanceTable(os.fspath(uri), options={} if known is None else {"storage_options": known})
+    table = LanceTable(os.fspath(uri), given=StorageOptions.of(storage_options))
     return LanceSink(table, mode, schema, options)

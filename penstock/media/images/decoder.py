@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from penstock.config import MAX_IMAGE_PIXELS, get_config
+from penstock.config import MAX_IMAGE_PIXELS, get_config, piece_nbytes
 from penstock.errors import ComputeError, InvalidArgumentError, MissingExtraError, did_you_mean
 from penstock.media.images.decode_threads import decode_turns
 from penstock.media.images.encoded_image import EncodedImage, Scratch, open_image
@@ -61,11 +61,11 @@ class ImageDecoder:
             return _lengths(len(encoded), FILES_AT_ONCE)
         if self.size is not None and self.mode is not None:  # one shape, without a look at the images
             nbytes = math.prod(self.size) * IMAGE_CHANNELS[self.mode]
-            return _lengths(len(encoded), max(1, MAX_BATCH_NBYTES // nbytes))
-        lengths, nbytes = [0], 0
+            return _lengths(len(encoded), max(1, piece_nbytes(MAX_BATCH_NBYTES) // nbytes))
+        lengths, nbytes, most = [0], 0, piece_nbytes(MAX_BATCH_NBYTES)
         for data in binary_views(encoded.to_arrow()):
             size = self._nbytes_of(data)
-            if lengths[-1] and nbytes + size > MAX_BATCH_NBYTES:
+            if lengths[-1] and nbytes + size > most:
                 lengths.append(0)
                 nbytes = 0
             lengths[-1] += 1

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from penstock.expr.nodes import ColumnRef, Expr, columns_of, has_udf, unalias
 from penstock.plan import nodes
 from penstock.plan.expression_cost import cannot_fail, is_cheap, is_small
-from penstock.plan.filters import to_arrow_filter
+from penstock.plan.filters import MAX_NODES, num_nodes, to_arrow_filter
 from penstock.plan.relation_columns import filtered_sides
 from penstock.plan.substitution import all_of, conjuncts, definition, substitute
 
@@ -30,9 +31,10 @@ def pushdown_filter(plan: nodes.Plan) -> nodes.Plan:
         return _below_relation(plan, plan.child)
     moved: list[Expr] = []
     left: list[Expr] = []
+    room = _room(plan.child)
     for part in conjuncts(plan.predicate):
         below = _below(plan.child, part)
-        if below is None:
+        if below is None or (room := room - num_nodes(below) - 1) < 0:
             left.append(part)
         else:
             moved.append(below)
@@ -40,6 +42,13 @@ def pushdown_filter(plan: nodes.Plan) -> nodes.Plan:
         return plan
     filtered = _filtered(plan.child, all_of(moved))
     return nodes.Filter(filtered, all_of(left)) if left else filtered
+
+
+def _room(node: nodes.Plan) -> float:
+    """Return how many nodes of expressions can move below ``node``: a scan takes a predicate of limited size."""
+    if not isinstance(node, nodes.Scan):
+        return math.inf
+    return MAX_NODES + 1 - (0 if node.predicate is None else num_nodes(node.predicate) + 1)
 
 
 def _below(node: nodes.Plan, part: Expr) -> Expr | None:

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+import penstock as ps
 from penstock.errors import CorruptFileError, InvalidArgumentError, TypeMismatchError
 from penstock.io.file_source import FileSource
 from penstock.io.formats import csv as csv_module
@@ -120,7 +121,7 @@ def test_compressed_files(tmp_path: Path) -> None:
 
 
 def test_a_row_longer_than_a_block_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(csv_module, "BATCH_NBYTES", 64)
+    monkeypatch.setattr(csv_module, "MAX_BLOCK_NBYTES", 64)
     rows = "1,x\n" * 100
     assert len(read(tmp_path, "a,b\n" + rows)["a"]) == 100
     with pytest.raises(CorruptFileError, match=r"Cannot read '.*/x\.csv': a row has over 64 bytes"):
@@ -144,7 +145,7 @@ def test_bad_rows_name_file_and_row(tmp_path: Path, content: str | bytes, messag
 def test_a_value_that_does_not_fit_the_type_names_row_and_column(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(csv_module, "BATCH_NBYTES", 64)
+    monkeypatch.setattr(csv_module, "MAX_BLOCK_NBYTES", 64)
     content = "a,b\n" + "1,2\n" * 50 + "3,oops\n"
     message = r"row 52, column 'b': conversion error to int64: invalid value 'oops'; give schema=\{'b': 'string'\}"
     with pytest.raises(CorruptFileError, match=message):
@@ -189,3 +190,22 @@ def test_nested_columns_are_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(TypeMismatchError, match=r"Column 'tags' of type list\[int64\] does not fit into CSV"):
         sink.open().write(batch_of(a=[1], tags=[[1]]))
     sink.abort()
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "cp1252", "utf-16", "utf-16-le", "utf-8-sig", "gb18030"])
+@pytest.mark.parametrize("options", [{}, {"comment": "#"}, {"allow_variable_columns": True}])
+def test_other_encodings(tmp_path: Path, encoding: str, options: dict[str, Any]) -> None:
+    path = tmp_path / "a.csv"
+    path.write_bytes('name,größe\nä,1\n"ö,ü",2\n'.encode(encoding))
+    assert ps.read_csv(path, encoding=encoding, **options).to_pydict() == {"name": ["ä", "ö,ü"], "größe": [1, 2]}
+
+
+def test_wrong_encodings_are_errors(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_bytes(b"a\n\x81\n")
+    with pytest.raises(CorruptFileError, match=r"a\.csv': 'charmap' codec can't decode byte 0x81"):
+        ps.read_csv(path, encoding="cp1252").collect()
+    with pytest.raises(CorruptFileError, match=r"encoding= if it is not UTF-8"):
+        ps.read_csv(path).collect()
+    with pytest.raises(InvalidArgumentError, match="encoding='klingon' is not known"):
+        ps.read_csv(path, encoding="klingon")

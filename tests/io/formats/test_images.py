@@ -120,6 +120,21 @@ def test_corrupt_files_may_be_passed_over(folder: Path, caplog: pytest.LogCaptur
     assert frame.limit(2).count_rows() == 2
 
 
+def test_an_unreadable_image_may_be_null(tmp_path: Path) -> None:
+    (tmp_path / "1.png").write_bytes(encoded(picture(20, 30), "PNG"))
+    (tmp_path / "2.png").write_bytes(b"not an image")
+    df = ps.read_images(tmp_path, size=(4, 4), include_paths=True, on_error="null").collect()
+    first, second = df.to_pylist()
+    assert first["image"].shape == (4, 4, 3)
+    assert (second["image"], second["path"]) == (None, str(tmp_path / "2.png"))
+    assert df.schema == ps.read_images(tmp_path, size=(4, 4), include_paths=True).schema
+    assert df.errors().to_pydict()["row"] == [1]
+    with pytest.raises(InvalidArgumentError, match="read_images: on_error='nil' is not known"):
+        ps.read_images(tmp_path, on_error="nil")  # type: ignore[arg-type]
+    with pytest.raises(InvalidArgumentError, match="not both"):
+        ps.read_images(tmp_path, on_error="null", ignore_corrupt_files=True)
+
+
 def test_paths_alone_decode_nothing(folder: Path) -> None:
     (folder / "b.webp").write_text("text")
     assert ps.read_images(folder, include_paths=True).select("path").count_rows() == 6

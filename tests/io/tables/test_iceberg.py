@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -61,6 +62,13 @@ def test_files_that_cannot_match_are_not_read(table: Any) -> None:
 
 def test_tasks_travel(table: Any) -> None:
     assert sorted(row["a"] for row in read_rows(iceberg_source(table))) == [1, 2, 3]
+
+
+def test_tasks_hold_no_secrets(table: Any) -> None:
+    source = iceberg_source(table.metadata_location, storage_options={"s3.secret-access-key": "wJalrXUtnFEMI"})
+    for task in source.read_tasks(ReadRequest()):
+        assert b"wJalrXUtnFEMI" not in pickle.dumps(task)
+        assert sum(batch.num_rows for batch in pickle.loads(pickle.dumps(task)).read()) > 0
 
 
 def test_rows_deleted_and_columns_added_later(table: Any) -> None:

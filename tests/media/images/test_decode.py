@@ -348,7 +348,9 @@ def test_batches_are_bounded_by_what_they_hold_decoded(monkeypatch: pytest.Monke
     data = [jpeg(picture())] * 4 + [jpeg(picture(300, 300))] * 2 + [None, b"junk", *[encoded(picture(), "PNG")] * 5]
     frame = ps.from_pydict({"b": data, "id": list(range(13))}).with_column("b", ps.col("b").decode_image("null"))
     batches = list(frame.iter_batches(batch_size=None, batch_format="pyarrow"))
-    assert [batch.num_rows for batch in batches] == [3, 1, 1, 1, 5, 2]
+    assert all(batch.num_rows - batch.column("b").null_count <= 3 for batch in batches)
+    large = [batch for batch in batches if {4, 5} & set(batch.column("id").to_pylist())]
+    assert [batch.num_rows for batch in large] == [1, 1]
     assert [value for batch in batches for value in batch.column("id").to_pylist()] == list(range(13))
     assert [image is None for image in frame.to_pydict()["b"]] == [False] * 6 + [True] * 2 + [False] * 5
 

@@ -23,6 +23,7 @@ from penstock.cache.memo import Memo
 from penstock.engine.call_gate import current_gate
 from penstock.errors import (
     InvalidAnswerError,
+    OutageError,
     ProviderError,
     ProviderUnavailableError,
     ProviderUnusableError,
@@ -66,6 +67,7 @@ class BatchCalls(Generic[Answer]):
         self._creating: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._finishing: set[asyncio.Task[Any]] = set()  # tasks whose batch has ended
+        self._num_answers = 0
         self._error: BaseException | None = None
         if memo is None:
             log.info("%s: batches are not recorded; set cache_dir to let another run resume them", client.name)
@@ -79,7 +81,8 @@ class BatchCalls(Generic[Answer]):
         if (waiting := self._calls.get(key)) is not None:
             return await asyncio.shield(waiting.future), time.monotonic() - began
         body = orjson.dumps(call.body, option=orjson.OPT_SERIALIZE_NUMPY)
-        waiting = WaitingCall(key, call.path, body, asyncio.get_running_loop().create_future(), read)
+        future = asyncio.get_running_loop().create_future()
+        waiting = WaitingCall(key, call.path, body, future, read, num_answers_before=self._num_answers)
         self._calls[key] = waiting
         self._arrived.append(waiting)
         self._queue.note_arrival(began)
@@ -310,6 +313,7 @@ class BatchCalls(Generic[Answer]):
         if self._memo is not None:
             self._memo.put(key, answer)
         batch.answered.add(key)
+        self._num_answers += 1
         batch.errors.pop(key, None)
         if call is not None:
             del batch.calls[key]
@@ -341,8 +345,12 @@ class BatchCalls(Generic[Answer]):
         call.num_failures += 1
         if is_transient(error) and call.num_failures <= self._client.settings.max_retries:
             self._enqueue([call])
-        else:  # too many requests are not the failure of one
-            call.fail(WaitTooLongError(str(error)) if isinstance(error, RateLimitedError) else error)
+        elif isinstance(error, RateLimitedError):  # too many requests are not the failure of one
+            call.fail(WaitTooLongError(str(error)))
+        elif isinstance(error, ProviderUnavailableError) and self._num_answers == call.num_answers_before:
+            call.fail(OutageError(f"{error}\nThe server answered no other request in these batches. Run again later."))
+        else:
+            call.fail(error)
 
     def _is_held_back(self, batch: SubmittedBatch) -> bool:
         """Hold the queue back until the provider has room, or shrink batches. Return False if neither helps."""

@@ -48,6 +48,7 @@ class WaitingCall:
     read: Callable[[Any], Any]
     next_attempt: int = 0
     num_failures: int = 0
+    num_answers_before: int = 0  # to other calls, when this one was made
 
     @property
     def nbytes(self) -> int:

@@ -134,9 +134,7 @@ class BatchClient(ApiClient):
             return self._body(await self.content(response)), None
 
         url = self._url(path, query)
-        body, _ = await self.retry(
-            lambda is_retry: self._exchange(method, url, data, take, is_retry, headers=headers), is_safe
-        )
+        body, _ = await self.retry(lambda rank: self._exchange(method, url, data, take, rank, headers=headers), is_safe)
         return body
 
     async def listed(self, path: str, after: str) -> AsyncIterator[Any]:
@@ -204,7 +202,7 @@ class BatchClient(ApiClient):
 
         url = self._url(path)
         try:
-            await self.retry(lambda is_retry: self._exchange("GET", url, None, take, is_retry))
+            await self.retry(lambda rank: self._exchange("GET", url, None, take, rank))
         except RequestRefusedError as exc:
             if exc.status != 404:  # the provider deleted it, or an earlier run that had read it
                 raise

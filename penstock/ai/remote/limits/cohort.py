@@ -6,6 +6,8 @@ import math
 from dataclasses import dataclass
 
 MIN_COHORT = 6
+UNEVEN = 3
+"""The size that a cohort grows by, in times its own, when latencies vary: their mean needs more answers."""
 
 
 class Cohort:
@@ -15,52 +17,47 @@ class Cohort:
     """
 
     __slots__ = (
-        *("_high", "_low", "_num", "_num_answered", "_sent_at", "_shortest_s"),
+        *("_high", "_low", "_num", "_num_answered", "_sent_at", "_shortest_s", "_size"),
         *("is_complete", "is_even", "latency_s", "level", "room"),
     )
 
-    def __init__(self, low: float, high: float = math.inf, size: float = 0) -> None:
+    def __init__(self, low: float, high: float, size: float) -> None:
         self._low, self._high = low, high
-        self.room = int(size or min(max(12, low / 3), 128))  # for more requests
+        self._size = self.room = int(min(size, 128))  # room for more requests
         self._num = self._num_answered = 0
         self._sent_at = 0.0  # the sum over the requests that are not answered
         self._shortest_s = math.inf
-        self.is_even = True  # whether latencies differ by less than two times
+        self.is_even = True  # whether latencies differ by less than three times
         self.is_complete = False
         self.level = self.latency_s = 0.0  # sums, until the cohort is complete
 
-    def join(self, now: float, level: int) -> Cohort | None:
-        """Return the cohort if a request sent at ``level`` belongs to it."""
+    def joins(self, now: float, level: int) -> bool:
+        """Return whether a request sent at ``level`` belongs to the cohort."""
         if not self.room or not self._low <= level <= self._high:
-            return None
+            return False
         self.room -= 1
         self._num += 1
         self._sent_at += now
         self.level += level
-        return self
+        return True
 
-    def leave(self, now: float, flight: Flight) -> None:
-        """Take a request out that was not answered. Others take its place if few are left."""
+    def settle(self, now: float, flight: Flight, *, is_answer: bool) -> None:
+        """Take the end of a request. If it was not answered, and few are left, others take its place."""
         if self.is_complete:
             return
-        self._num -= 1
-        self.room += self._num < MIN_COHORT
         self._sent_at -= flight.at
-        self.level -= flight.level
-        self._check(now)
-
-    def answer(self, now: float, flight: Flight) -> None:
-        if self.is_complete:
-            return
-        seconds = now - flight.at
-        self._num_answered += 1
-        self.latency_s += seconds
-        self._sent_at -= flight.at
-        self._shortest_s = min(seconds, self._shortest_s)
-        self.is_even = self.is_even and seconds <= 2 * self._shortest_s
-        self._check(now)
-
-    def _check(self, now: float) -> None:
+        if is_answer:
+            seconds = now - flight.at
+            self._num_answered += 1
+            self.latency_s += seconds
+            self._shortest_s = min(seconds, self._shortest_s)
+            if self.is_even and seconds > 3 * self._shortest_s:
+                self.is_even = False
+                self.room += UNEVEN * self._size
+        else:
+            self._num -= 1
+            self.level -= flight.level
+            self.room += self._num < MIN_COHORT
         if not self.room and self._num_answered >= 0.8 * self._num:
             self.is_complete = True
             in_flight_s = (self._num - self._num_answered) * now - self._sent_at

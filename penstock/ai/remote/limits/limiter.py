@@ -17,7 +17,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from penstock.ai.remote.limits.caps import NO_CAPS, Caps
 from penstock.ai.remote.limits.inputs import forget_input_limits
@@ -30,6 +30,8 @@ __all__ = ["Limiter", "LimiterKey", "LimiterState", "Outcome", "Permit", "Tally"
 
 log = logging.getLogger("penstock.ai")
 
+START, OWN_START = 64, 6
+"""The first concurrent requests. A server without TLS is the user's own: it may have few slots, and a queue."""
 CEILING = 1024
 RESERVED_FILES = 256
 """Open files that are left for everything other than requests."""
@@ -41,6 +43,8 @@ LOGGED_WAIT_S = 60.0
 """A longer wait is logged, so that it does not look like a query that hangs."""
 
 Clock = Callable[[], float]
+Rank = Literal["first", "retry", "probe"]
+"""The rank of a request in the queue: a probe, which others wait for, comes before retries, they before the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +79,21 @@ class LimiterState:
 
 
 class Tally(NamedTuple):
-    """The number of requests that were answered, that were refused or timed out, and that are in flight."""
+    """Numbers of requests: answered, refused or timed out, in flight, and sent.
+
+    Requests are numbered from 1 as they are sent: ``newest_answered`` was sent last of those that were answered.
+    """
 
     num_answered: int = 0
     num_failed: int = 0
     num_in_flight: int = 0
+    num_sent: int = 0
+    oldest_in_flight: int = 0
+    newest_answered: int = 0
+
+    def has_answered_since(self, before: Tally) -> bool:
+        """Return whether a request was answered that was sent after ``before``."""
+        return self.newest_answered > before.num_sent
 
 
 class Permit:
@@ -142,11 +156,18 @@ class Limiter:
     One lock guards everything, and nothing blocks while it is held.
     """
 
-    def __init__(self, caps: Caps = NO_CAPS, *, clock: Clock = time.monotonic, name: str = "the server") -> None:
+    def __init__(
+        self,
+        caps: Caps = NO_CAPS,
+        *,
+        clock: Clock = time.monotonic,
+        name: str = "the server",
+        start: int = START,
+    ) -> None:
         self._name = name
         self._clock = clock
         self._lock = threading.Lock()
-        self._pace = Pace(caps, _ceiling())
+        self._pace = Pace(caps, _ceiling(), start)
         self._retries: OrderedDict[_QueuedRequest, None] = OrderedDict()
         self._waiting: OrderedDict[_QueuedRequest, None] = OrderedDict()
         self._timer: tuple[asyncio.AbstractEventLoop, float] | None = None
@@ -154,14 +175,18 @@ class Limiter:
 
     @property
     def tally(self) -> Tally:
-        return Tally(self._pace.num_answered, self._pace.num_refused + self._pace.num_late, self._pace.in_flight)
+        with self._lock:
+            pace = self._pace
+            num_failed = pace.num_refused + pace.num_late
+            sent, oldest, newest = pace.num_sent, pace.oldest_in_flight, pace.newest_answered
+            return Tally(pace.num_answered, num_failed, pace.in_flight, sent, oldest, newest)
 
     @property
     def counts_tokens(self) -> bool:
         """True if there is a limit on tokens, so that a settled request must say how many it used."""
         return self._pace.counts_tokens
 
-    async def admit(self, tokens: int = 0, *, is_retry: bool = False) -> Permit:
+    async def admit(self, tokens: int = 0, *, rank: Rank = "first") -> Permit:
         """Wait until a request may be sent. ``tokens`` is the estimated size of its input.
 
         A retry comes before all requests that were never sent: a bundle of rows does not wait for one of them.
@@ -169,11 +194,13 @@ class Limiter:
         """
         with self._lock:
             now = self._clock()
-            is_first = not self._retries and (is_retry or not self._waiting)
+            is_first = rank == "probe" or (not self._retries and (rank == "retry" or not self._waiting))
             if is_first and isinstance(sent := self._pace.try_send(now, tokens), Sent):
                 return Permit(self, sent)
             request = _QueuedRequest(asyncio.get_running_loop(), tokens, now)
-            (self._retries if is_retry else self._waiting)[request] = None
+            (self._waiting if rank == "first" else self._retries)[request] = None
+            if rank == "probe":
+                self._retries.move_to_end(request, last=False)
             if is_first or not self._pace.is_full:  # else a settled request calls _pump
                 self._pump(now)
         try:
@@ -235,7 +262,8 @@ class Limiter:
             if request.loop is running:
                 _settle_future(request.future)
             elif not _call_on(request.loop, _settle_future, request.future):
-                self._pace.settle(now, sent, "other")  # its loop is closed
+                request.permit = None  # its loop is closed
+                self._pace.settle(now, sent, "other")
 
     def _call_at(self, loop: asyncio.AbstractEventLoop, moment: float, now: float) -> None:
         """Set a timer on the loop of the first request."""
@@ -322,7 +350,8 @@ def limiter_for(key: LimiterKey, caps: Caps = NO_CAPS) -> Limiter:
     """Return the limiter of a model. The process remembers what it learned for the next query with the same caps."""
     with _lock:
         if (key, caps) not in _limiters:
-            _limiters[key, caps] = Limiter(caps, name=f"{key.provider} ({key.model})")
+            start = START if key.base_url.startswith("https:") else OWN_START
+            _limiters[key, caps] = Limiter(caps, name=f"{key.provider} ({key.model})", start=start)
         return _limiters[key, caps]
 
 

@@ -45,8 +45,8 @@ class Sent:
 class Pace:
     """The state of the limits of one model. The caller passes the time, which never goes back."""
 
-    def __init__(self, caps: Caps = NO_CAPS, ceiling: int = 1024) -> None:
-        self._concurrency = Concurrency(min(ceiling, caps.max_concurrency or ceiling))
+    def __init__(self, caps: Caps = NO_CAPS, ceiling: int = 1024, start: int = 64) -> None:
+        self._concurrency = Concurrency(min(ceiling, caps.max_concurrency or ceiling), start)
         self._rate = SendRate()
         self._estimate = UsageEstimate()
         self._quotas: dict[Unit, Quota] = {}
@@ -57,6 +57,8 @@ class Pace:
         self.blocked_until = -math.inf
         self.accepted_at = -math.inf
         self._seq = 0
+        self._under_way: dict[int, None] = {}  # by number, in the order of sending
+        self.newest_answered = 0
         self._reserved_total = 0
         self.num_refused = self.num_late = self.num_answered = 0
 
@@ -83,6 +85,7 @@ class Pace:
         if wait_until > now:
             return wait_until
         self._seq += 1
+        self._under_way[self._seq] = None
         self._rate.send(now)
         flight = concurrency.send(now, self._seq)
         sent = Sent(now, self._seq, flight, tokens, reserved, self._reserved_total)
@@ -109,9 +112,8 @@ class Pace:
         self, now: float, sent: Sent, outcome: Outcome, used_tokens: int | None = None, hints: Hints = NO_HINTS
     ) -> None:
         """Take the outcome of a request."""
-        self._concurrency.in_flight -= 1
-        if outcome != "ok" and sent.flight.cohort is not None:
-            sent.flight.cohort.leave(now, sent.flight)
+        del self._under_way[sent.seq]
+        self._concurrency.settle(now, sent.flight, is_answer=outcome == "ok")
         if hints is not NO_HINTS:
             self._take_hints(now, sent, outcome, hints)
         if self._is_shut and outcome == "refused":
@@ -119,6 +121,7 @@ class Pace:
         elif outcome == "ok":
             self.accepted_at, self._is_shut = now, False
             self.num_answered += 1
+            self.newest_answered = max(self.newest_answered, sent.seq)
             self._concurrency.accept(now, sent.flight)
             self._rate.accept(now, sent.seq)
         elif outcome == "refused":
@@ -182,6 +185,15 @@ class Pace:
     @property
     def in_flight(self) -> int:
         return self._concurrency.in_flight
+
+    @property
+    def num_sent(self) -> int:
+        return self._seq
+
+    @property
+    def oldest_in_flight(self) -> int:
+        """The number of the request that has been under way for the longest time; 0 if none is."""
+        return next(iter(self._under_way), 0)
 
     @property
     def rate(self) -> float | None:

@@ -104,6 +104,7 @@ class MessagesWire(PromptWire):
     """POST /v1/messages. One call gives one answer."""
 
     path = "/v1/messages"
+    takes_cache_control = True
     options = row_options = ("extra_body", "max_output_tokens", "max_tokens", "reasoning", "stop", "tools", *SAMPLING)
 
     @classmethod
@@ -139,7 +140,7 @@ class MessagesWire(PromptWire):
 
     def add(self, body: dict[str, Any], request: Request) -> None:
         body["messages"] = _messages(request.turns)
-        system = request.system
+        system: Any = _blocks(request.system_parts) or request.system
         if request.output is not None:
             if (schema := self._schema(request.output)) is not None:
                 body["output_config"] = {
@@ -147,7 +148,7 @@ class MessagesWire(PromptWire):
                     "format": {"type": "json_schema", "schema": schema},
                 }
             else:
-                system = "\n\n".join(filter(None, (system, SCHEMA_IN_WORDS + json.dumps(request.output.schema))))
+                system = _extended(system, SCHEMA_IN_WORDS + json.dumps(request.output.schema))
         if system:
             body["system"] = system
         if request.tools:
@@ -187,7 +188,7 @@ def _messages(turns: tuple[Turn, ...]) -> list[dict[str, Any]]:
     messages: list[dict[str, Any]] = []
     for turn in turns:
         match turn:
-            case UserTurn((Text(text),)):
+            case UserTurn((Text(text, None),)):
                 messages.append({"role": "user", "content": text})
             case UserTurn(parts):
                 messages.append({"role": "user", "content": _blocks(parts)})
@@ -198,9 +199,19 @@ def _messages(turns: tuple[Turn, ...]) -> list[dict[str, Any]]:
     return messages
 
 
+def _extended(system: Any, text: str) -> Any:
+    if isinstance(system, list):
+        return [*system, {"type": "text", "text": text}]
+    return f"{system}\n\n{text}" if system else text
+
+
 def _blocks(parts: tuple[Part, ...]) -> list[dict[str, Any]]:
     # The API refuses empty texts.
-    return [_block(part) for part in parts if not (isinstance(part, Text) and not part.text)]
+    return [_marked_block(part) for part in parts if not (isinstance(part, Text) and not part.text)]
+
+
+def _marked_block(part: Part) -> dict[str, Any]:
+    return {**_block(part), "cache_control": part.cache_control} if part.cache_control else _block(part)
 
 
 def _block(part: Part) -> dict[str, Any]:

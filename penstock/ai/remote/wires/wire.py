@@ -63,6 +63,7 @@ class PromptWire(ABC):
     options: ClassVar[tuple[str, ...]]  # of the function
     logprob_options: ClassVar[tuple[str, ...]] = ()  # of prompt alone
     row_options: ClassVar[tuple[str, ...]] = ()  # of single requests
+    takes_cache_control: ClassVar[bool] = False  # in the parts of messages
 
     @classmethod
     def of(cls, task: ModelTask, provider: str, model: str) -> Self:
@@ -258,7 +259,7 @@ def tokens_in(body: Mapping[str, Any]) -> dict[str, Any]:
     """Return the token counts of a ``Generation``, from the body of an answer."""
     if (usage := usage_in(body)) is None:
         return {}
-    return {"input_tokens": usage.input, "output_tokens": usage.output, "cached_tokens": usage.cached}
+    return {f"{name}_tokens": tokens for name, tokens in usage._asdict().items()}
 
 
 def logprobs_in(entries: Any) -> list[dict[str, Any]] | None:

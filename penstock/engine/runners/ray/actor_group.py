@@ -54,7 +54,6 @@ class PoolActor:
     place: ActorPlace | None = None  # once it is open
     num_tasks: int = 0
     num_calls: int = 0  # that a thread waits for
-    is_death_noted: bool = False  # several tasks may hear of it
     started_at_s: float = field(default_factory=time.monotonic)
     idle_since_s: float = field(default_factory=time.monotonic)
 
@@ -206,10 +205,15 @@ class ActorGroup:
             if not self._is_closed and not self._actors and self._num_failed_starts > most:
                 raise self._start_error(failure)
 
+    def is_shared(self, actor: PoolActor) -> bool:
+        """Return whether an actor may have several tasks."""
+        return self._size.tasks_per_worker > 1 and not actor.is_alone
+
     def is_first_note(self, actor: PoolActor) -> bool:
         """Return whether the death of an actor is news: several tasks may have waited for it, or been in it."""
+        process = actor.process
         with self._lock:
-            is_first, actor.is_death_noted = not actor.is_death_noted, True
+            is_first, process.is_death_noted = not process.is_death_noted, True
             return is_first
 
     def _start_error(self, failure: BaseException) -> BaseException:

@@ -43,6 +43,7 @@ class Process:
     is_reused: bool = False
     has_started: bool = False  # has replied to this query
     is_gone: bool = False  # died, was killed, or must get no more work
+    is_death_noted: bool = False  # several tasks and stages may hear of it
     node_id: str | None = None  # of its place once that is known; else the wanted one
     replies: dict[Any, None] = field(default_factory=dict)
     _deadly: Any = None  # the reply that it worked on when it died

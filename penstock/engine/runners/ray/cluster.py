@@ -16,9 +16,9 @@ from typing import Any
 
 import ray
 
+from penstock.config import task_share
 from penstock.engine.runners.ray.failures import one_line
 from penstock.engine.runners.ray.node_fit import Node
-from penstock.engine.scheduling import task_share
 from penstock.errors import InvalidArgumentError
 
 log = logging.getLogger("penstock.workers")

@@ -28,6 +28,7 @@ from penstock.plan.stages import RunRelation
 from penstock.relational.partition import RangeParts, bounds_of
 from penstock.relational.two_steps import in_two_steps
 from penstock.types import Schema
+from penstock.types.supertype import has_null_type
 
 log = logging.getLogger("penstock.workers")
 
@@ -54,6 +55,7 @@ class RowExchange:
         self._pieces: list[list[Piece]] = [[] for _ in range(self._num_parts)]
         self._forms: dict[int, PieceForm] = {}  # of the pieces of each input
         self._waiting: dict[int, Sequence[Bundle]] = {}  # groups that wait for the ranges of their keys
+        self._untyped: dict[int, Sequence[Bundle]] = {}  # groups in which a column has only nulls
         self._reports: SimpleQueue[Report | None] = SimpleQueue()  # of the parts; None: closed
         self._make_pool = make_pool
         self._dividers = make_pool(no_handler, emit)
@@ -65,14 +67,18 @@ class RowExchange:
         self.remaking = threading.Lock()
         log.info("%s: too many rows for one worker; they are divided into %d parts", work.relation, self._num_parts)
 
-    def add(self, number: int, bundles: Sequence[Bundle]) -> None:
-        """Divide the rows of group ``number``, or hold them until the ranges of their keys are known."""
+    def add(self, number: int, bundles: Sequence[Bundle], *, is_last: bool = False) -> None:
+        """Divide the rows of group ``number``, or hold them until their types and the ranges of keys are known."""
         if isinstance(self._parts, RangeParts) and not self._parts.bounds:
             self._waiting[number] = bundles
             return
         rows = TaskInput.of_bundles(bundles)
         while True:
             forms, counts, nbytes, node_id, refs = self.divided(rows)
+            new = [form.schema for side, form in forms.items() if side not in self._forms]
+            if not is_last and any(has_null_type(dtype) for schema in new for dtype in schema.types):
+                self._untyped[number] = bundles
+                return
             if all(self._forms.setdefault(side, form) == form for side, form in forms.items()):
                 break
         group = DividedGroup(self, node_id, rows)
@@ -105,6 +111,9 @@ class RowExchange:
         """
         if isinstance(self._parts, RangeParts):
             self._divide_by_ranges(self._parts)
+        for number, bundles in sorted(self._untyped.items()):
+            self.add(number, bundles, is_last=True)
+        self._untyped = {}
         num_tasks = max(self._num_cores, -(-sum(self._nbytes) // min(GROUP_NBYTES, self._part_memory_bytes)))
         tasks = deque(part_task(pieces) for pieces in neighbours(self._pieces, num_tasks) if pieces)
         self._pieces = []

@@ -15,9 +15,9 @@ from penstock.engine.pools.handler_slot import OpenHandler
 from penstock.engine.protocols import EndOfInput, Handler, WorkerContext
 from penstock.engine.runners.ray.worker import PackedBatch, Slices, packed_batch, slices_from
 from penstock.plan.stages import SIDE, RunRelation
-from penstock.relational.handler import with_types
 from penstock.relational.partition import HashParts, RangeParts, divided, sampled
 from penstock.relational.two_steps import computed, halves_rows, in_two_steps
+from penstock.relational.typed_input import common_schema, with_types
 from penstock.types import Schema, joined
 from penstock.types.frozen import frozen
 
@@ -53,8 +53,8 @@ def divide(
         if not mine:
             pieces += [None] * num_parts
             continue
-        schema = known[side].schema if side in known else mine[0].schema.remove_metadata()
-        rows = joined([with_types(work.relation, batch, schema) for batch in mine])
+        schema = known[side].schema if side in known else common_schema(str(work.relation), mine)
+        rows = joined([with_types(str(work.relation), batch, schema) for batch in mine])
         steps = in_two_steps(work.relation, Schema.from_arrow(schema))
         is_grouped = steps is not None and (known[side].is_grouped if side in known else halves_rows(steps[0], rows))
         if steps is not None and is_grouped:

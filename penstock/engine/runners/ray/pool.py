@@ -261,17 +261,22 @@ class RayPool:
             death = translated(failure, actor.place.name)
             if self._group.is_first_note(actor):
                 log.warning("%s Trying its rows again.", death)
-            return self._retry(run, death)
+            return self._retry(run, death, self._group.is_shared(actor))
         self._start(run)
 
-    def _retry(self, run: RunningTask, death: BaseException) -> None:
-        """Plan the next attempt after a death that the task may have caused."""
+    def _retry(self, run: RunningTask, death: BaseException, was_shared: bool) -> None:
+        """Plan the next attempt after a death that the task may have caused.
+
+        In an actor that ``was_shared`` another may have: so the rows are tried alone before they are cut or given up.
+        """
         assert isinstance(death, WorkerDiedError)
         run.num_deaths += 1
         assert run.input is not None
         if run.plan is None or run.num_rows_out:
             if run.num_deaths > MAX_DEATHS:
                 raise death
+        elif was_shared and run.num_deaths > 1:
+            pass
         elif run.plan.note_death():
             run.input = None
         else:

@@ -13,7 +13,7 @@ import pyarrow as pa
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from penstock.config import Config, get_config
+from penstock.config import Config, get_config, task_share
 from penstock.engine.lineage import kind_of
 from penstock.engine.pools.asyncio import AsyncPool, LoopThread
 from penstock.engine.pools.handler_slot import OpenHandler
@@ -41,12 +41,12 @@ from penstock.engine.runners.ray.pool import RayPool
 from penstock.engine.runners.ray.replay_pool import ReplayPool
 from penstock.engine.runners.ray.stage_requests import actor_key, actor_options, actor_requests
 from penstock.engine.runners.ray.stored import DriverBatches, put_batch, read_input
-from penstock.engine.scheduling import Footprint, task_share
+from penstock.engine.scheduling import Footprint
 from penstock.engine.stage import PoolChoice
 from penstock.errors import InvalidArgumentError
 from penstock.expr.udf import API_LOOP, Builtin, Resources
 from penstock.plan.nodes import sink_name
-from penstock.plan.similarity import DropNear, DropSimilar, Nearest
+from penstock.plan.pair_relations import compares_vectors_or_texts
 from penstock.plan.stages import CallBatch, CallUdf, RunRelation, Stage, Work, WriteOut
 from penstock.protocols import OneWriterSink, PartSink, RunSink, Sink
 from penstock.relational.partition import HashParts, RangeParts, parts_of
@@ -181,7 +181,7 @@ class RayPools:
                 parts = parts_of(relation, schemas)
                 if parts is not None:
                     return PoolChoice(self._exchange_pool(work, parts, emit), takes_core=False)
-                if not isinstance(relation, Nearest | DropNear | DropSimilar):
+                if not compares_vectors_or_texts(relation):
                     return PoolChoice(self._driver_pool(work, emit), takes_core=False)
                 pool = ReplayPool(partial(self._one_actor, work), emit, holds_output=False)
                 return PoolChoice(pool, takes_core=False)

@@ -255,12 +255,18 @@ class AsyncWorker:
     def __init__(self) -> None:
         self._openings: dict[int, tuple[bytes, int]] = {}
         self._handlers: dict[int, AsyncHandler] = {}
+        self._failures: dict[int, BaseException] = {}  # why handlers did not open: the error of each task
         self._running: dict[int, set[asyncio.Task[None]]] = {}
         self._replies: dict[tuple[int, int], TaskReplies] = {}  # of tasks that have more, by stage and first row
 
     async def open(self, stage: int, packed_open: bytes, gathered_nbytes: int) -> ActorPlace:
-        """Return the place of this actor. A handler is opened with the first task of its stage."""
+        """Open the handler of a stage before its tasks, so no row is blamed for a death. Return the actor's place."""
         self._openings[stage] = packed_open, gathered_nbytes
+        if stage not in self._handlers and stage not in self._failures:  # of this query
+            try:
+                self._opened(stage)
+            except BaseException as exc:
+                self._failures[stage] = exc
         return this_place()
 
     async def start(self, stage: int, first_row: int, num_skipped: int, slices: Slices, *items: Any) -> Reply:
@@ -298,6 +304,7 @@ class AsyncWorker:
         for stage in stages:
             await cancel(self._running.pop(stage, ()))
             self._replies = {key: replies for key, replies in self._replies.items() if key[0] != stage}
+            self._failures.pop(stage, None)
             handler = self._handlers.pop(stage, None)
             if handler is not None:
                 await handler.close()
@@ -327,7 +334,9 @@ class AsyncWorker:
         self, stage: int, batch: pa.RecordBatch, first_row: int, num_skipped: int
     ) -> AsyncGenerator[pa.RecordBatch, None]:
         """Yield the output of a batch after ``num_skipped`` rows."""
-        handler = self._handlers.get(stage) or self._opened(stage)
+        if stage in self._failures:
+            raise self._failures[stage]
+        handler = self._handlers.get(stage) or self._opened(stage)  # again if the stage was closed
         given = await handler.process(batch, first_row)
         if not isinstance(given, AsyncGenerator):
             yield given.slice(num_skipped)

@@ -112,7 +112,8 @@ class SqlSource:
         columns, conditions, limit = self._described.columns, list[str](), None
         if self.pushes_down:
             # Without any column the rows are counted by the first one.
-            columns = tuple(c for c in columns if c.name in selection.schema.names) or columns[:1]
+            wanted = set(selection.schema.names)
+            columns = tuple(c for c in columns if c.name in wanted) or columns[:1]
             conditions = self._conditions(request.conditions)
             limit = None if self._dialect.kind == "other" else request.limit  # databases spell LIMIT differently
         schema = pa.schema([(column.name, self.hints.get(column.name, column.dtype)) for column in columns])

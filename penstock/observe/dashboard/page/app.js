@@ -145,7 +145,7 @@ function renderState(state) {
   setText($("query-state"), stateText(query));
   $("query-state").dataset.state = query.state;
   const left = query.left_s ?? null;
-  setText($("query-time"), `${seconds(query.elapsed_s)}${left === null ? "" : `, about ${seconds(left)} left`}`);
+  setText($("query-time"), `${seconds(query.elapsed_s)}${query.state.startsWith("paus") ? " since the start" : ""}${left === null ? "" : `, about ${seconds(left)} left`}`);
   setText($("query-error"), query.error);
   show($("query-error"), Boolean(query.error));
   show($("pause"), query.can_control);

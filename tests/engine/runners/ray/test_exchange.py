@@ -67,6 +67,14 @@ def by_group_in_two_steps(df: ps.DataFrame) -> ps.DataFrame:
     return rows.groupby("few").agg(n.sum(), x.sum(), *means, *counts, *ends)
 
 
+def by_sort_of_texts(df: ps.DataFrame) -> ps.DataFrame:
+    return df.sort("text").select("n", "text")
+
+
+def by_group_of_texts(df: ps.DataFrame) -> ps.DataFrame:
+    return df.groupby("text").agg(ps.col("n").count())
+
+
 def by_join(df: ps.DataFrame) -> ps.DataFrame:
     known = ps.from_arrow(df.to_arrow()).into_batches(4000)
     few = ps.from_pydict({"k": [1.0, 2.0, 9000.0, None], "w": [1, 2, 3, 4]})
@@ -113,6 +121,24 @@ def test_later_rows_get_the_types_of_the_first() -> None:
     groups = rows().map_batches(changing, batch_size=4000).groupby("k").agg(ps.col("n").count()).to_arrow()
     assert groups.num_rows == 7919
     assert pa.compute.sum(groups["n"]).as_py() == NUM_ROWS
+
+
+@pytest.mark.parametrize("verb", [by_sort_of_texts, by_group_of_texts])
+def test_first_rows_of_nulls_decide_no_type(
+    verb: Callable[[ps.DataFrame], ps.DataFrame], caplog: pytest.LogCaptureFixture
+) -> None:
+    def without_first_texts(batch: dict[str, Any]) -> dict[str, Any]:
+        return {**batch, "text": [None] * len(batch["n"]) if batch["number"][0] < 12_000 else 3 * batch["text"]}
+
+    numbered = rows().collect().monotonically_increasing_id("number")
+    df = numbered.into_batches(4000).map_batches(without_first_texts, batch_size=4000)
+    with caplog.at_level(logging.INFO, "penstock.workers"):
+        found = verb(df).to_arrow()
+    assert "they are divided into 8 parts" in caplog.text
+    ps.set_runner_local()
+    expected = verb(df).to_arrow()
+    order = [(name, "ascending") for name in expected.column_names]
+    assert found.sort_by(order).equals(expected.sort_by(order))
 
 
 class DyingHandler:

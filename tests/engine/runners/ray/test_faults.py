@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import threading
@@ -429,6 +430,56 @@ def test_an_async_worker_that_dies_while_it_opens_counts_once(tmp_path: Path, ca
     assert rows == {"id": [10 * x for x in range(NUM_ROWS)]}
     assert flag.exists()
     assert len([record for record in caplog.records if "died" in record.getMessage()]) == 1
+
+
+@ps.cls(on_error="log")
+class AsyncTenTimes:
+    def __init__(self, folder: str, num_deaths: int) -> None:
+        for number in range(num_deaths):
+            die_once(f"{folder}/{number}")
+
+    async def __call__(self, x: int) -> int:
+        return 10 * x
+
+
+def deaths_in(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if "died" in record.getMessage()]
+
+
+def test_an_async_class_that_dies_while_it_loads_is_loaded_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    ten_times = AsyncTenTimes(str(tmp_path), 3)
+    df = ps.range(NUM_ROWS).into_batches(1).select(ten_times(ps.col("id"))).collect()
+    assert df.to_pydict() == {"id": [10 * x for x in range(NUM_ROWS)]}
+    assert df.errors().count_rows() == 0
+    lines = deaths_in(caplog)
+    assert len(lines) == 3
+    assert all("a Ray worker died while it was starting or loading" in line for line in lines)
+
+
+def test_an_async_class_that_always_dies_while_it_loads_ends_the_query(tmp_path: Path) -> None:
+    ten_times = AsyncTenTimes(str(tmp_path), 1000)
+    with pytest.raises(WorkerDiedError, match=r"4 Ray workers in a row died while they were starting or loading"):
+        ps.range(NUM_ROWS).into_batches(1).select(ten_times(ps.col("id"))).collect()
+
+
+def test_an_async_worker_that_dies_with_several_tasks_is_one_line(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    @ps.func
+    async def ten_times(x: int) -> int:
+        if x == 25:
+            for number in range(2):
+                die_once(f"{tmp_path}/{number}")
+        await asyncio.sleep(0.001)
+        return 10 * x
+
+    rows = ps.range(NUM_ROWS).into_batches(1).select(ten_times(ps.col("id"))).to_pydict()
+    assert rows == {"id": [10 * x for x in range(NUM_ROWS)]}, "no other task is blamed for two deaths"
+    lines = deaths_in(caplog)
+    assert len(lines) == 2
+    assert all("died while it worked on a batch" in line for line in lines)
 
 
 def test_the_thread_that_watches_the_nodes_survives_an_error() -> None:
