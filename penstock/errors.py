@@ -42,7 +42,9 @@
     |   `-- ContentFilteredError    the model, or its content filter, declined
     `-- RetryAfterError             raised by user code: call again later
 
-A message says what is wrong, where, and what to do about it.
+A message says what is wrong, where, and what to do about it. Where Python has a class for a failure, the error is an
+instance of it too: a PlanError is a ValueError, an InvalidArgumentError also a TypeError, a ColumnNotFoundError also a
+KeyError, a ReadError or WriteError an OSError, a CorruptFileError also a ValueError.
 """
 
 from __future__ import annotations
@@ -65,7 +67,7 @@ class PlanError(PenstockError, ValueError):
     """The query is wrong as written."""
 
 
-class ColumnNotFoundError(PlanError):
+class ColumnNotFoundError(PlanError, KeyError):
     """The input has no column of this name."""
 
     lines: tuple[str, ...] = ()  # of the user, for an error that is found when the query runs
@@ -94,8 +96,8 @@ class NoSuchPartError(TypeMismatchError, AttributeError):
     """A type lacks a part, such as the fields of an integer."""
 
 
-class InvalidArgumentError(PlanError):
-    """An argument has an invalid value; the message lists the valid ones."""
+class InvalidArgumentError(PlanError, TypeError):
+    """An argument has an invalid value, or is of a wrong type; the message lists what is valid."""
 
 
 class ComputeError(PenstockError, ValueError):
@@ -110,7 +112,7 @@ class PathNotFoundError(ReadError, FileNotFoundError):
     """A path or pattern matches nothing."""
 
 
-class CorruptFileError(ReadError):
+class CorruptFileError(ReadError, ValueError):
     """A file exists but its content cannot be parsed; the message names file and line or row group."""
 
 

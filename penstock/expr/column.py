@@ -13,7 +13,7 @@ from typing import Any, TypeVar, cast
 
 import pyarrow as pa
 
-from penstock.errors import InvalidArgumentError, PenstockError, did_you_mean, shortened
+from penstock.errors import InvalidArgumentError, PenstockError, TypeMismatchError, did_you_mean, shortened
 from penstock.expr.nodes import (
     COMPARISONS,
     ELEMENT,
@@ -144,7 +144,7 @@ class Expression:
         >>> ps.from_pydict({"a": [1, 2]}).select(ps.col("a").is_in([2, 3])).to_pydict()
         {'a': [False, True]}
         """
-        if isinstance(values, (str, bytes, Expression)):
+        if isinstance(values, (str, bytes, Expression)) or not isinstance(values, Iterable):
             raise InvalidArgumentError(f"is_in takes a list of values, not {values!r}; use == for one value")
         return call("is_in", self, lit(list(values)))
 
@@ -190,7 +190,7 @@ class Expression:
         raise TypeError(f"An expression has no values to iterate over before it runs: {self!r}")
 
     def __bool__(self) -> bool:
-        raise TypeError(
+        raise TypeMismatchError(
             f"An expression has no truth value before it runs: {self!r}. "
             "Use & | ~ for and, or, not, with brackets around comparisons."
         )

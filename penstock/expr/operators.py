@@ -3,7 +3,7 @@
 - A null argument gives null, as in SQL.
 - Integers widen to the type that holds both sides. A result that does not fit is an error; it never wraps around.
 - Text and a number add up to text. A date and a duration of whole days add up to a date.
-- Tensors and embeddings of one shape add, subtract and multiply element by element, also with a number.
+- Tensors and embeddings of one shape add, subtract, multiply and divide (``/``) by element, also with a number.
 - ``/`` gives float64. ``//`` and ``%`` have the signs of Python; an integer divided by zero is null.
 """
 
@@ -67,13 +67,16 @@ def _is_array(dtype: DataType) -> bool:
     return dtype.is_embedding() or dtype.is_fixed_shape_tensor()
 
 
-def _array_type(left: DataType, right: DataType) -> DataType | None:
-    """Return the type for tensors or embeddings of one shape, or one of them and a number; None for other types."""
+def _array_type(left: DataType, right: DataType, inner_type: DataType | None = None) -> DataType | None:
+    """Return the type for tensors or embeddings of one shape, or one of them and a number; None for other types.
+
+    Its numbers have ``inner_type``, or the type that holds those of both sides.
+    """
     arrays = [each for each in (left, right) if _is_array(each)]
     inner = [each.inner if _is_array(each) else each for each in (left, right)]
     if not arrays or arrays[0].shape != arrays[-1].shape or not all(is_number(each) for each in inner):
         return None
-    dtype = number_type(*inner)
+    dtype = inner_type or number_type(*inner)
     return (
         DataType.tensor(dtype, arrays[0].shape) if arrays[0].is_tensor() else DataType.embedding(dtype, arrays[0].size)
     )
@@ -163,6 +166,10 @@ def _division_type(left: DataType, right: DataType) -> DataType:
         return left
     if right.is_duration() and (left.is_duration() or left.is_null()):
         return FLOAT64
+    if left.is_null() or right.is_null():
+        left, right = (right, right) if left.is_null() else (left, left)
+    if (of_arrays := _array_type(left, right, FLOAT64)) is not None:
+        return of_arrays
     for dtype in (left, right):
         NUMBER.check(dtype)
     return FLOAT64
@@ -171,6 +178,8 @@ def _division_type(left: DataType, right: DataType) -> DataType:
 @strict("divide", _division_type)
 def _divide(left: Value, right: Value) -> Value:
     left_type, right_type = dtypes_of(left, right)
+    if (of_arrays := _array_type(left_type, right_type, FLOAT64)) is not None:
+        return _on_elements(left, right, compute=pc.divide, dtype=of_arrays)
     if left_type.is_duration() and right_type.is_integer():
         # Arrow raises for zero; return null, as for integers.
         return pc.divide(left, pc.if_else(pc.equal(right, 0), arrow_scalar(None, right.type), right))

@@ -244,6 +244,8 @@ class _Query:
         assert function is not None
         try:
             expression = function(*positional, **named)
+        except InvalidArgumentError:
+            raise
         except TypeError as exc:  # the arguments do not fit
             raise self._refusal(call, str(exc)) from None
         if not isinstance(expression, Expression):

@@ -345,11 +345,3 @@ def _destination(sink: Sink, *, is_job: bool = False) -> Destination:
         return Destination(shown_path(sink.root), is_job)
     name = nodes.sink_name(sink)
     return Destination(name.rpartition(" to ")[2], is_job)
-
-
-def _refuse_job_of_append(verb: str, mode: str, resume: Resume, budget: float | None) -> None:
-    if mode == "append" and (resume or budget is not None):
-        raise InvalidArgumentError(
-            f"{verb}(mode='append') cannot be a job: without transactions, a run that is killed cannot prove that its "
-            "rows were added. Use mode='create' or 'overwrite', or leave out resume= and budget=."
-        )

@@ -14,7 +14,7 @@ from penstock.ai.provider import Model, Prompter, loaded
 from penstock.ai.remote.http import ApiClient
 from penstock.ai.remote.refusals import beginning_of
 from penstock.ai.remote.wires.wire import ApiCall
-from penstock.errors import FatalError, InvalidAnswerError, InvalidArgumentError
+from penstock.errors import FatalError, InvalidAnswerError, InvalidArgumentError, PenstockError
 from penstock.types import DataType, PartialColumn, Series, to_arrow_array
 
 ERROR = "__inference_error__"
@@ -212,6 +212,8 @@ class HttpService(Model):
     async def post(self, payload: Any) -> Any:
         try:
             answer, _ = await self._client.ask(ApiCall("", payload), lambda body: body)
+        except PenstockError:
+            raise
         except TypeError as exc:
             raise InvalidArgumentError(f"payload cannot be sent as JSON: {exc}; send bytes as base64.") from exc
         return answer

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from penstock.errors import NoSuchPartError, TypeMismatchError
 from penstock.types.extension import EmbeddingType, FileType, ImageType, PythonType, TensorType
-from penstock.types.names import SIMPLE, format_type, parse_type, time_type, timestamp_type
+from penstock.types.names import SIMPLE, checked_size, format_type, parse_type, time_type, timestamp_type
 from penstock.types.normalize import normal_type
 from penstock.types.predicates import Label, Predicates
 
@@ -82,7 +82,7 @@ class DataType(Predicates):
     @staticmethod
     def fixed_size_binary(size: int) -> DataType:
         """Bytes of one length."""
-        return DataType(pa.binary(size))
+        return DataType(pa.binary(checked_size("fixed_size_binary", size)))
 
     @staticmethod
     def time(timeunit: str = "us") -> DataType:
@@ -112,7 +112,7 @@ class DataType(Predicates):
     @staticmethod
     def fixed_size_list(dtype: Any, size: int) -> DataType:
         """Lists of one length."""
-        return DataType(pa.list_(DataType.of(dtype).arrow, size))
+        return DataType(pa.list_(DataType.of(dtype).arrow, checked_size("fixed_size_list", size)))
 
     @staticmethod
     def struct(fields: Mapping[str, Any] | Iterable[tuple[str, Any]]) -> DataType:

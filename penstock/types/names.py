@@ -203,16 +203,29 @@ def checked_timezone(timezone: str | None) -> str | None:
     return timezone
 
 
+def checked_size(name: str, size: int) -> int:
+    """Return the number of values in a type of a fixed size; Arrow takes -1 for any number."""
+    if size < 0:
+        raise InvalidArgumentError(f"The size of {name} must be a whole number of at least 0, got {size!r}.")
+    return size
+
+
 # The types with parameters: how each is written, and how to build it from the texts of its arguments.
 PARAMETRIC: dict[str, tuple[str, Builder]] = {
-    "fixed_size_binary": ("fixed_size_binary[16]", lambda size: pa.binary(int(size))),
+    "fixed_size_binary": (
+        "fixed_size_binary[16]",
+        lambda size: pa.binary(checked_size("fixed_size_binary", int(size))),
+    ),
     "timestamp": ("timestamp[us, UTC]", timestamp_type),
     "time": ("time[us]", time_type),
     "duration": ("duration[us]", lambda unit="us": pa.duration(unit)),
     "decimal128": ("decimal128[10, 2]", lambda digits=38, scale=18: pa.decimal128(int(digits), int(scale))),
     "decimal256": ("decimal256[50, 2]", lambda digits=38, scale=18: pa.decimal256(int(digits), int(scale))),
     "list": ("list[int64]", lambda inner: pa.list_(parse_type(inner))),
-    "fixed_size_list": ("fixed_size_list[float32; 3]", lambda inner, size: pa.list_(parse_type(inner), int(size))),
+    "fixed_size_list": (
+        "fixed_size_list[float32; 3]",
+        lambda inner, size: pa.list_(parse_type(inner), checked_size("fixed_size_list", int(size))),
+    ),
     "struct": ("struct[a: int64]", _struct),
     "map": ("map[string: int64]", _map),
     "embedding": ("embedding[float32; 384]", lambda inner, size: EmbeddingType(parse_type(inner), int(size))),

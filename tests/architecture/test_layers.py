@@ -63,6 +63,7 @@ OWN_FILE: dict[str, set[str]] = {
         )
     },
     "penstock.frame.torch": {"torch"},
+    "penstock.compat.ray.data.torch_pairs": {"torch"},
     "penstock.observe.dashboard.server": {"aiohttp"},
     "penstock.ai.local.slot_cache": {"torch", "transformers"},
 }

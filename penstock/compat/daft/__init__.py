@@ -105,6 +105,11 @@ def _of_session(name: str) -> Callable[..., Any]:
     return call
 
 
+def range(start: int, end: int | None = None, step: int = 1, partitions: int = 1) -> DataFrame:
+    """Make the whole numbers from ``start`` to below ``end``, in the column ``id``; partitions change no result."""
+    return _READERS["range"](start, end, step)
+
+
 set_runner_native = ps.set_runner_local
 set_model, current_model = functions.set_model, functions.current_model
 for _name in ("attach_catalog", "attach_table", "create_temp_table", "detach_table", "get_catalog", "get_table",

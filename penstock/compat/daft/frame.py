@@ -5,13 +5,16 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Self, TextIO
 
 import pyarrow as pa
 
+from penstock.compat.daft.aggregates import DaftGroups, of_each_column
 from penstock.compat.daft.io import storage_options
+from penstock.compat.daft.results import changed_files, delta_files, iceberg_files, metrics_table, written_files
 from penstock.compat.daft.schema import DaftSchema
 from penstock.compat.remedies import refused_name
 from penstock.compat.translation import refusal, translated
@@ -19,7 +22,8 @@ from penstock.errors import InvalidArgumentError, PathNotFoundError, WriteError,
 from penstock.expr.column import col, lit
 from penstock.frame.dataframe import DataFrame
 from penstock.frame.read.files import read_csv, read_json, read_parquet
-from penstock.frame.read.memory import from_pydict
+from penstock.frame.read.memory import from_arrow, from_pydict
+from penstock.frame.results import SHOWN_ROWS
 from penstock.functions import seq, strftime
 from penstock.io.tables.deltalake import delta_errors
 from penstock.storage.options import library_options, secrets_of
@@ -32,13 +36,28 @@ def _verb(name: str, **translation: Any) -> Callable[..., Any]:
 
 
 def _writer(name: str) -> Callable[..., Any]:
-    """Daft adds to what is in the folder unless the mode says otherwise."""
-    return _verb(
+    """Daft adds to what is in the folder unless the mode says otherwise, and returns the paths and their partitions."""
+    write = _verb(
         name,
         renamed={"root_dir": "path", "write_mode": "mode", "io_config": "storage_options"},
         values={"io_config": storage_options},
         defaults={"mode": "append"},
     )
+
+    @functools.wraps(write)
+    def call(rows: DaftDataFrame, path: Any, **options: Any) -> DaftDataFrame:
+        written = write(rows, path, **options)
+        files = written_files(written.to_pydict()["path"], rows, options.get("partition_cols"))
+        return _made(files, written)
+
+    return call
+
+
+def _made(table: pa.Table, written: DataFrame) -> DaftDataFrame:
+    """Return a DataFrame of these rows with the statistics and errors of a write."""
+    made = DaftDataFrame(from_arrow(table)._plan)
+    made._stats, made._errors, made._preview = written._stats, written._errors, table.slice(0, SHOWN_ROWS)
+    return made
 
 
 _write_csv, _write_json, _write_parquet = _writer("write_csv"), _writer("write_json"), _writer("write_parquet")
@@ -222,24 +241,29 @@ class DaftDataFrame(DataFrame):
     def write_deltalake(
         self, table: Any, *, mode: str = "append", partition_cols: list[str] | None = None, io_config: Any = None,
         schema_mode: str | None = None, storage_options: Mapping[str, Any] | None = None,
-    ) -> None:  # fmt: skip
-        """Stream the rows into a Delta table by its own library, which commits them at once."""
+    ) -> DaftDataFrame:  # fmt: skip
+        """Stream the rows into a Delta table by its own library, which commits them at once; return its new files."""
         library = load_extra("deltalake", "deltalake", "Writing Delta tables")
         options = dict(storage_options or {}) if io_config is None else io_config.storage_options()
         failed: list[Exception] = []
         rows = pa.RecordBatchReader.from_batches(self.schema.to_arrow(), _recording(self.to_arrow_iter(), failed))
         with delta_errors(str(table), secrets_of(options), WriteError):
             try:
+                access = library_options(str(table), options)
+                before = delta_files(library, table, access)
                 library.write_deltalake(table, rows, mode=mode, partition_by=partition_cols, schema_mode=schema_mode,
-                                        storage_options=library_options(str(table), options))  # fmt: skip
+                                        storage_options=access)  # fmt: skip
+                return _made(changed_files(before, delta_files(library, table, access)), self)
             except Exception as exc:
                 raise (failed or [exc])[0] from None  # the error of the query itself, not the library's text of it
 
-    def write_iceberg(self, table: Any, mode: str = "append", io_config: Any = None) -> None:
-        """Write the rows, which must fit in memory, into a table of pyiceberg."""
+    def write_iceberg(self, table: Any, mode: str = "append", io_config: Any = None) -> DaftDataFrame:
+        """Write the rows, which must fit in memory, into a table of pyiceberg; return its new files."""
         if io_config is not None or mode not in ("append", "overwrite"):
             raise refusal("write_iceberg(io_config=...) or another mode", "set it in the catalog of the table")
+        before = iceberg_files(table)
         getattr(table, mode)(self.to_arrow())
+        return _made(changed_files(before, iceberg_files(table)), self)
 
     def __getitem__(self, key: Any) -> Any:
         """Return columns, which Daft also finds by their number."""
@@ -255,9 +279,18 @@ class DaftDataFrame(DataFrame):
         return DaftSchema(super().schema)
 
     @property
-    def metrics(self) -> Any:
-        """The statistics of the last run."""
-        return self.stats()
+    def metrics(self) -> DaftDataFrame | None:
+        """The stages of the last run with their figures; None for rows that no query made."""
+        if self._stats is None and not self._is_in_memory:
+            raise InvalidArgumentError("metrics are known after collect()")
+        return None if self._stats is None else DaftDataFrame(from_arrow(metrics_table(self._stats))._plan)
+
+    def agg(self, *aggregates: Any) -> Self:
+        return super().agg(*of_each_column(aggregates, self.columns))
+
+    def groupby(self, *keys: Any) -> DaftGroups:
+        found = super().groupby(*keys)
+        return DaftGroups(found._frame, found._keys)
 
     def to_arrow_iter(self, results_buffer_size: Any = None) -> Iterator[pa.RecordBatch]:
         """Yield Arrow record batches while the query runs."""

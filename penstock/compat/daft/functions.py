@@ -6,7 +6,8 @@ from typing import Any
 
 from penstock import functions
 from penstock.compat.remedies import refused_name as _refused_name
-from penstock.expr.column import Expression
+from penstock.errors import InvalidArgumentError
+from penstock.expr.column import Expression, lit
 from penstock.frame.window import over
 from penstock.functions import *  # noqa: F403
 from penstock.functions import ascii as ascii_func, chr as chr_func, prompt
@@ -15,6 +16,26 @@ __all__ = [*vars(functions)["__all__"], "ascii_func", "chr_func", "llm_generate"
 
 
 vars()["value_counts"] = functions.list_value_counts  # that of Penstock combines rows
+
+
+def count(expr: Expression | None = None, mode: str = "valid") -> Expression:  # type: ignore[no-redef]
+    """Count values, or without an expression, and with a ``mode`` of ``all``, the rows."""
+    if expr is not None:
+        return functions.count(expr, mode)  # type: ignore[arg-type]
+    if mode != "all":
+        raise InvalidArgumentError("count() without a column counts rows; give mode='all'.")
+    return RowCount(lit(1).count("all")._node)
+
+
+class RowCount(Expression):
+    """The number of rows; without a name of its own, ``agg`` gives it to each column."""
+
+    __slots__ = ()
+
+
+def to_list(*items: Any) -> Expression:  # type: ignore[no-redef]
+    """Combine several values in a list, in the column ``list``."""
+    return functions.to_list(*items).alias("list")
 
 
 _models: list[str] = []  # by set_model, the last one

@@ -15,7 +15,8 @@ import pyarrow as pa
 
 import penstock as ps
 from penstock.compat.ray.data import aggregate, expressions, llm
-from penstock.compat.ray.data.csv_options import csv_options
+from penstock.compat.ray.data.arrow_options import arrow_options
+from penstock.compat.ray.data.bound_sql import connected
 from penstock.compat.ray.data.custom import (
     ArrowBatchCollateFn,
     BlockMetadata,
@@ -33,11 +34,13 @@ from penstock.compat.ray.data.file_datasink import BlockBasedFileDatasink, RowBa
 from penstock.compat.ray.data.filenames import FilenameProvider
 from penstock.compat.ray.data.grouped import GroupedData
 from penstock.compat.ray.data.iterator import DataIterator
+from penstock.compat.ray.data.json_files import json_options, timestamp_columns
 from penstock.compat.ray.data.options import PLACEMENT, RESOURCES, check_filesystem, check_placement
 from penstock.compat.ray.data.partitions import (
     Partitioning,
     PartitionStyle,
     PathPartitionFilter,
+    PathPartitionParser,
     is_hive,
     partition_types,
 )
@@ -53,6 +56,7 @@ __all__ = ["ActorPoolStrategy", "ArrowBatchCollateFn", "BlockBasedFileDatasink",
     "DataContext", "DataIterator", "DataType", "Dataset", "DatasetSummary", "Datasink",
     "Datasource", "ExecutionOptions", "ExecutionResources", "FileShuffleConfig", "FilenameProvider", "GroupedData",
     "NumpyBatchCollateFn", "PandasBatchCollateFn", "PartitionStyle", "Partitioning", "PathPartitionFilter",
+    "PathPartitionParser",
     "RandomSeedConfig", "ReadTask", "RowBasedFileDatasink", "SaveMode", "Schema", "TaskPoolStrategy",
     "WriteResult", "aggregate", "expressions", "from_daft", "llm", "range_tensor",
     "read_datasource", "read_iceberg", "read_lance"]  # fmt: skip
@@ -86,7 +90,7 @@ def _reader(name: str, original: str, defaults: dict[str, Any]) -> Callable[...,
         defaults=defaults,
         returns=_dataset,
     )
-    scheme = Partitioning() if "hive_partitioning" in defaults else None
+    scheme = Partitioning(PartitionStyle.HIVE) if "hive_partitioning" in defaults else None
 
     @functools.wraps(read)
     def of_chosen(
@@ -95,8 +99,9 @@ def _reader(name: str, original: str, defaults: dict[str, Any]) -> Callable[...,
     ) -> Dataset:  # fmt: skip
         check_filesystem(f"ray.data.{name}", filesystem)
         if options.get("partitioning", scheme) and "schema" in inspect.signature(read).parameters:
-            given, partitioning = options.get("schema") or {}, options.get("partitioning", scheme)
-            options["schema"] = lambda files: partition_types([file.path for file in files], partitioning) | given
+            given, partitioning = _types(options.get("schema")), options.get("partitioning", scheme)
+            own = _own_types if name == "read_parquet" else lambda path: {}
+            options["schema"] = lambda files: partition_types([file.url for file in files], partitioning, own) | given
         if not (file_extensions or shuffle or ignore_missing_paths or partition_filter):
             return read(*args, **options)
         paths = args[0] if args else options.pop("paths")
@@ -107,6 +112,14 @@ def _reader(name: str, original: str, defaults: dict[str, Any]) -> Callable[...,
         return read(found, **options)
 
     return of_chosen if name in _OF_FILES else read
+
+
+def _own_types(path: str) -> dict[str, Any]:
+    return {field.name: field.dtype for field in ps.read_parquet(path).schema}
+
+
+def _types(schema: Any) -> dict[str, Any]:
+    return dict(zip(schema.names, schema.types, strict=True)) if isinstance(schema, pa.Schema) else dict(schema or {})
 
 
 def _files(paths: Any, extensions: list[str] | None, ignores_missing: bool, storage_options: Any = None) -> list[str]:
@@ -153,27 +166,36 @@ __all__ += list(_READERS)  # made from the table above
 _read_json = globals()["read_json"]
 
 
-def read_json(*args: Any, **options: Any) -> Dataset:
-    """Read JSON; columns of text that Arrow takes for timestamps are timestamps, as in Ray Data."""
-    dataset: Dataset = _read_json(*args, **options)
-    texts = [field.name for field in dataset.schema if field.dtype.is_string()]
-    files = dataset.input_files() if texts and not options.get("schema") else []
-    times = _timestamps(files[0], texts) if files else []
+def read_json(
+    *args: Any, lines: bool = False, read_options: Any = None, parse_options: Any = None, **options: Any
+) -> Dataset:
+    """Read JSON; columns of text that Arrow takes for timestamps are timestamps, as in Ray Data, but not for ``lines``.
+
+    The options are those of ``pyarrow.json``; files of lines are found by their content.
+    """
+    given = json_options(parse_options, read_options)
+    dataset: Dataset = _read_json(*args, **given, **options)
+    typed = {**(given.get("schema") or {}), **(options.get("schema") or {})}
+    texts = [] if lines else [field.name for field in dataset.schema if field.dtype.is_string()]
+    texts = [name for name in texts if name not in typed]
+    files = dataset.input_files() if texts else []
+    times = timestamp_columns(files[0], texts) if files else []
     return dataset.with_columns({name: ps.col(name).cast("timestamp[s]") for name in times}) if times else dataset
 
 
-def _timestamps(path: str, texts: list[str]) -> list[str]:
-    """Return the columns that Arrow takes for timestamps in the first megabyte of a file of lines."""
-    import pyarrow.json
+_read_sql = globals()["read_sql"]
 
-    with find_files(path)[0].open_stream() as stream:
-        start = stream.read(2**20)
-    lines = start if len(start) < 2**20 else start[: start.rfind(b"\n") + 1]
-    try:
-        found = pyarrow.json.read_json(pa.BufferReader(lines)).schema
-    except pa.ArrowInvalid:  # an array, or values of several types
-        return []
-    return [name for name in texts if name in found.names and pa.types.is_timestamp(found.field(name).type)]
+
+def read_sql(
+    sql: str, connection_factory: Any, *, sql_params: Any = None, shard_keys: Any = None, shard_hash_fn: str = "MD5",
+    **options: Any,
+) -> Dataset:  # fmt: skip
+    """Read the result of a query; ``sql_params`` are the values of its placeholders. Shards change no result."""
+    if sql_params is not None:
+        connection_factory = functools.partial(connected, connection_factory, sql_params)
+        options["disable_pushdowns_to_sql"] = True  # what is added to the query could look like a placeholder
+    dataset: Dataset = _read_sql(sql, connection_factory, **options)
+    return dataset
 
 
 _read_csv = globals()["read_csv"]
@@ -184,7 +206,7 @@ def read_csv(
     *args: Any, parse_options: Any = None, read_options: Any = None, convert_options: Any = None, **options: Any
 ) -> Dataset:
     """Read CSV files; the options are those of ``pyarrow.csv``, or the parameters of ``penstock.read_csv``."""
-    given = csv_options(parse_options, read_options, convert_options)
+    given = arrow_options(parse_options, read_options, convert_options)
     names = given.pop("column_names", None)
     if names:
         types = given.pop("schema", {})  # by the names that the columns get below

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -17,7 +17,7 @@ from penstock.compat.ray.data.aggregate import AggregateFn, results_of
 from penstock.compat.ray.data.expressions import parsed
 from penstock.compat.ray.data.grouped import GroupedData
 from penstock.compat.ray.data.iterator import DataIterator
-from penstock.compat.ray.data.options import FORMATS, check_placement, function_options
+from penstock.compat.ray.data.options import FORMATS, check_placement, function_options, refuse_if
 from penstock.compat.ray.data.summary import DatasetSummary, summarized
 from penstock.compat.ray.data.write import DatasetWrites
 from penstock.compat.remedies import refused_name
@@ -25,8 +25,10 @@ from penstock.compat.translation import refusal
 from penstock.errors import InvalidArgumentError
 from penstock.expr.column import Expression, col
 from penstock.frame.dataframe import DataFrame
+from penstock.frame.lazy_table import ColumnNames
 from penstock.functions import monotonically_increasing_id
-from penstock.types import Schema, Series
+from penstock.plan.nodes import check_columns
+from penstock.types import Field, Schema, Series
 from penstock.udf.formats import batch_in_format, checked_format
 
 _MIX, _SOURCE = "__mix", "__source"  # columns that order the rows of a mix
@@ -45,7 +47,24 @@ def _seed(given: Any) -> int | None:
 class RaySchema(Schema):
     """The columns of a Dataset with their Arrow types; ``ray.data.Schema``."""
 
-    __slots__ = ()
+    __slots__ = ("_fetch",)
+
+    def __init__(self, fields: Iterable[Field], fetch: Callable[[], Schema] | None = None) -> None:
+        """Take the columns, or a function that finds them, which is called when they are first used."""
+        self._fetch = fetch
+        if fetch is None:
+            super().__init__(fields)
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in Schema.__slots__ or self._fetch is None:
+            raise AttributeError(name)
+        super().__init__(self._fetch())
+        self._fetch = None
+        return getattr(self, name)
+
+    def __call__(self, fetch_if_missing: bool = True) -> RaySchema | None:
+        """Return the schema itself, or None if only the query can tell the columns and must not run."""
+        return self if fetch_if_missing or self._fetch is None else None
 
     @property
     def types(self) -> list[pa.DataType]:
@@ -61,12 +80,27 @@ class RaySchema(Schema):
         return "\n".join(f"{name:<{width}}  {dtype}" for name, dtype in rows)
 
 
+class RayColumnNames(ColumnNames):
+    """The names of the columns; ``ds.columns(fetch_if_missing=False)`` is None if only the query can tell them."""
+
+    is_known = True
+
+    def __call__(self, fetch_if_missing: bool = True) -> RayColumnNames | None:
+        return self if fetch_if_missing or self.is_known else None
+
+
 class Dataset(DatasetWrites):
     """A lazy table with Ray Data's verbs. Every verb of ``penstock.DataFrame`` that Ray Data lacks works too."""
 
     @property
     def schema(self) -> RaySchema:
-        return RaySchema(super().schema)
+        return RaySchema(self._schema or (), None if self._schema is not None else lambda: super(Dataset, self).schema)
+
+    @property
+    def columns(self) -> RayColumnNames:
+        is_known, names = self._schema is not None, RayColumnNames(super().columns)
+        names.is_known = is_known
+        return names
 
     def _with_known_columns(self) -> Self:
         """Run the query now if its columns are not known otherwise: verbs of two datasets need their names."""
@@ -84,10 +118,10 @@ class Dataset(DatasetWrites):
         return super().flat_map(fn, **function_options(options))
 
     def filter(self, fn: Any = None, expr: Any = None, **options: Any) -> Self:
-        if (fn is None) == (expr is None):
-            raise InvalidArgumentError("filter takes either fn= or expr=")
+        refuse_if((fn is None) == (expr is None), "filter takes either fn= or expr=")
         if expr is None:
             return self.where(fn, **function_options(options))
+        refuse_if(any(name.startswith("fn_") for name in options), "filter takes arguments of fn=, not of expr=")
         return self.where(parsed(expr) if isinstance(expr, str) else expr)
 
     def with_column(self, column_name: str, expr: Any, **options: Any) -> Self:
@@ -105,6 +139,7 @@ class Dataset(DatasetWrites):
         self, col: str, fn: Callable[[Any], Any], *, batch_format: str | None = "pandas", **options: Any
     ) -> Self:
         """Call ``fn`` with batches of a format, for a new column or a present one; the others stay as they are."""
+        refuse_if(not callable(fn), f"add_column takes a function; got {fn!r}")
         wanted = checked_format("add_column", str(FORMATS.get(batch_format, batch_format)))
 
         def added(table: pa.Table) -> pa.Table:
@@ -125,10 +160,13 @@ class Dataset(DatasetWrites):
 
     def drop_columns(self, *cols: Any, **options: Any) -> Self:
         check_placement("drop_columns", options)
+        names = [name for each in cols for name in ([each] if isinstance(each, str) else each)]
+        refuse_if(len(set(names)) < len(names), f"drop_columns takes each column once; got {names!r}")
         return super().drop_columns(*cols)
 
     def rename_columns(self, names: Any, **options: Any) -> Self:
         check_placement("rename_columns", options)
+        refuse_if(not names, "rename_columns needs at least one name")
         if isinstance(names, Mapping):
             return super().rename_columns(names)
         if len(names) != len(self.columns):
@@ -189,7 +227,7 @@ class Dataset(DatasetWrites):
 
     def _renamed(self, old: Sequence[str], new: Sequence[str], common: Sequence[str], suffix: str | None) -> Self:
         names = dict(zip(old, new, strict=True)) | {name: f"{name}{suffix or ''}" for name in common}
-        return self.rename_columns({name: to for name, to in names.items() if name != to})
+        return super().rename_columns({name: to for name, to in names.items() if name != to})
 
     def mix(self, *other: Dataset, weights: Sequence[float] | None = None, stopping_condition: Any = None) -> Self:
         """Interleave the rows of datasets in the proportion of ``weights``; a longer one goes on alone at the end."""
@@ -230,6 +268,11 @@ class Dataset(DatasetWrites):
         sort: bool = False,
     ) -> Self:
         """Ignore ``strict``, which says how blocks are made."""
+        by_rows = target_num_rows_per_block is not None
+        refuse_if(
+            not keys and (num_blocks is not None) == by_rows, "repartition takes a number of blocks or of rows each"
+        )
+        refuse_if(shuffle and by_rows, "repartition(shuffle=True) takes a number of blocks")
         if sort:
             return self.sort(list(keys or self.columns))
         if target_num_rows_per_block is not None:
@@ -240,6 +283,7 @@ class Dataset(DatasetWrites):
         return shuffled if num_blocks is None else DataFrame.repartition(shuffled, num_blocks)
 
     def split_at_indices(self, indices: Sequence[int]) -> list[Self]:
+        refuse_if(not indices, "split_at_indices needs at least one index")
         rows = self.materialize()
         ends = [0, *indices, rows.count()]
         if any(start > end for start, end in itertools.pairwise(ends[:-1])) or min(ends) < 0:
@@ -247,6 +291,9 @@ class Dataset(DatasetWrites):
         return [rows.offset(start).limit(max(0, end - start)) for start, end in itertools.pairwise(ends)]
 
     def split(self, n: int, *, equal: bool = False, **options: Any) -> list[Self]:
+        hints = options.get("locality_hints")
+        refuse_if(n < 1, f"split needs a number of 1 or more; got {n}")
+        refuse_if(hints is not None and len(hints) != n, f"split({n}) takes as many locality_hints; got {hints!r}")
         check_placement("split", options)
         rows = self.materialize()
         share, rest = divmod(rows.count(), n)
@@ -276,6 +323,7 @@ class Dataset(DatasetWrites):
     ) -> tuple[Self, Self]:  # fmt: skip
         """Split like ``train_test_split`` with a shuffle; rows of equal keys stay together by ``split_type="hash"``."""
         check_placement("streaming_train_test_split", options)
+        refuse_if(hash_column is not None and split_type == "random", "hash_column= needs split_type='hash'")
         if split_type == "random":
             return self.train_test_split(test_size, shuffle=True, seed=seed)
         key = col(str(hash_column)).hash(seed=seed or 0) % 2**32 / 2**32
@@ -293,7 +341,11 @@ class Dataset(DatasetWrites):
         return results_of(self, aggs)
 
     def groupby(self, key: Any, num_partitions: int | None = None) -> GroupedData:
-        return GroupedData(self, [] if key is None else [key] if isinstance(key, str) else list(key))
+        refuse_if(num_partitions is not None and num_partitions < 1, "groupby: num_partitions must be 1 or more")
+        refuse_if(not isinstance(key, str | Sequence | None), f"groupby takes names of columns; got {key!r}")
+        keys = [] if key is None else [key] if isinstance(key, str) else list(key)
+        check_columns(self._plan.schema, tuple(keys), "groupby")
+        return GroupedData(self, keys)
 
     def count(self) -> int:
         return self.count_rows()

@@ -41,12 +41,12 @@ class FileDatasink(Datasink):
     """A folder of files, which are complete when the write ends without an error."""
 
     def __init__(
-        self, path: str, *, file_format: str | None = None, filename_provider: FilenameProvider | None = None,
-        filesystem: Any = None, **options: Any,
+        self, path: str | os.PathLike[str], *, file_format: str | None = None,
+        filename_provider: FilenameProvider | None = None, filesystem: Any = None, **options: Any,
     ) -> None:  # fmt: skip
         check_filesystem(type(self).__name__, filesystem)
         check_placement(type(self).__name__, options)
-        target = local_path(path.removeprefix("local://"))
+        target = local_path(os.fspath(path).removeprefix("local://"))
         if target is None:
             raise refusal(f"{type(self).__name__}({path!r})", "write to a local folder")
         self.path, self.file_format, self._run = target, file_format, uuid.uuid4().hex

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from penstock.compat.translation import refusal
+from penstock.errors import InvalidArgumentError
 
 PLACEMENT = frozenset(
     {
@@ -30,6 +31,12 @@ def function_options(given: Mapping[str, Any]) -> dict[str, Any]:
     if options.get("batch_size") == "default":
         del options["batch_size"]
     return {key: value for key, value in options.items() if value is not None}
+
+
+def refuse_if(is_wrong: object, message: str) -> None:
+    """Raise the error of an argument that Ray Data refuses too."""
+    if is_wrong:
+        raise InvalidArgumentError(message)
 
 
 def check_filesystem(verb: str, filesystem: Any) -> None:

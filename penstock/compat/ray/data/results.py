@@ -38,7 +38,11 @@ class DatasetResults(DataFrame):
         return rows
 
     def take_batch(self, batch_size: int = 20, batch_format: Any = "default") -> Any:
-        return super().take_batch(batch_size, FORMATS.get(batch_format, batch_format))
+        """Return the first rows as one batch; without rows raise an error, as Ray Data does."""
+        batch = super().take_batch(batch_size, FORMATS.get(batch_format, batch_format))
+        if not len(batch if batch_format in ("pandas", "pyarrow", None) else next(iter(batch.values()), ())):
+            raise InvalidArgumentError("take_batch: the dataset is empty")
+        return batch
 
     def stats(self) -> str:
         """Return the statistics of the last run as text, which is empty before."""

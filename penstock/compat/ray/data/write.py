@@ -6,17 +6,20 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from penstock.compat.ray.data.custom import Datasink, DatasinkAsSink, WebDatasetSink
 from penstock.compat.ray.data.filenames import with_filenames
-from penstock.compat.ray.data.options import PLACEMENT, RESOURCES, check_filesystem, check_placement
+from penstock.compat.ray.data.options import PLACEMENT, RESOURCES, check_filesystem, check_placement, refuse_if
 from penstock.compat.ray.data.results import DatasetResults
 from penstock.compat.translation import translated
 from penstock.errors import load_extra
 from penstock.expr.column import col
 from penstock.frame.dataframe import DataFrame
+
+Target = str | os.PathLike[str]
 
 
 def _writer(verb: str, function: Callable[..., Any] | None = None) -> Callable[..., Any]:
@@ -32,13 +35,17 @@ def _writer(verb: str, function: Callable[..., Any] | None = None) -> Callable[.
 
     @functools.wraps(write)
     def write_local(
-        self: DatasetWrites, path: str, *args: Any, arrow_parquet_args_fn: Any = None, filename_provider: Any = None,
+        self: DatasetWrites, path: Target, *args: Any, arrow_parquet_args_fn: Any = None, filename_provider: Any = None,
         **options: Any,
     ) -> None:  # fmt: skip
         check_filesystem(verb, options.pop("filesystem", None))
+        least, most = (options.get(f"{bound}_rows_per_file") for bound in ("min", "max"))
+        refuse_if(
+            least and most and least > most, f"{verb}: min_rows_per_file={least} is above max_rows_per_file={most}"
+        )
         options |= {} if arrow_parquet_args_fn is None else arrow_parquet_args_fn()
         rows = self if filename_provider is None else with_filenames(self, filename_provider)
-        write(rows, path.removeprefix("local://"), *args, **options)
+        write(rows, os.fspath(path).removeprefix("local://"), *args, **options)
 
     return write_local
 
@@ -50,24 +57,24 @@ class DatasetWrites(DatasetResults):
     write_numpy = _writer("write_numpy")
     _write_images = _writer("write_images")
 
-    def write_images(self, path: str, column: str, file_format: str = "png", **options: Any) -> None:
+    def write_images(self, path: Target, column: str, file_format: str = "png", **options: Any) -> None:
         """Write the images of a column, or arrays of their pixels, one file each."""
         is_image = self.schema[column].dtype.is_image()
         images = self if is_image else self.with_column(column, col(column).cast("image"))
         images._write_images(path, column, file_format, **options)
 
-    def write_lance(self, path: str, *, mode: Any = "create", **options: Any) -> None:
+    def write_lance(self, path: Target, *, mode: Any = "create", **options: Any) -> None:
         """Write a Lance dataset; other options go to Lance's writer, but for those of placement."""
         given = {name: value for name, value in options.items() if name not in PLACEMENT | RESOURCES}
-        super().write_lance(path, mode=getattr(mode, "value", mode), **given)
+        super().write_lance(os.fspath(path), mode=getattr(mode, "value", mode), **given)
 
     def write_delta(
-        self, path: str, *, mode: Any = "append", partition_by: list[str] | None = None, schema_mode: str = "merge",
+        self, path: Target, *, mode: Any = "append", partition_by: list[str] | None = None, schema_mode: str = "merge",
         storage_options: Mapping[str, Any] | None = None, **options: Any,
     ) -> None:  # fmt: skip
         check_placement("write_delta", options)
         ours = {"create": "error"}.get(name := getattr(mode, "value", mode), name)
-        self.to_daft().write_deltalake(path, mode=ours, partition_cols=partition_by, schema_mode=schema_mode,
+        self.to_daft().write_deltalake(os.fspath(path), mode=ours, partition_cols=partition_by, schema_mode=schema_mode,
                                        storage_options=storage_options)  # fmt: skip
 
     def write_iceberg(
@@ -82,14 +89,14 @@ class DatasetWrites(DatasetResults):
     _write_orc = _writer("write_orc")
 
     def write_orc(
-        self, path: str, *, arrow_orc_args_fn: Callable[[], Mapping[str, Any]] = dict, **options: Any
+        self, path: Target, *, arrow_orc_args_fn: Callable[[], Mapping[str, Any]] = dict, **options: Any
     ) -> None:
         self._write_orc(path, **{**options, **arrow_orc_args_fn()})
 
-    def write_webdataset(self, path: str, **options: Any) -> None:
+    def write_webdataset(self, path: Target, **options: Any) -> None:
         """Write tar files; a row is the files ``key.column``, with text, numbers and JSON as text."""
         check_placement("write_webdataset", options)
-        self.write_datasink(WebDatasetSink(path))
+        self.write_datasink(WebDatasetSink(os.fspath(path)))
 
     def write_datasink(self, datasink: Datasink, **options: Any) -> None:
         """Give the rows to a sink written for Ray Data."""

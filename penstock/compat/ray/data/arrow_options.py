@@ -1,4 +1,4 @@
-"""The options of ``pyarrow.csv``, which Ray Data passes on, as parameters of ``read_csv``."""
+"""The options of ``pyarrow.csv`` and ``pyarrow.json``, which Ray Data passes on, as parameters of the readers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from penstock.compat.translation import refusal
 _OURS: dict[str, dict[str, str | None]] = {
     "ParseOptions": {
         "delimiter": "delimiter", "quote_char": "quote", "double_quote": "double_quote", "escape_char": "escape_char",
-        "newlines_in_values": None,
+        "newlines_in_values": None, "explicit_schema": "schema",
+        "unexpected_field_behavior": "unexpected_field_behavior",
     },
     "ReadOptions": {"column_names": "column_names", "block_size": None, "use_threads": None},
     "ConvertOptions": {
@@ -20,11 +21,11 @@ _OURS: dict[str, dict[str, str | None]] = {
 """Our name of each option; None for those that change no result."""
 
 
-def csv_options(*given: Any) -> dict[str, Any]:
+def arrow_options(*given: Any) -> dict[str, Any]:
     """Return the parameters for options of pyarrow; those that differ from the default and have none are refused.
 
     >>> from pyarrow import csv
-    >>> csv_options(csv.ParseOptions(delimiter=";"), None)
+    >>> arrow_options(csv.ParseOptions(delimiter=";"), None)
     {'delimiter': ';'}
     """
     found: dict[str, Any] = {}
