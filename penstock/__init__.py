@@ -28,16 +28,7 @@ _MODULES = {
     ],
     "penstock.frame.read.tables": [
         *("from_huggingface", "from_ray_dataset", "from_torch", "read_deltalake", "read_huggingface"),
-        *(
-            "read_clickhouse",
-            "read_iceberg",
-            "read_lance",
-            "read_mongo",
-            "read_numpy",
-            "read_orc",
-            "read_sql",
-            "read_webdataset",
-        ),
+        *("read_iceberg", "read_lance", "read_numpy", "read_orc", "read_sql", "read_webdataset"),
     ],
     "penstock.frame.sql": ["attach_function", "detach_function", "sql"],
     "penstock.frame.sql_expression": ["sql_expr"],
@@ -55,6 +46,8 @@ _MODULES = {
     "penstock.udf.decorators": ["cls", "func", "method"],
     "penstock.udf.specs": ["ActorPoolStrategy", "TaskPoolStrategy"],
 }
+_OWN_SOURCE = "write a Source of about thirty lines with the library of the store: docs/CUSTOM_IO.md shows one"
+_INSTEAD = {"read_clickhouse": _OWN_SOURCE, "read_mongo": _OWN_SOURCE}
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 __all__ = sorted(_MODULE_OF)
 
@@ -72,6 +65,8 @@ def __getattr__(name: str) -> Any:
     except ModuleNotFoundError as exc:
         if exc.name != f"penstock.{name}":
             raise
+    if name in _INSTEAD:
+        raise AttributeError(f"Penstock has no {name}; {_INSTEAD[name]}.")
     # With these arguments a traceback suggests the nearest name.
     raise AttributeError(f"module 'penstock' has no attribute {name!r}", name=name, obj=sys.modules[__name__])
 

@@ -60,13 +60,13 @@ MODEL = {
     "extra_body": "a dict of further fields, merged into every request",
     "use_chat_completions": "True for servers without the Responses API",
     "repetition_penalty": "reduce repetition; a factor above 1 (local models)",
-    "engine_kwargs": "arguments of the engine of vLLM or SGLang, such as {'max_model_len': 8192}",
+    "engine_kwargs": "arguments of vLLM's engine, such as {'max_model_len': 8192}",
     "lora": "the folder of a LoRA adapter (vLLM in this process)",
 }
 
 LOCAL = {
     "batch_size": "rows of a batch; for remote embeddings the most texts of a request",
-    "concurrency": "workers with a copy of the model each; replicas of the engine of vLLM or SGLang",
+    "concurrency": "workers with a copy of the model each; replicas of vLLM's engine",
     "device": "'cpu', 'cuda' or 'cuda:1'",
     "dtype": "the type of the weights, such as 'bfloat16'",
     "gpus": "the number or share of GPUs for each worker",

@@ -22,7 +22,7 @@ PACKAGES = {
     "tables": ("pyarrow", "numpy", "duckdb", "pylance", "deltalake", "pyiceberg", "SQLAlchemy"),
     "object stores": ("obstore", "huggingface-hub"),
     "media": ("Pillow", "opencv-python-headless", "soundfile", "av", "pypdfium2"),
-    "models": ("torch", "transformers", "sentence-transformers", "vllm", "sglang"),
+    "models": ("torch", "transformers", "sentence-transformers", "vllm"),
     "cluster": ("ray",),
 }
 KEYS = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GOOGLE_API_KEY", "HF_TOKEN", "AWS_ACCESS_KEY_ID")

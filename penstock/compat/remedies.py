@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 ON_PURPOSE = "left out on purpose: {} not supported"
+OWN_SOURCE = "write a Source or Sink of about thirty lines with the library of the store: docs/CUSTOM_IO.md shows one"
 
 
 def _by_name(table: Mapping[str, str]) -> dict[str, str]:
@@ -18,6 +19,7 @@ DAFT = _by_name(
             "read_kafka read_mcap read_hudi read_paimon write_paimon write_bigtable"
         ),
         ON_PURPOSE.format("Dask is"): "from_dask_dataframe to_dask_dataframe",
+        OWN_SOURCE: "read_warc write_clickhouse",
         "use write_parquet(..., resume=True): a job continues where it stopped": (
             "CheckpointConfig CheckpointStore IdempotentCommit KeyFilteringSettings"
         ),
@@ -54,6 +56,10 @@ RAY = _by_name(
             "from_dask from_mars from_modin from_spark from_tf to_dask to_mars to_modin to_spark"
         ),
         ON_PURPOSE.format("Kafka, MCAP and Hudi are"): "KafkaAuthConfig read_kafka write_kafka read_mcap read_hudi",
+        OWN_SOURCE: (
+            "ClickHouseTableSettings SinkMode read_clickhouse read_mongo read_tfrecords write_clickhouse write_mongo "
+            "write_tfrecords"
+        ),
         "pass the objects, not references": "from_arrow_refs from_numpy_refs from_pandas_refs",
         "use to_arrow(), to_pandas() or iter_batches()": (
             "to_arrow_refs to_numpy_refs to_pandas_refs get_internal_block_refs iter_internal_ref_bundles "
@@ -78,6 +84,8 @@ RAY = _by_name(
             "serialize_lineage deserialize_lineage has_serializable_lineage get_dataset_id"
         ),
         "use map_batches()": "map_batches_internal",
+        "deploy it with an HTTP ingress and give its address: OpenAIProcessorConfig(base_url=), or "
+        "HttpRequestProcessorConfig(url=)": "ServeDeploymentProcessorConfig",
         "use AggregateFnV2": "AccumulatorType AggOutputType SupportsRichComparisonType VectorizedAggregateFnV2",
         "all expressions have one class here: use col(), lit() and the functions of this module": (
             "AliasExpr BinaryExpr ColumnExpr DownloadExpr Expr LiteralExpr MonotonicallyIncreasingIdExpr Operation "

@@ -167,61 +167,6 @@ class WriteVerbs(ReshapeVerbs):
         sink = sql_sink(table_name, conn, mode=mode, schema=self._schema_of_values())
         return self.write_sink(sink, resume=resume, budget=budget, job_dir=job_dir)
 
-    @refusing_unknown("write_clickhouse")
-    def write_clickhouse(
-        self,
-        table: str,
-        dsn: str,
-        *,
-        mode: WriteMode = "create",
-        engine: str = "MergeTree()",
-        order_by: str | None = None,
-        partition_by: str | None = None,
-        primary_key: str | None = None,
-        table_settings: str | None = None,
-        column_types: Mapping[str, str] | None = None,
-        client_settings: Mapping[str, Any] | None = None,
-        client_kwargs: Mapping[str, Any] | None = None,
-        resume: Resume = False,
-        budget: float | None = None,
-        job_dir: str | os.PathLike[str] | None = None,
-    ) -> Self:
-        """Run the query and write its rows as a table of ClickHouse; ``dsn`` and the client are as in read_clickhouse.
-
-        The options from ``engine`` to ``table_settings`` are clauses of ``CREATE TABLE`` for a new table, and
-        ``column_types`` ClickHouse's types of some of its columns; other columns are nullable. ``mode`` is as in
-        ``write_sql``, but ClickHouse has no transactions: see docs/STORES.md. ``append`` cannot be a job.
-        """
-        options = options_of(locals(), "table", "dsn", *JOB_OPTIONS)
-        from penstock.io.tables.clickhouse import clickhouse_sink
-
-        _refuse_job_of_append("write_clickhouse", mode, resume, budget)
-        sink = clickhouse_sink(table, dsn, schema=self._schema_of_values(), **options)
-        return self.write_sink(sink, resume=resume, budget=budget, job_dir=job_dir)
-
-    @refusing_unknown("write_mongo")
-    def write_mongo(
-        self,
-        uri: str,
-        database: str,
-        collection: str,
-        *,
-        mode: WriteMode = "create",
-        resume: Resume = False,
-        budget: float | None = None,
-        job_dir: str | os.PathLike[str] | None = None,
-    ) -> Self:
-        """Run the query and write its rows as documents of a MongoDB collection; ``uri`` is as in ``read_mongo``.
-
-        If the collection exists, ``mode`` decides: raise an error (``create``), add to it (``append``), or replace it
-        with its indexes (``overwrite``). See docs/STORES.md for when documents are visible. ``append`` cannot be a job.
-        """
-        from penstock.io.tables.mongo.sink import mongo_sink
-
-        _refuse_job_of_append("write_mongo", mode, resume, budget)
-        sink = mongo_sink(uri, database, collection, mode=mode)
-        return self.write_sink(sink, resume=resume, budget=budget, job_dir=job_dir)
-
     def write_lance(
         self,
         uri: str | os.PathLike[str],
@@ -400,11 +345,3 @@ def _destination(sink: Sink, *, is_job: bool = False) -> Destination:
         return Destination(shown_path(sink.root), is_job)
     name = nodes.sink_name(sink)
     return Destination(name.rpartition(" to ")[2], is_job)
-
-
-def _refuse_job_of_append(verb: str, mode: str, resume: Resume, budget: float | None) -> None:
-    if mode == "append" and (resume or budget is not None):
-        raise InvalidArgumentError(
-            f"{verb}(mode='append') cannot be a job: without transactions, a run that is killed cannot prove that its "
-            "rows were added. Use mode='create' or 'overwrite', or leave out resume= and budget=."
-        )

@@ -6,7 +6,7 @@
     df = processor(df)
 
 configs.py    settings                processor.py   the verbs of a DataFrame behind a processor
-rows.py       the work on one row     serve.py       deployments of Ray Serve
+rows.py       the work on one row
 """
 
 from penstock.llm.configs import (
@@ -18,7 +18,6 @@ from penstock.llm.configs import (
     vLLMEngineProcessorConfig,
 )
 from penstock.llm.processor import Processor, build_processor
-from penstock.llm.serve import ServeDeploymentProcessorConfig
 
 build_llm_processor = build_processor
 
@@ -28,7 +27,6 @@ __all__ = [
     "Processor",
     "ProcessorConfig",
     "SGLangEngineProcessorConfig",
-    "ServeDeploymentProcessorConfig",
     "TransformersProcessorConfig",
     "build_llm_processor",
     "build_processor",

@@ -256,7 +256,7 @@ class vLLMEngineProcessorConfig(EngineProcessorConfig):  # noqa: N801 - Ray Data
 
 @dataclass(frozen=True, kw_only=True)
 class SGLangEngineProcessorConfig(EngineProcessorConfig):
-    """A model that SGLang runs, in a child process or in a server at ``base_url`` or PENSTOCK_SGLANG_BASE_URL.
+    """A model that an SGLang server runs, at ``base_url`` or PENSTOCK_SGLANG_BASE_URL.
 
     >>> SGLangEngineProcessorConfig(model_source="Qwen/Qwen3-8B", engine_kwargs={"dtype": "half"}).model
     'Qwen/Qwen3-8B'

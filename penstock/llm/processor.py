@@ -12,8 +12,7 @@ from typing import Any
 
 from penstock.ai.columns import placed
 from penstock.ai.exchange import PromptSettings
-from penstock.ai.local.serving.provider import EngineProvider, SglangProvider, VllmProvider
-from penstock.ai.local.serving.sglang import NAMES as SGLANG_NAMES
+from penstock.ai.local.serving.provider import ServedProvider, SglangProvider, VllmProvider
 from penstock.ai.options import AiOptions
 from penstock.ai.provider import Model, Prompter, Prompting, Provider
 from penstock.ai.registry import find_provider, make_provider
@@ -47,7 +46,6 @@ from penstock.llm.rows import (
     RowFunction,
     Translate,
 )
-from penstock.llm.serve import Deployment, ServeDeploymentProcessorConfig, ServeRows
 from penstock.types import DataType
 from penstock.udf.options import error_policy
 
@@ -55,6 +53,8 @@ log = logging.getLogger("penstock.llm")
 
 NOT_SERVED = ("logprobs", "prompt_logprobs")
 """Sampling parameters of vLLM whose results a processor does not return."""
+SGLANG_NAMES = {"max_new_tokens": "max_tokens", "min_new_tokens": "min_tokens", "sampling_seed": "seed"}
+"""Sampling parameters that SGLang's own engine calls by other names than its server."""
 
 
 class Processor:
@@ -121,10 +121,6 @@ def build_processor(
     match config:
         case HttpRequestProcessorConfig():
             spec, needed = _http(config), ("payload",)
-        case ServeDeploymentProcessorConfig():
-            deployment = Deployment(config)
-            init = (deployment, config.should_continue_on_error)
-            spec, needed = _spec(ServeRows, init, deployment, config.call_options(), is_async=True), ("request_kwargs",)
         case EngineProcessorConfig():
             provider, translate = _engine(config)
             placing = {} if provider.has_server else _replicas(config)
@@ -138,7 +134,7 @@ def build_processor(
             raise InvalidArgumentError(
                 f"build_processor takes a config of penstock.llm; got {type(config).__name__}. Available: "
                 "OpenAIProcessorConfig, vLLMEngineProcessorConfig, SGLangEngineProcessorConfig, "
-                "TransformersProcessorConfig, ServeDeploymentProcessorConfig and HttpRequestProcessorConfig."
+                "TransformersProcessorConfig and HttpRequestProcessorConfig."
             )
     options = {"on_error": error_policy(type(config).__name__, config.on_error), "max_errors": config.max_errors}
     if config.on_error != "raise":
@@ -198,7 +194,7 @@ def _openai(config: OpenAIProcessorConfig) -> Provider:
     return provider
 
 
-def _engine(config: EngineProcessorConfig) -> tuple[EngineProvider, Translate]:
+def _engine(config: EngineProcessorConfig) -> tuple[ServedProvider, Translate]:
     """Return the provider of a config, and the translation of its sampling parameters."""
     if config.task_type != "generate":
         raise InvalidArgumentError(
@@ -209,21 +205,21 @@ def _engine(config: EngineProcessorConfig) -> tuple[EngineProvider, Translate]:
         "base_url": config.base_url,
         "api_key": config.api_key,
         "use_completions": not config.has_chat_template,
-        "chat_template": config.chat_template,
     }
-    engine_kwargs = dict(config.engine_kwargs)
     if not isinstance(config, vLLMEngineProcessorConfig):
-        return SglangProvider(engine_kwargs=engine_kwargs, **shared), EngineOptions(renamed=SGLANG_NAMES)
+        return SglangProvider(**shared), EngineOptions(renamed=SGLANG_NAMES)
+    engine_kwargs = dict(config.engine_kwargs)
     if config.dynamic_lora_loading_path is not None:
         engine_kwargs.setdefault("enable_lora", True)
-    return VllmProvider(engine_kwargs=engine_kwargs, **shared), EngineOptions(config.lora_folder, config.model)
+    shared |= {"engine_kwargs": engine_kwargs, "chat_template": config.chat_template}
+    return VllmProvider(**shared), EngineOptions(config.lora_folder, config.model)
 
 
 class EngineOptions:
     """Translate sampling parameters of an engine to options of a request; the engine's own go to ``extra_body``.
 
-    With ``lora_folder``, the field ``model`` of a row names a LoRA adapter in it. ``renamed`` maps names of options to
-    those of the engine.
+    With ``lora_folder``, the field ``model`` of a row names a LoRA adapter in it. ``renamed`` maps names of the
+    engine to those of options.
 
     >>> EngineOptions()({"temperature": 0.3, "top_k": 5, "detokenize": False}, {})
     {'temperature': 0.3, 'extra_body': {'top_k': 5}}
@@ -233,7 +229,7 @@ class EngineOptions:
         self, lora_folder: str | None = None, model: str = "", renamed: Mapping[str, str] = MappingProxyType({})
     ) -> None:
         self._lora_folder, self._model = lora_folder, model
-        self._names = {engines: ours for ours, engines in renamed.items()}
+        self._names = renamed
 
     def __call__(self, params: Mapping[str, Any], fields: Mapping[str, Any]) -> Mapping[str, Any]:
         for name in NOT_SERVED:

@@ -2,48 +2,18 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from penstock.ai.local.serving.provider import SglangProvider
-from penstock.ai.local.weights import has_gpu
 from penstock.ai.registry import detach_providers
 from penstock.ai.remote.limits.limiter import forget_limits
-
-STAND_INS = str(Path(__file__).parent / "stand_ins")
-"""The folder of the module that stands for SGLang."""
-
-
-@pytest.fixture
-def sglang_stand_in(monkeypatch: pytest.MonkeyPatch) -> SglangProvider:
-    """SGLang's provider with a stand-in for its engine."""
-    monkeypatch.delenv("PENSTOCK_SGLANG_BASE_URL", raising=False)
-    monkeypatch.syspath_prepend(STAND_INS)
-    return SglangProvider()
-
-
-@pytest.fixture
-def sglang(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> SglangProvider:
-    """SGLang where it is installed, on the CPU if there is no GPU, else its stand-in."""
-    if importlib.util.find_spec("sglang") is None:
-        provider: SglangProvider = request.getfixturevalue("sglang_stand_in")
-        return provider
-    monkeypatch.delenv("PENSTOCK_SGLANG_BASE_URL", raising=False)
-    settings = {"max_total_tokens": 8192, "mem_fraction_static": 0.1, "constrained_json_disable_any_whitespace": True}
-    if not has_gpu():
-        monkeypatch.setenv("SGLANG_USE_CPU_ENGINE", "1")
-        settings |= {"device": "cpu", "attention_backend": "torch_native", "sampling_backend": "pytorch"}
-        settings |= {"disable_cuda_graph": True, "disable_overlap_schedule": True, "dtype": "float32"}
-    return SglangProvider(engine_kwargs=settings)
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""``prompt`` on engines of this machine: a scripted one, SGLang's or its stand-in, and vLLM's where it is installed."""
+"""``prompt`` on engines of this machine: a scripted one, and vLLM's where it is installed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.ai.local_models import save_llama
 from tests.ai.scripted_engine import SCRIPTS, Script, ScriptedSpec
 
 HAS_VLLM = importlib.util.find_spec("vllm") is not None and has_gpu()
-ENGINES = ("scripted", "sglang", "vllm") if HAS_VLLM else ("scripted", "sglang")
+ENGINES = ("scripted", "vllm") if HAS_VLLM else ("scripted",)
 
 
 @dataclass(frozen=True)
@@ -55,11 +55,8 @@ def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., Any]
         request.getfixturevalue("script")
         return lambda *args, **options: prompt(*args, **{"provider": ScriptedProvider(), "model": "m", **options})
     model = save_llama(tmp_path)
-    if request.param == "sglang":
-        provider: ps.Provider = request.getfixturevalue("sglang")
-    else:
-        settings = {"enforce_eager": True, "gpu_memory_utilization": 0.1, "max_model_len": 256}
-        provider = VllmProvider(engine_kwargs=settings)
+    settings = {"enforce_eager": True, "gpu_memory_utilization": 0.1, "max_model_len": 256}
+    provider = VllmProvider(engine_kwargs=settings)
     return lambda *args, **options: prompt(*args, **{"provider": provider, "model": model, "max_tokens": 8, **options})
 
 

@@ -39,7 +39,7 @@ HEAVY = {
     *("ray", "torch", "vllm", "transformers", "sentence_transformers", "duckdb", "aiohttp", "uvloop", "pandas", "PIL"),
     *("cv2", "pydantic", "rich", "fsspec", "huggingface_hub", "lance", "av", "soundfile", "soxr", "pypdfium2"),
     *("simplejpeg", "adbc_driver_manager", "sqlalchemy", "deltalake", "pyiceberg", "datasets", "obstore", "boto3"),
-    *("pyarrow.dataset", "sglang"),
+    "pyarrow.dataset",
 }
 OWN_FILE: dict[str, set[str]] = {
     "penstock.engine.runners.ray": {"ray"},

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import gzip
 from pathlib import Path
 from typing import Any
 
@@ -14,42 +13,9 @@ import pytest
 import penstock as ps
 import penstock.compat.daft as daft
 from penstock.compat.daft import col
-from penstock.errors import CorruptFileError, InvalidArgumentError
+from penstock.errors import InvalidArgumentError
 from tests.io.tables.postgres import running_server
 from tests.media_files import write_clip, write_tone
-
-
-def warc_record(number: int, kind: str, content: bytes, *headers: str) -> bytes:
-    lines = ["WARC/1.0", f"WARC-Type: {kind}", f"WARC-Date: 2024-01-0{number}T10:00:00Z", *headers]
-    lines += [f"WARC-Record-ID: <urn:uuid:id-{number}>", f"Content-Length: {len(content)}", "", ""]
-    return "\r\n".join(lines).encode() + content + b"\r\n\r\n"
-
-
-def test_warc_files(tmp_path: Path) -> None:
-    page = b"HTTP/1.1 200 OK\r\n\r\n<html>\n\n</html>"
-    records = [
-        warc_record(1, "warcinfo", b"software: x\r\n", "Content-Type: application/warc-fields"),
-        warc_record(2, "response", page, "WARC-Target-URI: http://a/", "WARC-Identified-Payload-Type: text/html"),
-        warc_record(3, "request", b""),
-    ]
-    (tmp_path / "a.warc").write_bytes(b"".join(records))
-    (tmp_path / "b.warc.gz").write_bytes(b"".join(map(gzip.compress, records)))
-    plain, packed = (daft.read_warc(str(tmp_path / name)).to_pydict() for name in ("a.warc", "b.warc.gz"))
-    assert plain == packed
-    assert plain == {
-        "WARC-Record-ID": ["id-1", "id-2", "id-3"],
-        "WARC-Target-URI": [None, "http://a/", None],
-        "WARC-Type": ["warcinfo", "response", "request"],
-        "WARC-Date": [dt.datetime(2024, 1, day, 10, tzinfo=dt.UTC) for day in (1, 2, 3)],
-        "Content-Length": [13, len(page), 0],
-        "WARC-Identified-Payload-Type": [None, "text/html", None],
-        "warc_content": [b"software: x\r\n", page, None],
-        "warc_headers": ['{"Content-Type":"application/warc-fields"}', "{}", "{}"],
-    }
-    assert daft.read_warc(str(tmp_path), file_path_column="p").select("p").distinct().count_rows() == 2
-    (tmp_path / "c.warc").write_bytes(b"no such thing\n")
-    with pytest.raises(CorruptFileError, match=r"c\.warc is not a WARC file"):
-        daft.read_warc(str(tmp_path / "c.warc")).collect()
 
 
 def test_whole_files_and_settings_of_stores(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import gzip
 import json
 import re
 import sqlite3
@@ -378,57 +377,6 @@ def test_files_of_some_partitions(tmp_path: Path) -> None:
     assert sorted((row["id"], row["year"]) for row in ds.take_all()) == [(2, "2022"), (3, "2023")]
     with pytest.raises(InvalidArgumentError, match="only 'hive' partitioning of the whole path"):
         ray.data.read_parquet(str(tmp_path), partitioning=Partitioning("dir", field_names=["year"]))
-
-
-EXAMPLE = bytes.fromhex(  # encoded by the library protobuf
-    "7900000000000000000000000a770a0d0a02627312070a050a01700a000a0b0a016212060a040a0261310a1f0a0369647312181a160a1401"
-    "ffffffffffffffffff018080808080808080400a0b0a02696412051a030a01010a080a046e6f6e6512000a120a027873120c120a0a080000"
-    "003f0000c03f0a0d0a0178120812060a040000003f00000000"
-)
-
-
-def test_records_of_tensorflow(tmp_path: Path) -> None:
-    (tmp_path / "a.tfrecord").write_bytes(EXAMPLE * 2)
-    (tmp_path / "b.tfrecord.gz").write_bytes(gzip.compress(EXAMPLE))
-    ds = ray.data.read_tfrecords(str(tmp_path), override_num_blocks=2)
-    row = {"b": b"a1", "bs": [b"p", b""], "id": 1, "ids": [1, -1, 2**62], "none": [], "x": 0.5, "xs": [0.5, 1.5]}
-    assert ds.take_all() == [row] * 3
-    assert {field.name: str(field.dtype) for field in ds.schema if field.name in ("x", "xs", "ids")} == {
-        "x": "float32", "xs": "list[float32]", "ids": "list[int64]"
-    }  # fmt: skip
-    (tmp_path / "c.tfrecord").write_bytes(EXAMPLE[:-3])
-    with pytest.raises(CorruptFileError, match=r"c\.tfrecord is not a TFRecord file .* the last record is cut off"):
-        ray.data.read_tfrecords(str(tmp_path / "c.tfrecord")).take_all()
-    (tmp_path / "c.tfrecord").write_bytes(b"a length that no memory holds")
-    with pytest.raises(CorruptFileError, match=r"c\.tfrecord is not a TFRecord file .* MemoryError"):
-        ray.data.read_tfrecords(str(tmp_path / "c.tfrecord")).take_all()
-
-
-def test_rows_become_records_of_tensorflow(tmp_path: Path) -> None:
-    columns = {
-        "b": pa.array([b"a1", None]), "ids": pa.array([[1, -1, 2**62], []]), "x": pa.array([0.5, None]),
-        "text": pa.array(["\u00e9", ""]), "id": pa.array([200, 2], pa.uint8()), "xs": pa.array([[0.1, 1e300], None]),
-    }  # fmt: skip
-    ds = ray.data.from_arrow(pa.table(columns)).with_column("t", expressions.col("x").is_null().cast("int16"))
-    ds = ds.map_batches(lambda batch: {**batch, "t": batch["t"].reshape(-1, 1, 1)}, batch_size=2)
-    ds.write_tfrecords(f"local://{tmp_path}", min_rows_per_file=1, concurrency=2)
-    first, _ = sorted(tmp_path.glob("*.tfrecords"))
-    assert first.read_bytes()[8:12] != bytes(4)
-    rows = sorted(ray.data.read_tfrecords(str(tmp_path)).take_all(), key=lambda row: row["id"], reverse=True)
-    tensors = [row.pop("t") for row in rows]
-    assert rows == [
-        {"b": b"a1", "ids": [1, -1, 2**62], "x": 0.5, "text": "\u00e9".encode(), "id": 200,
-         "xs": [float(np.float32(0.1)), float("inf")]},
-        {"b": [], "ids": [], "x": [], "text": b"", "id": 2, "xs": []},
-    ]  # fmt: skip
-    assert tensors[0] == bytes.fromhex("0805120812020801120208012202" + "0000")
-
-
-def test_a_null_tensor_becomes_no_value(tmp_path: Path) -> None:
-    table = pa.table({"v": pa.array([[0.5, 1.0], None], pa.list_(pa.float32(), 2))})
-    ds = ray.data.from_arrow(table).with_column("v", expressions.col("v").cast("embedding[float32, 2]"))
-    ds.write_tfrecords(str(tmp_path))
-    assert [len(row["v"]) > 0 for row in ray.data.read_tfrecords(str(tmp_path)).take_all()] == [True, False]
 
 
 def test_records_of_avro(tmp_path: Path) -> None:

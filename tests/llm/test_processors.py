@@ -6,7 +6,6 @@ import json
 import threading
 from collections.abc import Iterator, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,8 +25,6 @@ from penstock.llm import (
     vLLMEngineProcessorConfig,
 )
 from penstock.testing import ModelServer, faults
-from tests.ai.conftest import STAND_INS
-from tests.ai.local_models import save_llama
 from tests.ai.scripted_engine import SCRIPTS, Script, ScriptedSpec
 
 
@@ -403,25 +400,23 @@ def test_without_a_server_vllm_runs_in_this_process(monkeypatch: pytest.MonkeyPa
     assert given == {"row 0": shared, "row 1": {**shared, "lora": "/loras/pirate"}, "row 2": shared}
 
 
-def test_sglang_takes_its_own_names(server: ModelServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A module stands for SGLang, which is not installed; it answers with the sampling parameters."""
+def test_sglang_takes_its_own_names(server: ModelServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PENSTOCK_SGLANG_BASE_URL", raising=False)
-    monkeypatch.syspath_prepend(STAND_INS)
     params = {"max_new_tokens": 9, "min_p": 0.1}
 
-    def answered(config: SGLangEngineProcessorConfig) -> Any:
-        (row,) = build_processor(config, lambda _: {"prompt": "SHOW", "sampling_params": {"top_p": 0.7}}, text_of)(
+    def answered(**options: Any) -> None:
+        config = SGLangEngineProcessorConfig(model_source="m", sampling_params=params, **options)
+        build_processor(config, lambda _: {"prompt": "q", "sampling_params": {"top_p": 0.7}}, text_of)(
             ps.range(1)
-        ).to_pylist()
-        return row["text"]
+        ).collect()
 
-    local = SGLangEngineProcessorConfig(model_source=save_llama(tmp_path), sampling_params=params)
-    assert json.loads(answered(local)) == {**params, "top_p": 0.7}
-    answered(SGLangEngineProcessorConfig(model_source="m", base_url=server.openai_url, sampling_params=params))
+    answered(base_url=server.openai_url)
     body = server.requests[-1].body
     assert {name: body[name] for name in ("max_tokens", "min_p", "top_p")} == {
         "max_tokens": 9, "min_p": 0.1, "top_p": 0.7,
     }  # fmt: skip
+    with pytest.raises(InvalidArgumentError, match="'sglang' needs a server: run `sglang serve --model-path MODEL`"):
+        answered()
 
 
 def test_model_and_model_source_are_the_same() -> None:

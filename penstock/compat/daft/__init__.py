@@ -18,7 +18,7 @@ from typing import Any
 import penstock as ps
 from penstock.ai.registry import KNOWN, detach_provider, find_provider
 from penstock.compat import remedies
-from penstock.compat.daft import expressions, functions, io, session as _session, warc
+from penstock.compat.daft import expressions, functions, io, session as _session
 from penstock.compat.daft.frame import DaftDataFrame as DataFrame
 from penstock.compat.daft.interval import interval
 from penstock.compat.daft.io import IOConfig, storage_options
@@ -26,8 +26,6 @@ from penstock.compat.daft.schema import DaftDataType, DaftFile, DaftSchema
 from penstock.compat.daft.session import Catalog, Table, TableSession as Session
 from penstock.compat.translation import refusal, translated
 from penstock.errors import InvalidArgumentError, PenstockError
-from penstock.io.files import find_files
-from penstock.storage.options import share_options
 
 _SESSIONS = [Session()]  # the last is the current one
 DataType, File, Schema = DaftDataType, DaftFile, DaftSchema
@@ -70,7 +68,7 @@ __all__ = [*_SHARED, *_FRAMES, *_OWN, "IOConfig", "ImageFormat", "ImageMode", "M
     "TimeUnit", "UnionMode", "attach_table", "Catalog", "Table", "attach_catalog", "concat", "create_temp_table",
     "current_model", "current_provider", "current_session", "detach_provider", "detach_table",
     "execution_config_ctx", "expressions", "functions", "get_catalog", "get_provider", "get_table",
-    "has_provider", "has_table", "interval", "io", "list_tables", "read_blob", "read_table", "read_warc",
+    "has_provider", "has_table", "interval", "io", "list_tables", "read_blob", "read_table",
     "set_execution_config", "set_model", "set_runner_native", "sql", "udf", "write_table"]  # fmt: skip
 _OF_SESSION = ("attach", "attach_view", "create_temp_view", "current_catalog", "detach_catalog", "has_catalog",
                "list_catalogs", "set_catalog")  # fmt: skip
@@ -137,23 +135,6 @@ def read_blob(path: Any, *, max_connections: int = 32, on_error: str = "raise", 
     files: DataFrame = _READERS["from_glob_path"](path, io_config=io_config)
     content = ps.col("path").download(max_connections, on_error)
     return files.select("path", "size", content.alias("content"))
-
-
-def read_warc(
-    path: Any, io_config: IOConfig | None = None, file_path_column: str | None = None, _multithreaded_io: Any = None,
-    checkpoint: Any = None,
-) -> DataFrame:  # fmt: skip
-    """Read WARC files, with a row for each record."""
-    if checkpoint is not None:
-        raise refusal("daft.read_warc(checkpoint=...)", "use write_parquet(..., resume=True)")
-    options = None if io_config is None else storage_options(io_config)
-    files = [file.url for file in find_files(path, [".warc", ".warc.gz"], options)]
-    share_options(files, options)
-    frame = ps.from_pydict({"path": files})
-    rows = frame.select("path", ps.func(warc.records, return_dtype=warc.RECORD)(ps.col("path").file()).alias("record"))
-    rows = rows.where(ps.col("record").not_null())  # a file without records
-    named = [] if file_path_column is None else [ps.col("path").alias(file_path_column)]
-    return _made(rows.select(ps.col("record")["*"], *named))
 
 
 def get_provider(identifier: str) -> Any:

@@ -23,7 +23,6 @@ from penstock.expr.column import col, lit
 from penstock.frame.dataframe import DataFrame
 from penstock.frame.read.files import read_csv, read_json, read_parquet
 from penstock.frame.read.memory import from_arrow, from_pydict
-from penstock.frame.read.tables import read_clickhouse
 from penstock.frame.results import SHOWN_ROWS
 from penstock.functions import seq, strftime
 from penstock.io.tables.deltalake import delta_errors
@@ -238,27 +237,6 @@ class DaftDataFrame(DataFrame):
             if text is not None:
                 texts[field.name] = strftime(col(field.name), text)
         return self.with_columns(texts) if texts else self
-
-    def write_clickhouse(
-        self, table: str, *, host: str, port: int | None = None, user: str | None = None, password: str | None = None,
-        database: str | None = None, client_kwargs: Mapping[str, Any] | None = None,
-        write_kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:  # fmt: skip
-        """Add the rows to a table of ClickHouse, which must exist."""
-        if unknown := {key: value for key, value in (write_kwargs or {}).items() if key != "settings"}:
-            raise refusal(f"write_clickhouse(write_kwargs={unknown!r})", "use only 'settings'")
-        given = {"username": user, "password": password, "database": database}
-        options: dict[str, Any] = {
-            "client_kwargs": {
-                **(client_kwargs or {}),
-                **{key: each for key, each in given.items() if each is not None},
-            },
-            "client_settings": (write_kwargs or {}).get("settings"),
-        }
-        dsn = f"clickhouse://{host}{'' if port is None else f':{port}'}"
-        read_clickhouse(table, dsn, **options)  # raises an error if there is no such table
-        written = DataFrame.write_clickhouse(self, table, dsn, mode="append", **options)
-        return written.select(total_written_rows=col("rows"), total_written_bytes=col("nbytes")).collect()
 
     def write_deltalake(
         self, table: Any, *, mode: str = "append", partition_cols: list[str] | None = None, io_config: Any = None,

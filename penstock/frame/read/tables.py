@@ -54,52 +54,6 @@ def read_sql(
     return DataFrame(Scan(sql_source(sql, conn, **options)))
 
 
-@refusing_unknown("read_clickhouse")
-def read_clickhouse(
-    table: str,
-    dsn: str,
-    *,
-    filter: str | None = None,
-    order_by: str | None = None,
-    partition_col: str | None = None,
-    num_partitions: int | None = None,
-    client_settings: Mapping[str, Any] | None = None,
-    client_kwargs: Mapping[str, Any] | None = None,
-) -> DataFrame:
-    """Read a table or view of ClickHouse, streamed as Arrow.
-
-    ``dsn`` is a URL such as ``clickhouse+http://user:password@host:8123/database``; its credentials are never shown.
-    ``filter`` and ``order_by`` are SQL of ClickHouse, such as ``"status = 200"`` and ``"ts DESC"``. Columns, conditions
-    and limits of the query become part of the request. ``partition_col`` and ``num_partitions`` are those of
-    ``read_sql``. ``client_settings`` are settings of the server, ``client_kwargs`` arguments of
-    ``clickhouse_connect.get_client``.
-    """
-    options = options_of(locals(), "table", "dsn")
-    from penstock.io.tables.clickhouse import clickhouse_source
-
-    return DataFrame(Scan(clickhouse_source(table, dsn, **options)))
-
-
-@refusing_unknown("read_mongo")
-def read_mongo(
-    uri: str,
-    database: str,
-    collection: str,
-    *,
-    pipeline: Sequence[Mapping[str, Any]] | None = None,
-    schema: Mapping[str, Any] | None = None,
-) -> DataFrame:
-    """Read the documents of a MongoDB collection, or those that an aggregation ``pipeline`` makes of them, streamed.
-
-    ``uri`` is as in ``pymongo.MongoClient``; its credentials are never shown. The first 1000 documents determine the
-    columns and types, unless ``schema`` names the fields to read. Columns, limits and conditions on numbers become
-    stages of the pipeline. ObjectIds and decimals are read as text.
-    """
-    from penstock.io.tables.mongo.source import mongo_source
-
-    return DataFrame(Scan(mongo_source(uri, database, collection, pipeline=pipeline, schema=schema)))
-
-
 @refusing_unknown("read_lance")
 def read_lance(
     uri: str | os.PathLike[str],

@@ -1,4 +1,4 @@
-"""The providers ``vllm``, ``vllm-prefix-caching`` and ``sglang``: a server, or an engine on this machine."""
+"""The providers ``vllm``, ``vllm-prefix-caching`` and ``sglang``: a server, or vLLM's engine on this machine."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ from typing import Any, ClassVar
 
 from penstock.ai.local.serving.prompter import EnginePrompter
 from penstock.ai.local.serving.sampling import ROW_OPTIONS
-from penstock.ai.local.serving.sglang import SglangSpec
-from penstock.ai.local.serving.spec import LocalEngineSpec
 from penstock.ai.local.serving.vllm import VllmSpec
 from penstock.ai.provider import (
     ImageClassification,
@@ -31,23 +29,18 @@ ENGINE_OPTIONS = ("concurrency", "engine_kwargs")
 
 
 @dataclass(frozen=True)
-class EngineProvider(OpenAIProvider):
-    """A server at ``base_url`` or the address in ``url_variable``, else an engine on this machine.
+class ServedProvider(OpenAIProvider):
+    """A server at ``base_url`` or the address in ``url_variable``.
 
-    ``engine_kwargs`` are arguments of that engine, besides those of a call. With ``use_completions`` the model
-    continues the prompt without its chat template.
+    With ``use_completions`` the model continues the prompt without its chat template.
     """
 
     use_chat_completions: bool = True
     use_completions: bool = False
-    engine_kwargs: Any = None
-    chat_template: str | None = None
     key_variables: ClassVar[tuple[str, ...]] = ()
     default_models: ClassVar[Mapping[str, str]] = {}
     has_batch_api: ClassVar[bool] = False
-    groups_prefixes: ClassVar[bool] = False
     url_variable: ClassVar[str]
-    spec: ClassVar[type[LocalEngineSpec]]
     serve: ClassVar[str]  # the command that starts a server
     row_options: ClassVar[tuple[str, ...]] = ROW_OPTIONS
 
@@ -56,37 +49,13 @@ class EngineProvider(OpenAIProvider):
         return bool(self.base_url or os.environ.get(self.url_variable))
 
     def model(self, task: ModelTask) -> Model:
-        if self.has_server:
-            return super().model(task)
-        if not isinstance(task, Prompting | TextClassification | ImageClassification):
-            raise InvalidArgumentError(
-                f"{task.function} with provider {self.name!r} needs a server: run `{self.serve}` and give its "
-                f"address by base_url= or {self.url_variable}, or use provider='transformers'."
-            )
-        return self._engine_prompter(task)
+        return super().model(task) if self.has_server else self.local_model(task)
 
-    def _engine_prompter(self, task: ModelTask) -> EnginePrompter:
-        logprobs = LOGPROBS if isinstance(task, Prompting) else ()
-        check_options(task, self.name, (*ENGINE_OPTIONS, *self.row_options, *logprobs), self.row_options)
-        arguments = task.options.get("engine_kwargs", {})
-        if not isinstance(arguments, Mapping):
-            raise InvalidArgumentError(f"{task.function}: engine_kwargs is a dict; got {type(arguments).__name__}.")
-        arguments = {**(self.engine_kwargs or {}), **arguments}
-        if "lora" in (*task.options, *task.row_options):
-            arguments.setdefault("enable_lora", True)
-        num_replicas = task.options.get("concurrency", 1)
-        check_whole(task.function, "concurrency", num_replicas, 1)
-        spec = self.spec.of(self.model_name(task), arguments, num_replicas)
-        engine = self.spec.engine
-        require_extra(engine, engine, f"{task.function} with provider {self.name!r} and no server at base_url=")
-        own = {"use_completions": self.use_completions or None, "chat_template": self.chat_template}
-        options = {**task.options, **own}
-        return EnginePrompter(
-            spec,
-            task,
-            {name: value for name, value in options.items() if value is not None and name not in ENGINE_OPTIONS},
-            groups_prefixes=self.groups_prefixes,
-            gpus=num_replicas * self.spec.num_devices(arguments),
+    def local_model(self, task: ModelTask) -> Model:
+        """Return a model on this machine."""
+        raise InvalidArgumentError(
+            f"{task.function} with provider {self.name!r} needs a server: run `{self.serve}` and give its "
+            f"address by base_url= or {self.url_variable}, or use provider='transformers'."
         )
 
     def _prompter(self, task: ModelTask) -> ApiPrompter:
@@ -98,14 +67,44 @@ class EngineProvider(OpenAIProvider):
 
 
 @dataclass(frozen=True)
-class VllmProvider(EngineProvider):
-    """A vLLM server, or vLLM's engine in this process."""
+class VllmProvider(ServedProvider):
+    """A vLLM server, or vLLM's engine in this process.
+
+    ``engine_kwargs`` are arguments of that engine, besides those of a call.
+    """
 
     name: str = "vllm"
+    engine_kwargs: Any = None
+    chat_template: str | None = None
+    groups_prefixes: ClassVar[bool] = False
     url_variable: ClassVar[str] = "PENSTOCK_VLLM_BASE_URL"
-    spec: ClassVar[type[LocalEngineSpec]] = VllmSpec
     serve: ClassVar[str] = "vllm serve MODEL"
     if_unreachable: ClassVar[str] = f"Start it with `{serve}`, or give base_url=."
+
+    def local_model(self, task: ModelTask) -> Model:
+        if not isinstance(task, Prompting | TextClassification | ImageClassification):
+            return super().local_model(task)
+        logprobs = LOGPROBS if isinstance(task, Prompting) else ()
+        check_options(task, self.name, (*ENGINE_OPTIONS, *self.row_options, *logprobs), self.row_options)
+        arguments = task.options.get("engine_kwargs", {})
+        if not isinstance(arguments, Mapping):
+            raise InvalidArgumentError(f"{task.function}: engine_kwargs is a dict; got {type(arguments).__name__}.")
+        arguments = {**(self.engine_kwargs or {}), **arguments}
+        if "lora" in (*task.options, *task.row_options):
+            arguments.setdefault("enable_lora", True)
+        num_replicas = task.options.get("concurrency", 1)
+        check_whole(task.function, "concurrency", num_replicas, 1)
+        spec = VllmSpec.of(self.model_name(task), arguments, num_replicas)
+        require_extra("vllm", "vllm", f"{task.function} with provider {self.name!r} and no server at base_url=")
+        own = {"use_completions": self.use_completions or None, "chat_template": self.chat_template}
+        options = {**task.options, **own}
+        return EnginePrompter(
+            spec,
+            task,
+            {name: value for name, value in options.items() if value is not None and name not in ENGINE_OPTIONS},
+            groups_prefixes=self.groups_prefixes,
+            gpus=num_replicas * VllmSpec.num_devices(arguments),
+        )
 
 
 @dataclass(frozen=True)
@@ -120,12 +119,11 @@ class PrefixCachingProvider(VllmProvider):
 
 
 @dataclass(frozen=True)
-class SglangProvider(EngineProvider):
-    """An SGLang server, or SGLang's engine in a child process."""
+class SglangProvider(ServedProvider):
+    """An SGLang server."""
 
     name: str = "sglang"
     url_variable: ClassVar[str] = "PENSTOCK_SGLANG_BASE_URL"
-    spec: ClassVar[type[LocalEngineSpec]] = SglangSpec
     serve: ClassVar[str] = "sglang serve --model-path MODEL"
     if_unreachable: ClassVar[str] = f"Start it with `{serve}`, or give base_url=."
     row_options: ClassVar[tuple[str, ...]] = tuple(name for name in ROW_OPTIONS if name != "lora")

@@ -7,34 +7,67 @@ import contextlib
 import inspect
 import itertools
 import json
+import math
 import multiprocessing.spawn
 import os
 import threading
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass, replace
+from typing import Any
 
 from penstock.ai.conversation import Generation, Request
 from penstock.ai.local import chat
 from penstock.ai.local.serving.prompt_text import prompt_text, token_ids
 from penstock.ai.local.serving.sampling import EngineSampling
-from penstock.ai.local.serving.spec import LocalEngineSpec
-from penstock.errors import ProviderUnusableError, RequestRefusedError, WorkerDiedError
+from penstock.ai.local.weights import fingerprint
+from penstock.errors import InvalidArgumentError, ProviderUnusableError, RequestRefusedError, WorkerDiedError
 
 _start_lock = threading.Lock()  # the devices and the start method of a replica are set for the whole process
 
 
 @dataclass(frozen=True)
-class VllmSpec(LocalEngineSpec):
-    """An engine of vLLM. ``arguments`` are those of ``AsyncEngineArgs``.
-
-    >>> VllmSpec.num_devices({"tensor_parallel_size": 2})
-    2
+class VllmSpec:
+    """An engine of vLLM with the weights of a model. ``arguments`` are those of ``AsyncEngineArgs`` as JSON, so that
+    specs compare.
     """
 
-    engine: ClassVar[str] = "vllm"
-    sizes: ClassVar[tuple[str, ...]] = ("tensor_parallel_size", "pipeline_parallel_size")
+    name: str
+    arguments: str = "{}"
+    num_replicas: int = 1
+
+    @classmethod
+    def of(cls, model: str, arguments: Mapping[str, Any], num_replicas: int) -> VllmSpec:
+        try:
+            return cls(model, json.dumps(arguments, sort_keys=True), num_replicas)
+        except TypeError as exc:
+            raise InvalidArgumentError(f"engine_kwargs takes plain values, such as numbers and texts: {exc}.") from exc
+
+    def alone(self) -> VllmSpec:
+        return replace(self, num_replicas=1)
+
+    def identity(self) -> dict[str, Any]:
+        arguments = json.loads(self.arguments)
+        weights = fingerprint(self.name, arguments.get("revision"))
+        return {"engine": "vllm", "weights": weights, "arguments": arguments}
+
+    @staticmethod
+    def num_devices(arguments: Mapping[str, Any]) -> int:
+        """Return the number of GPUs of one engine.
+
+        >>> VllmSpec.num_devices({"tensor_parallel_size": 2})
+        2
+        """
+        return math.prod(int(arguments.get(name, 1)) for name in ("tensor_parallel_size", "pipeline_parallel_size"))
+
+    def devices(self, replica: int) -> str | None:
+        """Return the devices of a replica as in CUDA_VISIBLE_DEVICES, None if it may use all."""
+        if self.num_replicas == 1:
+            return None
+        given = os.environ.get("CUDA_VISIBLE_DEVICES")
+        width = self.num_devices(json.loads(self.arguments))
+        visible = given.split(",") if given else list(map(str, range(width * self.num_replicas)))
+        return ",".join(visible[replica * width : (replica + 1) * width])
 
     def make(self, replica: int) -> VllmEngine:
         return VllmEngine(self, replica)

@@ -14,10 +14,9 @@ from typing import Any
 import pyarrow as pa
 
 import penstock as ps
-from penstock.compat.ray.data import aggregate, clickhouse, expressions, llm, tfrecords
+from penstock.compat.ray.data import aggregate, expressions, llm
 from penstock.compat.ray.data.arrow_options import arrow_options
 from penstock.compat.ray.data.bound_sql import connected
-from penstock.compat.ray.data.clickhouse import ClickHouseTableSettings, SinkMode
 from penstock.compat.ray.data.custom import (
     ArrowBatchCollateFn,
     BlockMetadata,
@@ -48,19 +47,19 @@ from penstock.compat.ray.data.partitions import (
 from penstock.compat.ray.data.summary import DatasetSummary
 from penstock.compat.remedies import refused_name
 from penstock.compat.translation import refusal, translated
-from penstock.errors import CorruptFileError, InvalidArgumentError, PathNotFoundError, load_extra
+from penstock.errors import CorruptFileError, PathNotFoundError, load_extra
 from penstock.frame.sql_expression import sql_expr
 from penstock.io.files import find_files
 from penstock.udf.specs import TaskPoolStrategy
 
 __all__ = ["ActorPoolStrategy", "ArrowBatchCollateFn", "BlockBasedFileDatasink", "BlockMetadata",
-    "ClickHouseTableSettings", "DataContext", "DataIterator", "DataType", "Dataset", "DatasetSummary", "Datasink",
+    "DataContext", "DataIterator", "DataType", "Dataset", "DatasetSummary", "Datasink",
     "Datasource", "ExecutionOptions", "ExecutionResources", "FileShuffleConfig", "FilenameProvider", "GroupedData",
     "NumpyBatchCollateFn", "PandasBatchCollateFn", "PartitionStyle", "Partitioning", "PathPartitionFilter",
     "PathPartitionParser",
-    "RandomSeedConfig", "ReadTask", "RowBasedFileDatasink", "SaveMode", "Schema", "SinkMode", "TaskPoolStrategy",
-    "WriteResult", "aggregate", "expressions", "from_daft", "llm", "range_tensor", "read_clickhouse",
-    "read_datasource", "read_iceberg", "read_lance", "read_mongo", "read_tfrecords"]  # fmt: skip
+    "RandomSeedConfig", "ReadTask", "RowBasedFileDatasink", "SaveMode", "Schema", "TaskPoolStrategy",
+    "WriteResult", "aggregate", "expressions", "from_daft", "llm", "range_tensor",
+    "read_datasource", "read_iceberg", "read_lance"]  # fmt: skip
 # Ray keeps some of these names in modules of their own: ``from ray.data.context import DataContext``.
 for _module in ("block", "collate_fn", "context", "datasource", "datasource.partitioning", "datatype", "grouped_data",
                 "iterator"):  # fmt: skip
@@ -311,24 +310,6 @@ def _avro_records(file: ps.File) -> Iterator[dict[str, Any]]:
 
 
 read_avro = _record_reader("read_avro", _avro_records, "the records of Avro files")
-read_tfrecords = _record_reader("read_tfrecords", tfrecords.examples, "the ``tf.train.Example`` of TFRecord files")
-
-
-def read_clickhouse(**options: Any) -> Dataset:
-    """Read a table or view of ClickHouse."""
-    return _dataset(clickhouse.read_clickhouse(**options))
-
-
-def read_mongo(
-    uri: str, database: str, collection: str, *, pipeline: list[dict[str, Any]] | None = None, schema: Any = None,
-    **options: Any,
-) -> Dataset:  # fmt: skip
-    """Read the documents of a MongoDB collection; ``schema`` is a dict of types, or a Schema of pymongoarrow."""
-    check_placement("ray.data.read_mongo", options)
-    types = getattr(schema, "typemap", schema)
-    if types is not None and not isinstance(types, Mapping):
-        raise InvalidArgumentError(f"read_mongo: schema={schema!r} must be a dict of types or a Schema of pymongoarrow")
-    return _dataset(ps.read_mongo(uri, database, collection, pipeline=pipeline, schema=types))
 
 
 def from_daft(df: Any) -> Dataset:

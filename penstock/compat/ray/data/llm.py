@@ -13,7 +13,6 @@ from penstock.llm import (
     HttpRequestProcessorConfig,
     Processor,
     ProcessorConfig,
-    ServeDeploymentProcessorConfig,
     SGLangEngineProcessorConfig,
     build_processor as _build_processor,
     vLLMEngineProcessorConfig,
@@ -25,7 +24,7 @@ _STAGES = (
 )
 __all__ = [
     "HttpRequestProcessorConfig", "Processor", "ProcessorConfig", "SGLangEngineProcessorConfig",
-    "ServeDeploymentProcessorConfig", "build_llm_processor", "build_processor", "vLLMEngineProcessorConfig", *_STAGES,
+    "build_llm_processor", "build_processor", "vLLMEngineProcessorConfig", *_STAGES,
 ]  # fmt: skip
 
 

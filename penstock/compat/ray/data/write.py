@@ -10,17 +10,14 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from penstock.compat.ray.data.clickhouse import write_clickhouse
 from penstock.compat.ray.data.custom import Datasink, DatasinkAsSink, WebDatasetSink
 from penstock.compat.ray.data.filenames import with_filenames
 from penstock.compat.ray.data.options import PLACEMENT, RESOURCES, check_filesystem, check_placement, refuse_if
 from penstock.compat.ray.data.results import DatasetResults
-from penstock.compat.ray.data.tfrecords import tfrecords_sink
 from penstock.compat.translation import translated
-from penstock.errors import WriteError, load_extra
+from penstock.errors import load_extra
 from penstock.expr.column import col
 from penstock.frame.dataframe import DataFrame
-from penstock.io.tables.mongo.sink import mongo_sink
 
 Target = str | os.PathLike[str]
 
@@ -51,18 +48,6 @@ def _writer(verb: str, function: Callable[..., Any] | None = None) -> Callable[.
         write(rows, os.fspath(path).removeprefix("local://"), *args, **options)
 
     return write_local
-
-
-def _write_tfrecords(
-    self: DataFrame,
-    path: str,
-    *,
-    mode: str,
-    rows_per_file: int | None = None,
-    storage_options: Mapping[str, Any] | None = None,
-) -> DataFrame:
-    options: dict[str, Any] = {"mode": mode, "rows_per_file": rows_per_file, "storage_options": storage_options}
-    return self._write_files(tfrecords_sink, path, **options)
 
 
 class DatasetWrites(DatasetResults):
@@ -101,23 +86,12 @@ class DatasetWrites(DatasetResults):
         catalog = load_extra("pyiceberg.catalog", "iceberg", "write_iceberg").load_catalog(**(catalog_kwargs or {}))
         self.to_daft().write_iceberg(catalog.load_table(table_identifier), getattr(mode, "value", mode))
 
-    write_tfrecords = _writer("write_tfrecords", _write_tfrecords)
     _write_orc = _writer("write_orc")
 
     def write_orc(
         self, path: Target, *, arrow_orc_args_fn: Callable[[], Mapping[str, Any]] = dict, **options: Any
     ) -> None:
         self._write_orc(path, **{**options, **arrow_orc_args_fn()})
-
-    def write_clickhouse(self, table: str, dsn: str, **options: Any) -> None:
-        write_clickhouse(self, table, dsn, **options)
-
-    def write_mongo(self, uri: str, database: str, collection: str, **options: Any) -> None:
-        """Add the rows to a collection of MongoDB, which must exist."""
-        check_placement("write_mongo", options)
-        sink = mongo_sink(uri, database, collection, mode="append")
-        sink.target.check_exists(WriteError)
-        self.write_sink(sink)
 
     def write_webdataset(self, path: Target, **options: Any) -> None:
         """Write tar files; a row is the files ``key.column``, with text, numbers and JSON as text."""

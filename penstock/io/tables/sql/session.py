@@ -11,7 +11,7 @@ import pyarrow as pa
 from penstock.errors import InvalidArgumentError
 from penstock.types import normalize_batch
 
-DatabaseKind = Literal["postgresql", "sqlite", "clickhouse", "other"]
+DatabaseKind = Literal["postgresql", "sqlite", "other"]
 
 
 @dataclass(frozen=True)

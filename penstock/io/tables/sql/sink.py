@@ -8,10 +8,9 @@ import logging
 import os
 import tempfile
 import uuid
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import pyarrow as pa
 
@@ -19,7 +18,7 @@ from penstock.errors import ColumnNotFoundError, InvalidArgumentError, OutputExi
 from penstock.io.commit.output import WRITE_MODES, new_run_id
 from penstock.io.conform import conform_rows
 from penstock.io.tables.sql.database import Connect, Database
-from penstock.io.tables.sql.session import Dialect, Session, TableName
+from penstock.io.tables.sql.session import Session, TableName
 from penstock.protocols import Writer
 from penstock.storage.urls import short_path
 from penstock.types import Schema
@@ -30,11 +29,12 @@ PARTS = pa.schema([("part", pa.int64())])
 
 
 @dataclass(frozen=True)
-class TableSink(ABC):
+class SqlSink:
     """A ``Sink`` into one table; several writers load rows at once, each on its own connection.
 
-    The rows go into the table ``penstock_<run>`` of the same schema. The commit renames it, or adds its rows to the
-    existing table. A process that is killed leaves its staged rows behind.
+    The rows go into the table ``penstock_<run>`` of the same schema. The commit is one transaction, so readers see all
+    rows or none: it renames that table, or adds its rows to the existing one. ``overwrite`` drops the old table, with
+    its indexes and grants. A process that is killed leaves its staged rows behind.
 
     SQLite commits a writer only when all readers of the file are done, and a query that reads the file it writes would
     wait for itself. So its writers put rows into Arrow files beside the database, and the commit loads them.
@@ -45,7 +45,7 @@ class TableSink(ABC):
     mode: str
     schema: Schema
     run_id: str = field(default_factory=new_run_id)
-    totals: ClassVar[tuple[str, ...]] = ("rows",)  # that a write shows to the user
+    has_mark: bool = False  # the commit also creates the empty table ``penstock_<run>_done`` as its mark
 
     @property
     def name(self) -> str:
@@ -59,93 +59,6 @@ class TableSink(ABC):
     def staging(self) -> TableName:
         """The table that the rows are loaded into before the commit."""
         return self.table.beside(f"penstock_{self.run_id}".lower().replace("-", "_"))
-
-    def start(self) -> None:
-        with self.session() as session:
-            existing = session.table_columns(self.table)
-            if self.mode == "create" and existing is not None:
-                raise OutputExistsError(
-                    f"Table {str(self.table)!r} exists already in {self.database.label}; "
-                    "use mode='overwrite' to replace it or mode='append' to add to it."
-                )
-            for name in self.schema.names if self.mode == "append" and existing is not None else ():
-                if name not in (existing or ()):
-                    raise ColumnNotFoundError(name, existing or (), f"table {self.table}")
-            if session.dialect.kind != "sqlite":
-                self._create_staging(session)
-                session.execute()
-
-    def open(self) -> Writer:
-        return SqlWriter(self)
-
-    def commit(self, records: Sequence[dict[str, Any]]) -> pa.Table:
-        with self.session() as session:
-            statements = self._statements(session)
-            if session.dialect.kind == "sqlite":
-                self._create_staging(session)
-                for record in records:
-                    for batch in _staged_batches(record["file"]):
-                        session.load(self.staging, batch)
-            session.execute(*statements)
-        self.abort()
-        totals = {name: sum(record[name] for record in records) for name in self.totals}
-        return pa.table({"table": [str(self.table)], **{name: pa.array([n], pa.int64()) for name, n in totals.items()}})
-
-    def discard(self, run_id: str) -> None:
-        replace(self, run_id=run_id).abort()
-
-    def abort(self) -> None:
-        """Remove the staged rows."""
-        with self._cleanup(self.staging) as session:
-            if session.dialect.kind == "sqlite":
-                for file in glob.glob(f"{glob.escape(self.staged_files(session))}-*"):
-                    os.remove(file)
-            else:
-                session.execute(*(f"DROP TABLE IF EXISTS {each.quoted(session.dialect)}" for each in self._staged()))
-
-    def session(self) -> contextlib.AbstractContextManager[Session]:
-        return self.database.session(WriteError, f"Writing table {self.table}")
-
-    def staged_files(self, session: Session) -> str:
-        """Return the beginning of the paths of staged files, beside the SQLite database."""
-        query = "SELECT file FROM pragma_database_list WHERE name = 'main'"
-        [path] = pa.Table.from_batches(session.batches(query)).column("file").to_pylist()
-        return f"{path or os.path.join(tempfile.gettempdir(), 'memory')}-{self.staging.name}"
-
-    def _staged(self) -> Iterable[TableName]:
-        """Return the tables that a write creates beside its own."""
-        return (self.staging,)
-
-    def _create_staging(self, session: Session) -> None:
-        session.load(self.staging, pa.RecordBatch.from_pylist([], schema=self.schema.to_arrow()), create=True)
-
-    @abstractmethod
-    def _statements(self, session: Session) -> list[str]:
-        """Return the statements that show the staged rows."""
-
-    def _copy(self, dialect: Dialect) -> str:
-        columns = ", ".join(map(dialect.quoted, self.schema.names))
-        table, staging = self.table.quoted(dialect), self.staging.quoted(dialect)
-        return f"INSERT INTO {table} ({columns}) SELECT {columns} FROM {staging}"
-
-    @contextlib.contextmanager
-    def _cleanup(self, table: TableName) -> Iterator[Session]:
-        """Log a failure instead of raising it: the rows are committed or abandoned by then."""
-        try:
-            with self.database.session(WriteError, f"Removing table {table}") as session:
-                yield session
-        except WriteError as exc:
-            logger.warning("The table %s is left behind: %s", table, exc)
-
-
-@dataclass(frozen=True)
-class SqlSink(TableSink):
-    """A ``Sink`` whose commit is one transaction: readers see all rows or none.
-
-    ``overwrite`` drops the old table in that transaction, with its indexes and grants.
-    """
-
-    has_mark: bool = False  # the commit also creates the empty table ``penstock_<run>_done`` as its mark
 
     @property
     def mark(self) -> TableName:
@@ -173,9 +86,58 @@ class SqlSink(TableSink):
     def open_part(self, first_row: int) -> Writer:
         return SqlPartWriter(self, first_row)
 
+    def start(self) -> None:
+        with self.session() as session:
+            existing = session.table_columns(self.table)
+            if self.mode == "create" and existing is not None:
+                raise OutputExistsError(
+                    f"Table {str(self.table)!r} exists already in {self.database.label}; "
+                    "use mode='overwrite' to replace it or mode='append' to add to it."
+                )
+            for name in self.schema.names if self.mode == "append" and existing is not None else ():
+                if name not in (existing or ()):
+                    raise ColumnNotFoundError(name, existing or (), f"table {self.table}")
+            if session.dialect.kind != "sqlite":
+                self._create_staging(session)
+                session.execute()
+
+    def open(self) -> Writer:
+        return SqlWriter(self)
+
     def commit(self, records: Sequence[dict[str, Any]]) -> pa.Table:
         self._check_parts({record["part"] for record in records if "part" in record})
-        return super().commit(records)
+        with self.session() as session:
+            statements = self._statements(session)
+            if session.dialect.kind == "sqlite":
+                self._create_staging(session)
+                for record in records:
+                    for batch in _staged_batches(record["file"]):
+                        session.load(self.staging, batch)
+            session.execute(*statements)
+        self.abort()
+        num_rows = sum(record["rows"] for record in records)
+        return pa.table({"table": [str(self.table)], "rows": pa.array([num_rows], pa.int64())})
+
+    def discard(self, run_id: str) -> None:
+        replace(self, run_id=run_id).abort()
+
+    def abort(self) -> None:
+        """Remove the staged rows."""
+        with self._cleanup(self.staging) as session:
+            if session.dialect.kind == "sqlite":
+                for file in glob.glob(f"{glob.escape(self.staged_files(session))}-*"):
+                    os.remove(file)
+            else:
+                session.execute(*(f"DROP TABLE IF EXISTS {each.quoted(session.dialect)}" for each in self._staged()))
+
+    def session(self) -> contextlib.AbstractContextManager[Session]:
+        return self.database.session(WriteError, f"Writing table {self.table}")
+
+    def staged_files(self, session: Session) -> str:
+        """Return the beginning of the paths of staged files, beside the SQLite database."""
+        query = "SELECT file FROM pragma_database_list WHERE name = 'main'"
+        [path] = pa.Table.from_batches(session.batches(query)).column("file").to_pylist()
+        return f"{path or os.path.join(tempfile.gettempdir(), 'memory')}-{self.staging.name}"
 
     def _check_parts(self, written: set[int]) -> None:
         """Raise WriteError if a writer that was believed dead has staged its part after another one did."""
@@ -190,27 +152,40 @@ class SqlSink(TableSink):
             )
 
     def _staged(self) -> Iterable[TableName]:
+        """Return the tables that a write creates beside its own."""
         return self.staging, self.parts
 
     def _create_staging(self, session: Session) -> None:
-        super()._create_staging(session)
+        session.load(self.staging, pa.RecordBatch.from_pylist([], schema=self.schema.to_arrow()), create=True)
         if session.dialect.kind != "sqlite":
             session.load(self.parts, pa.RecordBatch.from_pylist([], schema=PARTS), create=True)
 
     def _statements(self, session: Session) -> list[str]:
+        """Return the statements that show the staged rows."""
         dialect = session.dialect
         staging, table = self.staging.quoted(dialect), self.table.quoted(dialect)
         mark = [f"CREATE TABLE {self.mark.quoted(dialect)} (done INTEGER)"] if self.has_mark else []
         if self.mode == "append" and session.table_columns(self.table) is not None:
-            return [self._copy(dialect), f"DROP TABLE {staging}", *mark]
+            columns = ", ".join(map(dialect.quoted, self.schema.names))
+            copy = f"INSERT INTO {table} ({columns}) SELECT {columns} FROM {staging}"
+            return [copy, f"DROP TABLE {staging}", *mark]
         replaced = [f"DROP TABLE IF EXISTS {table}"] if self.mode == "overwrite" else []
         return [*replaced, f"ALTER TABLE {staging} RENAME TO {dialect.quoted(self.table.name)}", *mark]
+
+    @contextlib.contextmanager
+    def _cleanup(self, table: TableName) -> Iterator[Session]:
+        """Log a failure instead of raising it: the rows are committed or abandoned by then."""
+        try:
+            with self.database.session(WriteError, f"Removing table {table}") as session:
+                yield session
+        except WriteError as exc:
+            logger.warning("The table %s is left behind: %s", table, exc)
 
 
 class SqlWriter:
     """Stages batches: in a table of the database, or for SQLite in a file. Connects when the first rows come."""
 
-    def __init__(self, sink: TableSink) -> None:
+    def __init__(self, sink: SqlSink) -> None:
         self._sink = sink
         self._schema = sink.schema.to_arrow()
         self._resources = contextlib.ExitStack()

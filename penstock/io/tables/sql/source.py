@@ -77,12 +77,11 @@ class SqlSource:
     hints: Mapping[str, pa.DataType] = field(default_factory=dict)
     infers: bool = True
     pushes_down: bool = True
-    reader: str = "read_sql"
     can_filter: bool = True
 
     def __post_init__(self) -> None:
         self.query = self.query.strip().rstrip("; \n")
-        self.name = f"{self.reader}({_shortened(self.query)!r}, {self.database.label})"
+        self.name = f"read_sql({_shortened(self.query)!r}, {self.database.label})"
         tables = _TABLE.findall(self.query)
         self.short_name = short_path(f"table {tables[0]}" if len(tables) == 1 else "sql query")
         with self._session() as session:
@@ -120,7 +119,7 @@ class SqlSource:
         schema = pa.schema([(column.name, self.hints.get(column.name, column.dtype)) for column in columns])
         for bounds in self._partitions():
             query = self._query(columns, [*conditions, *bounds], limit)
-            source = f"{self.reader}({self.database.label})"
+            source = f"read_sql({self.database.label})"
             yield SqlTask(self.database, query, schema, selection, self._described.batch_rows, source)
 
     def _session(self) -> contextlib.AbstractContextManager[Session]:
@@ -253,7 +252,7 @@ def sql_literal(value: Any, kind: DatabaseKind, is_bound: bool = False) -> str |
     is_exact = kind == "postgresql" or is_bound
     match value:
         case bool():
-            return str(value).upper() if kind in ("postgresql", "clickhouse") else None
+            return str(value).upper() if kind == "postgresql" else None
         case int():
             return str(value)
         case float():
@@ -262,23 +261,12 @@ def sql_literal(value: Any, kind: DatabaseKind, is_bound: bool = False) -> str |
             return f"{value:f}" if is_exact and value.is_finite() else None
         case str():
             return None if "\\" in value or "\0" in value else "'" + value.replace("'", "''") + "'"
-        case datetime.date() if kind == "clickhouse":  # also a datetime
-            return _clickhouse_time(value)
         case datetime.datetime() if is_exact:
             name = "TIMESTAMPTZ " if value.tzinfo else "TIMESTAMP "
             return f"{name if kind == 'postgresql' else ''}'{value.isoformat(' ')}'"
         case datetime.date() if is_exact:
             return f"{'DATE ' if kind == 'postgresql' else ''}'{value.isoformat()}'"
     return None
-
-
-def _clickhouse_time(value: datetime.date) -> str | None:
-    """Return a time in the range that ClickHouse can store; its columns of times have a zone."""
-    if not 1900 < value.year < 2299:
-        return None
-    if isinstance(value, datetime.datetime):
-        return f"parseDateTime64BestEffort('{value.isoformat()}', 6)" if value.tzinfo else None
-    return f"toDate32('{value.isoformat()}')"
 
 
 def even_bounds(low: Any, high: Any, num_parts: int) -> list[Any]:

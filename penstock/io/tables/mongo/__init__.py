@@ -1,1 +1,0 @@
-"""MongoDB, through pymongo: documents of collections as rows."""
