@@ -71,7 +71,7 @@ def test_a_bad_row_loses_no_other_call(kind: str, tmp_path: Path) -> None:
 def test_ctrl_c_loses_no_call(kind: str, tmp_path: Path) -> None:
     with plain_server(latency=1) as url:
         with started(kind, url, tmp_path) as process:
-            wait_until(lambda: counts(url)["in_flight"] >= 30)
+            wait_until(lambda: counts(url)["in_flight"] >= 6)
             process.send_signal(signal.SIGINT)
             _, printed = process.communicate()
         assert printed.endswith("KeyboardInterrupt\n")
@@ -88,7 +88,7 @@ def test_a_second_ctrl_c_ends_the_wait(kind: str, tmp_path: Path) -> None:
     with plain_server(latency=0) as url:
         change(url, latency=LONG_S)
         with started(kind, url, tmp_path) as process:
-            wait_until(lambda: counts(url)["in_flight"] >= 16)
+            wait_until(lambda: counts(url)["in_flight"] >= 6)
             process.send_signal(signal.SIGINT)
             assert process.stderr is not None
             notice = next(line for line in process.stderr if "in flight" in line)
@@ -104,7 +104,7 @@ def test_a_second_ctrl_c_ends_the_wait(kind: str, tmp_path: Path) -> None:
 
 def test_a_query_without_a_ledger_does_not_wait(tmp_path: Path) -> None:
     with plain_server(latency=LONG_S) as url, started("unrecorded", url, tmp_path) as process:
-        wait_until(lambda: counts(url)["in_flight"] >= 30)
+        wait_until(lambda: counts(url)["in_flight"] >= 6)
         process.send_signal(signal.SIGINT)
         _, printed = process.communicate()
         assert printed.endswith("KeyboardInterrupt\n")
@@ -120,7 +120,7 @@ def test_calls_without_an_answer_are_given_up(
     with plain_server(latency=LONG_S) as url, ps.config(cache_dir=tmp_path), ThreadPoolExecutor(1) as thread:
         ps.set_provider("openai", base_url=url, api_key="k")
         query = thread.submit(copy_context().run, list, run(prompts()._plan, cancellation=cancellation))
-        wait_until(lambda: counts(url)["in_flight"] >= 30)
+        wait_until(lambda: counts(url)["in_flight"] >= 6)
         cancellation.request()
         with pytest.raises(QueryCancelledError):
             query.result()
@@ -136,7 +136,7 @@ def test_a_reader_who_leaves_waits_for_nothing(tmp_path: Path, caplog: pytest.Lo
         change(url, latency=LONG_S)
         batches = prompts().iter_batches(batch_size=16, prefetch=1)
         next(batches)
-        wait_until(lambda: counts(url)["in_flight"] >= 16)
+        wait_until(lambda: counts(url)["in_flight"] >= 6)
         batches.close()
         assert counts(url)["answered"] == num_answered
     assert "in flight" not in caplog.text

@@ -569,7 +569,8 @@ def test_a_damaged_journal_without_its_files_is_not_complete(out: Path, calls: C
 
 
 def test_an_interrupted_commit_is_completed(out: Path, calls: Calls, broken: Path) -> None:
-    tens(numbers(40), calls, broken).write_parquet(str(out), resume=True, rows_per_file=10)
+    with ps.config(checkpoint_interval=60):  # whole files
+        tens(numbers(40), calls, broken).write_parquet(str(out), resume=True, rows_per_file=10)
     calls.take()
     # As a crash within the commit leaves it: two files are in place, one is staged, and one of those was deleted.
     job, names = out / "_penstock_job", visible_files(out)

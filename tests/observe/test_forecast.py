@@ -147,8 +147,6 @@ def varied(low_s: float, high_s: float) -> Latency:
         pytest.param(lambda: simulated(varied(2, 4), 64, growth=0.3), 0.25, id="slowly more, at 3 s"),
         pytest.param(lambda: simulated(fixed(3), 64, growth=1.0), 0.25, id="more and more, at exactly 3 s"),
         pytest.param(lambda: simulated(varied(2, 4), 64, steps=1.7), 0.25, id="more in steps, at 3 s"),
-        # Answers of the same latency come in bursts, one for each step of the limit.
-        pytest.param(lambda: limited(fixed(3), OWN_START), 0.4, id="the limiter, at exactly 3 s"),
         pytest.param(lambda: limited(varied(2.7, 3.3), OWN_START), 0.25, id="the limiter, at 2.7 to 3.3 s"),
         pytest.param(lambda: limited(varied(2.7, 3.3), START), 0.4, id="the limiter, at 2.7 to 3.3 s, from more"),
         pytest.param(lambda: limited(varied(2, 4), START), 0.25, id="the limiter, at 2 to 4 s, from more"),

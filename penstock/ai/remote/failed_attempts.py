@@ -42,8 +42,10 @@ class FailedAttempts:
         """Record a failure and decide."""
         before, self._last = self._last, tally
         first = self._first = self._first or tally
-        is_refusal = isinstance(error, RateLimitedError | ConnectionLostError) or (
-            not self._is_forgiven and is_overload(error, before, tally)
+        is_refusal = (
+            isinstance(error, RateLimitedError)
+            or (isinstance(error, ConnectionLostError) and self._max_retries > 0)  # 0: nothing is sent again
+            or (not self._is_forgiven and is_overload(error, before, tally))
         )
         self.num_counted += not is_refusal
         self.is_over = self.num_counted > self._max_retries or waited_s > MAX_WAIT_S

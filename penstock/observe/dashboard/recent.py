@@ -36,7 +36,7 @@ from penstock.types.row_numbers import ROW_NUMBER, RowPlace
 MAX_ROWS = 200
 MAX_NBYTES = 32 << 20
 ROWS_OF_OUTPUT = 10  # the first ones, and as many that failed
-INTERVAL_S = 0.2  # between outputs that are looked at, unless rows failed
+INTERVAL_S = 0.2  # between outputs that are looked at, unless rows failed or few have come so far
 FETCH_INTERVAL_S = 1.0  # between outputs that are fetched from other processes, also if rows failed
 
 
@@ -69,7 +69,8 @@ class RecentRows:
         start, self._num_rows = self._num_rows, self._num_rows + output.num_rows
         is_remote = isinstance(output.handle, RemoteBatch)
         waited_s = now - self._looked_at_s
-        if waited_s < FETCH_INTERVAL_S if is_remote else not report.errors and waited_s < INTERVAL_S:
+        is_wanted = bool(report.errors) or self._num_rows <= MAX_ROWS
+        if waited_s < FETCH_INTERVAL_S if is_remote else not is_wanted and waited_s < INTERVAL_S:
             return
         errors, inputs = dict[int, RowError](), tuple[Bundle, ...]()
         if task is not None and isinstance(task.item, tuple) and task.num_rows == output.num_rows:  # row for row
