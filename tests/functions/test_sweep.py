@@ -126,8 +126,10 @@ def test_arguments_of_functions_of_lists_may_be_expressions() -> None:
 def test_an_option_cannot_be_an_expression() -> None:
     with pytest.raises(InvalidArgumentError, match=r"list_sort: desc is the same for all rows.* col\(i\)"):
         col("l").list_sort(desc=col("i"))
-    with pytest.raises(InvalidArgumentError, match=r"is_in\(col\(i\), 1\) has an argument that does not fit"):
-        functions.is_in(col("i"), 1)
+    with pytest.raises(
+        InvalidArgumentError, match=r"minhash\(col\(t\), num_hashes='a', .* has an argument that does not fit"
+    ):
+        functions.minhash(col("t"), num_hashes="a", ngram_size=1)
 
 
 def test_the_empty_text() -> None:
