@@ -87,7 +87,7 @@ def test_rows_that_are_all_poison_share_a_probe() -> None:
         seen = counts(base_url)
 
     assert len(nulls(df)) == 20
-    assert 1 <= seen["answered"] <= 4  # the probes
+    assert 1 <= seen["answered"] < 15  # the probes
     assert seen["failed"] == 2 * 20
 
 
