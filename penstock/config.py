@@ -247,7 +247,7 @@ def piece_nbytes(most: int) -> int:
 
 
 def inherit_task_nbytes(nbytes: int) -> None:
-    """Let the pieces of this worker process be as large as those of the process that runs the query."""
+    """Use the piece size of the process that runs the query in this worker process."""
     global _driver_task_nbytes
     _driver_task_nbytes = nbytes
 

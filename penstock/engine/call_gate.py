@@ -75,7 +75,7 @@ class CallGate:
 
     @property
     def num_stored_in_flight(self) -> int:
-        """Those of them whose answers a ledger keeps."""
+        """Calls in flight whose answers a ledger keeps."""
         with self._lock:
             return sum(counter.num_in_flight for counter in self._counters if counter.is_stored)
 

@@ -70,7 +70,7 @@ class ServedProvider(OpenAIProvider):
 class VllmProvider(ServedProvider):
     """A vLLM server, or vLLM's engine in this process.
 
-    ``engine_kwargs`` are arguments of that engine, besides those of a call.
+    ``engine_kwargs`` are arguments of that engine. A call may add its own.
     """
 
     name: str = "vllm"
