@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import penstock as ps
-from penstock.ai.client.status_errors import error_for_status
+from penstock.ai.client.server_errors import error_for_status
 from penstock.engine.error_limit import Breaker
 from penstock.errors import (
     AuthenticationError,
