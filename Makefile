@@ -25,7 +25,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --no-compile --constraint $(PINS
 # tests have a process of their own, and those that count what a query leaves behind are not disturbed.
 PYTEST_WORKERS ?= 3
 
-ON_NODES := tests/engine/runners/ray/test_changing_cluster.py
+ON_NODES := tests/runners/ray/test_changing_cluster.py
 
 # Tests of DataFrames run on both runners, by the fixture `runner`; `make test` runs half of them on Ray.
 DATAFRAMES  := $(patsubst %,tests/%,expr frame functions io relational udf)

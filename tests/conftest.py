@@ -27,7 +27,7 @@ def ray_cluster() -> Iterator[None]:
     """One small Ray cluster for the session; a test that asks for it must be marked ``ray``."""
     import ray
 
-    from penstock.engine.runners.ray.cluster import lean_start
+    from penstock.runners.ray.cluster import lean_start
 
     with lean_start():  # as Penstock does
         ray.init(

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from penstock.engine.lineage import Lineage
-from penstock.engine.protocols import Bundle
+from penstock.contracts import Bundle
 
 
 class Cores:

@@ -12,7 +12,6 @@ from penstock.engine.error_limit import ErrorLimit
 from penstock.engine.in_flight import InFlight
 from penstock.engine.inbox import Gate, Inbox
 from penstock.engine.lineage import is_row_preserving, kind_of
-from penstock.engine.protocols import Bundle, CountsCalls, DescribesTasks, EndOfInput, Report, Task, WorkerPool
 from penstock.engine.read_queue import ReadQueue
 from penstock.engine.reader_limit import FIRST_ROWS, ReaderLimit
 from penstock.engine.resources import QueryResources
@@ -25,8 +24,9 @@ from penstock.engine.scheduling import (
     usual_duration,
 )
 from penstock.errors import PenstockError
-from penstock.observe.events import CallCounts
+from penstock.events.events import CallCounts
 from penstock.plan.stages import CallBatch, CallUdf, Gathered, Inbox as Policy, RunRelation, Stage, Work, WriteOut
+from penstock.contracts import Bundle, CountsCalls, DescribesTasks, EndOfInput, Report, Task, WorkerPool
 
 MAX_DESCRIBED = 10  # tasks in an error message
 

@@ -10,14 +10,14 @@ import pytest
 
 import penstock as ps
 from penstock.engine.executor import Executor
-from penstock.engine.protocols import Emit, QueryControl, Task
 from penstock.engine.resources import Cores
-from penstock.engine.runners import run
 from penstock.engine.stage import PoolChoice
 from penstock.errors import QueryCancelledError
-from penstock.observe.events import BundleProduced, Event
+from penstock.events.events import BundleProduced, Event
 from penstock.plan.stages import Read, Stage, Work
 from penstock.protocols import ReadRequest
+from penstock.runners import run
+from penstock.contracts import Emit, QueryControl, Task
 from tests.engine.test_executor import Pool, Query
 
 

@@ -13,7 +13,7 @@ import penstock as ps
 from penstock.ai.remote.limits.cohort import Flight
 from penstock.ai.remote.limits.concurrency import Concurrency
 from penstock.ai.remote.limits.limiter import OWN_START, START
-from penstock.observe.events import (
+from penstock.events.events import (
     BundleProduced,
     CallCounts,
     Event,

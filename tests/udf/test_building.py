@@ -9,8 +9,8 @@ import pytest
 
 import penstock as ps
 from penstock.engine.pools.threads import Threads
-from penstock.engine.protocols import WorkerContext
 from penstock.errors import QueryCancelledError
+from penstock.contracts import WorkerContext
 
 
 class Builds:

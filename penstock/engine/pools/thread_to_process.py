@@ -11,8 +11,8 @@ from contextlib import ExitStack
 from functools import partial
 
 from penstock.engine.pools.gil import GilWatch
-from penstock.engine.protocols import Emit, Report, Task, WorkerPool
 from penstock.errors import QueryCancelledError
+from penstock.contracts import Emit, Report, Task, WorkerPool
 
 log = logging.getLogger("penstock.workers")
 

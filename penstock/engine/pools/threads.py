@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.engine.pools.handler_slot import HandlerSlot, OpenHandler
-from penstock.engine.protocols import (
+from penstock.contracts import (
     Bundle,
     Emit,
     Handler,

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pytest
 
 from penstock.engine.pools.asyncio import AsyncPool
-from penstock.engine.protocols import Task, WorkerContext
-from penstock.observe.events import RowError
+from penstock.events.events import RowError
+from penstock.contracts import Task, WorkerContext
 from tests.engine.pools.handlers import Reports, order
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from penstock.engine.pools.handler_slot import OpenHandler
 from penstock.engine.pools.threads import ThreadPool, Threads
-from penstock.engine.protocols import Bundle, Task
+from penstock.contracts import Bundle, Task
 from tests.engine.pools.handlers import Diary, Gates, Reports, opener, order, process_pool, stubborn_opener
 
 MakePool = Callable[..., ThreadPool]

@@ -19,8 +19,8 @@ import pytest
 
 from penstock.engine.pools.handler_slot import OpenHandler
 from penstock.engine.pools.threads import Threads
-from penstock.engine.protocols import Bundle, Task
 from penstock.errors import WorkerDiedError
+from penstock.contracts import Bundle, Task
 from tests.engine.pools.handlers import (
     Diary,
     Gates,

@@ -11,7 +11,7 @@ import pytest
 
 from penstock.engine.pools.thread_to_process import ThreadToProcessPool
 from penstock.engine.pools.threads import ThreadPool, Threads
-from penstock.engine.protocols import Emit
+from penstock.contracts import Emit
 from tests.engine.pools.handlers import Diary, Gates, Reports, opener, order, process_pool
 
 

@@ -14,8 +14,8 @@ import pytest
 
 import penstock as ps
 from penstock.engine.pools.threads import ThreadPool, Threads
-from penstock.engine.protocols import Task, WorkerContext
 from penstock.errors import InvalidArgumentError
+from penstock.contracts import Task, WorkerContext
 from penstock.types import joined
 from tests.engine.pools.handlers import Diary, Gates, Reports, failing_opener, opener, order
 
