@@ -6,6 +6,7 @@ from penstock.ai.provider import Provider as Provider
 from penstock.ai.registry import attach_provider as attach_provider, set_provider as set_provider
 from penstock.config import config as config, get_config as get_config, set_config as set_config
 from penstock.errors import FatalError as FatalError, RetryAfterError as RetryAfterError
+from penstock.events import metrics as metrics
 from penstock.expr.column import Expression as Expression, col as col, element as element, lit as lit, when as when
 from penstock.expr.series_methods import Series as Series
 from penstock.frame.dataframe import DataFrame as DataFrame
@@ -60,7 +61,6 @@ from penstock.functions import (
     prompt as prompt,
     unnest as unnest,
 )
-from penstock.observe import metrics as metrics
 from penstock.observe.subscribers import attach_subscriber as attach_subscriber, detach_subscriber as detach_subscriber
 from penstock.protocols import (
     Condition as Condition,

@@ -21,9 +21,9 @@ from penstock.errors import QueryCancelledError
 from penstock.types.frozen import frozen
 
 if TYPE_CHECKING:
+    from penstock.events.call_counter import CallCounter
     from penstock.events.events import RowError
     from penstock.protocols import ReadTask
-    from penstock.events.call_counter import CallCounter
 
 
 @frozen

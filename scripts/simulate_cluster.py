@@ -16,9 +16,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from penstock.contracts import Emit, Report, Task
 from penstock.engine.stage import PoolChoice
 from penstock.plan.stages import Stage, Work
-from penstock.contracts import Emit, Report, Task
 from tests.engine.simulation import Load, SimulatedPool, World
 
 SLOW_SHARE, SLOWNESS = 0.01, 5.0

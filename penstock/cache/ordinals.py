@@ -15,8 +15,8 @@ from collections.abc import Sequence
 
 from penstock.cache.keys import key_of, note_key
 from penstock.cache.ledger.open_ledgers import job_ledger_alone, ledger_place
-from penstock.protocols import Ledger
 from penstock.contracts import task_origins
+from penstock.protocols import Ledger
 
 RowId = bytes
 """Identifies a row in all runs of a job: its source, and its number in that."""

@@ -12,6 +12,7 @@ from typing import Any
 
 from penstock.cache.ledger.maintenance import has_records
 from penstock.cache.ledger.open_ledgers import SharedLedger
+from penstock.contracts import Origin
 from penstock.dashboard.found_rows import RowsRequest
 from penstock.dashboard.live import MAX_ERRORS, LiveQuery, error_values
 from penstock.dashboard.prompts import PromptTemplate, read_prompts
@@ -26,7 +27,6 @@ from penstock.jobs.reconcile import rows_by_file
 from penstock.jobs.state import JobState
 from penstock.jobs.summary import RUN, command_text, open_folder, run_state
 from penstock.protocols import Ledger
-from penstock.contracts import Origin
 from penstock.types.row_numbers import RowPlace
 
 MAX_SEARCHES = 4  # of several pages, that are counted at the same time

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, Literal
 
+from penstock.contracts import QueryControl
 from penstock.errors import InvalidArgumentError, QueryCancelledError
 from penstock.events.events import (
     BundleProduced,
@@ -26,7 +27,6 @@ from penstock.observe.stage_stats import StageStats
 from penstock.observe.stats import Stats
 from penstock.observe.text import fit
 from penstock.observe.timeline import TimelinePoint
-from penstock.contracts import QueryControl
 
 MAX_ERRORS = 100  # the last ones
 MAX_ERROR_CHARS = 4_000
@@ -127,7 +127,7 @@ class LiveQuery:
                 if (model := self._stats.stages[stage].model) is None:
                     control.limit_tasks(stage, max_running)
                 else:
-                    from penstock.ai.remote.limits.limiter import limit_requests
+                    from penstock.ai.client.limits.limiter import limit_requests
 
                     limit_requests(*model, max_running)
                 self._limits[stage] = max_running

@@ -11,12 +11,12 @@ import threading
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
+from penstock.contracts import Report
 from penstock.dashboard.found_rows import EMPTY_PAGE, RowsRequest
 from penstock.dashboard.live import LiveQuery
 from penstock.dashboard.recent import RecentRows, watched_stage
 from penstock.events.events import Event, QueryStarted
 from penstock.storage.urls import redacted
-from penstock.contracts import Report
 
 if TYPE_CHECKING:
     from penstock.dashboard.server import DashboardServer

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from penstock.cache.ledger.maintenance import has_records
 from penstock.cache.ledger.open_ledgers import current_ledger, job_folder
+from penstock.contracts import Bundle, RemoteBatch, Report, WrittenOutput
 from penstock.dashboard.found_rows import (
     EMPTY_PAGE,
     FoundRows,
@@ -30,7 +31,6 @@ from penstock.events.events import RowError, StageInfo
 from penstock.observe.text import format_bytes
 from penstock.plan.stages import CallBatch, CallUdf
 from penstock.protocols import Ledger
-from penstock.contracts import Bundle, RemoteBatch, Report, WrittenOutput
 from penstock.types.row_numbers import ROW_NUMBER, RowPlace
 
 MAX_ROWS = 200

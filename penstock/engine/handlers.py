@@ -12,13 +12,13 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.config import piece_nbytes
+from penstock.contracts import Handler
 from penstock.engine.scheduling import FIRST_GROWTH, RECENT, GrowthEstimate
 from penstock.engine.steps import Steps, may_grow
 from penstock.errors import ReadError, WriteError
 from penstock.plan.nodes import sink_name
 from penstock.plan.stages import Step, TakeSample
 from penstock.protocols import PartSink, ReadTask, Sink
-from penstock.contracts import Handler
 from penstock.types import Schema
 from penstock.types.plain import arrow_array, arrow_numbers
 

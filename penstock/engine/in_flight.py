@@ -7,8 +7,8 @@ import itertools
 from collections import deque
 from collections.abc import Iterable, Sequence
 
-from penstock.engine.scheduling import Footprint
 from penstock.contracts import Bundle, Task
+from penstock.engine.scheduling import Footprint
 
 
 class InFlight:

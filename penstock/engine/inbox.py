@@ -7,6 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 
+from penstock.contracts import Bundle
 from penstock.engine.batch_size import BatchSizeSearch
 from penstock.engine.scheduling import (
     GROUPED_TASK_S,
@@ -18,7 +19,6 @@ from penstock.engine.scheduling import (
     paced_rows,
 )
 from penstock.plan.stages import AtMost, Cut, Evenly, Exactly, Gathered, Inbox as Policy, Measured, Paced
-from penstock.contracts import Bundle
 
 FIRST_PACED_ROWS = 4  # few: each may give megabytes
 FIRST_ROWS = 32  # of a task that transfers files

@@ -16,6 +16,7 @@ from typing import Literal, Protocol
 
 import pyarrow as pa
 
+from penstock.contracts import Bundle, Origin, Report, Task, cut_origins
 from penstock.events.events import RowError
 from penstock.plan.stages import (
     CallUdf,
@@ -32,7 +33,6 @@ from penstock.plan.stages import (
     WriteOut,
 )
 from penstock.protocols import ReadTask
-from penstock.contracts import Bundle, Origin, Report, Task, cut_origins
 from penstock.types.row_ranges import RowRange, rows_within
 
 LOT_S = 1.0

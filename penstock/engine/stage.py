@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from itertools import pairwise, takewhile
 
+from penstock.contracts import Bundle, CountsCalls, DescribesTasks, EndOfInput, Report, Task, WorkerPool
 from penstock.engine.batch_size import TASK_COST_S
 from penstock.engine.error_limit import ErrorLimit
 from penstock.engine.in_flight import InFlight
@@ -26,7 +27,6 @@ from penstock.engine.scheduling import (
 from penstock.errors import PenstockError
 from penstock.events.events import CallCounts
 from penstock.plan.stages import CallBatch, CallUdf, Gathered, Inbox as Policy, RunRelation, Stage, Work, WriteOut
-from penstock.contracts import Bundle, CountsCalls, DescribesTasks, EndOfInput, Report, Task, WorkerPool
 
 MAX_DESCRIBED = 10  # tasks in an error message
 

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from penstock.cache.ledger.open_ledgers import job_ledger
 from penstock.config import get_config, piece_nbytes
+from penstock.contracts import Origin
 from penstock.dashboard.live import LiveQuery
 from penstock.engine.handlers import unpacked_records
 from penstock.engine.lineage import Lineage
@@ -47,7 +48,6 @@ from penstock.plan.stages import Gathered, Read, Stage
 from penstock.plan.unknown_columns import naming_lines
 from penstock.protocols import Subscriber
 from penstock.runners import query
-from penstock.contracts import Origin
 
 log = logging.getLogger("penstock.jobs")
 

@@ -11,8 +11,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from penstock.jobs.state import JobPart, JobState, as_ranges
 from penstock.contracts import Origin, cut_origins
+from penstock.jobs.state import JobPart, JobState, as_ranges
 from penstock.types.row_ranges import RowRange
 
 File = dict[str, Any]

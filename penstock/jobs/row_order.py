@@ -12,9 +12,9 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from penstock.contracts import Origin, cut_origins
 from penstock.jobs.reconcile import File, rows_by_file
 from penstock.jobs.state import JobState
-from penstock.contracts import Origin, cut_origins
 
 MAX_NAME = 180  # characters of a name; with longer ones, all files get new names
 

@@ -17,6 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.config import get_config
+from penstock.contracts import EndOfInput, check_not_cancelled
 from penstock.plan.relations import GroupRows, Sort, SortKey
 from penstock.plan.stages import RunRelation
 from penstock.relational.arrow import to_duckdb
@@ -27,7 +28,6 @@ from penstock.relational.number_order import order_of_numbers
 from penstock.relational.spill import spill_error, spill_file
 from penstock.relational.sql import ordered
 from penstock.relational.typed_input import TypedInput
-from penstock.contracts import EndOfInput, check_not_cancelled
 from penstock.types import Schema
 from penstock.types.plain import arrow_numbers, numpy_values
 

@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.config import get_config
+from penstock.contracts import EndOfInput
 from penstock.errors import InvalidArgumentError
 from penstock.plan.relations import Aggregate, DeferredRelation, Join, SetOperation, SqlQuery, TableRelation
 from penstock.plan.similarity import Nearest
@@ -18,7 +19,6 @@ from penstock.relational.query_makers import UnionMaker
 from penstock.relational.sql import input_name, to_sql
 from penstock.relational.stream import QueryStream
 from penstock.relational.typed_input import TypedInput
-from penstock.contracts import EndOfInput
 from penstock.types import DataType, Field, Schema
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from penstock.config import Config
+from penstock.contracts import Bundle, Emit
 from penstock.engine.pools.threads import ThreadPool, Threads
 from penstock.engine.resources import Cores
 from penstock.engine.scheduling import Footprint
@@ -27,7 +28,6 @@ from penstock.runners.placement import (
     this_machine,
 )
 from penstock.runners.query import Workplace
-from penstock.contracts import Bundle, Emit
 
 if TYPE_CHECKING:
     from penstock.engine.pools.asyncio import LoopThread

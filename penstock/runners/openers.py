@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.cache.ledger.open_ledgers import inherit_job_folder, job_folder
 from penstock.config import get_config, inherit_task_nbytes, set_config
+from penstock.contracts import Handler, WorkerContext
 from penstock.engine.handlers import PartHandler, ReadHandler, TransformHandler, WriteHandler, WritingHandler
 from penstock.engine.pools.handler_slot import OpenHandler
 from penstock.engine.pools.worker_restart import RestartPolicy
@@ -23,7 +24,6 @@ from penstock.protocols import PartSink
 from penstock.runners.placement import this_machine
 from penstock.storage.options import all_shared_options, restore_shared_options
 from penstock.storage.secret import known_secrets, restore_secrets
-from penstock.contracts import Handler, WorkerContext
 from penstock.types import Schema
 from penstock.udf.batches import BatchHandler
 from penstock.udf.call import UdfHandler

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from penstock.cache.ledger.open_ledgers import job_folder
 from penstock.config import Config, get_config
+from penstock.contracts import Bundle, Origin
 from penstock.cost.accounts import Account, current_account, make_current
 from penstock.engine.cancellation import Cancellation
 from penstock.engine.executor import Executor, MakePool
@@ -22,6 +23,7 @@ from penstock.engine.lineage import Lineage, is_traceable
 from penstock.engine.prefetch import prefetched
 from penstock.engine.resources import Cores
 from penstock.errors import InvalidArgumentError, WriteError
+from penstock.events import call_gate
 from penstock.events.metrics import collect_metrics
 from penstock.observe.errors import SCHEMA, ErrorLog
 from penstock.observe.failure_lines import FailureLog
@@ -35,8 +37,6 @@ from penstock.plan.unknown_columns import naming_lines
 from penstock.protocols import CachesAnswers, ErrorSink, Priced, Subscriber
 from penstock.runners.measuring import measuring
 from penstock.runners.placement import this_machine
-from penstock.tasks import call_gate
-from penstock.contracts import Bundle, Origin
 from penstock.udf.memo import with_cache_keys
 
 Rules = Sequence[Callable[[Plan], Plan]]

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from penstock.contracts import EndOfInput, check_not_cancelled
 from penstock.expr.arrays import Numbers
 from penstock.plan.similarity import DropNear
 from penstock.relational.spill import spill_file
 from penstock.similarity.vectors import matrix_of
-from penstock.contracts import EndOfInput, check_not_cancelled
 from penstock.types.plain import arrow_array
 
 ROWS_AT_A_TIME = 1024  # that are compared with a block of kept rows

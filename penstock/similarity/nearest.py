@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.config import piece_nbytes
+from penstock.contracts import EndOfInput, check_not_cancelled
 from penstock.errors import ComputeError
 from penstock.expr.arrays import Numbers
 from penstock.plan.pair_relations import NearestMaker
@@ -17,7 +18,6 @@ from penstock.plan.stages import SIDE, RunRelation
 from penstock.relational.typed_input import TypedInput
 from penstock.similarity.best_rows import BestRows, best_rows, block_rows
 from penstock.similarity.vectors import matrix_of
-from penstock.contracts import EndOfInput, check_not_cancelled
 from penstock.types.plain import arrow_array
 
 OUTPUT_NBYTES = 8 * 2**20

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from penstock.contracts import EndOfInput, check_not_cancelled
 from penstock.expr.arrays import Numbers, elements_of, validity
 from penstock.plan.similarity import DropSimilar
 from penstock.plan.stages import RunRelation
 from penstock.relational.spill import spill_file
 from penstock.relational.typed_input import TypedInput
-from penstock.contracts import EndOfInput, check_not_cancelled
 from penstock.types.plain import arrow_array
 
 RECALL = 0.99  # the least probability that a pair at the threshold shares a band

@@ -13,10 +13,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.contracts import WorkerContext, check_not_cancelled
 from penstock.errors import PenstockError, QueryCancelledError, TypeMismatchError
 from penstock.expr.udf import MAX_ASYNC_ROWS, BatchSpec
 from penstock.plan.stages import CallBatch
-from penstock.contracts import WorkerContext, check_not_cancelled
 from penstock.types import Series, to_batch
 from penstock.types.row_numbers import ROW_NUMBER, without_row_numbers
 from penstock.udf.call import ApplySteps, Caller, SyncCaller, run_sync

@@ -16,11 +16,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.contracts import WorkerContext, check_not_cancelled
 from penstock.errors import QueryCancelledError, TypeMismatchError
+from penstock.events.call_counter import current_call_counter
 from penstock.expr.udf import Policy
 from penstock.plan.stages import CallUdf
-from penstock.events.call_counter import current_call_counter
-from penstock.contracts import WorkerContext, check_not_cancelled
 from penstock.types import PartialColumn
 from penstock.types.plain import arrow_numbers, numpy_values
 from penstock.types.row_numbers import POSITION

@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 
+from penstock.contracts import check_not_cancelled
 from penstock.errors import FatalError, RetryAfterError
 from penstock.events.metrics import increment_counter
 from penstock.expr.udf import Policy
 from penstock.storage.backoff import retry_delay_s
-from penstock.contracts import check_not_cancelled
 
 log = logging.getLogger("penstock.udf")
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import penstock as ps
+from penstock.contracts import Emit, QueryControl, Task
 from penstock.engine.executor import Executor
 from penstock.engine.resources import Cores
 from penstock.engine.stage import PoolChoice
@@ -17,7 +18,6 @@ from penstock.events.events import BundleProduced, Event
 from penstock.plan.stages import Read, Stage, Work
 from penstock.protocols import ReadRequest
 from penstock.runners import run
-from penstock.contracts import Emit, QueryControl, Task
 from tests.engine.test_executor import Pool, Query
 
 

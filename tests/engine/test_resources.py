@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.engine.resources import Results
 from penstock.contracts import Bundle
+from penstock.engine.resources import Results
 
 
 def used_after_each(results: Results, sizes: list[int]) -> list[int]:

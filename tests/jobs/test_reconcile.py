@@ -7,10 +7,10 @@ import random
 
 from hypothesis import given, settings, strategies as st
 
+from penstock.contracts import Origin
 from penstock.engine.lineage import Kind
 from penstock.jobs.reconcile import CutFile, reconcile
 from penstock.jobs.state import JobPart, JobState, ReadKey
-from penstock.contracts import Origin
 from penstock.types.row_ranges import RowRange
 from tests.jobs.simulation import CrashError, Run, Source, World
 

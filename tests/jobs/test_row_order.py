@@ -7,10 +7,10 @@ from typing import Any
 
 from hypothesis import given, strategies as st
 
+from penstock.contracts import Origin
 from penstock.jobs import row_order
 from penstock.jobs.row_order import in_input_order
 from penstock.jobs.state import JobPart, JobState
-from penstock.contracts import Origin
 
 POSITIONS = {7: (0, 0), 3: (0, 1)}  # the read 7 comes before the read 3
 PLACES = [(read, row) for read in POSITIONS for row in range(12)]

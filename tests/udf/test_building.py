@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 import penstock as ps
+from penstock.contracts import WorkerContext
 from penstock.engine.pools.threads import Threads
 from penstock.errors import QueryCancelledError
-from penstock.contracts import WorkerContext
 
 
 class Builds:

@@ -15,11 +15,11 @@ from typing import Any
 
 import pyarrow as pa
 
+from penstock.contracts import WorkerContext
 from penstock.engine.pools.handler_slot import OpenHandler
 from penstock.engine.pools.process_group import ProcessGroup
 from penstock.engine.pools.worker_restart import Record, RestartPlan, RestartPolicy
 from penstock.errors import PenstockError, WorkerDiedError, WorkerGoneError
-from penstock.contracts import WorkerContext
 
 log = logging.getLogger("penstock.workers")
 

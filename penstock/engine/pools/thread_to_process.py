@@ -10,9 +10,9 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 
+from penstock.contracts import Emit, Report, Task, WorkerPool
 from penstock.engine.pools.gil import GilWatch
 from penstock.errors import QueryCancelledError
-from penstock.contracts import Emit, Report, Task, WorkerPool
 
 log = logging.getLogger("penstock.workers")
 

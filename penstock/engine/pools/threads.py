@@ -17,7 +17,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.engine.pools.handler_slot import HandlerSlot, OpenHandler
 from penstock.contracts import (
     Bundle,
     Emit,
@@ -28,6 +27,7 @@ from penstock.contracts import (
     WorkerContext,
     check_not_cancelled,
 )
+from penstock.engine.pools.handler_slot import HandlerSlot, OpenHandler
 from penstock.types import joined
 
 

@@ -8,12 +8,12 @@ from typing import Any
 import pyarrow as pa
 import ray
 
+from penstock.contracts import Bundle
 from penstock.runners.ray.failures import is_death, translated
 from penstock.runners.ray.pool import MAX_DEATHS
 from penstock.runners.ray.runner import RayRunner
 from penstock.runners.ray.stored import TaskInput, arguments, has_restored
 from penstock.runners.ray.worker import PackedBatch, Slices, input_from
-from penstock.contracts import Bundle
 
 
 class BlockRunner(RayRunner):

@@ -18,6 +18,7 @@ from typing import Any
 from weakref import WeakSet
 
 from penstock.config import get_config
+from penstock.contracts import Bundle, Emit, Report, Task
 from penstock.plan.stages import RunRelation
 from penstock.relational.partition import RangeParts, bounds_of
 from penstock.relational.two_steps import in_two_steps
@@ -26,7 +27,6 @@ from penstock.runners.placement import this_machine
 from penstock.runners.ray.exchange_work import PartOpener, Parts, PieceForm, divide, no_handler, sample
 from penstock.runners.ray.pool import RayPool
 from penstock.runners.ray.stored import Recipe, StoredBatch, TaskInput, batches_of
-from penstock.contracts import Bundle, Emit, Report, Task
 from penstock.types import Schema
 from penstock.types.supertype import has_null_type
 

@@ -10,9 +10,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 
+from penstock.contracts import Bundle, Emit, EndOfInput, Report, Task
 from penstock.engine.pools.threads import ThreadPool
 from penstock.runners.ray.exchange import RowExchange, groups_of, nbytes_of
-from penstock.contracts import Bundle, Emit, EndOfInput, Report, Task
 
 
 class ExchangePool:

@@ -10,6 +10,7 @@ import pyarrow as pa
 import ray
 
 from penstock.config import config
+from penstock.contracts import EndOfInput, Handler, WorkerContext
 from penstock.engine.handlers import StatelessHandler
 from penstock.engine.pools.handler_slot import OpenHandler
 from penstock.plan.stages import SIDE, RunRelation
@@ -17,7 +18,6 @@ from penstock.relational.partition import HashParts, RangeParts, divided, sample
 from penstock.relational.two_steps import computed, halves_rows, in_two_steps
 from penstock.relational.typed_input import common_schema, with_types
 from penstock.runners.ray.worker import PackedBatch, Slices, packed_batch, slices_from
-from penstock.contracts import EndOfInput, Handler, WorkerContext
 from penstock.types import Schema, joined
 from penstock.types.frozen import frozen
 

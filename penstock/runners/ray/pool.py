@@ -12,6 +12,7 @@ from weakref import WeakSet
 
 import ray
 
+from penstock.contracts import Bundle, Emit, Report, Task
 from penstock.engine.pools.worker_restart import RestartPlan, RestartPolicy
 from penstock.errors import WorkerDiedError
 from penstock.events.events import RowError
@@ -31,7 +32,6 @@ from penstock.runners.ray.stored import (
     put_batch,
 )
 from penstock.runners.ray.worker import ActorReport, References, WrittenBatch
-from penstock.contracts import Bundle, Emit, Report, Task
 
 log = logging.getLogger("penstock.workers")
 

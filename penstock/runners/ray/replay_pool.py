@@ -8,10 +8,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
+from penstock.contracts import Bundle, Emit, EndOfInput, Report, Task
 from penstock.errors import WorkerDiedError
 from penstock.runners.ray.pool import MAX_DEATHS, RayPool
 from penstock.runners.ray.stored import Recipe, StoredBatch
-from penstock.contracts import Bundle, Emit, EndOfInput, Report, Task
 
 log = logging.getLogger("penstock.workers")
 

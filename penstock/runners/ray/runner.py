@@ -14,6 +14,7 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from penstock.config import Config, get_config, task_share
+from penstock.contracts import Bundle, Emit
 from penstock.engine.lineage import kind_of
 from penstock.engine.pools.asyncio import AsyncPool, LoopThread
 from penstock.engine.pools.handler_slot import OpenHandler
@@ -49,7 +50,6 @@ from penstock.runners.ray.pool import RayPool
 from penstock.runners.ray.replay_pool import ReplayPool
 from penstock.runners.ray.stage_requests import actor_key, actor_options, actor_requests
 from penstock.runners.ray.stored import DriverBatches, put_batch, read_input
-from penstock.contracts import Bundle, Emit
 
 PLAIN = actor_options(Resources())
 GATHERED_NBYTES = 32 * 2**20  # of a batch between stages: a call and the storing of its result cost milliseconds

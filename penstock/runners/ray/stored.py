@@ -20,10 +20,10 @@ import pyarrow as pa
 import ray
 from ray.exceptions import RayTaskError
 
+from penstock.contracts import Bundle, Task
 from penstock.runners.ray.cluster import is_node_alive
 from penstock.runners.ray.failures import DEATHS, is_death, lost_object, translated
 from penstock.runners.ray.worker import PackedBatch, Slices, input_from, packed_batch, unpacked_batch
-from penstock.contracts import Bundle, Task
 
 NUM_REMADE_AT_ONCE = 8  # of the inputs of a task
 

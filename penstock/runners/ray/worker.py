@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TypeAlias
 import pyarrow as pa
 import ray
 
+from penstock.contracts import WorkerContext
 from penstock.engine.handlers import PartHandler, WritingHandler
 from penstock.engine.pools.asyncio import AsyncHandler, cancel, record, recording
 from penstock.engine.pools.handler_slot import HandlerSlot, Output
@@ -21,7 +22,6 @@ from penstock.engine.pools.worker import packed_error, unpacked_error
 from penstock.errors import UdfError
 from penstock.events.events import RowError
 from penstock.events.metrics import MetricValues, taken_metrics
-from penstock.contracts import WorkerContext
 from penstock.types import joined
 from penstock.types.ipc import from_ipc, to_ipc
 

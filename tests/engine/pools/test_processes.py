@@ -17,10 +17,10 @@ import psutil
 import pyarrow as pa
 import pytest
 
+from penstock.contracts import Bundle, Task
 from penstock.engine.pools.handler_slot import OpenHandler
 from penstock.engine.pools.threads import Threads
 from penstock.errors import WorkerDiedError
-from penstock.contracts import Bundle, Task
 from tests.engine.pools.handlers import (
     Diary,
     Gates,

@@ -13,9 +13,9 @@ import pyarrow as pa
 import pytest
 
 import penstock as ps
+from penstock.contracts import Task, WorkerContext
 from penstock.engine.pools.threads import ThreadPool, Threads
 from penstock.errors import InvalidArgumentError
-from penstock.contracts import Task, WorkerContext
 from penstock.types import joined
 from tests.engine.pools.handlers import Diary, Gates, Reports, failing_opener, opener, order
 

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 import penstock as ps
+from penstock.contracts import EndOfInput
 from penstock.errors import TypeMismatchError
 from penstock.plan.relations import Aggregate, AggregateColumn
 from penstock.plan.stages import SIDE, RunRelation
@@ -20,7 +21,6 @@ from penstock.relational.partition import HashParts
 from penstock.runners.openers import opener
 from penstock.runners.ray import exchange, runner
 from penstock.runners.ray.exchange_work import divide
-from penstock.contracts import EndOfInput
 from penstock.types.ipc import to_ipc
 from tests.runners.ray.test_faults import die_once
 
