@@ -48,7 +48,7 @@ def test_mistakes() -> None:
     df = ps.from_pydict(ROWS)
     with pytest.raises(TypeMismatchError, match="bin"):
         df.select(duckdb_function("bin", ps.col("l")))
-    with pytest.raises(ComputeError, match="make_date|out of range"):
+    with pytest.raises(ComputeError, match="Date out of range"):
         df.select(ps.sql_expr("make_date(n, 2, 30)")).collect()
     with pytest.raises(InvalidArgumentError, match="takes one to 8 columns"):
         duckdb_function("version")
