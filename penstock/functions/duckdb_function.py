@@ -27,7 +27,7 @@ def duckdb_function(name: str, *args: Any) -> Expression:
     >>> ps.from_pydict({"n": [5]}).select(duckdb_function("bin", ps.col("n"))).to_pydict()
     {'n': ['101']}
     """
-    if not isinstance(name, str) or name.lower() not in scalar_functions():
+    if str(name).lower() not in scalar_functions():
         raise InvalidArgumentError(f"{name!r} is no function of DuckDB that gives one value for each row")
     columns: list[Expression] = []
     parts = []
