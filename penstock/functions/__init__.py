@@ -13,20 +13,7 @@ from penstock.expr.instead import way_around
 from penstock.functions.table import generated
 
 _MODULES = (
-    *(
-        "aggregates",
-        "ai",
-        "calendar",
-        "chunks",
-        "core",
-        "distances",
-        "duckdb_function",
-        "encodings",
-        "files",
-        "hashing",
-        "image",
-        "json",
-    ),
+    *("aggregates", "ai", "calendar", "chunks", "core", "distances", "encodings", "files", "hashing", "image", "json"),
     *("lists", "media", "nested", "numeric", "patterns", "rows", "temporal", "text", "vector"),
 )
 

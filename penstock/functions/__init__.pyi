@@ -36,9 +36,9 @@ from penstock.functions.core import (
     apply as apply,
     arrow_function as arrow_function,
     coalesce as coalesce,
+    duckdb_function as duckdb_function,
     is_in as is_in,
 )
-from penstock.functions.duckdb_function import duckdb_function as duckdb_function
 from penstock.functions.files import (
     audio_file as audio_file,
     download as download,
