@@ -15,6 +15,6 @@ messages/     values of a row to a message              structured/   return for
 client/       one call: sent, retried, billed, cached   providers/    the API of each provider
 local/        models on this machine
 
-The folders know nothing of expressions and columns. ``providers`` builds on ``client``, and ``local`` on neither but for
-``providers.wire``. Nothing here imports plans, pools or files.
+The folders know nothing of expressions and columns. ``providers`` builds on ``client``. ``local`` uses neither, except
+``providers.wire``. Nothing here imports pools or ``io``.
 """

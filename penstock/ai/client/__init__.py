@@ -2,14 +2,14 @@
 
     CachedCalls                 an answer in the ledger? else ask, and store it
         RetriedCalls            repeat attempts until one is answered, or the failure is final
-            BilledCalls         reserve the cost of an attempt, settle it   (CountedCalls without a budget)
+            BilledCalls         reserve the cost of an attempt, settle it; CountedCalls without a budget
                 SentCalls       one attempt: a permit of the limiter, one POST, the body read
 
     CachedCalls                 with ``batch_api=True``
         BilledCalls             a call is one request of a batch
             BatchCalls          queued, submitted, polled
 
-Billing is inside retrying, because each attempt may cost something. ``providers.remote_model`` puts the layers together.
+Billing is inside retrying, as each attempt may cost something. ``providers.remote_model`` puts the layers together.
 
 calls            ApiCall, Endpoint, and the interface of a layer
 sent_calls       -> http_client: one request; deadline, connections, addresses, server_errors

@@ -24,15 +24,15 @@ from penstock.ai.client.silent_server import Silence
 from penstock.ai.lenient_json import parse_json
 from penstock.ai.provider import CallSettings
 from penstock.config import get_config
-from penstock.engine.call_gate import ALWAYS_OPEN, current_gate
-from penstock.engine.call_room import CallRoom, current_room
 from penstock.errors import (
     InvalidAnswerError,
     PenstockError,
     ProviderUnavailableError,
     RateLimitedError,
 )
-from penstock.observe.call_counter import CallCounter, current_call_counter
+from penstock.events.call_counter import CallCounter, current_call_counter
+from penstock.events.call_gate import ALWAYS_OPEN, current_gate
+from penstock.events.call_room import CallRoom, current_room
 from penstock.storage.secret import Secret, hidden
 
 if TYPE_CHECKING:

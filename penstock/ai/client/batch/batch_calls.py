@@ -21,7 +21,6 @@ from penstock.ai.provider import BatchSettings
 from penstock.cache.keys import KEY_NBYTES
 from penstock.cache.memo import Memo
 from penstock.cost.usage import Usage, usage_in
-from penstock.engine.call_gate import current_gate
 from penstock.errors import (
     InvalidAnswerError,
     OutageError,
@@ -32,6 +31,7 @@ from penstock.errors import (
     RequestRefusedError,
     WaitTooLongError,
 )
+from penstock.events.call_gate import current_gate
 
 log = logging.getLogger("penstock.ai")
 
