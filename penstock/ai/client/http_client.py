@@ -62,7 +62,7 @@ class HttpClient:
         self._session: SharedSession | None = None
         self._deadline: Deadline | None = None
         self._headers: Mapping[str, str] = {}
-        self._urls: dict[str, Any] = {}
+        self.urls: dict[str, Any] = {}
         self._max_nbytes = 0
         self._counter = CallCounter()
 
@@ -110,13 +110,11 @@ class HttpClient:
 
     def url(self, path: str, query: Mapping[str, str] | None = None) -> Any:
         """Return the URL of a path below the base URL, in the form that aiohttp takes."""
-        url = self._urls.get(path)
-        if url is None or query:
-            import yarl
+        import yarl
 
-            url = yarl.URL(joined(self.endpoint.base_url, path)).update_query(query or {})
-            if not query:
-                self._urls[path] = url
+        url = yarl.URL(joined(self.endpoint.base_url, path)).update_query(query or {})
+        if not query:
+            self.urls[path] = url
         return url
 
     async def exchange(
@@ -163,7 +161,8 @@ class HttpClient:
                 )
                 try:
                     received = response.headers
-                    self.errors.note_reached()
+                    if not self.errors.has_answered:
+                        self.errors.note_answer()
                     if not 200 <= response.status < 300:
                         raw = await start_of(response, MAX_REFUSAL_NBYTES)
                         observer.failed()

@@ -46,17 +46,14 @@ class RetriedCalls:
         self._calls, self._retries = calls, retries
         self.close = calls.close
         if probe is not None:
-            retries.check.probe = self._attempt(probe)
+            retries.check.probe = partial(self._attempt, probe)
 
     def ask(self, call: ApiCall) -> Coroutine[Any, Any, Answered]:
-        return self._retries.repeat(self._attempt(call), tokens=call.tokens)
+        return self._retries.repeat(partial(self._attempt, call), tokens=call.tokens)
 
-    def _attempt(self, call: ApiCall) -> Attempt[Answered]:
-        def attempt(rank: Rank) -> Awaitable[Answered]:
-            call.rank = rank
-            return self._calls.ask(call)
-
-        return attempt
+    def _attempt(self, call: ApiCall, rank: Rank) -> Awaitable[Answered]:
+        call.rank = rank
+        return self._calls.ask(call)
 
 
 class Retries:

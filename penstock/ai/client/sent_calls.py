@@ -10,6 +10,7 @@ import orjson
 from penstock.ai.client.calls import Answered, ApiCall
 from penstock.ai.client.http_client import HttpClient
 from penstock.cost.usage import Usage, usage_in
+from penstock.errors import ProviderError
 
 if TYPE_CHECKING:
     import aiohttp
@@ -39,8 +40,11 @@ class SentCalls:
             try:
                 raw = await client.content(response)
                 self._mean_nbytes += (len(raw) - self._mean_nbytes) // 4
-                call.observer.failed()  # unless the body holds an answer
-                body = client.parsed(raw)
+                try:
+                    body = client.parsed(raw)
+                except ProviderError:
+                    call.observer.failed()
+                    raise
                 usage = usage_in(body)
                 call.observer.answered(usage or Usage(call.tokens, 0))
                 return client.understood(body, call.read), None if usage is None else usage.input + usage.output
@@ -49,5 +53,5 @@ class SentCalls:
                     client.room.end_receiving(nbytes)
 
         data = orjson.dumps(call.body, option=orjson.OPT_SERIALIZE_NUMPY)
-        url = client.url(call.path)
+        url = client.urls.get(call.path) or client.url(call.path)
         return client.exchange("POST", url, data, take, call.rank, tokens=call.tokens, observer=call.observer)

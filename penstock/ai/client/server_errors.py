@@ -70,13 +70,12 @@ class ServerErrors:
     def __init__(self, name: str, endpoint: Endpoint, timeout_s: float) -> None:
         self._name, self._endpoint, self._timeout_s = name, endpoint, timeout_s
         self.proxy: str | None = None
-        self._has_answered = False
+        self.has_answered = False
 
-    def note_reached(self) -> None:
+    def note_answer(self) -> None:
         """Record that the server answered. From now on a failed connection may pass."""
-        if not self._has_answered:
-            _reached.add((self._endpoint.base_url, self.proxy))
-            self._has_answered = True
+        _reached.add((self._endpoint.base_url, self.proxy))
+        self.has_answered = True
 
     def too_large(self, max_nbytes: int) -> AnswerTooLargeError:
         return AnswerTooLargeError(
