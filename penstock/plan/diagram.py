@@ -20,7 +20,7 @@ def diagram(plan: Plan, format: str) -> str:
     """Return the stages of a plan as a diagram; ``"mermaid"`` is the only format."""
     if format != "mermaid":
         raise InvalidArgumentError(
-            f"explain(format={format!r}) is not known; use 'text' or 'mermaid', which Mermaid's tools turn into an image."
+            f"explain(format={format!r}) is not known; use 'text' or 'mermaid', which Mermaid's tools draw as an image."
         )
     return mermaid(lower(optimize(plan), is_ordered=True))
 

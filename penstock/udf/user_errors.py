@@ -35,7 +35,9 @@ def _combined(message: str, cause: Exception) -> UdfError:
     both = _class_of(message, kind)
     error: UdfError = base.__new__(both, *args)  # the class's own constructor may take any arguments
     base.__init__(error, *args)
-    base.__setstate__(error, {name: value for name, value in (state[0] if state else {}).items() if name != "__notes__"})
+    base.__setstate__(
+        error, {name: value for name, value in (state[0] if state else {}).items() if name != "__notes__"}
+    )
     return error
 
 

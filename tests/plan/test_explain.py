@@ -137,7 +137,7 @@ flowchart TD
 def test_stages_as_a_diagram() -> None:
     stages = lower(MapBatches(Concat((scan("a"), scan("a", predicate=s == "<b>"))), REPEAT), is_ordered=True)
     assert mermaid(stages) == MERMAID
-    with pytest.raises(InvalidArgumentError, match="format='svg'.*use 'text' or 'mermaid'"):
+    with pytest.raises(InvalidArgumentError, match=r"format='svg'.*use 'text' or 'mermaid'"):
         ps.range(1).explain(format="svg")  # type: ignore[arg-type]
 
 
