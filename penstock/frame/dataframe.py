@@ -15,7 +15,7 @@ from penstock.plan.nodes import Plan
 from penstock.udf.options import refusing_unknown
 
 if TYPE_CHECKING:
-    from penstock.cost.estimates.estimate import CostEstimate
+    from penstock.estimates.estimate import CostEstimate
 
 
 class DataFrame(SimilarityVerbs, WriteVerbs):
@@ -94,7 +94,7 @@ class DataFrame(SimilarityVerbs, WriteVerbs):
         >>> cost.sampled_rows, cost.calls, cost.dollars_low <= cost.dollars <= cost.dollars_high
         (20, 1000.0, True)
         """
-        from penstock.cost.estimates.plan_cost import plan_cost
+        from penstock.estimates.plan_cost import plan_cost
 
         return plan_cost(self._plan, sample)
 

@@ -27,7 +27,7 @@ def test_import_loads_no_heavy_package() -> None:
 import json, sys
 from penstock import DataFrame, Series, col, from_pydict, func, read_parquet, set_runner_ray
 first = sorted(sys.modules)
-import penstock.engine.runners.openers  # what a worker process loads
+import penstock.runners.openers  # what a worker process loads
 print(json.dumps([first, "asyncio" in sys.modules]))
 """
     first, has_worker_asyncio = json.loads(run_python(code))
@@ -35,7 +35,7 @@ print(json.dumps([first, "asyncio" in sys.modules]))
     assert not has_worker_asyncio
     assert not loaded & {*HEAVY, "pyarrow.compute", "asyncio"}
     later = (
-        "functions", "frame.read.media", "frame.read.tables", "frame.sql", "io", "observe.events", "plan.lower",
+        "functions", "frame.read.media", "frame.read.tables", "frame.sql", "io", "events.events", "plan.lower",
         "plan.optimizer",
     )  # fmt: skip
     assert not loaded & {f"penstock.{module}" for module in later}

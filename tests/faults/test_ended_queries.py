@@ -19,8 +19,8 @@ import pytest
 
 import penstock as ps
 from penstock.engine.cancellation import Cancellation
-from penstock.engine.runners import run
 from penstock.errors import QueryCancelledError
+from penstock.runners import run
 from tests.faults.ended_query import FIRST, NUM_EMBEDDED, NUM_ROWS, prompts
 from tests.plain_server import counts, plain_server
 
