@@ -37,8 +37,6 @@ from penstock.ai.provider import FIRST_DELAY_S, CallSettings
 from penstock.ai.wire import ApiCall, Endpoint
 from penstock.config import get_config
 from penstock.cost.usage import usage_in
-from penstock.engine.call_gate import ALWAYS_OPEN, current_gate
-from penstock.engine.call_room import CallRoom, current_room
 from penstock.errors import (
     AnswerTooLargeError,
     InvalidAnswerError,
@@ -51,7 +49,9 @@ from penstock.errors import (
     UnreachableError,
     WaitTooLongError,
 )
-from penstock.observe.call_counter import CallCounter, current_call_counter
+from penstock.events.call_counter import CallCounter, current_call_counter
+from penstock.events.call_gate import ALWAYS_OPEN, current_gate
+from penstock.events.call_room import CallRoom, current_room
 from penstock.storage.backoff import retry_delay_s
 from penstock.storage.secret import Secret, hidden
 

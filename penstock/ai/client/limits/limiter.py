@@ -24,7 +24,7 @@ from penstock.ai.client.limits.inputs import forget_input_limits
 from penstock.ai.client.limits.pacing import MAX_WAIT_S, Outcome, Pace, Sent
 from penstock.ai.client.limits.rate_headers import read_hints
 from penstock.errors import WaitTooLongError
-from penstock.observe.cpu_clock import wanted_cpu_s
+from penstock.events.cpu_clock import wanted_cpu_s
 
 __all__ = ["Limiter", "LimiterKey", "LimiterState", "Outcome", "Permit", "Tally", "limiter_for"]
 
