@@ -14,6 +14,7 @@ Billing is inside retrying, as each attempt may cost something. ``providers.remo
 calls            ApiCall, Endpoint, and the interface of a layer
 sent_calls       -> http_client: one request; deadline, connections, addresses, server_errors
 retried_calls    -> failed_attempts: the row's failure or the server's? server_check: one probe for all calls
+                 crash_search: which call crashes the server?
 billed_calls     -> cost.budget
 cached_calls     -> cache.memo
 silent_server    log lines about a server that does not answer

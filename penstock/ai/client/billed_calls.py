@@ -7,6 +7,8 @@ from collections.abc import Awaitable, Callable
 from penstock.ai.client.calls import Answered, ApiCall, Calls
 from penstock.cost.budget import Billing
 
+REPEATED = ("retry", "suspect")
+
 
 class BilledCalls:
     """Reserves the cost of each attempt, and settles it.
@@ -26,7 +28,7 @@ class BilledCalls:
         self.close = calls.close
 
     async def ask(self, call: ApiCall) -> Answered:
-        if call.rank == "retry":
+        if call.rank in REPEATED:
             self._billing.count_retried()
         charge = await self._billing.reserve(call.body, call.tokens, call.inputs, self._on_wait)
         call.observer = charge
@@ -48,7 +50,7 @@ class CountedCalls:
         self.close = calls.close
 
     def ask(self, call: ApiCall) -> Awaitable[Answered]:
-        if call.rank == "retry":
+        if call.rank in REPEATED:
             self._billing.count_retried()
         call.observer = self._billing
         return self._calls.ask(call)

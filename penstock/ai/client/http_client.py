@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from penstock.ai.client.addresses import joined, proxy_for, shown
 from penstock.ai.client.calls import NO_OBSERVER, Answered, CallObserver, Endpoint
 from penstock.ai.client.connections import SharedSession
+from penstock.ai.client.crash_search import CrashSearch
 from penstock.ai.client.deadline import Deadline
 from penstock.ai.client.failed_attempts import ConnectionLostError
 from penstock.ai.client.limits.limiter import Limiter, LimiterKey, Outcome, Rank, Tally, limiter_for
@@ -58,6 +59,7 @@ class HttpClient:
         self.silence = Silence(f"{self.name} at {shown(endpoint.base_url)}")
         self.gate = ALWAYS_OPEN
         self.room = CallRoom()
+        self.crash_search = CrashSearch()
         self.limiter: Limiter | None = None
         self._session: SharedSession | None = None
         self._deadline: Deadline | None = None
@@ -89,6 +91,7 @@ class HttpClient:
             self.gate = current_gate()
         self._session = SharedSession.shared()  # last: an error above leaves nothing to close
         self._session.silences.add(self.silence)
+        self.crash_search = self._session.crash_search(endpoint.base_url)
 
     async def close(self) -> None:
         session, self._session, self.limiter = self._session, None, None
@@ -139,15 +142,16 @@ class HttpClient:
         assert self._session is not None
         assert self._deadline is not None
         permit = await self.limiter.admit(tokens, rank=rank)
-        while not self.gate.is_open:
+        while not self.gate.is_open or self.crash_search.holds(rank):
             permit.settle("other")
-            await self._wait_for_gate()
+            await self._wait_for_gate(rank)
             permit = await self.limiter.admit(tokens, rank=rank)
         outcome: Outcome = "other"
         received: Mapping[str, str] | None = None
         used_tokens: int | None = None
         started, counter = time.perf_counter(), self._counter
         counter.num_requests = (counter.num_requests or 0) + 1
+        number = self.crash_search.sent(rank)
         observer.sent()
         try:
             with self._deadline:
@@ -185,18 +189,23 @@ class HttpClient:
             lost = self.errors.lost(exc)
             if isinstance(lost, ConnectionLostError | NeverReachedError):
                 observer.failed()
+            elif outcome != "late":
+                lost.num_lost = await self.crash_search.num_lost(number)
             raise lost from exc
         finally:
             counter.num_requests -= 1
+            self.crash_search.settled(rank)
             if received is not None and outcome in ("ok", "other"):
                 self.silence.end_silence(time.monotonic())
             permit.settle(outcome, used_tokens=used_tokens, headers=received)
 
-    async def _wait_for_gate(self) -> None:
-        """Wait until the query is not paused. Meanwhile the call does not wait for the server."""
+    async def _wait_for_gate(self, rank: Rank) -> None:
+        """Wait until neither a pause nor the suspects of a crash hold the call. Meanwhile it waits for no server."""
         self.silence.end()
         try:
             await self.gate.wait()
+            if self.crash_search.holds(rank):
+                await self.crash_search.wait()
         finally:
             self.silence.begin(time.monotonic())
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from penstock.ai.client.addresses import shown
 from penstock.ai.client.calls import Answered, ApiCall, Calls
+from penstock.ai.client.crash_search import Turn
 from penstock.ai.client.failed_attempts import ConnectionLostError, FailedAttempts
 from penstock.ai.client.http_client import HttpClient
 from penstock.ai.client.limits.limiter import Rank, Tally, duration, wait_too_long
@@ -64,13 +65,7 @@ class Retries:
         self.check = ServerCheck(shown(client.endpoint.base_url))
 
     async def repeat(
-        self,
-        attempt: Attempt[Answer],
-        is_safe: bool = True,
-        *,
-        tokens: float = math.inf,
-        rank: Rank = "first",
-        failed: FailedAttempts | None = None,
+        self, attempt: Attempt[Answer], is_safe: bool = True, *, tokens: float = math.inf, rank: Rank = "first"
     ) -> Answer:
         """Repeat a request until it succeeds, ``max_retries`` is reached, or its error is final.
 
@@ -78,8 +73,12 @@ class Retries:
         rate limit (429), an overloaded server, and a lost connection to a server that answered before, do not count as
         retries: the request is repeated for ``MAX_WAIT_S``, and then the provider counts as unusable. A request that
         is not ``is_safe`` to send twice is repeated only after a 429. ``tokens`` is its size, if it may be a probe.
+
+        A suspect of a crash waits for its turn. When it is alone suspected, a probe shows whether the server works.
         """
         began, client, check = 0.0, self._client, self.check
+        failed: FailedAttempts | None = None
+        turn: Turn | None = None  # of a suspect
         client.silence.begin(time.monotonic())
         try:
             while True:
@@ -99,38 +98,36 @@ class Retries:
                         raise unusable from exc
                     if verdict == "row" or (verdict == "unsure" and (check.probe is None or rank == "probe")):
                         raise
-                    if verdict == "unsure" and isinstance(exc, ProviderUnavailableError):
-                        return await self._suspect(attempt, exc, failed, tally)
-                    client.silence.failed(exc)
                     draw = 1.0 if rank == "probe" else random.random()
                     delay_s = delay_before(max(failed.num_counted, 1), exc, draw, client.settings.first_delay_s)
+                    if isinstance(exc, ProviderUnavailableError):
+                        if verdict == "unsure":
+                            await self._confirm_server_works(exc, tally)
+                            failed.forgive(exc)
+                        if verdict == "unsure" or exc.num_lost > 1:
+                            began = delay_s = 0.0
+                    client.silence.failed(exc)
                     log.debug("asking %s again in %.1f s: %s", client.model, delay_s, exc)
                 else:
                     if tokens < check.probe_tokens:
                         check.probe, check.probe_tokens = attempt, tokens
                     return answer
-                await asyncio.sleep(delay_s)
                 rank = "retry" if rank == "first" else rank
+                if failed.group_size is not None and rank != "probe":
+                    turn = turn or Turn(client.crash_search)
+                    await turn.take(failed.group_size)
+                    rank = "suspect"
+                await asyncio.sleep(delay_s)
         finally:
+            if turn is not None:
+                turn.end()
             client.silence.end()
 
-    async def _suspect(
-        self, attempt: Attempt[Answer], error: ProviderUnavailableError, failed: FailedAttempts, tally: Tally
-    ) -> Answer:
-        """Repeat a request that failed, once the server is known to work. End the query if it does not.
-
-        A request whose connection was cut off is repeated before the next suspect: if it brings the server down, that
-        is not the failure of the others.
-        """
-        async with self.check.turn:
-            await self.check.confirm(
-                error, lambda: self._client.tally.has_answered_since(tally), partial(self.repeat, rank="probe")
-            )
-            failed.forgive(error)
-            failed.is_alone = error.is_cut_off and failed.is_over
-            if failed.is_alone:
-                return await self.repeat(attempt, rank="retry", failed=failed)
-        return await self.repeat(attempt, rank="retry", failed=failed)
+    async def _confirm_server_works(self, error: ProviderError, tally: Tally) -> None:
+        """End the query if the server does not work since ``tally``, when a request failed."""
+        await self.check.confirm(
+            error, lambda: self._client.tally.has_answered_since(tally), partial(self.repeat, rank="probe")
+        )
 
     def _unusable(self, exc: ProviderError, num_failures: int, waited_s: float) -> ProviderUnusableError | None:
         """Return the error that ends the query, if a failure shows that no other call would succeed."""

@@ -96,7 +96,7 @@ class ServerErrors:
             error.args = (f"{error}\n{self._endpoint.if_not_found}",)
         return error
 
-    def lost(self, exc: BaseException) -> ProviderError:
+    def lost(self, exc: BaseException) -> ProviderUnavailableError:
         import aiohttp
 
         if isinstance(exc, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError):
@@ -107,9 +107,7 @@ class ServerErrors:
             late = ProviderUnavailableError(f"{self._name} gave no answer within {self._timeout_s:g} s")
             late.is_overload = late.is_time_out = True
             return late
-        cut_off = ProviderUnavailableError(f"{self._name} closed the connection: {type(exc).__name__}: {exc}")
-        cut_off.is_cut_off = True
-        return cut_off
+        return ProviderUnavailableError(f"{self._name} closed the connection: {type(exc).__name__}: {exc}")
 
 
 def is_time_out(error: BaseException) -> bool:
