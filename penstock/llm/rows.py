@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from penstock.ai.client.calls import ApiCall
-from penstock.ai.client.http_client import HttpClient
+from penstock.ai.client.http_client import ApiClient
 from penstock.ai.client.retried_calls import RetriedCalls, Retries
 from penstock.ai.client.sent_calls import SentCalls
 from penstock.ai.client.server_errors import beginning_of
@@ -189,7 +189,7 @@ def error_fields(exc: Exception, keeps_failed: bool) -> dict[str, Any]:
     return {ERROR: f"{type(exc).__name__}: {exc}"}
 
 
-class JsonClient(HttpClient):
+class JsonClient(ApiClient):
     """Send and receive any JSON."""
 
     def parsed(self, raw: bytes) -> Any:

@@ -44,7 +44,7 @@ Answer = TypeVar("Answer")
 MAX_REFUSAL_NBYTES = 64 * 2**10  # of an error body that are read
 
 
-class HttpClient:
+class ApiClient:
     """Sends requests to one server for one model. Created anywhere, used on one event loop. Opens at the first request.
 
     ``exchange`` sends one request; retries, billing and caching are layers around it.

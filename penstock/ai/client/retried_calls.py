@@ -15,7 +15,7 @@ from penstock.ai.client.addresses import shown
 from penstock.ai.client.calls import Answered, ApiCall, Calls
 from penstock.ai.client.crash_search import Turn
 from penstock.ai.client.failed_attempts import ConnectionLostError, FailedAttempts
-from penstock.ai.client.http_client import HttpClient
+from penstock.ai.client.http_client import ApiClient
 from penstock.ai.client.limits.limiter import Rank, Tally, duration, wait_too_long
 from penstock.ai.client.limits.pacing import MAX_WAIT_S
 from penstock.ai.client.server_check import Answer, Attempt, ServerCheck
@@ -60,7 +60,7 @@ class RetriedCalls:
 class Retries:
     """Repeats requests of one client."""
 
-    def __init__(self, client: HttpClient) -> None:
+    def __init__(self, client: ApiClient) -> None:
         self._client = client
         self.check = ServerCheck(shown(client.endpoint.base_url))
 

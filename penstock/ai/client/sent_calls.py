@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from penstock.ai.client.calls import Answered, ApiCall
-from penstock.ai.client.http_client import HttpClient
+from penstock.ai.client.http_client import ApiClient
 from penstock.cost.usage import Usage, usage_in
 from penstock.errors import ProviderError
 
@@ -21,7 +21,7 @@ LARGE_NBYTES = 128 * 2**10  # of an answer that is received only if there is roo
 class SentCalls:
     """Sends each call once, and reads the answer."""
 
-    def __init__(self, client: HttpClient) -> None:
+    def __init__(self, client: ApiClient) -> None:
         self._client = client
         self._mean_nbytes = 0  # of recent answers
         self.close = client.close

@@ -11,7 +11,7 @@ import orjson
 
 from penstock.ai.cached_model import VECTORS
 from penstock.ai.client.calls import Calls, Endpoint
-from penstock.ai.client.http_client import HttpClient
+from penstock.ai.client.http_client import ApiClient
 from penstock.ai.client.retried_calls import RetriedCalls, Retries
 from penstock.ai.client.sent_calls import SentCalls
 from penstock.ai.provider import DEFAULT_SETTINGS, CallSettings, Embedder, NDArray
@@ -148,7 +148,7 @@ def probed_dimensions(endpoint: Endpoint, model: str, settings: CallSettings, wi
     """
 
     async def ask() -> int:
-        client = HttpClient(endpoint, model, settings)
+        client = ApiClient(endpoint, model, settings)
         call = wire.call(["dimensions"])
         call.read = lambda body: checked_count(wire.read(body), 1)
         try:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from penstock.ai.client.billed_calls import BilledCalls, CountedCalls
 from penstock.ai.client.calls import ApiCall, Calls, Endpoint
-from penstock.ai.client.http_client import HttpClient
+from penstock.ai.client.http_client import ApiClient
 from penstock.ai.client.retried_calls import RetriedCalls, Retries
 from penstock.ai.client.sent_calls import SentCalls
 from penstock.ai.provider import CallSettings, Model
@@ -67,7 +67,7 @@ class RemoteModel(Model):
         if self.is_batched:
             return self._open_batches(probe, memo)
         billing = self._billing
-        client = HttpClient(endpoint, self.model_name, settings)
+        client = ApiClient(endpoint, self.model_name, settings)
         calls: Calls = SentCalls(client)
         if billing is not None and billing.is_exact:
             calls = BilledCalls(calls, billing, lambda: client.max_at_once)

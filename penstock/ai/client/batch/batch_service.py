@@ -15,7 +15,7 @@ import orjson
 
 from penstock.ai.client.addresses import shown
 from penstock.ai.client.calls import Endpoint
-from penstock.ai.client.http_client import HttpClient
+from penstock.ai.client.http_client import ApiClient
 from penstock.ai.client.retried_calls import Retries, delay_before
 from penstock.ai.client.server_errors import beginning_of, error_for_status
 from penstock.ai.lenient_json import field_of, parse_json
@@ -108,7 +108,7 @@ class BatchService(Protocol):
         """Call ``take`` with each result of a batch that has ended, with some perhaps twice."""
 
 
-class BatchClient(HttpClient):
+class BatchClient(ApiClient):
     """Manages batches on one server. Its requests need permits of the model's limiter, as prompts do.
 
     A pause stops new batches (``BatchCalls``); batches that the provider already has are still asked about.
