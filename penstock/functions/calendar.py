@@ -32,6 +32,7 @@ from penstock.expr.kinds import (
     Kind,
 )
 from penstock.expr.operators import UNITS_PER_SECOND, checked
+from penstock.expr.public import FUNCTIONS, function
 from penstock.expr.registry import Value
 from penstock.expr.signatures import numeric, strict, takes
 from penstock.functions import temporal
@@ -153,7 +154,8 @@ def _day_numbers(dates: pa.Array) -> pa.Array:
 
 
 _ADD = ({**_DATE, "days": INTEGER}, DATE, _moved("add_checked"), "Add days to a date.", (_DAY, 1), dt.date(2024, 2, 1))
-date_add, dateadd = (_define(name, *_ADD) for name in ("date_add", "dateadd"))
+date_add = _define("date_add", *_ADD)
+dateadd = _define("dateadd", *_ADD)
 date_sub = _define(
     "date_sub", {**_DATE, "days": INTEGER}, DATE, _moved("subtract_checked"), "Subtract days from a date.", (_DAY, 1),
     dt.date(2024, 1, 30),
@@ -163,7 +165,8 @@ _DIFF = (
     _ENDS, INT32, lambda end, start: pc.subtract(_day_numbers(end), _day_numbers(start)), _DAYS,
     (_DAY, dt.date(2024, 1, 1)), 30,
 )  # fmt: skip
-date_diff, datediff = (_define(name, *_DIFF) for name in ("date_diff", "datediff"))
+date_diff = _define("date_diff", *_DIFF)
+datediff = _define("datediff", *_DIFF)
 months_between = _define(
     "months_between", _ENDS, FLOAT64,
     "round(case when day(a) = day(b) or (last_day(a) = a::date and last_day(b) = b::date) then 0 else "
@@ -324,6 +327,7 @@ _DATE_PART_NAMES = {
 }  # fmt: skip
 
 
+@function
 def datepart(part: str, expr: Expression) -> Expression:
     """Return a part of a date by its name, such as ``"year"`` or ``"dayofmonth"``.
 
@@ -332,11 +336,9 @@ def datepart(part: str, expr: Expression) -> Expression:
     {'x': [1]}
     """
     name = _DATE_PART_NAMES.get(str(part).lower(), str(part).lower())
-    known = {key: globals()[key] for key in _CALENDAR_PARTS}
-    if name not in known:
-        raise InvalidArgumentError(f"datepart: {part!r} is not a part of a date.{did_you_mean(name, known)}")
-    found: Expression = known[name](lit(expr))
-    return found
+    if name not in _CALENDAR_PARTS:
+        raise InvalidArgumentError(f"datepart: {part!r} is not a part of a date.{did_you_mean(name, _CALENDAR_PARTS)}")
+    return FUNCTIONS[name](lit(expr))  # type: ignore[no-any-return]
 
 
 _CALENDAR_PARTS = (
@@ -345,6 +347,7 @@ _CALENDAR_PARTS = (
 )
 
 
+@function
 def current_date() -> Expression:
     """Return today's date in UTC, taken when the expression is built.
 
@@ -354,6 +357,7 @@ def current_date() -> Expression:
     return lit(dt.datetime.now(dt.UTC).date())
 
 
+@function
 def current_timestamp() -> Expression:
     """Return the current time in UTC, taken when the expression is built, without a timezone.
 
@@ -363,6 +367,7 @@ def current_timestamp() -> Expression:
     return lit(dt.datetime.now(dt.UTC).replace(tzinfo=None))
 
 
+@function
 def current_timezone() -> Expression:
     """Return the timezone of ``current_timestamp``, which is UTC.
 
@@ -395,6 +400,7 @@ to_utc_timestamp = _build(
 )  # fmt: skip
 
 
+@function
 def convert_timezone(target_timezone: str, source_timestamp: Expression) -> Expression:
     """Show a timestamp with a timezone in another one; ``convert_time_zone`` with the timezone first.
 

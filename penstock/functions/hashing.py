@@ -19,9 +19,10 @@ from penstock.errors import InvalidArgumentError, load_extra
 from penstock.expr import xxhash_numbers
 from penstock.expr.arrays import Numbers, elements_of, filled, on_arrays, storage_of, text_bytes, validity
 from penstock.expr.casting import cast
-from penstock.expr.column import Expression, call, method
+from penstock.expr.column import Expression, call
 from penstock.expr.kinds import ANY, STRING, TEXT, UINT32, UINT64, Kind
 from penstock.expr.murmur3 import murmur3_bytes, murmur3_numbers
+from penstock.expr.public import method
 from penstock.expr.registry import kernel
 from penstock.expr.signatures import strict, takes
 from penstock.relational.scalar import evaluate

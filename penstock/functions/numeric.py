@@ -14,9 +14,10 @@ import pyarrow.compute as pc
 
 from penstock.errors import ComputeError, InvalidArgumentError, TypeMismatchError
 from penstock.expr.arrays import Numbers, empty_numbers, filled, masked, on_arrays, validity
-from penstock.expr.column import Expression, call, col, lit, method, when
+from penstock.expr.column import Expression, call, col, lit, when
 from penstock.expr.conditions import compare
 from penstock.expr.kinds import BOOL, FLOAT64, INT64, INTEGER, NUMBER
+from penstock.expr.public import function, method
 from penstock.expr.registry import Kernel, Value, kernel
 from penstock.expr.signatures import common_type, dtypes_of, number_type, numeric, same_type, strict, takes
 from penstock.functions.core import coalesce
@@ -115,6 +116,7 @@ def _clip_numbers(array: pa.Array, lowest: Any, highest: Any) -> pa.Array:
     return masked(numbers, validity(array))
 
 
+@function
 def greatest(*exprs: Any) -> Expression:
     """Return the largest of several values, ignoring nulls.
 
@@ -124,6 +126,7 @@ def greatest(*exprs: Any) -> Expression:
     return call("greatest", *exprs)
 
 
+@function
 def least(*exprs: Any) -> Expression:
     """Return the smallest of several values, ignoring nulls.
 
@@ -160,7 +163,8 @@ kernel("least", _extreme_type)(_extreme("less"))
 
 
 _POWER = "Raise to a power, as ``**`` does: int64 for integers, else float64."
-power, pow = (_table.call(name, _POWERS, _POWER, (3, 2), 9, "power") for name in ("power", "pow"))
+power = _table.call("power", _POWERS, _POWER, (3, 2), 9)
+pow = _table.call("pow", _POWERS, _POWER, (3, 2), 9, "power")
 
 
 @method
@@ -318,6 +322,7 @@ _FACTORIALS = np.array([math.factorial(n) for n in range(21)])
 _EARTH_RADIUS_M = 6_371_000.0
 
 
+@function
 def pi() -> Expression:
     """Return the constant pi.
 
@@ -327,6 +332,7 @@ def pi() -> Expression:
     return lit(math.pi)
 
 
+@function
 def e() -> Expression:
     """Return Euler's number.
 
@@ -394,6 +400,7 @@ def _columns(exprs: tuple[Expression | str, ...]) -> list[Expression]:
     return [col(expr) if isinstance(expr, str) else lit(expr) for expr in exprs]
 
 
+@function
 def columns_sum(*exprs: Expression | str) -> Expression:
     """Add the values of several columns in each row; null only if all are null.
 
@@ -405,6 +412,7 @@ def columns_sum(*exprs: Expression | str) -> Expression:
     return coalesce(*columns).is_null().if_else(None, total).alias(columns[0].name())
 
 
+@function
 def columns_mean(*exprs: Expression | str) -> Expression:
     """Return the mean of several columns in each row, without nulls.
 
@@ -416,6 +424,7 @@ def columns_mean(*exprs: Expression | str) -> Expression:
     return (columns_sum(*columns) / counts).alias(columns[0].name())
 
 
+@function
 def columns_avg(*exprs: Expression | str) -> Expression:
     """Return the mean of several columns in each row; the same as ``columns_mean``.
 
@@ -425,6 +434,7 @@ def columns_avg(*exprs: Expression | str) -> Expression:
     return columns_mean(*exprs)
 
 
+@function
 def columns_min(*exprs: Expression | str) -> Expression:
     """Return the least value of several columns in each row, without nulls.
 
@@ -434,6 +444,7 @@ def columns_min(*exprs: Expression | str) -> Expression:
     return least(*_columns(exprs))
 
 
+@function
 def columns_max(*exprs: Expression | str) -> Expression:
     """Return the greatest value of several columns in each row, without nulls.
 
