@@ -84,8 +84,8 @@ def _model_server() -> Iterator[ModelServer]:
 @pytest.fixture
 def model_server(_model_server: ModelServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModelServer]:
     """A model server that answers with the prompt; ``change`` gives it another script."""
+    from penstock.ai.client.limits.limiter import forget_limits
     from penstock.ai.registry import detach_providers
-    from penstock.ai.remote.limits.limiter import forget_limits
     from penstock.testing import Script
 
     script = Script()

@@ -14,10 +14,10 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.ai.cached_model import VECTORS, CachedModel
+from penstock.ai.client.http_client import estimated_tokens
+from penstock.ai.client.limits.inputs import input_limits
+from penstock.ai.client.remote_embedder import ApiEmbedder
 from penstock.ai.provider import Embedder, NDArray, loaded
-from penstock.ai.remote.embedder import ApiEmbedder
-from penstock.ai.remote.http import estimated_tokens
-from penstock.ai.remote.limits.inputs import input_limits
 from penstock.errors import (
     ContentFilteredError,
     FatalError,

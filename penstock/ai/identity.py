@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+from penstock.ai.client.addresses import shown
 from penstock.ai.provider import Model, Provider
-from penstock.ai.remote.addresses import shown
 from penstock.ai.structured.formats import OutputFormat
 from penstock.ai.structured.tools import ToolFunction
 from penstock.plan.identity.code_keys import code_key

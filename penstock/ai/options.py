@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from penstock.ai.client.limits.caps import Caps
 from penstock.ai.provider import (
     CALL_OPTIONS,
     FIRST_DELAY_S,
@@ -16,7 +17,6 @@ from penstock.ai.provider import (
     CallSettings,
     Provider,
 )
-from penstock.ai.remote.limits.caps import Caps
 from penstock.cost.price_files import check_price
 from penstock.errors import InvalidArgumentError
 from penstock.expr.udf import Policy

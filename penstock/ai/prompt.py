@@ -11,11 +11,11 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.ai.cached_model import CachedModel
+from penstock.ai.client.remote_prompter import ApiPrompter, Found
 from penstock.ai.conversation import GENERATIONS, Generation, Request
 from penstock.ai.exchange import Exchange, PromptSettings, checked_answers, run_tools, type_name
 from penstock.ai.messages.message import Message, is_quick, message_of, read_message
 from penstock.ai.provider import ModelTask, Prompter, Provider, loaded
-from penstock.ai.remote.prompter import ApiPrompter, Found
 from penstock.cache.ordinals import row_ids
 from penstock.cost.accounts import current_account
 from penstock.errors import InvalidAnswerError

@@ -35,8 +35,8 @@ from typing import Any, ClassVar, Literal, TypeVar
 
 import numpy as np
 
+from penstock.ai.client.limits.caps import NO_CAPS, Caps
 from penstock.ai.conversation import Generation, Request
-from penstock.ai.remote.limits.caps import NO_CAPS, Caps
 from penstock.errors import InvalidArgumentError, did_you_mean
 from penstock.expr.udf import BatchSize, Resources
 from penstock.types.frozen import frozen

@@ -13,11 +13,11 @@ from penstock.errors import InvalidArgumentError, did_you_mean
 
 # Modules and classes, imported when they are needed.
 KNOWN: Mapping[str, tuple[str, str]] = {
-    "openai": ("penstock.ai.remote.openai", "OpenAIProvider"),
-    "anthropic": ("penstock.ai.remote.wires.anthropic", "AnthropicProvider"),
-    "google": ("penstock.ai.remote.wires.google", "GoogleProvider"),
-    "lm_studio": ("penstock.ai.remote.openai", "LmStudioProvider"),
-    "ollama": ("penstock.ai.remote.openai", "OllamaProvider"),
+    "openai": ("penstock.ai.providers.openai", "OpenAIProvider"),
+    "anthropic": ("penstock.ai.providers.anthropic", "AnthropicProvider"),
+    "google": ("penstock.ai.providers.google", "GoogleProvider"),
+    "lm_studio": ("penstock.ai.providers.openai", "LmStudioProvider"),
+    "ollama": ("penstock.ai.providers.openai", "OllamaProvider"),
     "transformers": ("penstock.ai.local.transformers", "TransformersProvider"),
     "vllm": ("penstock.ai.local.serving.provider", "VllmProvider"),
     "sglang": ("penstock.ai.local.serving.provider", "SglangProvider"),

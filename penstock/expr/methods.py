@@ -10,6 +10,7 @@ from types import MethodType
 from typing import Any
 
 from penstock.errors import did_you_mean
+from penstock.expr.instead import way_around
 from penstock.expr.public import METHODS
 from penstock.expr.registry import load_functions
 
@@ -24,7 +25,9 @@ class Methods:
             raise AttributeError(f"Expression has no attribute {name!r}.")
         load_functions()
         if name not in METHODS:
-            raise AttributeError(f"Expression has no method {name!r}.{did_you_mean(name, dir(self))}")
+            raise AttributeError(
+                f"Expression has no method {name!r}.{way_around(name) or did_you_mean(name, dir(self))}"
+            )
         return MethodType(METHODS[name], self)
 
     def __dir__(self) -> Iterable[str]:

@@ -39,7 +39,7 @@ class Function:
 
 _functions: dict[str, Function] = {}
 _OPERATORS, _PUBLIC = "penstock.expr.operators", "penstock.functions"
-"""The modules of kernels. They are named, not imported: ``functions/`` stands above, and ``import penstock`` stays fast."""
+"""The modules of kernels, named because ``functions/`` stands above. They load late, so ``import penstock`` is fast."""
 
 
 def kernel(name: str, resolve: Resolve) -> Callable[[AnyCallable], AnyCallable]:

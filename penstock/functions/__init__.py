@@ -13,6 +13,7 @@ The room may import every room up to ``ai/`` and ``media/``, not ``frame/`` or `
 from typing import Any
 
 from penstock.expr.column import when as when
+from penstock.expr.instead import way_around
 from penstock.expr.public import FUNCTIONS, function
 from penstock.functions import (  # noqa: F401  # each lists its functions
     aggregates,
@@ -44,7 +45,7 @@ __all__ = sorted(FUNCTIONS)
 def __getattr__(name: str) -> Any:
     if name in FUNCTIONS:
         return FUNCTIONS[name]
-    raise AttributeError(f"module 'penstock.functions' has no attribute {name!r}")
+    raise AttributeError(f"penstock.functions has no function {name!r}.{way_around(name)}")
 
 
 def __dir__() -> list[str]:

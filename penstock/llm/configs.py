@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from penstock.ai.client.addresses import checked_address
 from penstock.ai.options import AiOptions
-from penstock.ai.remote.addresses import checked_address
-from penstock.ai.remote.server import checked_headers, checked_key
+from penstock.ai.providers.remote_provider import checked_headers, checked_key
 from penstock.errors import InvalidArgumentError, check_choice
 from penstock.expr.udf import MaxErrors
 from penstock.storage.secret import Secret

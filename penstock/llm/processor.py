@@ -15,10 +15,10 @@ from penstock.ai.exchange import PromptSettings
 from penstock.ai.local.serving.provider import ServedProvider, SglangProvider, VllmProvider
 from penstock.ai.options import AiOptions
 from penstock.ai.provider import Model, Prompter, Prompting, Provider
+from penstock.ai.providers import chat_completions as chat_wire
+from penstock.ai.providers.openai import OpenAIProvider
 from penstock.ai.registry import find_provider, make_provider
-from penstock.ai.remote.openai import OpenAIProvider
-from penstock.ai.remote.wires import chat as chat_wire
-from penstock.ai.remote.wires.wire import Endpoint
+from penstock.ai.wire import Endpoint
 from penstock.errors import InvalidArgumentError
 from penstock.expr.column import Expression, col
 from penstock.expr.nodes import UdfCall

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from penstock.ai.client.http_client import ApiClient
+from penstock.ai.client.status_errors import beginning_of
 from penstock.ai.exchange import PromptSettings
 from penstock.ai.lenient_json import parse_json
 from penstock.ai.prompt import AsyncPrompts, BatchPrompts
 from penstock.ai.provider import Model, Prompter, loaded
-from penstock.ai.remote.http import ApiClient
-from penstock.ai.remote.refusals import beginning_of
-from penstock.ai.remote.wires.wire import ApiCall
+from penstock.ai.wire import ApiCall
 from penstock.errors import FatalError, InvalidAnswerError, InvalidArgumentError, PenstockError
 from penstock.types import DataType, PartialColumn, Series, to_arrow_array
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from penstock.ai.client.limits.limiter import forget_limits
 from penstock.ai.registry import detach_providers
-from penstock.ai.remote.limits.limiter import forget_limits
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
 
-from penstock.ai.remote.limits.pacing import Outcome, Pace, Sent
-from penstock.ai.remote.limits.rate_headers import NO_HINTS, Hints, RateWindow
+from penstock.ai.client.limits.pacing import Outcome, Pace, Sent
+from penstock.ai.client.limits.rate_headers import NO_HINTS, Hints, RateWindow
 
 
 class Server(Protocol):

@@ -23,7 +23,7 @@ from penstock.ai.conversation import (
     UserTurn,
 )
 from penstock.ai.provider import Prompting, TextEmbedding
-from penstock.ai.remote.wires.anthropic import AnthropicProvider, MessagesWire
+from penstock.ai.providers.anthropic import AnthropicProvider, MessagesWire
 from penstock.ai.structured.formats import OutputFormat
 from penstock.ai.structured.tools import ToolFunction
 from penstock.errors import AuthenticationError, InvalidAnswerError, InvalidArgumentError, RequestRefusedError

@@ -77,7 +77,7 @@ def test_what_has_gathered_is_submitted_while_others_wait_for_money(
     server: ModelServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not after the quiet time, which never ends here."""
-    monkeypatch.setattr("penstock.ai.remote.batch.queue.quiet_s", lambda poll_interval_s, longest_gap_s: 1e6)
+    monkeypatch.setattr("penstock.ai.client.batch.batch_queue.quiet_s", lambda poll_interval_s, longest_gap_s: 1e6)
     with spending(2.5 * CALL), pytest.raises(BudgetSpentError, match="2 calls cost"):
         asked(5, max_tokens=OUTPUT_TOKENS).collect()
     assert sizes(server) == [2]

@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from penstock.ai.provider import CallSettings
-from penstock.ai.remote.batch import anthropic, openai
-from penstock.ai.remote.batch.queue import (
+from penstock.ai.client.batch import anthropic, openai
+from penstock.ai.client.batch.batch_queue import (
     NBYTES_AROUND,
     BatchQueue,
     SubmittedBatch,
@@ -24,9 +23,10 @@ from penstock.ai.remote.batch.queue import (
     num_fitting,
     quiet_s,
 )
-from penstock.ai.remote.batch.records import Attempts, BatchRecords
-from penstock.ai.remote.batch.service import BatchCapacity, BatchClient, Intent
-from penstock.ai.remote.wires.wire import Endpoint
+from penstock.ai.client.batch.batch_records import Attempts, BatchRecords
+from penstock.ai.client.batch.batch_service import BatchCapacity, BatchClient, Intent
+from penstock.ai.provider import CallSettings
+from penstock.ai.wire import Endpoint
 from penstock.cache.ledger import open_ledger
 from penstock.errors import (
     AuthenticationError,

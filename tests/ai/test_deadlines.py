@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from penstock.ai.remote.deadline import Deadline
+from penstock.ai.client.deadline import Deadline
 
 
 async def wait(deadline: Deadline, seconds: float) -> str:

@@ -24,7 +24,7 @@ from penstock.ai.conversation import (
     UserTurn,
 )
 from penstock.ai.provider import ImageEmbedding, Prompting
-from penstock.ai.remote.wires.google import (
+from penstock.ai.providers.google import (
     GenerateWire,
     GoogleEmbeddings,
     GoogleProvider,

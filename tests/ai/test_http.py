@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 import penstock as ps
-from penstock.ai.remote.http import delay_before, estimated_tokens
-from penstock.ai.remote.refusals import error_for_status
+from penstock.ai.client.http_client import delay_before, estimated_tokens
+from penstock.ai.client.status_errors import error_for_status
 from penstock.errors import (
     AuthenticationError,
     ContentFilteredError,

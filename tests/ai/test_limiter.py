@@ -11,8 +11,8 @@ import time
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from penstock.ai.remote.limits.caps import Caps
-from penstock.ai.remote.limits.limiter import Limiter, LimiterKey, Outcome, Permit, limiter_for
+from penstock.ai.client.limits.caps import Caps
+from penstock.ai.client.limits.limiter import Limiter, LimiterKey, Outcome, Permit, limiter_for
 from penstock.errors import WaitTooLongError
 
 

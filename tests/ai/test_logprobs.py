@@ -9,7 +9,7 @@ import pytest
 
 import penstock as ps
 from penstock.ai.provider import Prompting
-from penstock.ai.remote.wires.chat import CompletionsWire
+from penstock.ai.providers.chat_completions import CompletionsWire
 from penstock.errors import InvalidArgumentError
 from penstock.functions import prompt
 from penstock.testing import ModelServer

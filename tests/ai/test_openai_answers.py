@@ -8,8 +8,8 @@ import pytest
 
 from penstock.ai.conversation import Generation, Request, Text, UserTurn
 from penstock.ai.exchange import Exchange, PromptSettings
-from penstock.ai.remote.wires.chat import ChatWire
-from penstock.ai.remote.wires.responses import ResponsesWire
+from penstock.ai.providers.chat_completions import ChatWire
+from penstock.ai.providers.responses import ResponsesWire
 from penstock.errors import InvalidAnswerError, ProviderUnavailableError
 
 THOUGHT = {"type": "reasoning", "summary": []}

@@ -8,9 +8,9 @@ from collections.abc import Callable
 
 import pytest
 
-from penstock.ai.remote.limits.caps import Caps
-from penstock.ai.remote.limits.pacing import Outcome, Pace, Sent
-from penstock.ai.remote.limits.rate_headers import NO_HINTS, Hints, RateWindow
+from penstock.ai.client.limits.caps import Caps
+from penstock.ai.client.limits.pacing import Outcome, Pace, Sent
+from penstock.ai.client.limits.rate_headers import NO_HINTS, Hints, RateWindow
 from penstock.cost.usage import UsageEstimate
 from tests.ai.simulation import (
     BatchServer,

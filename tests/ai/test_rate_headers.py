@@ -7,7 +7,7 @@ import math
 import pytest
 from hypothesis import given, strategies as st
 
-from penstock.ai.remote.limits.rate_headers import NO_HINTS, Hints, RateWindow, parse_duration, read_hints
+from penstock.ai.client.limits.rate_headers import NO_HINTS, Hints, RateWindow, parse_duration, read_hints
 
 NOW = 1_700_000_000.0  # Tue, 14 Nov 2023 22:13:20 GMT
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import penstock as ps
-from penstock.ai.remote import silence
-from penstock.ai.remote.silence import Silence
+from penstock.ai.client import silent_server as silence
+from penstock.ai.client.silent_server import Silence
 from penstock.errors import ProviderUnavailableError
 from penstock.functions import prompt
 from penstock.testing import ModelServer, faults
@@ -58,7 +58,7 @@ def test_a_query_that_waits_says_so_once(
     last: str,
 ) -> None:
     monkeypatch.setattr(silence, "FIRST_S", 0.2)
-    monkeypatch.setattr("penstock.ai.remote.session.CHECK_EVERY_S", 0.05)
+    monkeypatch.setattr("penstock.ai.client.connections.CHECK_EVERY_S", 0.05)
     model_server.change(faults=[fault])
     ps.set_provider("openai", base_url=model_server.openai_url, api_key="k")
     df = ps.from_pydict({"q": ["a"]}).select(prompt(ps.col("q"), model="m", timeout=1.0))

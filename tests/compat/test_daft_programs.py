@@ -92,7 +92,7 @@ def test_behaviour_of_daft(tmp_path: Path) -> None:
 
     df = daft.from_pydict({"t": [dt.datetime(2024, 1, 2)], "v": [3], "f": ["1.5"], "b": ["true"]})
     df.write_parquet(
-        str(tmp_path / "p"), partition_cols=[col("t").partition_days(), (col("v") % 2).alias("m"), "f", "b"]
+        str(tmp_path / "p"), partition_cols=[col("t").date().alias("t_days"), (col("v") % 2).alias("m"), "f", "b"]
     )
     found = daft.read_parquet(str(tmp_path / "p"), hive_partitioning=True).to_pydict()
     expected = {"t": [dt.datetime(2024, 1, 2)], "v": [3], "t_days": [dt.date(2024, 1, 2)]}

@@ -27,7 +27,7 @@ from penstock import col
 from penstock.functions import prompt
 
 LOADED_ONCE = (
-    "aiohttp", "pandas", "penstock.ai.prompt", "penstock.ai.remote.openai", "penstock.io.formats.json",
+    "aiohttp", "pandas", "penstock.ai.prompt", "penstock.ai.providers.openai", "penstock.io.formats.json",
     "penstock.io.formats.parquet", "penstock.jobs.write", "penstock.engine.runners.local",
     "penstock.udf.aio", "uvloop",
 )  # fmt: skip

@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import penstock as ps
-from penstock.ai.remote.failed_attempts import FailedAttempts, Verdict
-from penstock.ai.remote.limits.limiter import Tally
+from penstock.ai.client.failed_attempts import FailedAttempts, Verdict
+from penstock.ai.client.limits.limiter import Tally
 from penstock.cost.budget import spending
 from penstock.errors import OutageError, ProviderUnavailableError, UnreachableError
 from penstock.functions import embed_text, prompt
@@ -25,7 +25,7 @@ NUM_ROWS = 330
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("penstock.ai.options.FIRST_DELAY_S", 0.05)
-    monkeypatch.setattr("penstock.ai.remote.failed_attempts.PATIENCE_S", 2.0)
+    monkeypatch.setattr("penstock.ai.client.failed_attempts.PATIENCE_S", 2.0)
 
 
 def rows(num_rows: int, poison: tuple[int, ...] = ()) -> ps.DataFrame:
@@ -124,7 +124,7 @@ def test_a_probe_is_billed_and_not_stored(tmp_path: Path, budget: float | None) 
 
 
 def test_a_job_survives_the_death_and_restart_of_its_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.ai.remote.http.MAX_WAIT_S", 1.0)
+    monkeypatch.setattr("penstock.ai.client.http_client.MAX_WAIT_S", 1.0)
     out, log, errors = str(tmp_path / "out"), tmp_path / "answered", list[BaseException]()
 
     def write(df: ps.DataFrame) -> None:

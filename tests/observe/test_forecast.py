@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 import penstock as ps
-from penstock.ai.remote.limits.cohort import Flight
-from penstock.ai.remote.limits.concurrency import Concurrency
-from penstock.ai.remote.limits.limiter import OWN_START, START
+from penstock.ai.client.limits.cohort import Flight
+from penstock.ai.client.limits.concurrency import Concurrency
+from penstock.ai.client.limits.limiter import OWN_START, START
 from penstock.observe.events import (
     BundleProduced,
     CallCounts,

@@ -14,7 +14,7 @@ from penstock.observe.events import GpuUse, Measures, ModelSample
 from penstock.observe.metrics import Metrics
 
 if TYPE_CHECKING:
-    from penstock.ai.remote.limits.limiter import LimiterState
+    from penstock.ai.client.limits.limiter import LimiterState
 
 PAGE_NBYTES = os.sysconf("SC_PAGE_SIZE")
 
@@ -58,7 +58,7 @@ def _sample(
 
 def _limiter_states() -> Mapping[tuple[str, str], LimiterState]:
     """Return the limiters of this process, without loading the module of a query that has none."""
-    module = sys.modules.get("penstock.ai.remote.limits.limiter")
+    module = sys.modules.get("penstock.ai.client.limits.limiter")
     return {} if module is None else module.limiter_states()
 
 

@@ -127,7 +127,7 @@ class LiveQuery:
                 if (model := self._stats.stages[stage].model) is None:
                     control.limit_tasks(stage, max_running)
                 else:
-                    from penstock.ai.remote.limits.limiter import limit_requests
+                    from penstock.ai.client.limits.limiter import limit_requests
 
                     limit_requests(*model, max_running)
                 self._limits[stage] = max_running

@@ -15,7 +15,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, Route, expect
 
 import penstock as ps
-from penstock.ai.remote.limits.limiter import LimiterKey, limiter_for
+from penstock.ai.client.limits.limiter import LimiterKey, limiter_for
 from penstock.errors import QueryCancelledError
 from penstock.observe.dashboard.live import LiveQuery
 from penstock.observe.dashboard.server import DashboardServer

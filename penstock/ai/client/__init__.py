@@ -1,0 +1,1 @@
+"""Calls of remote models: one attempt, retries, billing, cache."""

@@ -1,0 +1,56 @@
+"""The connections of an event loop, which all clients of models on it share."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from typing import ClassVar
+
+from penstock.ai.client.silent_server import CHECK_EVERY_S, Silence
+
+log = logging.getLogger("penstock.ai")
+
+CONNECT_TIMEOUT_S = 10.0
+
+
+class SharedSession:
+    """The connections of one event loop. All clients on the loop share them, and the last one closes them."""
+
+    _by_loop: ClassVar[dict[asyncio.AbstractEventLoop, SharedSession]] = {}
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        import aiohttp
+
+        self._loop = loop
+        self._num_users = 0
+        self.silences: set[Silence] = set()
+        self._check = loop.call_later(CHECK_EVERY_S, self._log_silences)
+        self.client = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=60, ttl_dns_cache=300),
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            trust_env=False,  # a .netrc file would override the key; ``open`` finds proxies
+        )
+
+    @classmethod
+    def shared(cls) -> SharedSession:
+        loop = asyncio.get_running_loop()
+        if loop not in cls._by_loop:
+            cls._by_loop[loop] = cls(loop)
+        session = cls._by_loop[loop]
+        session._num_users += 1
+        return session
+
+    async def release(self) -> None:
+        self._num_users -= 1
+        if not self._num_users:
+            del self._by_loop[self._loop]
+            self._check.cancel()
+            await self.client.close()
+
+    def _log_silences(self) -> None:
+        for silence in self.silences:
+            if message := silence.message(time.monotonic()):
+                log.warning("%s", message)
+        self._check = self._loop.call_later(CHECK_EVERY_S, self._log_silences)

@@ -1,0 +1,1 @@
+"""Remote providers: the wire of each API, its defaults, and its batch API."""

@@ -1,0 +1,164 @@
+"""OpenAI, and servers with its API: LM Studio, Ollama, vLLM and others."""
+
+from __future__ import annotations
+
+import base64
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from operator import itemgetter
+from typing import Any, ClassVar
+from urllib.parse import urlsplit
+
+import numpy as np
+
+from penstock.ai.client.addresses import checked_address, shown
+from penstock.ai.client.remote_embedder import ApiEmbedder
+from penstock.ai.client.remote_prompter import ApiPrompter
+from penstock.ai.provider import (
+    ImageClassification,
+    Model,
+    ModelTask,
+    NDArray,
+    Prompting,
+    TextClassification,
+    TextEmbedding,
+    check_options,
+)
+from penstock.ai.providers.chat_completions import ChatWire
+from penstock.ai.providers.openai_batches import OpenAIBatchService
+from penstock.ai.providers.remote_provider import RemoteProvider
+from penstock.ai.providers.responses import ResponsesWire
+from penstock.ai.wire import (
+    ApiCall,
+    EmbeddingWire,
+    Endpoint,
+    batch_size_of,
+    extra_body_of,
+    field_of,
+    field_or_none,
+)
+from penstock.errors import InvalidAnswerError
+
+DIMENSIONS = {"text-embedding-3-small": 1536, "text-embedding-3-large": 3072, "text-embedding-ada-002": 1536}
+MAX_ITEMS = 2048
+ITEMS_A_CALL = 256
+"""Default number of texts in a call. More would save little, and wait longer for the slowest."""
+
+
+@dataclass(frozen=True)
+class OpenAIProvider(RemoteProvider):
+    """OpenAI, or any server with its API at ``base_url``: OpenRouter, vLLM, LiteLLM, Together ..."""
+
+    use_chat_completions: bool = False
+    name: str = "openai"
+    key_variables: ClassVar[tuple[str, ...]] = ("OPENAI_API_KEY",)
+    url_variable: ClassVar[str | None] = "OPENAI_BASE_URL"
+    default_url: ClassVar[str] = "https://api.openai.com/v1"
+    if_unreachable: ClassVar[str] = ""
+    default_models: ClassVar[Mapping[str, str]] = {"prompt": "gpt-5-mini", "embed_text": "text-embedding-3-small"}
+    has_batch_api: ClassVar[bool] = True
+
+    def model(self, task: ModelTask) -> Model:
+        match task:
+            case Prompting() | TextClassification() | ImageClassification():
+                return self._prompter(task)
+            case TextEmbedding():
+                return self._embedder(task)
+            case _:
+                return super().model(task)
+
+    def endpoint(self) -> Endpoint:
+        """Return the server. Raise an error if it needs a key and has none."""
+        key, address, advice = self.key(), self.address(), self.if_unreachable
+        is_complete = re.search(r"/v\d", urlsplit(address).path) is not None
+        not_found = "" if is_complete else f"base_url={shown(address)!r} may lack /v1, which most servers need."
+        return Endpoint(self.name, address, key, headers=self.headers, if_unreachable=advice, if_not_found=not_found)
+
+    def _prompter(self, task: ModelTask) -> ApiPrompter:
+        name = task.model or self.default_models.get("prompt") or self.model_name(task)
+        is_chat = task.options.get("use_chat_completions", self.use_chat_completions)
+        wire = (ChatWire if is_chat else ResponsesWire).of(task, self.name, name)
+        return ApiPrompter(self.endpoint(), wire, name, task.settings, OpenAIBatchService())
+
+    def _embedder(self, task: TextEmbedding) -> ApiEmbedder:
+        check_options(task, self.name, ("batch_size", "extra_body", "user"))
+        name = self.model_name(task)
+        user = {"user": task.options["user"]} if "user" in task.options else {}
+        size = batch_size_of(task, ITEMS_A_CALL, MAX_ITEMS)
+        wire = OpenAIEmbeddings(name, task.dimensions, size, {**user, **extra_body_of(task.options)})
+        dimensions = task.dimensions or DIMENSIONS.get(name)
+        return ApiEmbedder(self.endpoint(), wire, name, dimensions, task.settings, OpenAIBatchService())
+
+
+@dataclass(frozen=True)
+class LmStudioProvider(OpenAIProvider):
+    """LM Studio's server on this machine."""
+
+    use_chat_completions: bool = True
+    name: str = "lm_studio"
+    key_variables: ClassVar[tuple[str, ...]] = ()
+    if_unreachable: ClassVar[str] = (
+        "Start the server of LM Studio (Developer tab, or `lms server start`), or give base_url=."
+    )
+    default_models: ClassVar[Mapping[str, str]] = {"embed_text": "text-embedding-nomic-embed-text-v1.5"}
+    has_batch_api: ClassVar[bool] = False
+    url_variable: ClassVar[str | None] = None
+    default_url: ClassVar[str] = "http://localhost:1234/v1"
+
+
+@dataclass(frozen=True)
+class OllamaProvider(OpenAIProvider):
+    """Ollama on this machine, or at OLLAMA_HOST."""
+
+    use_chat_completions: bool = True
+    name: str = "ollama"
+    key_variables: ClassVar[tuple[str, ...]] = ()
+    if_unreachable: ClassVar[str] = "Start it with `ollama serve`, or give base_url=."
+    default_models: ClassVar[Mapping[str, str]] = {"embed_text": "nomic-embed-text"}
+    has_batch_api: ClassVar[bool] = False
+
+    def address(self) -> str:
+        host = os.environ.get("OLLAMA_HOST") or "localhost:11434"
+        host = host if "://" in host else f"http://{host}"
+        return checked_address(self.base_url or f"{host.rstrip('/')}/v1")
+
+
+@dataclass(frozen=True)
+class OpenAIEmbeddings(EmbeddingWire):
+    """``POST /embeddings``. Vectors are sent as base64: a third of the bytes of decimal numbers, and fast to read."""
+
+    extra_body: Mapping[str, Any]
+    max_tokens = 300_000
+    max_input_tokens = 8191
+
+    def call(self, texts: Sequence[str]) -> ApiCall:
+        body: dict[str, Any] = {"model": self.model, "input": list(texts), "encoding_format": "base64"}
+        if self.dimensions is not None:
+            body["dimensions"] = self.dimensions
+        return ApiCall("/embeddings", body | dict(self.extra_body))
+
+    def read(self, body: Mapping[str, Any]) -> list[NDArray]:
+        items = field_of(body, "data", list)
+        numbers = [field_or_none(item, "index") for item in items]
+        if len(set(numbers)) > 1:  # servers that do not number vectors send them in order
+            if set(numbers) != set(range(len(items))):
+                raise InvalidAnswerError(
+                    f"the answer numbers its {len(items)} vectors in a way that does not identify their texts"
+                )
+            items = sorted(items, key=itemgetter("index"))
+        return [_vector(field_of(item, "embedding", (str, list))) for item in items]
+
+
+def _vector(given: str | list[float]) -> NDArray:
+    try:
+        if isinstance(given, str):
+            return np.frombuffer(base64.b64decode(given, validate=True), "<f4")
+        vector = np.asarray(given)
+    except ValueError as exc:
+        raise InvalidAnswerError(f"the answer has an 'embedding' that cannot be read: {exc}") from exc
+    if vector.ndim != 1 or vector.dtype.kind not in "iuf":
+        raise InvalidAnswerError("the answer has an 'embedding' that is not a list of numbers")
+    with np.errstate(over="ignore"):  # infinity is the error of its row
+        return vector.astype(np.float32)
