@@ -16,12 +16,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+from penstock.dashboard.live import LiveQuery
 from penstock.errors import PenstockError
+from penstock.events.events import Event, QuerySampled
 from penstock.io.commit.place import LocalPlace
 from penstock.io.settled import JOB_FOLDER
 from penstock.jobs.folder import JobFolder, Note
-from penstock.observe.dashboard.live import LiveQuery
-from penstock.observe.events import Event, QuerySampled
 
 ORDERS = "orders"
 INTERVAL_S = 1.0

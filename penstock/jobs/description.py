@@ -8,9 +8,9 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
+from penstock.dashboard.prompts import described_prompts
 from penstock.io.writer import FileSink
 from penstock.jobs.state import JobState
-from penstock.observe.dashboard.prompts import described_prompts
 from penstock.plan.identity.differences import changed_inputs, differences
 from penstock.plan.identity.fingerprint import fingerprint
 from penstock.plan.nodes import Plan

@@ -15,10 +15,10 @@ import pyarrow as pa
 
 from penstock.cache.ledger.open_ledgers import job_ledger
 from penstock.config import get_config, piece_nbytes
+from penstock.contracts import Origin
+from penstock.dashboard.live import LiveQuery
 from penstock.engine.handlers import unpacked_records
 from penstock.engine.lineage import Lineage
-from penstock.engine.protocols import Origin
-from penstock.engine.runners import query
 from penstock.errors import (
     BudgetSpentError,
     ColumnNotFoundError,
@@ -29,6 +29,8 @@ from penstock.errors import (
     PenstockError,
     TypeMismatchError,
 )
+from penstock.events.events import RowError
+from penstock.events.tracebacks import full_traceback
 from penstock.io.commit.output import FoundFile, writing
 from penstock.io.settled import JOB_FOLDER
 from penstock.io.writer import FileSink, file_table
@@ -39,15 +41,13 @@ from penstock.jobs.reconcile import CutFile, Reconciled, reconcile
 from penstock.jobs.row_order import in_input_order
 from penstock.jobs.state import Failure, JobPart, JobState, UnfinishedRows, read_key
 from penstock.jobs.summary import RUN
-from penstock.observe.dashboard.live import LiveQuery
 from penstock.observe.errors import SCHEMA, ErrorLog, batch_of
-from penstock.observe.events import RowError
 from penstock.observe.text import format_count
-from penstock.observe.tracebacks import full_traceback
 from penstock.plan.nodes import Write
 from penstock.plan.stages import Gathered, Read, Stage
 from penstock.plan.unknown_columns import naming_lines
 from penstock.protocols import Subscriber
+from penstock.runners import query
 
 log = logging.getLogger("penstock.jobs")
 

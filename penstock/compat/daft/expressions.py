@@ -14,8 +14,7 @@ __all__ = ["Expression", "coalesce", "col", "element", "lit"]
 _TYPES = (
     *(f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)), "float16", "float32", "float64",
     "bool", "string", "binary", "date", "file", "null", "python", "time", "timestamp", "duration", "decimal128",
-    "fixed_size_binary", "list", "fixed_size_list", "struct", "map", "embedding", "tensor", "sparse_tensor", "image",
-    "extension", "interval", "union", "uuid",
+    "fixed_size_binary", "list", "fixed_size_list", "struct", "map", "embedding", "tensor", "image", "interval",
 )  # fmt: skip
 
 
