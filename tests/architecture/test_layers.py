@@ -18,8 +18,8 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("udf", "io", "engine", "observe", "relational"),
     ("ai", "similarity"),
     ("runners",),
-    ("functions", "estimates", "frame", "jobs", "dashboard"),
-    ("llm", "testing"),
+    ("functions", "estimates", "frame", "jobs"),
+    ("llm", "testing", "dashboard"),
     ("__init__", "cli", "compat", "__main__"),
 )
 LAYER = {name: number for number, names in enumerate(LAYERS, start=1) for name in names}
