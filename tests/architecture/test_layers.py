@@ -11,8 +11,8 @@ from tests.architecture.imports import Import, imports_of, package_modules, reso
 
 # A top-level module or folder of the package stands in exactly one layer, as low as it can be.
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("errors", "config", "events", "storage", "types", "protocols", "contracts", "cost"),
-    ("media",),
+    ("errors", "config", "events", "storage", "types", "protocols", "contracts"),
+    ("media", "cost"),
     ("expr", "cache"),
     ("plan",),
     ("udf", "io", "engine", "observe", "relational"),
