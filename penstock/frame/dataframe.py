@@ -45,13 +45,13 @@ class DataFrame(SimilarityVerbs, WriteVerbs):
         self,
         analyze: bool = False,
         *,
-        format: Literal["text", "mermaid", "svg"] = "text",
+        format: Literal["text", "mermaid"] = "text",
         file: TextIO | None = None,
     ) -> None:
         """Print the plan as written, as optimized, and the stages it runs in; to ``file`` if it is given.
 
         With ``analyze`` the query runs, its rows are dropped, and the stats of each stage are added, also if it fails.
-        The formats ``"mermaid"`` and ``"svg"`` give a diagram of the stages. To get the text, pass ``io.StringIO()``:
+        The format ``"mermaid"`` gives a flowchart of the stages. To get the text, pass ``io.StringIO()``:
 
         >>> import io
         >>> text = io.StringIO()

@@ -193,7 +193,7 @@ def _format(*values: Value, texts: tuple[str, ...]) -> Value:
     parts: list[Value] = [arrow_scalar(texts[0])]
     for value, text in zip(values, texts[1:], strict=True):
         parts += [cast(value, dtype=STRING, is_strict=True), arrow_scalar(text)]
-    return pc.binary_join_element_wise(*parts, "")
+    return pc.binary_join_element_wise(*parts, arrow_scalar(""))
 
 
 @method

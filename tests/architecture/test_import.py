@@ -66,6 +66,7 @@ ORDINARY = {
     "if_else": "files.select((col('k') > 1).if_else(col('v'), 0.0).alias('x'), col('k').fill_null(0)).to_arrow()",
     "rows": "ps.from_pydict({'a': [True, None], 'b': [{'x': 1}, {'x': None}]}).where(col('a')).to_pylist()",
     "text": "files.select(col('s').upper(), col('s').contains('b').alias('c')).to_pydict()",
+    "format": "files.select(ps.format('{}: {}', 's', 'k').alias('f')).to_pydict()",
     "explode and unpivot": "ps.from_pydict({'l': [[1, 2], [3]]}).explode('l').unpivot([], ['l']).to_pydict()",
     "sql": "ps.sql('select s, max(v) as v from files where k > 1 group by s', files=files).to_pydict()",
     "batches": "files.select('k', 'v', 's').map_batches(lambda b: {'k': b['k'] * 2, 's': b['s']}).to_pydict()",
