@@ -1,4 +1,4 @@
-"""What model calls cost: tokens, dollars, budgets.
+"""The cost of model calls: tokens, dollars, budgets.
 
 usage        tokens of calls: reported, expected, estimated    prices       dollars of tokens, by provider and model
 price_files  price lists of the user                           accounts     the calls of a query, added up by model

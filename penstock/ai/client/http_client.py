@@ -108,7 +108,7 @@ class ApiClient:
 
     @property
     def tally(self) -> Tally:
-        """What the limiter has counted so far."""
+        """The counts of the limiter so far."""
         return Tally() if self.limiter is None else self.limiter.tally
 
     def url(self, path: str, query: Mapping[str, str] | None = None) -> Any:
