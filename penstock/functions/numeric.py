@@ -12,9 +12,10 @@ import pyarrow.compute as pc
 
 from penstock.errors import ComputeError, InvalidArgumentError, TypeMismatchError
 from penstock.expr.arrays import empty_numbers, filled, masked, on_arrays, validity
-from penstock.expr.column import Expression, call, method, when
+from penstock.expr.column import Expression, call, when
 from penstock.expr.conditions import compare
 from penstock.expr.kinds import BOOL, FLOAT64, INT64, INTEGER, NUMBER
+from penstock.expr.public import function, method
 from penstock.expr.registry import Kernel, Value, kernel
 from penstock.expr.signatures import common_type, dtypes_of, number_type, numeric, same_type, strict, takes
 from penstock.functions.table import Builder, FunctionTable
@@ -100,6 +101,7 @@ def _clip(value: Value, lowest: Value, highest: Value) -> Value:
     return value
 
 
+@function
 def greatest(*exprs: Any) -> Expression:
     """Return the largest of several values, ignoring nulls.
 
@@ -109,6 +111,7 @@ def greatest(*exprs: Any) -> Expression:
     return call("greatest", *exprs)
 
 
+@function
 def least(*exprs: Any) -> Expression:
     """Return the smallest of several values, ignoring nulls.
 
@@ -145,7 +148,8 @@ kernel("least", _extreme_type)(_extreme("less"))
 
 
 _POWER = "Raise to a power, as ``**`` does: int64 for integers, else float64."
-power, pow = (_table.call(name, _POWERS, _POWER, (3, 2), 9, "power") for name in ("power", "pow"))
+power = _table.call("power", _POWERS, _POWER, (3, 2), 9)
+pow = _table.call("pow", _POWERS, _POWER, (3, 2), 9, "power")
 
 
 @method
