@@ -6,5 +6,5 @@ nearest          NearestHandler: holds the queries, streams the other rows throu
 near_duplicates  DropNearHandler: compares each row with those it has kept
 similar_texts    DropSimilarHandler: groups rows with similar MinHash signatures
 
-The plan nodes are in ``plan/similarity.py``. May import ``relational`` (spill files, typed inputs) and what is below it.
+The plan nodes are in ``plan/similarity.py``. May import ``relational`` and what is below it.
 """
