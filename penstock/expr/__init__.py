@@ -13,7 +13,3 @@ Kernels are loaded when the first one is used. May import ``types`` and the modu
 """
 
 import penstock.expr.series_methods  # noqa: F401
-from penstock.expr.registry import load_later
-
-load_later("penstock.expr.operators")
-load_later("penstock.functions")
