@@ -5,7 +5,7 @@ column              ``Expression``: the shell that users hold; ``text`` prints i
 registry, signatures, kinds, resolve    functions by name with type rules; types when the plan is built
 evaluate            compile a select list once, run it on every batch
 operators, conditions, casting, access, aggregates    the kernels of the core
-arrays, byte_search helpers of kernels
+arrays              helpers of kernels
 series_methods      the same methods on ``Series``, computed at once
 instead             functions of other engines, and what to use instead
 
