@@ -78,12 +78,13 @@ class ParquetFormat(FileFormat):
                 _prefetch(handle, metadata, groups, set(schema.names))
             try:  # Arrow skips columns that the file lacks
                 # Decoding whole row groups takes two thirds of the time of batches.
-                if nbytes < _SMALL_NBYTES or num_rows * _row_width(parquet.schema_arrow, schema) <= piece_nbytes(
-                    TASK_NBYTES
-                ):
-                    yield from parquet.read_row_groups(list(groups), schema.names, use_threads=False).to_batches()
+                in_file = parquet.schema_arrow
+                # Arrow takes long to look up thousands of names.
+                columns = None if in_file.names == schema.names else schema.names
+                if nbytes < _SMALL_NBYTES or num_rows * _row_width(in_file, schema) <= piece_nbytes(TASK_NBYTES):
+                    yield from parquet.read_row_groups(list(groups), columns, use_threads=False).to_batches()
                 else:
-                    yield from parquet.iter_batches(batch_rows, list(groups), schema.names)
+                    yield from parquet.iter_batches(batch_rows, list(groups), columns)
             except PenstockError:
                 raise
             except (OSError, pa.ArrowInvalid) as exc:
