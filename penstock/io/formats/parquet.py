@@ -19,9 +19,10 @@ from penstock.errors import CorruptFileError, InvalidArgumentError, PenstockErro
 from penstock.io.batches import TASK_NBYTES, TASK_ROWS, rows_alone, rows_per_batch
 from penstock.io.file_format import FileFormat, FilePart, reading
 from penstock.io.files import DataFile, Storage, is_small_local
+from penstock.io.formats.parquet_sql import sql_table
 from penstock.io.formats.row_groups import matching_groups
 from penstock.io.writer import FileSink, file_sink
-from penstock.protocols import ReadRequest
+from penstock.protocols import ReadRequest, SqlTable
 from penstock.storage.ranges import RangeFile
 from penstock.types import DataType
 from penstock.types.plain import arrow_numbers
@@ -61,6 +62,9 @@ class ParquetFormat(FileFormat):
             yield from _runs(metadata, range(metadata.num_row_groups))
         else:
             yield from _runs(metadata, matching_groups(file, metadata, schema, request))
+
+    def sql_table(self, files: Sequence[DataFile], schema: pa.Schema) -> SqlTable | None:
+        return sql_table(files, schema)
 
     def read(self, file: DataFile, part: FilePart, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         if not len(schema):
