@@ -25,10 +25,10 @@ INSTALL := $(BIN)/python -m pip install --quiet --no-compile --constraint $(PINS
 # tests have a process of their own, and those that count what a query leaves behind are not disturbed.
 PYTEST_WORKERS ?= 3
 
-ON_NODES := tests/engine/runners/ray/test_changing_cluster.py
+ON_NODES := tests/runners/ray/test_changing_cluster.py
 
 # Tests of DataFrames run on both runners, by the fixture `runner`; `make test` runs half of them on Ray.
-DATAFRAMES  := $(patsubst %,tests/%,expr frame functions io relational udf)
+DATAFRAMES  := $(patsubst %,tests/%,expr frame functions io relational similarity udf)
 HALF_ON_RAY := tests/functions $(patsubst %,tests/%.py,frame/test_columns frame/test_combine frame/test_errors \
     frame/test_layout frame/test_rows io/formats/test_parquet relational/test_sort_join_group relational/test_windows \
     udf/test_building udf/test_callers udf/test_connections udf/test_func udf/test_generators udf/test_instances \
@@ -59,7 +59,7 @@ on-nodes: $(DEV)
 	$(BIN)/python -m pytest -q -m ray $(ON_NODES)
 
 on-ray: $(DEV)
-	$(BIN)/python -m pytest -q -m ray --ignore $(ON_NODES) tests/engine tests/llm tests/seeds $(HALF_ON_RAY) $(OF_UDFS)
+	$(BIN)/python -m pytest -q -m ray --ignore $(ON_NODES) tests/engine tests/runners tests/llm tests/seeds $(HALF_ON_RAY) $(OF_UDFS)
 
 # At a lower priority than tests on Ray that run beside it.
 not-on-ray: $(DEV) $(SYSTEM)

@@ -12,7 +12,7 @@ from types import ModuleType
 
 LOADED_LATE = (
     *("frame.dataframe", "frame.read.files", "functions", "io.formats.parquet", "jobs.folder", "observe.progress"),
-    *("engine.runners.query", "engine.runners.local", "engine.pools.asyncio", "engine.pools.thread_to_process"),
+    *("runners.query", "runners.local", "engine.pools.asyncio", "engine.pools.thread_to_process"),
     *("io.file_source", "udf.aio", "udf.callers"),
 )
 

@@ -5,8 +5,8 @@ from typing import Any
 from penstock.ai.provider import Provider as Provider
 from penstock.ai.registry import attach_provider as attach_provider, set_provider as set_provider
 from penstock.config import config as config, get_config as get_config, set_config as set_config
-from penstock.engine.runners import set_runner_local as set_runner_local, set_runner_ray as set_runner_ray
 from penstock.errors import FatalError as FatalError, RetryAfterError as RetryAfterError
+from penstock.events import metrics as metrics
 from penstock.expr.column import Expression as Expression, col as col, element as element, lit as lit, when as when
 from penstock.expr.series_methods import Series as Series
 from penstock.frame.dataframe import DataFrame as DataFrame
@@ -61,7 +61,6 @@ from penstock.functions import (
     prompt as prompt,
     unnest as unnest,
 )
-from penstock.observe import metrics as metrics
 from penstock.observe.subscribers import attach_subscriber as attach_subscriber, detach_subscriber as detach_subscriber
 from penstock.protocols import (
     Condition as Condition,
@@ -71,6 +70,7 @@ from penstock.protocols import (
     Source as Source,
     Writer as Writer,
 )
+from penstock.runners import set_runner_local as set_runner_local, set_runner_ray as set_runner_ray
 from penstock.storage.file import AudioFile as AudioFile, File as File, ImageFile as ImageFile, VideoFile as VideoFile
 from penstock.types import DataType as DataType, Field as Field, Schema as Schema
 from penstock.udf.aggregates import udaf as udaf

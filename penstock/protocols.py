@@ -6,7 +6,7 @@ Subscriber             receives events                   observe/, users
 Ledger                 stores answers of finished calls  cache/ledger/
 
 An optional ability of a source, sink, subscriber or model is a protocol of its own. The interfaces inside the engine
-are in ``penstock/engine/protocols.py``.
+are in ``penstock/contracts.py``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from penstock.types.row_numbers import RowPlace
 if TYPE_CHECKING:
     import pyarrow.compute as pc
 
-    from penstock.observe.events import Event
+    from penstock.events.events import Event
 
 
 @frozen

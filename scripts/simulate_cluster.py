@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from penstock.engine.protocols import Emit, Report, Task
+from penstock.contracts import Emit, Report, Task
 from penstock.engine.stage import PoolChoice
 from penstock.plan.stages import Stage, Work
 from tests.engine.simulation import Load, SimulatedPool, World

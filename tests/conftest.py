@@ -11,6 +11,7 @@ import pytest
 
 import tests.engine
 import tests.faults
+import tests.runners
 import tests.udf
 from penstock.config import get_config
 from tests.storage.servers import Bucket, new_bucket, serving
@@ -18,7 +19,7 @@ from tests.storage.web import Web, start_web
 
 # As those of a script, functions of these tests travel by value: or each of hundreds of worker processes imports
 # pytest, and what else is imported beside the function, which takes longer than its start.
-for room in (tests.engine, tests.faults, tests.udf):
+for room in (tests.engine, tests.faults, tests.runners, tests.udf):
     cloudpickle.register_pickle_by_value(room)
 
 
@@ -27,7 +28,7 @@ def ray_cluster() -> Iterator[None]:
     """One small Ray cluster for the session; a test that asks for it must be marked ``ray``."""
     import ray
 
-    from penstock.engine.runners.ray.cluster import lean_start
+    from penstock.runners.ray.cluster import lean_start
 
     with lean_start():  # as Penstock does
         ray.init(
@@ -43,7 +44,7 @@ def ray_cluster() -> Iterator[None]:
 
 
 RUNNERS = ["local", pytest.param("ray", marks=pytest.mark.ray)]
-OF_DATAFRAMES = ("expr", "frame", "functions", "io", "relational", "udf")
+OF_DATAFRAMES = ("expr", "frame", "functions", "io", "relational", "similarity", "udf")
 """Folders whose tests run on both runners, unless they are marked ``one_machine``."""
 
 

@@ -105,7 +105,7 @@ class RowTimes:
         self.outputs: list[tuple[float, int]] = []  # seconds since the epoch, and rows so far
 
     def on_event(self, event: Any) -> None:
-        from penstock.observe import events
+        from penstock.events import events
 
         if isinstance(event, events.QueryStarted):
             self._stage, self.outputs = event.stages[-1].writes, []

@@ -14,7 +14,7 @@ from penstock.cache.ledger.layered import put_all
 from penstock.cache.ledger.open_ledgers import current_ledger
 from penstock.cache.ordinals import RowIds, SharedOrdinals
 from penstock.errors import LedgerError
-from penstock.observe.call_counter import current_call_counter
+from penstock.events.call_counter import current_call_counter
 from penstock.protocols import Ledger
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 from penstock.cache.keys import key_of, note_key
 from penstock.cache.ledger.open_ledgers import job_ledger_alone, ledger_place
-from penstock.engine.protocols import task_origins
+from penstock.contracts import task_origins
 from penstock.protocols import Ledger
 
 RowId = bytes

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from penstock.cache.ledger.maintenance import ledger_folder
 from penstock.config import get_config
-from penstock.engine.call_gate import current_gate
+from penstock.events.call_gate import current_gate
 from penstock.storage.processes import machine_id, process_exists
 
 FILE = "calls-in-flight"

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from penstock.errors import InvalidArgumentError, PenstockError
-from penstock.observe.tracebacks import has_ended_query
+from penstock.events.tracebacks import has_ended_query
 
 SOME_ROWS_FAILED = 3
 INTERRUPTED = 130

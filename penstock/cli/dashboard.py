@@ -34,8 +34,8 @@ def dashboard(
     penstock dashboard out/
     penstock dashboard out/ other-model/
     """
-    from penstock.observe.dashboard.job import JobBoard
-    from penstock.observe.dashboard.server import DashboardServer
+    from penstock.dashboard.job import JobBoard
+    from penstock.dashboard.server import DashboardServer
 
     roots = [root for root in (out, other) if root is not None]
     server = DashboardServer(JobBoard(roots, read_files), host, port)

@@ -14,7 +14,7 @@ from penstock.cli.dashboard import wait_for_interrupt
 from penstock.cli.groups import with_groups
 from penstock.cli.inputs import read_table
 from penstock.cli.results import TableOutput, write_and_report
-from penstock.observe.tracebacks import trimmed_text
+from penstock.events.tracebacks import trimmed_text
 
 
 @app.command()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from penstock.expr.instead import INSTEAD
+
 ON_PURPOSE = "left out on purpose: {} not supported"
 OWN_SOURCE = "write a Source or Sink of about thirty lines with the library of the store: docs/CUSTOM_IO.md shows one"
 
@@ -12,7 +14,7 @@ def _by_name(table: Mapping[str, str]) -> dict[str, str]:
     return {name: remedy for remedy, names in table.items() for name in names.split()}
 
 
-DAFT = _by_name(
+DAFT = INSTEAD | _by_name(
     {
         ON_PURPOSE.format("HDF5 is"): "Hdf5File hdf5_attrs hdf5_file hdf5_keys hdf5_metadata as_hdf5 is_hdf5",
         ON_PURPOSE.format("Kafka, MCAP, Hudi, Paimon and Bigtable are"): (
@@ -43,8 +45,11 @@ DAFT = _by_name(
         "give the object a method _repr_html_": "register_viz_hook",
         "read the files themselves, such as with read_parquet() or read_huggingface()": "datasets",
         "use to_arrow() and pyarrow.compute": "to_arrow_expr",
-        "use partition_iceberg_bucket(), or hash(seed=0, hash_function='murmurhash3')": "murmur3_32",
-        "indices are positions": "use_offset_indices",
+        "use hash()": "murmur3_32",
+        "look at dtype.arrow": (
+            "is_decimal128 is_extension is_fixed_shape_image is_fixed_shape_sparse_tensor is_fixed_size_binary "
+            "is_logical is_sparse_tensor is_uuid type_ids union_fields union_mode use_offset_indices UnionMode"
+        ),
         "use schema.to_arrow(), whose types have their widths": "estimate_row_size_bytes min_estimated_size_column",
         "use repr(schema)": "display_with_metadata",
         "use file.size(), or open() and seek()": "length offset position",

@@ -6,8 +6,8 @@ from collections import Counter, deque
 from collections.abc import Iterable
 
 from penstock.errors import ContentFilteredError, TooManyErrorsError
+from penstock.events.events import RowError
 from penstock.expr.udf import Policy
-from penstock.observe.events import RowError
 from penstock.plan.stages import CallBatch, CallUdf, Work
 
 MIN_ROWS = 100  # a fraction of fewer rows says little

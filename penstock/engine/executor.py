@@ -10,17 +10,17 @@ from functools import partial
 from queue import Empty, SimpleQueue
 
 from penstock.config import task_share
-from penstock.engine.call_gate import CallGate
+from penstock.contracts import Bundle, Emit, QueryController, Report, RowWatcher
 from penstock.engine.cancellation import Cancellation
 from penstock.engine.lineage import Lineage
-from penstock.engine.protocols import Bundle, Emit, QueryController, Report, RowWatcher
 from penstock.engine.read_groups import in_groups
 from penstock.engine.read_queue import ReadQueue
 from penstock.engine.resources import Cores, QueryResources, Results
 from penstock.engine.sampling import INTERVAL_S, Sampler, stage_info
 from penstock.engine.stage import PoolChoice, StageState
 from penstock.errors import QueryCancelledError, QueryStalledError
-from penstock.observe import events
+from penstock.events import events
+from penstock.events.call_gate import CallGate
 from penstock.plan.stages import Exactly, Read, Stage, Transform, Work
 from penstock.protocols import Subscriber
 

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.config import piece_nbytes
-from penstock.engine.protocols import Handler
+from penstock.contracts import Handler
 from penstock.engine.scheduling import FIRST_GROWTH, RECENT, GrowthEstimate
 from penstock.engine.steps import Steps, may_grow
 from penstock.errors import ReadError, WriteError

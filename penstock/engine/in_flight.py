@@ -7,7 +7,7 @@ import itertools
 from collections import deque
 from collections.abc import Iterable, Sequence
 
-from penstock.engine.protocols import Bundle, Task
+from penstock.contracts import Bundle, Task
 from penstock.engine.scheduling import Footprint
 
 

@@ -7,8 +7,8 @@ import time
 from collections import deque
 from collections.abc import Callable
 
+from penstock.contracts import Bundle
 from penstock.engine.batch_size import BatchSizeSearch
-from penstock.engine.protocols import Bundle
 from penstock.engine.scheduling import (
     GROUPED_TASK_S,
     PACED_TASK_S,

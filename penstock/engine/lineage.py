@@ -16,8 +16,8 @@ from typing import Literal, Protocol
 
 import pyarrow as pa
 
-from penstock.engine.protocols import Bundle, Origin, Report, Task, cut_origins
-from penstock.observe.events import RowError
+from penstock.contracts import Bundle, Origin, Report, Task, cut_origins
+from penstock.events.events import RowError
 from penstock.plan.stages import (
     CallUdf,
     Cut,

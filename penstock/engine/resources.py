@@ -6,8 +6,8 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from penstock.contracts import Bundle
 from penstock.engine.lineage import Lineage
-from penstock.engine.protocols import Bundle
 
 
 class Cores:

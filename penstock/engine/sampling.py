@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from penstock.engine.stage import StageState
-from penstock.observe.events import CallCounts, Measures, QuerySampled, StageInfo, StageKind, StageSample, WaitingFor
+from penstock.events.events import CallCounts, Measures, QuerySampled, StageInfo, StageKind, StageSample, WaitingFor
 from penstock.plan.stages import CallBatch, CallUdf, Cut, Read, RunRelation, Stage, WriteOut
 from penstock.protocols import Priced
 

@@ -7,12 +7,12 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from itertools import pairwise, takewhile
 
+from penstock.contracts import Bundle, CountsCalls, DescribesTasks, EndOfInput, Report, Task, WorkerPool
 from penstock.engine.batch_size import TASK_COST_S
 from penstock.engine.error_limit import ErrorLimit
 from penstock.engine.in_flight import InFlight
 from penstock.engine.inbox import Gate, Inbox
 from penstock.engine.lineage import is_row_preserving, kind_of
-from penstock.engine.protocols import Bundle, CountsCalls, DescribesTasks, EndOfInput, Report, Task, WorkerPool
 from penstock.engine.read_queue import ReadQueue
 from penstock.engine.reader_limit import FIRST_ROWS, ReaderLimit
 from penstock.engine.resources import QueryResources
@@ -25,7 +25,7 @@ from penstock.engine.scheduling import (
     usual_duration,
 )
 from penstock.errors import PenstockError
-from penstock.observe.events import CallCounts
+from penstock.events.events import CallCounts
 from penstock.plan.stages import CallBatch, CallUdf, Gathered, Inbox as Policy, RunRelation, Stage, Work, WriteOut
 
 MAX_DESCRIBED = 10  # tasks in an error message

@@ -14,6 +14,7 @@ from typing import Any, TypeVar, cast
 import pyarrow as pa
 
 from penstock.errors import InvalidArgumentError, PenstockError, TypeMismatchError, did_you_mean, shortened
+from penstock.expr.instead import way_around
 from penstock.expr.nodes import (
     COMPARISONS,
     ELEMENT,
@@ -57,7 +58,7 @@ class Expression:
             if hasattr(type(self), name):
                 return getattr(self, name)
         methods = [method for method in dir(type(self)) if not method.startswith("_")]
-        raise AttributeError(f"Expression has no method {name!r}.{did_you_mean(name, methods)}")
+        raise AttributeError(f"Expression has no method {name!r}.{way_around(name) or did_you_mean(name, methods)}")
 
     def __dir__(self) -> Iterable[str]:
         while load_next():

@@ -132,8 +132,6 @@ class Expression:
         """Convert to ``DataType.duration``; a value that does not fit is an error."""
     def as_embedding(self, dtype: Any, size: Any) -> Expression:
         """Convert to ``DataType.embedding``; a value that does not fit is an error."""
-    def as_extension(self, name: Any, storage_dtype: Any, metadata: Any = None) -> Expression:
-        """Convert to ``DataType.extension``; a value that does not fit is an error."""
     def as_file(self, media_type: Any = None) -> Expression:
         """Convert to ``DataType.file``; a value that does not fit is an error."""
     def as_fixed_size_binary(self, size: Any) -> Expression:
@@ -166,8 +164,6 @@ class Expression:
         """Convert to ``DataType.null``; a value that does not fit is an error."""
     def as_python(self) -> Expression:
         """Convert to ``DataType.python``; a value that does not fit is an error."""
-    def as_sparse_tensor(self, dtype: Any, shape: Any = None, use_offset_indices: Any = False) -> Expression:
-        """Convert to ``DataType.sparse_tensor``; a value that does not fit is an error."""
     def as_string(self) -> Expression:
         """Convert to ``DataType.string``; a value that does not fit is an error."""
     def as_struct(self, fields: Any) -> Expression:
@@ -186,10 +182,6 @@ class Expression:
         """Convert to ``DataType.uint64``; a value that does not fit is an error."""
     def as_uint8(self) -> Expression:
         """Convert to ``DataType.uint8``; a value that does not fit is an error."""
-    def as_union(self, fields: Any, type_ids: Any = None, mode: Any = "sparse") -> Expression:
-        """Convert to ``DataType.union``; a value that does not fit is an error."""
-    def as_uuid(self) -> Expression:
-        """Convert to ``DataType.uuid``; a value that does not fit is an error."""
     def ascii(self) -> Expression:
         """Return the code of the first character; 0 for empty text."""
     def asin(self) -> Expression:
@@ -204,8 +196,6 @@ class Expression:
         """Read the header of sound files: ``sample_rate``, ``channels``, ``frames``, ``format`` and ``subtype``."""
     def avg(self) -> Expression:
         """Return the arithmetic mean of the values; the same as ``mean``."""
-    def bin(self) -> Expression:
-        """Return the binary digits of an integer; 64 digits if it is negative."""
     def bitwise_and(self, right: Expression | int) -> Expression:
         """Return the bits that are set in both integers."""
     def bitwise_or(self, right: Expression | int) -> Expression:
@@ -257,8 +247,6 @@ class Expression:
         """Concatenate texts or binaries; the result is null if one of them is null."""
     def contains(self, substr: Expression | str) -> Expression:
         """Check whether text contains ``substr``."""
-    def conv(self, from_base: int, to_base: int) -> Expression:
-        """Convert digits from one base to another, up to 36; a negative ``to_base`` keeps the sign."""
     def convert_image(self, mode: str) -> Expression:
         """Convert to the mode ``L``, ``LA``, ``RGB`` or ``RGBA``: grey is weighted, an added alpha channel is opaque."""
     def convert_time_zone(self, to_timezone: str, from_timezone: str | None = None) -> Expression:
@@ -293,30 +281,16 @@ class Expression:
         """Add days to a date."""
     def date_diff(self, start: Expression) -> Expression:
         """Count the days from ``start`` to ``end``."""
-    def date_format(self, format: str | None = None) -> Expression:
-        """Write a date or timestamp as text; the same as ``strftime``."""
-    def date_from_unix_date(self) -> Expression:
-        """Return the date that is this many days after 1970-01-01."""
     def date_sub(self, days: Expression | int) -> Expression:
         """Subtract days from a date."""
-    def date_trunc(self, interval: str, relative_to: Any = None) -> Expression:
+    def date_trunc(self, interval: str) -> Expression:
         """Round down to an interval such as ``"hour"``, ``"15 minutes"`` or ``"1 month"``; see ``date_trunc``."""
-    def dateadd(self, days: Expression | int) -> Expression:
-        """Add days to a date."""
-    def datediff(self, start: Expression) -> Expression:
-        """Count the days from ``start`` to ``end``."""
     def day(self) -> Expression:
         """Return the day of the month, from 1 to 31."""
-    def day_of_month(self) -> Expression:
-        """Return the day of the month, from 1 to 31; the same as ``day``."""
     def day_of_week(self) -> Expression:
         """Return the weekday, from 0 for Monday to 6 for Sunday."""
     def day_of_year(self) -> Expression:
         """Return the day of the year, from 1 to 366."""
-    def dayofmonth(self) -> Expression:
-        """Return the day of the month, from 1 to 31; the same as ``day``."""
-    def dayofyear(self) -> Expression:
-        """Return the day of the year, from 1 to 366; the same as ``day_of_year``."""
     def decode(self, charset: str) -> Expression:
         """Decode with the charset utf-8, base64, hex."""
     def decode_audio(
@@ -385,14 +359,6 @@ class Expression:
         """Make a row of each element and repeat the other columns; only valid alone in ``select`` or ``with_column``."""
     def expm1(self) -> Expression:
         """Return ``exp(x) - 1``, exact for small numbers."""
-    def extract_day_uuid7(self) -> Expression:
-        """Return the days from 1970-01-01 to the time in a UUID of version 7."""
-    def extract_hour_uuid7(self) -> Expression:
-        """Return the hours from 1970-01-01 to the time in a UUID of version 7."""
-    def extract_minute_uuid7(self) -> Expression:
-        """Return the minutes from 1970-01-01 to the time in a UUID of version 7."""
-    def extract_month_uuid7(self) -> Expression:
-        """Return the months from 1970-01-01 to the time in a UUID of version 7."""
     def factorial(self) -> Expression:
         """Return the factorial; null for negative numbers and from 21 on, where it exceeds int64."""
     def file(self, *, storage_options: Mapping[str, Any] | None = None) -> Expression:
@@ -413,23 +379,13 @@ class Expression:
         """Round down to a whole number, in the type of the number."""
     def from_unix_epoch(self, time_unit: str | None = None) -> Expression:
         """Convert seconds, or another ``time_unit`` (``s ms us ns``), since 1970-01-01 UTC to timestamps."""
-    def from_unixtime(self, format: str | None = None) -> Expression:
-        """Write seconds since 1970-01-01 as text, by default like ``2024-01-31 12:00:00``."""
-    def from_utc_timestamp(self, timezone: str) -> Expression:
-        """Return the wall clock of ``timezone`` at a moment in UTC."""
     def get(self, key: int | str | Expression, default: Any = None) -> Expression:
         """Return an element of a list, a field of a struct, or the value of a map key; ``default`` where that is null."""
-    def great_circle_distance(
-        self, lon1: Expression | float, lat2: Expression | float, lon2: Expression | float
-    ) -> Expression:
-        """Return the distance of two points on the Earth in meters; null for impossible degrees."""
     def guess_mime_type(self) -> Expression:
         """Return the MIME type of bytes, or of files, by their first bytes; null if it is unknown."""
-    def hamming_distance(self, right: Expression | int) -> Expression:
-        """Count the bits in which two fingerprints of ``simhash`` differ; null for negative numbers."""
     def hamming_distance_str(self, right: Expression | str) -> Expression:
         """Count the places at which the characters differ; null for texts of different lengths."""
-    def hash(self, *exprs: Expression, seed: int | None = None, hash_function: str | None = None) -> Expression:
+    def hash(self, *exprs: Expression, seed: int | None = None) -> Expression:
         """Return a uint64 hash of one or several values; null has a hash too. Equal integers of different types hash alike."""
     def hour(self) -> Expression:
         """Return the hour, from 0 to 23."""
@@ -553,28 +509,6 @@ class Expression:
         """Pad on the left to ``length`` characters; longer text is cut, as in SQL."""
     def lstrip(self) -> Expression:
         """Remove white space at the beginning."""
-    def make_date(self, month: Expression | int, day: Expression | int) -> Expression:
-        """Return a date from year, month and day; null if there is no such date."""
-    def make_timestamp(
-        self,
-        month: Expression | int,
-        day: Expression | int,
-        hour: Expression | int,
-        minute: Expression | int,
-        second: Expression | float,
-        timezone: str | None = None,
-    ) -> Expression:
-        """Return a timestamp from its parts, in ``timezone`` if given; null if there is no such moment."""
-    def make_timestamp_ltz(
-        self,
-        month: Expression | int,
-        day: Expression | int,
-        hour: Expression | int,
-        minute: Expression | int,
-        second: Expression | float,
-        timezone: str | None = None,
-    ) -> Expression:
-        """Return a timestamp in UTC from its parts in ``timezone``, or in UTC; null if there is no such moment."""
     def map_get(self, key: Any) -> Expression:
         """Return the value of a key of a map; null if the map lacks the key."""
     def map_keys(self) -> Expression:
@@ -593,22 +527,16 @@ class Expression:
         """Return the fraction of the second in milliseconds."""
     def min(self) -> Expression:
         """Return the smallest value; NaN is the largest number."""
-    def minhash(
-        self, *, num_hashes: int, ngram_size: int, seed: int = 1, hash_function: str | None = None
-    ) -> Expression:
+    def minhash(self, *, num_hashes: int, ngram_size: int, seed: int = 1, hash_function: str = "xxhash") -> Expression:
         """Return ``num_hashes`` numbers that two texts share in proportion to the word n-grams they share."""
     def minute(self) -> Expression:
         """Return the minute, from 0 to 59."""
     def month(self) -> Expression:
         """Return the month, from 1 to 12."""
-    def months_between(self, start: Expression) -> Expression:
-        """Count the months from ``start`` to ``end``; whole if the days agree or both are the last of their months."""
     def nanosecond(self) -> Expression:
         """Return the fraction of the second in nanoseconds."""
     def negate(self) -> Expression:
         """Return the negative."""
-    def next_day(self, day_of_week: str) -> Expression:
-        """Return the first date after this one that is a ``'Monday'``, ``'Tue'`` and so on."""
     def normalize(
         self,
         *,
@@ -622,18 +550,6 @@ class Expression:
         """Check whether a number is not NaN; null for null."""
     def parse_url(self) -> Expression:
         """Return scheme, username, password, host, port, path, query and fragment of a URL; nulls for other text."""
-    def partition_days(self) -> Expression:
-        """Return the partition of Iceberg: the days since 1970-01-01, as a date."""
-    def partition_hours(self) -> Expression:
-        """Return the partition of Iceberg: the hours since 1970-01-01."""
-    def partition_iceberg_bucket(self, n: int) -> Expression:
-        """Return the partition of Iceberg: one of ``n`` buckets by the Murmur3 hash."""
-    def partition_iceberg_truncate(self, w: int) -> Expression:
-        """Return the partition of Iceberg: text cut to ``w`` characters, or a number rounded down to a multiple."""
-    def partition_months(self) -> Expression:
-        """Return the partition of Iceberg: the months since 1970-01-01."""
-    def partition_years(self) -> Expression:
-        """Return the partition of Iceberg: the years since 1970-01-01."""
     def pdf_pages(
         self,
         *,
@@ -650,8 +566,6 @@ class Expression:
         """Return the correlation of the elements, from -1 to 1; null if all elements of a vector are equal."""
     def percentile(self, percentiles: float | Sequence[float]) -> Expression:
         """Return the value below which a share of the values lies, interpolated; for several shares a list."""
-    def pmod(self, b: Expression | float) -> Expression:
-        """Return the remainder, not negative for a positive divisor; null for the divisor 0."""
     def pow(self, expr: Expression | float) -> Expression:
         """Raise to a power, as ``**`` does: int64 for integers, else float64."""
     def power(self, expr: Expression | float) -> Expression:
@@ -726,8 +640,6 @@ class Expression:
         """Shift the bits of an integer to the right, keeping its sign."""
     def sign(self) -> Expression:
         """Return -1, 0 or 1, in the type of the number."""
-    def simhash(self, ngram_size: int | None = None) -> Expression:
-        """Return a 64-bit fingerprint of the character n-grams, three long by default; similar texts differ in few bits."""
     def sin(self) -> Expression:
         """Return the sine of an angle in radians."""
     def sinh(self) -> Expression:
@@ -736,10 +648,6 @@ class Expression:
         """Return the skewness of the values, as of a whole population."""
     def slice(self, start: int | Expression, end: int | Expression | None = None) -> Expression:
         """Return the elements of a list, or the bytes, from ``start`` up to ``end``; negative numbers count from the end."""
-    def soundex(self) -> Expression:
-        """Return the Soundex code, a letter and three digits for the sound; text without a first letter stays."""
-    def space(self) -> Expression:
-        """Return text of this many spaces."""
     def split(self, split_on: str | Expression) -> Expression:
         """Split text at every ``split_on``, taken literally, into a list."""
     def split_part(self, delim: Expression | str, part: Expression | int) -> Expression:
@@ -770,12 +678,6 @@ class Expression:
         """Return the hyperbolic tangent."""
     def time(self) -> Expression:
         """Return the time of day of a timestamp."""
-    def timestamp_micros(self) -> Expression:
-        """Return the timestamp that is this many microseconds after 1970-01-01."""
-    def timestamp_millis(self) -> Expression:
-        """Return the timestamp that is this many milliseconds after 1970-01-01."""
-    def timestamp_seconds(self) -> Expression:
-        """Return the timestamp that is this many seconds after 1970-01-01."""
     def title(self) -> Expression:
         """Capitalize the first letter of each word only."""
     def to_camel_case(self) -> Expression:
@@ -798,8 +700,6 @@ class Expression:
         """Convert an identifier or a phrase to the case of ``FOO-BAR-BAZ``."""
     def to_upper_snake_case(self) -> Expression:
         """Convert an identifier or a phrase to the case of ``FOO_BAR_BAZ``."""
-    def to_utc_timestamp(self, timezone: str) -> Expression:
-        """Return the moment in UTC of a wall clock in ``timezone``."""
     def tokenize_decode(
         self, tokens_path: str, *, pattern: str | None = None, special_tokens: str | None = None
     ) -> Expression:
@@ -829,7 +729,7 @@ class Expression:
         """Return a duration in whole seconds, rounded towards zero."""
     def translate(self, from_str: Expression | str, to_str: Expression | str) -> Expression:
         """Replace each character of ``from_str`` by the one at its place in ``to_str``, or remove it."""
-    def trunc(self, interval: str, relative_to: Any = None) -> Expression:
+    def trunc(self, interval: str) -> Expression:
         """Round down to an interval such as ``"hour"``, ``"15 minutes"`` or ``"1 month"``; see ``date_trunc``."""
     def try_compress(self, codec: str) -> Expression:
         """Compress with the codec deflate, gzip, zlib; null if that fails."""
@@ -843,8 +743,6 @@ class Expression:
         """Divide; null for the divisor 0."""
     def try_encode(self, charset: str) -> Expression:
         """Encode with the charset utf-8, base64, hex; null if that fails."""
-    def unix_date(self) -> Expression:
-        """Count the days since 1970-01-01."""
     def unnest(self) -> Expression:
         """Return every field of a struct as a separate column; only valid alone in a select list."""
     def upload(
@@ -891,8 +789,6 @@ class Expression:
         """Read the headers of videos: ``width``, ``height``, ``fps``, ``duration``, ``frame_count`` and ``time_base``."""
     def week_of_year(self) -> Expression:
         """Return the ISO 8601 week of the year, from 1 to 53."""
-    def weekofyear(self) -> Expression:
-        """Return the ISO 8601 week of the year, from 1 to 53; the same as ``week_of_year``."""
     def year(self) -> Expression:
         """Return the year."""
 

@@ -29,8 +29,6 @@ _NAMESPACES = {
     "map": {"get": "map_get"},
     "image": {"decode": "decode_image", "encode": "encode_image", "to_mode": "convert_image",
               "to_tensor": "image_to_tensor"},
-    "partitioning": {name: f"partition_{name}" for name in ("days", "hours", "iceberg_bucket", "iceberg_truncate",
-                                                            "months", "years")},
 }  # fmt: skip
 _ARITHMETIC = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor", "lshift", "rshift")
 _OPERATORS = (*_ARITHMETIC, *(f"r{name}" for name in _ARITHMETIC), "eq", "ne", "lt", "le", "gt", "ge")

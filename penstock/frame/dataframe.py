@@ -15,7 +15,7 @@ from penstock.plan.nodes import Plan
 from penstock.udf.options import refusing_unknown
 
 if TYPE_CHECKING:
-    from penstock.cost.estimates.estimate import CostEstimate
+    from penstock.estimates.estimate import CostEstimate
 
 
 class DataFrame(SimilarityVerbs, WriteVerbs):
@@ -45,13 +45,13 @@ class DataFrame(SimilarityVerbs, WriteVerbs):
         self,
         analyze: bool = False,
         *,
-        format: Literal["text", "mermaid", "svg"] = "text",
+        format: Literal["text", "mermaid"] = "text",
         file: TextIO | None = None,
     ) -> None:
         """Print the plan as written, as optimized, and the stages it runs in; to ``file`` if it is given.
 
         With ``analyze`` the query runs, its rows are dropped, and the stats of each stage are added, also if it fails.
-        The formats ``"mermaid"`` and ``"svg"`` give a diagram of the stages. To get the text, pass ``io.StringIO()``:
+        The format ``"mermaid"`` gives a flowchart of the stages. To get the text, pass ``io.StringIO()``:
 
         >>> import io
         >>> text = io.StringIO()
@@ -94,7 +94,7 @@ class DataFrame(SimilarityVerbs, WriteVerbs):
         >>> cost.sampled_rows, cost.calls, cost.dollars_low <= cost.dollars <= cost.dollars_high
         (20, 1000.0, True)
         """
-        from penstock.cost.estimates.plan_cost import plan_cost
+        from penstock.estimates.plan_cost import plan_cost
 
         return plan_cost(self._plan, sample)
 

@@ -11,14 +11,15 @@ import pyarrow as pa
 
 from penstock.config import get_config
 from penstock.engine.cancellation import Cancellation
-from penstock.engine.runners import run
-from penstock.observe.metrics import is_in_query
+from penstock.events.metrics import is_in_query
+from penstock.events.tracebacks import with_trimmed_errors
 from penstock.observe.subscribers import attached_subscribers
-from penstock.observe.tracebacks import with_trimmed_errors
+from penstock.observe.viewers import viewer
 from penstock.plan import nodes
 from penstock.plan.nodes import Plan
 from penstock.plan.unknown_columns import with_line
 from penstock.protocols import Subscriber
+from penstock.runners import run
 from penstock.types import Schema, unified
 from penstock.types.supertype import has_null_type
 
@@ -146,9 +147,7 @@ def query_subscribers(log: Sequence[Subscriber], destination: Destination | None
     """
     subscribers = [*log, *attached_subscribers()]
     if get_config().dashboard:
-        from penstock.observe.dashboard.process import watch_query
-
-        subscribers.append(watch_query())
+        subscribers.append(viewer().watch_query())
     if get_config().progress and not is_in_query():
         from penstock.observe.progress import progress_subscriber
         from penstock.observe.stats import Stats

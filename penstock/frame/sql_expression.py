@@ -9,7 +9,9 @@ from typing import Any
 
 from penstock.errors import InvalidArgumentError, did_you_mean
 from penstock.expr.column import Expression, col, lit
+from penstock.expr.instead import way_around
 from penstock.relational.parser import SELECT, Tree, constant, parse_expression, sql_error
+from penstock.relational.scalar import scalar_functions
 from penstock.types import DataType
 
 _COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
@@ -46,7 +48,7 @@ _PREDICATES: dict[str, Callable[..., Any]] = {
 
 
 def sql_expr(sql: str) -> Expression:
-    """Return an expression written in SQL. Functions are those of ``penstock.functions``.
+    """Return an expression written in SQL, with functions of ``penstock.functions``, or else scalar ones of DuckDB.
 
     >>> ps.from_pydict({"a": [1, 2]}).select(ps.sql_expr("a * 10 as b")).to_pydict()
     {'b': [10, 20]}
@@ -122,9 +124,12 @@ def _call(tree: Tree, of: Callable[[Tree], Expression], refuse: Callable[..., In
     if name == "list_value":
         return lit(constant(tree))
     function = public_functions().get(name)
-    if function is None:
-        raise refuse(tree, f"there is no function {name!r}.{did_you_mean(name, list(public_functions()))}")
     positional = [_argument(each, of) for given, each in arguments if not given]
+    if function is None and name in scalar_functions():
+        return duckdb_function(name, *positional)
+    if function is None:
+        hint = way_around(name) or did_you_mean(name, list(public_functions()))
+        raise refuse(tree, f"there is no function {name!r}.{hint}")
     result = function(*positional, **{given: constant(each) for given, each in arguments if given})
     return result
 
@@ -132,6 +137,12 @@ def _call(tree: Tree, of: Callable[[Tree], Expression], refuse: Callable[..., In
 def _argument(tree: Tree, of: Callable[[Tree], Expression]) -> Any:
     """Return an argument of a function: the value of a constant, else an expression."""
     return constant(tree) if tree["class"] == "CONSTANT" or tree.get("function_name") == "list_value" else of(tree)
+
+
+def duckdb_function(name: str, *arguments: Any) -> Expression:
+    """Call a scalar function of DuckDB by its name."""
+    called: Expression = public_functions()["duckdb_function"](name, *arguments)
+    return called
 
 
 def public_functions() -> dict[str, Callable[..., Any]]:

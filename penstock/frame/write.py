@@ -8,16 +8,16 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from penstock.engine.runners import write
 from penstock.errors import InvalidArgumentError
+from penstock.events.tracebacks import TrimmedErrors
 from penstock.expr.column import Expression, col
 from penstock.frame.lazy_table import query_subscribers
 from penstock.frame.reshape import ReshapeVerbs
 from penstock.frame.results import SHOWN_ROWS
-from penstock.observe.tracebacks import TrimmedErrors
 from penstock.plan import nodes
 from penstock.plan.nodes import check_columns
 from penstock.protocols import Sink
+from penstock.runners import write
 from penstock.udf.options import options_of, refusing_unknown
 
 if TYPE_CHECKING:

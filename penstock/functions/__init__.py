@@ -9,6 +9,7 @@ import inspect
 from types import FunctionType
 
 from penstock.expr.column import checking_arguments, when
+from penstock.expr.instead import way_around
 from penstock.functions.table import generated
 
 _MODULES = (
@@ -29,3 +30,7 @@ _functions = {name: checking_arguments(function) for name, function in _function
 globals().update(_functions)
 __all__ = sorted(_functions)
 __test__ = generated  # doctest finds definitions, but not functions that a table makes
+
+
+def __getattr__(name: str) -> object:
+    raise AttributeError(f"penstock.functions has no function {name!r}.{way_around(name)}")

@@ -26,13 +26,7 @@ from penstock.functions.ai import (
     embed_text as embed_text,
     prompt as prompt,
 )
-from penstock.functions.calendar import (
-    convert_timezone as convert_timezone,
-    current_date as current_date,
-    current_timestamp as current_timestamp,
-    current_timezone as current_timezone,
-    datepart as datepart,
-)
+from penstock.functions.calendar import current_date as current_date, current_timestamp as current_timestamp
 from penstock.functions.chunks import (
     chunk_text as chunk_text,
     tokenize_decode as tokenize_decode,
@@ -42,9 +36,9 @@ from penstock.functions.core import (
     apply as apply,
     arrow_function as arrow_function,
     coalesce as coalesce,
+    duckdb_function as duckdb_function,
     is_in as is_in,
 )
-from penstock.functions.encodings import json_tuple as json_tuple
 from penstock.functions.files import (
     audio_file as audio_file,
     download as download,
@@ -108,17 +102,10 @@ from penstock.functions.nested import (
 )
 from penstock.functions.numeric import (
     clip as clip,
-    columns_avg as columns_avg,
-    columns_max as columns_max,
-    columns_mean as columns_mean,
-    columns_min as columns_min,
-    columns_sum as columns_sum,
-    e as e,
     fill_nan as fill_nan,
     greatest as greatest,
     least as least,
     log as log,
-    pi as pi,
     round as round,
 )
 from penstock.functions.patterns import (
@@ -131,7 +118,6 @@ from penstock.functions.patterns import (
 from penstock.functions.rows import (
     monotonically_increasing_id as monotonically_increasing_id,
     random_int as random_int,
-    run_process as run_process,
     uuid as uuid,
 )
 from penstock.functions.table import Vector
@@ -200,9 +186,6 @@ def as_duration(expr: Expression, timeunit: Any = "us") -> Expression:
 def as_embedding(expr: Expression, dtype: Any, size: Any) -> Expression:
     """Convert to ``DataType.embedding``; a value that does not fit is an error."""
 
-def as_extension(expr: Expression, name: Any, storage_dtype: Any, metadata: Any = None) -> Expression:
-    """Convert to ``DataType.extension``; a value that does not fit is an error."""
-
 def as_file(expr: Expression, media_type: Any = None) -> Expression:
     """Convert to ``DataType.file``; a value that does not fit is an error."""
 
@@ -251,9 +234,6 @@ def as_null(expr: Expression) -> Expression:
 def as_python(expr: Expression) -> Expression:
     """Convert to ``DataType.python``; a value that does not fit is an error."""
 
-def as_sparse_tensor(expr: Expression, dtype: Any, shape: Any = None, use_offset_indices: Any = False) -> Expression:
-    """Convert to ``DataType.sparse_tensor``; a value that does not fit is an error."""
-
 def as_string(expr: Expression) -> Expression:
     """Convert to ``DataType.string``; a value that does not fit is an error."""
 
@@ -281,12 +261,6 @@ def as_uint64(expr: Expression) -> Expression:
 def as_uint8(expr: Expression) -> Expression:
     """Convert to ``DataType.uint8``; a value that does not fit is an error."""
 
-def as_union(expr: Expression, fields: Any, type_ids: Any = None, mode: Any = "sparse") -> Expression:
-    """Convert to ``DataType.union``; a value that does not fit is an error."""
-
-def as_uuid(expr: Expression) -> Expression:
-    """Convert to ``DataType.uuid``; a value that does not fit is an error."""
-
 def ascii(expr: Expression) -> Expression:
     """Return the code of the first character; 0 for empty text."""
 
@@ -304,9 +278,6 @@ def avg(expr: Expression) -> Expression:
 
 def between(expr: Expression, lower: Any, upper: Any) -> Expression:
     """Check whether each value lies from ``lower`` to ``upper``, both included."""
-
-def bin(expr: Expression) -> Expression:
-    """Return the binary digits of an integer; 64 digits if it is negative."""
 
 def bitwise_and(left: Expression, right: Expression | int) -> Expression:
     """Return the bits that are set in both integers."""
@@ -347,9 +318,6 @@ def compress(expr: Expression, codec: str) -> Expression:
 def contains(expr: Expression, substr: Expression | str) -> Expression:
     """Check whether text contains ``substr``."""
 
-def conv(expr: Expression, from_base: int, to_base: int) -> Expression:
-    """Convert digits from one base to another, up to 36; a negative ``to_base`` keeps the sign."""
-
 def cos(expr: Expression) -> Expression:
     """Return the cosine of an angle in radians."""
 
@@ -383,38 +351,17 @@ def date_add(expr: Expression, days: Expression | int) -> Expression:
 def date_diff(end: Expression, start: Expression) -> Expression:
     """Count the days from ``start`` to ``end``."""
 
-def date_format(expr: Expression, format: str | None = None) -> Expression:
-    """Write a date or timestamp as text; the same as ``strftime``."""
-
-def date_from_unix_date(expr: Expression) -> Expression:
-    """Return the date that is this many days after 1970-01-01."""
-
 def date_sub(expr: Expression, days: Expression | int) -> Expression:
     """Subtract days from a date."""
 
-def dateadd(expr: Expression, days: Expression | int) -> Expression:
-    """Add days to a date."""
-
-def datediff(end: Expression, start: Expression) -> Expression:
-    """Count the days from ``start`` to ``end``."""
-
 def day(expr: Expression) -> Expression:
     """Return the day of the month, from 1 to 31."""
-
-def day_of_month(expr: Expression) -> Expression:
-    """Return the day of the month, from 1 to 31; the same as ``day``."""
 
 def day_of_week(expr: Expression) -> Expression:
     """Return the weekday, from 0 for Monday to 6 for Sunday."""
 
 def day_of_year(expr: Expression) -> Expression:
     """Return the day of the year, from 1 to 366."""
-
-def dayofmonth(expr: Expression) -> Expression:
-    """Return the day of the month, from 1 to 31; the same as ``day``."""
-
-def dayofyear(expr: Expression) -> Expression:
-    """Return the day of the year, from 1 to 366; the same as ``day_of_year``."""
 
 def decode(expr: Expression, charset: str) -> Expression:
     """Decode with the charset utf-8, base64, hex."""
@@ -446,18 +393,6 @@ def exp(expr: Expression) -> Expression:
 def expm1(expr: Expression) -> Expression:
     """Return ``exp(x) - 1``, exact for small numbers."""
 
-def extract_day_uuid7(expr: Expression) -> Expression:
-    """Return the days from 1970-01-01 to the time in a UUID of version 7."""
-
-def extract_hour_uuid7(expr: Expression) -> Expression:
-    """Return the hours from 1970-01-01 to the time in a UUID of version 7."""
-
-def extract_minute_uuid7(expr: Expression) -> Expression:
-    """Return the minutes from 1970-01-01 to the time in a UUID of version 7."""
-
-def extract_month_uuid7(expr: Expression) -> Expression:
-    """Return the months from 1970-01-01 to the time in a UUID of version 7."""
-
 def factorial(expr: Expression) -> Expression:
     """Return the factorial; null for negative numbers and from 21 on, where it exceeds int64."""
 
@@ -469,20 +404,6 @@ def find(expr: Expression, substr: Expression | str) -> Expression:
 
 def floor(expr: Expression) -> Expression:
     """Round down to a whole number, in the type of the number."""
-
-def from_unixtime(expr: Expression, format: str | None = None) -> Expression:
-    """Write seconds since 1970-01-01 as text, by default like ``2024-01-31 12:00:00``."""
-
-def from_utc_timestamp(expr: Expression, timezone: str) -> Expression:
-    """Return the wall clock of ``timezone`` at a moment in UTC."""
-
-def great_circle_distance(
-    lat1: Expression, lon1: Expression | float, lat2: Expression | float, lon2: Expression | float
-) -> Expression:
-    """Return the distance of two points on the Earth in meters; null for impossible degrees."""
-
-def hamming_distance(left: Expression, right: Expression | int) -> Expression:
-    """Count the bits in which two fingerprints of ``simhash`` differ; null for negative numbers."""
 
 def hamming_distance_str(left: Expression, right: Expression | str) -> Expression:
     """Count the places at which the characters differ; null for texts of different lengths."""
@@ -622,31 +543,6 @@ def lpad(expr: Expression, length: Expression | int, pad: Expression | str) -> E
 def lstrip(expr: Expression) -> Expression:
     """Remove white space at the beginning."""
 
-def make_date(year: Expression, month: Expression | int, day: Expression | int) -> Expression:
-    """Return a date from year, month and day; null if there is no such date."""
-
-def make_timestamp(
-    year: Expression,
-    month: Expression | int,
-    day: Expression | int,
-    hour: Expression | int,
-    minute: Expression | int,
-    second: Expression | float,
-    timezone: str | None = None,
-) -> Expression:
-    """Return a timestamp from its parts, in ``timezone`` if given; null if there is no such moment."""
-
-def make_timestamp_ltz(
-    year: Expression,
-    month: Expression | int,
-    day: Expression | int,
-    hour: Expression | int,
-    minute: Expression | int,
-    second: Expression | float,
-    timezone: str | None = None,
-) -> Expression:
-    """Return a timestamp in UTC from its parts in ``timezone``, or in UTC; null if there is no such moment."""
-
 def max(expr: Expression) -> Expression:
     """Return the largest value; NaN is the largest number."""
 
@@ -671,17 +567,11 @@ def minute(expr: Expression) -> Expression:
 def month(expr: Expression) -> Expression:
     """Return the month, from 1 to 12."""
 
-def months_between(end: Expression, start: Expression) -> Expression:
-    """Count the months from ``start`` to ``end``; whole if the days agree or both are the last of their months."""
-
 def nanosecond(expr: Expression) -> Expression:
     """Return the fraction of the second in nanoseconds."""
 
 def negate(expr: Expression) -> Expression:
     """Return the negative."""
-
-def next_day(expr: Expression, day_of_week: str) -> Expression:
-    """Return the first date after this one that is a ``'Monday'``, ``'Tue'`` and so on."""
 
 def not_nan(expr: Expression) -> Expression:
     """Check whether a number is not NaN; null for null."""
@@ -692,29 +582,8 @@ def not_null(expr: Expression) -> Expression:
 def parse_url(expr: Expression) -> Expression:
     """Return scheme, username, password, host, port, path, query and fragment of a URL; nulls for other text."""
 
-def partition_days(expr: Expression) -> Expression:
-    """Return the partition of Iceberg: the days since 1970-01-01, as a date."""
-
-def partition_hours(expr: Expression) -> Expression:
-    """Return the partition of Iceberg: the hours since 1970-01-01."""
-
-def partition_iceberg_bucket(expr: Expression, n: int) -> Expression:
-    """Return the partition of Iceberg: one of ``n`` buckets by the Murmur3 hash."""
-
-def partition_iceberg_truncate(expr: Expression, w: int) -> Expression:
-    """Return the partition of Iceberg: text cut to ``w`` characters, or a number rounded down to a multiple."""
-
-def partition_months(expr: Expression) -> Expression:
-    """Return the partition of Iceberg: the months since 1970-01-01."""
-
-def partition_years(expr: Expression) -> Expression:
-    """Return the partition of Iceberg: the years since 1970-01-01."""
-
 def pearson_correlation(left: Expression, right: Vector) -> Expression:
     """Return the correlation of the elements, from -1 to 1; null if all elements of a vector are equal."""
-
-def pmod(a: Expression, b: Expression | float) -> Expression:
-    """Return the remainder, not negative for a positive divisor; null for the divisor 0."""
 
 def pow(base: Expression, expr: Expression | float) -> Expression:
     """Raise to a power, as ``**`` does: int64 for integers, else float64."""
@@ -782,9 +651,6 @@ def shift_right(expr: Expression, num_bits: Expression | int) -> Expression:
 def sign(expr: Expression) -> Expression:
     """Return -1, 0 or 1, in the type of the number."""
 
-def simhash(text: Expression, ngram_size: int | None = None) -> Expression:
-    """Return a 64-bit fingerprint of the character n-grams, three long by default; similar texts differ in few bits."""
-
 def sin(expr: Expression) -> Expression:
     """Return the sine of an angle in radians."""
 
@@ -793,12 +659,6 @@ def sinh(expr: Expression) -> Expression:
 
 def skew(expr: Expression) -> Expression:
     """Return the skewness of the values, as of a whole population."""
-
-def soundex(expr: Expression) -> Expression:
-    """Return the Soundex code, a letter and three digits for the sound; text without a first letter stays."""
-
-def space(expr: Expression) -> Expression:
-    """Return text of this many spaces."""
 
 def split_part(expr: Expression, delim: Expression | str, part: Expression | int) -> Expression:
     """Return one part of split text, counted from 1, or from the end if negative; a missing part is empty."""
@@ -827,15 +687,6 @@ def tanh(expr: Expression) -> Expression:
 def time(expr: Expression) -> Expression:
     """Return the time of day of a timestamp."""
 
-def timestamp_micros(expr: Expression) -> Expression:
-    """Return the timestamp that is this many microseconds after 1970-01-01."""
-
-def timestamp_millis(expr: Expression) -> Expression:
-    """Return the timestamp that is this many milliseconds after 1970-01-01."""
-
-def timestamp_seconds(expr: Expression) -> Expression:
-    """Return the timestamp that is this many seconds after 1970-01-01."""
-
 def title(expr: Expression) -> Expression:
     """Capitalize the first letter of each word only."""
 
@@ -859,9 +710,6 @@ def to_upper_kebab_case(expr: Expression) -> Expression:
 
 def to_upper_snake_case(expr: Expression) -> Expression:
     """Convert an identifier or a phrase to the case of ``FOO_BAR_BAZ``."""
-
-def to_utc_timestamp(expr: Expression, timezone: str) -> Expression:
-    """Return the moment in UTC of a wall clock in ``timezone``."""
 
 def total_days(expr: Expression) -> Expression:
     """Return a duration in whole days, rounded towards zero."""
@@ -905,9 +753,6 @@ def try_divide(dividend: Expression, divisor: Expression | float) -> Expression:
 def try_encode(expr: Expression, charset: str) -> Expression:
     """Encode with the charset utf-8, base64, hex; null if that fails."""
 
-def unix_date(expr: Expression) -> Expression:
-    """Count the days since 1970-01-01."""
-
 def upper(expr: Expression) -> Expression:
     """Convert text to upper case."""
 
@@ -916,9 +761,6 @@ def value_counts(expr: Expression) -> Expression:
 
 def week_of_year(expr: Expression) -> Expression:
     """Return the ISO 8601 week of the year, from 1 to 53."""
-
-def weekofyear(expr: Expression) -> Expression:
-    """Return the ISO 8601 week of the year, from 1 to 53; the same as ``week_of_year``."""
 
 def year(expr: Expression) -> Expression:
     """Return the year."""

@@ -1,4 +1,4 @@
-"""Conversions, nulls and conditions as functions, and the functions of ``pyarrow.compute``."""
+"""Conversions, nulls and conditions as functions, and the functions of Arrow and DuckDB by their names."""
 
 from __future__ import annotations
 
@@ -14,10 +14,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.errors import ComputeError, InvalidArgumentError, TypeMismatchError
+from penstock.expr import casting
+from penstock.expr.arrays import on_arrays
 from penstock.expr.column import Expression, call, lit, method
 from penstock.expr.kinds import ANY, BOOLEAN
 from penstock.expr.registry import Value, kernel
 from penstock.functions.table import FunctionTable, generated
+from penstock.relational.scalar import evaluate, scalar_functions
 from penstock.types import DataType
 from penstock.types.plain import arrow_array, arrow_scalar
 from penstock.udf import decorators
@@ -87,7 +90,6 @@ if_else = _function(
 
 # --- conversions by the name of the type: ``col("a").as_int64()`` is ``col("a").cast("int64")`` -----------------------
 
-_ID = "018f6a9e-7c40-7000-8000-000000000001"
 _EXAMPLES: dict[str, tuple[Any, Any, str]] = {  # a value, the result, the parameters of the type
     **{f"{sign}int{bits}": ("7", 7, "") for sign in ("", "u") for bits in (8, 16, 32, 64)},
     **{f"float{bits}": ("1.5", 1.5, "") for bits in (16, 32, 64)},
@@ -109,12 +111,8 @@ _EXAMPLES: dict[str, tuple[Any, Any, str]] = {  # a value, the result, the param
     "map": (None, None, "'string', 'int64'"),
     "embedding": ([1.5], "array([1.5], dtype=float32)", "'float32', 1"),
     "tensor": ([1.5], "array([1.5], dtype=float32)", "'float32', (1,)"),
-    "sparse_tensor": (None, None, "'float32'"),
     "image": (None, None, "'RGB'"),
-    "extension": ("7", 7, "'name', 'int64'"),
     "interval": (None, None, ""),
-    "union": (None, None, "{'a': 'int64'}"),
-    "uuid": (_ID, repr(_ID), ""),
 }
 
 
@@ -188,3 +186,59 @@ def _arrow_function(*values: Value, name: str, constants: tuple[Any, ...], optio
         return getattr(pc, name)(*values, *constants, **dict(options))
     except pa.ArrowException as exc:
         raise ComputeError(f"pyarrow.compute.{name}: {exc}") from exc
+
+
+# --- functions of DuckDB ----------------------------------------------------------------------------------------------
+
+_LETTERS = "abcdefgh"
+
+
+def duckdb_function(name: str, *args: Any) -> Expression:
+    """Call a scalar function of DuckDB by its name, with columns and constants.
+
+    ``ps.sql_expr("bin(n)")`` does the same. The function must give the same result for the same arguments.
+
+    >>> ps.from_pydict({"n": [5]}).select(duckdb_function("bin", ps.col("n"))).to_pydict()
+    {'n': ['101']}
+    """
+    if str(name).lower() not in scalar_functions():
+        raise InvalidArgumentError(f"{name!r} is no function of DuckDB that gives one value for each row")
+    columns: list[Expression] = []
+    parts = []
+    for arg in args:
+        text = _literal(arg)
+        if text is None:
+            columns.append(lit(arg))
+            text = _LETTERS[len(columns) - 1 : len(columns)]
+        parts.append(text)
+    if not 0 < len(columns) <= len(_LETTERS):
+        raise InvalidArgumentError(f"duckdb_function({name!r}) takes one to {len(_LETTERS)} columns; use ps.col(...)")
+    return call("duckdb_function", *columns, sql=f"{name}({', '.join(parts)})")
+
+
+def _literal(value: Any) -> str | None:
+    """Return a constant as SQL, since some functions take no column in its place; None for other values."""
+    if value is None:
+        return "null"
+    if isinstance(value, str) and "\0" not in value:
+        return "'" + value.replace("'", "''") + "'"
+    return repr(value).lower() if isinstance(value, bool | int) else None
+
+
+@functools.lru_cache(maxsize=256)
+def _duckdb_type(*dtypes: DataType, sql: str) -> DataType:
+    if all(dtype.is_null() for dtype in dtypes):
+        return DataType.null()
+    try:
+        return DataType(evaluate("DuckDB", sql, [arrow_array([], dtype.arrow) for dtype in dtypes]).type)
+    except ComputeError as exc:
+        raise TypeMismatchError(str(exc)) from exc
+
+
+@kernel("duckdb_function", _duckdb_type)
+@on_arrays
+def _duckdb_function(*arrays: Any, sql: str) -> Value:
+    dtype = _duckdb_type(*(DataType(array.type) for array in arrays), sql=sql)
+    if dtype.is_null():
+        return arrow_array([None] * len(arrays[0]), arrow_scalar(None).type)
+    return casting.cast(evaluate("DuckDB", sql, list(arrays)), dtype=dtype, is_strict=True)

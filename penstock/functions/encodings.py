@@ -1,4 +1,4 @@
-"""Compressed and encoded bytes, URLs, UUIDs, JSON by its keys, and the hash of Iceberg."""
+"""Compressed and encoded bytes, URLs, and the parts of JSON."""
 
 from __future__ import annotations
 
@@ -10,26 +10,11 @@ import zlib
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.errors import ComputeError, InvalidArgumentError, check_choice
-from penstock.expr.arrays import (
-    Numbers,
-    elements_of,
-    empty_numbers,
-    filled,
-    masked,
-    on_arrays,
-    text_bytes,
-    to_lists,
-    validity,
-)
-from penstock.expr.column import Expression, call, lit
-from penstock.expr.kinds import BINARY, INT32, INT64, STRING, TEXT, TEXT_OR_BYTES, Kind
-from penstock.expr.murmur3 import murmur3_bytes, murmur3_numbers
-from penstock.expr.signatures import same_type, strict, takes
+from penstock.errors import ComputeError, check_choice
+from penstock.expr.kinds import BINARY, INT32, STRING, TEXT, TEXT_OR_BYTES
 from penstock.functions.table import Builder, FunctionTable
 from penstock.relational.scalar import evaluate
 from penstock.types import DataType
@@ -201,138 +186,8 @@ json_array_length = _define(
 )  # fmt: skip
 
 
-def _json_object_keys(texts: pa.Array) -> pa.Array:
-    lists = evaluate("json_object_keys", _for_json("{", "json_keys(a)"), [texts])
-    keys, lengths = elements_of(lists)
-    encoded = keys.dictionary_encode()
-    order = pc.sort_indices(encoded.dictionary)
-    ranks = np.argsort(order.to_numpy())[encoded.indices.to_numpy()]
-    rows = np.repeat(np.arange(len(texts)), lengths)
-    places = rows * (len(order) + 1) + ranks
-    if (places[1:] <= places[:-1]).any():  # keys out of order, or twice
-        places = np.unique(places)
-        rows, ranks = np.divmod(places, len(order) + 1)
-    found = encoded.dictionary.take(order).take(arrow_array(ranks))
-    return to_lists(found, np.bincount(rows, minlength=len(texts)), validity(lists))
-
-
 json_object_keys = _define(
-    "json_object_keys", {"expr": TEXT}, DataType.list(STRING), _json_object_keys,
+    "json_object_keys", {"expr": TEXT}, DataType.list(STRING), _for_json("{", "list_sort(list_distinct(json_keys(a)))"),
     "Return the keys of a JSON object in alphabetical order; null for any other text.", ('{"b": 1, "a": 2}',),
     ["a", "b"],
-)  # fmt: skip
-
-
-def json_tuple(expr: Expression, *fields: str) -> Expression:
-    """Return a struct of fields of a JSON object, as text; null if the text is no object.
-
-    >>> ps.from_pydict({"x": ['{"a": 1, "b": [2]}']}).select(json_tuple(ps.col("x"), "a", "b")).to_pydict()
-    {'x': [{'a': '1', 'b': '[2]'}]}
-    """
-    if not fields or len(set(fields)) < len(fields) or not all(isinstance(field, str) for field in fields):
-        raise InvalidArgumentError(f"json_tuple takes the names of one or more different fields; got {fields!r}")
-    return call("json_tuple", lit(expr), fields=fields)
-
-
-def _tuple_type(_: DataType, *, fields: tuple[str, ...]) -> DataType:
-    return DataType.struct(dict.fromkeys(fields, STRING))
-
-
-@strict("json_tuple", takes(TEXT, returns=_tuple_type))
-@on_arrays
-def _json_tuple(texts: pa.Array, *, fields: tuple[str, ...]) -> pa.Array:
-    paths = ", ".join("'/" + f.replace("~", "~0").replace("/", "~1").replace("'", "''") + "'" for f in fields)
-    lists = evaluate("json_tuple", _for_json("{", f"json_extract_string(a, [{paths}])"), [texts])
-    values = pc.list_flatten(lists)
-    columns = [values.take(arrow_array(np.arange(place, len(values), len(fields)))) for place in range(len(fields))]
-    if lists.null_count:
-        rows = pc.if_else(lists.is_valid(), pc.subtract(pc.cumulative_sum(lists.is_valid().cast(pa.int64())), 1), None)
-        columns = [column.take(rows) for column in columns]
-    mask = lists.is_null()
-    return pa.StructArray.from_arrays(columns, fields=list(_tuple_type(STRING, fields=fields).arrow), mask=mask)
-
-
-# --- UUIDs ------------------------------------------------------------------------------------------------------------
-
-_UUID = Kind("text or a binary of 16 bytes", lambda dtype: dtype.is_string() or dtype.is_binary())
-
-
-def _milliseconds(values: pa.Array) -> Numbers:
-    if pa.types.is_string(values.type):
-        values = evaluate("UUID", "unhex(replace(a, '-', ''))", [values])
-    if values.type != pa.binary(16) or values.null_count:
-        try:
-            values = values.cast(pa.binary()).fill_null(bytes(16)).cast(pa.binary(16))
-        except pa.ArrowInvalid as exc:
-            raise ComputeError("A UUID has 16 bytes") from exc
-    halves = np.frombuffer(values.buffers()[1], ">u8", 2 * len(values), 16 * values.offset)
-    found: Numbers = np.right_shift(halves[::2], 16, out=empty_numbers(len(values), np.uint64))
-    return found.view(np.int64)
-
-
-def _of_uuid7(unit: str, compute: Callable[[Numbers], Numbers], result: int) -> Builder:
-    def kernel(values: pa.Array) -> pa.Array:
-        return masked(compute(_milliseconds(values)), validity(values), pa.int64())
-
-    doc = f"Return the {unit}s from 1970-01-01 to the time in a UUID of version 7."
-    given = bytes.fromhex("018f6a9e7c4070008000000000000001")
-    return _define(f"extract_{unit}_uuid7", {"expr": _UUID}, INT64, kernel, doc, (given,), result)
-
-
-def _months(milliseconds: Numbers) -> Numbers:
-    return milliseconds.astype("datetime64[ms]").astype("datetime64[M]").astype(np.int64)
-
-
-extract_minute_uuid7 = _of_uuid7("minute", lambda ms: np.floor_divide(ms, 60_000, out=ms), 28591345)
-extract_hour_uuid7 = _of_uuid7("hour", lambda ms: np.floor_divide(ms, 3_600_000, out=ms), 476522)
-extract_day_uuid7 = _of_uuid7("day", lambda ms: np.floor_divide(ms, 86_400_000, out=ms), 19855)
-extract_month_uuid7 = _of_uuid7("month", _months, 652)
-
-# --- Iceberg ----------------------------------------------------------------------------------------------------------
-
-_BUCKETED = Kind(
-    "an integer, date, timestamp, string or binary",
-    lambda d: d.is_integer() or d.is_date() or d.is_timestamp() or d.is_string() or d.is_binary(),
-)
-_TRUNCATED = Kind("an integer, string or binary", lambda d: d.is_integer() or d.is_string() or d.is_binary())
-
-
-def _bucket(values: pa.Array, *, n: int) -> pa.Array:
-    if n < 1:
-        raise InvalidArgumentError(f"partition_iceberg_bucket: n={n} must be at least 1")
-    dtype, seeds = DataType(values.type), np.broadcast_to(np.uint32(0), len(values))
-    if dtype.is_string() or dtype.is_binary():
-        flat, starts, ends = text_bytes(values.cast(pa.binary()))
-        hashes = murmur3_bytes(flat, starts, ends - starts, seeds)
-    else:
-        values = pc.cast(values, pa.int32()) if dtype.is_date() else values
-        values = pc.cast(values, pa.timestamp("us")) if dtype.is_timestamp() else values
-        hashes = murmur3_numbers(filled(pc.cast(values, pa.int64())), seeds)
-    hashes &= np.uint32(0x7FFFFFFF)
-    quotients = np.floor_divide(hashes, np.uint32(n), out=empty_numbers(len(values), np.uint32))
-    quotients *= np.uint32(n)
-    hashes -= quotients  # quicker than the remainder
-    return masked(hashes.view(np.int32), validity(values))
-
-
-def _truncate(values: pa.Array, *, w: int) -> pa.Array:
-    if w < 1:
-        raise InvalidArgumentError(f"partition_iceberg_truncate: w={w} must be at least 1")
-    dtype = DataType(values.type)
-    if dtype.is_string():
-        return pc.utf8_slice_codeunits(values, 0, w)
-    if dtype.is_binary():
-        return pc.binary_slice(values.cast(pa.binary()), 0, w)
-    numbers = filled(values)
-    return masked(numbers - numbers % w, validity(values))
-
-
-partition_iceberg_bucket = _define(
-    "partition_iceberg_bucket", {"expr": _BUCKETED, "n": int}, INT32, _bucket,
-    "Return the partition of Iceberg: one of ``n`` buckets by the Murmur3 hash.", ("hello", 16), 7, suffix="bucket",
-)  # fmt: skip
-partition_iceberg_truncate = _define(
-    "partition_iceberg_truncate", {"expr": _TRUNCATED, "w": int}, same_type, _truncate,
-    "Return the partition of Iceberg: text cut to ``w`` characters, or a number rounded down to a multiple.",
-    ("hello", 3), "hel", suffix="trunc",
 )  # fmt: skip

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import functools
 import math
-import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -13,13 +11,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.errors import ComputeError, InvalidArgumentError, TypeMismatchError
-from penstock.expr.arrays import Numbers, empty_numbers, filled, masked, on_arrays, validity
-from penstock.expr.column import Expression, call, col, lit, method, when
+from penstock.expr.arrays import empty_numbers, filled, masked, on_arrays, validity
+from penstock.expr.column import Expression, call, method, when
 from penstock.expr.conditions import compare
 from penstock.expr.kinds import BOOL, FLOAT64, INT64, INTEGER, NUMBER
 from penstock.expr.registry import Kernel, Value, kernel
 from penstock.expr.signatures import common_type, dtypes_of, number_type, numeric, same_type, strict, takes
-from penstock.functions.core import coalesce
 from penstock.functions.table import Builder, FunctionTable
 from penstock.types import DataType
 from penstock.types.plain import arrow_scalar
@@ -312,132 +309,14 @@ degrees = _numpy("degrees", np.degrees, "Convert radians to degrees.", 0.0, 0.0)
 radians = _numpy("radians", np.radians, "Convert degrees to radians.", 0.0, 0.0)
 
 
-# --- several columns, remainders, the globe ---------------------------------------------------------------------------
-
-_FACTORIALS = np.array([math.factorial(n) for n in range(21)])
-_EARTH_RADIUS_M = 6_371_000.0
-
-
-def pi() -> Expression:
-    """Return the constant pi.
-
-    >>> ps.from_pydict({"x": [1]}).select(pi().round(2).alias("x")).to_pydict()
-    {'x': [3.14]}
-    """
-    return lit(math.pi)
-
-
-def e() -> Expression:
-    """Return Euler's number.
-
-    >>> ps.from_pydict({"x": [1]}).select(e().round(2).alias("x")).to_pydict()
-    {'x': [2.72]}
-    """
-    return lit(math.e)
-
-
-def _factorial(numbers: pa.Array) -> pa.Array:
-    n = filled(numbers)
-    is_small = (n >= 0) & (n <= 20)
-    return masked(_FACTORIALS[np.where(is_small, n, 0).astype(np.int64)], validity(numbers) & is_small)
+# --- factorials and safe division ----------------------------------------------------------------------------------
 
 
 factorial = _table.kernel(
-    "factorial", {"expr": INTEGER}, INT64, _factorial,
+    "factorial", {"expr": INTEGER}, INT64, "case when a between 0 and 20 then factorial(a::int)::bigint end",
     "Return the factorial; null for negative numbers and from 21 on, where it exceeds int64.", (5,), 120,
-)  # fmt: skip
-
-
-def _pmod(a: pa.Array, b: pa.Array) -> pa.Array:
-    dividend, divisor = filled(a), filled(b)
-    is_divisor = divisor != 0
-    if not is_divisor.all():
-        divisor = np.where(is_divisor, divisor, 1)
-    with np.errstate(all="ignore"):
-        remainder = np.fmod(dividend, divisor)
-        if remainder.dtype.kind == "f":
-            remainder = np.where(remainder < 0, np.fmod(remainder + divisor, divisor), remainder)
-        else:
-            remainder += (remainder < 0) * np.maximum(divisor, 0)  # the same, without a second division
-    return masked(remainder, validity(a, b) & is_divisor)
-
-
-pmod = _table.kernel(
-    "pmod", {"a": NUMBER, "b": NUMBER}, lambda a, b: FLOAT64 if a.is_float() or b.is_float() else INT64, _pmod,
-    "Return the remainder, not negative for a positive divisor; null for the divisor 0.", (-7, 3), 2,
 )  # fmt: skip
 try_divide = _table.build(
     "try_divide", {"dividend": NUMBER, "divisor": NUMBER}, lambda a, b: when(b != 0, a / b).otherwise(None),
     "Divide; null for the divisor 0.", (7, 2), 3.5,
 )  # fmt: skip
-
-
-def _great_circle(*degrees: pa.Array) -> pa.Array:
-    values = [filled(pc.cast(column, pa.float64())) for column in degrees]
-    can_be = [np.abs(value) <= limit for value, limit in zip(values, (90, 180, 90, 180), strict=True)]
-    lat1, lon1, lat2, lon2 = map(np.radians, values)
-    with np.errstate(all="ignore"):
-        half = np.sin((lat2 - lat1) / 2) ** 2 + np.cos(lat1) * np.cos(lat2) * np.sin((lon2 - lon1) / 2) ** 2
-        meters: Numbers = 2 * _EARTH_RADIUS_M * np.arcsin(np.sqrt(np.minimum(half, 1)))
-    return masked(meters, validity(*degrees) & np.logical_and.reduce(can_be))
-
-
-great_circle_distance = _table.kernel(
-    "great_circle_distance", dict.fromkeys(("lat1", "lon1", "lat2", "lon2"), NUMBER), FLOAT64, _great_circle,
-    "Return the distance of two points on the Earth in meters; null for impossible degrees.", (0.0, 0.0, 0.0, 0.0), 0.0,
-)  # fmt: skip
-
-
-def _columns(exprs: tuple[Expression | str, ...]) -> list[Expression]:
-    if not exprs:
-        raise InvalidArgumentError("Give at least one column")
-    return [col(expr) if isinstance(expr, str) else lit(expr) for expr in exprs]
-
-
-def columns_sum(*exprs: Expression | str) -> Expression:
-    """Add the values of several columns in each row; null only if all are null.
-
-    >>> ps.from_pydict({"a": [1, None], "b": [2, 3]}).select(columns_sum("a", "b")).to_pydict()
-    {'a': [3, 3]}
-    """
-    columns = _columns(exprs)
-    total = functools.reduce(operator.add, (column.fill_null(0) for column in columns))
-    return coalesce(*columns).is_null().if_else(None, total).alias(columns[0].name())
-
-
-def columns_mean(*exprs: Expression | str) -> Expression:
-    """Return the mean of several columns in each row, without nulls.
-
-    >>> ps.from_pydict({"a": [1, None], "b": [2, 3]}).select(columns_mean("a", "b")).to_pydict()
-    {'a': [1.5, 3.0]}
-    """
-    columns = _columns(exprs)
-    counts = functools.reduce(operator.add, (column.not_null().cast("int64") for column in columns))
-    return (columns_sum(*columns) / counts).alias(columns[0].name())
-
-
-def columns_avg(*exprs: Expression | str) -> Expression:
-    """Return the mean of several columns in each row; the same as ``columns_mean``.
-
-    >>> ps.from_pydict({"a": [1], "b": [2]}).select(columns_avg("a", "b")).to_pydict()
-    {'a': [1.5]}
-    """
-    return columns_mean(*exprs)
-
-
-def columns_min(*exprs: Expression | str) -> Expression:
-    """Return the least value of several columns in each row, without nulls.
-
-    >>> ps.from_pydict({"a": [1, None], "b": [2, 3]}).select(columns_min("a", "b")).to_pydict()
-    {'a': [1, 3]}
-    """
-    return least(*_columns(exprs))
-
-
-def columns_max(*exprs: Expression | str) -> Expression:
-    """Return the greatest value of several columns in each row, without nulls.
-
-    >>> ps.from_pydict({"a": [1, None], "b": [2, 3]}).select(columns_max("a", "b")).to_pydict()
-    {'a': [2, 3]}
-    """
-    return greatest(*_columns(exprs))

@@ -1,10 +1,8 @@
-"""Values that each row gets by itself: its number, a random number, a UUID. And the output of a process."""
+"""Values that each row gets by itself: its number, a random number, a UUID."""
 
 from __future__ import annotations
 
 import secrets
-import subprocess
-from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -12,16 +10,15 @@ import pyarrow as pa
 
 from penstock.errors import InvalidArgumentError, check_choice
 from penstock.expr.arrays import on_arrays
-from penstock.expr.column import Expression, call, lit
+from penstock.expr.column import Expression, call
 from penstock.expr.kinds import INT64, INTEGER
 from penstock.expr.registry import kernel
 from penstock.expr.signatures import strict, takes
 from penstock.functions.hashing import GOLDEN, mix
 from penstock.types import DataType, normalize
 from penstock.types.plain import arrow_array, numpy_values
-from penstock.udf.decorators import func
 
-__all__ = ["monotonically_increasing_id", "random_int", "run_process", "uuid"]
+__all__ = ["monotonically_increasing_id", "random_int", "uuid"]
 
 
 def monotonically_increasing_id() -> Expression:
@@ -80,7 +77,7 @@ def uuid(version: Literal["v4", "v7"] = "v4") -> Expression:
     return call("uuid", monotonically_increasing_id(), version=int(version[1]), seeds=seeds)
 
 
-@strict("uuid", takes(INTEGER, returns=DataType.uuid()))
+@strict("uuid", takes(INTEGER, returns=DataType.string()))
 @on_arrays
 def _uuid(rows: pa.Array, *, version: int, seeds: tuple[int, int]) -> pa.Array:
     import time
@@ -93,32 +90,3 @@ def _uuid(rows: pa.Array, *, version: int, seeds: tuple[int, int]) -> pa.Array:
     content = pa.py_buffer(bits.astype(">u8"))
     storage = pa.Array.from_buffers(pa.binary(16), len(rows), [None, content])
     return normalize(pa.ExtensionArray.from_storage(pa.uuid(), storage))
-
-
-def run_process(
-    args: Expression | str | Sequence[Any],
-    *,
-    shell: bool = False,
-    on_error: Literal["raise", "ignore", "log"] = "log",
-    return_dtype: DataType | str | type = "string",
-) -> Expression:
-    """Run a program for each row and return its output without the final newline.
-
-    ``args`` is a list of the program and its arguments, expressions or constants; with ``shell`` it is one command, or
-    a list that is joined by spaces. A program that fails gives null unless ``on_error`` is ``"raise"``. With ``shell``,
-    a column is part of the command, so do not use columns that others can write.
-
-    >>> df = ps.from_pydict({"x": ["a", "b"]})
-    >>> df.select(run_process(["echo", ps.col("x")]).alias("x")).to_pydict()
-    {'x': ['a', 'b']}
-    """
-    parts = list(args) if isinstance(args, list | tuple) else [args]
-
-    def output(*values: Any) -> str:
-        words = [str(value) for value in values]
-        command = " ".join(words) if shell else words
-        done = subprocess.run(command, shell=shell, capture_output=True, text=True, check=True)
-        return done.stdout.rstrip("\n")
-
-    called: Expression = func(output, return_dtype="string", on_error=on_error)(*map(lit, parts))
-    return called.alias("process").cast(return_dtype)

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import datetime
 import re
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.errors import ComputeError, InvalidArgumentError, check_choice, did_you_mean
-from penstock.expr.arrays import filled, on_arrays, validity
 from penstock.expr.column import Expression, call, method
 from penstock.expr.kinds import CLOCK, DATE, DATE_OR_TIMESTAMP, INT64, INTEGER, STRING, TEXT, TIMESTAMP
 from penstock.expr.registry import Value
@@ -19,7 +17,7 @@ from penstock.functions.table import FunctionTable
 from penstock.relational.scalar import evaluate
 from penstock.types import DataType
 from penstock.types.names import checked_timezone
-from penstock.types.plain import arrow_array, arrow_scalar
+from penstock.types.plain import arrow_array
 
 _table = FunctionTable(__name__)
 UNITS = ("s", "ms", "us", "ns")
@@ -59,12 +57,11 @@ _INTERVALS = (
 _CALENDAR_UNITS = ("day", "week", "month", "quarter", "year")  # a day starts once, also if clocks repeat its first hour
 
 
-def date_trunc(interval: str, expr: Expression, relative_to: Any = None) -> Expression:
+def date_trunc(interval: str, expr: Expression) -> Expression:
     """Round down to an interval such as ``"hour"``, ``"15 minutes"`` or ``"1 month"``; weeks start on Monday.
 
     Intervals are those of the clocks in the time zone. The two hours that clocks repeat are two intervals.
-    ``relative_to``, a timestamp or a column of them, is a point at which an interval starts. As a method the expression
-    comes first: ``col("t").date_trunc("1 day")``.
+    As a method the expression comes first: ``col("t").date_trunc("1 day")``.
 
     >>> import datetime
     >>> df = ps.from_pydict({"t": [datetime.datetime(2024, 7, 3, 10, 40)]})
@@ -77,24 +74,17 @@ def date_trunc(interval: str, expr: Expression, relative_to: Any = None) -> Expr
         raise InvalidArgumentError(
             f"date_trunc: {interval!r} is not an interval such as '1 day'; the units are {', '.join(_INTERVALS)}.{hint}"
         )
-    multiple, unit = int(match[1] or 1), match[2]
-    if relative_to is None:
-        return call("date_trunc", expr, multiple=multiple, unit=unit)
-    if unit not in _UNITS_US:
-        raise InvalidArgumentError(
-            f"date_trunc: relative_to takes an interval of one of {', '.join(_UNITS_US)}; got {interval!r}"
-        )
-    return call("date_trunc_from", expr, relative_to, interval_us=multiple * _UNITS_US[unit])
+    return call("date_trunc", expr, multiple=int(match[1] or 1), unit=match[2])
 
 
-def trunc(expr: Expression, interval: str, relative_to: Any = None) -> Expression:
+def trunc(expr: Expression, interval: str) -> Expression:
     """Round down to an interval such as ``"hour"``, ``"15 minutes"`` or ``"1 month"``; see ``date_trunc``.
 
     >>> import datetime
     >>> ps.from_pydict({"t": [datetime.datetime(2024, 7, 3, 10)]}).select(trunc(ps.col("t"), "month")).to_pydict()
     {'t': [datetime.datetime(2024, 7, 1, 0, 0)]}
     """
-    return date_trunc(interval, expr, relative_to)
+    return date_trunc(interval, expr)
 
 
 setattr(Expression, "date_trunc", trunc)  # noqa: B010  # a method has the expression first
@@ -119,21 +109,6 @@ def _date_trunc(value: Value, *, multiple: int, unit: str) -> Value:
 def _moment(local: Value, dtype: pa.DataType, ambiguous: str) -> Value:
     """Return the first or the last moment with a local time; for one that clocks skip, the moment when they do."""
     return pc.cast(pc.assume_timezone(local, dtype.tz, ambiguous=ambiguous, nonexistent="latest"), dtype)
-
-
-_UNITS_US = {"microsecond": 1, "millisecond": 10**3, "second": 10**6, "minute": 60 * 10**6, "hour": 3600 * 10**6,
-             "day": 86_400 * 10**6, "week": 7 * 86_400 * 10**6}  # fmt: skip
-
-
-@strict("date_trunc_from", takes(DATE_OR_TIMESTAMP, DATE_OR_TIMESTAMP, returns=lambda value, _, interval_us: value))
-@on_arrays
-def _date_trunc_from(value: pa.Array, start: pa.Array, *, interval_us: int) -> pa.Array:
-    moments, starts = (
-        filled(pc.cast(each, pa.timestamp("us"), safe=False).cast(pa.int64())) for each in (value, start)
-    )
-    rounded = arrow_array(moments - (moments - starts) % interval_us, pa.int64()).cast(pa.timestamp("us"))
-    is_known = arrow_array(validity(value, start))
-    return pc.if_else(is_known, rounded.cast(value.type, safe=False), arrow_scalar(None, value.type))
 
 
 # --- text -------------------------------------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 
 from penstock.config import piece_nbytes
 from penstock.errors import CorruptFileError, InvalidArgumentError, ReadError
+from penstock.events.metrics import note_skipped_file
 from penstock.io.batches import BATCH_NBYTES, grouped
 from penstock.io.conform import ColumnMismatchError, widened_schema
 from penstock.io.file_format import FileFormat, FilePart
@@ -36,7 +37,6 @@ from penstock.io.files import (
 )
 from penstock.io.hive import partition_type, partition_values
 from penstock.io.selection import Selection, columns_needed, fulfilled, until_limit
-from penstock.observe.metrics import note_skipped_file
 from penstock.protocols import Condition, ReadRequest, SqlTable
 from penstock.types import DataType, Field, Schema, joined
 from penstock.types.plain import arrow_scalar

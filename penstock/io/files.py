@@ -5,6 +5,7 @@ from __future__ import annotations
 import fnmatch
 import functools
 import hashlib
+import io
 import os
 import posixpath
 import re
@@ -12,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 import pyarrow as pa
 
@@ -120,6 +121,12 @@ class DataFile:
     def open_file(self) -> pa.NativeFile:
         """Open for reading at any position."""
         return self.storage.open().open_input_file(self.path)
+
+    def open_for_decoding(self, buffer_nbytes: int) -> BinaryIO:
+        """Open for a decoder of media; see `penstock.media.sources`."""
+        if self.storage.is_local:
+            return open(self.path, "rb")
+        return cast(BinaryIO, io.BufferedReader(self.open_file(), buffer_nbytes))
 
     def open_stream(self) -> pa.NativeFile:
         """Open for reading from start to end; decompress ``.gz``, ``.bz2``, ``.zst`` and ``.lz4``."""

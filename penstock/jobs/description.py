@@ -10,7 +10,6 @@ from typing import Any
 
 from penstock.io.writer import FileSink
 from penstock.jobs.state import JobState
-from penstock.observe.dashboard.prompts import described_prompts
 from penstock.plan.identity.differences import changed_inputs, differences
 from penstock.plan.identity.fingerprint import fingerprint
 from penstock.plan.nodes import Plan
@@ -28,7 +27,6 @@ class Description:
             # Another version of Penstock or another number of cores may split sources into other tasks.
             "read_by": [getattr(sys.modules["penstock"], "__version__", ""), os.cpu_count()],
             "query": fingerprint(plan),
-            "prompts": described_prompts(plan),
             "output": {"format": sink.encoding.suffix, "partition_cols": list(sink.partition_cols)},
         }
 

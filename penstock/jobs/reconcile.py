@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from penstock.engine.protocols import Origin, cut_origins
+from penstock.contracts import Origin, cut_origins
 from penstock.jobs.state import JobPart, JobState, as_ranges
 from penstock.types.row_ranges import RowRange
 

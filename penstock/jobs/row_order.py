@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from penstock.engine.protocols import Origin, cut_origins
+from penstock.contracts import Origin, cut_origins
 from penstock.jobs.reconcile import File, rows_by_file
 from penstock.jobs.state import JobState
 

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, field
 from typing import Any, NamedTuple
 
+from penstock.contracts import Origin
 from penstock.engine.lineage import LineageUpdate
-from penstock.engine.protocols import Origin
-from penstock.observe.events import RowError
+from penstock.events.events import RowError
 from penstock.protocols import ConsecutiveReadTask, NamedReadTask, ReadTask
 from penstock.types.row_numbers import RowPlace
 from penstock.types.row_ranges import RowRange

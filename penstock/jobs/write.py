@@ -20,7 +20,6 @@ from typing import Any, cast
 
 import pyarrow as pa
 
-from penstock.engine.runners import current_runner, query
 from penstock.errors import InvalidArgumentError, JobChangedError, JobError, OutputExistsError, did_you_mean
 from penstock.io.file_source import FileSource
 from penstock.io.formats.parquet import ParquetFormat, parquet_sink
@@ -31,6 +30,7 @@ from penstock.jobs.job import Resume, run_job, say
 from penstock.jobs.ledger import jobs_home
 from penstock.plan.nodes import Scan, Write
 from penstock.protocols import ModeSink, NamedSink, OnceSink, RunSink, Sink, Source, Subscriber
+from penstock.runners import current_runner, query
 from penstock.storage.options import StorageOptions
 from penstock.storage.urls import local_path
 

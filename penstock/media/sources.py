@@ -6,10 +6,9 @@ import io
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, Protocol, runtime_checkable
 
 from penstock.errors import TypeMismatchError
-from penstock.io.files import DataFile
 from penstock.storage.access import Access
 from penstock.storage.file import File
 from penstock.storage.ranges import RangeFile
@@ -17,7 +16,16 @@ from penstock.storage.transfer import BoundFile
 
 BUFFER_NBYTES = 2**20  # minimum size of a request to a remote store
 
-FileLike = File | DataFile | str | os.PathLike[str] | bytes
+
+@runtime_checkable
+class SourceFile(Protocol):
+    """A file found by a scan. ``str()`` is its name in messages."""
+
+    def open_for_decoding(self, buffer_nbytes: int) -> BinaryIO:
+        """Open for reading at any position; requests to a remote store have at least ``buffer_nbytes``."""
+
+
+FileLike = File | SourceFile | str | os.PathLike[str] | bytes
 
 
 @dataclass(frozen=True)
@@ -39,10 +47,8 @@ def open_source(source: FileLike, access: SourceAccess = CONFIGURED_ACCESS) -> B
 
     A decoder gets this stream and never a name: FFmpeg would take a name from the data as a URL of any protocol.
     """
-    if isinstance(source, DataFile):
-        if source.storage.is_local:
-            return open(source.path, "rb")
-        return cast(BinaryIO, io.BufferedReader(source.open_file(), BUFFER_NBYTES))
+    if isinstance(source, SourceFile):
+        return source.open_for_decoding(BUFFER_NBYTES)
     return _bound(source, access).open(BUFFER_NBYTES)
 
 
@@ -53,7 +59,7 @@ def read_source(source: FileLike, access: SourceAccess) -> bytes:
 
 def describe_source(source: FileLike) -> str:
     """Return a file as errors name it."""
-    if isinstance(source, DataFile):
+    if isinstance(source, SourceFile):
         return repr(str(source))
     file = _as_file(source)
     return f"a file of {file.size()} bytes" if file.path is None else repr(str(file))

@@ -14,7 +14,6 @@ from penstock.media.ffmpeg import duration_s, first_stream, open_container
 from penstock.media.sources import CONFIGURED_ACCESS, SourceAccess, describe_source, open_source
 from penstock.types import DataType
 from penstock.types.arrays import NDArray
-from penstock.udf.options import check_whole
 
 if TYPE_CHECKING:
     from av import VideoFrame
@@ -53,8 +52,8 @@ class FrameChoice:
                 "width and height go together: give both, or neither to keep the size of the video."
             )
         for name, length in (("width", self.width), ("height", self.height)):
-            if length is not None:
-                check_whole("frames", name, length, 1)
+            if length is not None and (type(length) is not int or length < 1):
+                raise InvalidArgumentError(f"frames: {name} must be a whole number of 1 or more; got {length!r}")
         if self.interval_s is not None and not 0 < self.interval_s < math.inf:
             raise InvalidArgumentError(f"sample_interval_seconds={self.interval_s!r} must be more than 0.")
 

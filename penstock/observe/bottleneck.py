@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from penstock.observe.events import GpuUse, ModelSample, StageKind
+from penstock.events.events import GpuUse, ModelSample, StageKind
 from penstock.observe.stage_stats import StageStats
 from penstock.observe.text import fit, format_count, visible_text
 

@@ -52,7 +52,7 @@ def closing_line(
 ) -> str:
     """Return how a query ended, as one line without figures that are zero.
 
-    >>> from penstock.observe.events import BundleProduced, ModelSample, Measures, QuerySampled, QueryStarted, StageInfo
+    >>> from penstock.events.events import BundleProduced, ModelSample, Measures, QuerySampled, QueryStarted, StageInfo
     >>> stats, models = Stats(), (ModelSample("openai", "gpt-5-mini", 2880, 120, 0, 300_000, 150_000, 0.35),)
     >>> for event in (
     ...     QueryStarted((StageInfo(0, "prompt gpt-5-mini"),), 0.0),

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from penstock.config import get_config
-from penstock.observe.events import Event, QueryStarted, RowError, RowsFailed
+from penstock.events.events import Event, QueryStarted, RowError, RowsFailed
 from penstock.types.ipc import from_ipc, to_ipc
 from penstock.types.plain import arrow_array
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock.errors import require_extra
-from penstock.observe.events import (
+from penstock.events.events import (
     BundleProduced,
     Event,
     Measures,

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from penstock.observe.events import Event, QueryFinished, QuerySampled, QueryStarted, RowError, RowsFailed
+from penstock.events.events import Event, QueryFinished, QuerySampled, QueryStarted, RowError, RowsFailed
 from penstock.observe.text import fit, format_count, visible_text
 from penstock.storage.urls import redacted
 

@@ -10,7 +10,7 @@ import math
 from collections import deque
 from collections.abc import Sequence
 
-from penstock.observe.events import CallCounts, ModelSample
+from penstock.events.events import CallCounts, ModelSample
 from penstock.observe.stage_stats import StageStats
 
 MIN_SECONDS, MIN_COUNT = 10.0, 50

@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from penstock.observe.events import GpuUse
+from penstock.events.events import GpuUse
 
 INTERVAL_MS = 200
 """Also the most that the end of a query waits: nvidia-smi ends only between two samples."""

@@ -19,8 +19,8 @@ from typing import TextIO
 
 from penstock.config import get_config
 from penstock.errors import QueryCancelledError
+from penstock.events.events import Event, QueryFinished, QuerySampled, QueryStarted
 from penstock.observe.closing_line import Destination, closing_line
-from penstock.observe.events import Event, QueryFinished, QuerySampled, QueryStarted
 from penstock.observe.progress_text import progress_line, progress_text
 from penstock.observe.screens import Screen, is_notebook, open_screen
 from penstock.observe.stats import Stats

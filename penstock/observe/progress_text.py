@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from penstock.events.events import GpuUse, ModelSample
 from penstock.observe.bottleneck import bottleneck
-from penstock.observe.events import GpuUse, ModelSample
 from penstock.observe.stage_stats import StageStats
 from penstock.observe.stats import Stats
 from penstock.observe.text import (
@@ -148,7 +148,7 @@ def gpu_line(use: GpuUse) -> str:
 def progress_line(stats: Stats, elapsed_s: float) -> str:
     """Return the state of a query as one line, for a log: that of the stage that takes longest.
 
-    >>> from penstock.observe.events import BundleProduced, QueryStarted, StageInfo
+    >>> from penstock.events.events import BundleProduced, QueryStarted, StageInfo
     >>> stats = Stats()
     >>> for event in (QueryStarted((StageInfo(0, "udf parse"),), 0.0), BundleProduced(0, 600, 10, 1.0)):
     ...     stats.on_event(event)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from penstock.observe.events import CallCounts, StageInfo, StageKind, StageSample
+from penstock.events.events import CallCounts, StageInfo, StageKind, StageSample
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,7 @@ import sys
 import pyarrow as pa
 
 from penstock.errors import QueryCancelledError
-from penstock.observe.bottleneck import bottleneck_text
-from penstock.observe.events import (
+from penstock.events.events import (
     BundleProduced,
     Event,
     GpuUse,
@@ -20,6 +19,7 @@ from penstock.observe.events import (
     RowsFailed,
     StageFinished,
 )
+from penstock.observe.bottleneck import bottleneck_text
 from penstock.observe.forecast import Forecast
 from penstock.observe.stage_stats import StageStats, stage_stats
 from penstock.observe.stats_table import fitted_table, short_name, stage_columns
@@ -60,7 +60,7 @@ class Stats:
     path, the reason, and whether rows before the damage remain. It subscribes to one query after
     another.
 
-    >>> from penstock.observe.events import StageInfo
+    >>> from penstock.events.events import StageInfo
     >>> stats = Stats()
     >>> for event in (
     ...     QueryStarted((StageInfo(0, "Scan"), StageInfo(1, "Map")), time_s=10.0),

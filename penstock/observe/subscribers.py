@@ -9,7 +9,7 @@ from penstock.errors import InvalidArgumentError
 from penstock.protocols import QuerySubscribers, Subscriber
 
 if TYPE_CHECKING:
-    from penstock.observe.events import Event
+    from penstock.events.events import Event
 
 log = logging.getLogger("penstock.observe")
 
@@ -19,7 +19,7 @@ _attached: list[Subscriber] = []
 def attach_subscriber(subscriber: Subscriber) -> None:
     """Pass the events of every query that starts from now on to ``subscriber.on_event(event)``.
 
-    ``penstock.observe.events`` lists the events. The method runs on the thread of the query and must return quickly. If
+    ``penstock.events.events`` lists the events. The method runs on the thread of the query and must return quickly. If
     it raises, the error is logged and the subscriber gets no more events of the query.
 
     >>> class Printer:

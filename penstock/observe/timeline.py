@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from html import escape
 from itertools import pairwise
 
-from penstock.observe.events import QuerySampled
+from penstock.events.events import QuerySampled
 from penstock.observe.text import fit, format_bytes, format_number, format_seconds, visible_text
 
 WIDTH, LEFT, RIGHT, TOP = 960, 250, 90, 80

@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.config import get_config
-from penstock.engine.protocols import EndOfInput, check_not_cancelled
+from penstock.contracts import EndOfInput, check_not_cancelled
 from penstock.plan.relations import GroupRows, Sort, SortKey
 from penstock.plan.stages import RunRelation
 from penstock.relational.arrow import to_duckdb

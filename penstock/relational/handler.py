@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.config import get_config
-from penstock.engine.protocols import EndOfInput
+from penstock.contracts import EndOfInput
 from penstock.errors import InvalidArgumentError
 from penstock.plan.relations import (
     Aggregate,

@@ -24,6 +24,20 @@ def _database() -> Any:
     return connection
 
 
+@functools.cache
+def scalar_functions() -> frozenset[str]:
+    """Return the names of DuckDB's functions that give one value for each row, the same for the same arguments."""
+    found = (
+        _database()
+        .cursor()
+        .sql(
+            "select distinct function_name from duckdb_functions() "
+            "where function_type in ('scalar', 'macro') and coalesce(stability, 'CONSISTENT') = 'CONSISTENT'"
+        )
+    )
+    return frozenset(name for (name,) in found.fetchall() if name.isidentifier())
+
+
 def evaluate(function: str, sql: str, columns: list[pa.Array]) -> pa.Array:
     """Return ``sql``, an expression over the columns ``a``, ``b``, ``c`` and so on, in the order of the rows.
 

@@ -13,11 +13,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.engine.call_gate import current_gate
-from penstock.engine.protocols import WorkerContext, check_not_cancelled
+from penstock.contracts import WorkerContext, check_not_cancelled
 from penstock.errors import UdfError
+from penstock.events.call_counter import current_call_counter
+from penstock.events.call_gate import current_gate
 from penstock.expr.udf import Policy
-from penstock.observe.call_counter import current_call_counter
 from penstock.plan.stages import CallUdf
 from penstock.udf.call import ApplySteps, UdfCalls
 from penstock.udf.callers import CallerPool, CallGroup

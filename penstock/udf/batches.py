@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.engine.protocols import WorkerContext, check_not_cancelled
+from penstock.contracts import WorkerContext, check_not_cancelled
 from penstock.errors import PenstockError, QueryCancelledError, TypeMismatchError
 from penstock.expr.udf import MAX_ASYNC_ROWS, BatchSpec
 from penstock.plan.stages import CallBatch
@@ -113,8 +113,8 @@ class BatchHandler:
         is_final = self._sizes.is_too_large if spec.target.is_batch else never
         function: Callable[..., Any]
         if self._loop is not None:
-            from penstock.engine.call_gate import current_gate
-            from penstock.observe.call_counter import CallCounter, count_calls_in
+            from penstock.events.call_counter import CallCounter, count_calls_in
+            from penstock.events.call_gate import current_gate
             from penstock.udf.aio import AsyncCaller
 
             is_whole = not spec.target.is_batch or self._is_repeated

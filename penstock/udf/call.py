@@ -16,10 +16,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.engine.protocols import WorkerContext, check_not_cancelled
+from penstock.contracts import WorkerContext, check_not_cancelled
 from penstock.errors import QueryCancelledError, TypeMismatchError
+from penstock.events.call_counter import current_call_counter
 from penstock.expr.udf import Policy
-from penstock.observe.call_counter import current_call_counter
 from penstock.plan.stages import CallUdf
 from penstock.types import PartialColumn
 from penstock.types.plain import arrow_numbers, numpy_values

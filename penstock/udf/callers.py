@@ -8,9 +8,9 @@ from collections.abc import AsyncGenerator, Awaitable, Iterable, Iterator
 from sys import getsizeof
 from typing import Any, cast
 
-from penstock.engine.call_gate import current_gate
-from penstock.engine.call_room import NEWEST, current_room, value_nbytes, wait_for_first
-from penstock.observe.call_counter import current_call_counter
+from penstock.events.call_counter import current_call_counter
+from penstock.events.call_gate import current_gate
+from penstock.events.call_room import NEWEST, current_room, value_nbytes, wait_for_first
 from penstock.udf.failures import CALL_FAILURES
 from penstock.udf.generators import OnRowError
 

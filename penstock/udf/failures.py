@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.errors import PACKAGE_FOLDER, FatalError
+from penstock.events.events import RowError
 from penstock.expr.udf import BatchSpec, UdfSpec
-from penstock.observe.events import RowError
 from penstock.plan.stages import CallBatch, CallUdf
 from penstock.storage.urls import redacted
 from penstock.types.row_numbers import POSITION, ROW_NUMBER, RowPlace

@@ -10,8 +10,8 @@ from typing import Any, TypedDict, TypeVar, cast, get_args
 
 from penstock.config import parse_bytes
 from penstock.errors import InvalidArgumentError, PenstockError, check_choice, did_you_mean
+from penstock.events.tracebacks import trim_traceback
 from penstock.expr.udf import BatchLimits, BatchSize, MaxErrors, OnError, Policy
-from penstock.observe.tracebacks import trim_traceback
 from penstock.storage.options import StoreSettings
 from penstock.udf.peer_options import peer_hint
 

@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from penstock.engine.protocols import check_not_cancelled
+from penstock.contracts import check_not_cancelled
 from penstock.errors import FatalError, RetryAfterError
+from penstock.events.metrics import increment_counter
 from penstock.expr.udf import Policy
-from penstock.observe.metrics import increment_counter
 from penstock.storage.backoff import retry_delay_s
 
 log = logging.getLogger("penstock.udf")

@@ -46,10 +46,10 @@ def asked(questions: list[Any] = QUESTIONS, **options: Any) -> ps.DataFrame:
     "fault",
     [
         faults.ServerError(500, first_tries=1),
-        faults.ServerError(503, first_tries=2, headers={"Retry-After": "0.01"}),
+        faults.ServerError(503, first_tries=2, containing=" 3", headers={"Retry-After": "0.01"}),
         faults.HttpError(408, first_tries=1),
         faults.HttpError(409, first_tries=1),
-        faults.RateLimited(first_tries=1, retry_after_ms=20),
+        faults.RateLimited(first_tries=1, containing=" 3", retry_after_ms=20),
         faults.RateLimited(first=4),
         faults.Reset(first_tries=1),
         faults.Reset(mid_body=True, first_tries=1),
@@ -134,7 +134,7 @@ def test_nobody_at_the_address(monkeypatch: pytest.MonkeyPatch, unused_port: int
 
 
 def test_a_request_that_hangs_is_given_up(server: ModelServer) -> None:
-    server.change(faults=[faults.Hang(first_tries=1)])
+    server.change(faults=[faults.Hang(first_tries=1, containing="7?")])
     assert asked(timeout=1.0).to_pydict()["a"] == QUESTIONS
 
 

@@ -17,10 +17,10 @@ from penstock.ai.conversation import Generation, Image, ModelTurn, Request, Text
 from penstock.ai.local.generation import TransformersPrompter
 from penstock.ai.local.transformers import TransformersProvider
 from penstock.ai.provider import Prompting
-from penstock.engine.runners.placement import Machine, placed_workers
 from penstock.errors import InvalidArgumentError, RequestRefusedError
 from penstock.plan.lower import lower
 from penstock.plan.optimizer import RULES, optimize
+from penstock.runners.placement import Machine, placed_workers
 from tests.ai.local_models import CHAT_TEMPLATE, NO_SYSTEM_TEMPLATE, save_llama
 
 TEXTS = ["Hello", "a much longer prompt than the other ones are", "x", "What is it?"]

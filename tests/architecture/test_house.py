@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from tests.architecture.imports import PACKAGE, ROOT, package_modules
 
-MAX_FOLDERS = 20
+MAX_FOLDERS = 25
 MAX_TOP_MODULES = 6
 MAX_MODULES = 22  # in one folder
 

@@ -27,7 +27,7 @@ def test_import_loads_no_heavy_package() -> None:
 import json, sys
 from penstock import DataFrame, Series, col, from_pydict, func, read_parquet, set_runner_ray
 first = sorted(sys.modules)
-import penstock.engine.runners.openers  # what a worker process loads
+import penstock.runners.openers  # what a worker process loads
 print(json.dumps([first, "asyncio" in sys.modules]))
 """
     first, has_worker_asyncio = json.loads(run_python(code))
@@ -35,7 +35,7 @@ print(json.dumps([first, "asyncio" in sys.modules]))
     assert not has_worker_asyncio
     assert not loaded & {*HEAVY, "pyarrow.compute", "asyncio"}
     later = (
-        "functions", "frame.read.media", "frame.read.tables", "frame.sql", "io", "observe.events", "plan.lower",
+        "functions", "frame.read.media", "frame.read.tables", "frame.sql", "io", "events.events", "plan.lower",
         "plan.optimizer",
     )  # fmt: skip
     assert not loaded & {f"penstock.{module}" for module in later}
@@ -66,6 +66,7 @@ ORDINARY = {
     "if_else": "files.select((col('k') > 1).if_else(col('v'), 0.0).alias('x'), col('k').fill_null(0)).to_arrow()",
     "rows": "ps.from_pydict({'a': [True, None], 'b': [{'x': 1}, {'x': None}]}).where(col('a')).to_pylist()",
     "text": "files.select(col('s').upper(), col('s').contains('b').alias('c')).to_pydict()",
+    "format": "files.select(ps.format('{}: {}', 's', 'k').alias('f')).to_pydict()",
     "explode and unpivot": "ps.from_pydict({'l': [[1, 2], [3]]}).explode('l').unpivot([], ['l']).to_pydict()",
     "sql": "ps.sql('select s, max(v) as v from files where k > 1 group by s', files=files).to_pydict()",
     "batches": "files.select('k', 'v', 's').map_batches(lambda b: {'k': b['k'] * 2, 's': b['s']}).to_pydict()",

@@ -10,7 +10,7 @@ MAX_METHODS = 4
 
 PROTOCOLS = {
     node.name: node
-    for path in ("penstock/protocols.py", "penstock/engine/protocols.py")
+    for path in ("penstock/protocols.py", "penstock/contracts.py")
     for node in ast.parse((ROOT / path).read_text()).body
     if isinstance(node, ast.ClassDef)
     and any(isinstance(base, ast.Name) and base.id == "Protocol" for base in node.bases)

@@ -14,7 +14,7 @@ import pytest
 
 from penstock.cache import shared_calls
 from penstock.cache.shared_calls import SharedCalls
-from penstock.engine.call_gate import CallGate, make_current
+from penstock.events.call_gate import CallGate, make_current
 
 KEY, OTHER = b"k" * 16, b"o" * 16
 

@@ -16,8 +16,8 @@ from functools import partial
 from queue import Empty
 from typing import Any
 
+from penstock.contracts import Bundle, Emit, Report, Task
 from penstock.engine.executor import Executor
-from penstock.engine.protocols import Bundle, Emit, Report, Task
 from penstock.engine.resources import Cores
 from penstock.engine.scheduling import LEAST_FOOTPRINT, Footprint
 from penstock.engine.stage import PoolChoice

@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 
 import penstock as ps
+from penstock.contracts import Emit, QueryControl, Task
 from penstock.engine.executor import Executor
-from penstock.engine.protocols import Emit, QueryControl, Task
 from penstock.engine.resources import Cores
-from penstock.engine.runners import run
 from penstock.engine.stage import PoolChoice
 from penstock.errors import QueryCancelledError
-from penstock.observe.events import BundleProduced, Event
+from penstock.events.events import BundleProduced, Event
 from penstock.plan.stages import Read, Stage, Work
 from penstock.protocols import ReadRequest
+from penstock.runners import run
 from tests.engine.test_executor import Pool, Query
 
 

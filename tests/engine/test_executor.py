@@ -10,11 +10,11 @@ from typing import Any, ClassVar
 
 import pytest
 
+from penstock.contracts import Bundle, Emit, Report, Task
 from penstock.engine.executor import Executor
-from penstock.engine.protocols import Bundle, Emit, Report, Task
 from penstock.engine.resources import Cores
 from penstock.engine.stage import PoolChoice
-from penstock.observe.events import Event, QueryFinished, QueryStarted, StageFinished
+from penstock.events.events import Event, QueryFinished, QueryStarted, StageFinished
 from penstock.plan.stages import Cut, Read, Stage, Transform, Work
 from penstock.protocols import ReadRequest
 from penstock.types import Schema

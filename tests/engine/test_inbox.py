@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import pytest
 from hypothesis import example, given, strategies as st
 
+from penstock.contracts import Bundle
 from penstock.engine.inbox import Gate, Inbox
-from penstock.engine.protocols import Bundle
 from penstock.plan.stages import AtMost, Cut, Evenly, Exactly, Gathered, Inbox as Policy, Measured, Paced, Whole
 
 SIZES = st.lists(st.integers(1, 50), max_size=30)

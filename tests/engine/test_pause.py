@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 import penstock as ps
-from penstock.engine.call_gate import CallGate
-from penstock.engine.protocols import QueryControl
-from penstock.engine.runners import run
+from penstock.contracts import QueryControl
 from penstock.errors import PenstockError, QueryCancelledError
-from penstock.observe.events import Event
+from penstock.events.call_gate import CallGate
+from penstock.events.events import Event
+from penstock.runners import run
 from tests.plain_server import counts, plain_server
 
 NUM_ROWS = 240

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.engine.protocols import Bundle
+from penstock.contracts import Bundle
 from penstock.engine.resources import Results
 
 

@@ -14,7 +14,7 @@ import pytest
 import penstock as ps
 from penstock.engine.inbox import Gate
 from penstock.engine.read_queue import ReadQueue
-from penstock.observe.events import QuerySampled, QueryStarted
+from penstock.events.events import QuerySampled, QueryStarted
 from penstock.plan.stages import Cut, Read, Select, Where
 from penstock.protocols import ReadRequest
 

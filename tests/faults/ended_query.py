@@ -7,6 +7,7 @@ import sys
 import penstock as ps
 
 FIRST, NUM_ROWS = 1000, 200
+NUM_EMBEDDED = 30  # requests, each with 256 texts
 
 
 def prompts() -> ps.DataFrame:
@@ -15,7 +16,7 @@ def prompts() -> ps.DataFrame:
 
 
 def texts() -> ps.DataFrame:
-    numbers = ps.range(NUM_ROWS * 256)
+    numbers = ps.range(NUM_EMBEDDED * 256)
     text = ps.format("number {}", numbers["id"])
     return numbers.with_column("a", ps.functions.embed_text(text, model="m", dimensions=2))
 

@@ -19,9 +19,9 @@ import pytest
 
 import penstock as ps
 from penstock.engine.cancellation import Cancellation
-from penstock.engine.runners import run
 from penstock.errors import QueryCancelledError
-from tests.faults.ended_query import FIRST, NUM_ROWS, prompts
+from penstock.runners import run
+from tests.faults.ended_query import FIRST, NUM_EMBEDDED, NUM_ROWS, prompts
 from tests.plain_server import counts, plain_server
 
 LONG_S = 600.0  # a latency longer than a test
@@ -51,12 +51,12 @@ def change(url: str, **script: Any) -> None:
 
 def wait_until(condition: Callable[[], bool]) -> None:
     while not condition():
-        time.sleep(0.005)
+        time.sleep(0.03)
 
 
 @pytest.mark.parametrize("kind", ["job", "collect"])
 def test_a_bad_row_loses_no_other_call(kind: str, tmp_path: Path) -> None:
-    with plain_server(latency=1, spread=0.5, bad_every=FIRST + 50) as url:
+    with plain_server(latency=0.5, spread=0.5, bad_every=FIRST + 50) as url:
         with started(kind, url, tmp_path) as process:
             _, printed = process.communicate()
         assert f"text {FIRST + 50} is not acceptable" in printed
@@ -69,6 +69,7 @@ def test_a_bad_row_loses_no_other_call(kind: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["job", "collect", "batches", "embeddings"])
 def test_ctrl_c_loses_no_call(kind: str, tmp_path: Path) -> None:
+    num_calls = NUM_EMBEDDED if kind == "embeddings" else NUM_ROWS
     with plain_server(latency=1) as url:
         with started(kind, url, tmp_path) as process:
             wait_until(lambda: counts(url)["in_flight"] >= 6)
@@ -76,11 +77,11 @@ def test_ctrl_c_loses_no_call(kind: str, tmp_path: Path) -> None:
             _, printed = process.communicate()
         assert printed.endswith("KeyboardInterrupt\n")
         num_asked = counts(url)["requests"]
-        assert num_asked < NUM_ROWS
+        assert num_asked < num_calls
         assert counts(url)["answered"] == num_asked
         change(url, latency=0)
         finish(kind, url, tmp_path)
-        assert counts(url)["requests"] == NUM_ROWS
+        assert counts(url)["requests"] == num_calls
 
 
 @pytest.mark.parametrize("kind", ["job", "batches"])

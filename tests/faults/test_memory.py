@@ -14,7 +14,7 @@ import pytest
 
 import penstock as ps
 from penstock.engine.executor import Executor
-from penstock.observe.events import BundleProduced, Event
+from penstock.events.events import BundleProduced, Event
 from penstock.protocols import ReadRequest
 
 BATCH_NBYTES = 1_000_000

@@ -311,7 +311,7 @@ def test_explain_analyze_of_a_query_that_fails(error: type[BaseException], endin
 
 def test_a_diagram_holds_no_table_of_a_run() -> None:
     with pytest.raises(InvalidArgumentError, match=r"stats\(\)\.plot"):
-        ps.range(1).explain(analyze=True, format="svg")
+        ps.range(1).explain(analyze=True, format="mermaid")
 
 
 def test_repr_of_what_is_in_memory_shows_rows_and_of_a_query_its_columns(df: ps.DataFrame) -> None:

@@ -215,11 +215,6 @@ def test_a_local_time_that_clocks_skip() -> None:
     ]
 
 
-def test_day_far_outside_its_month_gives_null() -> None:
-    df = ps.from_pydict({"day": [1, 2**63 - 1, 32]})
-    assert df.select(f.make_date(2024, 1, ps.col("day")).alias("d")).to_pydict()["d"][1:] == [None, None]
-
-
 def moments(zone: str, *given: dt.datetime) -> pa.Array:
     return pa.array([each.replace(tzinfo=dt.UTC) for each in given], pa.timestamp("us", zone))
 

@@ -133,7 +133,3 @@ def test_wrong_type_is_reported_when_built(expression: Expression, message: str)
 )
 def test_translate(from_str: str, to_str: str, expected: str) -> None:
     assert evaluate(f.translate(t, from_str, to_str), t=["héllo", "", None]) == [expected, "", None]
-
-
-def test_space_of_null_is_null() -> None:
-    assert evaluate(f.space(n), n=[2, 0, -1, None]) == ["  ", "", "", None]

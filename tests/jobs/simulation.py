@@ -16,12 +16,12 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
+from penstock.contracts import Bundle, Report, Task
 from penstock.engine.lineage import Kind, Lineage, TrackedRead
-from penstock.engine.protocols import Bundle, Report, Task
+from penstock.events.events import RowError
 from penstock.jobs.journal import packed, unpacked
 from penstock.jobs.reconcile import CutFile, Reconciled, reconcile
 from penstock.jobs.state import JobPart, JobState, UnfinishedRows
-from penstock.observe.events import RowError
 
 Row = tuple[int, int, int]  # file, version, place
 

@@ -7,8 +7,8 @@ import random
 
 from hypothesis import given, settings, strategies as st
 
+from penstock.contracts import Origin
 from penstock.engine.lineage import Kind
-from penstock.engine.protocols import Origin
 from penstock.jobs.reconcile import CutFile, reconcile
 from penstock.jobs.state import JobPart, JobState, ReadKey
 from penstock.types.row_ranges import RowRange

@@ -17,6 +17,7 @@ import penstock as ps
 from penstock import col
 from penstock.cache.ledger import key_of, open_ledger
 from penstock.cli.dashboard import read_files
+from penstock.dashboard import job as dashboard_job
 from penstock.errors import (
     JobChangedError,
     JobError,
@@ -35,7 +36,6 @@ from penstock.jobs.journal import Journal
 from penstock.jobs.ledger import StoreLedger
 from penstock.jobs.lock import StoreLock
 from penstock.jobs.state import JobState
-from penstock.observe.dashboard import job as dashboard_job
 from penstock.storage.options import StorageOptions
 from tests.forked import exit_code
 from tests.jobs.remote_job import NUM_ROWS, job, killed_job

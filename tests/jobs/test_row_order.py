@@ -7,7 +7,7 @@ from typing import Any
 
 from hypothesis import given, strategies as st
 
-from penstock.engine.protocols import Origin
+from penstock.contracts import Origin
 from penstock.jobs import row_order
 from penstock.jobs.row_order import in_input_order
 from penstock.jobs.state import JobPart, JobState

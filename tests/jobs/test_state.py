@@ -10,11 +10,11 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, strategies as st
 
+from penstock.contracts import Bundle, Origin, Report, Task
 from penstock.engine.lineage import Kind, Lineage, LineageUpdate, Lot, TrackedRead
-from penstock.engine.protocols import Bundle, Origin, Report, Task
+from penstock.events.events import RowError
 from penstock.jobs.journal import packed, unpacked
 from penstock.jobs.state import Failure, JobPart, JobState, ReadKey, UnfinishedRows, as_ranges, complement
-from penstock.observe.events import RowError
 from penstock.types.row_ranges import RowRange
 
 ERROR = RowError("f", "{}", "ValueError", "no", "traceback", 3)

@@ -185,7 +185,7 @@ def test_a_long_video_never_lies_in_memory(tmp_path: Path) -> None:
 
 
 def test_a_limit_ends_the_decoding(clip: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from penstock.media import formats
+    from penstock.io.formats import audio_video as formats
 
     monkeypatch.setattr(formats, "BATCH_NBYTES", 1)
     num_converted = 0

@@ -13,8 +13,8 @@ import pytest
 
 import penstock as ps
 import penstock.observe.errors as errors_module
+from penstock.events.events import QueryStarted, RowError, RowsFailed
 from penstock.observe.errors import SCHEMA, ErrorLog
-from penstock.observe.events import QueryStarted, RowError, RowsFailed
 
 
 def error(number: int) -> RowError:

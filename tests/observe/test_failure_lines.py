@@ -8,7 +8,7 @@ import pytest
 
 import penstock as ps
 from penstock import col
-from penstock.observe.events import QueryFinished, QuerySampled, QueryStarted, RowError, RowsFailed, StageInfo
+from penstock.events.events import QueryFinished, QuerySampled, QueryStarted, RowError, RowsFailed, StageInfo
 from penstock.observe.failure_lines import INTERVAL_S, NUM_FULL, FailureLines, FailureLog
 from tests.plain_server import plain_server
 

@@ -13,7 +13,7 @@ import penstock as ps
 from penstock.ai.client.limits.cohort import Flight
 from penstock.ai.client.limits.concurrency import Concurrency
 from penstock.ai.client.limits.limiter import OWN_START, START
-from penstock.observe.events import (
+from penstock.events.events import (
     BundleProduced,
     CallCounts,
     Event,

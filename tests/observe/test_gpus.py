@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import penstock as ps
-from penstock.observe.dashboard.live import LiveQuery
+from penstock.dashboard.live import LiveQuery
 
 NVIDIA_SMI = """#!/bin/sh
 echo "$@" > {folder}/arguments

@@ -22,8 +22,7 @@ import penstock.observe.progress as progress_module
 import penstock.observe.screens as screens_module
 from penstock.config import config
 from penstock.errors import QueryCancelledError
-from penstock.observe.closing_line import Destination, closing_line
-from penstock.observe.events import (
+from penstock.events.events import (
     BundleProduced,
     CallCounts,
     Event,
@@ -38,6 +37,7 @@ from penstock.observe.events import (
     StageInfo,
     StageSample,
 )
+from penstock.observe.closing_line import Destination, closing_line
 from penstock.observe.forecast import Forecast
 from penstock.observe.progress import Progress, ProgressLog
 from penstock.observe.progress_text import progress_line, progress_text, stage_lines
@@ -311,7 +311,7 @@ def test_a_short_query_prints_nothing(terminal: FakeTerminal) -> None:
 def test_a_short_query_does_not_load_rich() -> None:
     code = """
 import io, sys
-from penstock.observe.events import *
+from penstock.events.events import *
 from penstock.observe.forecast import Forecast
 from penstock.observe.progress import Progress, ProgressLog
 progress = Progress(io.StringIO(), is_enabled=True)
@@ -524,7 +524,7 @@ def test_a_terminal_that_takes_no_output_does_not_hold_up_the_query(monkeypatch:
 
 PRINTS = """
 import logging, sys
-from penstock.observe.events import *
+from penstock.events.events import *
 from penstock.observe.progress import Progress
 logging.basicConfig(format="%(message)s")
 print("before", end="", flush=True)

@@ -16,8 +16,7 @@ from xml.etree import ElementTree
 import pyarrow as pa
 import pytest
 
-from penstock.observe.bottleneck import bottleneck, bottleneck_text
-from penstock.observe.events import (
+from penstock.events.events import (
     BundleProduced,
     Event,
     GpuUse,
@@ -32,6 +31,7 @@ from penstock.observe.events import (
     StageInfo,
     StageSample,
 )
+from penstock.observe.bottleneck import bottleneck, bottleneck_text
 from penstock.observe.stage_stats import StageStats
 from penstock.observe.stats import MAX_SAMPLES, Stats
 from penstock.observe.text import cell_width

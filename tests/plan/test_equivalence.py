@@ -6,10 +6,10 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from penstock.engine.runners.local import LocalRunner
-from penstock.engine.runners.query import run
 from penstock.plan.nodes import Plan
 from penstock.plan.optimizer import REQUIRED, RULES, Rule, optimize
+from penstock.runners.local import LocalRunner
+from penstock.runners.query import run
 from tests.plan.reference import reference
 from tests.plan.strategies import plans, plans_of_unknown_schema
 

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 import penstock as ps
-from penstock.engine.runners.local import LocalRunner
-from penstock.engine.runners.query import run
 from penstock.plan import nodes
 from penstock.plan.explain import explain
 from penstock.plan.optimizer import REQUIRED, RULES, Rule, optimize
+from penstock.runners.local import LocalRunner
+from penstock.runners.query import run
 from tests.plan.strategies import conditions, scans
 
 LEFT = {"a": [1, 2, 3], "b": [1, 1, 2], "s": ["x", "y", "z"]}

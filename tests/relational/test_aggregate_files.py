@@ -13,13 +13,13 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import penstock as ps
-from penstock.engine.runners.local import LocalRunner
-from penstock.engine.runners.query import run
 from penstock.errors import CorruptFileError
 from penstock.io.formats import parquet_sql
 from penstock.plan.nodes import Plan
 from penstock.plan.optimizer import LOCAL_RULES, RULES, Rule, optimize
 from penstock.plan.relations import FileAggregate
+from penstock.runners.local import LocalRunner
+from penstock.runners.query import run
 
 SCHEMA = pa.schema({"i": pa.int64(), "s": pa.int32(), "v": pa.float64(), "t": pa.string(), "b": pa.bool_()})
 

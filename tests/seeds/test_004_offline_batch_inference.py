@@ -242,7 +242,7 @@ def test_batch_size() -> None:
 
 
 def test_at_most_as_many_actors_as_the_cpus_allow(gpt2: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.engine.runners.placement.available_cpus", lambda: 4 * 16)  # the sample's cluster
+    monkeypatch.setattr("penstock.runners.placement.available_cpus", lambda: 4 * 16)  # the sample's cluster
     ds = ray_data.from_numpy(np.asarray(["Complete this", "for me"]))
 
     predictions = ds.map_batches(

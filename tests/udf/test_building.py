@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import penstock as ps
+from penstock.contracts import WorkerContext
 from penstock.engine.pools.threads import Threads
-from penstock.engine.protocols import WorkerContext
 from penstock.errors import QueryCancelledError
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from penstock.engine.call_room import CallRoom, make_room
+from penstock.events.call_room import CallRoom, make_room
 from penstock.udf.callers import CALLS_PER_TURN, CallerPool, CallGroup
 
 

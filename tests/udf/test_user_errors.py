@@ -36,10 +36,10 @@ class FinalError(Exception):
 
 
 def fails(make: Callable[[], BaseException]) -> Callable[[Any], Any]:
-    def fail(value: Any) -> Any:
+    def raise_made(value: Any) -> Any:
         raise make()
 
-    return fail
+    return raise_made
 
 
 def raised_by(df: ps.DataFrame) -> UdfError:
@@ -125,22 +125,32 @@ ERRORS: list[Callable[[], Exception]] = [
 ATTRIBUTES = ("args", "code", "detail", "errno", "filename", "object", "start", "pos", "message", "column")
 
 
-@pytest.mark.parametrize("use_process", [False, True])
+@pytest.mark.one_machine
 @pytest.mark.parametrize("make", ERRORS, ids=lambda make: type(make()).__name__)
-def test_odd_exceptions_keep_their_class_and_attributes(make: Callable[[], Exception], use_process: bool) -> None:
-    error, found = make(), raised_by(in_rows(fails(make), use_process=use_process))
-    for each in (found, found.__cause__, pickle.loads(pickle.dumps(found))):
+def test_odd_exceptions_keep_their_class_and_attributes(make: Callable[[], Exception]) -> None:
+    error, found = make(), raised_by(in_rows(fails(make)))
+    for each in (found, found.__cause__):
         assert isinstance(each, type(error))
         for name in ATTRIBUTES:
             if hasattr(error, name) and not isinstance(error, ExceptionGroup):
                 assert getattr(each, name) == getattr(error, name)
-    assert str(pickle.loads(pickle.dumps(found))) == str(found)
 
 
+@pytest.mark.parametrize("make", ERRORS, ids=lambda make: type(make()).__name__)
+def test_an_error_of_another_process_keeps_class_message_and_traceback(make: Callable[[], Exception]) -> None:
+    error, found = make(), raised_by(in_rows(fails(make), use_process=True))
+    for each in (found, pickle.loads(pickle.dumps(found))):
+        assert isinstance(each, UdfError if isinstance(error, ExceptionGroup) else type(error))
+        assert str(each) == str(found)
+    assert str(error).splitlines()[0] in str(found)
+    assert "in raise_made" in "".join(found.__notes__)
+
+
+@pytest.mark.one_machine
 def test_a_group_can_be_split_by_class() -> None:
     seen = list[BaseException]()
     try:
-        in_rows(fails(ERRORS[4]), use_process=True).collect()
+        in_rows(fails(ERRORS[4])).collect()
     except* KeyError as group:
         seen += group.exceptions
     except* ValueError as group:

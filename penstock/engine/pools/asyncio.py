@@ -15,13 +15,13 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from penstock.config import get_config, task_share
-from penstock.engine.call_gate import current_gate
-from penstock.engine.call_room import CallRoom, make_room
+from penstock.contracts import Bundle, Emit, Report, Task, WorkerContext, task_origins
 from penstock.engine.lineage import origins_of
 from penstock.engine.pools.threads import input_of, local_bundle
-from penstock.engine.protocols import Bundle, Emit, Report, Task, WorkerContext, task_origins
-from penstock.observe.call_counter import CallCounter, count_calls_in
-from penstock.observe.events import RowError
+from penstock.events.call_counter import CallCounter, count_calls_in
+from penstock.events.call_gate import current_gate
+from penstock.events.call_room import CallRoom, make_room
+from penstock.events.events import RowError
 
 
 class AsyncHandler(Protocol):

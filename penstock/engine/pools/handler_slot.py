@@ -8,8 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.engine.protocols import Handler, WorkerContext
-from penstock.observe.events import RowError
+from penstock.contracts import Handler, WorkerContext
+from penstock.events.events import RowError
 
 OpenHandler = Callable[[WorkerContext], Handler]
 Output = tuple[pa.RecordBatch | None, bool]  # the next output of a task, and whether it is the last

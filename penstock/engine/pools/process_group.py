@@ -15,13 +15,13 @@ from typing import Any
 
 import pyarrow as pa
 
+from penstock.contracts import check_not_cancelled
 from penstock.engine.pools.transport import PeerClosedError, receive, send
 from penstock.engine.pools.worker import unpacked_error
 from penstock.engine.pools.worker_output import OutputForwarder
-from penstock.engine.protocols import check_not_cancelled
 from penstock.errors import QueryCancelledError, WorkerDiedError, WorkerGoneError
-from penstock.observe.events import RowError
-from penstock.observe.metrics import current_metrics
+from penstock.events.events import RowError
+from penstock.events.metrics import current_metrics
 
 CLOSE_TIMEOUT_S = 5.0
 START = """

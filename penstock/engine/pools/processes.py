@@ -15,10 +15,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from penstock.contracts import WorkerContext
 from penstock.engine.pools.handler_slot import OpenHandler
 from penstock.engine.pools.process_group import ProcessGroup
 from penstock.engine.pools.worker_restart import Record, RestartPlan, RestartPolicy
-from penstock.engine.protocols import WorkerContext
 from penstock.errors import PenstockError, WorkerDiedError, WorkerGoneError
 
 log = logging.getLogger("penstock.workers")

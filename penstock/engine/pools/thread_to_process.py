@@ -10,8 +10,8 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 
+from penstock.contracts import Emit, Report, Task, WorkerPool
 from penstock.engine.pools.gil import GilWatch
-from penstock.engine.protocols import Emit, Report, Task, WorkerPool
 from penstock.errors import QueryCancelledError
 
 log = logging.getLogger("penstock.workers")

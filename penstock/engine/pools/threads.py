@@ -17,8 +17,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.engine.pools.handler_slot import HandlerSlot, OpenHandler
-from penstock.engine.protocols import (
+from penstock.contracts import (
     Bundle,
     Emit,
     Handler,
@@ -28,6 +27,7 @@ from penstock.engine.protocols import (
     WorkerContext,
     check_not_cancelled,
 )
+from penstock.engine.pools.handler_slot import HandlerSlot, OpenHandler
 from penstock.types import joined
 
 

@@ -24,9 +24,9 @@ import pyarrow as pa
 from penstock.engine.pools.handler_slot import HandlerSlot
 from penstock.engine.pools.transport import PeerClosedError, receive, send
 from penstock.errors import PenstockError
-from penstock.observe.events import RowError
-from penstock.observe.metrics import taken_metrics
-from penstock.observe.tracebacks import trimmed_text
+from penstock.events.events import RowError
+from penstock.events.metrics import taken_metrics
+from penstock.events.tracebacks import trimmed_text
 
 
 def main(socket_fds: Sequence[int], lifeline_fd: int) -> None:

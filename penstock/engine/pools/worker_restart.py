@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from penstock.errors import WorkerDiedError
-from penstock.observe.events import RowError
+from penstock.events.events import RowError
 
 MAX_SINGLE_ROWS = 16  # of a part that is cut into single rows at once
 Record = Callable[[RowError], None]

@@ -48,7 +48,7 @@ def read_audio(
     ((1, 8000), 8000)
     """
     options = options_of(locals(), "path", "sample_rate", "mono")
-    from penstock.media.formats import AudioFormat
+    from penstock.io.formats.audio_video import AudioFormat
 
     require_extra("soundfile", "audio", "read_audio")
     if sample_rate is not None:
@@ -84,7 +84,7 @@ def read_video_frames(
     >>> df.select("frame_index", "frame_time").to_pydict()
     {'frame_index': [0, 5, 10, 15], 'frame_time': [0.0, 0.5, 1.0, 1.5]}
     """
-    from penstock.media.formats import VideoFramesFormat
+    from penstock.io.formats.audio_video import VideoFramesFormat
     from penstock.media.video import FrameChoice
 
     require_extra("av", "video", "read_video_frames")

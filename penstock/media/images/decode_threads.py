@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from penstock.config import available_cpus
-from penstock.observe.cpu_clock import wanted_cpu_s
+from penstock.events.cpu_clock import wanted_cpu_s
 
 SHRINK_BELOW, GROW_ABOVE = 0.55, 0.7
 """Shares of their time in which threads decode. On 16 cores it was 0.33 with 16 threads, 0.6 with 12, 0.72 with 10."""

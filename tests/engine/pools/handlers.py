@@ -15,13 +15,13 @@ from typing import Any
 
 import pyarrow as pa
 
+from penstock.contracts import Bundle, Emit, Report, Task, WorkerContext
 from penstock.engine.pools.handler_slot import OpenHandler
 from penstock.engine.pools.process_group import ProcessGroup
 from penstock.engine.pools.processes import pack, process_opener
 from penstock.engine.pools.threads import ThreadPool, Threads
-from penstock.engine.protocols import Bundle, Emit, Report, Task, WorkerContext
 from penstock.errors import QueryCancelledError
-from penstock.observe.events import RowError
+from penstock.events.events import RowError
 
 REPORT_TIMEOUT_S = 30.0
 

@@ -12,9 +12,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from penstock.contracts import Task, WorkerContext
 from penstock.engine.pools.asyncio import AsyncPool
-from penstock.engine.protocols import Task, WorkerContext
-from penstock.observe.events import RowError
+from penstock.events.events import RowError
 from tests.engine.pools.handlers import Reports, order
 
 

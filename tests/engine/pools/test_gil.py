@@ -8,7 +8,7 @@ import time
 import pytest
 
 from penstock.engine.pools.gil import GilWatch
-from penstock.observe.cpu_clock import wanted_cpu_s
+from penstock.events.cpu_clock import wanted_cpu_s
 
 TASK_S = 0.1
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from penstock.contracts import Bundle, Task
 from penstock.engine.pools.handler_slot import OpenHandler
 from penstock.engine.pools.threads import ThreadPool, Threads
-from penstock.engine.protocols import Bundle, Task
 from tests.engine.pools.handlers import Diary, Gates, Reports, opener, order, process_pool, stubborn_opener
 
 MakePool = Callable[..., ThreadPool]

@@ -17,9 +17,9 @@ import psutil
 import pyarrow as pa
 import pytest
 
+from penstock.contracts import Bundle, Task
 from penstock.engine.pools.handler_slot import OpenHandler
 from penstock.engine.pools.threads import Threads
-from penstock.engine.protocols import Bundle, Task
 from penstock.errors import WorkerDiedError
 from tests.engine.pools.handlers import (
     Diary,

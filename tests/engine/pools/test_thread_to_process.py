@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from penstock.contracts import Emit
 from penstock.engine.pools.thread_to_process import ThreadToProcessPool
 from penstock.engine.pools.threads import ThreadPool, Threads
-from penstock.engine.protocols import Emit
 from tests.engine.pools.handlers import Diary, Gates, Reports, opener, order, process_pool
 
 

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pytest
 
 import penstock as ps
+from penstock.contracts import Task, WorkerContext
 from penstock.engine.pools.threads import ThreadPool, Threads
-from penstock.engine.protocols import Task, WorkerContext
 from penstock.errors import InvalidArgumentError
 from penstock.types import joined
 from tests.engine.pools.handlers import Diary, Gates, Reports, failing_opener, opener, order

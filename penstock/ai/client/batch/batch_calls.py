@@ -20,7 +20,6 @@ from penstock.ai.provider import BatchSettings
 from penstock.ai.wire import ApiCall
 from penstock.cache.keys import KEY_NBYTES
 from penstock.cache.memo import Memo
-from penstock.engine.call_gate import current_gate
 from penstock.errors import (
     InvalidAnswerError,
     OutageError,
@@ -31,6 +30,7 @@ from penstock.errors import (
     RequestRefusedError,
     WaitTooLongError,
 )
+from penstock.events.call_gate import current_gate
 
 log = logging.getLogger("penstock.ai")
 

@@ -1,0 +1,123 @@
+"""Orders to a job that runs, from the dashboard of another process, through the folder of the job.
+
+A dashboard writes a note with its orders, and a new *beat* every second while a person watches. The run looks at the
+note once a second, follows the orders that it has not seen, and notes its own figures as long as the beat changes. A
+file needs no port and no token: who may write to the folder may control the job. An object store charges for each
+look, so there both happen every ten seconds.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from contextlib import suppress
+from typing import Any
+
+from penstock.contracts import QueryControl
+from penstock.dashboard.live import LiveQuery
+from penstock.dashboard.prompts import described_prompts
+from penstock.errors import PenstockError
+from penstock.events.events import Event, QuerySampled
+from penstock.observe.viewers import JobNotes
+from penstock.plan.nodes import Plan
+
+RUN = "run"  # the note of the figures of the last run
+PROMPTS = "prompts"  # the note of the prompt templates, to show what was sent for a row
+ORDERS = "orders"
+MAX_UNWATCHED = 5  # intervals after the last beat
+MAX_ORDERS = 20  # the last ones
+
+
+class ControlWriter:
+    """Leaves orders for a run: the side of the dashboard."""
+
+    def __init__(self, notes: JobNotes) -> None:
+        self._notes = notes
+        self._beat_at_s = 0.0
+
+    def beat(self, interval_s: float) -> None:
+        """Tell the run that a person watches, at most once in an interval."""
+        if time.monotonic() - self._beat_at_s >= interval_s:
+            with suppress(PenstockError):  # another dashboard writes at this moment
+                self._write([])
+
+    def order(self, action: str, stage: int, max_running: int) -> None:
+        """Leave an order; see ``LiveQuery.control``."""
+        self._write([{"id": secrets.token_hex(8), "action": action, "stage": stage, "max_running": max_running}])
+
+    def _write(self, orders: list[dict[str, Any]]) -> None:
+        self._beat_at_s = time.monotonic()
+        known = _orders(self._notes.read(ORDERS))
+        self._notes.write(ORDERS, {"beat": secrets.token_hex(8), "orders": [*known, *orders][-MAX_ORDERS:]})
+
+
+def watch_job(plan: Plan, notes: JobNotes) -> WatchedJob:
+    """Watch a run of a job, for the dashboard of any process."""
+    return WatchedJob(plan, notes)
+
+
+class WatchedJob:
+    """Implements ``JobWatch``, the side of the run: notes its figures, and follows the orders that people leave.
+
+    It looks for orders on a thread, as a disk or a store may be slow.
+    """
+
+    def __init__(self, plan: Plan, notes: JobNotes) -> None:
+        self._notes, self._live = notes, LiveQuery()
+        self._interval_s = notes.poll_interval_s
+        self._noting = threading.Lock()  # a later note holds later figures
+        self._look_at_s = 0.0
+        self._looking: threading.Thread | None = None
+        self._seen = set[str]() if self._interval_s is None else {order["id"] for order in _orders(self._ordered())}
+        self._beat, self._beat_at_s = "", 0.0
+        with suppress(PenstockError):
+            notes.write(PROMPTS, {"columns": described_prompts(plan)})
+        self.note()  # in place of the last run's, which may have failed
+
+    def note(self) -> None:
+        with self._noting, suppress(PenstockError):
+            self._notes.write(RUN, self._live.snapshot())
+
+    def close(self, error: BaseException | None = None) -> None:
+        if self._looking is not None:
+            self._looking.join()
+        if error is not None:
+            self._live.fail(error)
+        self.note()
+
+    def on_control(self, control: QueryControl) -> None:
+        self._live.on_control(control)
+
+    def on_event(self, event: Event) -> None:
+        self._live.on_event(event)
+        if self._interval_s is None or not isinstance(event, QuerySampled) or event.time_s < self._look_at_s:
+            return
+        if self._looking is None or not self._looking.is_alive():
+            self._look_at_s = event.time_s + self._interval_s
+            looked = (event.time_s, self._interval_s)
+            self._looking = threading.Thread(target=self._look, args=looked, name="penstock-orders", daemon=True)
+            self._looking.start()
+
+    def _look(self, now_s: float, interval_s: float) -> None:
+        note = self._ordered()
+        if note is None:
+            return
+        for order in _orders(note):
+            if order["id"] not in self._seen:
+                self._seen.add(order["id"])
+                with suppress(PenstockError):  # an order that fits no stage
+                    self._live.control(order["action"], order["stage"], order["max_running"])
+        if note["beat"] != self._beat:
+            self._beat, self._beat_at_s = note["beat"], now_s
+        if now_s - self._beat_at_s <= MAX_UNWATCHED * interval_s:
+            self.note()
+
+    def _ordered(self) -> dict[str, Any] | None:
+        with suppress(PenstockError):  # a damaged note has no orders
+            return self._notes.read(ORDERS)
+        return None
+
+
+def _orders(note: dict[str, Any] | None) -> list[dict[str, Any]]:
+    return [] if note is None else note["orders"]

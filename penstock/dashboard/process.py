@@ -1,0 +1,130 @@
+"""The dashboard of this process: it is started with the first query that is watched, and ends with the process."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import itertools
+import os
+import sys
+import threading
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from penstock.contracts import Report
+from penstock.dashboard.found_rows import EMPTY_PAGE, RowsRequest
+from penstock.dashboard.live import LiveQuery
+from penstock.dashboard.recent import RecentRows, watched_stage
+from penstock.events.events import Event, QueryStarted
+from penstock.storage.urls import redacted
+
+if TYPE_CHECKING:
+    from penstock.dashboard.server import DashboardServer
+
+MAX_QUERIES = 30  # the last ones
+MAX_WAIT_S = 2.0  # at the end of the process, for open pages
+
+
+class WatchedQuery(LiveQuery):
+    """A query of this process, with its last rows."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.recent = RecentRows()
+        self._watched = 0
+
+    def on_event(self, event: Event) -> None:
+        super().on_event(event)
+        if isinstance(event, QueryStarted):
+            self._watched = watched_stage(event.stages)
+
+    def on_rows(self, stage: int, work: object, report: Report) -> None:
+        if stage == self._watched:
+            with contextlib.suppress(Exception):  # an error of the display must not end the query
+                self.recent.add(work, report)
+
+
+class LiveBoard:
+    """Implements ``Board``: the queries of this process."""
+
+    def __init__(self) -> None:
+        self._queries: deque[WatchedQuery] = deque(maxlen=MAX_QUERIES)
+        self._numbers = itertools.count(1)
+
+    def watch(self) -> WatchedQuery:
+        self._queries.append(WatchedQuery(next(self._numbers)))
+        return self._queries[-1]
+
+    def state(self, query: int | None) -> dict[str, Any]:
+        queries, chosen = self._started(), self._chosen(query)
+        return {
+            "source": " ".join(map(redacted, sys.argv))[:300],
+            "queries": [each.headline() for each in reversed(queries)],
+            "query": None if chosen is None else chosen.snapshot(),
+            "end": self.end,
+        }
+
+    @property
+    def end(self) -> str | None:
+        """A name for the end of all queries so far; None while one runs."""
+        queries = self._started()
+        return str(queries[-1].number) if queries and all(each.is_ended for each in queries) else None
+
+    def rows(self, asked: dict[str, str]) -> dict[str, Any]:
+        chosen = self._chosen(int(asked["query"]) if asked.get("query") else None)
+        page = EMPTY_PAGE if chosen is None else chosen.recent.page(RowsRequest.of(asked))
+        return page | {"is_recent": True}
+
+    def _started(self) -> list[WatchedQuery]:
+        return [each for each in list(self._queries) if each.is_started]
+
+    def _chosen(self, number: int | None) -> WatchedQuery | None:
+        """Return a query by its number, or else the last one that runs, or the last one."""
+        queries = self._started()
+        running = [each for each in queries if not each.is_ended]
+        return next(iter([each for each in queries if each.number == number] or running[-1:] or queries[-1:]), None)
+
+    def control(self, query: int, action: str, stage: int, max_running: int) -> None:
+        for each in list(self._queries):
+            if each.number == query:
+                each.control(action, stage, max_running)
+
+
+_board = LiveBoard()
+_lock = threading.Lock()
+_server: DashboardServer | None = None
+
+
+def watch_query() -> WatchedQuery:
+    """Return a Subscriber that shows a new query on the dashboard of this process."""
+    start_dashboard()
+    return _board.watch()
+
+
+def start_dashboard() -> DashboardServer:
+    """Return the dashboard of this process. The first call starts it and prints its URL."""
+    global _server
+    with _lock:
+        if _server is None:
+            from penstock.dashboard.server import DashboardServer
+
+            _server = DashboardServer(_board)
+            atexit.register(_wait_for_pages, os.getpid())
+            print(f"Dashboard: {_server.url}", file=sys.stderr)  # noqa: T201, the user asked for it
+        return _server
+
+
+def _wait_for_pages(pid: int) -> None:
+    """Let open pages show how the last query ended, before their server is gone. A forked child has no server."""
+    if pid == os.getpid() and _server is not None and (end := _board.end) is not None:
+        _server.wait_for_pages(end, MAX_WAIT_S)
+
+
+def stop_dashboard() -> None:
+    """Close the dashboard of this process, if it is open. The next watched query starts another."""
+    global _server
+    with _lock:
+        if _server is not None:
+            atexit.unregister(_wait_for_pages)
+            _server.close()
+            _server = None

@@ -1,0 +1,59 @@
+"""Functions of other engines that Penstock leaves to SQL or Python, and how to compute each of them."""
+
+from __future__ import annotations
+
+_SQL = 'use ps.sql_expr("{}"), a function of DuckDB'
+_PYTHON = "write it as a @ps.func"
+_UUID = 'convert the UUID with .cast("string") and read its first 12 hexadecimal digits, which count milliseconds'
+_ICEBERG = "write_iceberg() partitions by the transforms of its table; use {}"
+
+_WAYS = {
+    _PYTHON: "great_circle_distance hamming_distance run_process simhash soundex",
+    f"{_PYTHON}, with int(digits, base)": "conv",
+    _ICEBERG.format("hash(column) % n for buckets of your own"): "partition_iceberg_bucket",
+    _ICEBERG.format("left() or a division"): "partition_iceberg_truncate",
+    _ICEBERG.format('trunc("day") and the like'): "partition_years partition_months partition_days partition_hours",
+    _UUID: "extract_minute_uuid7 extract_hour_uuid7 extract_day_uuid7 extract_month_uuid7",
+    _SQL.format("bin(a)"): "bin",
+    _SQL.format("repeat(' ', n)"): "space",
+    _SQL.format("make_date(year, month, day)"): "make_date",
+    _SQL.format("make_timestamp(year, month, day, hour, minute, second)"): "make_timestamp",
+    'make it with ps.sql_expr("make_timestamp(...)"), then .replace_time_zone(...)': "make_timestamp_ltz",
+    _SQL.format("datediff('month', start, end)"): "months_between",
+    "use date_add() with the days that day_of_week() leaves": "next_day",
+    'use from_unix_epoch(column, time_unit), with "s", "ms" or "us"': (
+        "timestamp_seconds timestamp_millis timestamp_micros"
+    ),
+    "use from_unix_epoch(column).strftime(format)": "from_unixtime",
+    'use .cast("int32").cast("date")': "date_from_unix_date",
+    'use .date().cast("int32")': "unix_date",
+    "use day()": "day_of_month dayofmonth",
+    "use day_of_year()": "dayofyear",
+    "use week_of_year()": "weekofyear",
+    "use strftime(column, format)": "date_format",
+    "use the function of the part itself, such as year(column)": "datepart",
+    "use date_add(column, days)": "dateadd",
+    "use date_diff(end, start)": "datediff",
+    "timestamps without a timezone are in UTC here": "current_timezone",
+    'use .convert_time_zone(timezone, "UTC").replace_time_zone()': "from_utc_timestamp",
+    'use .replace_time_zone(timezone).convert_time_zone("UTC").replace_time_zone()': "to_utc_timestamp",
+    "use convert_time_zone(column, timezone)": "convert_timezone",
+    "use to_list(...).list_mean()": "columns_avg columns_mean",
+    "use to_list(...).list_sum()": "columns_sum",
+    "use least(...)": "columns_min",
+    "use greatest(...)": "columns_max",
+    "use a % b, whose sign is that of b": "pmod",
+    "use json_extract() for each field": "json_tuple",
+    "use lit(math.e)": "e",
+    "use lit(math.pi)": "pi",
+    "UUIDs are text: use DataType.string()": "as_uuid",
+    "columns of Arrow's unions keep their type": "as_union",
+    "use a struct of the values, their places and the shape": "as_sparse_tensor",
+    "use the storage type": "as_extension",
+}
+INSTEAD = {name: way for way, names in _WAYS.items() for name in names.split()}
+
+
+def way_around(name: str) -> str:
+    """Return how to compute a function that Penstock does not have, as the end of a message; empty if unknown."""
+    return f" {INSTEAD[name][0].upper()}{INSTEAD[name][1:]}." if name in INSTEAD else ""

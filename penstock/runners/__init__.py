@@ -1,0 +1,69 @@
+"""Run queries on the current runner. The runner is a setting, chosen by environment or in a ``with`` block.
+
+The engine is loaded with the first query, which keeps ``import penstock`` quick.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from penstock.config import get_config, set_config
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Sequence
+
+    import pyarrow as pa
+
+    from penstock.plan.nodes import Plan, Write
+    from penstock.protocols import Subscriber
+    from penstock.runners.query import Runner
+
+_ray_address: str | None = None
+
+
+def run(
+    plan: Plan, *, subscribers: Sequence[Subscriber] = (), runner: Runner | None = None, **reading: Any
+) -> Generator[pa.RecordBatch, None, None]:
+    """Yield the plan's rows from a runner, by default from the current one; see ``query.run``."""
+    from penstock.runners import query
+
+    return query.run(plan, runner or current_runner(), subscribers=subscribers, **reading)
+
+
+def write(plan: Write, *, subscribers: Sequence[Subscriber] = ()) -> pa.Table:
+    """Run a write to its commit on the current runner; see ``query.write``."""
+    from penstock.runners import query
+
+    return query.write(plan, current_runner(), subscribers=subscribers)
+
+
+def current_runner() -> Runner:
+    """Return the runner that the settings name."""
+    if get_config().runner == "ray":
+        from penstock.runners.ray.runner import RayRunner
+
+        return RayRunner(_ray_address)
+    from penstock.runners.local import LocalRunner
+
+    return LocalRunner()
+
+
+def block_runner() -> Runner | None:
+    """Return a runner that gives references to tables in Ray's object store; None if queries run on this machine."""
+    if get_config().runner != "ray":
+        return None
+    from penstock.runners.ray.blocks import BlockRunner
+
+    return BlockRunner(_ray_address)
+
+
+def set_runner_ray(address: str | None = None) -> None:
+    """Run queries on Ray: on the cluster at ``address``, the one this process is connected to, or a new local one."""
+    global _ray_address
+    _ray_address = address
+    set_config(runner="ray")
+
+
+def set_runner_local() -> None:
+    """Run queries on this machine."""
+    set_config(runner="local")

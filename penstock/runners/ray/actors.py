@@ -1,0 +1,468 @@
+"""The actors of a stage: its own, or a place in actors that several stages share."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, ClassVar, Protocol
+
+import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from penstock.errors import UdfError
+from penstock.runners.ray.cluster import Cluster, emptiest_node
+from penstock.runners.ray.worker import AsyncWorker, ThreadedWorker, Worker
+
+CLOSE_TIMEOUT_S = 5.0
+STOP_TIMEOUT_S = 0.2  # for a call that is no longer needed; then its process is killed
+ASYNC_CALLS = 1000  # that an actor with an event loop takes at once, unless its stages need more
+MAX_SPARES = 16  # actors on the driver's node that wait for the next query
+KILLED = object()  # by us: no call is the cause
+
+
+@dataclass(eq=False, slots=True)
+class Process:
+    """An actor, and the replies that it owes, in the order in which it works on the calls.
+
+    ``is_reused`` marks one of an earlier query, or one that another stage has used, which may have died since. Unless
+    ``is_sequential`` it works on all calls at once.
+
+    >>> process = Process(handle=None)
+    >>> process.replies = dict.fromkeys(["running", "waiting"])
+    >>> for reply in ("waiting", "running", "sent later"):
+    ...     process.note_death(reply)
+    ...     _ = process.replies.pop(reply, None)
+    >>> [process.may_have_died_of(reply) for reply in ("running", "waiting", "sent later")]
+    [True, False, False]
+    """
+
+    handle: Any
+    is_sequential: bool = True
+    is_reused: bool = False
+    has_started: bool = False  # has replied to this query
+    is_gone: bool = False  # died, was killed, or must get no more work
+    is_death_noted: bool = False  # several tasks and stages may hear of it
+    node_id: str | None = None  # of its place once that is known; else the wanted one
+    replies: dict[Any, None] = field(default_factory=dict)
+    _deadly: Any = None  # the reply that it worked on when it died
+
+    def call(self, method: str, *args: Any, num_returns: int = 2) -> Any:
+        """Call a method that returns a batch, or several, and a report; return their references."""
+        *batches, reply = getattr(self.handle, method).options(num_returns=num_returns).remote(*args)
+        self.replies[reply] = None
+        return *batches, reply
+
+    def note_death(self, reply: Any) -> None:
+        """Record that a reply did not come because the process is gone."""
+        self.is_gone = True
+        if self._deadly is None:
+            self._deadly = [*self.replies, reply][0]
+
+    def may_have_died_of(self, reply: Any) -> bool:
+        return not self.is_sequential or self._deadly is reply
+
+    @property
+    def is_placed(self) -> bool:
+        """True once Ray has a process for it on a node."""
+        found = ray._private.state.actors(self.handle._actor_id.hex())
+        return bool(found) and found["State"] not in ("DEPENDENCIES_UNREADY", "PENDING_CREATION")
+
+    def renewed(self) -> Process:
+        """Return the actor for the next query."""
+        return Process(self.handle, self.is_sequential, is_reused=True, node_id=self.node_id)
+
+    def kill(self) -> None:
+        """Kill the process; none of its calls is the cause."""
+        self.is_gone = True
+        self._deadly = self._deadly or KILLED
+        ray.kill(self.handle)
+
+
+class ActorSource(Protocol):
+    """Provides the actors of a stage. Every call of an actor starts with the arguments ``address``, and ``open`` also
+    has the arguments ``opening``.
+    """
+
+    address: tuple[int, ...]
+    opening: tuple[Any, ...]
+    options: Mapping[str, Any]  # Ray's, of each actor
+
+    def acquire(self, node_id: str | None = None, *, is_alone: bool = False) -> Process:
+        """Return an actor that this stage does not have, on the node if one there is idle.
+
+        With ``is_alone`` no other task uses it.
+        """
+
+    def retire(self, process: Process) -> None:
+        """Take back an actor that must get no more work, and that works on nothing for this stage."""
+
+    def release(self, idle: Sequence[Process], running: Mapping[Any, Process]) -> None:
+        """Take actors back. The calls of this stage in ``running``, by the replies they owe, are stopped."""
+
+
+class Spares:
+    """Idle actors of each kind that wait for the next query of this process, since starting one takes a second."""
+
+    lock: ClassVar[threading.Lock] = threading.Lock()  # queries of several threads take and keep actors
+    _idle: ClassVar[dict[str, list[Process]]] = {}
+    _connection: ClassVar[Any] = None  # to Ray, to which the actors belong
+
+    @staticmethod
+    def of(kind: str) -> list[Process]:
+        context = ray.get_runtime_context()
+        connection = context.get_node_id(), context.get_job_id()
+        if Spares._connection != connection:
+            Spares._connection, Spares._idle = connection, {}
+        return Spares._idle.setdefault(kind, [])
+
+
+@cache
+def worker_class(cls: type) -> Any:
+    return ray.remote(cls)
+
+
+def started(cls: type, options: Mapping[str, Any], kind: str | None, node_id: str | None = None) -> Process:
+    """Return a spare actor of a kind, or a new one; on a node if it is named."""
+    with Spares.lock:
+        spares = [] if kind is None else Spares.of(kind)
+        for spare in spares:
+            if node_id in (None, spare.node_id):
+                spares.remove(spare)
+                return spare
+    if node_id is not None:
+        options = {**options, "scheduling_strategy": NodeAffinitySchedulingStrategy(node_id, soft=True)}
+    return Process(worker_class(cls).options(**options).remote(), is_sequential=cls is Worker, node_id=node_id)
+
+
+class OwnActors:
+    """The actors of one stage, or of those that call methods of one object, with ``num_tasks`` tasks at once.
+
+    An actor that a stage has started serves the others too. All of them are released after the last stage, or its
+    instance would be built again; all stages join before the first task. Those of a ``kind`` are kept for the next
+    query. ``on_change`` is called when their number has changed.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        options: dict[str, Any],
+        kind: str | None = None,
+        num_tasks: int = 1,
+        on_change: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._cluster = cluster
+        self._on_change = on_change
+        self._class = Worker if num_tasks == 1 else ThreadedWorker
+        self.options: Mapping[str, Any] = {"max_concurrency": num_tasks, **options}
+        self._kind = kind
+        self._num_joined = self._num_members = 0
+        self._users: dict[Process, set[int]] = {}  # the stages that use each actor, without those for single tasks
+        self._lock = threading.Lock()
+
+    @property
+    def num_actors(self) -> int:
+        return sum(not process.is_gone for process in list(self._users))
+
+    def join(self, opening: tuple[Any, ...]) -> OwnActorsSlot:
+        """Add a stage."""
+        self._num_joined += 1
+        self._num_members += 1
+        return OwnActorsSlot(self, self._num_joined, opening)
+
+    def acquire(self, stage: int, *, is_alone: bool) -> Process:
+        """Return an actor of the other stages, or a new one."""
+        with self._lock:
+            others = [each for each, users in self._users.items() if stage not in users and self._is_usable(each)]
+            if is_alone or not others:
+                found = started(self._class, self.options, self._kind)
+            else:
+                found = min(others, key=lambda each: len(each.replies))
+                found.is_reused |= found.has_started
+            if not is_alone:
+                self._users.setdefault(found, set()).add(stage)
+        self._on_change()
+        return found
+
+    def retire(self, stage: int, process: Process) -> None:
+        """Kill an actor, unless another stage uses it."""
+        with self._lock:
+            users = self._users.get(process, set())
+            users.discard(stage)
+            if users:
+                return
+            self._users.pop(process, None)
+        self._on_change()
+        process.kill()
+
+    def leave(self, stage: int, given: Collection[Process], *, is_again: bool) -> None:
+        """Release the actors ``given`` to single tasks of a stage, and all actors after the last stage.
+
+        The calls that a stage still has when it leaves before the others run to their end. A stage leaves again if it
+        had to remake batches after its end.
+        """
+        with self._lock:
+            self._num_members -= not is_again
+            for users in self._users.values():
+                users.discard(stage)
+            released = [process for process in given if process not in self._users]
+            if not self._num_members:
+                released += self._users
+                self._users = {}
+        self._on_change()
+        self._release(released)
+
+    def _release(self, processes: Sequence[Process]) -> None:
+        busy = {process: list(process.replies) for process in processes if process.replies}
+        for process in busy:
+            process.kill()
+        stages = range(1, self._num_joined + 1)
+        closing = {process.handle.close.remote(*stages): process for process in processes if not process.is_gone}
+        ended = [*closing, *(reply for replies in busy.values() for reply in replies)]
+        if ended:
+            ray.wait(ended, num_returns=len(ended), timeout=CLOSE_TIMEOUT_S)
+        for ref, process in closing.items():
+            spares = [] if self._kind is None else Spares.of(self._kind)
+            if self._kind is not None and len(spares) < MAX_SPARES and has_succeeded(ref, timeout_s=0):
+                spares.append(process.renewed())
+            else:
+                process.kill()
+
+    def _is_usable(self, process: Process) -> bool:
+        return not process.is_gone and (process.node_id is None or process.node_id in self._cluster.usable)
+
+
+class OwnActorsSlot:
+    """The place of one stage in actors that it may share with other methods of its object."""
+
+    def __init__(self, actors: OwnActors, stage: int, opening: tuple[Any, ...]) -> None:
+        self.address: tuple[int, ...] = (stage,)
+        self.opening = opening
+        self.options: Mapping[str, Any] = actors.options
+        self._actors = actors
+        self._stage = stage
+        self._has_left = False
+
+    def acquire(self, node_id: str | None = None, *, is_alone: bool = False) -> Process:
+        return self._actors.acquire(self._stage, is_alone=is_alone)
+
+    def retire(self, process: Process) -> None:
+        self._actors.retire(self._stage, process)
+
+    def release(self, idle: Sequence[Process], running: Mapping[Any, Process]) -> None:
+        is_again, self._has_left = self._has_left, True  # before the call: it may come from two threads at once
+        self._actors.leave(self._stage, {*idle, *running.values()}, is_again=is_again)
+
+
+class SharedWorkers:
+    """The actors of all stages of a query that need no resources and no state: one for each core, on its node.
+
+    So a query starts few processes, and the next query none.
+    """
+
+    def __init__(self, cluster: Cluster, options: dict[str, Any]) -> None:
+        self._cluster = cluster
+        self.options = options
+        self._processes: list[Process] = []
+        self._closing: list[tuple[Process, Any]] = []
+        self._num_stages = 0
+        self._is_closed = False
+        self._lock = threading.Lock()
+
+    def join(self, opening: tuple[Any, ...]) -> SharedWorkersSlot:
+        """Add a stage."""
+        with self._lock:
+            self._num_stages += 1
+            return SharedWorkersSlot(self, self._num_stages, opening)
+
+    def acquire(self, known: list[Process], node_id: str | None) -> Process:
+        """Add an actor to those that are ``known``: an idle one, a new one, or one that works for other stages."""
+        with self._lock:
+            usable = [process for process in self._processes if not process.is_gone]
+            others = [process for process in usable if process not in known]
+            found = min(others, key=lambda each: (len(each.replies), each.node_id != node_id), default=None)
+            if found is None or (found.replies and len(usable) < self._cluster.num_cores):
+                place = emptiest_node(self._cluster.usable, [process.node_id for process in usable])
+                found = started(Worker, self.options, "shared", place)
+                self._processes.append(found)
+            known.append(found)
+            return found
+
+    def close_stage(self, stage: int, idle: Sequence[Process], running: Mapping[Any, Process]) -> None:
+        """Close the handlers of a stage. A process that works for it much longer is killed, unless it is starting."""
+        replies = [reply for reply, process in running.items() if process.has_started]
+        _, late = ray.wait(replies, num_returns=len(replies), timeout=STOP_TIMEOUT_S) if replies else ((), ())
+        for reply in late:
+            running[reply].kill()
+        for process in {*idle, *running.values()}:
+            if not process.is_gone:
+                self._closing.append((process, process.handle.close.remote(stage)))
+
+    def retire(self, process: Process) -> None:
+        """Give an actor no more work. Other stages may use it, so it is killed when the query ends."""
+        with self._lock:
+            process.is_gone = True
+            if not self._is_closed:
+                return
+        process.kill()
+
+    def close(self) -> None:
+        """Keep the actors for the next query, with those that are starting. Kill those that do not close handlers."""
+        with self._lock:
+            self._is_closed = True
+        if not self._processes:
+            return
+        closing = [(process, ref) for process, ref in self._closing if process.has_started]
+        refs = [ref for _, ref in closing]
+        if refs:
+            ray.wait(refs, num_returns=len(refs), timeout=CLOSE_TIMEOUT_S)
+        failed = {process for process, ref in closing if not has_succeeded(ref, timeout_s=0)}
+        ended = [process for process in self._processes if process.is_gone or process in failed]
+        with Spares.lock:
+            spares = Spares.of("shared")
+            found = [*spares, *(process.renewed() for process in self._processes if process not in ended)]
+            spares[:] = [each for each in found if each.node_id in self._cluster.usable][: self._cluster.num_cores]
+            surplus = [each for each in found if each not in spares]
+        for process in (*ended, *surplus):
+            process.kill()
+
+
+class SharedWorkersSlot:
+    """The place of one stage in the shared actors."""
+
+    def __init__(self, workers: SharedWorkers, stage: int, opening: tuple[Any, ...]) -> None:
+        self.address: tuple[int, ...] = (stage,)
+        self.opening = opening
+        self.options: Mapping[str, Any] = workers.options
+        self._workers = workers
+        self._stage = stage
+        self._known: list[Process] = []
+
+    def acquire(self, node_id: str | None = None, *, is_alone: bool = False) -> Process:
+        return self._workers.acquire(self._known, node_id)
+
+    def retire(self, process: Process) -> None:
+        self._workers.retire(process)
+
+    def release(self, idle: Sequence[Process], running: Mapping[Any, Process]) -> None:
+        self._known = []
+        self._workers.close_stage(self._stage, idle, running)
+
+
+class SharedActor:
+    """One actor for the async stages that share an event loop, started with the first task and released by the last.
+
+    All stages join before the first task, because the executor opens every pool first. With ``is_plain`` it is kept for
+    the next query.
+    """
+
+    def __init__(self, options: dict[str, Any], *, is_plain: bool) -> None:
+        self.options = options
+        self._is_plain = is_plain
+        self._num_tasks = 0
+        self._num_joined = self._num_members = 0
+        self._process: Process | None = None
+        self._others: list[Process] = []  # of single tasks
+        self._ended: set[int] = set()  # stages that have left but are open: their instances may serve the others
+        self._lock = threading.Lock()
+
+    def join(self, opening: tuple[Any, ...], num_tasks: int) -> ActorSlot:
+        """Add a stage with at most ``num_tasks`` tasks at once."""
+        self._num_tasks += num_tasks
+        self._num_members += 1
+        self._num_joined += 1
+        return ActorSlot(self, self._num_joined, opening)
+
+    def acquire(self, node_id: str | None = None, *, is_alone: bool = False) -> Process:
+        with self._lock:
+            if is_alone:
+                self._others.append(self._started())
+                return self._others[-1]
+            if self._process is None or self._process.is_gone:
+                self._process = self._started()
+            return self._process
+
+    def leave(self, stage: int, replies: Sequence[Any], *, is_again: bool) -> None:
+        """Cancel the running tasks of a stage and close it; release the actors after the last stage.
+
+        A stage without running tasks is closed with the last one, or an instance that both use would be built again.
+        A stage leaves again if it had to remake batches after its end.
+        An actor that is killed while it works may send requests for a moment longer, and their cost is not counted.
+        ``replies`` are those of the running tasks.
+        """
+        with self._lock:
+            self._num_members -= not is_again
+            is_last, shared = not self._num_members, self._process
+            self._ended.add(stage)
+            if not is_last and not replies:
+                return
+            stages = self._ended if is_last else {stage}
+            processes = [each for each in (*self._others, self._process) if each is not None and not each.is_gone]
+            if is_last:  # another thread may close the stage too
+                self._process, self._others = None, []
+        closing = {process.handle.close.remote(*stages): process for process in processes}
+        ended = [*closing, *replies]
+        if ended:
+            ray.wait(ended, num_returns=len(ended), timeout=CLOSE_TIMEOUT_S)
+        for ref, process in closing.items() if is_last else ():
+            if process is shared and self._kind is not None and has_succeeded(ref, timeout_s=0):
+                Spares.of(self._kind).append(process.renewed())
+            else:
+                process.kill()
+
+    @property
+    def _max_calls(self) -> int:
+        # One call more for each stage, so that it can be closed while its tasks run, and one to open it.
+        return max(ASYNC_CALLS, self._num_tasks + 2 * self._num_joined)
+
+    @property
+    def _kind(self) -> str | None:
+        return "async" if self._is_plain and self._max_calls == ASYNC_CALLS else None
+
+    def _started(self) -> Process:
+        return started(AsyncWorker, {"max_concurrency": self._max_calls, **self.options}, self._kind)
+
+
+class ActorSlot:
+    """The place of one stage in a shared actor."""
+
+    def __init__(self, actor: SharedActor, stage: int, opening: tuple[Any, ...]) -> None:
+        self._actor = actor
+        self._stage = stage
+        self.address: tuple[int, ...] = (stage,)
+        self.opening = opening
+        self.options: Mapping[str, Any] = actor.options
+        self._has_left = False
+
+    def acquire(self, node_id: str | None = None, *, is_alone: bool = False) -> Process:
+        return self._actor.acquire(is_alone=is_alone)
+
+    def retire(self, process: Process) -> None:
+        process.kill()
+
+    def release(self, idle: Sequence[Process], running: Mapping[Any, Process]) -> None:
+        is_again, self._has_left = self._has_left, True  # before the call: it may come from two threads at once
+        self._actor.leave(self._stage, list(running), is_again=is_again)
+
+
+def put_packed(open_handler: Callable[..., Any], name: str) -> Any:
+    """Return a reference to the pickled opener of the handlers of ``name``."""
+    import cloudpickle
+
+    try:
+        return ray.put(cloudpickle.dumps(open_handler))
+    except Exception as exc:  # __reduce__ of an object may raise anything
+        raise UdfError(
+            f"{name!r} cannot be sent to a Ray worker because something it uses cannot be pickled: {exc}. Make it "
+            "inside the function or in __init__ of a class."
+        ) from exc
+
+
+def has_succeeded(ref: Any, timeout_s: float = CLOSE_TIMEOUT_S) -> bool:
+    """Wait for a call; return False if it fails or takes too long."""
+    try:
+        ray.get(ref, timeout=timeout_s)
+    except Exception:  # closing a user's handler may raise anything
+        return False
+    return True

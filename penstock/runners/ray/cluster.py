@@ -1,0 +1,256 @@
+"""The nodes of the Ray cluster, followed while a query runs."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import logging
+import os
+import socket
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+import ray
+
+from penstock.config import task_share
+from penstock.errors import InvalidArgumentError
+from penstock.runners.ray.failures import one_line
+from penstock.runners.ray.node_fit import Node
+
+log = logging.getLogger("penstock.workers")
+
+POLL_S = 2.0
+REPORT_S = 6.0  # until the autoscaler of a cluster that has just started has written its first report
+ANSWER_S = 10.0  # a busy cluster answers late
+SETTINGS = b"\x04"  # the type of the first frame that both sides of HTTP/2, and so of gRPC, send
+GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + SETTINGS + bytes(5)
+forked_from: list[int] = []  # the ids of the processes that this one was forked from
+os.register_at_fork(after_in_child=lambda: forked_from.append(os.getppid()))
+STORE_SHARE = 0.75  # of the object store that bundles may fill; Ray spills to disk from 0.8 on
+
+
+class Cluster:
+    """The nodes that may get work: alive and not draining. Read again every ``POLL_S`` seconds by a thread."""
+
+    def __init__(self) -> None:
+        self.usable: dict[str, Mapping[str, float]] = {}  # the resources of each node by its id
+        self._labels: dict[str, Mapping[str, str]] = {}
+        self._listeners: list[Callable[[], None]] = []
+        self._is_closed = threading.Event()
+        self._thread = threading.Thread(target=self._follow, name="penstock-ray-nodes", daemon=True)
+        self.poll()
+
+    @property
+    def nodes(self) -> list[Node]:
+        return [Node(node_id, resources, self._labels[node_id]) for node_id, resources in self.usable.items()]
+
+    def free_nodes(self) -> list[Node]:
+        """Return the nodes with the resources that no actor or task has, of this query or another."""
+        free = ray._private.state.available_resources_per_node()
+        return [Node(each.node_id, free.get(each.node_id, {}), each.labels) for each in self.nodes]
+
+    @property
+    def num_cores(self) -> int:
+        return max(1, int(sum(resources.get("CPU", 0) for resources in self.usable.values())))
+
+    @property
+    def store_nbytes(self) -> int:
+        """Bytes of the object stores that bundles may fill."""
+        return int(STORE_SHARE * sum(resources.get("object_store_memory", 0) for resources in self.usable.values()))
+
+    @property
+    def task_nbytes(self) -> int:
+        """Bytes of the input or output of a task, so that tasks on all cores fit on the node with least memory."""
+        return task_share(int(STORE_SHARE * least_per_core(self.usable.values())), num_cores=1)
+
+    def node_nbytes(self, node_id: str, memory_limit: int = 0) -> int:
+        """Return the bytes that tasks on a node may hold: of its store, of its heaps, and of its share of the limit."""
+        node = self.usable.get(node_id, {})
+        nbytes = STORE_SHARE * node.get("object_store_memory", 0)
+        if memory_limit:
+            nbytes = min(nbytes, memory_limit * nbytes / max(self.store_nbytes, 1))
+        return int(min(nbytes, node.get("memory", nbytes)))
+
+    def on_poll(self, listener: Callable[[], None]) -> None:
+        """Call ``listener`` on the thread of this object after each poll."""
+        self._listeners.append(listener)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self) -> None:
+        self._is_closed.set()
+        self._thread.join()
+        self._listeners.clear()
+
+    def poll(self) -> None:
+        draining = ray._private.state.state.get_draining_nodes()  # no public function tells
+        nodes = [node for node in ray.nodes() if node["Alive"] and node["NodeID"] not in draining]
+        self._labels |= {node["NodeID"]: node["Labels"] for node in nodes}
+        self.usable = {node["NodeID"]: node["Resources"] for node in nodes}
+
+    def _follow(self) -> None:
+        while not self._is_closed.wait(POLL_S):
+            for act in (self.poll, *self._listeners):
+                try:
+                    act()
+                except Exception as exc:  # the GCS may be away for a while; the query goes on with what is known
+                    log.warning("The nodes of the Ray cluster could not be read; trying again. %s", one_line(exc))
+
+
+def connect(named: str) -> None:
+    """Connect this process to the cluster that the user names, to the one on this machine, or to a new local one."""
+    address = reachable_address(named)
+    with lean_start() if address == "local" else nullcontext():
+        # Errors alone: Ray warns of its own settings, such as token authentication.
+        ray.init(address, ignore_reinit_error=True, include_dashboard=False, logging_level=logging.ERROR)
+
+
+def has_autoscaler() -> bool:
+    """Return whether a process adds nodes when an actor finds no room.
+
+    Ray has no function that tells. An autoscaler knows the types of its nodes; that of a cluster without one, which
+    only reports, invents a type for each node.
+    """
+    from ray.autoscaler.v2.utils import is_autoscaler_v2
+
+    if isinstance(ray._private.worker._global_node, LeanNode):
+        return False
+    client = ray._private.worker.global_worker.gcs_client
+    if is_autoscaler_v2(fetch_from_server=True, gcs_client=client):
+        from ray.autoscaler.v2.sdk import get_cluster_resource_state
+
+        return any(node.ray_node_type_name for node in get_cluster_resource_state(client).node_states)
+    deadline, report = time.monotonic() + REPORT_S, None
+    while report is None and time.monotonic() < deadline:
+        status = ray.experimental.internal_kv._internal_kv_get(ray._private.ray_constants.DEBUG_AUTOSCALING_STATUS)
+        report = json.loads(status or b"{}").get("autoscaler_report")
+        if report is None:
+            time.sleep(REPORT_S / 20)
+    types: Mapping[str, str] = (report or {}).get("node_type_mapping") or {}
+    return any(kind != f"node_{node_id}" for node_id, kind in types.items())
+
+
+def is_node_alive(node_id: str) -> bool:
+    """Return whether Ray's process on a node takes connections. Ray itself notices a dead node only after seconds."""
+    node = next((node for node in ray.nodes() if node["NodeID"] == node_id and node["Alive"]), None)
+    if node is None:
+        return False
+    return _takes_connections(node["NodeManagerAddress"], node["NodeManagerPort"])
+
+
+def reachable_address(named: str) -> str:
+    """Return the address of the cluster that the user names, of the one on this machine, or "local" without one.
+
+    Ray waits forever for a cluster that does not answer, also for one that was killed and has left its address here.
+    """
+    address = ray._private.services.canonicalize_bootstrap_address(named or None)
+    if address is None:
+        return "local"
+    host, _, port = address.rpartition(":")
+    if _answers_grpc(host.strip("[]"), int(port)):
+        return str(address)
+    if named and named != "auto":
+        raise InvalidArgumentError(
+            f"No Ray cluster answers at {named}. Start one there, or name the address of another."
+        )
+    return "local"
+
+
+def is_same_address(one: str, other: str) -> bool:
+    """Return whether two addresses are of one server: host names, and the names of this machine, are resolved.
+
+    >>> is_same_address("127.0.0.1:6379", "localhost:6379"), is_same_address("127.0.0.1:6379", "127.0.0.1:6380")
+    (True, False)
+    """
+    return one == other or not _resolved(one).isdisjoint(_resolved(other))
+
+
+def _resolved(address: str) -> set[tuple[str, str]]:
+    """Return the IP addresses of a host, each with the port; a loopback address stands for this machine."""
+    host, _, port = address.rpartition(":")
+    try:
+        found = {str(info[4][0]) for info in socket.getaddrinfo(host.strip("[]"), None)}
+    except OSError:
+        return set()
+    here = ray.util.get_node_ip_address()
+    is_here = here in found or any(ipaddress.ip_address(ip).is_loopback for ip in found)
+    return {(ip, port) for ip in ({*found, here, "127.0.0.1"} if is_here else found)}
+
+
+class LeanNode(ray._private.node.Node):  # type: ignore[misc]
+    """A local node without the autoscaler and the server of the dashboard, which take half the time of the start."""
+
+    def start_monitor(self) -> None:
+        pass
+
+    def start_api_server(self, **options: Any) -> None:
+        self._webui_url = ""
+
+
+@contextmanager
+def lean_start() -> Iterator[None]:
+    """Start no process that a local cluster does not need. Ray has no options for that, so its names are replaced."""
+    replaced = [
+        (ray._private.node, "Node", LeanNode),
+        (ray._private.utils, "get_dashboard_dependency_error", ImportError),  # or the driver imports the dashboard
+    ]
+    originals = [getattr(module, name, None) for module, name, _ in replaced]
+    for module, name, replacement in replaced:
+        setattr(module, name, replacement)
+    try:
+        yield
+    finally:
+        for (module, name, _), original in zip(replaced, originals, strict=True):
+            setattr(module, name, original)
+
+
+def _takes_connections(host: str, port: int) -> bool:
+    try:
+        socket.create_connection((host, port), timeout=POLL_S).close()
+    except OSError:
+        return False
+    return True
+
+
+def _answers_grpc(host: str, port: int) -> bool:
+    """Return whether a gRPC server listens. The port of a dead cluster can belong to another program, such as Redis."""
+    try:
+        with socket.create_connection((host, port), timeout=POLL_S) as connection:
+            if os.environ.get("RAY_USE_TLS", "0") in ("1", "true"):
+                return True
+            connection.settimeout(ANSWER_S)
+            connection.sendall(GREETING)
+            return connection.recv(9)[3:4] == SETTINGS
+    except OSError:
+        return False
+
+
+def least_per_core(nodes: Iterable[Mapping[str, float]]) -> float:
+    """Return the bytes of the object store for each core of the node that has least; 0 without cores.
+
+    >>> least_per_core([{"CPU": 2, "object_store_memory": 800}, {"CPU": 8, "object_store_memory": 1600}, {"GPU": 1}])
+    200.0
+    """
+    return min((node.get("object_store_memory", 0) / node["CPU"] for node in nodes if node.get("CPU")), default=0.0)
+
+
+def emptiest_node(nodes: Mapping[str, Mapping[str, float]], places: Iterable[str | None]) -> str | None:
+    """Return the node with the most cores for each worker, if it gets one more; None without cores.
+
+    ``places`` are the nodes of the workers.
+
+    >>> nodes = {"a": {"CPU": 4}, "b": {"CPU": 2}, "driver": {}}
+    >>> places = []
+    >>> for _ in range(6):
+    ...     places.append(emptiest_node(nodes, places))
+    >>> places
+    ['a', 'a', 'b', 'a', 'a', 'b']
+    """
+    num_workers = Counter(places)
+    found = max(nodes, key=lambda node: nodes[node].get("CPU", 0) / (num_workers[node] + 1), default=None)
+    return found if found is not None and nodes[found].get("CPU") else None

@@ -1,0 +1,322 @@
+"""The Ray runner: connect to a cluster and choose the actors of each stage."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from functools import cache, partial
+from typing import Any
+
+import pyarrow as pa
+import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from penstock.config import Config, get_config, task_share
+from penstock.contracts import Bundle, Emit
+from penstock.engine.lineage import kind_of
+from penstock.engine.pools.asyncio import AsyncPool, LoopThread
+from penstock.engine.pools.handler_slot import OpenHandler
+from penstock.engine.pools.threads import ThreadPool, Threads
+from penstock.engine.resources import Cores
+from penstock.engine.scheduling import Footprint
+from penstock.engine.stage import PoolChoice
+from penstock.errors import InvalidArgumentError
+from penstock.expr.udf import API_LOOP, Builtin, Resources
+from penstock.plan.nodes import sink_name
+from penstock.plan.optimizer import RULES
+from penstock.plan.pair_relations import compares_vectors_or_texts
+from penstock.plan.stages import CallBatch, CallUdf, RunRelation, Stage, Work, WriteOut
+from penstock.protocols import OneWriterSink, PartSink, RunSink, Sink
+from penstock.relational.partition import HashParts, RangeParts, parts_of
+from penstock.runners.openers import async_opener, opener, restart_policy, writing_opener
+from penstock.runners.placement import num_async_tasks, sharing_key
+from penstock.runners.query import Workplace
+from penstock.runners.ray.actor_group import PoolSize
+from penstock.runners.ray.actors import (
+    ActorSource,
+    OwnActors,
+    SharedActor,
+    SharedWorkers,
+    put_packed,
+)
+from penstock.runners.ray.cluster import Cluster, connect, forked_from, has_autoscaler, is_same_address
+from penstock.runners.ray.exchange import RowExchange
+from penstock.runners.ray.exchange_pool import ExchangePool
+from penstock.runners.ray.ledgers import DriverLedgers, driver_ledgers, with_ledgers
+from penstock.runners.ray.node_fit import ActorRequest, check_fit, most_workers
+from penstock.runners.ray.node_memory import NodeMemory
+from penstock.runners.ray.pool import RayPool
+from penstock.runners.ray.replay_pool import ReplayPool
+from penstock.runners.ray.stage_requests import actor_key, actor_options, actor_requests
+from penstock.runners.ray.stored import DriverBatches, put_batch, read_input
+
+PLAIN = actor_options(Resources())
+GATHERED_NBYTES = 32 * 2**20  # of a batch between stages: a call and the storing of its result cost milliseconds
+ARROW_WORK = Footprint(num_inputs=0, num_outputs=3)  # a kernel's intermediate results, its result, the stored one
+PYTHON_WORK = Footprint(num_inputs=1, num_outputs=3)  # arguments and results as Python objects or arrays as well
+WHY_WRITER_IS_NEEDED = (
+    "It wrote into {}, which does not tell which of its rows are there (its sink has no open_part), so they cannot be "
+    "written again. The query ends before its commit; run it again."
+)
+CALL_COST_S = 0.01  # of all processes, with the storing of its result
+
+
+class RayRunner:
+    """Runs stages on a Ray cluster: at ``address``, the one this process is connected to, or a new local one.
+
+    A local cluster stays until the process ends, because starting it takes seconds.
+    """
+
+    rules = RULES
+
+    def __init__(self, address: str | None = None) -> None:
+        self._address = address
+
+    @contextmanager
+    def open(self, config: Config, stages: Sequence[Stage]) -> Iterator[Workplace]:
+        self._connect()
+        cluster, requests = Cluster(), actor_requests(stages)
+        may_grow = bool(requests) and has_autoscaler()
+        if not may_grow:
+            check_fit(cluster.nodes, list(requests.values()))
+        cores = Cores(cluster.num_cores)
+
+        def follow() -> None:
+            cores.num_cores = cluster.num_cores
+
+        cluster.on_poll(follow)
+        cluster.start()
+        try:
+            memory_bytes = config.memory_limit or cluster.store_nbytes
+            pools_of = partial(RayPools, cluster, stages, requests, may_grow=may_grow)
+            with driver_ledgers(stages) as ledgers, closing(pools_of(ledgers, memory_bytes)) as pools:
+                yield Workplace(
+                    pools.make, cores=cores, memory_bytes=memory_bytes, most_task_nbytes=cluster.task_nbytes or None
+                )
+        finally:
+            cluster.close()
+
+    def _connect(self) -> None:
+        """Connect to the cluster, unless this process is connected. Raise InvalidArgumentError if to another one."""
+        address = self._address or os.environ.get("RAY_ADDRESS", "")
+        if address.startswith("ray://") or ray.util.client.ray.is_connected():
+            raise InvalidArgumentError(
+                f"Penstock cannot use Ray Client ({address or 'ray.init was called with ray://'}), because its process "
+                "is not part of the cluster. Run the script on a node, or with: ray job submit -- python script.py"
+            )
+        if not ray.is_initialized():
+            return connect(address)
+        if forked_from:
+            raise InvalidArgumentError(
+                f"This process was forked from process {forked_from[-1]}, whose connection to Ray it cannot use. Start "
+                "it in another way: for a DataLoader, with multiprocessing_context='spawn', or with num_workers=0."
+            )
+        connected = ray.get_runtime_context().gcs_address
+        if self._address not in (None, "auto", "local") and not is_same_address(self._address, connected):
+            raise InvalidArgumentError(
+                f"This process is connected to Ray at {connected} and cannot use {self._address!r} as well. "
+                "Call ray.shutdown() first, or set_runner_ray() without an address."
+            )
+
+    def fetch(self, bundle: Bundle) -> pa.RecordBatch:
+        batch: pa.RecordBatch = bundle.handle.fetch()
+        return batch.slice(bundle.offset, bundle.num_rows)
+
+
+class RayPools:
+    """Makes the pools of one query. Stages that share processes or an event loop on one machine share actors.
+
+    ``requests`` are the actors that need resources. With ``may_grow``, Ray adds nodes for actors that find no room.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        stages: Sequence[Stage],
+        requests: Mapping[str, ActorRequest],
+        ledgers: DriverLedgers | None,
+        memory_bytes: int,
+        *,
+        may_grow: bool,
+    ) -> None:
+        self._cluster = cluster
+        self._requests = requests
+        self._may_grow = may_grow
+        most_nbytes = task_share(memory_bytes, cluster.num_cores), cluster.task_nbytes or GATHERED_NBYTES
+        self._gathered_nbytes = min(GATHERED_NBYTES, *most_nbytes)
+        self._workers = SharedWorkers(cluster, PLAIN)
+        self._threads = Threads()
+        self._memory = NodeMemory(partial(cluster.node_nbytes, memory_limit=get_config().memory_limit))
+        self._ledgers = ledgers
+        self._sinks = dict(_next_sinks(stages))
+        self._own: dict[str, OwnActors] = {}
+        self._sized: list[RayPool] = []  # with actors of their own
+        self._shared: dict[str, SharedActor] = {}
+        self._api_loop = cache(partial(LoopThread, is_fast=True))
+
+    def make(self, stage: Stage, work: Work, emit: Emit) -> PoolChoice:
+        """Return actors for a stage. Actors without cores of their own share the cluster's cores in the executor."""
+        resources = stage.resources
+        options = actor_options(resources)
+        takes_core = not (resources.max_workers or resources.cpus or resources.gpus)
+        match work:
+            case CallUdf() if work.spec.builtin.event_loop == API_LOOP and options == PLAIN:
+                return PoolChoice(self._api_pool(stage, work, emit), False, PYTHON_WORK, is_gated=True)
+            case CallUdf() if work.spec.builtin.event_loop and (remote := _with_remote_engine(work)) is not None:
+                return PoolChoice(self._api_pool(stage, remote, emit), False, PYTHON_WORK, is_gated=True)
+            case CallUdf() if work.spec.target.is_async:
+                return PoolChoice(self._async_pool(stage, work, options, emit), False, PYTHON_WORK)
+            case CallUdf() | CallBatch():
+                num_tasks, is_class = resources.tasks_per_worker, work.spec.target.is_class
+                size = PoolSize(self._most(stage), resources.min_workers, num_tasks, is_gradual=is_class)
+                is_shared = options == PLAIN and takes_core and not is_class
+                sink = self._sinks.get(id(stage)) if is_shared else None
+                opening = self._packed(work, self._calling(work, sink)), 0
+                source = (self._workers if is_shared else self._own_actors(stage, options)).join(opening)
+                restart = restart_policy(work)
+                calls = self._pool(stage.name, source, size, emit, restart=restart, may_write=sink is not None)
+                if actor_key(stage) in self._requests:
+                    self._sized.append(calls)
+                return PoolChoice(calls, takes_core, PYTHON_WORK, task_cost_s=CALL_COST_S)
+            case RunRelation(relation, schemas):
+                parts = parts_of(relation, schemas)
+                if parts is not None:
+                    return PoolChoice(self._exchange_pool(work, parts, emit), takes_core=False)
+                if not compares_vectors_or_texts(relation):
+                    return PoolChoice(self._driver_pool(work, emit), takes_core=False)
+                pool = ReplayPool(partial(self._one_actor, work), emit, holds_output=False)
+                return PoolChoice(pool, takes_core=False)
+            case WriteOut(sink, False) if _needs_one_writer(sink):
+                return PoolChoice(ReplayPool(partial(self._one_actor, work), emit, holds_output=True), takes_core)
+            case WriteOut(sink):
+                # Parts are complete files, so that a writer that dies loses only the part that it writes.
+                has_parts = isinstance(sink, PartSink)
+                opening = put_packed(opener(WriteOut(sink, is_in_parts=has_parts)), stage.name), 0
+                source = (self._workers if has_parts else OwnActors(self._cluster, options, "writer")).join(opening)
+                why_fatal = "" if has_parts else WHY_WRITER_IS_NEEDED.format(sink_name(sink))
+                size = PoolSize(self._most(stage))
+                writers = self._pool(stage.name, source, size, emit, has_state=not has_parts, why_fatal=why_fatal)
+                return PoolChoice(writers, takes_core, gathered_nbytes=self._gathered_nbytes)
+            case _:
+                source = self._workers.join((put_packed(opener(work), stage.name), self._gathered_nbytes))
+                size = PoolSize(self._most(stage))
+                return PoolChoice(self._pool(stage.name, source, size, emit), takes_core, ARROW_WORK)
+
+    def close(self) -> None:
+        """Keep the shared workers for the next query. The pools are closed before."""
+        self._workers.close()
+        self._threads.close()
+
+    def _most(self, stage: Stage) -> Callable[[], int]:
+        """Return a function that returns how many workers a stage may have: as the user says, or all that fit."""
+        most, request = stage.resources.max_workers, self._requests.get(actor_key(stage))
+        if request is None:
+            return lambda: most or self._cluster.num_cores
+        if most is not None and self._may_grow:  # those without room make the cluster grow
+            return lambda: most
+        return lambda: min(most or sys.maxsize, self._num_fitting(request))
+
+    def _num_fitting(self, request: ActorRequest) -> int:
+        """Return how many actors fit if each other stage keeps the actors it has, or gets its minimum."""
+        nodes = [node.resources for node in self._cluster.nodes if request.allows(node)]
+        others = [(key, other) for key, other in self._requests.items() if other is not request]
+        taken = [(other.demand, max(other.min_workers, self._num_actors(key))) for key, other in others]
+        return most_workers(nodes, request.demand, taken) if request.demand else self._cluster.num_cores
+
+    def _num_actors(self, key: str) -> int:
+        return self._own[key].num_actors if key in self._own else 0
+
+    def _own_actors(self, stage: Stage, options: dict[str, Any]) -> OwnActors:
+        """Return the actors of a stage, which it shares with those that call other methods of its object."""
+        actors = OwnActors(
+            self._cluster, options, num_tasks=stage.resources.tasks_per_worker, on_change=self._adjust_sizes
+        )
+        return self._own.setdefault(sharing_key(stage), actors)
+
+    def _adjust_sizes(self) -> None:
+        """Let the stages with resources follow each other's numbers of actors."""
+        for pool in self._sized:
+            pool.follow_size()
+
+    def _calling(self, work: CallUdf | CallBatch, sink: PartSink | None) -> OpenHandler:
+        if sink is None or isinstance(work, CallBatch):
+            return opener(work)
+        return writing_opener(work, sink, self._gathered_nbytes // 2)
+
+    def _one_actor(self, work: Work, emit: Emit) -> RayPool:
+        """Return one actor with all the rows of a stage, on the driver's node: no other node's loss ends it."""
+        here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
+        name = type(work).__name__
+        opening = put_packed(opener(work), name), self._gathered_nbytes
+        source = OwnActors(self._cluster, PLAIN | {"scheduling_strategy": here}, "here").join(opening)
+        return self._pool(name, source, PoolSize(lambda: 1), emit, has_state=True)
+
+    def _driver_pool(self, work: Work, emit: Emit) -> ThreadPool:
+        """Return one worker in the driver's process, which starts no other and dies with the query only."""
+        return ThreadPool(opener(work), 1, self._threads, emit, read=read_input, put=put_batch)
+
+    def _exchange_pool(self, work: RunRelation, parts: HashParts | RangeParts, emit: Emit) -> ExchangePool:
+        num_cores = self._cluster.num_cores
+        max_nbytes = min(work.memory_bytes, get_config().memory_bytes)
+        make_exchange = partial(RowExchange, work, parts, num_cores, partial(self._part_pool, str(work.relation)))
+        make_single, has_one_input = partial(self._driver_pool, work), len(work.schemas) == 1
+        return ExchangePool(make_single, make_exchange, num_cores, max_nbytes, emit, runs_ahead=has_one_input)
+
+    def _part_pool(self, name: str, open_handler: OpenHandler, emit: Emit, **options: Any) -> RayPool:
+        source = self._workers.join((put_packed(open_handler, name), self._gathered_nbytes))
+        return self._pool(name, source, PoolSize(lambda: self._cluster.num_cores), emit, **options)
+
+    def _api_pool(self, stage: Stage, work: CallUdf, emit: Emit) -> AsyncPool:
+        """Return a pool in the driver's process: calls of remote models wait, and one limiter, budget and ledger serve
+        all queries of a process, as on one machine. So does one queue, which knows the prefixes of each replica.
+        """
+        return AsyncPool(
+            async_opener(work), num_async_tasks(stage, work.spec), emit, self._api_loop(), batches=DriverBatches()
+        )
+
+    def _async_pool(self, stage: Stage, work: CallUdf, options: dict[str, Any], emit: Emit) -> RayPool:
+        key = actor_key(stage)
+        if key not in self._shared:
+            is_plain = options == PLAIN and (not work.spec.target.is_class or work.spec.builtin != Builtin())
+            self._shared[key] = SharedActor(options, is_plain=is_plain)
+        num_tasks = num_async_tasks(stage, work.spec)
+        slot = self._shared[key].join((self._packed(work, async_opener(work)), self._gathered_nbytes), num_tasks)
+        size = PoolSize(lambda: 1, tasks_per_worker=num_tasks)
+        return self._pool(stage.name, slot, size, emit, restart=restart_policy(work))
+
+    def _packed(self, work: CallUdf | CallBatch, open_handler: Callable[..., Any]) -> Any:
+        return put_packed(with_ledgers(self._ledgers, open_handler), work.spec.name)
+
+    def _pool(self, name: str, source: ActorSource, size: PoolSize, emit: Emit, **options: Any) -> RayPool:
+        pool = RayPool(name, source, size, self._cluster, emit, self._memory, **options)
+        self._cluster.on_poll(pool.adjust)
+        return pool
+
+
+def _next_sinks(stages: Sequence[Stage]) -> Iterator[tuple[int, PartSink]]:
+    """Yield the sinks that directly follow a function of one row for each row, with the id of its stage.
+
+    In order, the position of a row in the function's input is that in the output, which names the parts. A job commits
+    the parts of its own size, and a database knows a part that it has by its first row, so those are written by the
+    stage of the write alone: it cuts the same parts again if a worker dies.
+    """
+    for stage in stages:
+        match stage.work:
+            case WriteOut(sink, False) if isinstance(sink, PartSink) and not isinstance(sink, RunSink):
+                if _needs_one_writer(sink):
+                    continue
+                source = stages[stage.inputs[0]]
+                if source.is_ordered and isinstance(source.work, CallUdf) and kind_of(source.work) == "rows":
+                    yield id(source), sink
+
+
+def _needs_one_writer(sink: Sink) -> bool:
+    return isinstance(sink, OneWriterSink) and sink.needs_one_writer
+
+
+def _with_remote_engine(work: CallUdf) -> CallUdf | None:
+    from penstock.runners.ray.engines import with_remote_engine  # few queries need the models
+
+    return with_remote_engine(work)
