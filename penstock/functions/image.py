@@ -14,11 +14,12 @@ import pyarrow as pa
 from penstock import types
 from penstock.errors import ComputeError, InvalidArgumentError, check_choice
 from penstock.expr.arrays import broadcast, on_arrays
-from penstock.expr.column import Expression, call, method
+from penstock.expr.column import Expression, call
 from penstock.expr.kinds import BINARY, STRING, UINT32, Kind
+from penstock.expr.public import method
 from penstock.expr.signatures import strict, takes
 from penstock.functions.calls import decode_call
-from penstock.functions.table import Builder, generated
+from penstock.functions.table import Builder
 from penstock.media.images.decoder import check_mode, check_size, checked_decoder
 from penstock.media.images.encode import DEFAULT_QUALITY, encoded, encoding_of
 from penstock.media.images.hashes import METHODS, image_hash as hash_of, num_hash_bytes
@@ -264,17 +265,16 @@ def image_attribute(image: Expression, name: Literal["width", "height", "channel
 def _attribute(name: str, doc: str, result: object) -> Builder:
     """Define ``image_<name>``, for an image of 3 by 2 pixels in its example."""
 
-    def function(image: Expression) -> Expression:
+    def build(image: Expression) -> Expression:
         return image_attribute(image, name)  # type: ignore[arg-type]
 
-    function.__name__ = function.__qualname__ = f"image_{name}"
+    build.__name__ = build.__qualname__ = f"image_{name}"
     image = 'ps.from_pydict({"image": [np.zeros((2, 3, 3), np.uint8)]}).select(ps.col("image").cast("image[RGB]"))'
     example = (
         f'>>> import numpy as np\n    >>> df = {image}\n    >>> df.select(image_{name}(ps.col("image"))).to_pydict()'
     )
-    function.__doc__ = f"{doc}\n\n    {example}\n    {{'image': [{result!r}]}}\n    "
-    generated[function.__name__] = method(function)
-    return function
+    build.__doc__ = f"{doc}\n\n    {example}\n    {{'image': [{result!r}]}}\n    "
+    return method(build)
 
 
 image_width = _attribute("width", "Return the width of images in pixels.", 3)

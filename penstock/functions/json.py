@@ -12,8 +12,9 @@ import pyarrow.compute as pc
 from penstock.errors import ComputeError, InvalidArgumentError, check_choice, load_extra, shortened
 from penstock.expr.arrays import on_arrays, text_bytes
 from penstock.expr.casting import json_text
-from penstock.expr.column import Expression, call, method
+from penstock.expr.column import Expression, call
 from penstock.expr.kinds import ANY, STRING, TEXT
+from penstock.expr.public import method
 from penstock.expr.signatures import strict, takes
 from penstock.relational.scalar import evaluate
 from penstock.types import DataType, to_arrow_array

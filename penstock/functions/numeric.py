@@ -12,9 +12,10 @@ import pyarrow.compute as pc
 
 from penstock.errors import ComputeError, InvalidArgumentError, TypeMismatchError
 from penstock.expr.arrays import empty_numbers, filled, masked, on_arrays, validity
-from penstock.expr.column import Expression, call, method, when
+from penstock.expr.column import Expression, call, when
 from penstock.expr.conditions import compare
 from penstock.expr.kinds import BOOL, FLOAT64, INT64, INTEGER, NUMBER
+from penstock.expr.public import function, method
 from penstock.expr.registry import Kernel, Value, kernel
 from penstock.expr.signatures import common_type, dtypes_of, number_type, numeric, same_type, strict, takes
 from penstock.functions.table import Builder, FunctionTable
@@ -112,6 +113,7 @@ def _clip_numbers(array: pa.Array, lowest: Any, highest: Any) -> pa.Array:
     return masked(numbers, validity(array))
 
 
+@function
 def greatest(*exprs: Any) -> Expression:
     """Return the largest of several values, ignoring nulls.
 
@@ -121,6 +123,7 @@ def greatest(*exprs: Any) -> Expression:
     return call("greatest", *exprs)
 
 
+@function
 def least(*exprs: Any) -> Expression:
     """Return the smallest of several values, ignoring nulls.
 
@@ -157,7 +160,8 @@ kernel("least", _extreme_type)(_extreme("less"))
 
 
 _POWER = "Raise to a power, as ``**`` does: int64 for integers, else float64."
-power, pow = (_table.call(name, _POWERS, _POWER, (3, 2), 9, "power") for name in ("power", "pow"))
+power = _table.call("power", _POWERS, _POWER, (3, 2), 9)
+pow = _table.call("pow", _POWERS, _POWER, (3, 2), 9, "power")
 
 
 @method

@@ -9,8 +9,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.errors import ComputeError, InvalidArgumentError, check_choice, did_you_mean
-from penstock.expr.column import Expression, call, method
+from penstock.expr.column import Expression, call
 from penstock.expr.kinds import CLOCK, DATE, DATE_OR_TIMESTAMP, INT64, INTEGER, STRING, TEXT, TIMESTAMP
+from penstock.expr.public import METHODS, function, method
 from penstock.expr.registry import Value
 from penstock.expr.signatures import same_type, strict, takes
 from penstock.functions.table import FunctionTable
@@ -57,6 +58,7 @@ _INTERVALS = (
 _CALENDAR_UNITS = ("day", "week", "month", "quarter", "year")  # a day starts once, also if clocks repeat its first hour
 
 
+@function
 def date_trunc(interval: str, expr: Expression) -> Expression:
     """Round down to an interval such as ``"hour"``, ``"15 minutes"`` or ``"1 month"``; weeks start on Monday.
 
@@ -77,6 +79,7 @@ def date_trunc(interval: str, expr: Expression) -> Expression:
     return call("date_trunc", expr, multiple=int(match[1] or 1), unit=match[2])
 
 
+@method
 def trunc(expr: Expression, interval: str) -> Expression:
     """Round down to an interval such as ``"hour"``, ``"15 minutes"`` or ``"1 month"``; see ``date_trunc``.
 
@@ -87,8 +90,7 @@ def trunc(expr: Expression, interval: str) -> Expression:
     return date_trunc(interval, expr)
 
 
-setattr(Expression, "date_trunc", trunc)  # noqa: B010  # a method has the expression first
-method(trunc)
+METHODS["date_trunc"] = trunc  # a method has the expression first
 
 
 @strict("date_trunc", takes(DATE_OR_TIMESTAMP, returns=same_type))
