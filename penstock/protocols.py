@@ -123,7 +123,7 @@ class VersionedSource(Protocol):
 
 
 @frozen
-class SqlTable:
+class DuckdbTable:
     """The text of a table in the SQL of DuckDB, and the files that it reads."""
 
     text: str
@@ -131,10 +131,10 @@ class SqlTable:
 
 
 @runtime_checkable
-class SqlSource(Protocol):
+class DuckdbSource(Protocol):
     """A source that DuckDB may be able to read by itself."""
 
-    def sql_table(self, columns: Sequence[str]) -> SqlTable | None:
+    def sql_table(self, columns: Sequence[str]) -> DuckdbTable | None:
         """Return a table with these columns; None if DuckDB might find other values, or gains nothing. May block."""
 
 

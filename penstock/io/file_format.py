@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from penstock.errors import CorruptFileError, PathNotFoundError, PenstockError, ReadError
 from penstock.io.files import DataFile
-from penstock.protocols import ReadRequest, SqlTable
+from penstock.protocols import DuckdbTable, ReadRequest
 from penstock.types.row_ranges import RowRange
 
 
@@ -59,8 +59,8 @@ class FileFormat(Protocol):
     def infer_schema(self, file: DataFile) -> pa.Schema | None:
         """Return the columns of a file, or None for an empty file without columns."""
 
-    def sql_table(self, files: Sequence[DataFile], schema: pa.Schema) -> SqlTable | None:
-        """Return the columns of ``schema`` in these files as a table of DuckDB; see ``SqlSource``."""
+    def sql_table(self, files: Sequence[DataFile], schema: pa.Schema) -> DuckdbTable | None:
+        """Return the columns of ``schema`` in these files as a table of DuckDB; see ``DuckdbSource``."""
         return None
 
 

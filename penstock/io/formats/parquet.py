@@ -22,7 +22,7 @@ from penstock.io.files import DataFile, Storage, is_small_local
 from penstock.io.formats.parquet_sql import sql_table
 from penstock.io.formats.row_groups import matching_groups
 from penstock.io.writer import FileSink, file_sink
-from penstock.protocols import ReadRequest, SqlTable
+from penstock.protocols import DuckdbTable, ReadRequest
 from penstock.storage.ranges import RangeFile
 from penstock.types import DataType
 from penstock.types.plain import arrow_numbers
@@ -63,7 +63,7 @@ class ParquetFormat(FileFormat):
         else:
             yield from _runs(metadata, matching_groups(file, metadata, schema, request))
 
-    def sql_table(self, files: Sequence[DataFile], schema: pa.Schema) -> SqlTable | None:
+    def sql_table(self, files: Sequence[DataFile], schema: pa.Schema) -> DuckdbTable | None:
         return sql_table(files, schema)
 
     def read(self, file: DataFile, part: FilePart, schema: pa.Schema) -> Iterator[pa.RecordBatch]:

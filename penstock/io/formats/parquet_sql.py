@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from penstock.io.files import DataFile
-from penstock.protocols import SqlTable
+from penstock.protocols import DuckdbTable
 
 LEAST_NBYTES = 4 * 2**20  # in the files; below it there is nothing to gain
 MOST_NBYTES = 2**30  # some seconds of work: DuckDB reports no progress
@@ -16,7 +16,7 @@ MOST_FILES = 32  # whose footers are read first
 PATTERN = frozenset("*?[]{}")  # a path with one of these is a pattern to DuckDB
 
 
-def sql_table(files: Sequence[DataFile], schema: pa.Schema) -> SqlTable | None:
+def sql_table(files: Sequence[DataFile], schema: pa.Schema) -> DuckdbTable | None:
     """Return local files as a table of DuckDB.
 
     None if the files are few or many bytes, if DuckDB might read other values than Arrow, or if a footer is broken.
@@ -29,7 +29,7 @@ def sql_table(files: Sequence[DataFile], schema: pa.Schema) -> SqlTable | None:
         return None
     paths = tuple(file.path for file in files)
     listed = ", ".join("'" + path.replace("'", "''") + "'" for path in paths)
-    return SqlTable(f"read_parquet([{listed}], hive_partitioning = false, filename = false)", paths)
+    return DuckdbTable(f"read_parquet([{listed}], hive_partitioning = false, filename = false)", paths)
 
 
 def _has_equal_values(dtype: pa.DataType) -> bool:

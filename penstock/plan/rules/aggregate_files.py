@@ -10,7 +10,7 @@ from penstock.plan import nodes
 from penstock.plan.duckdb_text import quoted, to_sql
 from penstock.plan.relations import Aggregate, FileAggregate
 from penstock.plan.substitution import conjuncts
-from penstock.protocols import ReadRequest, ReadTask, SqlSource, SqlTable
+from penstock.protocols import DuckdbSource, DuckdbTable, ReadRequest, ReadTask
 from penstock.types import Schema
 
 FUNCTIONS = frozenset({"count", "sum", "mean", "min", "max", "bool_and", "bool_or"})  # of any order of the rows
@@ -43,9 +43,9 @@ def _aggregate(
     )
 
 
-def _rows(scan: nodes.Scan, exprs: Sequence[Expr]) -> SqlTable | None:
+def _rows(scan: nodes.Scan, exprs: Sequence[Expr]) -> DuckdbTable | None:
     """Return a query for the columns ``exprs`` over a scan, with the files; None if DuckDB might differ."""
-    if scan.limit is not None or not isinstance(scan.source, SqlSource):
+    if scan.limit is not None or not isinstance(scan.source, DuckdbSource):
         return None
     schema = scan.source.schema()
     parts = [] if scan.predicate is None else conjuncts(scan.predicate)
@@ -59,7 +59,7 @@ def _rows(scan: nodes.Scan, exprs: Sequence[Expr]) -> SqlTable | None:
         return None
     columns = ", ".join(f"{text} as {quoted(expr.name)}" for text, expr in zip(computed, exprs, strict=True))
     where = f" where {' and '.join(conditions)}" if conditions else ""
-    return SqlTable(f"select {columns} from {table.text}{where}", table.paths)
+    return DuckdbTable(f"select {columns} from {table.text}{where}", table.paths)
 
 
 @dataclass
