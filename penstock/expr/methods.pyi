@@ -263,9 +263,7 @@ class Methods:
         """Make a ``ps.ImageFile`` of each path or URL, or of bytes."""
     def image_file_metadata(self, *, on_error: MediaOnError = "raise") -> Expression:
         """Return the header of image files: ``width``, ``height``, ``format``, ``mode``. Nothing is decoded."""
-    def image_hash(
-        self, *, method: str = "phash", hash_size: int = 8, binbits: int = 3, segments: int = 3
-    ) -> Expression:
+    def image_hash(self, *, method: Literal["phash", "dhash", "ahash"] = "phash", hash_size: int = 8) -> Expression:
         """Return a perceptual hash of each image as bytes: the fewer bits differ, the more alike two images look."""
     def image_height(self) -> Expression:
         """Return the height of images in pixels."""

@@ -94,23 +94,11 @@ def clip(expr: Expression, min: Any = None, max: Any = None) -> Expression:
 def _clip(value: Value, lowest: Value, highest: Value) -> Value:
     dtype = number_type(*dtypes_of(value, lowest, highest))
     value, lowest, highest = (pc.cast(part, dtype.arrow) for part in (value, lowest, highest))
-    is_plain = isinstance(value, pa.Array) and (dtype.is_integer() or dtype.is_float())
-    if is_plain and isinstance(lowest, pa.Scalar) and isinstance(highest, pa.Scalar):
-        return _clip_numbers(value, lowest.as_py(), highest.as_py())
     for name, bound in (("less", lowest), ("greater", highest)):
         if not dtype.is_null():
             is_outside = pc.coalesce(compare(name, value, bound), arrow_scalar(False))
             value = pc.if_else(is_outside, bound, value)
     return value
-
-
-def _clip_numbers(array: pa.Array, lowest: Any, highest: Any) -> pa.Array:
-    numbers = filled(array)
-    clipped = empty_numbers(len(array), numbers.dtype)
-    for choose, bound in ((np.maximum, lowest), (np.minimum, highest)):
-        if bound is not None and bound == bound:  # NaN sets no bound
-            numbers = choose(numbers, bound, out=clipped)
-    return masked(numbers, validity(array))
 
 
 @function

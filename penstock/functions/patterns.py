@@ -20,8 +20,7 @@ import pyarrow.compute as pc
 
 from penstock.errors import ComputeError, InvalidArgumentError
 from penstock.expr.access import element_at
-from penstock.expr.arrays import elements_of, masked, on_arrays, ranges, to_lists, validity
-from penstock.expr.byte_search import starts_with
+from penstock.expr.arrays import elements_of, on_arrays, ranges, to_lists, validity
 from penstock.expr.column import Expression, call, lit
 from penstock.expr.kinds import BOOL, INT64, STRING, TEXT, Kind
 from penstock.expr.public import method
@@ -142,12 +141,8 @@ contains = _table.text(
 
 
 def _affix(name: str, parameter: str, verb: str, compute: Callable[..., pa.Array], given: str, sql: str) -> Builder:
-    def by_rows(texts: pa.Array, parts: pa.Array) -> pa.Array | None:
-        found = starts_with(texts, parts, at_end=parameter == "suffix")
-        return None if found is None else masked(found, validity(texts, parts))
-
     doc, parameters = f"Check whether text {verb} with ``{parameter}``.", {"expr": TEXT, parameter: TEXT}
-    return _table.text(name, parameters, BOOL, compute, doc, ("abc", given), True, sql, by_rows)
+    return _table.text(name, parameters, BOOL, compute, doc, ("abc", given), True, sql)
 
 
 startswith = _affix("startswith", "prefix", "starts", pc.starts_with, "a", "starts_with(a, b)")

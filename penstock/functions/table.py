@@ -115,18 +115,13 @@ class FunctionTable:
         given: tuple[Any, ...],
         result: Any,
         sql: str = "",
-        by_rows: Callable[..., pa.Array | None] | None = None,
     ) -> Builder:
-        """Define a function of text by ``compute(texts, *constants)``, and by ``sql`` where those are columns.
-
-        ``by_rows(texts, *columns)`` may be faster for some columns; it returns None for the others.
-        """
+        """Define a function of text by ``compute(texts, *constants)``, and by ``sql`` where those are columns."""
 
         def compute_rows(columns: list[pa.Array]) -> pa.Array:
             from penstock.relational.scalar import evaluate
 
-            found = None if by_rows is None else by_rows(*columns)
-            return evaluate(name, sql, columns) if found is None else found
+            return evaluate(name, sql, columns)
 
         rule = compute_rows if sql else None
         text_kernel(name, *_kinds(parameters)[1:], returns=returns, compute=compute, by_rows=rule)
