@@ -88,7 +88,10 @@ class Lease:
     @property
     def lookup(self) -> RowLookup | None:
         instance = self._instance.value
-        return instance if isinstance(instance, RowLookup) and instance.has_lookup else None
+        if not self._spec.builtin.has_lookup:
+            return None
+        assert isinstance(instance, RowLookup)
+        return instance if instance.has_lookup else None
 
     @property
     def at_once(self) -> Callable[..., Awaitable[pa.Array | None]] | None:
