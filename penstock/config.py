@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -162,9 +163,56 @@ def _parse_path(value: Any) -> str:
     return os.fspath(value)
 
 
-def _parse_prices(value: Any) -> str:
-    from penstock.cost.price_files import read_prices
+PRICES_FIELD = "dollars_per_million_tokens"
+PRICES_OF = ("input", "output", "cached", "cache_write", "cache_write_1h")
 
+
+def read_prices(path: str) -> dict[str, Any]:
+    """Read and check a file of prices."""
+    import orjson
+
+    try:
+        prices = orjson.loads(_content(os.path.expanduser(path)))
+        for provider, models in prices[PRICES_FIELD].items():
+            for model, price in models.items():
+                check_price(f"prices={path!r}, {provider}, {model}", {} if price is None else price)
+    except OSError as exc:
+        raise InvalidArgumentError(f"prices={path!r} cannot be read: {exc}") from exc
+    except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError) as exc:
+        raise InvalidArgumentError(
+            f"prices={path!r} is not a file of prices ({type(exc).__name__}: {exc}); write "
+            f'{{"{PRICES_FIELD}": {{"openai": {{"my-model": {{"input": 0.25, "output": 2.0}}}}}}}}.'
+        ) from exc
+    return dict(prices)
+
+
+def _content(path: str) -> bytes:
+    with open(path, "rb") as file:
+        return file.read()
+
+
+def check_price(place: str, price: Any) -> None:
+    """Raise unless ``price`` is None or a dict of dollars for a million tokens, with ``input`` at least."""
+    if price is None:
+        return
+    if not isinstance(price, Mapping) or "input" not in price:
+        raise InvalidArgumentError(
+            f"{place}: price={price!r} is not a price; give dollars for a million tokens, such as "
+            "price={'input': 0.25, 'output': 2.0}, with 'cached' where that is cheaper."
+        )
+    for kind, dollars in price.items():
+        if kind not in PRICES_OF:
+            raise InvalidArgumentError(
+                f"{place}: price has {kind!r}; the keys are {', '.join(PRICES_OF)}.{did_you_mean(str(kind), PRICES_OF)}"
+            )
+        is_number = isinstance(dollars, int | float) and not isinstance(dollars, bool)
+        if not is_number or not 0 <= dollars < math.inf:
+            raise InvalidArgumentError(
+                f"{place}: price {kind}={dollars!r} is not a number of dollars for a million tokens."
+            )
+
+
+def _parse_prices(value: Any) -> str:
     if path := _parse_path(value):
         read_prices(path)
     return path

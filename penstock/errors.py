@@ -300,14 +300,14 @@ class RateLimitedError(ProviderError):
 class ProviderUnavailableError(ProviderError):
     """The server fails or does not answer: 408, 409, 5xx, time-outs, dropped connections.
 
-    ``is_overload`` is True for 503, 529 and time-outs, which an overloaded server gives to any request. ``is_cut_off``
-    is True if the connection ended before the answer, which another request may have caused.
+    ``is_overload`` is True for 503, 529 and time-outs, which an overloaded server gives to any request. ``num_lost`` is
+    the number of connections that ended together with this one, itself included, if it ended before the answer.
     """
 
     retry_after_s: float | None = None
     is_overload: bool = False
     is_time_out: bool = False
-    is_cut_off: bool = False
+    num_lost: int = 0
 
 
 class InvalidAnswerError(ProviderError):

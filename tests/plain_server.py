@@ -6,10 +6,11 @@
     python -m tests.plain_server --slots 4 --queues --most-waiting 8 --refuse-status 503    # refuses the 13th
     python -m tests.plain_server --fails-with 503 --fails-after 200  # an outage after 200 answers
     python -m tests.plain_server --poison crash                      # a text with "poison" ends all connections
+    python -m tests.plain_server --poison exit                       # a text with "poison" ends the process
 
 It prints its address. ``GET /counts`` returns what it saw. ``POST /script`` with JSON changes the options while it
 runs: ``latency``, ``spread`` (a share of the latency), ``slots``, ``queues``, ``most_waiting``, ``refuse_status``,
-``bad_every`` (each n-th text gets a 400), ``fails_with`` and ``poison`` (a status, "hang", "close" or "crash"),
+``bad_every`` (each n-th text gets a 400), ``fails_with`` and ``poison`` (a status, "hang", "close", "crash" or "exit"),
 ``fails_after`` (a number of answers), ``down_s`` (the time that a crash takes), ``log`` (a file that gets the number
 of each text that was answered).
 """
@@ -20,10 +21,13 @@ import argparse
 import asyncio
 import json
 import math
+import os
 import random
 import re
 import subprocess
 import sys
+import threading
+import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -117,6 +121,8 @@ class PlainServer:
                 await asyncio.Event().wait()
             if fate == "crash":
                 self.crash()
+            if fate == "exit":
+                os._exit(1)
             if fate in ("close", "crash"):
                 raise ConnectionResetError
             return int(fate), {"error": {"message": "the server failed", "type": "server_error"}}
@@ -172,18 +178,50 @@ async def run(port: int, script: dict[str, Any]) -> None:
     await asyncio.Event().wait()
 
 
+def command(**script: Any) -> list[str]:
+    """Return the command that runs the server."""
+    options = [f"--{name.replace('_', '-')}={value}" for name, value in script.items() if value is not True]
+    options += [f"--{name}" for name, value in script.items() if value is True]
+    return [sys.executable, "-m", "tests.plain_server", *options]
+
+
 @contextmanager
 def plain_server(**script: Any) -> Iterator[str]:
     """Run the server in a process of its own and yield its base URL."""
-    options = [f"--{name.replace('_', '-')}={value}" for name, value in script.items() if value is not True]
-    options += [f"--{name}" for name, value in script.items() if value is True]
-    command = [sys.executable, "-m", "tests.plain_server", *options]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(command(**script), stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:
             yield process.stdout.readline().strip()
         finally:
             process.kill()
+
+
+@contextmanager
+def supervised_server(down_s: float, **script: Any) -> Iterator[tuple[str, list[float]]]:
+    """Run the server, and start it again ``down_s`` after each end. Yield its base URL, and the times of its ends."""
+    process = subprocess.Popen(command(**script), stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    with process.stdout as printed:
+        base_url = printed.readline().strip()
+    ends, is_over = list[float](), threading.Event()
+    port = int(base_url.rpartition(":")[2].partition("/")[0])
+
+    def restart() -> None:
+        nonlocal process
+        while process.wait() is not None and not is_over.is_set():
+            ends.append(time.monotonic())
+            is_over.wait(down_s)
+            process = subprocess.Popen(command(port=port, **script), stdout=subprocess.DEVNULL)
+
+    thread = threading.Thread(target=restart)
+    thread.start()
+    try:
+        yield base_url, ends
+    finally:
+        is_over.set()
+        while thread.is_alive():
+            process.kill()
+            thread.join(0.1)
 
 
 def change(base_url: str, **script: Any) -> None:

@@ -17,7 +17,7 @@ from penstock.ai.provider import (
     CallSettings,
     Provider,
 )
-from penstock.cost.price_files import check_price
+from penstock.config import check_price
 from penstock.errors import InvalidArgumentError
 from penstock.expr.udf import Policy
 from penstock.udf.options import check_options, check_positive, check_whole, error_policy, make_policy

@@ -46,7 +46,10 @@ DAFT = INSTEAD | _by_name(
         "read the files themselves, such as with read_parquet() or read_huggingface()": "datasets",
         "use to_arrow() and pyarrow.compute": "to_arrow_expr",
         "use hash()": "murmur3_32",
-        "indices are positions": "use_offset_indices",
+        "look at dtype.arrow": (
+            "is_decimal128 is_extension is_fixed_shape_image is_fixed_shape_sparse_tensor is_fixed_size_binary "
+            "is_logical is_sparse_tensor is_uuid type_ids union_fields union_mode use_offset_indices UnionMode"
+        ),
         "use schema.to_arrow(), whose types have their widths": "estimate_row_size_bytes min_estimated_size_column",
         "use repr(schema)": "display_with_metadata",
         "use file.size(), or open() and seek()": "length offset position",

@@ -13,8 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from penstock.config import get_config
-from penstock.cost.price_files import FIELD, read_prices
+from penstock.config import PRICES_FIELD, get_config, read_prices
 from penstock.errors import InvalidArgumentError
 
 BATCH_SHARE = 0.5
@@ -89,7 +88,7 @@ def unknown_price(provider: str, model: str) -> InvalidArgumentError:
     return InvalidArgumentError(
         f"budget= needs the price of {model!r} (provider {provider!r}), which the prices of {prices_date()} do not "
         "have. Give dollars for a million tokens in the call, such as price={'input': 0.25, 'output': 2.0}, or in a "
-        f'file {{"{FIELD}": {{"{provider}": {{"{model}": {{"input": 0.25, "output": 2.0}}}}}}}} that '
+        f'file {{"{PRICES_FIELD}": {{"{provider}": {{"{model}": {{"input": 0.25, "output": 2.0}}}}}}}} that '
         "ps.set_config(prices='prices.json') or PENSTOCK_PRICES names."
     )
 
@@ -98,7 +97,7 @@ def unknown_price(provider: str, model: str) -> InvalidArgumentError:
 def _found(provider: str, model: str, own: str, changed_at: int) -> Price | None:
     files = [_file(own, changed_at)] if own else []
     for prices in (*files, _file(str(PRICES), 0)):
-        known = prices[FIELD].get(provider, {})
+        known = prices[PRICES_FIELD].get(provider, {})
         for name in (model, _VERSION.sub("", model), "*"):
             if name in known:
                 return dict(known[name])

@@ -15,6 +15,7 @@ from penstock.cache.ledger.open_ledgers import SharedLedger
 from penstock.contracts import Origin
 from penstock.dashboard.found_rows import RowsRequest
 from penstock.dashboard.live import MAX_ERRORS, LiveQuery, error_values
+from penstock.dashboard.orders import PROMPTS, RUN, ControlWriter
 from penstock.dashboard.prompts import PromptTemplate, read_prompts
 from penstock.dashboard.rows import InputRun, MatchCount, ReadFiles, RowFile, rows_page
 from penstock.errors import InvalidArgumentError
@@ -22,10 +23,9 @@ from penstock.events.events import RowError
 from penstock.io.commit.output import JOB_LEDGER
 from penstock.io.commit.place import LocalPlace
 from penstock.io.settled import JOB_FOLDER
-from penstock.jobs.control import ControlWriter, order_interval_s
 from penstock.jobs.reconcile import rows_by_file
 from penstock.jobs.state import JobState
-from penstock.jobs.summary import RUN, command_text, open_folder, run_state
+from penstock.jobs.summary import command_text, open_folder, run_state
 from penstock.protocols import Ledger
 from penstock.types.row_numbers import RowPlace
 
@@ -57,7 +57,7 @@ class JobFolderView:
     def __init__(self, root: str) -> None:
         self.root = root
         self._folder = open_folder(root)
-        self.orders = ControlWriter(self._folder)
+        self.orders = ControlWriter(self._folder.notes)
         self._lock = threading.Lock()
         self._content: JobContent | None = None
         self._read_at_s = 0.0
@@ -92,7 +92,8 @@ class JobFolderView:
         run = folder.notes.read(RUN) or LiveQuery().snapshot()
         errors = [failure.error for failure in state.failures]
         described, at_present = folder.notes.read("job") or {}, run_state(folder)
-        interval_s = order_interval_s(folder) if at_present == "running" else None
+        prompts = folder.notes.read(PROMPTS) or {"columns": {}}
+        interval_s = folder.notes.poll_interval_s if at_present == "running" else None
         if interval_s is not None:
             self.orders.beat(interval_s)
         return JobContent(
@@ -102,7 +103,7 @@ class JobFolderView:
             row_files(state, paths),
             errors,
             column_formulas(described),
-            read_prompts(described.get("prompts", {})),
+            read_prompts(prompts["columns"]),
             command_text(folder),
         )
 

@@ -30,10 +30,9 @@ NUMBER_PATTERN = r"^\s*[+-]?(\d+\.?\d*([eE][+-]?\d+)?|\.\d+([eE][+-]?\d+)?|(?i:n
 
 
 def _cast_type(source: DataType, *, dtype: DataType, is_strict: bool = True) -> DataType:
-    is_refused = source.is_uuid() and dtype.is_binary()
-    if can_cast(source, dtype) and not is_refused:
+    if can_cast(source, dtype):
         return dtype
-    remedy = '; its 16 bytes are decode(replace(u, "-", ""), "hex")' if is_refused else ""
+    remedy = ""
     if source.is_string() and dtype.is_nested():
         remedy = f'; parse JSON text with deserialize("json", "{dtype}")'
     elif source.is_binary() and (dtype.is_numeric() or dtype.is_temporal()):
@@ -45,7 +44,7 @@ def _cast_type(source: DataType, *, dtype: DataType, is_strict: bool = True) -> 
 @on_arrays
 def cast(array: pa.Array, *, dtype: DataType, is_strict: bool) -> pa.Array:
     """Return ``array`` as ``dtype``; a value that does not fit raises ComputeError if strict, and else is null."""
-    if array.type == dtype.arrow and dtype.label is None:
+    if array.type == dtype.arrow:
         return array
     source = DataType(array.type)
     try:
@@ -89,12 +88,8 @@ def _conversion_error(array: pa.Array, source: DataType, dtype: DataType, reason
 
 def can_cast(source: DataType, dtype: DataType) -> bool:
     """Check whether values of ``source`` may convert to ``dtype``."""
-    if source.label is not None or dtype.is_extension():
-        return can_cast(source.unlabelled(), dtype.unlabelled() if dtype.is_extension() else dtype)
     if source == dtype or source.is_null() or source.is_python() or dtype.is_string() or dtype.is_python():
         return True
-    if dtype.is_uuid():
-        return source.is_string() or source.is_binary()
     if source.is_string():
         return (
             is_number(dtype)
@@ -116,14 +111,10 @@ def can_cast(source: DataType, dtype: DataType) -> bool:
         return dtype.is_binary() or dtype.is_file()
     if source.is_file():
         return dtype.is_file()
-    if source.is_sparse_tensor() and dtype.is_sparse_tensor():
-        return True
     if source.is_struct() and dtype.is_struct():
         return all(can_cast(inner, dtype.fields[name]) for name, inner in source.fields.items() if name in dtype.fields)
     if source.is_map() and dtype.is_map():
         return can_cast(source.key, dtype.key) and can_cast(source.value, dtype.value)
-    if (source.is_tensor() and dtype.is_sparse_tensor()) or (source.is_sparse_tensor() and dtype.is_tensor()):
-        return True
     if _is_shaped(source) or _is_shaped(dtype):
         return _leaf(source) is not None and _leaf(dtype) is not None
     return is_listed(source) and is_listed(dtype) and can_cast(source.inner, dtype.inner)
@@ -148,10 +139,6 @@ def converted(array: pa.Array, source: DataType, dtype: DataType) -> pa.Array:
         return array
     if source.is_null():
         return pa.nulls(len(array), dtype.arrow)
-    if dtype.is_uuid() or dtype.is_sparse_tensor():
-        return types.cast(array, dtype)
-    if dtype.is_extension():
-        return converted(array, source, dtype.unlabelled())
     if dtype.is_string():
         return to_text(array, source)
     if source.is_python() or dtype.is_python():

@@ -132,8 +132,6 @@ class Expression:
         """Convert to ``DataType.duration``; a value that does not fit is an error."""
     def as_embedding(self, dtype: Any, size: Any) -> Expression:
         """Convert to ``DataType.embedding``; a value that does not fit is an error."""
-    def as_extension(self, name: Any, storage_dtype: Any, metadata: Any = None) -> Expression:
-        """Convert to ``DataType.extension``; a value that does not fit is an error."""
     def as_file(self, media_type: Any = None) -> Expression:
         """Convert to ``DataType.file``; a value that does not fit is an error."""
     def as_fixed_size_binary(self, size: Any) -> Expression:
@@ -166,8 +164,6 @@ class Expression:
         """Convert to ``DataType.null``; a value that does not fit is an error."""
     def as_python(self) -> Expression:
         """Convert to ``DataType.python``; a value that does not fit is an error."""
-    def as_sparse_tensor(self, dtype: Any, shape: Any = None, use_offset_indices: Any = False) -> Expression:
-        """Convert to ``DataType.sparse_tensor``; a value that does not fit is an error."""
     def as_string(self) -> Expression:
         """Convert to ``DataType.string``; a value that does not fit is an error."""
     def as_struct(self, fields: Any) -> Expression:
@@ -186,10 +182,6 @@ class Expression:
         """Convert to ``DataType.uint64``; a value that does not fit is an error."""
     def as_uint8(self) -> Expression:
         """Convert to ``DataType.uint8``; a value that does not fit is an error."""
-    def as_union(self, fields: Any, type_ids: Any = None, mode: Any = "sparse") -> Expression:
-        """Convert to ``DataType.union``; a value that does not fit is an error."""
-    def as_uuid(self) -> Expression:
-        """Convert to ``DataType.uuid``; a value that does not fit is an error."""
     def ascii(self) -> Expression:
         """Return the code of the first character; 0 for empty text."""
     def asin(self) -> Expression:

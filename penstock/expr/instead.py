@@ -46,9 +46,10 @@ _WAYS = {
     "use json_extract() for each field": "json_tuple",
     "use lit(math.e)": "e",
     "use lit(math.pi)": "pi",
-    'cast to the type: .cast("uuid") is .cast("string")': "as_uuid",
+    "UUIDs are text: use DataType.string()": "as_uuid",
+    "columns of Arrow's unions keep their type": "as_union",
     "use a struct of the values, their places and the shape": "as_sparse_tensor",
-    "cast to the storage type": "as_extension",
+    "use the storage type": "as_extension",
 }
 INSTEAD = {name: way for way, names in _WAYS.items() for name in names.split()}
 

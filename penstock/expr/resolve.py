@@ -41,7 +41,6 @@ def dtype_of(expr: Expr, schema: Schema) -> DataType:
 
 def _dtype(expr: Expr, dtypes: list[DataType], schema: Schema) -> DataType:
     """Return the type of one node, given those of its children."""
-    arguments = [dtype.unlabelled() for dtype in dtypes]
     match expr:
         case ColumnRef(column):
             if column not in schema:
@@ -61,15 +60,15 @@ def _dtype(expr: Expr, dtypes: list[DataType], schema: Schema) -> DataType:
             except TypeMismatchError as exc:
                 raise TypeMismatchError(f"{describe(expr)}: {exc}") from None
         case ListApply(_, body, verb):
-            return _list_apply_dtype(expr, arguments[0], body, verb)
+            return _list_apply_dtype(expr, dtypes[0], body, verb)
         case UdfCall(udf):
             if udf.builtin.check is not None:
                 with _naming(expr, dtypes):
-                    udf.builtin.check(*arguments)
+                    udf.builtin.check(*dtypes)
             return udf.return_dtype
         case Call(function, _, options):
             with _naming(expr, dtypes):
-                return lookup(function).resolve(*arguments, **dict(options))
+                return lookup(function).resolve(*dtypes, **dict(options))
         case Aggregation():
             raise InvalidArgumentError(
                 f"{describe(expr)} combines rows; use it in agg(...) or groupby(...).agg(...), or as a window function "

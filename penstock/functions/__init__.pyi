@@ -186,9 +186,6 @@ def as_duration(expr: Expression, timeunit: Any = "us") -> Expression:
 def as_embedding(expr: Expression, dtype: Any, size: Any) -> Expression:
     """Convert to ``DataType.embedding``; a value that does not fit is an error."""
 
-def as_extension(expr: Expression, name: Any, storage_dtype: Any, metadata: Any = None) -> Expression:
-    """Convert to ``DataType.extension``; a value that does not fit is an error."""
-
 def as_file(expr: Expression, media_type: Any = None) -> Expression:
     """Convert to ``DataType.file``; a value that does not fit is an error."""
 
@@ -237,9 +234,6 @@ def as_null(expr: Expression) -> Expression:
 def as_python(expr: Expression) -> Expression:
     """Convert to ``DataType.python``; a value that does not fit is an error."""
 
-def as_sparse_tensor(expr: Expression, dtype: Any, shape: Any = None, use_offset_indices: Any = False) -> Expression:
-    """Convert to ``DataType.sparse_tensor``; a value that does not fit is an error."""
-
 def as_string(expr: Expression) -> Expression:
     """Convert to ``DataType.string``; a value that does not fit is an error."""
 
@@ -266,12 +260,6 @@ def as_uint64(expr: Expression) -> Expression:
 
 def as_uint8(expr: Expression) -> Expression:
     """Convert to ``DataType.uint8``; a value that does not fit is an error."""
-
-def as_union(expr: Expression, fields: Any, type_ids: Any = None, mode: Any = "sparse") -> Expression:
-    """Convert to ``DataType.union``; a value that does not fit is an error."""
-
-def as_uuid(expr: Expression) -> Expression:
-    """Convert to ``DataType.uuid``; a value that does not fit is an error."""
 
 def ascii(expr: Expression) -> Expression:
     """Return the code of the first character; 0 for empty text."""

@@ -90,7 +90,6 @@ if_else = _function(
 
 # --- conversions by the name of the type: ``col("a").as_int64()`` is ``col("a").cast("int64")`` -----------------------
 
-_ID = "018f6a9e-7c40-7000-8000-000000000001"
 _EXAMPLES: dict[str, tuple[Any, Any, str]] = {  # a value, the result, the parameters of the type
     **{f"{sign}int{bits}": ("7", 7, "") for sign in ("", "u") for bits in (8, 16, 32, 64)},
     **{f"float{bits}": ("1.5", 1.5, "") for bits in (16, 32, 64)},
@@ -112,12 +111,8 @@ _EXAMPLES: dict[str, tuple[Any, Any, str]] = {  # a value, the result, the param
     "map": (None, None, "'string', 'int64'"),
     "embedding": ([1.5], "array([1.5], dtype=float32)", "'float32', 1"),
     "tensor": ([1.5], "array([1.5], dtype=float32)", "'float32', (1,)"),
-    "sparse_tensor": (None, None, "'float32'"),
     "image": (None, None, "'RGB'"),
-    "extension": ("7", 7, "'name', 'int64'"),
     "interval": (None, None, ""),
-    "union": (None, None, "{'a': 'int64'}"),
-    "uuid": (_ID, repr(_ID), ""),
 }
 
 

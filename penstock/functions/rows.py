@@ -77,7 +77,7 @@ def uuid(version: Literal["v4", "v7"] = "v4") -> Expression:
     return call("uuid", monotonically_increasing_id(), version=int(version[1]), seeds=seeds)
 
 
-@strict("uuid", takes(INTEGER, returns=DataType.uuid()))
+@strict("uuid", takes(INTEGER, returns=DataType.string()))
 @on_arrays
 def _uuid(rows: pa.Array, *, version: int, seeds: tuple[int, int]) -> pa.Array:
     import time

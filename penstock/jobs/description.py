@@ -8,7 +8,6 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from penstock.dashboard.prompts import described_prompts
 from penstock.io.writer import FileSink
 from penstock.jobs.state import JobState
 from penstock.plan.identity.differences import changed_inputs, differences
@@ -28,7 +27,6 @@ class Description:
             # Another version of Penstock or another number of cores may split sources into other tasks.
             "read_by": [getattr(sys.modules["penstock"], "__version__", ""), os.cpu_count()],
             "query": fingerprint(plan),
-            "prompts": described_prompts(plan),
             "output": {"format": sink.encoding.suffix, "partition_cols": list(sink.partition_cols)},
         }
 

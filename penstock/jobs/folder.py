@@ -2,8 +2,7 @@
 
 <root>/_penstock_job/lock             the lock: a file, or numbered leases on an object store (see ``lock``)
 <root>/_penstock_job/job.json         the description of the job (see ``description``)
-<root>/_penstock_job/run.json         the figures of the last run, for the dashboard
-<root>/_penstock_job/orders.json      orders of a dashboard to the run (see ``orders``)
+<root>/_penstock_job/<name>.json      notes of a viewer, such as the dashboard (see ``observe.viewers``)
 <root>/_penstock_job/journal/         an entry for each part that is done (see ``state``)
 <root>/_penstock_job/ledger/          the answers of calls
 <root>/_penstock_job/data/...         staged files, and the steps of the commit (see ``io.commit``)
@@ -13,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -29,12 +29,22 @@ from penstock.storage.options import StorageOptions
 
 Note = dict[str, Any]
 
+LOCAL_POLL_S = 1.0
+STORE_POLL_S = 10.0  # an object store charges for each look
+
 
 class Notes:
     """The JSON documents of a job, by name, each with a checksum of its content."""
 
     def __init__(self, place: Place) -> None:
         self._place = place
+
+    @property
+    def poll_interval_s(self) -> float | None:
+        """Seconds between two looks at a note of another process; None if this process may not write notes."""
+        if isinstance(self._place, LocalPlace):
+            return LOCAL_POLL_S if os.access(self._place.path(JOB_FOLDER), os.W_OK) else None
+        return STORE_POLL_S
 
     def read(self, name: str) -> Note | None:
         """Return a note, None if it does not exist."""
@@ -73,7 +83,7 @@ def _checksum(content: Mapping[str, Any]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class JobFolder:
-    """The parts of a job's folder. Only the holder of the lock writes to them, apart from orders."""
+    """The parts of a job's folder. Only the holder of the lock writes to them, apart from a viewer's notes."""
 
     lock: JobLock
     notes: Notes

@@ -5,8 +5,7 @@ from __future__ import annotations
 import logging
 import secrets
 import sys
-import threading
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from typing import Any, Literal
@@ -16,7 +15,6 @@ import pyarrow as pa
 from penstock.cache.ledger.open_ledgers import job_ledger
 from penstock.config import get_config, piece_nbytes
 from penstock.contracts import Origin
-from penstock.dashboard.live import LiveQuery
 from penstock.engine.handlers import unpacked_records
 from penstock.engine.lineage import Lineage
 from penstock.errors import (
@@ -34,15 +32,14 @@ from penstock.events.tracebacks import full_traceback
 from penstock.io.commit.output import FoundFile, writing
 from penstock.io.settled import JOB_FOLDER
 from penstock.io.writer import FileSink, file_table
-from penstock.jobs.control import ControlReader
 from penstock.jobs.description import Description
 from penstock.jobs.folder import JobFolder
 from penstock.jobs.reconcile import CutFile, Reconciled, reconcile
 from penstock.jobs.row_order import in_input_order
 from penstock.jobs.state import Failure, JobPart, JobState, UnfinishedRows, read_key
-from penstock.jobs.summary import RUN
 from penstock.observe.errors import SCHEMA, ErrorLog, batch_of
 from penstock.observe.text import format_count
+from penstock.observe.viewers import viewer
 from penstock.plan.nodes import Write
 from penstock.plan.stages import Gathered, Read, Stage
 from penstock.plan.unknown_columns import naming_lines
@@ -84,8 +81,6 @@ class Job:
         self._failed_before: list[RowError] = []  # in earlier runs
         self._reconciled = Reconciled()
         self._description = Description(plan.child, sink)
-        self._live = LiveQuery()
-        self._noting = threading.Lock()  # a later note holds later figures
 
     @property
     def era(self) -> str:
@@ -252,27 +247,29 @@ class Job:
     def run(self, runner: query.Runner, subscribers: Sequence[Subscriber]) -> pa.Table:
         """Write the remaining rows, and commit."""
         errors = next((each for each in subscribers if isinstance(each, ErrorLog)), None) or ErrorLog()
-        orders = ControlReader(self._folder, self._live, self._note_run)
-        subscribers = [errors, self._live, orders, *(each for each in subscribers if each is not errors)]
+        watch = viewer().watch_job(self._plan.child, self._folder.notes)
+        subscribers = [errors, watch, *(each for each in subscribers if each is not errors)]
         nbytes = piece_nbytes(PART_NBYTES)
         stages = query.stages_in_parts(self._plan, Gathered(nbytes, get_config().checkpoint_interval))
-        self._note_run()  # in place of the last one, which may have failed
         try:
             if stages is None:
                 self._write_whole(runner, subscribers, errors)
             else:
-                self._write_parts(stages, runner, subscribers)
-            orders.close()
-            self._note_run()
+                self._write_parts(stages, runner, subscribers, watch.note)
+            watch.close()
             self._folder.lock.confirm()
             return self._commit()
         except BaseException as exc:
-            orders.close()
-            self._live.fail(exc)
-            self._note_run()
+            watch.close(exc)
             raise
 
-    def _write_parts(self, stages: Sequence[Stage], runner: query.Runner, subscribers: Sequence[Subscriber]) -> None:
+    def _write_parts(
+        self,
+        stages: Sequence[Stage],
+        runner: query.Runner,
+        subscribers: Sequence[Subscriber],
+        on_part: Callable[[], None],
+    ) -> None:
         selection = UnfinishedRows(self._state, self._reconciled.done)
         lineage = Lineage(selection, stages, self._state.next_lot)
         writing = query.write_parts(stages, runner, lineage, subscribers=subscribers)
@@ -281,17 +278,12 @@ class Job:
                 lineage.written(origins)
                 self._output.files.sync([record["path"] for record in records])
                 part = JobPart(tuple(records), origins)
-                self._note_run()
+                on_part()
                 self._folder.journal.append(self._state.add(lineage.take_update(), part))
         if update := lineage.take_update():
             self._folder.journal.append(self._state.add(update))
         if query.is_written_in_order(self._plan) and not self._sink.partition_cols:
             self._put_in_order(selection.positions)
-
-    def _note_run(self) -> None:
-        """Record the present figures of this run, for the dashboard."""
-        with self._noting, suppress(PenstockError):
-            self._folder.notes.write(RUN, self._live.snapshot())
 
     def _put_in_order(self, positions: Mapping[int, tuple[int, int]]) -> None:
         """Merge rows that were computed again with those that stayed, so that all are in input order."""

@@ -16,7 +16,6 @@ from penstock.jobs.state import JobState
 from penstock.storage.options import StorageOptions
 
 COMMAND = "command"  # the note of the command line that began a job
-RUN = "run"  # the note of the last run of a job, for the dashboard
 
 
 @dataclass(frozen=True)

@@ -271,4 +271,4 @@ def _carrying(plan: Plan, columns: Set[str]) -> Plan:
 
 
 def _is_short(dtype: DataType) -> bool:
-    return dtype.is_string() or dtype.is_uuid() or dtype.is_numeric()
+    return dtype.is_string() or dtype.is_numeric()

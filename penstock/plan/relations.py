@@ -280,7 +280,7 @@ def _common_field(verb: str, field: Field, other: Field) -> Field:
 
 def aggregate_field(column: AggregateColumn | WindowColumn, schema: Schema) -> Field:
     """Return the name and the type of a column of an aggregate or a window."""
-    dtypes: list[DataType] = [schema[name].dtype.unlabelled() for name in column.inputs]
+    dtypes: list[DataType] = [schema[name].dtype for name in column.inputs]
     try:
         return Field(column.name, WINDOW_FUNCTIONS[column.function].resolve(*dtypes, **dict(column.options)))
     except TypeMismatchError as exc:

@@ -12,10 +12,7 @@ from penstock.errors import TypeMismatchError
 from penstock.types import arrays
 from penstock.types.datatype import DataType
 from penstock.types.encode import REFUSALS, encode, pickled
-from penstock.types.normalize import normalize
 from penstock.types.supertype import supertype
-
-UUID_PATTERN = "^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"
 
 
 def cast(array: pa.Array, dtype: DataType, *, what: str = "cast") -> pa.Array:
@@ -38,10 +35,6 @@ def cast(array: pa.Array, dtype: DataType, *, what: str = "cast") -> pa.Array:
 def _cast(array: pa.Array, source: DataType, dtype: DataType) -> pa.Array:
     if source.is_null():
         return pa.nulls(len(array), dtype.arrow)
-    if dtype.is_uuid():
-        return _uuids(array, source)
-    if dtype.is_extension():
-        return cast(array, dtype.unlabelled())
     if dtype.is_python():
         return pickled(array.to_pylist(maps_as_pydicts="lossy"))
     if source.is_python():
@@ -52,12 +45,6 @@ def _cast(array: pa.Array, source: DataType, dtype: DataType) -> pa.Array:
         return pa.ExtensionArray.from_storage(dtype.arrow, array.storage)
     if (source.is_string() or source.is_binary()) and dtype.is_file():
         return _files(array, dtype, source.is_string())
-    if source.is_sparse_tensor() and dtype.is_sparse_tensor():
-        array, source = _to_dense(array, DataType.tensor(source.inner)), DataType.tensor(source.inner)
-    if source.is_tensor() and dtype.is_sparse_tensor():
-        return _to_sparse(array, dtype)
-    if source.is_sparse_tensor() and dtype.is_tensor():
-        return _to_dense(array, dtype)
     if source.is_image() or dtype.is_image() or source.is_tensor() or dtype.is_tensor():
         return _cast_shaped(array, source, dtype)
     if dtype.is_embedding():
@@ -72,18 +59,6 @@ def _cast(array: pa.Array, source: DataType, dtype: DataType) -> pa.Array:
             raise
         # Arrow cannot cast extension types inside lists and structs; such columns are rare, so convert row by row.
         return encode(array.to_pylist(), dtype)
-
-
-def _uuids(array: pa.Array, source: DataType) -> pa.Array:
-    """Return the text of UUIDs, given as text in any form of Python's ``UUID`` or as 16 bytes each."""
-    import pyarrow.compute as pc
-
-    if source.is_binary():
-        return normalize(pa.ExtensionArray.from_storage(pa.uuid(), array.cast(pa.binary(16))))
-    is_text = pa.types.is_string(array.type)
-    if is_text and pc.all(pc.match_substring_regex(array, UUID_PATTERN)).as_py() is not False:
-        return array
-    return encode(array.to_pylist(), DataType.uuid())
 
 
 def _files(array: pa.Array, dtype: DataType, is_path: bool) -> pa.Array:
@@ -168,34 +143,3 @@ def _conform(batch: pa.RecordBatch, dtypes: dict[str, DataType]) -> pa.RecordBat
         for name, dtype in dtypes.items()
     ]
     return pa.RecordBatch.from_arrays(arrays, names=list(dtypes))
-
-
-# --- sparse tensors: the values that are not zero, their places in the flat tensor, and its shape ---
-
-
-def _to_sparse(array: pa.Array, dtype: DataType) -> pa.Array:
-    """Return tensors as sparse ones."""
-    rows = [None if row is None else _sparse(row, dtype) for row in array.to_pylist()]
-    return encode(rows, dtype.unlabelled())
-
-
-def _to_dense(array: pa.Array, dtype: DataType) -> pa.Array:
-    """Return sparse tensors as full ones."""
-    has_offsets = DataType(array.type).use_offset_indices
-    return encode([None if row is None else _dense(row, dtype, has_offsets) for row in array.to_pylist()], dtype)
-
-
-def _sparse(tensor: np.ndarray[Any, Any], dtype: DataType) -> dict[str, Any]:
-    if dtype.shape not in (None, tensor.shape):
-        raise ValueError(f"a tensor has shape {tensor.shape}")
-    flat = tensor.reshape(-1)
-    places = np.flatnonzero(flat)
-    indices = np.diff(places, prepend=0) if dtype.use_offset_indices else places
-    return {"values": flat[places], "indices": indices, "shape": list(tensor.shape)}
-
-
-def _dense(row: dict[str, Any], dtype: DataType, has_offsets: bool) -> np.ndarray[Any, Any]:
-    flat = np.zeros(int(np.prod(row["shape"])), dtype.inner.arrow.to_pandas_dtype())
-    places = np.asarray(row["indices"], np.int64)
-    flat[np.cumsum(places) if has_offsets else places] = row["values"]
-    return flat.reshape(row["shape"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -13,18 +12,30 @@ from penstock.errors import NoSuchPartError, TypeMismatchError
 from penstock.types.extension import EmbeddingType, FileType, ImageType, PythonType, TensorType
 from penstock.types.names import SIMPLE, checked_size, format_type, parse_type, time_type, timestamp_type
 from penstock.types.normalize import normal_type
-from penstock.types.predicates import Label, Predicates
+from penstock.types.predicates import Predicates
 
-_UUID = Label("uuid")
+_INSTEAD = {
+    "extension": "use the storage type",
+    "sparse_tensor": "use a struct of the values, their places and the shape",
+    "union": "columns of Arrow's unions keep their type, which DataType.from_arrow_type() takes",
+    "uuid": "UUIDs are text: use DataType.string()",
+}
+
+
+class Constructors(type):
+    """Names the way around for types that Penstock does not have."""
+
+    def __getattr__(cls, name: str) -> Any:
+        hint = f"; {_INSTEAD[name]}" if name in _INSTEAD else ""
+        raise AttributeError(f"DataType has no {name!r}{hint}.", name=name)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class DataType(Predicates):
+class DataType(Predicates, metaclass=Constructors):
     """The type of a column. Two are equal when they describe the same values; ``arrow`` is the Arrow type beneath.
 
-    The Arrow type is always normalized: it is no large, view, dictionary or run-end encoded variant. A ``label`` says
-    that the values are UUIDs, sparse tensors of one shape, or of an extension type. Columns that were read or declared
-    as such keep it through verbs; functions, and types that contain it, see the Arrow type alone.
+    The Arrow type is always normalized: it is no large, view, dictionary or run-end encoded variant. UUIDs are text,
+    and an extension type of another library is its storage type.
 
     >>> DataType.list(DataType.string())
     list[string]
@@ -33,23 +44,13 @@ class DataType(Predicates):
     """
 
     arrow: pa.DataType
-    label: Label | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.arrow, pa.DataType):
             raise TypeMismatchError(f"DataType wraps a pyarrow type, got {self.arrow!r}; use DataType.of() to convert.")
-        if isinstance(self.arrow, pa.UuidType):
-            object.__setattr__(self, "label", _UUID)
         object.__setattr__(self, "arrow", normal_type(self.arrow))
 
     def __repr__(self) -> str:
-        match self.label:
-            case Label("extension", (name, _)):
-                return f"extension[{name}; {format_type(self.arrow)}]"
-            case Label("sparse_tensor", shape):
-                return f"sparse_tensor[{self.inner}; {'x'.join(map(str, shape))}]"
-            case Label(name):
-                return name
         return format_type(self.arrow)
 
     # --- constructors -------------------------------------------------------------------------------------------------
@@ -73,7 +74,6 @@ class DataType(Predicates):
     date: ClassVar[DataType]
     python: ClassVar[DataType]  # arbitrary Python objects, pickled
     interval: ClassVar[DataType]  # months, days and nanoseconds
-    uuid: ClassVar[DataType]  # the values are text
 
     def __call__(self) -> DataType:
         """Return the type itself, so that ``DataType.int64()`` is ``DataType.int64``."""
@@ -81,7 +81,7 @@ class DataType(Predicates):
 
     @staticmethod
     def fixed_size_binary(size: int) -> DataType:
-        """Bytes of one length."""
+        """Fixed-length bytes."""
         return DataType(pa.binary(checked_size("fixed_size_binary", size)))
 
     @staticmethod
@@ -111,7 +111,7 @@ class DataType(Predicates):
 
     @staticmethod
     def fixed_size_list(dtype: Any, size: int) -> DataType:
-        """Lists of one length."""
+        """Fixed-length lists."""
         return DataType(pa.list_(DataType.of(dtype).arrow, checked_size("fixed_size_list", size)))
 
     @staticmethod
@@ -130,49 +130,13 @@ class DataType(Predicates):
 
     @staticmethod
     def embedding(dtype: Any, size: int) -> DataType:
-        """Vectors of one length."""
+        """Fixed-length vectors."""
         return DataType(EmbeddingType(DataType.of(dtype).arrow, size))
 
     @staticmethod
     def tensor(dtype: Any, shape: tuple[int, ...] | None = None) -> DataType:
-        """N-dimensional arrays, all of one shape if it is given."""
+        """N-dimensional arrays; with ``shape`` all rows have that shape."""
         return DataType(TensorType(DataType.of(dtype).arrow, shape))
-
-    @staticmethod
-    def sparse_tensor(
-        dtype: Any, shape: tuple[int, ...] | None = None, use_offset_indices: builtins.bool = False
-    ) -> DataType:
-        """Tensors with few values that are not zero, all of one shape if it is given; ``cast`` makes them of tensors.
-
-        A value is a struct: the values, their places in the flat tensor, and its shape. With ``use_offset_indices`` a
-        place is counted from the one before; such places are int64 and the shape is uint64, so that a column tells.
-
-        >>> DataType.sparse_tensor("int64", (2, 3))
-        sparse_tensor[int64; 2x3]
-        """
-        places = pa.list_(pa.int64() if use_offset_indices else pa.uint64())
-        fields = [("values", pa.list_(DataType.of(dtype).arrow)), ("indices", places), ("shape", pa.list_(pa.uint64()))]
-        return DataType(pa.struct(fields), None if shape is None else Label("sparse_tensor", tuple(shape)))
-
-    @staticmethod
-    def union(fields: Mapping[str, Any], type_ids: Iterable[int] | None = None, mode: str = "sparse") -> DataType:
-        """Values of several types. They come from Arrow; verbs that move rows keep them, most functions refuse them.
-
-        >>> DataType.union({"n": "int64", "s": "string"}).union_fields
-        {'n': int64, 's': string}
-        """
-        columns = [pa.field(name, DataType.of(dtype).arrow) for name, dtype in fields.items()]
-        ids = range(len(columns)) if type_ids is None else type_ids
-        return DataType(pa.union(columns, mode=str(mode).lower(), type_codes=[*ids]))
-
-    @staticmethod
-    def extension(name: str, storage_dtype: Any, metadata: str | None = None) -> DataType:
-        """Values of ``storage_dtype`` under the name of an extension type; they are read and written as stored.
-
-        >>> DataType.extension("geo.point", "binary").dtype
-        binary
-        """
-        return DataType(DataType.of(storage_dtype).arrow, Label("extension", (name, metadata)))
 
     @staticmethod
     def image(mode: str | None = None, height: int | None = None, width: int | None = None) -> DataType:
@@ -235,19 +199,11 @@ class DataType(Predicates):
         """Return the Arrow type beneath."""
         return self.arrow
 
-    def unlabelled(self) -> DataType:
-        """Return the type without its label, as functions see it."""
-        return self if self.label is None else DataType(self.arrow)
-
     # --- parts --------------------------------------------------------------------------------------------
 
     @property
     def inner(self) -> DataType:
-        """The type of the elements of a list, embedding or tensor, or of the stored values of an extension type."""
-        if self.is_extension():
-            return self.unlabelled()
-        if self.is_sparse_tensor():
-            return self.fields["values"].inner
+        """The type of the elements of a list, embedding or tensor."""
         return DataType(self._part("value_type", "inner"))
 
     @property
@@ -276,18 +232,8 @@ class DataType(Predicates):
     @property
     def shape(self) -> tuple[int, ...] | None:
         """The shape of every embedding, tensor or image, or None if each row has its own."""
-        if self.is_sparse_tensor():
-            return None if self.label is None else self.label.details
         shape: tuple[int, ...] | None = self._part("shape", "shape")
         return shape
-
-    @property
-    def use_offset_indices(self) -> builtins.bool:
-        """True if the places in a sparse tensor are counted from the one before."""
-        if not self.is_sparse_tensor():
-            raise self._missing("use_offset_indices")
-        # Structs that were inferred, as from JSON, have int64 throughout, and their places are plain ones.
-        return self.fields["indices"].inner.is_int64() and self.fields["shape"].inner.is_uint64()
 
     @property
     def timezone(self) -> str | None:
@@ -315,23 +261,6 @@ class DataType(Predicates):
     def scale(self) -> int:
         """The number of digits of a decimal after the point."""
         return int(self._part("scale", "scale"))
-
-    @property
-    def union_fields(self) -> dict[str, DataType]:
-        """The name and type of each member of a union."""
-        if not self.is_union():
-            raise self._missing("union_fields")
-        return {field.name: DataType(field.type) for field in self.arrow}
-
-    @property
-    def union_mode(self) -> str:
-        """``Sparse`` or ``Dense``."""
-        return str(self._part("mode", "union_mode")).capitalize()
-
-    @property
-    def type_ids(self) -> builtins.list[int]:
-        """The number of each member of a union."""
-        return builtins.list(self._part("type_codes", "type_ids"))
 
     # The names of Daft.
     dtype, key_type, value_type, timeunit, image_mode = inner, key, value, unit, mode

@@ -260,10 +260,6 @@ def _file(value: Any) -> dict[str, Any]:
     raise TypeError("a file is a File, a path, bytes, or a dict of path and data")
 
 
-def _uuid(value: Any) -> str:
-    return str(value if isinstance(value, uuid.UUID) else uuid.UUID(value))
-
-
 def _mask(values: Sequence[Any]) -> pa.Array:
     return arrow_flags(np.fromiter((value is None for value in values), np.bool_, len(values)))
 
@@ -278,8 +274,4 @@ _ENCODERS: tuple[tuple[Callable[[DataType], bool], Callable[[Sequence[Any], Data
     (DataType.is_image, _encode_image),
     (DataType.is_file, _encode_file),
     (DataType.is_python, lambda values, _: pickled(values)),
-    (
-        DataType.is_uuid,
-        lambda values, _: arrow_array([None if value is None else _uuid(value) for value in values], pa.string()),
-    ),
 )

@@ -36,7 +36,7 @@ _SCALARS: tuple[tuple[type, DataType], ...] = (
     (datetime.time, DataType.time()),
     (datetime.timedelta, DataType.duration()),
     (decimal.Decimal, DataType.decimal128(38, 18)),
-    (uuid.UUID, DataType.uuid()),
+    (uuid.UUID, DataType.string()),
     (os.PathLike, DataType.string()),
 )
 

@@ -20,7 +20,7 @@ SIMPLE = {
         *("null", "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
         *("float16", "float32", "float64", "string", "binary"),
     )
-} | {"date": pa.date32(), "uuid": pa.uuid()}
+} | {"date": pa.date32()}
 """The types without parameters, by the name they are shown under."""
 
 ALIASES = {
@@ -34,7 +34,7 @@ ALIASES = {
         "float16": "half",
         "float32": "real",
         "float64": "float double",
-        "string": "str text utf8 varchar char large_string",
+        "string": "str text utf8 varchar char large_string uuid",
         "binary": "bytes blob bytea varbinary large_binary",
         "date": "date32",
         "timestamp": "datetime",

@@ -23,8 +23,6 @@ def supertype(a: DataType, b: DataType) -> DataType | None:
     """
     if a == b or b.is_null():
         return a
-    if a.arrow == b.arrow:
-        return a.unlabelled()
     if a.is_null():
         return b
     if a.is_python() or b.is_python():

@@ -17,7 +17,7 @@ from penstock.cost.budget import spending
 from penstock.errors import OutageError, ProviderUnavailableError, UnreachableError
 from penstock.functions import embed_text, prompt
 from penstock.testing import ModelServer, faults
-from tests.plain_server import change, counts, plain_server
+from tests.plain_server import change, counts, plain_server, supervised_server
 
 NUM_ROWS = 330
 
@@ -79,6 +79,17 @@ def test_a_poison_row_costs_only_itself(poison: str, options: dict[str, Any]) ->
 
     assert nulls(df) == ["text 50 poison", "text 150 poison", "text 299 poison"]
     assert df.errors().to_pydict()["error_type"] == ["ProviderUnavailableError"] * 3
+
+
+def test_a_poison_row_that_ends_the_server_costs_only_itself(tmp_path: Path) -> None:
+    log = tmp_path / "answered"
+    with supervised_server(0.5, poison="exit", latency=0.1, slots=64, queues=True, log=str(log)) as (base_url, ends):
+        df = asked(base_url, rows(400, poison=(100, 105, 350))).collect()
+
+    assert nulls(df) == ["text 100 poison", "text 105 poison", "text 350 poison"]
+    assert df.errors().to_pydict()["error_type"] == ["ProviderUnavailableError"] * 3
+    assert len(ends) <= 3 * 5
+    assert len(set(log.read_text().split())) == 397
 
 
 def test_rows_that_are_all_poison_share_a_probe() -> None:
@@ -150,20 +161,28 @@ def test_a_job_survives_the_death_and_restart_of_its_server(tmp_path: Path, monk
     assert Counter(Counter(log.read_text().split()).values()) == {1: NUM_ROWS}
 
 
-def failures(*steps: tuple[int, int, bool], max_retries: int = 2) -> list[Verdict]:
-    """Return the verdicts on failures, given the requests sent and the newest one answered at each."""
+def failures(*steps: tuple[int, int, int], max_retries: int = 2) -> list[Verdict]:
+    """Return the verdicts on failures: given the requests sent, the newest one answered, and those lost, at each."""
     failed = FailedAttempts(max_retries)
     found: list[Verdict] = []
-    for num_sent, newest_answered, is_cut_off in steps:
+    for num_sent, newest_answered, num_lost in steps:
         error = ProviderUnavailableError()
-        error.is_cut_off = is_cut_off
+        error.num_lost = num_lost
         tally = Tally(newest_answered, 0, 0, num_sent, 0, newest_answered)
         found.append(failed.add(error, tally, waited_s=0.0))
+        if found[-1] == "unsure":
+            failed.forgive(error)
     return found
 
 
 def test_whose_failure_it_is() -> None:
-    assert failures((10, 5, False), (20, 15, False), (30, 25, False)) == ["retry", "retry", "row"]
-    assert failures((10, 5, False), (20, 15, False), (30, 20, False)) == ["retry", "retry", "unsure"]  # sent before
-    assert failures((10, 5, True), (20, 15, True), (30, 25, True)) == ["retry", "retry", "unsure"]  # another crashed it
-    assert failures((10, 10, False), max_retries=0) == ["unsure"]
+    assert failures((10, 5, 0), (20, 15, 0), (30, 25, 0)) == ["retry", "retry", "row"]
+    assert failures((10, 5, 0), (20, 15, 0), (30, 20, 0)) == ["retry", "retry", "unsure"]  # sent before
+    assert failures((10, 10, 0), max_retries=0) == ["unsure"]
+
+
+def test_a_lost_connection_counts_only_if_no_other_is_lost_with_it() -> None:
+    assert failures((10, 5, 1), (20, 15, 1), (30, 25, 1)) == ["retry", "retry", "row"]
+    assert failures(*[(10 * step, 10 * step - 5, 9) for step in range(1, 20)]) == ["retry"] * 19
+    assert failures((10, 5, 9), (20, 15, 1), (22, 22, 1)) == ["retry", "unsure", "row"]  # 22 is the probe
+    assert failures((10, 5, 9), (20, 15, 1), (22, 22, 3), (33, 33, 1)) == ["retry", "unsure", "retry", "unsure"]

@@ -87,7 +87,7 @@ ADDRESS = D.struct({"city": "string", "zip": "int64"})
         (datetime.time, D.time()),
         (datetime.timedelta, D.duration()),
         (decimal.Decimal, D.decimal128(38, 18)),
-        (uuid.UUID, D.uuid()),
+        (uuid.UUID, D.string()),
         (pathlib.Path, D.string()),
         (Optional[int], D.int64()),  # noqa: UP045
         (int | None, D.int64()),

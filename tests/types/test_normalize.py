@@ -107,8 +107,6 @@ def test_unions_keep_their_values(mode: str) -> None:
         else pa.UnionArray.from_dense(codes, places, [numbers, texts[1:]], ["n", "s"], [0, 7])
     )
     dtype = DataType(union.type)
-    assert (dtype.union_fields, dtype.union_mode, dtype.type_ids) == (
-        {"n": DataType.int64(), "s": DataType.string()}, mode.capitalize(), [0, 7]
-    )  # fmt: skip
-    assert dtype == DataType.union({"n": "int64", "s": "string"}, [0, 7], mode)
+    fields = [pa.field("n", pa.int64()), pa.field("s", pa.string())]
+    assert dtype.arrow == pa.union(fields, mode=mode, type_codes=[0, 7])
     assert normalize(union).to_pylist() == [1, "x", None]

@@ -7,6 +7,7 @@ import logging
 import time
 from typing import ClassVar
 
+from penstock.ai.client.crash_search import CrashSearch
 from penstock.ai.client.silent_server import CHECK_EVERY_S, Silence
 
 log = logging.getLogger("penstock.ai")
@@ -25,6 +26,7 @@ class SharedSession:
         self._loop = loop
         self._num_users = 0
         self.silences: set[Silence] = set()
+        self._crash_searches: dict[str, CrashSearch] = {}
         self._check = loop.call_later(CHECK_EVERY_S, self._log_silences)
         self.client = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=60, ttl_dns_cache=300),
@@ -48,6 +50,10 @@ class SharedSession:
             del self._by_loop[self._loop]
             self._check.cancel()
             await self.client.close()
+
+    def crash_search(self, base_url: str) -> CrashSearch:
+        """Return the search that all clients of a server share, whatever their models."""
+        return self._crash_searches.setdefault(base_url, CrashSearch())
 
     def _log_silences(self) -> None:
         for silence in self.silences:

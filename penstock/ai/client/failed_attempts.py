@@ -1,7 +1,8 @@
 """Decide what follows from the failed attempts of a call, without clock, thread or event loop.
 
 A 5xx, a time-out or a lost connection is the failure of the row if the server works, and else that of the server. It
-works if it has answered a request that was sent after the attempt before.
+works if it has answered a request that was sent after the attempt before. A lost connection counts only if no other one
+was lost with it, as another call may have crashed the server.
 """
 
 from __future__ import annotations
@@ -20,6 +21,12 @@ PATIENCE_S = 15.0
 """The time without any answer after which a call need not use up its retries to suspect the server. The retries of a
 call take about as long."""
 
+GROUPS = 8
+"""The calls that a crash cut off are repeated in so many groups, to find the one that caused it."""
+
+MIN_LOST_ALONE = 2
+"""The lost connections of a call that was alone before it counts as their cause."""
+
 
 class ConnectionLostError(ProviderUnavailableError):
     """A server that answered before does not accept connections."""
@@ -28,12 +35,14 @@ class ConnectionLostError(ProviderUnavailableError):
 class FailedAttempts:
     """The failed attempts of one call. The caller passes the limiter's tally and the time since the first failure.
 
-    ``is_alone`` means that no other call that may have brought the server down is sent.
+    ``group_size`` is the number of suspects of a crash that the call may be repeated with; None if it is no suspect.
     """
 
     def __init__(self, max_retries: int) -> None:
         self.num_counted = 0
-        self.is_over = self.is_alone = self._is_forgiven = False
+        self.group_size: int | None = None
+        self._num_lost_alone = 0
+        self._is_forgiven = False
         self._max_retries = max_retries
         self._first: Tally | None = None
         self._last: Tally | None = None
@@ -42,20 +51,31 @@ class FailedAttempts:
         """Record a failure and decide."""
         before, self._last = self._last, tally
         first = self._first = self._first or tally
+        num_lost = error.num_lost if isinstance(error, ProviderUnavailableError) else 0
+        if num_lost:
+            self._lose(num_lost)
         is_refusal = (
             isinstance(error, RateLimitedError)
-            or (isinstance(error, ConnectionLostError) and self._max_retries > 0)  # 0: nothing is sent again
+            or ((isinstance(error, ConnectionLostError) or num_lost > 1) and self._max_retries > 0)  # 0: sent once
             or (not self._is_forgiven and is_overload(error, before, tally))
         )
         self.num_counted += not is_refusal
-        self.is_over = self.num_counted > self._max_retries or waited_s > MAX_WAIT_S
+        is_found = num_lost == 1 and self.group_size is not None
+        is_over = self.num_counted > self._max_retries or waited_s > MAX_WAIT_S or is_found
         if not isinstance(error, ProviderUnavailableError):
-            return "row" if self.is_over else "retry"
-        if not self.is_over:
+            return "row" if is_over else "retry"
+        if not is_over:
             is_silent = not is_refusal and waited_s > PATIENCE_S and tally.num_answered == first.num_answered
             return "unsure" if is_silent else "retry"
         does_work = before is not None and tally.has_answered_since(before)
-        return "row" if does_work and (self.is_alone or not error.is_cut_off) else "unsure"
+        is_cause = not num_lost or self._num_lost_alone >= MIN_LOST_ALONE
+        return "row" if does_work and is_cause else "unsure"
+
+    def _lose(self, num_lost: int) -> None:
+        """Take a lost connection: how many were lost together."""
+        self._num_lost_alone = self._num_lost_alone + 1 if num_lost == 1 else 0
+        if num_lost > 1 or self.group_size is not None:
+            self.group_size = max(num_lost // GROUPS, 1)
 
     def forgive(self, error: ProviderUnavailableError) -> None:
         """Allow at least one more attempt, as the server works now: all retries once more for a call that it refused.

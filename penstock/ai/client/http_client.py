@@ -15,6 +15,7 @@ import orjson
 
 from penstock.ai.client.addresses import joined, proxy_for, shown
 from penstock.ai.client.connections import SharedSession
+from penstock.ai.client.crash_search import CrashSearch, Turn
 from penstock.ai.client.deadline import Deadline
 from penstock.ai.client.failed_attempts import ConnectionLostError, FailedAttempts
 from penstock.ai.client.limits.limiter import (
@@ -108,6 +109,7 @@ class ApiClient:
         self._gate = ALWAYS_OPEN
         self._counter = CallCounter()
         self.check = ServerCheck(shown(endpoint.base_url))
+        self._crash_search = CrashSearch()
         self._room = CallRoom()
         self._mean_nbytes = 0  # of recent answers
 
@@ -134,6 +136,7 @@ class ApiClient:
             self._gate = current_gate()
         self._session = SharedSession.shared()  # last: an error above leaves nothing to close
         self._session.silences.add(self._silence)
+        self._crash_search = self._session.crash_search(endpoint.base_url)
 
     async def close(self) -> None:
         session, self._session, self._limiter = self._session, None, None
@@ -198,7 +201,6 @@ class ApiClient:
         *,
         tokens: float = math.inf,
         rank: Rank = "first",
-        failed: FailedAttempts | None = None,
     ) -> Answer:
         """Repeat a request until it succeeds, ``max_retries`` is reached, or its error is final.
 
@@ -206,8 +208,12 @@ class ApiClient:
         rate limit (429), an overloaded server, and a lost connection to a server that answered before, do not count as
         retries: the request is repeated for ``MAX_WAIT_S``, and then the provider counts as unusable. A request that
         is not ``is_safe`` to send twice is repeated only after a 429. ``tokens`` is its size, if it may be a probe.
+
+        A suspect of a crash waits for its turn. When it is alone suspected, a probe shows whether the server works.
         """
-        began = 0.0
+        began = delay_s = 0.0
+        failed: FailedAttempts | None = None
+        turn: Turn | None = None  # of a suspect
         self._silence.begin(time.monotonic())
         try:
             while True:
@@ -227,47 +233,39 @@ class ApiClient:
                         raise unusable from exc
                     if verdict == "row" or (verdict == "unsure" and (self.check.probe is None or rank == "probe")):
                         raise
-                    if verdict == "unsure" and isinstance(exc, ProviderUnavailableError):
-                        return await self._suspect(attempt, on_retry, exc, failed, tally)
-                    self._silence.failed(exc)
-                    on_retry()
                     draw = 1.0 if rank == "probe" else random.random()
                     delay_s = delay_before(max(failed.num_counted, 1), exc, draw, self.settings.first_delay_s)
+                    if isinstance(exc, ProviderUnavailableError):
+                        if verdict == "unsure":
+                            await self._confirm_server_works(exc, tally)
+                            failed.forgive(exc)
+                        if verdict == "unsure" or exc.num_lost > 1:
+                            began = delay_s = 0.0
+                    self._silence.failed(exc)
+                    on_retry()
                     log.debug("asking %s again in %.1f s: %s", self._model, delay_s, exc)
                 else:
                     if tokens < self.check.probe_tokens:
                         self.check.probe, self.check.probe_tokens = attempt, tokens
                     return answer
-                await asyncio.sleep(delay_s)
                 rank = "retry" if rank == "first" else rank
+                if failed.group_size is not None and rank != "probe":
+                    turn = turn or Turn(self._crash_search)
+                    await turn.take(failed.group_size)
+                    rank = "suspect"
+                await asyncio.sleep(delay_s)
         finally:
+            if turn is not None:
+                turn.end()
             self._silence.end()
 
-    async def _suspect(
-        self,
-        attempt: Attempt[Answer],
-        on_retry: Callable[[], None],
-        error: ProviderUnavailableError,
-        failed: FailedAttempts,
-        tally: Tally,
-    ) -> Answer:
-        """Repeat a request that failed, once the server is known to work. End the query if it does not.
-
-        A request whose connection was cut off is repeated before the next suspect: if it brings the server down, that
-        is not the failure of the others.
-        """
+    async def _confirm_server_works(self, error: ProviderError, tally: Tally) -> None:
+        """End the query if the server does not work since ``tally``, when a request failed."""
         limiter = self._limiter
         assert limiter is not None
-        async with self.check.turn:
-            await self.check.confirm(
-                error, lambda: limiter.tally.has_answered_since(tally), partial(self.retry, rank="probe")
-            )
-            failed.forgive(error)
-            on_retry()
-            failed.is_alone = error.is_cut_off and failed.is_over
-            if failed.is_alone:
-                return await self.retry(attempt, True, on_retry, rank="retry", failed=failed)
-        return await self.retry(attempt, True, on_retry, rank="retry", failed=failed)
+        await self.check.confirm(
+            error, lambda: limiter.tally.has_answered_since(tally), partial(self.retry, rank="probe")
+        )
 
     def _unusable(self, exc: ProviderError, num_failures: int, waited_s: float) -> ProviderUnusableError | None:
         """Return the error that ends the query, if a failure shows that no other call would succeed."""
@@ -309,15 +307,16 @@ class ApiClient:
         assert self._session is not None
         assert self._deadline is not None
         permit = await self._limiter.admit(tokens, rank=rank)
-        while not self._gate.is_open:
+        while not self._gate.is_open or self._crash_search.holds(rank):
             permit.settle("other")
-            await self._wait_for_gate()
+            await self._wait_for_gate(rank)
             permit = await self._limiter.admit(tokens, rank=rank)
         outcome: Outcome = "other"
         received: Mapping[str, str] | None = None
         used_tokens: int | None = None
         started, counter = time.perf_counter(), self._counter
         counter.num_requests = (counter.num_requests or 0) + 1
+        number = self._crash_search.sent(rank)
         observer.sent()
         try:
             with self._deadline:
@@ -356,18 +355,23 @@ class ApiClient:
             lost = self._lost(exc)
             if isinstance(lost, ConnectionLostError | _NeverReachedError):
                 observer.failed()
+            elif outcome != "late":
+                lost.num_lost = await self._crash_search.num_lost(number)
             raise lost from exc
         finally:
             counter.num_requests -= 1
+            self._crash_search.settled(rank)
             if received is not None and outcome in ("ok", "other"):
                 self._silence.end_silence(time.monotonic())
             permit.settle(outcome, used_tokens=used_tokens, headers=received)
 
-    async def _wait_for_gate(self) -> None:
-        """Wait until the query is not paused. Meanwhile the call does not wait for the server."""
+    async def _wait_for_gate(self, rank: Rank) -> None:
+        """Wait until neither a pause nor the suspects of a crash hold the call. Meanwhile it waits for no server."""
         self._silence.end()
         try:
             await self._gate.wait()
+            if self._crash_search.holds(rank):
+                await self._crash_search.wait()
         finally:
             self._silence.begin(time.monotonic())
 
@@ -433,7 +437,7 @@ class ApiClient:
             error.args = (f"{error}\n{self._endpoint.if_not_found}",)
         return error
 
-    def _lost(self, exc: BaseException) -> ProviderError:
+    def _lost(self, exc: BaseException) -> ProviderUnavailableError:
         import aiohttp
 
         if isinstance(exc, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError):
@@ -444,9 +448,7 @@ class ApiClient:
             late = ProviderUnavailableError(f"{self.name} gave no answer within {self.settings.timeout_s:g} s")
             late.is_overload = late.is_time_out = True
             return late
-        cut_off = ProviderUnavailableError(f"{self.name} closed the connection: {type(exc).__name__}: {exc}")
-        cut_off.is_cut_off = True
-        return cut_off
+        return ProviderUnavailableError(f"{self.name} closed the connection: {type(exc).__name__}: {exc}")
 
 
 async def _start_of(response: aiohttp.ClientResponse, nbytes: int) -> bytes:

@@ -25,7 +25,7 @@ class ServerCheck:
     def __init__(self, address: str) -> None:
         self.probe: Attempt[Any] | None = None
         self.probe_tokens = math.inf
-        self.turn = asyncio.Lock()
+        self._turn = asyncio.Lock()
         self._address = address
         self._outage = ""
 
@@ -40,13 +40,14 @@ class ServerCheck:
         ``error`` is the failure that gave rise to the check. ``repeat`` sends the probe, with retries.
         """
         assert self.probe is not None
-        if not self._outage and not has_answered():
-            try:
-                await repeat(self.probe)
-            except FatalError:
-                raise
-            except ProviderError as exc:
-                self._outage = self._outage_after(exc)
+        async with self._turn:
+            if not self._outage and not has_answered():
+                try:
+                    await repeat(self.probe)
+                except FatalError:
+                    raise
+                except ProviderError as exc:
+                    self._outage = self._outage_after(exc)
         if self._outage:
             raise OutageError(f"{error}\n{self._outage}") from error
 

@@ -65,7 +65,7 @@ _READERS = {name: _reader(name) for name in _FRAMES}
 globals().update(_READERS)
 vars(io).update(_READERS)  # Daft has them in both places
 __all__ = [*_SHARED, *_FRAMES, *_OWN, "IOConfig", "ImageFormat", "ImageMode", "MediaType", "Session",
-    "TimeUnit", "UnionMode", "attach_table", "Catalog", "Table", "attach_catalog", "concat", "create_temp_table",
+    "TimeUnit", "attach_table", "Catalog", "Table", "attach_catalog", "concat", "create_temp_table",
     "current_model", "current_provider", "current_session", "detach_provider", "detach_table",
     "execution_config_ctx", "expressions", "functions", "get_catalog", "get_provider", "get_table",
     "has_provider", "has_table", "interval", "io", "list_tables", "read_blob", "read_table",
@@ -250,13 +250,6 @@ class MediaType(StrEnum):
     AUDIO = "audio"
     IMAGE = "image"
     VIDEO = "video"
-
-
-class UnionMode(StrEnum):
-    """Layouts of unions in Arrow."""
-
-    Dense = "Dense"
-    Sparse = "Sparse"
 
 
 class TimeUnit(StrEnum):

@@ -11,6 +11,7 @@ import penstock as ps
 from penstock.compat.daft.io import IOConfig
 from penstock.relational.scalar import evaluate
 from penstock.types import DataType, Field, Schema
+from penstock.types.datatype import Constructors
 
 
 def _read(reader: Any) -> Any:
@@ -74,8 +75,8 @@ class DaftFile(ps.File, metaclass=_OfAnyFile):
         super().__init__(url, storage_options=options)
 
 
-class _Types(type):
-    def __instancecheck__(cls, instance: Any) -> bool:
+class _Types(Constructors):
+    def __instancecheck__(self, instance: Any) -> bool:
         return isinstance(instance, DataType)
 
 

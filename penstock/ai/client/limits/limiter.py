@@ -43,8 +43,9 @@ LOGGED_WAIT_S = 60.0
 """A longer wait is logged, so that it does not look like a query that hangs."""
 
 Clock = Callable[[], float]
-Rank = Literal["first", "retry", "probe"]
-"""The rank of a request in the queue: a probe, which others wait for, comes before retries, they before the others."""
+Rank = Literal["first", "retry", "suspect", "probe"]
+"""The rank of a request in the queue: a probe, which others wait for, comes before retries, they before the others. A
+suspect of a crash is a retry that is sent while others are held back."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,47 +2,38 @@
 
 A dashboard writes a note with its orders, and a new *beat* every second while a person watches. The run looks at the
 note once a second, follows the orders that it has not seen, and notes its own figures as long as the beat changes. A
-file needs no port and no token: those who may write to the folder may control the job. An object store charges for each
+file needs no port and no token: who may write to the folder may control the job. An object store charges for each
 look, so there both happen every ten seconds.
 """
 
 from __future__ import annotations
 
-import os
 import secrets
 import threading
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+from penstock.contracts import QueryControl
 from penstock.dashboard.live import LiveQuery
+from penstock.dashboard.prompts import described_prompts
 from penstock.errors import PenstockError
 from penstock.events.events import Event, QuerySampled
-from penstock.io.commit.place import LocalPlace
-from penstock.io.settled import JOB_FOLDER
-from penstock.jobs.folder import JobFolder, Note
+from penstock.observe.viewers import JobNotes
+from penstock.plan.nodes import Plan
 
+RUN = "run"  # the note of the figures of the last run
+PROMPTS = "prompts"  # the note of the prompt templates, to show what was sent for a row
 ORDERS = "orders"
-INTERVAL_S = 1.0
-STORE_INTERVAL_S = 10.0
 MAX_UNWATCHED = 5  # intervals after the last beat
 MAX_ORDERS = 20  # the last ones
-
-
-def order_interval_s(folder: JobFolder) -> float | None:
-    """Return the time between two looks of a run at its orders; None if this process may not leave any."""
-    place = folder.output.place
-    if isinstance(place, LocalPlace):
-        return INTERVAL_S if os.access(place.path(JOB_FOLDER), os.W_OK) else None
-    return STORE_INTERVAL_S
 
 
 class ControlWriter:
     """Leaves orders for a run: the side of the dashboard."""
 
-    def __init__(self, folder: JobFolder) -> None:
-        self._folder = folder
+    def __init__(self, notes: JobNotes) -> None:
+        self._notes = notes
         self._beat_at_s = 0.0
 
     def beat(self, interval_s: float) -> None:
@@ -57,25 +48,49 @@ class ControlWriter:
 
     def _write(self, orders: list[dict[str, Any]]) -> None:
         self._beat_at_s = time.monotonic()
-        known = _orders(self._folder.notes.read(ORDERS))
-        self._folder.notes.write(ORDERS, {"beat": secrets.token_hex(8), "orders": [*known, *orders][-MAX_ORDERS:]})
+        known = _orders(self._notes.read(ORDERS))
+        self._notes.write(ORDERS, {"beat": secrets.token_hex(8), "orders": [*known, *orders][-MAX_ORDERS:]})
 
 
-class ControlReader:
-    """A Subscriber that passes orders to ``live``: the side of the run. It calls ``note_run`` while a person watches.
+def watch_job(plan: Plan, notes: JobNotes) -> WatchedJob:
+    """Watch a run of a job, for the dashboard of any process."""
+    return WatchedJob(plan, notes)
 
-    It looks on a thread, as a disk or a store may be slow. ``close`` waits for the last look.
+
+class WatchedJob:
+    """Implements ``JobWatch``, the side of the run: notes its figures, and follows the orders that people leave.
+
+    It looks for orders on a thread, as a disk or a store may be slow.
     """
 
-    def __init__(self, folder: JobFolder, live: LiveQuery, note_run: Callable[[], None]) -> None:
-        self._folder, self._live, self._note_run = folder, live, note_run
-        self._interval_s = order_interval_s(folder)
+    def __init__(self, plan: Plan, notes: JobNotes) -> None:
+        self._notes, self._live = notes, LiveQuery()
+        self._interval_s = notes.poll_interval_s
+        self._noting = threading.Lock()  # a later note holds later figures
         self._look_at_s = 0.0
         self._looking: threading.Thread | None = None
-        self._seen = set[str]() if self._interval_s is None else {order["id"] for order in _orders(self._note())}
+        self._seen = set[str]() if self._interval_s is None else {order["id"] for order in _orders(self._ordered())}
         self._beat, self._beat_at_s = "", 0.0
+        with suppress(PenstockError):
+            notes.write(PROMPTS, {"columns": described_prompts(plan)})
+        self.note()  # in place of the last run's, which may have failed
+
+    def note(self) -> None:
+        with self._noting, suppress(PenstockError):
+            self._notes.write(RUN, self._live.snapshot())
+
+    def close(self, error: BaseException | None = None) -> None:
+        if self._looking is not None:
+            self._looking.join()
+        if error is not None:
+            self._live.fail(error)
+        self.note()
+
+    def on_control(self, control: QueryControl) -> None:
+        self._live.on_control(control)
 
     def on_event(self, event: Event) -> None:
+        self._live.on_event(event)
         if self._interval_s is None or not isinstance(event, QuerySampled) or event.time_s < self._look_at_s:
             return
         if self._looking is None or not self._looking.is_alive():
@@ -84,12 +99,8 @@ class ControlReader:
             self._looking = threading.Thread(target=self._look, args=looked, name="penstock-orders", daemon=True)
             self._looking.start()
 
-    def close(self) -> None:
-        if self._looking is not None:
-            self._looking.join()
-
     def _look(self, now_s: float, interval_s: float) -> None:
-        note = self._note()
+        note = self._ordered()
         if note is None:
             return
         for order in _orders(note):
@@ -100,13 +111,13 @@ class ControlReader:
         if note["beat"] != self._beat:
             self._beat, self._beat_at_s = note["beat"], now_s
         if now_s - self._beat_at_s <= MAX_UNWATCHED * interval_s:
-            self._note_run()
+            self.note()
 
-    def _note(self) -> Note | None:
+    def _ordered(self) -> dict[str, Any] | None:
         with suppress(PenstockError):  # a damaged note has no orders
-            return self._folder.notes.read(ORDERS)
+            return self._notes.read(ORDERS)
         return None
 
 
-def _orders(note: Note | None) -> list[dict[str, Any]]:
+def _orders(note: dict[str, Any] | None) -> list[dict[str, Any]]:
     return [] if note is None else note["orders"]

@@ -1,0 +1,53 @@
+"""The viewer of queries and jobs. It is built on top of the engine, which therefore loads it by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+from penstock.protocols import Subscriber
+
+if TYPE_CHECKING:
+    from penstock.plan.nodes import Plan
+
+VIEWER = "penstock.dashboard"
+
+
+class JobNotes(Protocol):
+    """The small JSON documents in the folder of a job."""
+
+    @property
+    def poll_interval_s(self) -> float | None:
+        """Seconds between two looks at a note of another process; None if this process may not write notes."""
+
+    def read(self, name: str) -> dict[str, Any] | None:
+        """Return a note, None if it does not exist."""
+
+    def write(self, name: str, content: Mapping[str, Any]) -> None:
+        """Replace a note."""
+
+
+class JobWatch(Subscriber, Protocol):
+    """A Subscriber that keeps the viewer's notes of one job and passes on the orders that people give there."""
+
+    def note(self) -> None:
+        """Record the current figures."""
+
+    def close(self, error: BaseException | None = None) -> None:
+        """Record how the job ended, and take no more orders."""
+
+
+class Viewer(Protocol):
+    """The module of a viewer."""
+
+    def watch_query(self) -> Subscriber:
+        """Show a new query of this process."""
+
+    def watch_job(self, plan: Plan, notes: JobNotes) -> JobWatch:
+        """Watch a run of a job that computes ``plan``."""
+
+
+def viewer() -> Viewer:
+    """Load the viewer."""
+    return cast(Viewer, import_module(VIEWER))
