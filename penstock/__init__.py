@@ -33,7 +33,7 @@ _MODULES = {
     ],
     "penstock.frame.sql": ["attach_function", "detach_function", "sql"],
     "penstock.frame.sql_expression": ["sql_expr"],
-    "penstock.frame.window": ["Window"],
+    "penstock.functions.aggregates": ["Window"],
     "penstock.functions": [
         *("classify_image", "classify_text", "coalesce", "embed_image", "embed_text", "format", "prompt"),
         "unnest",

@@ -1,15 +1,20 @@
-"""AI functions: providers, their APIs, and everything around a call.
+"""AI functions: from a column of values to a column of answers, vectors or labels.
 
-provider.py      the interface of providers and models       registry.py      providers by name
-conversation.py  requests and answers of any provider        options.py       options of the AI functions
-prompt.py        ``prompt`` in a worker                      exchange.py      one conversation: tools, validation
-embed.py         embeddings of columns                       classify.py      labels for columns
-cached_model.py  batch models with cached results            identity.py      identities for fingerprints of jobs
-wire.py          the interface of a provider's API: the body of a request, the answers in a body
+Read the interfaces first, then the functions in a worker, then one of the folders:
 
-messages/        values of a row to a request
-structured/      structured output and tools
-client/          one attempt, retries, billing, cache; limits/, batch/
-providers/       OpenAI, Anthropic, Google and others: wire, defaults, batch API
-local/           models on this machine, by transformers
+conversation  requests and answers of any provider      provider      the interface of providers and models
+registry      providers by name                         options       options of the AI functions
+option_help   one line about each option                columns       a call of an AI function as an expression
+identity      what determines the results, for jobs
+
+prompt        prompts in a worker: rows to requests     exchange      one conversation: tools, validation
+embed         embeddings of columns                     classify      labels for columns
+cached_model  batch models with cached results          lenient_json  JSON of servers, which is not always valid
+
+messages/     values of a row to a message              structured/   return formats, and tools
+client/       one call: sent, retried, billed, cached   providers/    the API of each provider
+local/        models on this machine
+
+The folders know nothing of expressions and columns. ``providers`` builds on ``client``. ``local`` uses neither, except
+``providers.wire``. Nothing here imports pools or ``io``.
 """

@@ -73,7 +73,7 @@ class AiCall:
         builtin = Builtin(
             self.identity,
             check,
-            prepare="prepare" if target.is_async and not target.is_batch else None,
+            has_lookup=target.is_async and not target.is_batch,
             model=None if "model" in row_options else dict(self.identity).get("model"),
             row_options=row_options,
         )

@@ -14,10 +14,10 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.ai.cached_model import VECTORS, CachedModel
-from penstock.ai.client.http_client import estimated_tokens
 from penstock.ai.client.limits.inputs import input_limits
-from penstock.ai.client.remote_embedder import ApiEmbedder
 from penstock.ai.provider import Embedder, NDArray, loaded
+from penstock.ai.providers.remote_embedder import ApiEmbedder
+from penstock.cost.usage import estimated_tokens
 from penstock.errors import (
     ContentFilteredError,
     FatalError,

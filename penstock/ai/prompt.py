@@ -11,20 +11,21 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.ai.cached_model import CachedModel
-from penstock.ai.client.remote_prompter import ApiPrompter, Found
+from penstock.ai.client.cached_calls import Found
 from penstock.ai.conversation import GENERATIONS, Generation, Request
 from penstock.ai.exchange import Exchange, PromptSettings, checked_answers, run_tools, type_name
 from penstock.ai.messages.message import Message, is_quick, message_of, read_message
 from penstock.ai.provider import ModelTask, Prompter, Provider, loaded
+from penstock.ai.providers.remote_prompter import ApiPrompter
 from penstock.cache.ordinals import row_ids
 from penstock.cost.accounts import current_account
 from penstock.errors import InvalidAnswerError
 from penstock.protocols import Priced
 from penstock.types import PartialColumn, Series, to_arrow_array
-from penstock.udf.instances import Prepared, Unfinished
+from penstock.udf.instances import RowLookup, Unfinished
 
 
-class AsyncPrompts:
+class AsyncPrompts(RowLookup):
     """Prompts to a model that takes one request at a time, many concurrently.
 
     If the model caches its answers, the rows of a task are first looked up together (``results``). The others are then
@@ -37,6 +38,7 @@ class AsyncPrompts:
         self._cached = self._model.cached if isinstance(self._model, ApiPrompter) else None
         self._settings = settings = replace(settings, takes_cache_control=model.takes_cache_control)
         self._empty_request = settings.request(Message(()))
+        self.has_lookup = self._cached is not None or self._model.needs_row_ids
         self._is_plain = settings.output is None and settings.has_bare_value
 
     @property
@@ -56,11 +58,6 @@ class AsyncPrompts:
         return self._model.close()
 
     # --- cached answers ---
-
-    @property
-    def prepare(self) -> Prepared | None:
-        """The object that looks up the rows of a task; None if the model does not cache."""
-        return None if self._cached is None and not self._model.needs_row_ids else self
 
     def results(self, rows: Sequence[tuple[Any, ...]]) -> list[Any]:
         """Return the value of each row whose answer is cached, and ``Unfinished`` for the others."""

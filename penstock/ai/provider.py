@@ -40,7 +40,7 @@ from penstock.ai.conversation import Generation, Request
 from penstock.errors import InvalidArgumentError, did_you_mean
 from penstock.expr.udf import BatchSize, Resources
 from penstock.types.frozen import frozen
-from penstock.udf.peer_options import peer_hint
+from penstock.udf.option_spellings import spelling_hint
 
 NDArray = np.ndarray[Any, Any]
 
@@ -270,7 +270,7 @@ def check_options(task: ModelTask, provider: str, known: Sequence[str], of_rows:
     for name in (*task.options, *task.row_options):
         if name not in known:
             own = [each for each in ("provider", "model", *task.parameters, *CALL_OPTIONS) if each != name]
-            hint = peer_hint(name, [*known, *own]) or did_you_mean(name, [*known, *own])
+            hint = spelling_hint(name, [*known, *own]) or did_you_mean(name, [*known, *own])
             raise InvalidArgumentError(
                 f"{task.function} with provider {provider!r} does not take {name!r}.{hint} "
                 f"It takes {', '.join(sorted(known)) or 'no options'} as the provider's own, and "

@@ -266,7 +266,12 @@ class Billing:
             if self.is_sample:
                 self.record(usage, tuple(charge.inputs), charge.latency_s, charge.max_at_once)
 
-    def count_answer(self, usage: Usage) -> None:
+    def sent(self) -> None:
+        """Do nothing: without a budget, calls without an answer are not counted."""
+
+    failed = sent
+
+    def answered(self, usage: Usage) -> None:
         """Count a call that was answered. Runs for every call of most queries."""
         self._account.count(self._key, *usage[:3], None if self._price is None else self.cost(usage))
 
@@ -351,11 +356,16 @@ class Charge:
         """Mark the call as sent: until its outcome is known, it counts at its estimated cost."""
         self.is_unsure = True
 
-    def answered(self, usage: Usage | None, latency_s: float) -> None:
-        """Record an answer. If it does not report its usage, the estimated input counts."""
+    def answered(self, usage: Usage) -> None:
+        """Record what an answer used."""
         self.is_unsure = False
+        self.usage = usage
+
+    def has_answer(self, latency_s: float | None) -> None:
+        """Record the end of the call. If another call brought its answer, the estimated input counts."""
+        if self.usage is None:
+            self.answered(Usage(self.tokens, 0))
         self.latency_s = latency_s
-        self.usage = usage or Usage(self.tokens, 0)
 
     def failed(self) -> None:
         """Mark the call as refused, or as never received: it costs nothing."""

@@ -52,8 +52,8 @@ class PromptTemplate:
         settings = next((each for each in given if isinstance(each, PromptSettings)), None)
         if settings is None:
             return None
-        from penstock.ai.client.remote_prompter import ApiPrompter
-        from penstock.ai.recorded_usage import described_calls
+        from penstock.ai.providers.recorded_usage import described_calls
+        from penstock.ai.providers.remote_prompter import ApiPrompter
 
         model = next((each for each in given if isinstance(each, ApiPrompter)), None)
         calls = None if model is None else described_calls(model, settings)
@@ -75,7 +75,7 @@ class PromptTemplate:
         """Return what the call for a batch of one row used, as the ledger of its answers has it; None if unknown."""
         with suppress(PenstockError, KeyError, TypeError, ValueError):  # or the description is damaged
             if self.calls is not None and (request := self.request(row)) is not None:
-                from penstock.ai.recorded_usage import recorded_usage
+                from penstock.ai.providers.recorded_usage import recorded_usage
 
                 return recorded_usage(self.calls, request, row.column(column)[0].as_py(), ledger)
         return None

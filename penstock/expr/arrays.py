@@ -45,19 +45,6 @@ def on_arrays(compute: Callable[..., pa.Array]) -> Callable[..., pa.Array | pa.S
     return broadcasting
 
 
-def on_numbers(compute: Callable[..., Numbers]) -> Callable[..., pa.Array | pa.Scalar]:
-    """Make a kernel of ``compute(valid, *ndarrays)``, which may clear flags; a constant has one element."""
-
-    def broadcasting(*values: pa.Array | pa.Scalar) -> pa.Array | pa.Scalar:
-        columns = [value for value in values if not isinstance(value, pa.Scalar)]
-        arrays = [repeat(value, 1) if isinstance(value, pa.Scalar) else value for value in values]
-        valid = validity(*columns or arrays)
-        result = masked(compute(valid, *map(filled, arrays)), valid)
-        return result if columns else result[0]
-
-    return broadcasting
-
-
 def storage_of(array: pa.Array) -> pa.Array:
     """Return the plain Arrow array beneath an extension array, or the array itself."""
     return array.storage if isinstance(array, pa.ExtensionArray) else array

@@ -1,22 +1,18 @@
 """``Expression``: the shell around one expression node that users hold.
 
-It has the operators and the basic methods. Most functions of ``penstock.functions`` add themselves here as methods (see
-``method``); type checkers read ``column.pyi``, which ``make stubs`` writes.
+It has the operators and the basic methods. Most functions of ``penstock.functions`` are methods too: see ``Methods``.
 """
 
 from __future__ import annotations
 
-import functools
-import inspect
 from collections.abc import Callable, Iterable
-from typing import Any, TypeVar, cast
+from typing import Any
 
 import pyarrow as pa
 
-from penstock.errors import InvalidArgumentError, PenstockError, TypeMismatchError, did_you_mean, shortened
-from penstock.expr.instead import way_around
+from penstock.errors import InvalidArgumentError, TypeMismatchError
+from penstock.expr.methods import Methods
 from penstock.expr.nodes import (
-    COMPARISONS,
     ELEMENT,
     Aggregation,
     Alias,
@@ -28,15 +24,23 @@ from penstock.expr.nodes import (
     Star,
     Unnest,
 )
-from penstock.expr.registry import load_next
 from penstock.expr.text import describe
 from penstock.types import DataType, to_arrow_array
 
-AnyCallable = TypeVar("AnyCallable", bound=Callable[..., Any])
 _NOT_GIVEN = object()
 
 
-class Expression:
+def _operator(name: str) -> Callable[[Expression, Any], Expression]:
+    """Return an operator that calls the function ``name``."""
+    return lambda self, other: call(name, self, other)
+
+
+def _operators(name: str) -> tuple[Callable[[Expression, Any], Expression], Callable[[Expression, Any], Expression]]:
+    """Return an operator and its reflection, which ``2 + column`` needs."""
+    return _operator(name), lambda self, other: call(name, other, self)
+
+
+class Expression(Methods):
     """A column to compute, built by ``col``, ``lit``, operators and functions and evaluated a batch at a time."""
 
     __slots__ = ("_node",)
@@ -49,21 +53,6 @@ class Expression:
 
     def __repr__(self) -> str:
         return describe(self._node)
-
-    def __getattr__(self, name: str) -> Any:
-        """Find a method whose module is not loaded yet."""
-        if name.startswith("_"):  # libraries often look for their own protocols
-            raise AttributeError(f"Expression has no attribute {name!r}.")
-        while load_next():
-            if hasattr(type(self), name):
-                return getattr(self, name)
-        methods = [method for method in dir(type(self)) if not method.startswith("_")]
-        raise AttributeError(f"Expression has no method {name!r}.{way_around(name) or did_you_mean(name, methods)}")
-
-    def __dir__(self) -> Iterable[str]:
-        while load_next():
-            pass
-        return object.__dir__(self)
 
     def name(self) -> str:
         """Return the name of the resulting column.
@@ -120,34 +109,42 @@ class Expression:
         return Expression(Cast(self._node, DataType.of(dtype), is_strict=False))
 
     def is_null(self) -> Expression:
-        """Check whether each value is null."""
+        """Check whether each value is null.
+
+        >>> ps.from_pydict({"a": [1, None]}).select(ps.col("a").is_null()).to_pydict()
+        {'a': [False, True]}
+        """
         return call("is_null", self)
 
     def not_null(self) -> Expression:
-        """Check whether each value is not null."""
+        """Check whether each value is not null.
+
+        >>> ps.from_pydict({"a": [1, None]}).select(ps.col("a").not_null()).to_pydict()
+        {'a': [True, False]}
+        """
         return call("not_null", self)
 
-    def fill_null(self, value: Any) -> Expression:
-        """Replace null by ``value``.
+    def fill_null(self, fill_value: Any) -> Expression:
+        """Replace null by ``fill_value``.
 
         >>> ps.from_pydict({"a": [1, None]}).select(ps.col("a").fill_null(0)).to_pydict()
         {'a': [1, 0]}
         """
-        return call("coalesce", self, value)
+        return call("coalesce", self, fill_value)
 
     def coalesce(self, *others: Any) -> Expression:
         """Return the first value that is not null: of this column, then of ``others``."""
         return call("coalesce", self, *others)
 
-    def is_in(self, values: Iterable[Any]) -> Expression:
-        """Check whether each value is one of ``values``; null for null, as in SQL.
+    def is_in(self, other: Iterable[Any]) -> Expression:
+        """Check whether each value is one of ``other``; null for null, as in SQL.
 
         >>> ps.from_pydict({"a": [1, 2]}).select(ps.col("a").is_in([2, 3])).to_pydict()
         {'a': [False, True]}
         """
-        if isinstance(values, (str, bytes, Expression)) or not isinstance(values, Iterable):
-            raise InvalidArgumentError(f"is_in takes a list of values, not {values!r}; use == for one value")
-        return call("is_in", self, lit(list(values)))
+        if isinstance(other, (str, bytes, Expression)) or not isinstance(other, Iterable):
+            raise InvalidArgumentError(f"is_in takes a list of values, not {other!r}; use == for one value")
+        return call("is_in", self, lit(list(other)))
 
     def between(self, lower: Any, upper: Any) -> Expression:
         """Check whether each value lies from ``lower`` to ``upper``, both included.
@@ -166,7 +163,11 @@ class Expression:
         return call("if_else", self, if_true, if_false)
 
     def eq_null_safe(self, other: Any) -> Expression:
-        """Compare like ``==``, but with null equal to null only."""
+        """Compare like ``==``, but with null equal to null only.
+
+        >>> ps.from_pydict({"a": [1, None]}).select(ps.col("a").eq_null_safe(None)).to_pydict()
+        {'a': [False, True]}
+        """
         return call("equal_null_safe", self, other)
 
     def __getitem__(self, key: int | str | slice) -> Expression:
@@ -202,6 +203,25 @@ class Expression:
             "penstock.functions.format('Answer: {}', column); to show the expression itself, write {column!r}."
         )
 
+    __add__, __radd__ = _operators("add")
+    __sub__, __rsub__ = _operators("subtract")
+    __mul__, __rmul__ = _operators("multiply")
+    __truediv__, __rtruediv__ = _operators("divide")
+    __floordiv__, __rfloordiv__ = _operators("floor_divide")
+    __mod__, __rmod__ = _operators("modulo")
+    __pow__, __rpow__ = _operators("power")
+    __and__, __rand__ = _operators("and")
+    __or__, __ror__ = _operators("or")
+    __xor__, __rxor__ = _operators("xor")
+    __lshift__, __rlshift__ = _operators("shift_left")
+    __rshift__, __rrshift__ = _operators("shift_right")
+    __eq__ = _operator("equal")  # type: ignore[assignment]  # Python reflects comparisons by itself
+    __ne__ = _operator("not_equal")  # type: ignore[assignment]
+    __lt__ = _operator("less")
+    __le__ = _operator("less_equal")
+    __gt__ = _operator("greater")
+    __ge__ = _operator("greater_equal")
+
     def __neg__(self) -> Expression:
         return call("negate", self)
 
@@ -210,42 +230,6 @@ class Expression:
 
     def __invert__(self) -> Expression:
         return call("not", self)
-
-
-_OPERATORS = {
-    "add": "add",
-    "sub": "subtract",
-    "mul": "multiply",
-    "truediv": "divide",
-    "floordiv": "floor_divide",
-    "mod": "modulo",
-    "pow": "power",
-    "and": "and",
-    "or": "or",
-    "xor": "xor",
-    "lshift": "shift_left",
-    "rshift": "shift_right",
-}
-
-
-def _define_operator(name: str, function: str, *, has_reflection: bool) -> None:
-    """Define ``__name__`` and, where ``2 + col`` needs it, ``__rname__`` as calls of ``function``."""
-
-    def operator(self: Expression, other: Any) -> Expression:
-        return call(function, self, other)
-
-    def reflected(self: Expression, other: Any) -> Expression:
-        return call(function, other, self)
-
-    setattr(Expression, f"__{name}__", operator)
-    if has_reflection:
-        setattr(Expression, f"__r{name}__", reflected)
-
-
-for _name, _function in _OPERATORS.items():
-    _define_operator(_name, _function, has_reflection=True)
-for _name, _compare in COMPARISONS.items():  # Python reflects these by itself: 2 < col is col > 2
-    _define_operator(_compare.__name__, _name, has_reflection=False)
 
 
 class When(Expression):
@@ -364,35 +348,3 @@ def _frozen(value: Any) -> Any:
     if isinstance(value, dict):
         return tuple((key, _frozen(item)) for key, item in value.items())
     return value
-
-
-def method(function: AnyCallable) -> AnyCallable:
-    """Add a function of expressions to ``Expression`` as a method."""
-    setattr(Expression, function.__name__, checking_arguments(function))
-    return function
-
-
-def checking_arguments(function: AnyCallable) -> AnyCallable:
-    """Let a function that builds an expression raise InvalidArgumentError for arguments that it cannot use."""
-
-    @functools.wraps(function)
-    def checked(*args: Any, **kwargs: Any) -> Any:
-        try:
-            return function(*args, **kwargs)
-        except (AttributeError, LookupError, TypeError, ValueError) as exc:
-            if isinstance(exc, PenstockError) or not _fit(function, args, kwargs):
-                raise
-            given = ", ".join([*map(repr, args), *(f"{name}={value!r}" for name, value in kwargs.items())])
-            text = shortened(f"{function.__name__}({given})")
-            raise InvalidArgumentError(f"{text} has an argument that does not fit: {exc}") from exc
-
-    return cast(AnyCallable, checked)
-
-
-def _fit(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Return whether a function takes arguments of this number and these names."""
-    try:
-        inspect.signature(function).bind(*args, **kwargs)
-    except TypeError:
-        return False
-    return True

@@ -9,7 +9,6 @@ A ``Call`` node names its function, so plans are plain data that can be compared
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 from collections.abc import Callable
 from typing import Any, TypeAlias, TypeVar
@@ -39,7 +38,8 @@ class Function:
 
 
 _functions: dict[str, Function] = {}
-_unloaded: list[str] = []
+_OPERATORS, _PUBLIC = "penstock.expr.operators", "penstock.functions"
+"""The modules of kernels, named because ``functions/`` stands above. They load late, so ``import penstock`` is fast."""
 
 
 def kernel(name: str, resolve: Resolve) -> Callable[[AnyCallable], AnyCallable]:
@@ -55,23 +55,14 @@ def kernel(name: str, resolve: Resolve) -> Callable[[AnyCallable], AnyCallable]:
 
 
 def lookup(name: str) -> Function:
-    """Return a function; import modules of kernels that are not loaded yet until one defines it."""
-    while name not in _functions and load_next():
-        pass
+    """Return a function, loading the modules of kernels until one defines it."""
+    if name not in _functions:
+        importlib.import_module(_OPERATORS)
+    if name not in _functions:
+        load_functions()
     return _functions[name]
 
 
-def load_later(module: str) -> None:
-    """Import ``module``, which registers kernels and methods, when a lookup fails: ``import penstock`` stays fast."""
-    _unloaded.append(module)
-
-
-def load_next() -> bool:
-    """Import the next module of ``load_later``; return False if all are loaded."""
-    for module in tuple(_unloaded):
-        importlib.import_module(module)
-        # Remove it only after the import: until then another thread imports it too, and waits for this import.
-        with contextlib.suppress(ValueError):
-            _unloaded.remove(module)
-        return True
-    return False
+def load_functions() -> None:
+    """Load every public function with its kernel."""
+    importlib.import_module(_PUBLIC)

@@ -30,8 +30,6 @@ _NAMESPACES = {
     "image": {"decode": "decode_image", "encode": "encode_image", "to_mode": "convert_image",
               "to_tensor": "image_to_tensor"},
 }  # fmt: skip
-_ARITHMETIC = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor", "lshift", "rshift")
-_OPERATORS = (*_ARITHMETIC, *(f"r{name}" for name in _ARITHMETIC), "eq", "ne", "lt", "le", "gt", "ge")
 _ROW_BY_ROW = (Alias, Call, Cast, ColumnRef, Literal)
 
 
@@ -90,13 +88,4 @@ def _computed(method: str, series: Series, *args: Any, **options: Any) -> Series
     return Series(program.run(batch).column(0), series.name)
 
 
-def _define_operator(name: str) -> None:
-    def operator(self: Series, *other: Any) -> Series:
-        return _computed(name, self, *other)
-
-    setattr(Series, name, operator)
-
-
-for _name in (*_OPERATORS, "neg", "abs", "invert"):
-    _define_operator(f"__{_name}__")
 connect_methods(_find)

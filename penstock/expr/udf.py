@@ -118,9 +118,7 @@ class Builtin:
     event_loop: str | None = None  # async functions with the same name share an event loop, and so their clients
     is_batched: bool = False  # calls are answered together, hours later: few take as long as many
     has_cut: bool = False  # ``function.cut(*args)`` returns the number of rows of each part of a batch
-    prepare: str | None = None
-    """Attribute of the instance with a ``Prepared`` object, or None. It gets the arguments of all rows of an async task
-    first and may know some results."""
+    has_lookup: bool = False  # the instance gets the arguments of all rows of a task, and may know some results
     model: str | None = None  # shown in plans and in the names of stages
     row_options: tuple[str, ...] = ()  # the names of the last arguments, shown in plans
     at_once: str | None = None

@@ -167,7 +167,6 @@ class GroupedDataFrame(AggregateShortcuts):
         ``fn`` gets the rows of one group, keys included, in input order, and returns rows. Formats and options are as
         in ``map_batches``, without the options of batch sizes. ``fn`` may be a generator, or async. With ``on_error``
         of ``log`` or ``ignore`` failed groups are dropped and recorded by their keys. A group must fit in memory.
-        ``fn`` may also be a call of a batch function with columns, whose results follow the keys.
 
         >>> df = ps.from_pydict({"k": ["x", "y", "x"], "v": [1, 2, 3]})
         >>> df.groupby("k").map_groups(lambda g: {"k": g["k"][:1], "top": [g["v"].max()]}).sort("k").to_pydict()
@@ -175,10 +174,6 @@ class GroupedDataFrame(AggregateShortcuts):
         """
         check_known("map_groups", options, GROUP_OPTIONS)
         names = tuple(key.name for key in self._keys)
-        if isinstance(fn, Expression):
-            from penstock.frame.group_call import GroupCall
-
-            fn, options = GroupCall.of(fn, names), {**options, "batch_format": "pyarrow"}
         spec = make_batch_spec("map_groups", fn, options, names)
         plan = nodes.MonotonicId(self._with_keys("map_groups"), "__row")
         return self._frame._with(nodes.MapBatches(nodes.Relate((plan,), GroupRows(names, "__row")), spec))

@@ -13,7 +13,7 @@ from penstock.expr.nodes import Alias, Call, ColumnRef, Expr, Star, Unnest, Wind
 from penstock.expr.resolve import expand
 from penstock.frame.aggregation import aggregated, has_aggregates
 from penstock.frame.lazy_table import LazyTable
-from penstock.frame.window import with_windows
+from penstock.frame.window_columns import with_windows
 from penstock.plan import nodes
 from penstock.plan.nodes import Plan, check_columns
 from penstock.plan.substitution import merged, named

@@ -31,13 +31,6 @@ if TYPE_CHECKING:
 Batches: TypeAlias = Generator[pa.RecordBatch, None, None]
 
 
-class ColumnNames(list[str]):
-    """A list of names that returns itself when called: Ray Data has ``columns()``, Daft has ``column_names``."""
-
-    def __call__(self) -> list[str]:
-        return self
-
-
 class LazyTable:
     """A lazy table without verbs. The classes derived from it add them, one family each."""
 
@@ -79,13 +72,13 @@ class LazyTable:
         return schema
 
     @property
-    def columns(self) -> ColumnNames:
+    def columns(self) -> list[str]:
         """The names of the columns.
 
         >>> ps.range(1).columns
         ['id']
         """
-        return ColumnNames(self.schema.names)
+        return list(self.schema.names)
 
     @property
     def column_names(self) -> list[str]:

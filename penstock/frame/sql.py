@@ -21,6 +21,7 @@ from penstock.frame.dataframe import DataFrame
 from penstock.frame.read.memory import from_pydict
 from penstock.frame.sql_expression import public_functions
 from penstock.plan import nodes
+from penstock.plan.duckdb_text import quoted
 from penstock.plan.relations import DeferredRelation, Relation
 from penstock.relational.parser import (
     Tree,
@@ -32,7 +33,6 @@ from penstock.relational.parser import (
     sql_error,
     walk_tree,
 )
-from penstock.relational.sql import quoted
 from penstock.relational.sql_result import SqlMaker
 from penstock.types import DataType, Field, Schema
 from penstock.types.supertype import has_null_type

@@ -10,6 +10,8 @@ from typing import Any
 from penstock.errors import InvalidArgumentError, did_you_mean
 from penstock.expr.column import Expression, col, lit
 from penstock.expr.instead import way_around
+from penstock.expr.public import FUNCTIONS
+from penstock.expr.registry import load_functions
 from penstock.relational.parser import SELECT, Tree, constant, parse_expression, sql_error
 from penstock.relational.scalar import scalar_functions
 from penstock.types import DataType
@@ -147,9 +149,8 @@ def duckdb_function(name: str, *arguments: Any) -> Expression:
 
 def public_functions() -> dict[str, Callable[..., Any]]:
     """Return the functions of ``penstock.functions`` by name."""
-    from penstock import functions
-
-    return {name: value for name, value in vars(functions).items() if not name.startswith("_") and callable(value)}
+    load_functions()
+    return FUNCTIONS
 
 
 def _dtype(tree: Tree, refuse: Callable[..., InvalidArgumentError]) -> DataType:

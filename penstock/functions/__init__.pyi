@@ -12,6 +12,7 @@ from penstock.functions.aggregates import (
     lag as lag,
     last_value as last_value,
     lead as lead,
+    over as over,
     percentile as percentile,
     rank as rank,
     row_number as row_number,
@@ -35,9 +36,17 @@ from penstock.functions.chunks import (
 from penstock.functions.core import (
     apply as apply,
     arrow_function as arrow_function,
+    between as between,
+    cast as cast,
     coalesce as coalesce,
     duckdb_function as duckdb_function,
+    eq_null_safe as eq_null_safe,
+    fill_null as fill_null,
+    if_else as if_else,
     is_in as is_in,
+    is_null as is_null,
+    not_null as not_null,
+    try_cast as try_cast,
 )
 from penstock.functions.files import (
     audio_file as audio_file,
@@ -133,7 +142,6 @@ from penstock.functions.temporal import (
     trunc as trunc,
 )
 from penstock.functions.text import concat as concat, concat_ws as concat_ws, format as format, substr as substr
-from penstock.types import DataType
 
 def abs(expr: Expression) -> Expression:
     """Return the absolute value."""
@@ -168,99 +176,6 @@ def arctan2(y: Expression, x: Expression | float) -> Expression:
 def arctanh(expr: Expression) -> Expression:
     """Return the inverse hyperbolic tangent."""
 
-def as_binary(expr: Expression) -> Expression:
-    """Convert to ``DataType.binary``; a value that does not fit is an error."""
-
-def as_bool(expr: Expression) -> Expression:
-    """Convert to ``DataType.bool``; a value that does not fit is an error."""
-
-def as_date(expr: Expression) -> Expression:
-    """Convert to ``DataType.date``; a value that does not fit is an error."""
-
-def as_decimal128(expr: Expression, precision: Any, scale: Any) -> Expression:
-    """Convert to ``DataType.decimal128``; a value that does not fit is an error."""
-
-def as_duration(expr: Expression, timeunit: Any = "us") -> Expression:
-    """Convert to ``DataType.duration``; a value that does not fit is an error."""
-
-def as_embedding(expr: Expression, dtype: Any, size: Any) -> Expression:
-    """Convert to ``DataType.embedding``; a value that does not fit is an error."""
-
-def as_file(expr: Expression, media_type: Any = None) -> Expression:
-    """Convert to ``DataType.file``; a value that does not fit is an error."""
-
-def as_fixed_size_binary(expr: Expression, size: Any) -> Expression:
-    """Convert to ``DataType.fixed_size_binary``; a value that does not fit is an error."""
-
-def as_fixed_size_list(expr: Expression, dtype: Any, size: Any) -> Expression:
-    """Convert to ``DataType.fixed_size_list``; a value that does not fit is an error."""
-
-def as_float16(expr: Expression) -> Expression:
-    """Convert to ``DataType.float16``; a value that does not fit is an error."""
-
-def as_float32(expr: Expression) -> Expression:
-    """Convert to ``DataType.float32``; a value that does not fit is an error."""
-
-def as_float64(expr: Expression) -> Expression:
-    """Convert to ``DataType.float64``; a value that does not fit is an error."""
-
-def as_image(expr: Expression, mode: Any = None, height: Any = None, width: Any = None) -> Expression:
-    """Convert to ``DataType.image``; a value that does not fit is an error."""
-
-def as_int16(expr: Expression) -> Expression:
-    """Convert to ``DataType.int16``; a value that does not fit is an error."""
-
-def as_int32(expr: Expression) -> Expression:
-    """Convert to ``DataType.int32``; a value that does not fit is an error."""
-
-def as_int64(expr: Expression) -> Expression:
-    """Convert to ``DataType.int64``; a value that does not fit is an error."""
-
-def as_int8(expr: Expression) -> Expression:
-    """Convert to ``DataType.int8``; a value that does not fit is an error."""
-
-def as_interval(expr: Expression) -> Expression:
-    """Convert to ``DataType.interval``; a value that does not fit is an error."""
-
-def as_list(expr: Expression, dtype: Any) -> Expression:
-    """Convert to ``DataType.list``; a value that does not fit is an error."""
-
-def as_map(expr: Expression, key_type: Any, value_type: Any) -> Expression:
-    """Convert to ``DataType.map``; a value that does not fit is an error."""
-
-def as_null(expr: Expression) -> Expression:
-    """Convert to ``DataType.null``; a value that does not fit is an error."""
-
-def as_python(expr: Expression) -> Expression:
-    """Convert to ``DataType.python``; a value that does not fit is an error."""
-
-def as_string(expr: Expression) -> Expression:
-    """Convert to ``DataType.string``; a value that does not fit is an error."""
-
-def as_struct(expr: Expression, fields: Any) -> Expression:
-    """Convert to ``DataType.struct``; a value that does not fit is an error."""
-
-def as_tensor(expr: Expression, dtype: Any, shape: Any = None) -> Expression:
-    """Convert to ``DataType.tensor``; a value that does not fit is an error."""
-
-def as_time(expr: Expression, timeunit: Any = "us") -> Expression:
-    """Convert to ``DataType.time``; a value that does not fit is an error."""
-
-def as_timestamp(expr: Expression, timeunit: Any = "us", timezone: Any = None) -> Expression:
-    """Convert to ``DataType.timestamp``; a value that does not fit is an error."""
-
-def as_uint16(expr: Expression) -> Expression:
-    """Convert to ``DataType.uint16``; a value that does not fit is an error."""
-
-def as_uint32(expr: Expression) -> Expression:
-    """Convert to ``DataType.uint32``; a value that does not fit is an error."""
-
-def as_uint64(expr: Expression) -> Expression:
-    """Convert to ``DataType.uint64``; a value that does not fit is an error."""
-
-def as_uint8(expr: Expression) -> Expression:
-    """Convert to ``DataType.uint8``; a value that does not fit is an error."""
-
 def ascii(expr: Expression) -> Expression:
     """Return the code of the first character; 0 for empty text."""
 
@@ -275,9 +190,6 @@ def atan2(y: Expression, x: Expression | float) -> Expression:
 
 def avg(expr: Expression) -> Expression:
     """Return the arithmetic mean of the values; the same as ``mean``."""
-
-def between(expr: Expression, lower: Any, upper: Any) -> Expression:
-    """Check whether each value lies from ``lower`` to ``upper``, both included."""
 
 def bitwise_and(left: Expression, right: Expression | int) -> Expression:
     """Return the bits that are set in both integers."""
@@ -296,9 +208,6 @@ def bool_or(expr: Expression) -> Expression:
 
 def capitalize(expr: Expression) -> Expression:
     """Capitalize the first letter only."""
-
-def cast(expr: Expression, dtype: DataType | str | type) -> Expression:
-    """Convert to another type; a value that does not fit is an error."""
 
 def cbrt(expr: Expression) -> Expression:
     """Return the cube root."""
@@ -381,9 +290,6 @@ def encode(expr: Expression, charset: str) -> Expression:
 def endswith(expr: Expression, suffix: Expression | str) -> Expression:
     """Check whether text ends with ``suffix``."""
 
-def eq_null_safe(left: Expression, right: Any) -> Expression:
-    """Compare like ``==``, but with null equal to null only."""
-
 def euclidean_distance(left: Expression, right: Vector) -> Expression:
     """Return the length of the difference of two vectors."""
 
@@ -395,9 +301,6 @@ def expm1(expr: Expression) -> Expression:
 
 def factorial(expr: Expression) -> Expression:
     """Return the factorial; null for negative numbers and from 21 on, where it exceeds int64."""
-
-def fill_null(expr: Expression, fill_value: Any) -> Expression:
-    """Replace null by ``fill_value``."""
 
 def find(expr: Expression, substr: Expression | str) -> Expression:
     """Return the position of the first occurrence of ``substr``, counted in characters from 0, or -1."""
@@ -413,9 +316,6 @@ def hour(expr: Expression) -> Expression:
 
 def hypot(a: Expression, b: Expression | float) -> Expression:
     """Return the length of the hypotenuse, ``sqrt(a ** 2 + b ** 2)``."""
-
-def if_else(condition: Expression, if_true: Any, if_false: Any) -> Expression:
-    """Choose between two values by a condition; null counts as false."""
 
 def ilike(expr: Expression, pattern: Expression | str) -> Expression:
     """Match SQL's LIKE, ignoring case."""
@@ -437,9 +337,6 @@ def is_inf(expr: Expression) -> Expression:
 
 def is_nan(expr: Expression) -> Expression:
     """Check whether a number is NaN; null for null."""
-
-def is_null(expr: Expression) -> Expression:
-    """Check whether each value is null."""
 
 def jaccard_similarity(left: Expression, right: Vector) -> Expression:
     """Return the share of the places that are not zero in both vectors among those that are not zero in one."""
@@ -575,9 +472,6 @@ def negate(expr: Expression) -> Expression:
 
 def not_nan(expr: Expression) -> Expression:
     """Check whether a number is not NaN; null for null."""
-
-def not_null(expr: Expression) -> Expression:
-    """Check whether each value is not null."""
 
 def parse_url(expr: Expression) -> Expression:
     """Return scheme, username, password, host, port, path, query and fragment of a URL; nulls for other text."""
@@ -734,9 +628,6 @@ def total_seconds(expr: Expression) -> Expression:
 
 def translate(expr: Expression, from_str: Expression | str, to_str: Expression | str) -> Expression:
     """Replace each character of ``from_str`` by the one at its place in ``to_str``, or remove it."""
-
-def try_cast(expr: Expression, dtype: DataType | str | type) -> Expression:
-    """Convert to another type; a value that does not fit becomes null."""
 
 def try_compress(expr: Expression, codec: str) -> Expression:
     """Compress with the codec deflate, gzip, zlib; null if that fails."""

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Sequence
-from typing import Any, Literal, get_args
+from dataclasses import replace
+from typing import Any, ClassVar, Literal, TypeAlias, get_args
 
 from penstock.errors import InvalidArgumentError, check_choice
-from penstock.expr.column import Expression, aggregate, method
-from penstock.functions.table import Builder, generated
+from penstock.expr.column import Expression, aggregate, col
+from penstock.expr.nodes import Aggregation, Expr, WindowCall
+from penstock.expr.public import function, method
+from penstock.expr.text import describe
+from penstock.functions.table import Builder
+from penstock.types.frozen import frozen
 
 CountMode = Literal["valid", "all", "null"]
 
@@ -15,14 +21,13 @@ CountMode = Literal["valid", "all", "null"]
 def _simple(name: str, doc: str, given: Any, result: Any, computes: str | None = None) -> Builder:
     """Return an aggregate function of one argument without options; it is a method of ``Expression`` too."""
 
-    def function(expr: Expression) -> Expression:
+    def build(expr: Expression) -> Expression:
         return aggregate(computes or name, expr)
 
-    function.__name__ = function.__qualname__ = name
+    build.__name__ = build.__qualname__ = name
     example = f'>>> ps.from_pydict({{"x": {given!r}}}).agg({name}(ps.col("x"))).to_pydict()'
-    function.__doc__ = f"{doc}\n\n    {example}\n    {{'x': [{result!r}]}}\n    "
-    generated[name] = method(function)
-    return function
+    build.__doc__ = f"{doc}\n\n    {example}\n    {{'x': [{result!r}]}}\n    "
+    return method(build)
 
 
 sum = _simple("sum", "Add the values; null without any.", [1, 2, None], 3)
@@ -130,6 +135,7 @@ def _checked_shares(function: str, given: Any) -> float | list[float]:
     return float(given) if isinstance(given, int | float) else [float(share) for share in shares]
 
 
+@function
 def row_number() -> Expression:
     """Number the rows of a partition from 1.
 
@@ -140,6 +146,7 @@ def row_number() -> Expression:
     return aggregate("row_number")
 
 
+@function
 def rank() -> Expression:
     """Rank the rows of a partition from 1; equal rows share a rank, and the next ranks are left out.
 
@@ -149,6 +156,7 @@ def rank() -> Expression:
     return aggregate("rank")
 
 
+@function
 def dense_rank() -> Expression:
     """Rank the rows of a partition from 1; equal rows share a rank, and no rank is left out.
 
@@ -207,3 +215,104 @@ def _at_row(function: str, expr: Expression, offset: Any, default: Any) -> Expre
     if isinstance(offset, bool) or not isinstance(offset, int):
         raise InvalidArgumentError(f"{function} takes a whole number of rows; got {offset!r}")
     return aggregate(function, expr, *([] if default is None else [default]), offset=offset)
+
+
+# --- windows ----------------------------------------------------------------------------------------------------------
+
+ColumnInput: TypeAlias = str | Expression
+
+
+@frozen
+class Window:
+    """The partition of each row, the order in it, and the rows around each row that a function combines.
+
+    >>> df = ps.from_pydict({"k": ["x", "x", "y"], "v": [3, 1, 2]})
+    >>> window = ps.Window().partition_by("k").order_by("v")
+    >>> df.with_column("rank", ps.functions.rank().over(window)).sort("v").to_pydict()
+    {'k': ['x', 'y', 'x'], 'v': [1, 2, 3], 'rank': [1, 1, 2]}
+    """
+
+    unbounded_preceding: ClassVar[float] = float("-inf")
+    unbounded_following: ClassVar[float] = float("inf")
+    current_row: ClassVar[int] = 0
+
+    _partition: tuple[Expr, ...] = ()
+    _order: tuple[Expr, ...] = ()
+    _directions: tuple[tuple[bool, bool], ...] = ()
+    _frame: str | None = None
+    _min_periods: int = 1
+
+    def partition_by(self, *columns: ColumnInput | Sequence[ColumnInput]) -> Window:
+        """Combine only rows with equal values in these columns."""
+        return replace(self, _partition=(*self._partition, *_flat(columns)))
+
+    def order_by(
+        self,
+        *columns: ColumnInput | Sequence[ColumnInput],
+        desc: bool | list[bool] = False,
+        nulls_first: bool | list[bool] | None = None,
+    ) -> Window:
+        """Order the rows of a partition; null counts as larger than any value unless ``nulls_first`` says otherwise."""
+        keys = _flat(columns)
+        descending = desc if isinstance(desc, list) else [desc] * len(keys)
+        first = descending if nulls_first is None else nulls_first
+        first = first if isinstance(first, list) else [first] * len(keys)
+        if len(descending) != len(keys) or len(first) != len(keys):
+            raise InvalidArgumentError(
+                f"order_by takes desc and nulls_first for each of the {len(keys)} keys, or for all"
+            )
+        directions = tuple(zip(descending, first, strict=True))
+        return replace(self, _order=(*self._order, *keys), _directions=(*self._directions, *directions))
+
+    def rows_between(self, start: float = float("-inf"), end: float = float("inf"), min_periods: int = 1) -> Window:
+        """Combine the rows from ``start`` to ``end``, counted from the current row; null if there are few."""
+        return replace(self, _frame=f"rows between {_bound(start)} and {_bound(end)}", _min_periods=min_periods)
+
+    def range_between(
+        self,
+        start: float | dt.timedelta = float("-inf"),
+        end: float | dt.timedelta = float("inf"),
+        min_periods: int = 1,
+    ) -> Window:
+        """Combine the rows whose key lies from ``start`` to ``end``, counted from the key of the current row."""
+        return replace(self, _frame=f"range between {_bound(start)} and {_bound(end)}", _min_periods=min_periods)
+
+
+@method
+def over(expr: Expression, window: Window) -> Expression:
+    """Compute an aggregate or window function for each row, over the rows of its window.
+
+    >>> df = ps.from_pydict({"k": [1, 1, 2], "v": [2, 4, 6]})
+    >>> df.select("v", ps.col("v").sum().over(ps.Window().partition_by("k")).alias("total")).sort("v").to_pydict()
+    {'v': [2, 4, 6], 'total': [6, 6, 6]}
+    """
+    node = expr._node
+    if not isinstance(node, Aggregation):
+        raise InvalidArgumentError(
+            f"{describe(node)}: over takes one aggregate or window function, such as col(x).sum()"
+        )
+    if not isinstance(window, Window):
+        raise InvalidArgumentError(f"over takes a ps.Window; got {window!r}")
+    if node.function in ("row_number", "rank", "dense_rank", "lag", "lead") and not window._order:
+        raise InvalidArgumentError(f"{node.function} needs an order: Window().order_by(...)")
+    spec = (window._partition, window._order, window._directions, window._frame, window._min_periods)
+    return Expression(WindowCall(node.function, node.args, node.options, *spec))
+
+
+def _flat(columns: Sequence[ColumnInput | Sequence[ColumnInput]]) -> tuple[Expr, ...]:
+    given = [c for column in columns for c in ([column] if isinstance(column, str | Expression) else column)]
+    return tuple(column._node if isinstance(column, Expression) else col(column)._node for column in given)
+
+
+def _bound(distance: Any) -> str:
+    if isinstance(distance, dt.timedelta):
+        microseconds = distance // dt.timedelta(microseconds=1)
+        side = "preceding" if microseconds < 0 else "following"
+        return f"interval '{abs(microseconds)} microseconds' {side}"
+    if isinstance(distance, bool) or not isinstance(distance, int | float):
+        raise InvalidArgumentError(
+            f"A bound of a window is a number, a timedelta, or Window.unbounded_preceding; got {distance!r}"
+        )
+    if distance in (float("-inf"), float("inf")):
+        return f"unbounded {'preceding' if distance < 0 else 'following'}"
+    return "current row" if not distance else f"{abs(distance)} {'preceding' if distance < 0 else 'following'}"

@@ -19,8 +19,9 @@ from penstock.ai.provider import (
     TextEmbedding,
 )
 from penstock.errors import InvalidArgumentError, TypeMismatchError, check_choice
-from penstock.expr.column import Expression, method
+from penstock.expr.column import Expression
 from penstock.expr.kinds import TEXT, Kind
+from penstock.expr.public import method
 from penstock.types import DataType
 from penstock.udf.options import check_whole
 

@@ -25,6 +25,7 @@ from penstock.expr.kinds import (
     Kind,
 )
 from penstock.expr.operators import UNITS_PER_SECOND, checked
+from penstock.expr.public import function
 from penstock.expr.registry import Value
 from penstock.functions.table import Builder, FunctionTable
 from penstock.types.plain import arrow_scalar
@@ -139,6 +140,7 @@ last_day = _define("last_day", _DATE, DATE, "last_day(a)", "Return the last day 
 # --- now --------------------------------------------------------------------------------------------------------------
 
 
+@function
 def current_date() -> Expression:
     """Return today's date in UTC, taken when the expression is built.
 
@@ -148,6 +150,7 @@ def current_date() -> Expression:
     return lit(dt.datetime.now(dt.UTC).date())
 
 
+@function
 def current_timestamp() -> Expression:
     """Return the current time in UTC, taken when the expression is built, without a timezone.
 

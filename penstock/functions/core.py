@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import functools
 import inspect
 import itertools
-from collections.abc import Callable, Iterable
-from decimal import Decimal
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Concatenate, ParamSpec
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,16 +14,16 @@ import pyarrow.compute as pc
 from penstock.errors import ComputeError, InvalidArgumentError, TypeMismatchError
 from penstock.expr import casting
 from penstock.expr.arrays import on_arrays
-from penstock.expr.column import Expression, call, lit, method
-from penstock.expr.kinds import ANY, BOOLEAN
+from penstock.expr.column import Expression, call, lit
+from penstock.expr.public import function, method
 from penstock.expr.registry import Value, kernel
-from penstock.functions.table import FunctionTable, generated
 from penstock.relational.scalar import evaluate, scalar_functions
 from penstock.types import DataType
 from penstock.types.plain import arrow_array, arrow_scalar
 from penstock.udf import decorators
 
 
+@function
 def coalesce(*args: Any) -> Expression:
     """Return the first value that is not null.
 
@@ -48,110 +46,41 @@ def apply(expr: Expression, func: Callable[[Any], Any], return_dtype: DataType |
     return applied
 
 
-def is_in(expr: Expression, other: Iterable[Any]) -> Expression:
-    """Check whether each value is one of ``other``; null for null, as in SQL.
-
-    >>> ps.from_pydict({"a": [1, 2]}).select(is_in(ps.col("a"), [2, 3])).to_pydict()
-    {'a': [False, True]}
-    """
-    return lit(expr).is_in(other)
-
-
 # --- methods of ``Expression`` as functions ---------------------------------------------------------------------------
 
-_function = functools.partial(FunctionTable(__name__).build, is_method=False)
-_VALUE = {"expr": ANY}
-_CAST = {"expr": ANY, "dtype": DataType | str | type}
 
-cast = _function(
-    "cast", _CAST, Expression.cast, "Convert to another type; a value that does not fit is an error.", ("1", "int64"), 1
-)
-try_cast = _function(
-    "try_cast", _CAST, Expression.try_cast, "Convert to another type; a value that does not fit becomes null.",
-    ("x", "int64"), None,
-)  # fmt: skip
-is_null = _function("is_null", _VALUE, Expression.is_null, "Check whether each value is null.", (1,), False)
-not_null = _function("not_null", _VALUE, Expression.not_null, "Check whether each value is not null.", (1,), True)
-fill_null = _function(
-    "fill_null", {"expr": ANY, "fill_value": ANY}, Expression.fill_null, "Replace null by ``fill_value``.", (None, 0), 0
-)
-between = _function(
-    "between", {"expr": ANY, "lower": ANY, "upper": ANY}, Expression.between,
-    "Check whether each value lies from ``lower`` to ``upper``, both included.", (5, 1, 3), False,
-)  # fmt: skip
-eq_null_safe = _function(
-    "eq_null_safe", {"left": ANY, "right": ANY}, Expression.eq_null_safe,
-    "Compare like ``==``, but with null equal to null only.", (1, None), False,
-)  # fmt: skip
-if_else = _function(
-    "if_else", {"condition": BOOLEAN, "if_true": ANY, "if_false": ANY}, Expression.if_else,
-    "Choose between two values by a condition; null counts as false.", (True, "big", "small"), "big",
-)  # fmt: skip
-
-# --- conversions by the name of the type: ``col("a").as_int64()`` is ``col("a").cast("int64")`` -----------------------
-
-_EXAMPLES: dict[str, tuple[Any, Any, str]] = {  # a value, the result, the parameters of the type
-    **{f"{sign}int{bits}": ("7", 7, "") for sign in ("", "u") for bits in (8, 16, 32, 64)},
-    **{f"float{bits}": ("1.5", 1.5, "") for bits in (16, 32, 64)},
-    "bool": (1, True, ""),
-    "string": (7, "7", ""),
-    "binary": ("a", b"a", ""),
-    "date": ("2024-01-31", dt.date(2024, 1, 31), ""),
-    "file": ("a.txt", "File('a.txt')", ""),
-    "null": (None, None, ""),
-    "python": (7, 7, ""),
-    "time": ("10:30:00", dt.time(10, 30), "'us'"),
-    "timestamp": ("2024-01-31", dt.datetime(2024, 1, 31), "'us'"),
-    "duration": (dt.timedelta(1), dt.timedelta(1), "'us'"),
-    "decimal128": (1.5, Decimal("1.50"), "5, 2"),
-    "fixed_size_binary": (b"ab", b"ab", "2"),
-    "list": (["7"], [7], "'int64'"),
-    "fixed_size_list": (["7"], [7], "'int64', 1"),
-    "struct": ({"a": "7"}, {"a": 7}, "{'a': 'int64'}"),
-    "map": (None, None, "'string', 'int64'"),
-    "embedding": ([1.5], "array([1.5], dtype=float32)", "'float32', 1"),
-    "tensor": ([1.5], "array([1.5], dtype=float32)", "'float32', (1,)"),
-    "image": (None, None, "'RGB'"),
-    "interval": (None, None, ""),
-}
+P = ParamSpec("P")
 
 
-def _conversion(dtype: str) -> Callable[..., Expression]:
-    make: Callable[..., DataType] = getattr(DataType, dtype)
-    name = f"as_{dtype}"
+def _of_method(build: Callable[Concatenate[Expression, P], Expression]) -> Callable[Concatenate[Any, P], Expression]:
+    """Return a basic method of ``Expression`` as a function, whose first argument may be a constant."""
 
-    def convert(expr: Expression, *args: Any, **kwargs: Any) -> Expression:
-        try:
-            return lit(expr).cast(make(*args, **kwargs))
-        except OverflowError as exc:
-            raise InvalidArgumentError(f"{name}: {exc}") from exc
+    @functools.wraps(build)
+    def function_of(expr: Any, *args: P.args, **options: P.kwargs) -> Expression:
+        return build(lit(expr), *args, **options)
 
-    parameters = [each.replace(annotation="Any") for each in inspect.signature(make).parameters.values()]
-    expr = inspect.Parameter("expr", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation="Expression")
-    signature = inspect.Signature([expr, *parameters], return_annotation="Expression")
-    setattr(convert, "__signature__", signature)  # noqa: B010  # unknown to type checkers
-    convert.__module__, convert.__name__, convert.__qualname__ = __name__, name, name
-    given, result, text = _EXAMPLES[dtype]
-    modules = [each for each in ("datetime", "decimal") if f"{each}." in f"{given!r}{result!r}".lower()]
-    shown = result if isinstance(result, str) and dtype != "string" else repr(result)
-    arguments = ", ".join(filter(None, ['ps.col("x")', text]))
-    lines = [
-        f"Convert to ``DataType.{dtype}``; a value that does not fit is an error.\n",
-        *(f">>> import {each}" for each in modules),
-        f'>>> ps.from_pydict({{"x": [{given!r}]}}).select({name}({arguments})).to_pydict()',
-        f"{{'x': [{shown}]}}\n",
-    ]
-    convert.__doc__ = "\n    ".join(lines)
-    generated[name] = method(convert)
-    return convert
+    function_of.__module__ = __name__
+    expr, *rest = inspect.signature(build).parameters.values()
+    signature = inspect.Signature([expr.replace(name="expr", annotation="Any"), *rest], return_annotation="Expression")
+    setattr(function_of, "__signature__", signature)  # noqa: B010  # unknown to type checkers
+    return function(function_of)  # type: ignore[return-value]  # mypy wants the first parameter without a name
 
 
-globals().update({f"as_{dtype}": _conversion(dtype) for dtype in _EXAMPLES})
+cast = _of_method(Expression.cast)
+try_cast = _of_method(Expression.try_cast)
+is_null = _of_method(Expression.is_null)
+not_null = _of_method(Expression.not_null)
+fill_null = _of_method(Expression.fill_null)
+is_in = _of_method(Expression.is_in)
+between = _of_method(Expression.between)
+eq_null_safe = _of_method(Expression.eq_null_safe)
+if_else = _of_method(Expression.if_else)
 
 
 # --- functions of Arrow -----------------------------------------------------------------------------------------------
 
 
+@function
 def arrow_function(name: str, *args: Any, **options: Any) -> Expression:
     """Call a function of ``pyarrow.compute`` by its name: with columns first, then constants and options.
 
@@ -193,6 +122,7 @@ def _arrow_function(*values: Value, name: str, constants: tuple[Any, ...], optio
 _LETTERS = "abcdefgh"
 
 
+@function
 def duckdb_function(name: str, *args: Any) -> Expression:
     """Call a scalar function of DuckDB by its name, with columns and constants.
 

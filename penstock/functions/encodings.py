@@ -47,53 +47,53 @@ _ENCODED = {"base64": "to_base64(a)", "hex": "lower(hex(a))"}  # several times a
 _FAILURES = (ValueError, OSError, EOFError, zlib.error)  # of the libraries, for bytes that they cannot read
 
 
-def _conversion(verb: str, noun: str, known: dict[str, tuple[Convert, Convert]], side: int, *examples: Any) -> None:
-    """Define ``verb``, and ``try_<verb>`` that returns null for bytes that it cannot convert."""
+def _codec(name: str, noun: str, known: dict[str, tuple[Convert, Convert]], *example: Any) -> Builder:
+    """Define a conversion of bytes; with a name that starts with ``try_``, one that gives null if it fails."""
+    verb, is_strict = name.removeprefix("try_"), not name.startswith("try_")
+    side = 0 if verb in ("compress", "encode") else 1
 
-    def checked(name: str, key: str) -> str:
+    def checked(key: str) -> str:
         key = {"utf8": "utf-8"}.get(key.lower(), key.lower())
         check_choice(f"{name}: {noun}", key, known)
         return key
 
     def returns(_: DataType, **options: Any) -> DataType:
-        return STRING if verb == "decode" and checked(verb, options[noun]) == "utf-8" else BINARY
+        return STRING if verb == "decode" and checked(options[noun]) == "utf-8" else BINARY
 
-    def define(name: str, is_strict: bool) -> Builder:
-        def converted(data: bytes | None, convert: Convert) -> bytes | None:
-            if data is None:
-                return None
-            try:
-                return convert(data)
-            except _FAILURES as exc:
-                if is_strict:
-                    raise ComputeError(
-                        f"{name}: {data[:20]!r} cannot be converted: {exc}; try_{verb} gives null"
-                    ) from exc
-                return None
+    def converted(data: bytes | None, convert: Convert) -> bytes | None:
+        if data is None:
+            return None
+        try:
+            return convert(data)
+        except _FAILURES as exc:
+            if is_strict:
+                raise ComputeError(f"{name}: {data[:20]!r} cannot be converted: {exc}; try_{verb} gives null") from exc
+            return None
 
-        def kernel(values: pa.Array, **options: Any) -> pa.Array:
-            convert = known[checked(name, options[noun])][side]
-            if name == "encode" and (sql := _ENCODED.get(checked(name, options[noun]))):
-                return evaluate(name, sql, [values.cast(pa.binary())]).cast(pa.binary())
-            if checked(name, options[noun]) == "utf-8":
-                with contextlib.suppress(pa.ArrowInvalid):  # found below, with the value
-                    return values.cast(pa.string()).cast(returns(BINARY, **options).arrow)
-            rows = values.cast(pa.binary()).to_pylist()
-            return arrow_array([converted(row, convert) for row in rows], pa.binary()).cast(
-                returns(BINARY, **options).arrow
-            )
+    def kernel(values: pa.Array, **options: Any) -> pa.Array:
+        key, dtype = checked(options[noun]), returns(BINARY, **options).arrow
+        if name == "encode" and (sql := _ENCODED.get(key)):
+            return evaluate(name, sql, [values.cast(pa.binary())]).cast(pa.binary())
+        if key == "utf-8":
+            with contextlib.suppress(pa.ArrowInvalid):  # found below, with the value
+                return values.cast(pa.string()).cast(dtype)
+        rows = [converted(row, known[key][side]) for row in values.cast(pa.binary()).to_pylist()]
+        return arrow_array(rows, pa.binary()).cast(dtype)
 
-        doc = f"{verb.capitalize()} with the {noun} {', '.join(known)}{'' if is_strict else '; null if that fails'}."
-        return _define(name, {"expr": TEXT_OR_BYTES, noun: str}, returns, kernel, doc, *examples)
-
-    globals()[verb] = define(verb, True)
-    globals()[f"try_{verb}"] = define(f"try_{verb}", False)
+    doc = f"{verb.capitalize()} with the {noun} {', '.join(known)}{'' if is_strict else '; null if that fails'}."
+    return _define(name, {"expr": TEXT_OR_BYTES, noun: str}, returns, kernel, doc, *example)
 
 
-_conversion("compress", "codec", _CODECS, 0, (b"", "deflate"), b"\x03\x00")
-_conversion("decompress", "codec", _CODECS, 1, (b"\x03\x00", "deflate"), b"")
-_conversion("encode", "charset", _CHARSETS, 0, ("hi", "base64"), b"aGk=")
-_conversion("decode", "charset", _CHARSETS, 1, (b"aGk=", "base64"), b"hi")
+_PACK, _UNPACK = ((b"", "deflate"), b"\x03\x00"), ((b"\x03\x00", "deflate"), b"")
+_ENCODE, _DECODE = (("hi", "base64"), b"aGk="), ((b"aGk=", "base64"), b"hi")
+compress = _codec("compress", "codec", _CODECS, *_PACK)
+try_compress = _codec("try_compress", "codec", _CODECS, *_PACK)
+decompress = _codec("decompress", "codec", _CODECS, *_UNPACK)
+try_decompress = _codec("try_decompress", "codec", _CODECS, *_UNPACK)
+encode = _codec("encode", "charset", _CHARSETS, *_ENCODE)
+try_encode = _codec("try_encode", "charset", _CHARSETS, *_ENCODE)
+decode = _codec("decode", "charset", _CHARSETS, *_DECODE)
+try_decode = _codec("try_decode", "charset", _CHARSETS, *_DECODE)
 
 # --- URLs -------------------------------------------------------------------------------------------------------------
 

@@ -13,8 +13,9 @@ import pyarrow as pa
 from penstock.config import get_config, parse_bytes, task_share
 from penstock.errors import InvalidArgumentError
 from penstock.expr.arrays import on_arrays
-from penstock.expr.column import Expression, call, lit, method
+from penstock.expr.column import Expression, call, lit
 from penstock.expr.kinds import BINARY, STRING, Kind
+from penstock.expr.public import method
 from penstock.expr.signatures import strict, takes
 from penstock.expr.udf import Target
 from penstock.functions.calls import transfer_call

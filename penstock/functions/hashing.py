@@ -15,8 +15,9 @@ import pyarrow.compute as pc
 from penstock.errors import InvalidArgumentError, check_choice
 from penstock.expr.arrays import Numbers, elements_of, on_arrays, storage_of, validity
 from penstock.expr.casting import cast
-from penstock.expr.column import Expression, call, method
+from penstock.expr.column import Expression, call
 from penstock.expr.kinds import ANY, STRING, TEXT, UINT32, UINT64
+from penstock.expr.public import method
 from penstock.expr.registry import kernel
 from penstock.expr.signatures import strict, takes
 from penstock.types import DataType

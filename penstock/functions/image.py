@@ -14,14 +14,15 @@ import pyarrow as pa
 from penstock import types
 from penstock.errors import ComputeError, InvalidArgumentError, check_choice
 from penstock.expr.arrays import broadcast, on_arrays
-from penstock.expr.column import Expression, call, method
+from penstock.expr.column import Expression, call
 from penstock.expr.kinds import BINARY, STRING, UINT32, Kind
+from penstock.expr.public import method
 from penstock.expr.signatures import strict, takes
 from penstock.functions.calls import decode_call
-from penstock.functions.table import Builder, generated
+from penstock.functions.table import Builder
 from penstock.media.images.decoder import check_mode, check_size, checked_decoder
 from penstock.media.images.encode import DEFAULT_QUALITY, encoded, encoding_of
-from penstock.media.images.hashes import METHODS, image_hash as hash_of, num_hash_bytes
+from penstock.media.images.hashes import METHODS, image_hash as hash_of
 from penstock.media.images.packages import require_images
 from penstock.media.images.pixels import converted, cropped, resize_into
 from penstock.types import DataType
@@ -264,17 +265,16 @@ def image_attribute(image: Expression, name: Literal["width", "height", "channel
 def _attribute(name: str, doc: str, result: object) -> Builder:
     """Define ``image_<name>``, for an image of 3 by 2 pixels in its example."""
 
-    def function(image: Expression) -> Expression:
+    def build(image: Expression) -> Expression:
         return image_attribute(image, name)  # type: ignore[arg-type]
 
-    function.__name__ = function.__qualname__ = f"image_{name}"
+    build.__name__ = build.__qualname__ = f"image_{name}"
     image = 'ps.from_pydict({"image": [np.zeros((2, 3, 3), np.uint8)]}).select(ps.col("image").cast("image[RGB]"))'
     example = (
         f'>>> import numpy as np\n    >>> df = {image}\n    >>> df.select(image_{name}(ps.col("image"))).to_pydict()'
     )
-    function.__doc__ = f"{doc}\n\n    {example}\n    {{'image': [{result!r}]}}\n    "
-    generated[function.__name__] = method(function)
-    return function
+    build.__doc__ = f"{doc}\n\n    {example}\n    {{'image': [{result!r}]}}\n    "
+    return method(build)
 
 
 image_width = _attribute("width", "Return the width of images in pixels.", 3)
@@ -299,15 +299,12 @@ def _image_attribute(images: pa.Array, *, name: str) -> pa.Array:
 
 @method
 def image_hash(
-    image: Expression, *, method: str = "phash", hash_size: int = 8, binbits: int = 3, segments: int = 3
+    image: Expression, *, method: Literal["phash", "dhash", "ahash"] = "phash", hash_size: int = 8
 ) -> Expression:
     """Return a perceptual hash of each image as bytes: the fewer bits differ, the more alike two images look.
 
-    ``phash`` keeps the low frequencies of the whole image and is the most robust; ``phash_simple`` keeps those of each
-    row. ``dhash`` and ``dhash_vertical`` compare neighbours, ``ahash`` compares each part with the mean, ``whash``
-    keeps the low band of a wavelet transform. ``crop_resistant`` has a ``dhash`` for each of ``segments`` squared
-    tiles. A hash has ``hash_size`` squared bits. ``colorhash`` has ``binbits`` bits for the share of each of 14 classes
-    of colours.
+    ``phash`` keeps the low frequencies of the image and is the most robust, ``dhash`` compares neighbours,
+    and ``ahash`` compares each part with the mean. A hash has ``hash_size`` squared bits.
 
     >>> df = ps.from_pydict({"image": [np.zeros((9, 9, 3), np.uint8)]}).select(ps.col("image").cast("image[RGB]"))
     >>> len(df.select(image_hash(ps.col("image"))).to_pydict()["image"][0])
@@ -315,20 +312,17 @@ def image_hash(
     """
     require_images("image_hash")
     check_choice("image_hash: method", method, METHODS)
-    for name, number in (("hash_size", hash_size), ("binbits", binbits), ("segments", segments)):
-        if isinstance(number, bool) or number not in range(1, 257):
-            raise InvalidArgumentError(f"image_hash: {name}={number!r} must be a whole number from 1 to 256")
-    if method == "whash" and hash_size & (hash_size - 1):
-        raise InvalidArgumentError(f"image_hash: hash_size={hash_size} must be a power of 2 for 'whash'")
-    return call("image_hash", image, method=method, hash_size=hash_size, binbits=binbits, segments=segments)
+    if isinstance(hash_size, bool) or hash_size not in range(1, 257):
+        raise InvalidArgumentError(f"image_hash: hash_size={hash_size!r} must be a whole number from 1 to 256")
+    return call("image_hash", image, method=method, hash_size=hash_size)
 
 
-def _hash_type(_: DataType, **options: Any) -> DataType:
-    return DataType.fixed_size_binary(num_hash_bytes(**options))
+def _hash_type(_: DataType, *, method: str, hash_size: int) -> DataType:
+    return DataType.fixed_size_binary(-(-(hash_size**2) // 8))
 
 
 @strict("image_hash", takes(IMAGE, returns=_hash_type))
 @on_arrays
 def _image_hash(images: pa.Array, **options: Any) -> pa.Array:
     hashes = [None if view is None else hash_of(view, **options) for view in image_views(images)]
-    return arrow_array(hashes, pa.binary(num_hash_bytes(**options)))
+    return arrow_array(hashes, _hash_type(BINARY, **options).arrow)

@@ -12,8 +12,9 @@ import pyarrow.compute as pc
 from penstock.errors import ComputeError, InvalidArgumentError, check_choice, load_extra, shortened
 from penstock.expr.arrays import on_arrays, text_bytes
 from penstock.expr.casting import json_text
-from penstock.expr.column import Expression, call, method
+from penstock.expr.column import Expression, call
 from penstock.expr.kinds import ANY, STRING, TEXT
+from penstock.expr.public import method
 from penstock.expr.signatures import strict, takes
 from penstock.relational.scalar import evaluate
 from penstock.types import DataType, to_arrow_array
@@ -198,8 +199,7 @@ def _steps(path: str) -> list[str | int]:
 def jq(expr: Expression, filter: str) -> Expression:
     """Apply a filter of jq, such as ``.a.b[0]`` or ``.items | map(.name)``, to JSON text; the result is JSON.
 
-    What does not exist is ``null``. Several results are a list, and none is empty text. Other filters than paths need
-    ``penstock[jq]``.
+    What does not exist is ``null``. Several results are a list, and none is empty text. This needs ``penstock[jq]``.
 
     >>> df = ps.from_pydict({"t": ['{"a": [{"b": "x"}, {"b": 2}]}']})
     >>> df.select(jq(ps.col("t"), ".a[].b")).to_pydict()
@@ -207,75 +207,33 @@ def jq(expr: Expression, filter: str) -> Expression:
     >>> df.select(jq(ps.col("t"), ".a | length")).to_pydict()
     {'t': ['2']}
     """
-    text, steps = filter.strip(), list[str | int | None]()
-    position = 1 if text == "." else 0
-    while position < len(text) and (match := _JQ_STEP.match(text, position)):
-        index, *names = match.groups()
-        steps.append(int(index) if index else next((each for each in names if each is not None), None))  # None is []
-        position = match.end()
-    if position < len(text) or not text.startswith("."):
-        _jq_program(filter)  # an error on the line of the user
-        return call("jq_program", expr, filter=filter)
-    return call("jq", expr, steps=steps)
+    _jq_program(filter)  # an error on the line of the user
+    return call("jq", expr, filter=filter)
 
 
 def _jq_program(filter: str) -> Any:
-    library = load_extra("jq", "jq", f"jq with the filter {filter!r}, which is no path,")
+    library = load_extra("jq", "jq", f"jq({filter!r})")
     try:
         return library.compile(filter)
     except ValueError as exc:
         raise InvalidArgumentError(f"jq cannot compile {filter!r}: {exc}") from exc
 
 
-@strict("jq_program", takes(TEXT, returns=STRING))
-@on_arrays
-def _jq_results(texts: pa.Array, *, filter: str) -> pa.Array:
-    program = _jq_program(filter)
-    return _jq_column(texts, lambda text: program.input_text(text).all())
-
-
-_JQ_STEP = re.compile(r"""\.?\[(?:(-?\d+)|"([^"]*)")?\]|\.(?:"([^"]*)"|([A-Za-z_]\w*))""")
-
-
 @strict("jq", takes(TEXT, returns=STRING))
 @on_arrays
-def _jq(texts: pa.Array, *, steps: tuple[str | int | None, ...]) -> pa.Array:
+def _jq(texts: pa.Array, *, filter: str) -> pa.Array:
     import orjson
 
-    def apply(text: str) -> list[Any]:
-        values = [orjson.loads(text)]
-        for step in steps:
-            if step is None:
-                values = [item for value in values for item in (value.values() if isinstance(value, dict) else value)]
-            else:
-                values = [_jq_part(value, step) for value in values]
-        return values
-
-    return _jq_column(texts, apply)
-
-
-def _jq_column(texts: pa.Array, apply: Callable[[str], list[Any]]) -> pa.Array:
-    """Return the results for each text as JSON: one by itself, several as a list, none as empty text."""
-    import orjson
+    program = _jq_program(filter)
 
     def result(text: str) -> str:
-        values = apply(text)
+        values = program.input_text(text).all()
         return orjson.dumps(values[0] if len(values) == 1 else values).decode() if values else ""
 
     try:
         return arrow_array([None if text is None else result(text) for text in texts.to_pylist()], pa.string())
     except (TypeError, ValueError) as exc:
         raise ComputeError(f"jq: {exc}") from exc
-
-
-def _jq_part(value: Any, step: str | int) -> Any:
-    if value is None:
-        return None
-    if isinstance(step, int) and isinstance(value, list):
-        return value[step] if -len(value) <= step < len(value) else None
-    if isinstance(step, str) and isinstance(value, dict):
-        return value.get(step)
-    raise TypeError(f"cannot take {step!r} of {shortened(str(value))}")
 
 
 @strict("json_extract", takes(TEXT, returns=STRING))

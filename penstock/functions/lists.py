@@ -21,10 +21,11 @@ from penstock.expr.arrays import (
     validity,
 )
 from penstock.expr.casting import cast
-from penstock.expr.column import Expression, call, method
+from penstock.expr.column import Expression, call
 from penstock.expr.conditions import compare, comparison_problem
 from penstock.expr.kinds import ANY, BOOL, FLOAT64, INT64, INTEGER, LIST, LISTS, STRING, TEXT, UINT64, Kind, is_vector
 from penstock.expr.nodes import ListApply, has_udf
+from penstock.expr.public import function, method
 from penstock.expr.registry import kernel
 from penstock.expr.signatures import common_type, dtypes_of, element_type, strict, takes
 from penstock.functions.table import Builder, FunctionTable
@@ -56,6 +57,7 @@ def _parents(lengths: Numbers) -> Numbers:
 # --- making and changing ----------------------------------------------------------------------------------------------
 
 
+@function
 def to_list(*items: Any) -> Expression:
     """Combine several values in a list.
 

@@ -11,10 +11,11 @@ import pyarrow.compute as pc
 from penstock.errors import InvalidArgumentError, TypeMismatchError
 from penstock.expr.access import element_at
 from penstock.expr.arrays import elements_of, masked, on_arrays, to_lists, validity
-from penstock.expr.column import Expression, call, col, method
+from penstock.expr.column import Expression, call, col
 from penstock.expr.conditions import compare, comparison_problem
 from penstock.expr.kinds import INTEGER, LIST, MAP
 from penstock.expr.nodes import Unnest
+from penstock.expr.public import function, method
 from penstock.expr.registry import Value, kernel
 from penstock.expr.signatures import element_type, strict, takes
 from penstock.types import DataType
@@ -33,6 +34,7 @@ def unnest(expr: Expression) -> Expression:
     return Expression(Unnest(expr._node))
 
 
+@function
 def to_struct(*fields: Expression | str, **named_fields: Any) -> Expression:
     """Combine fields in a struct, named after their expression or keyword. A string is the name of a column.
 

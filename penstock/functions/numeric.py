@@ -12,9 +12,10 @@ import pyarrow.compute as pc
 
 from penstock.errors import ComputeError, InvalidArgumentError, TypeMismatchError
 from penstock.expr.arrays import empty_numbers, filled, masked, on_arrays, validity
-from penstock.expr.column import Expression, call, method, when
+from penstock.expr.column import Expression, call, when
 from penstock.expr.conditions import compare
 from penstock.expr.kinds import BOOL, FLOAT64, INT64, INTEGER, NUMBER
+from penstock.expr.public import function, method
 from penstock.expr.registry import Kernel, Value, kernel
 from penstock.expr.signatures import common_type, dtypes_of, number_type, numeric, same_type, strict, takes
 from penstock.functions.table import Builder, FunctionTable
@@ -93,9 +94,6 @@ def clip(expr: Expression, min: Any = None, max: Any = None) -> Expression:
 def _clip(value: Value, lowest: Value, highest: Value) -> Value:
     dtype = number_type(*dtypes_of(value, lowest, highest))
     value, lowest, highest = (pc.cast(part, dtype.arrow) for part in (value, lowest, highest))
-    is_plain = isinstance(value, pa.Array) and (dtype.is_integer() or dtype.is_float())
-    if is_plain and isinstance(lowest, pa.Scalar) and isinstance(highest, pa.Scalar):
-        return _clip_numbers(value, lowest.as_py(), highest.as_py())
     for name, bound in (("less", lowest), ("greater", highest)):
         if not dtype.is_null():
             is_outside = pc.coalesce(compare(name, value, bound), arrow_scalar(False))
@@ -103,15 +101,7 @@ def _clip(value: Value, lowest: Value, highest: Value) -> Value:
     return value
 
 
-def _clip_numbers(array: pa.Array, lowest: Any, highest: Any) -> pa.Array:
-    numbers = filled(array)
-    clipped = empty_numbers(len(array), numbers.dtype)
-    for choose, bound in ((np.maximum, lowest), (np.minimum, highest)):
-        if bound is not None and bound == bound:  # NaN sets no bound
-            numbers = choose(numbers, bound, out=clipped)
-    return masked(numbers, validity(array))
-
-
+@function
 def greatest(*exprs: Any) -> Expression:
     """Return the largest of several values, ignoring nulls.
 
@@ -121,6 +111,7 @@ def greatest(*exprs: Any) -> Expression:
     return call("greatest", *exprs)
 
 
+@function
 def least(*exprs: Any) -> Expression:
     """Return the smallest of several values, ignoring nulls.
 
@@ -157,7 +148,8 @@ kernel("least", _extreme_type)(_extreme("less"))
 
 
 _POWER = "Raise to a power, as ``**`` does: int64 for integers, else float64."
-power, pow = (_table.call(name, _POWERS, _POWER, (3, 2), 9, "power") for name in ("power", "pow"))
+power = _table.call("power", _POWERS, _POWER, (3, 2), 9)
+pow = _table.call("pow", _POWERS, _POWER, (3, 2), 9, "power")
 
 
 @method

@@ -20,10 +20,10 @@ import pyarrow.compute as pc
 
 from penstock.errors import ComputeError, InvalidArgumentError
 from penstock.expr.access import element_at
-from penstock.expr.arrays import elements_of, masked, on_arrays, ranges, to_lists, validity
-from penstock.expr.byte_search import starts_with
-from penstock.expr.column import Expression, call, lit, method
+from penstock.expr.arrays import elements_of, on_arrays, ranges, to_lists, validity
+from penstock.expr.column import Expression, call, lit
 from penstock.expr.kinds import BOOL, INT64, STRING, TEXT, Kind
+from penstock.expr.public import method
 from penstock.expr.registry import Value
 from penstock.expr.signatures import strict, takes, text_kernel
 from penstock.functions.table import Builder, FunctionTable
@@ -141,12 +141,8 @@ contains = _table.text(
 
 
 def _affix(name: str, parameter: str, verb: str, compute: Callable[..., pa.Array], given: str, sql: str) -> Builder:
-    def by_rows(texts: pa.Array, parts: pa.Array) -> pa.Array | None:
-        found = starts_with(texts, parts, at_end=parameter == "suffix")
-        return None if found is None else masked(found, validity(texts, parts))
-
     doc, parameters = f"Check whether text {verb} with ``{parameter}``.", {"expr": TEXT, parameter: TEXT}
-    return _table.text(name, parameters, BOOL, compute, doc, ("abc", given), True, sql, by_rows)
+    return _table.text(name, parameters, BOOL, compute, doc, ("abc", given), True, sql)
 
 
 startswith = _affix("startswith", "prefix", "starts", pc.starts_with, "a", "starts_with(a, b)")
@@ -280,7 +276,8 @@ def _like(name: str, ignore_case: bool, doc: str) -> Builder:
 
 
 _LIKE = r"Match SQL's LIKE: ``%`` is any text, ``_`` any one character, ``\`` escapes the next one."
-like, ilike = _like("like", False, _LIKE), _like("ilike", True, "Match SQL's LIKE, ignoring case.")
+like = _like("like", False, _LIKE)
+ilike = _like("ilike", True, "Match SQL's LIKE, ignoring case.")
 
 
 def _match_like(text: pa.Array, pattern: str, *, ignore_case: bool) -> pa.Array:
@@ -297,9 +294,8 @@ text_kernel("like", TEXT, returns=BOOL, compute=_match_like)
 
 
 _MATCH = "Check whether a regular expression matches anywhere in the text."
-regexp, regexp_match = (
-    _regexp_function(name, _MATCH, ("a1", "[0-9]"), True, "regexp_match") for name in ("regexp", "regexp_match")
-)
+regexp = _regexp_function("regexp", _MATCH, ("a1", "[0-9]"), True, "regexp_match")
+regexp_match = _regexp_function("regexp_match", _MATCH, ("a1", "[0-9]"), True)
 
 
 _regexp_kernel(

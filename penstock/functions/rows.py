@@ -12,6 +12,7 @@ from penstock.errors import InvalidArgumentError, check_choice
 from penstock.expr.arrays import on_arrays
 from penstock.expr.column import Expression, call
 from penstock.expr.kinds import INT64, INTEGER
+from penstock.expr.public import function
 from penstock.expr.registry import kernel
 from penstock.expr.signatures import strict, takes
 from penstock.functions.hashing import GOLDEN, mix
@@ -21,6 +22,7 @@ from penstock.types.plain import arrow_array, numpy_values
 __all__ = ["monotonically_increasing_id", "random_int", "uuid"]
 
 
+@function
 def monotonically_increasing_id() -> Expression:
     """Number the rows from 0, in input order; only in ``select`` and ``with_column``.
 
@@ -39,6 +41,7 @@ def _refuse(*dtypes: DataType) -> DataType:
 kernel("monotonically_increasing_id", _refuse)(lambda: None)
 
 
+@function
 def random_int(low: int, high: int, seed: int | None = None) -> Expression:
     """Return a random integer from ``low`` to ``high``, both included; the same for each row with the same ``seed``.
 
@@ -66,6 +69,7 @@ def _random(rows: pa.Array, seed: int) -> Any:
     return mix(mix(numpy_values(rows).astype(np.uint64) + GOLDEN) ^ mix(np.array([start]) + GOLDEN))
 
 
+@function
 def uuid(version: Literal["v4", "v7"] = "v4") -> Expression:
     """Return a new random UUID as text; with ``version="v7"`` one that sorts by the time of the query.
 

@@ -13,8 +13,9 @@ import pyarrow as pa
 from penstock.errors import InvalidArgumentError
 from penstock.expr.arrays import broadcast
 from penstock.expr.casting import cast
-from penstock.expr.column import Expression, call, lit, method
+from penstock.expr.column import Expression, call, lit
 from penstock.expr.kinds import ANY, INTEGER, NUMBER, TEXT, VECTOR, Kind
+from penstock.expr.public import method
 from penstock.expr.registry import Kernel, Resolve, Value
 from penstock.expr.signatures import strict, takes, text_kernel
 from penstock.types import DataType
@@ -33,9 +34,6 @@ _HINTS = {
     TEXT: "Expression | str",
     VECTOR: "Vector",
 }
-
-generated: dict[str, Builder] = {}
-"""Every function made here. ``penstock.functions`` lists them for doctest, which otherwise only sees definitions."""
 
 
 class FunctionTable:
@@ -117,18 +115,13 @@ class FunctionTable:
         given: tuple[Any, ...],
         result: Any,
         sql: str = "",
-        by_rows: Callable[..., pa.Array | None] | None = None,
     ) -> Builder:
-        """Define a function of text by ``compute(texts, *constants)``, and by ``sql`` where those are columns.
-
-        ``by_rows(texts, *columns)`` may be faster for some columns; it returns None for the others.
-        """
+        """Define a function of text by ``compute(texts, *constants)``, and by ``sql`` where those are columns."""
 
         def compute_rows(columns: list[pa.Array]) -> pa.Array:
             from penstock.relational.scalar import evaluate
 
-            found = None if by_rows is None else by_rows(*columns)
-            return evaluate(name, sql, columns) if found is None else found
+            return evaluate(name, sql, columns)
 
         rule = compute_rows if sql else None
         text_kernel(name, *_kinds(parameters)[1:], returns=returns, compute=compute, by_rows=rule)
@@ -152,14 +145,12 @@ class FunctionTable:
         doc: str,
         given: tuple[Any, ...],
         result: Any,
-        *,
-        is_method: bool = True,
     ) -> Builder:
         """Define a function by the expression that ``builder`` makes of its arguments."""
         signature = _signature(parameters)
         columns = [parameter for parameter, kind in parameters.items() if isinstance(kind, Kind)]
 
-        def function(*args: Any, **kwargs: Any) -> Expression:
+        def built(*args: Any, **kwargs: Any) -> Expression:
             try:
                 bound = signature.bind(*args, **kwargs)
             except TypeError as exc:
@@ -172,14 +163,13 @@ class FunctionTable:
                     raise InvalidArgumentError(f"{name}: {key} must be {expected}; got {value!r}")
             return builder(*(_column(bound.arguments[key]) for key in columns), **options)
 
-        function.__module__, function.__name__, function.__qualname__ = self._module, name, name
-        setattr(function, "__signature__", signature)  # noqa: B010  # unknown to type checkers
+        built.__module__, built.__name__, built.__qualname__ = self._module, name, name
+        setattr(built, "__signature__", signature)  # noqa: B010  # unknown to type checkers
         text = ", ".join(['ps.col("x")', *map(repr, given[1:])])
         setup = ">>> import datetime\n    " if "datetime." in f"{given!r}{result!r}" else ""
         example = f'>>> ps.from_pydict({{"x": [{given[0]!r}]}}).select({name}({text}).alias("x")).to_pydict()'
-        function.__doc__ = f"{doc}\n\n    {setup}{example}\n    {{'x': [{result!r}]}}\n    "
-        generated[name] = method(function) if is_method else function
-        return function
+        built.__doc__ = f"{doc}\n\n    {setup}{example}\n    {{'x': [{result!r}]}}\n    "
+        return method(built)
 
 
 def _kinds(parameters: Parameters) -> list[Kind]:

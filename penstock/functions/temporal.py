@@ -9,12 +9,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.errors import ComputeError, InvalidArgumentError, check_choice, did_you_mean
-from penstock.expr.column import Expression, call, method
+from penstock.expr.column import Expression, call
 from penstock.expr.kinds import CLOCK, DATE, DATE_OR_TIMESTAMP, INT64, INTEGER, STRING, TEXT, TIMESTAMP
+from penstock.expr.public import METHODS, function, method
 from penstock.expr.registry import Value
 from penstock.expr.signatures import same_type, strict, takes
 from penstock.functions.table import FunctionTable
-from penstock.relational.scalar import evaluate
 from penstock.types import DataType
 from penstock.types.names import checked_timezone
 from penstock.types.plain import arrow_array
@@ -57,6 +57,7 @@ _INTERVALS = (
 _CALENDAR_UNITS = ("day", "week", "month", "quarter", "year")  # a day starts once, also if clocks repeat its first hour
 
 
+@function
 def date_trunc(interval: str, expr: Expression) -> Expression:
     """Round down to an interval such as ``"hour"``, ``"15 minutes"`` or ``"1 month"``; weeks start on Monday.
 
@@ -77,6 +78,7 @@ def date_trunc(interval: str, expr: Expression) -> Expression:
     return call("date_trunc", expr, multiple=int(match[1] or 1), unit=match[2])
 
 
+@method
 def trunc(expr: Expression, interval: str) -> Expression:
     """Round down to an interval such as ``"hour"``, ``"15 minutes"`` or ``"1 month"``; see ``date_trunc``.
 
@@ -87,8 +89,7 @@ def trunc(expr: Expression, interval: str) -> Expression:
     return date_trunc(interval, expr)
 
 
-setattr(Expression, "date_trunc", trunc)  # noqa: B010  # a method has the expression first
-method(trunc)
+METHODS["date_trunc"] = trunc  # a method has the expression first
 
 
 @strict("date_trunc", takes(DATE_OR_TIMESTAMP, returns=same_type))
@@ -207,16 +208,6 @@ def strftime(expr: Expression, format: str | None = None) -> Expression:
     return call("strftime", expr, format=None if format is None else _checked_format("strftime", format))
 
 
-_PLAIN_FORMAT = re.compile("([^%]|%[YmdHMSj])*")  # DuckDB writes these alike, several times as fast
-
-
-def _has_plain_years(times: pa.Array) -> bool:
-    if getattr(times.type, "tz", None) is not None:
-        return False
-    ends = pc.min_max(pc.year(times))
-    return bool(ends["min"].is_valid) and ends["min"].as_py() >= 1000 and ends["max"].as_py() <= 9999
-
-
 @strict("strftime", takes(DATE_OR_TIMESTAMP, returns=STRING))
 def _strftime(value: Value, *, format: str | None) -> Value:
     if format is None and pa.types.is_date(value.type):
@@ -233,9 +224,6 @@ def _strftime(value: Value, *, format: str | None) -> Value:
         python_rows = value.to_pylist() if isinstance(value, pa.Array) else [value.as_py()]
         texts = arrow_array([None if row is None else row.strftime(format) for row in python_rows], pa.string())
         return texts if isinstance(value, pa.Array) else texts[0]
-    quoted = format.replace("'", "''")
-    if isinstance(value, pa.Array) and _PLAIN_FORMAT.fullmatch(format) and _has_plain_years(value):
-        return evaluate("strftime", f"strftime(a, '{quoted}')", [value])
     return pc.strftime(_whole_seconds(value) if pa.types.is_timestamp(value.type) else value, format=format)
 
 

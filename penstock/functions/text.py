@@ -12,8 +12,9 @@ import pyarrow.compute as pc
 from penstock.errors import InvalidArgumentError
 from penstock.expr.arrays import filled, masked, text_bytes, validity
 from penstock.expr.casting import cast
-from penstock.expr.column import Expression, call, col, method
+from penstock.expr.column import Expression, call, col
 from penstock.expr.kinds import ANY, INT32, INT64, INTEGER, LIST, STRING, TEXT, TEXT_OR_BYTES, Kind
+from penstock.expr.public import function, method
 from penstock.expr.registry import Kernel, Value, kernel
 from penstock.expr.signatures import common_type, dtypes_of, strict, takes, text_kernel
 from penstock.functions.table import Builder, FunctionTable
@@ -160,6 +161,7 @@ repeat = _table.strict(
 # --- joining ----------------------------------------------------------------------------------------------------------
 
 
+@function
 def format(f_string: str, *args: Expression | str) -> Expression:
     """Fill a template: ``{}`` stands for the arguments in order, ``{name}`` for the column ``name``.
 
@@ -212,6 +214,7 @@ def _concat(*values: Value) -> Value:
     return pc.binary_join_element_wise(*(pc.cast(value, dtype) for value in values), arrow_scalar("", dtype))
 
 
+@function
 def concat_ws(sep: str, *exprs: Expression | str) -> Expression:
     """Join texts with a separator and skip nulls; the result is null only if all are null.
 

@@ -32,6 +32,10 @@ def rows_alone(num_rows: int) -> pa.RecordBatch:
 def split_batch(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     """Yield ``batch`` in slices of moderate size, without a copy."""
     max_nbytes = _batch_nbytes(batch.num_columns)
+    # An upper bound that is found quickly: to ask for nbytes takes some microseconds for each column.
+    if batch.num_rows <= BATCH_ROWS and batch.get_total_buffer_size() <= max_nbytes:
+        yield batch
+        return
     pieces = max(-(-batch.num_rows // BATCH_ROWS), min(round(batch.nbytes / max_nbytes), batch.num_rows))
     if pieces <= 1:
         yield batch

@@ -10,6 +10,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
+from penstock.ai.client.calls import Endpoint
 from penstock.ai.columns import placed
 from penstock.ai.exchange import PromptSettings
 from penstock.ai.local.serving.provider import ServedProvider, SglangProvider, VllmProvider
@@ -18,7 +19,6 @@ from penstock.ai.provider import Model, Prompter, Prompting, Provider
 from penstock.ai.providers import chat_completions as chat_wire
 from penstock.ai.providers.openai import OpenAIProvider
 from penstock.ai.registry import find_provider, make_provider
-from penstock.ai.wire import Endpoint
 from penstock.errors import InvalidArgumentError
 from penstock.expr.column import Expression, col
 from penstock.expr.nodes import UdfCall

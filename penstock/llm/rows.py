@@ -7,13 +7,15 @@ from typing import Any
 
 import numpy as np
 
+from penstock.ai.client.calls import ApiCall
 from penstock.ai.client.http_client import ApiClient
-from penstock.ai.client.status_errors import beginning_of
+from penstock.ai.client.retried_calls import RetriedCalls, Retries
+from penstock.ai.client.sent_calls import SentCalls
+from penstock.ai.client.server_errors import beginning_of
 from penstock.ai.exchange import PromptSettings
 from penstock.ai.lenient_json import parse_json
 from penstock.ai.prompt import AsyncPrompts, BatchPrompts
 from penstock.ai.provider import Model, Prompter, loaded
-from penstock.ai.wire import ApiCall
 from penstock.errors import FatalError, InvalidAnswerError, InvalidArgumentError, PenstockError
 from penstock.types import DataType, PartialColumn, Series, to_arrow_array
 
@@ -190,7 +192,7 @@ def error_fields(exc: Exception, keeps_failed: bool) -> dict[str, Any]:
 class JsonClient(ApiClient):
     """Send and receive any JSON."""
 
-    def _body(self, raw: bytes) -> Any:
+    def parsed(self, raw: bytes) -> Any:
         try:
             return parse_json(raw)
         except ValueError as exc:
@@ -202,6 +204,7 @@ class HttpService(Model):
 
     def __init__(self, client: JsonClient) -> None:
         self._client = client
+        self._calls = RetriedCalls(SentCalls(client), Retries(client))
 
     def load(self) -> None:
         self._client.open()
@@ -211,12 +214,11 @@ class HttpService(Model):
 
     async def post(self, payload: Any) -> Any:
         try:
-            answer, _ = await self._client.ask(ApiCall("", payload), lambda body: body)
+            return (await self._calls.ask(ApiCall("", payload))).value
         except PenstockError:
             raise
         except TypeError as exc:
             raise InvalidArgumentError(f"payload cannot be sent as JSON: {exc}; send bytes as base64.") from exc
-        return answer
 
 
 class HttpRows:

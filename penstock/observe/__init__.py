@@ -1,15 +1,13 @@
-"""A query tells about itself, and others listen: progress, statistics, exporters, the dashboard.
+"""Listen to a query: progress, statistics, failed rows, exporters. Everything here is a subscriber, or text for one.
 
-events         what the executor publishes, as data
-call_counter   the calls of a stage while they run
-stage_stats, stats   totals, added up from the events
-forecast       pace, time left and cost, projected from recent figures
-bottleneck     which stage limits the speed
-progress       subscribes and draws: progress_text says what, screens where, closing_line what stays
-stats_table, table_html, timeline   statistics as text, HTML and SVG
-errors, failure_lines, tracebacks   failed rows, their log lines, and errors without the engine's frames
-metrics, exporters, subscribers     the user's own figures and listeners; Prometheus and OpenTelemetry
-text           numbers and text for people, safe on a terminal
-cpu_clock, gpus   what the machine was busy with
-dashboard/     the web page of a query or a job
+subscribers    the user's own listeners; ``exporters`` for Prometheus and OpenTelemetry; ``viewers`` for the dashboard
+stage_stats, stats           totals, added up from the events
+forecast, bottleneck         pace, remaining time and cost; the stage that limits the speed
+progress       draws while the query runs: ``progress_text`` says what, ``screens`` where
+closing_line   the line that a query leaves
+errors, failure_lines        failed rows, and their log lines
+stats_table, table_html, timeline, text    statistics as text, HTML and SVG
+gpus           how busy the GPUs are
+
+The events are in ``events/``. May import nothing that runs queries.
 """

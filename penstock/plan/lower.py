@@ -187,7 +187,7 @@ def _batching(spec: UdfSpec | BatchSpec) -> stages.Inbox:
     if spec.target.is_async and (is_batch or isinstance(spec, BatchSpec)):
         return stages.AtMost(ASYNC_BATCH_ROWS)
     if isinstance(spec, UdfSpec) and spec.target.is_async:
-        quick_rows = None if spec.builtin.prepare is None else PREPARED_ROWS
+        quick_rows = PREPARED_ROWS if spec.builtin.has_lookup else None
         return stages.AtMost(_async_rows(spec), spec.builtin.task_nbytes, quick_rows)
     return _WHOLE if is_batch else stages.Paced()
 

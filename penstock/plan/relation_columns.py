@@ -10,6 +10,7 @@ from penstock.plan.relations import (
     Aggregate,
     DeferredRelation,
     Distinct,
+    FileAggregate,
     GroupRows,
     Join,
     Relation,
@@ -90,5 +91,5 @@ def narrowed(
             return replace(relation, columns=found), [sides[0] | {on}, sides[1] | {query_on}]
         case DropNear(on=key) | DropSimilar(signature=key):
             return relation, [names | {key}]
-        case SetOperation() | SqlQuery() | AddWindows() | GroupRows() | DeferredRelation():
+        case SetOperation() | SqlQuery() | FileAggregate() | AddWindows() | GroupRows() | DeferredRelation():
             return relation, [set(schema.names) if schema else set() for schema in inputs]

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
 
-from penstock.errors import ComputeError, PenstockError
+from penstock.errors import ComputeError, CorruptFileError, PenstockError
+from penstock.plan.duckdb_text import quoted
 from penstock.relational.parser import set_timezone
 from penstock.relational.spill import new_spill_folder, spill_error
-from penstock.relational.sql import quoted
 
 VECTOR_ROWS = 2048  # DuckDB computes in vectors of this many rows
 BATCH_VECTORS = 32
@@ -26,13 +26,15 @@ BATCH = "penstock_batch"
 class TemporaryDatabase:
     """A connection whose tables and spilled rows live in memory and in a temporary folder.
 
-    A small process removes the folder when this one ends, also after ``kill -9``.
+    Of the files of this machine it reads ``paths`` alone. A small process removes the folder when this one ends, also
+    after ``kill -9``.
     """
 
-    def __init__(self, memory_bytes: int, num_threads: int) -> None:
+    def __init__(self, memory_bytes: int, num_threads: int, paths: Sequence[str] = ()) -> None:
         import duckdb
 
         self._folder = new_spill_folder()
+        self._paths = paths
         self._cleaner = subprocess.Popen(
             ["/bin/sh", "-c", 'read -r line; rm -rf "$1"', "sh", self._folder],
             stdin=subprocess.PIPE,
@@ -50,6 +52,8 @@ class TemporaryDatabase:
             "autoload_known_extensions": False,
         }
         self._connection: Any = duckdb.connect(":memory:", config=settings)
+        if paths:
+            self._connection.execute("set allowed_paths = ?", [list(paths)])
         self._connection.execute("set enable_external_access = false")
         # The right input of a join is complete before the left one starts, so it must be the side with the hash table.
         self._connection.execute("set disabled_optimizers = 'join_order,build_side_probe_side'")
@@ -98,6 +102,8 @@ class TemporaryDatabase:
                 raise ComputeError(
                     f"{relation}: {reason}. Set a larger memory_limit or a smaller num_threads."
                 ) from exc
+            if self._paths and not text.startswith("Out of Range Error"):
+                raise CorruptFileError(f"Cannot read one of {', '.join(self._paths)}: {text}") from exc
             raise ComputeError(f"{relation}: {text.removeprefix('Invalid Input Error: ')}") from exc
 
     def interrupt(self) -> None:

@@ -10,7 +10,15 @@ import pyarrow as pa
 from penstock.config import get_config
 from penstock.contracts import EndOfInput
 from penstock.errors import InvalidArgumentError
-from penstock.plan.relations import Aggregate, DeferredRelation, Join, SetOperation, SqlQuery, TableRelation
+from penstock.plan.relations import (
+    Aggregate,
+    DeferredRelation,
+    FileAggregate,
+    Join,
+    SetOperation,
+    SqlQuery,
+    TableRelation,
+)
 from penstock.plan.similarity import Nearest
 from penstock.plan.stages import SIDE, RunRelation
 from penstock.relational.arrow import from_duckdb, to_duckdb
@@ -28,7 +36,8 @@ class RelationHandler:
     def __init__(self, relation: TableRelation | DeferredRelation, work: RunRelation) -> None:
         self._relation = relation
         self._inputs = [TypedInput(str(relation), schema) for schema in work.schemas]
-        self._database = TemporaryDatabase(work.memory_bytes, get_config().thread_count)
+        paths = relation.paths if isinstance(relation, FileAggregate) else ()
+        self._database = TemporaryDatabase(work.memory_bytes, get_config().thread_count, paths)
         self._sides = self._streamed_sides()
         self._stored: set[int] = set()  # the inputs that have a table
         self._output: pa.Schema | None = None

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Literal
 
 from penstock.errors import TypeMismatchError
+from penstock.plan.duckdb_text import quoted
 from penstock.plan.pair_relations import Keys, PairColumns, join_columns
 from penstock.plan.relations import SqlQuery
-from penstock.relational.sql import quoted
 from penstock.types import DataType, Field, Schema, supertype
 from penstock.types.frozen import frozen
 

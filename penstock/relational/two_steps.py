@@ -10,10 +10,10 @@ import pyarrow as pa
 
 from penstock.expr.aggregates import AGGREGATES
 from penstock.expr.kinds import FLOAT64, UINT64
+from penstock.plan.duckdb_text import quoted
 from penstock.plan.relations import Aggregate, AggregateColumn, Relation, SqlQuery, aggregate_field
 from penstock.relational.arrow import from_duckdb, to_duckdb
 from penstock.relational.partition import one_thread_connection
-from penstock.relational.sql import quoted
 from penstock.types import DataType, Field, Schema
 from penstock.types.plain import arrow_numbers
 

@@ -1,6 +1,13 @@
 """Run queries on the current runner. The runner is a setting, chosen by environment or in a ``with`` block.
 
-The engine is loaded with the first query, which keeps ``import penstock`` quick.
+query      one query from plan to rows, or to the commit of a write, on any runner
+local      this machine: threads, an event loop, processes
+placement  how many workers a stage gets, and which devices; pure
+openers    open the handler of a stage in a worker
+measuring  figures that belong to no stage: models, memory, GPUs
+ray/       a Ray cluster
+
+The engine is loaded with the first query, which keeps ``import penstock`` quick. May import everything up to ``ai``.
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ from penstock.engine.resources import Cores
 from penstock.engine.scheduling import Footprint
 from penstock.engine.stage import PoolChoice
 from penstock.errors import UdfError
+from penstock.plan.optimizer import LOCAL_RULES
 from penstock.plan.stages import CallBatch, CallUdf, RunRelation, Stage, Work, WriteOut
 from penstock.protocols import OneWriterSink
 from penstock.runners.openers import async_opener, opener, restart_policy
@@ -44,6 +45,8 @@ MAX_MOVED_NBYTES = 64 * 2**20
 
 class LocalRunner:
     """Runs stages in this process and in worker processes on this machine."""
+
+    rules = LOCAL_RULES
 
     @contextmanager
     def open(self, config: Config, stages: Sequence[Stage]) -> Iterator[Workplace]:

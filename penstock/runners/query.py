@@ -56,7 +56,10 @@ class Workplace:
 
 
 class Runner(Protocol):
-    """A place for queries: this machine or a cluster."""
+    """A place for queries: this machine or a cluster. The optimizer applies ``rules`` to a query there."""
+
+    @property
+    def rules(self) -> Rules: ...
 
     def open(self, config: Config, stages: Sequence[Stage]) -> AbstractContextManager[Workplace]:
         """Return a workplace for these stages that is valid within the context. Leaving the context releases it.
@@ -73,7 +76,7 @@ def run(
     runner: Runner,
     *,
     is_ordered: bool = True,
-    rules: Rules = RULES,
+    rules: Rules | None = None,
     subscribers: Sequence[Subscriber] = (),
     num_ahead: int = 0,
     is_read_gradually: bool = False,
@@ -86,6 +89,7 @@ def run(
     ``is_read_gradually`` the reader may stop at any row, so the query starts with few calls. With ``batch_rows`` the
     reader cuts what it gets into batches of that size: all but the last have a multiple of these rows.
     """
+    rules = runner.rules if rules is None else rules
     start = partial(_run, plan, runner, is_ordered, rules, subscribers, num_ahead, is_read_gradually, batch_rows)
     return prefetched(start, num_ahead, cancellation) if num_ahead else start(cancellation)
 

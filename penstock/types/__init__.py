@@ -1,11 +1,15 @@
 """Types, schemas and series, and conversions between Python, NumPy and Arrow.
 
-``DataType`` describes values, ``Schema`` columns; ``Series`` is one column for users. ``to_arrow_array`` and
-``to_batch`` convert what users pass in, ``default_numpy`` and ``Series`` convert it back. Importing this package
-registers the extension types with Arrow; it imports no pandas, torch or pydantic.
+frozen, extension, normalize, names    quick frozen classes; Arrow's extension types; basic types; types as text
+datatype                               ``DataType``: the type of a column
+schema, supertype, hints, predicates   columns; the type of two types; Python hints; kinds of types
+arrays, images, plain, encode, cast    NumPy arrays, pictures, plain values, any values; lossless casts
+convert                                ``to_arrow_array`` and ``to_batch`` convert what users pass in
+series                                 ``Series``: one column for users
+ipc, content, row_numbers, row_ranges  batches as bytes, digests, and the numbers that rows carry
 
-Layers, each importing only from those before: ``frozen``, ``extension``, ``normalize``, ``names``; ``datatype``;
-``schema``, ``supertype``, ``hints``, ``arrays``; ``encode``, ``cast``; ``convert``; ``series``.
+Each line imports only from those above it. Importing this room registers the extension types with Arrow; it imports
+no pandas, torch or pydantic.
 """
 
 from penstock.types.arrays import default_numpy, object_array

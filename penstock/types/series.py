@@ -19,6 +19,11 @@ if TYPE_CHECKING:
     import torch
 
 
+def _operator(name: str) -> Callable[..., Series]:
+    """Return an operator that computes the expression of the same operator."""
+    return lambda self, *other: _find_method[0](self, name)(*other)
+
+
 class Series:
     """A name and one Arrow array. Immutable; slicing and renaming copy nothing.
 
@@ -30,6 +35,7 @@ class Series:
     """
 
     __slots__ = ("_array", "_name")
+    __hash__ = object.__hash__
 
     _name: str
     _array: pa.Array
@@ -155,6 +161,26 @@ class Series:
     def size_bytes(self) -> int:
         """Return the memory of the values in bytes."""
         return int(self._array.nbytes)
+
+    __add__, __radd__ = _operator("__add__"), _operator("__radd__")
+    __sub__, __rsub__ = _operator("__sub__"), _operator("__rsub__")
+    __mul__, __rmul__ = _operator("__mul__"), _operator("__rmul__")
+    __truediv__, __rtruediv__ = _operator("__truediv__"), _operator("__rtruediv__")
+    __floordiv__, __rfloordiv__ = _operator("__floordiv__"), _operator("__rfloordiv__")
+    __mod__, __rmod__ = _operator("__mod__"), _operator("__rmod__")
+    __pow__, __rpow__ = _operator("__pow__"), _operator("__rpow__")
+    __and__, __rand__ = _operator("__and__"), _operator("__rand__")
+    __or__, __ror__ = _operator("__or__"), _operator("__ror__")
+    __xor__, __rxor__ = _operator("__xor__"), _operator("__rxor__")
+    __lshift__, __rlshift__ = _operator("__lshift__"), _operator("__rlshift__")
+    __rshift__, __rrshift__ = _operator("__rshift__"), _operator("__rrshift__")
+    __eq__ = _operator("__eq__")  # type: ignore[assignment]
+    __ne__ = _operator("__ne__")  # type: ignore[assignment]
+    __lt__ = _operator("__lt__")
+    __le__ = _operator("__le__")
+    __gt__ = _operator("__gt__")
+    __ge__ = _operator("__ge__")
+    __neg__, __abs__, __invert__ = _operator("__neg__"), _operator("__abs__"), _operator("__invert__")
 
     def __len__(self) -> int:
         return len(self._array)

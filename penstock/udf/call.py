@@ -134,9 +134,9 @@ class UdfCalls:
         self._sizes = BatchSizes(spec.limits, self._failures.what, self.arguments.arrays, self._weigh)
         self.lease = Lease(work)
         self._caller = open_caller(self.lease.function, self._sizes.is_too_large if spec.target.is_batch else never)
-        self._prepared, self._at_once = self.lease.prepared, self.lease.at_once
+        self._lookup, self._at_once = self.lease.lookup, self.lease.at_once
         self._finish = (
-            self._caller.function if self._prepared is None else open_caller(self._prepared.finish, never).function
+            self._caller.function if self._lookup is None else open_caller(self._lookup.finish, never).function
         )
         self._memo = FunctionMemo.open(spec)
         self._chunk_size = ChunkSize()
@@ -200,10 +200,10 @@ class UdfCalls:
 
         The results are None if no lookup finds any.
         """
-        if self._prepared is None:
+        if self._lookup is None:
             missing: Sequence[int] = range(batch.num_rows)
             return None, missing, self._row_calls(batch, first_row, self._caller.function)
-        results = self._prepared.results(list(self.arguments.rows(batch, _as_tuple)))
+        results = self._lookup.results(list(self.arguments.rows(batch, _as_tuple)))
         missing = [row for row, result in enumerate(results) if type(result) is Unfinished]
         unfinished = [results[row] for row in missing]
         self._counter.num_answered += len(results) - len(missing)
@@ -322,7 +322,7 @@ class UdfCalls:
     # --- rows ---
 
     async def _row_results(self, batch: pa.RecordBatch, first_row: int) -> list[Any]:
-        if self._prepared is not None:
+        if self._lookup is not None:
             known, missing, calls = self._known_results(batch, first_row)
             results: list[Any] = known or []
             for row, result in zip(missing, await self._caller.call_rows(*calls), strict=True):

@@ -10,10 +10,11 @@ from __future__ import annotations
 import inspect
 import logging
 import threading
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -47,12 +48,16 @@ class Unfinished(NamedTuple):
     row_id: bytes | None
 
 
-class Prepared(Protocol):
-    """Knows the results of some rows before they are computed one by one."""
+class RowLookup(ABC):
+    """An instance that knows the results of some rows before they are computed one by one."""
 
+    has_lookup: bool = True
+
+    @abstractmethod
     def results(self, rows: Sequence[tuple[Any, ...]]) -> list[Any]:
         """Return the result of each row of a task, given its arguments, or ``Unfinished``."""
 
+    @abstractmethod
     def finish(self, unfinished: Unfinished, *args: Any) -> Awaitable[Any]:
         """Compute the result of an unfinished row."""
 
@@ -81,9 +86,9 @@ class Lease:
             raise
 
     @property
-    def prepared(self) -> Prepared | None:
-        name = self._spec.builtin.prepare
-        return None if name is None else getattr(self._instance.value, name)
+    def lookup(self) -> RowLookup | None:
+        instance = self._instance.value
+        return instance if isinstance(instance, RowLookup) and instance.has_lookup else None
 
     @property
     def at_once(self) -> Callable[..., Awaitable[pa.Array | None]] | None:

@@ -13,7 +13,7 @@ from penstock.errors import InvalidArgumentError, PenstockError, check_choice, d
 from penstock.events.tracebacks import trim_traceback
 from penstock.expr.udf import BatchLimits, BatchSize, MaxErrors, OnError, Policy
 from penstock.storage.options import StoreSettings
-from penstock.udf.peer_options import peer_hint
+from penstock.udf.option_spellings import spelling_hint
 
 AnyCallable = TypeVar("AnyCallable", bound=Callable[..., Any])
 Rule = tuple[Callable[[Any], bool], str]  # a check of a value, and the message if it fails
@@ -146,7 +146,7 @@ def check_known(what: str, given: Mapping[str, Any], known: list[str]) -> None:
     """Raise an error for options with names that are not ``known``."""
     for name in given:
         if name not in known:
-            hint = peer_hint(name, known) or did_you_mean(name, known)
+            hint = spelling_hint(name, known) or did_you_mean(name, known)
             raise InvalidArgumentError(f"{what} has no option {name!r}; known: {', '.join(known)}.{hint}")
 
 

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from penstock.ai.client.batch import anthropic, openai
 from penstock.ai.client.batch.batch_queue import (
     NBYTES_AROUND,
     BatchQueue,
@@ -25,8 +24,9 @@ from penstock.ai.client.batch.batch_queue import (
 )
 from penstock.ai.client.batch.batch_records import Attempts, BatchRecords
 from penstock.ai.client.batch.batch_service import BatchCapacity, BatchClient, Intent
+from penstock.ai.client.calls import ApiCall, Endpoint
 from penstock.ai.provider import CallSettings
-from penstock.ai.wire import Endpoint
+from penstock.ai.providers import anthropic_batches, openai_batches
 from penstock.cache.ledger import open_ledger
 from penstock.errors import (
     AuthenticationError,
@@ -52,7 +52,7 @@ def loop() -> Iterator[asyncio.AbstractEventLoop]:
 
 def calls_of(loop: asyncio.AbstractEventLoop, sizes: Sequence[int]) -> list[WaitingCall]:
     return [
-        WaitingCall(number.to_bytes(16, "big"), "/x", b"x" * size, loop.create_future(), dict)
+        WaitingCall(number.to_bytes(16, "big"), ApiCall("/x", {}), b"x" * size, loop.create_future())
         for number, size in enumerate(sizes)
     ]
 
@@ -207,7 +207,7 @@ OK = {"id": "r", "output": []}
     ids=str,
 )
 def test_lines_of_openai(line: dict[str, Any], kind: type[ProviderError] | None) -> None:
-    result = openai.result_of(CLIENT, "id", line)
+    result = openai_batches.result_of(CLIENT, "id", line)
     assert (type(result.error), result.body) == ((kind, None) if kind else (type(None), OK))
 
 
@@ -234,5 +234,5 @@ def test_lines_of_openai(line: dict[str, Any], kind: type[ProviderError] | None)
     ids=str,
 )
 def test_results_of_anthropic(result: Any, kind: type[ProviderError] | None) -> None:
-    found = anthropic.result_of(CLIENT, "id", result)
+    found = anthropic_batches.result_of(CLIENT, "id", result)
     assert (type(found.error), found.body) == ((kind, None) if kind else (type(None), OK))

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 import penstock as ps
-from penstock.ai.client.http_client import delay_before, estimated_tokens
-from penstock.ai.client.status_errors import error_for_status
+from penstock.ai.client.retried_calls import delay_before
+from penstock.ai.client.server_errors import error_for_status
+from penstock.cost.usage import estimated_tokens
 from penstock.errors import (
     AuthenticationError,
     ContentFilteredError,

@@ -39,6 +39,23 @@ def test_class_names_are_unique() -> None:
     assert {name: found for name, found in modules.items() if len(found) > 1} == {}
 
 
+def test_names_are_defined_where_a_search_finds_them() -> None:
+    late = {
+        f"{module}:{node.lineno}"
+        for module, tree in package_modules().items()
+        if module != PACKAGE and not module.startswith(f"{PACKAGE}.compat")
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and is_late_definition(node)
+    }
+    assert late == set()
+
+
+def is_late_definition(call: ast.Call) -> bool:
+    """Return True for ``globals()``, and for a method that is added to a class from outside."""
+    name, first = ast.unparse(call.func), ast.unparse(call.args[0]) if call.args else ""
+    return name == "globals" or (name == "setattr" and first in ("DataFrame", "Expression", "Series"))
+
+
 def test_modules_named_in_pages_and_docstrings_exist() -> None:
     missing = [f"{where}: {name}" for where, text in texts() for name in named_modules(text) if not exists(name)]
     assert not missing, "\n".join(missing)

@@ -11,6 +11,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from penstock.expr.public import METHODS
+
 LIST = Path(__file__).with_name("public_names.json")
 MODULES = ("penstock", "penstock.functions", "penstock.llm", "penstock.testing")
 CLASSES = ("DataFrame", "DataType", "Expression", "Field", "File", "Schema", "Series")
@@ -43,7 +45,12 @@ def public_names() -> dict[str, dict[str, list[str]]]:
     for name in CLASSES:
         cls = getattr(importlib.import_module("penstock"), name)
         found[f"penstock.{name}"] = members(cls, [each for each in dir(cls) if is_own(cls, each)])
-    return found
+    found["penstock.Expression"] |= {
+        name: parameters(method)
+        for name, method in METHODS.items()
+        if method.__module__.startswith("penstock.functions.")
+    }
+    return {name: dict(sorted(names.items())) for name, names in found.items()}
 
 
 def test_public_names_and_their_parameters_stay() -> None:

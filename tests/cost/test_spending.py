@@ -343,7 +343,7 @@ def test_who_is_cancelled_while_waiting_leaves_the_room_to_others() -> None:
         second, third = (asyncio.create_task(billing.reserve(body, 0)) for _ in range(2))
         await asyncio.sleep(0)
         second.cancel()
-        first.answered(Usage(0, 0), 0.1)
+        first.answered(Usage(0, 0))
         billing.settle(first)
         billing.settle(await third)
         assert second.cancelled()

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import penstock as ps
-from penstock.ai.client.status_errors import error_for_status
+from penstock.ai.client.server_errors import error_for_status
 from penstock.engine.error_limit import Breaker
 from penstock.errors import (
     AuthenticationError,
@@ -111,7 +111,7 @@ def test_a_text_that_a_filter_refuses_is_embedded_as_null(server: ModelServer) -
 
 @pytest.mark.parametrize("fault", [faults.Outage(60, at=3), faults.RateLimited(at=range(3, 10**6))])
 def test_patience_that_ends_is_not_the_row_s_failure(monkeypatch: pytest.MonkeyPatch, fault: faults.Fault) -> None:
-    monkeypatch.setattr("penstock.ai.client.http_client.MAX_WAIT_S", 0.2)
+    monkeypatch.setattr("penstock.ai.client.retried_calls.MAX_WAIT_S", 0.2)
     kind = UnreachableError if isinstance(fault, faults.Outage) else WaitTooLongError
     with ModelServer(faults=[fault]) as server:
         ps.set_provider("openai", base_url=server.openai_url, api_key="k")

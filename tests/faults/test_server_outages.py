@@ -135,7 +135,7 @@ def test_a_probe_is_billed_and_not_stored(tmp_path: Path, budget: float | None) 
 
 
 def test_a_job_survives_the_death_and_restart_of_its_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.ai.client.http_client.MAX_WAIT_S", 1.0)
+    monkeypatch.setattr("penstock.ai.client.retried_calls.MAX_WAIT_S", 1.0)
     out, log, errors = str(tmp_path / "out"), tmp_path / "answered", list[BaseException]()
 
     def write(df: ps.DataFrame) -> None:

@@ -28,10 +28,10 @@ def test_a_collected_frame_is_not_run_again() -> None:
     assert sorted(calls) == [0, 1, 2]
 
 
-def test_schema_and_columns_may_be_called() -> None:
+def test_the_schema_may_be_called() -> None:
     df = ps.range(1)
     assert df.schema() == df.schema
-    assert df.columns() == df.columns == ["id"]
+    assert df.columns == ["id"]
 
 
 def test_explode_is_an_expression_too() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.ai.wire import check_row_options
+from penstock.ai.providers.wire import check_row_options
 from penstock.errors import InvalidArgumentError
 
 MAX_OUTPUT_TOKENS = 512

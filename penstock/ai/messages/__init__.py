@@ -1,1 +1,8 @@
-"""Convert the values of a row to a request: text, attachments and chat messages."""
+"""The values of one row as a message for a model.
+
+message      values to the turns of a request: texts, numbers, JSON
+chat         lists of messages with roles, as OpenAI and Anthropic write them
+attachments  images, sounds, documents and files
+
+It may import ``conversation``, ``types``, ``storage`` and ``media``'s images; it knows no provider.
+"""

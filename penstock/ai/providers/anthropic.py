@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from penstock.ai.client.addresses import without_end
-from penstock.ai.client.remote_prompter import ApiPrompter
+from penstock.ai.client.calls import Endpoint
 from penstock.ai.conversation import (
     Audio,
     Document,
@@ -27,16 +27,15 @@ from penstock.ai.conversation import (
     Turn,
     UserTurn,
 )
+from penstock.ai.lenient_json import field_of
 from penstock.ai.provider import ImageClassification, Model, ModelTask, Prompting, TextClassification
 from penstock.ai.providers.anthropic_batches import AnthropicBatchService
+from penstock.ai.providers.remote_prompter import ApiPrompter
 from penstock.ai.providers.remote_provider import RemoteProvider
-from penstock.ai.structured.formats import OutputFormat
-from penstock.ai.wire import (
-    Endpoint,
+from penstock.ai.providers.wire import (
     PromptWire,
     base64_of,
     declaration,
-    field_of,
     max_tokens_of,
     object_of,
     reasoning_of,
@@ -44,6 +43,7 @@ from penstock.ai.wire import (
     tokens_in,
     tools_of,
 )
+from penstock.ai.structured.formats import OutputFormat
 from penstock.errors import RequestRefusedError
 
 API_VERSION = "2026-10-21"

@@ -17,8 +17,8 @@ from penstock.ai.client.batch.batch_service import (
     Intent,
     Take,
 )
-from penstock.ai.client.status_errors import status_meant
-from penstock.ai.wire import count_of, field_of, field_or_none
+from penstock.ai.client.server_errors import status_meant
+from penstock.ai.lenient_json import count_of, field_of, field_or_none
 from penstock.errors import ProviderUnavailableError
 
 CAPACITY = BatchCapacity(max_requests=100_000, max_nbytes=250_000_000)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from penstock.ai import wire
 from penstock.ai.conversation import (
     Audio,
     Document,
@@ -20,7 +19,9 @@ from penstock.ai.conversation import (
     Turn,
     UserTurn,
 )
-from penstock.ai.wire import PromptWire, field_of, field_or_none
+from penstock.ai.lenient_json import field_of, field_or_none
+from penstock.ai.providers import wire
+from penstock.ai.providers.wire import PromptWire
 from penstock.errors import InvalidAnswerError, InvalidArgumentError, ProviderUnavailableError
 
 # Options that the API has under the same name.

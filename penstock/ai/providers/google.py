@@ -9,10 +9,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from penstock.ai import wire
 from penstock.ai.client.addresses import without_end
-from penstock.ai.client.remote_embedder import ApiEmbedder
-from penstock.ai.client.remote_prompter import ApiPrompter
+from penstock.ai.client.calls import ApiCall, Endpoint
 from penstock.ai.conversation import (
     Generation,
     ModelTurn,
@@ -25,6 +23,7 @@ from penstock.ai.conversation import (
     Turn,
     UserTurn,
 )
+from penstock.ai.lenient_json import field_of
 from penstock.ai.provider import (
     ImageClassification,
     Model,
@@ -35,8 +34,11 @@ from penstock.ai.provider import (
     TextEmbedding,
     check_options,
 )
+from penstock.ai.providers import wire
+from penstock.ai.providers.remote_embedder import ApiEmbedder
+from penstock.ai.providers.remote_prompter import ApiPrompter
 from penstock.ai.providers.remote_provider import RemoteProvider
-from penstock.ai.wire import ApiCall, EmbeddingWire, Endpoint, PromptWire, field_of
+from penstock.ai.providers.wire import EmbeddingWire, PromptWire
 from penstock.errors import InvalidAnswerError
 
 LEVELS = {"none": "MINIMAL", "xhigh": "HIGH", "max": "HIGH"}  # nearest levels of efforts that the API does not have

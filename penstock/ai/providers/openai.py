@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 import numpy as np
 
 from penstock.ai.client.addresses import checked_address, shown
-from penstock.ai.client.remote_embedder import ApiEmbedder
-from penstock.ai.client.remote_prompter import ApiPrompter
+from penstock.ai.client.calls import ApiCall, Endpoint
+from penstock.ai.lenient_json import field_of, field_or_none
 from penstock.ai.provider import (
     ImageClassification,
     Model,
@@ -28,17 +28,11 @@ from penstock.ai.provider import (
 )
 from penstock.ai.providers.chat_completions import ChatWire
 from penstock.ai.providers.openai_batches import OpenAIBatchService
+from penstock.ai.providers.remote_embedder import ApiEmbedder
+from penstock.ai.providers.remote_prompter import ApiPrompter
 from penstock.ai.providers.remote_provider import RemoteProvider
 from penstock.ai.providers.responses import ResponsesWire
-from penstock.ai.wire import (
-    ApiCall,
-    EmbeddingWire,
-    Endpoint,
-    batch_size_of,
-    extra_body_of,
-    field_of,
-    field_or_none,
-)
+from penstock.ai.providers.wire import EmbeddingWire, batch_size_of, extra_body_of
 from penstock.errors import InvalidAnswerError
 
 DIMENSIONS = {"text-embedding-3-small": 1536, "text-embedding-3-large": 3072, "text-embedding-ada-002": 1536}

@@ -8,11 +8,10 @@ from penstock import functions
 from penstock.compat.remedies import refused_name as _refused_name
 from penstock.errors import InvalidArgumentError
 from penstock.expr.column import Expression, lit
-from penstock.frame.window import over
 from penstock.functions import *  # noqa: F403
 from penstock.functions import ascii as ascii_func, chr as chr_func, prompt
 
-__all__ = [*vars(functions)["__all__"], "ascii_func", "chr_func", "llm_generate", "over"]
+__all__ = [*vars(functions)["__all__"], "ascii_func", "chr_func", "llm_generate"]
 
 
 vars()["value_counts"] = functions.list_value_counts  # that of Penstock combines rows

@@ -19,9 +19,10 @@ from penstock.errors import CorruptFileError, InvalidArgumentError, PenstockErro
 from penstock.io.batches import TASK_NBYTES, TASK_ROWS, rows_alone, rows_per_batch
 from penstock.io.file_format import FileFormat, FilePart, reading
 from penstock.io.files import DataFile, Storage, is_small_local
+from penstock.io.formats.parquet_sql import sql_table
 from penstock.io.formats.row_groups import matching_groups
 from penstock.io.writer import FileSink, file_sink
-from penstock.protocols import ReadRequest
+from penstock.protocols import DuckdbTable, ReadRequest
 from penstock.storage.ranges import RangeFile
 from penstock.types import DataType
 from penstock.types.plain import arrow_numbers
@@ -62,6 +63,9 @@ class ParquetFormat(FileFormat):
         else:
             yield from _runs(metadata, matching_groups(file, metadata, schema, request))
 
+    def sql_table(self, files: Sequence[DataFile], schema: pa.Schema) -> DuckdbTable | None:
+        return sql_table(files, schema)
+
     def read(self, file: DataFile, part: FilePart, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         if not len(schema):
             yield rows_alone(_num_rows(file, part))
@@ -78,12 +82,13 @@ class ParquetFormat(FileFormat):
                 _prefetch(handle, metadata, groups, set(schema.names))
             try:  # Arrow skips columns that the file lacks
                 # Decoding whole row groups takes two thirds of the time of batches.
-                if nbytes < _SMALL_NBYTES or num_rows * _row_width(parquet.schema_arrow, schema) <= piece_nbytes(
-                    TASK_NBYTES
-                ):
-                    yield from parquet.read_row_groups(list(groups), schema.names, use_threads=False).to_batches()
+                in_file = parquet.schema_arrow
+                # Arrow takes long to look up thousands of names.
+                columns = None if in_file.names == schema.names else schema.names
+                if nbytes < _SMALL_NBYTES or num_rows * _row_width(in_file, schema) <= piece_nbytes(TASK_NBYTES):
+                    yield from parquet.read_row_groups(list(groups), columns, use_threads=False).to_batches()
                 else:
-                    yield from parquet.iter_batches(batch_rows, list(groups), schema.names)
+                    yield from parquet.iter_batches(batch_rows, list(groups), columns)
             except PenstockError:
                 raise
             except (OSError, pa.ArrowInvalid) as exc:

@@ -1,0 +1,11 @@
+"""Tables that have a library of their own.
+
+sql/            PostgreSQL and SQLite through ADBC, all others through SQLAlchemy
+lance, deltalake, iceberg    tables of files: tasks read fragments or data files
+huggingface     datasets of the hub
+torch, ray_dataset           datasets in this process or on Ray
+turbopuffer     vectors over HTTP; write only
+libraries       translate the errors of these libraries
+
+A library is imported only in its own module, when it is used.
+"""

@@ -25,6 +25,7 @@ from penstock.engine.stage import PoolChoice
 from penstock.errors import InvalidArgumentError
 from penstock.expr.udf import API_LOOP, Builtin, Resources
 from penstock.plan.nodes import sink_name
+from penstock.plan.optimizer import RULES
 from penstock.plan.pair_relations import compares_vectors_or_texts
 from penstock.plan.stages import CallBatch, CallUdf, RunRelation, Stage, Work, WriteOut
 from penstock.protocols import OneWriterSink, PartSink, RunSink, Sink
@@ -67,6 +68,8 @@ class RayRunner:
 
     A local cluster stays until the process ends, because starting it takes seconds.
     """
+
+    rules = RULES
 
     def __init__(self, address: str | None = None) -> None:
         self._address = address

@@ -12,7 +12,7 @@ from tests.media.images.samples import Pixels, picture
 
 
 def bits(pixels: Pixels, method: str, size: int = 8) -> Pixels:
-    return np.unpackbits(np.frombuffer(image_hash(pixels, method, size, 3), np.uint8))
+    return np.unpackbits(np.frombuffer(image_hash(pixels, method, size), np.uint8))
 
 
 def textured(seed: int) -> Pixels:
@@ -22,7 +22,7 @@ def textured(seed: int) -> Pixels:
     return np.asarray(cv2.resize(coarse, (160, 120), interpolation=cv2.INTER_CUBIC))
 
 
-@pytest.mark.parametrize("method", METHODS[:-1])
+@pytest.mark.parametrize("method", METHODS)
 def test_small_changes_move_few_bits_and_another_image_many(method: str) -> None:
     import cv2
 
@@ -37,15 +37,7 @@ def test_small_changes_move_few_bits_and_another_image_many(method: str) -> None
 @pytest.mark.parametrize("shape", [(1, 1), (2, 300), (40, 3)])
 def test_any_shape_and_mode_has_a_hash(method: str, shape: tuple[int, int]) -> None:
     for channels in (1, 2, 3, 4):
-        assert len(image_hash(picture(50, 60, channels)[: shape[0], : shape[1]], method, 8, 3)) in (6, 8, 72)
-
-
-def test_hashes_of_colours() -> None:
-    """The values are those of Daft and of the package imagehash."""
-    red = np.full((8, 8, 3), (200, 10, 10), np.uint8)
-    noise = np.random.default_rng(0).integers(0, 256, (20, 30, 3), dtype=np.uint8)
-    assert image_hash(red, "colorhash", 8, 3, 3) == b"\x00\x00\x00\xe0\x00\x00"
-    assert image_hash(noise, "colorhash", 8, 3, 4) == b"\x01\x00\x11\x00!\x11\x11"
+        assert len(image_hash(picture(50, 60, channels)[: shape[0], : shape[1]], method, 8)) == 8
 
 
 def test_as_a_column() -> None:
@@ -58,6 +50,6 @@ def test_as_a_column() -> None:
 
 
 def test_options_are_checked() -> None:
-    for options in ({"method": "phish"}, {"hash_size": 0}, {"method": "whash", "hash_size": 6}):
+    for options in ({"method": "phish"}, {"hash_size": 0}, {"hash_size": True}):
         with pytest.raises(InvalidArgumentError, match="image_hash"):
             ps.col("i").image_hash(**options)

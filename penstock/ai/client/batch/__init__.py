@@ -1,5 +1,9 @@
-"""Batch APIs of providers: calls are queued, submitted in large batches, polled, and their results read.
+"""Calls through a provider's batch API: half the price, answers within a day.
 
-calls.py    the interface: ``BatchCalls.ask``             queue.py    waiting calls, submitted batches, polling
-service.py  the interface of a provider's batch API     records.py  records of batches in the ledger
+batch_calls    the layer: ``ask`` waits while calls are queued, submitted and polled
+batch_queue    waiting calls, and submitted batches; pure decisions about when to submit and poll
+batch_records  records of batches in the ledger, so that another process finds them
+batch_service  the interface of a provider's batch API, and the client that sends its requests
+
+It may import what ``client`` may; the batch API of a provider is in ``providers``.
 """

@@ -16,10 +16,11 @@ import orjson
 from penstock.ai.client.batch.batch_queue import BatchQueue, SubmittedBatch, WaitingCall, ended_state, is_transient
 from penstock.ai.client.batch.batch_records import NO_ATTEMPTS, BatchRecords
 from penstock.ai.client.batch.batch_service import BatchClient, BatchResult, BatchService, BatchState
+from penstock.ai.client.calls import Answered, ApiCall
 from penstock.ai.provider import BatchSettings
-from penstock.ai.wire import ApiCall
 from penstock.cache.keys import KEY_NBYTES
 from penstock.cache.memo import Memo
+from penstock.cost.usage import Usage, usage_in
 from penstock.errors import (
     InvalidAnswerError,
     OutageError,
@@ -72,17 +73,17 @@ class BatchCalls(Generic[Answer]):
         if memo is None:
             log.info("%s: batches are not recorded; set cache_dir to let another run resume them", client.name)
 
-    async def ask(self, call: ApiCall, read: Callable[[Any], Answer]) -> tuple[Answer, float]:
+    async def ask(self, call: ApiCall) -> Answered:
         """Return the answer to a call and the time it took. Calls with equal keys are submitted once."""
         began = time.monotonic()
         if self._error is not None:
             raise self._error
         key = call.key or secrets.token_bytes(KEY_NBYTES)
         if (waiting := self._calls.get(key)) is not None:
-            return await asyncio.shield(waiting.future), time.monotonic() - began
+            return Answered(await asyncio.shield(waiting.future), time.monotonic() - began)
         body = orjson.dumps(call.body, option=orjson.OPT_SERIALIZE_NUMPY)
         future = asyncio.get_running_loop().create_future()
-        waiting = WaitingCall(key, call.path, body, future, read, num_answers_before=self._num_answers)
+        waiting = WaitingCall(key, call, body, future, num_answers_before=self._num_answers)
         self._calls[key] = waiting
         self._arrived.append(waiting)
         self._queue.note_arrival(began)
@@ -90,7 +91,7 @@ class BatchCalls(Generic[Answer]):
         if self._serving is None:
             self._serving = self._start(self._serve())
         try:
-            return await waiting.future, time.monotonic() - began
+            return Answered(await waiting.future, time.monotonic() - began)
         finally:
             self._calls.pop(key, None)
 
@@ -306,7 +307,9 @@ class BatchCalls(Generic[Answer]):
         try:
             if result.error is not None:
                 raise result.error
-            answer = self._client.understood(result.body, self._read if call is None else call.read)
+            if call is not None:
+                call.api_call.observer.answered(usage_in(result.body) or Usage(call.api_call.tokens, 0))
+            answer = self._client.understood(result.body, self._read if call is None else call.api_call.read)
         except ProviderError as exc:
             batch.errors[key] = exc
             return

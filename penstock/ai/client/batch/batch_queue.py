@@ -7,7 +7,7 @@ import logging
 import math
 import secrets
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +19,7 @@ from penstock.ai.client.batch.batch_service import (
     BatchState,
     Intent,
 )
+from penstock.ai.client.calls import ApiCall
 from penstock.cache.keys import KEY_NBYTES
 from penstock.errors import (
     InvalidAnswerError,
@@ -46,13 +47,12 @@ NUM_NOT_FOUND = 3
 
 @dataclass(slots=True, eq=False)
 class WaitingCall:
-    """A call that waits for its answer. ``read`` converts the body of the answer."""
+    """A call that waits for its answer."""
 
     key: bytes
-    path: str
+    api_call: ApiCall
     body: bytes
     future: asyncio.Future[Any]
-    read: Callable[[Any], Any]
     next_attempt: int = 0
     num_failures: int = 0
     num_answers_before: int = 0  # to other calls, when this one was made
@@ -196,7 +196,7 @@ class SubmittedBatch:
         return Intent(len(self.keys), time.time())
 
     def requests(self) -> list[BatchRequest]:
-        return [BatchRequest(self.custom_id(call.key), call.path, call.body) for call in self.calls.values()]
+        return [BatchRequest(self.custom_id(call.key), call.api_call.path, call.body) for call in self.calls.values()]
 
     def custom_id(self, key: bytes) -> str:
         """Return the id of a request at the provider: 49 of at most 64 characters."""

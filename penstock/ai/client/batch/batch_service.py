@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import orjson
 
-from penstock.ai.client.addresses import joined, shown
-from penstock.ai.client.http_client import ApiClient, delay_before
-from penstock.ai.client.status_errors import beginning_of, error_for_status
-from penstock.ai.lenient_json import parse_json
-from penstock.ai.wire import field_of
+from penstock.ai.client.addresses import shown
+from penstock.ai.client.calls import Endpoint
+from penstock.ai.client.http_client import ApiClient
+from penstock.ai.client.retried_calls import Retries, delay_before
+from penstock.ai.client.server_errors import beginning_of, error_for_status
+from penstock.ai.lenient_json import field_of, parse_json
+from penstock.ai.provider import CallSettings
 from penstock.config import get_config
 from penstock.errors import InvalidAnswerError, ProviderError, RequestRefusedError
 
@@ -114,6 +116,10 @@ class BatchClient(ApiClient):
 
     is_paused_with_query = False
 
+    def __init__(self, endpoint: Endpoint, model: str, settings: CallSettings) -> None:
+        super().__init__(endpoint, model, settings)
+        self._retries = Retries(self)
+
     async def json(
         self, method: str, path: str, body: Any = None, *, query: Mapping[str, str] | None = None, is_safe: bool = True
     ) -> dict[str, Any]:
@@ -131,10 +137,13 @@ class BatchClient(ApiClient):
         is_safe: bool = True,
     ) -> dict[str, Any]:
         async def take(response: aiohttp.ClientResponse) -> tuple[dict[str, Any], None]:
-            return self._body(await self.content(response)), None
+            return self.parsed(await self.content(response)), None
 
-        url = self._url(path, query)
-        body, _ = await self.retry(lambda rank: self._exchange(method, url, data, take, rank, headers=headers), is_safe)
+        url = self.url(path, query)
+        answered = await self._retries.repeat(
+            lambda rank: self.exchange(method, url, data, take, rank, headers=headers), is_safe
+        )
+        body: dict[str, Any] = answered.value
         return body
 
     async def listed(self, path: str, after: str) -> AsyncIterator[Any]:
@@ -192,7 +201,7 @@ class BatchClient(ApiClient):
                 *lines, rest = (rest + chunk).split(b"\n")
                 take_all(lines)
                 if len(rest) > get_config().max_response_bytes:
-                    raise self.too_large()
+                    raise self.errors.too_large(get_config().max_response_bytes)
             take_all([rest])
             if errors and not num_taken:
                 raise InvalidAnswerError(f"no line of {path} can be read: {errors[0]}")
@@ -200,25 +209,20 @@ class BatchClient(ApiClient):
                 log.warning("%s: %d lines of %s cannot be read: %s", self.name, len(errors), path, errors[0])
             return None, None
 
-        url = self._url(path)
+        url = self.url(path)
         try:
-            await self.retry(lambda rank: self._exchange("GET", url, None, take, rank))
+            await self._retries.repeat(lambda rank: self.exchange("GET", url, None, take, rank))
         except RequestRefusedError as exc:
             if exc.status != 404:  # the provider deleted it, or an earlier run that had read it
                 raise
 
     def error_of(self, status: int, body: Any) -> ProviderError:
         """Return the error for a status and body in a file of results."""
-        return error_for_status(status, orjson.dumps(body), {}, self.name, shown(self._endpoint.base_url))
+        return error_for_status(status, orjson.dumps(body), {}, self.name, shown(self.endpoint.base_url))
 
     async def pause(self, num_failures: int, error: ProviderError) -> None:
         """Wait before a retry, longer each time."""
         await asyncio.sleep(delay_before(num_failures, error, random.random(), self.settings.first_delay_s))
-
-    def _url(self, path: str, query: Mapping[str, str] | None = None) -> Any:
-        import yarl
-
-        return yarl.URL(joined(self._endpoint.base_url, path)).update_query(query or {})
 
     def _parsed(self, line: bytes) -> Any:
         try:

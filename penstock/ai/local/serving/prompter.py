@@ -13,7 +13,7 @@ from penstock.ai.local.serving.engine import EngineSpec
 from penstock.ai.local.serving.sampling import ROW_OPTIONS
 from penstock.ai.local.serving.shared_engine import SharedEngine
 from penstock.ai.provider import ModelTask, Prompter
-from penstock.ai.wire import check_row_options
+from penstock.ai.providers.wire import check_row_options
 from penstock.cache.keys import canonical, key_of
 from penstock.cache.memo import Memo
 from penstock.expr.udf import Resources

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from penstock.ai.client.remote_prompter import ApiPrompter
 from penstock.ai.local.serving.prompter import EnginePrompter
 from penstock.ai.local.serving.sampling import ROW_OPTIONS
 from penstock.ai.local.serving.vllm import VllmSpec
@@ -21,7 +20,8 @@ from penstock.ai.provider import (
 )
 from penstock.ai.providers.chat_completions import CompletionsWire
 from penstock.ai.providers.openai import OpenAIProvider
-from penstock.ai.wire import LOGPROBS
+from penstock.ai.providers.remote_prompter import ApiPrompter
+from penstock.ai.providers.wire import LOGPROBS
 from penstock.errors import InvalidArgumentError, require_extra
 from penstock.udf.options import check_whole
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.ai.conversation import Request
-from penstock.ai.wire import extra_body_of, max_tokens_of, stops_of
+from penstock.ai.providers.wire import extra_body_of, max_tokens_of, stops_of
 
 PASSED_ON = (
     *("temperature", "top_p", "top_k", "seed", "frequency_penalty", "presence_penalty", "repetition_penalty"),

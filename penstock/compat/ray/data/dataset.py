@@ -25,7 +25,6 @@ from penstock.compat.translation import refusal
 from penstock.errors import InvalidArgumentError
 from penstock.expr.column import Expression, col
 from penstock.frame.dataframe import DataFrame
-from penstock.frame.lazy_table import ColumnNames
 from penstock.functions import monotonically_increasing_id
 from penstock.plan.nodes import check_columns
 from penstock.types import Field, Schema, Series
@@ -80,7 +79,7 @@ class RaySchema(Schema):
         return "\n".join(f"{name:<{width}}  {dtype}" for name, dtype in rows)
 
 
-class RayColumnNames(ColumnNames):
+class RayColumnNames(list[str]):
     """The names of the columns; ``ds.columns(fetch_if_missing=False)`` is None if only the query can tell them."""
 
     is_known = True

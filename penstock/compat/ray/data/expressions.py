@@ -51,6 +51,9 @@ class RayExpression(Expression):
         """Check whether each value is different from all of ``values``."""
         return ~self.is_in(values)
 
+    def __getattr__(self, name: str) -> Any:
+        return _keeping(super().__getattr__(name))  # type: ignore[misc]  # hidden by the stub
+
 
 def _keeping(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function whose expressions have the methods of Ray Data."""
@@ -64,7 +67,7 @@ def _keeping(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 for _name, _inherited in list(vars(Expression).items()):
-    if inspect.isfunction(_inherited) and _name not in ("__init__", "__getattr__"):
+    if inspect.isfunction(_inherited) and _name != "__init__":
         setattr(RayExpression, _name, _keeping(_inherited))
 
 
@@ -283,7 +286,7 @@ _BINARY = {
 }  # fmt: skip
 _CALLS: dict[str, Callable[..., Expression]] = {
     "is_null": RayExpression.is_null, "is_not_null": RayExpression.is_not_null, "is_in": RayExpression.is_in,
-    "is_valid": RayExpression.is_not_null, "is_nan": RayExpression.is_nan,
+    "is_valid": RayExpression.is_not_null, "is_nan": f.is_nan,
 }  # fmt: skip
 
 

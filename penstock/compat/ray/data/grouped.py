@@ -10,7 +10,7 @@ from penstock.compat.ray.data.options import function_options
 from penstock.expr.column import Expression
 from penstock.expr.nodes import Aggregation
 from penstock.frame.dataframe import DataFrame
-from penstock.frame.window import Window, over
+from penstock.functions.aggregates import Window, over
 
 
 class GroupedData:

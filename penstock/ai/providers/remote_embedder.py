@@ -10,13 +10,17 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import orjson
 
 from penstock.ai.cached_model import VECTORS
-from penstock.ai.client.http_client import ApiClient, estimated_tokens
-from penstock.ai.client.remote_model import Calls, RemoteModel
+from penstock.ai.client.calls import Calls, Endpoint
+from penstock.ai.client.http_client import ApiClient
+from penstock.ai.client.retried_calls import RetriedCalls, Retries
+from penstock.ai.client.sent_calls import SentCalls
 from penstock.ai.provider import DEFAULT_SETTINGS, CallSettings, Embedder, NDArray
-from penstock.ai.wire import EmbeddingWire, Endpoint
+from penstock.ai.providers.remote_model import RemoteModel
+from penstock.ai.providers.wire import EmbeddingWire
 from penstock.cache.keys import key_of
 from penstock.cache.memo import Memo
 from penstock.cost.budget import Billing
+from penstock.cost.usage import estimated_tokens
 from penstock.errors import InvalidAnswerError
 
 if TYPE_CHECKING:
@@ -76,7 +80,9 @@ class ApiEmbedder(RemoteModel, Embedder):
 
     def load(self) -> None:
         memo = Memo.open(VECTORS, self.cache)
-        self._calls = self._open_calls(self._read_one, memo, self._wire.call(["Hello"]))
+        probe = self._wire.call(["Hello"])
+        probe.read = self._read_one
+        self._calls = self._open_calls(probe, memo)
         if self._billing is not None:
             self._billing.max_inputs = self.max_items
         if memo is not None:
@@ -96,19 +102,21 @@ class ApiEmbedder(RemoteModel, Embedder):
         """Return a vector for each text. Among several, some may have another length than ``dimensions``."""
         if self._settings.batch is not None:
             return await asyncio.gather(*(self._embed_one(text) for text in inputs))
-        return await self._ask(inputs, lambda body: self._read(body, len(inputs)))
+        vectors: list[NDArray] = await self._ask(inputs, lambda body: self._read(body, len(inputs)))
+        return vectors
 
     async def _embed_one(self, text: str) -> NDArray:
-        key = None if self.cached is None else self.cached.key(text)
-        return await self._ask([text], self._read_one, key)
+        vector: NDArray = await self._ask(
+            [text], self._read_one, None if self.cached is None else self.cached.key(text)
+        )
+        return vector
 
-    async def _ask(self, texts: Sequence[str], read: Callable[[Any], Answer], key: bytes | None = None) -> Answer:
+    async def _ask(self, texts: Sequence[str], read: Callable[[Any], Any], key: bytes | None = None) -> Any:
         assert self._calls is not None, "load() was not called"
         call = self._wire.call(texts)
-        call.inputs, call.key = list(map(estimated_tokens, texts)), key
+        call.inputs, call.key, call.read = list(map(estimated_tokens, texts)), key, read
         call.tokens = sum(call.inputs)
-        answer: Answer = (await self._calls.ask(call, read))[0]
-        return answer
+        return (await self._calls.ask(call)).value
 
     def _read(self, body: Mapping[str, Any], num_texts: int) -> list[NDArray]:
         return checked_count(self._wire.read(body), num_texts, self.dimensions)
@@ -141,9 +149,11 @@ def probed_dimensions(endpoint: Endpoint, model: str, settings: CallSettings, wi
 
     async def ask() -> int:
         client = ApiClient(endpoint, model, settings)
+        call = wire.call(["dimensions"])
+        call.read = lambda body: checked_count(wire.read(body), 1)
         try:
-            vectors, _ = await client.ask(wire.call(["dimensions"]), lambda body: checked_count(wire.read(body), 1))
-            return len(vectors[0])
+            answered = await RetriedCalls(SentCalls(client), Retries(client)).ask(call)
+            return len(answered.value[0])
         finally:
             await client.close()
 

@@ -8,14 +8,15 @@ from typing import Any
 import orjson
 
 from penstock.ai.client.addresses import shown
-from penstock.ai.client.remote_prompter import ApiPrompter, CallKeys
 from penstock.ai.conversation import Request, recorded_answers
 from penstock.ai.exchange import PromptSettings
 from penstock.ai.providers.anthropic import MessagesWire
 from penstock.ai.providers.chat_completions import ChatWire, CompletionsWire
 from penstock.ai.providers.google import GenerateWire
+from penstock.ai.providers.prompt_keys import CallKeys
+from penstock.ai.providers.remote_prompter import ApiPrompter
 from penstock.ai.providers.responses import ResponsesWire
-from penstock.ai.wire import PromptWire
+from penstock.ai.providers.wire import PromptWire
 from penstock.cache.ordinals import with_ordinal
 from penstock.cost.prices import cost_of
 from penstock.protocols import Ledger

@@ -1,4 +1,4 @@
-"""Errors of servers by HTTP status, or by the error in a body with status 200."""
+"""Errors of servers: by HTTP status, by the error in a body with status 200, and by a broken connection."""
 
 from __future__ import annotations
 
@@ -8,9 +8,13 @@ from typing import Any
 
 import orjson
 
+from penstock.ai.client.addresses import shown
+from penstock.ai.client.calls import Endpoint
+from penstock.ai.client.failed_attempts import ConnectionLostError
 from penstock.ai.client.limits.rate_headers import read_hints
-from penstock.ai.wire import field_or_none
+from penstock.ai.lenient_json import field_or_none
 from penstock.errors import (
+    AnswerTooLargeError,
     AuthenticationError,
     ContentFilteredError,
     ProviderError,
@@ -52,6 +56,71 @@ FILTERED = ("content_filter", "responsibleaipolicyviolation", "content_policy_vi
 """Codes of a content filter, Azure's among them. A 403 with one is about the request and not about the key."""
 FILTERED_WORDS = ("moderation", "was flagged", "content policy", "usage guidelines")
 """Gateways and xAI say this with status 403 and no code."""
+
+_reached: set[tuple[str, str | None]] = set()  # base URLs that have answered this process, with their proxies
+
+
+class NeverReachedError(ProviderUnavailableError):
+    """An address that never answered does not accept connections."""
+
+
+class ServerErrors:
+    """Makes the errors of one server, named by provider and model."""
+
+    def __init__(self, name: str, endpoint: Endpoint, timeout_s: float) -> None:
+        self._name, self._endpoint, self._timeout_s = name, endpoint, timeout_s
+        self.proxy: str | None = None
+        self.has_answered = False
+
+    def note_answer(self) -> None:
+        """Record that the server answered. From now on a failed connection may pass."""
+        _reached.add((self._endpoint.base_url, self.proxy))
+        self.has_answered = True
+
+    def too_large(self, max_nbytes: int) -> AnswerTooLargeError:
+        return AnswerTooLargeError(
+            f"{self._name} answered with more than max_response_bytes={max_nbytes:,} bytes. If the "
+            "answer is what you asked for, raise the limit: ps.set_config(max_response_bytes='1GB')."
+        )
+
+    def refusal(self, status: int, raw: bytes, headers: Mapping[str, str]) -> ProviderError:
+        base_url = self._endpoint.base_url
+        if 300 <= status < 400:
+            return RequestRefusedError(
+                f"{self._name}, {status}: {shown(base_url)} redirects requests to "
+                f"{shown(headers.get('Location', ''), base_url)}. Redirects are not followed, to keep the key from "
+                "other servers. If you trust that server, give its address as base_url=."
+            )
+        error = error_for_status(status, raw, headers, self._name, shown(base_url))
+        if status == 404 and self._endpoint.if_not_found:
+            error.args = (f"{error}\n{self._endpoint.if_not_found}",)
+        return error
+
+    def lost(self, exc: BaseException) -> ProviderUnavailableError:
+        import aiohttp
+
+        if isinstance(exc, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError):
+            if (self._endpoint.base_url, self.proxy) in _reached:
+                return ConnectionLostError(f"{self._name} cannot be reached any more: {exc}")
+            return NeverReachedError(f"{self._name} cannot be reached at {shown(self._endpoint.base_url)}: {exc}")
+        if is_time_out(exc):
+            late = ProviderUnavailableError(f"{self._name} gave no answer within {self._timeout_s:g} s")
+            late.is_overload = late.is_time_out = True
+            return late
+        return ProviderUnavailableError(f"{self._name} closed the connection: {type(exc).__name__}: {exc}")
+
+
+def is_time_out(error: BaseException) -> bool:
+    """Return whether a request was sent, and not answered in time."""
+    import aiohttp
+
+    return isinstance(error, TimeoutError) and not isinstance(error, aiohttp.ConnectionTimeoutError)
+
+
+def connection_errors() -> tuple[type[BaseException], ...]:
+    import aiohttp
+
+    return aiohttp.ClientError, TimeoutError, OSError
 
 
 def error_for_status(status: int, raw: bytes, headers: Mapping[str, str], name: str, base_url: str) -> ProviderError:

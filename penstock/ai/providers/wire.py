@@ -9,11 +9,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
+from penstock.ai.client.calls import ApiCall
 from penstock.ai.conversation import Audio, Document, Generation, Image, Request, Tool
+from penstock.ai.lenient_json import field_of
 from penstock.ai.provider import ModelTask, NDArray, check_options
 from penstock.cost.usage import usage_in
-from penstock.errors import InvalidAnswerError, InvalidArgumentError, check_choice, did_you_mean
-from penstock.storage.secret import Secret
+from penstock.errors import InvalidArgumentError, check_choice, did_you_mean
 from penstock.udf.options import check_whole
 
 LOGPROBS = ("logprobs", "top_logprobs")
@@ -21,31 +22,6 @@ EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 """Levels of reasoning. Each provider supports some of them; the nearest is used."""
 
 FILTERED = "the provider's content filter stopped the answer"
-
-
-@dataclass(frozen=True, slots=True)
-class Endpoint:
-    """A server: its address, key and headers. ``key_header`` is the header of the key, and a template for its value."""
-
-    provider: str
-    base_url: str
-    key: Secret | None = None
-    key_header: tuple[str, str] = ("Authorization", "Bearer {}")
-    headers: tuple[tuple[str, str | Secret], ...] = ()
-    if_unreachable: str = ""  # advice for the error message if the server does not answer
-    if_not_found: str = ""  # the same if it answers 404
-
-
-@dataclass(slots=True)
-class ApiCall:
-    """One POST: a path below the base URL, and a body for JSON."""
-
-    path: str
-    body: dict[str, Any]
-    tokens: int = 0  # estimate of the input
-    inputs: Sequence[int] = ()  # the same for each input, if there are several
-    key: bytes | None = None  # of the answer in the ledger
-    is_looked_up: bool = False  # the ledger had no answer
 
 
 @dataclass(frozen=True)
@@ -275,35 +251,3 @@ def logprobs_in(entries: Any) -> list[dict[str, Any]] | None:
         return {"token": field_of(entry, "token", str), "logprob": float(field_of(entry, "logprob", (int, float)))}
 
     return [{**plain(each), "top_logprobs": list(map(plain, each.get("top_logprobs") or ()))} for each in entries]
-
-
-def field_of(body: Mapping[str, Any], name: str, kind: type | tuple[type, ...], what: str = "the answer") -> Any:
-    """Return a required field, or raise InvalidAnswerError that names it.
-
-    >>> field_of({"id": 1}, "choices", list)
-    Traceback (most recent call last):
-        ...
-    penstock.errors.InvalidAnswerError: the answer has no 'choices' of type list; it has: id
-    """
-    fields: Any = body  # a server may send anything
-    value = fields.get(name) if type(fields) is dict else field_or_none(fields, name)
-    if type(value) is kind or isinstance(value, kind):
-        return value
-    kinds = " or ".join(each.__name__ for each in (kind if isinstance(kind, tuple) else (kind,)))
-    found = ", ".join(map(str, fields)) if isinstance(fields, Mapping) else type(fields).__name__
-    raise InvalidAnswerError(f"{what} has no {name!r} of type {kinds}; it has: {found or 'nothing'}")
-
-
-def count_of(usage: Any, name: str) -> int | None:
-    """Return a number of tokens, None if the server sends none or something else: an answer is valid without it.
-
-    >>> count_of({"input_tokens": 5}, "input_tokens"), count_of({"input_tokens": "5"}, "input_tokens")
-    (5, None)
-    """
-    count = field_or_none(usage, name)
-    return count if type(count) is int else None
-
-
-def field_or_none(body: Any, name: str) -> Any:
-    # JSON objects are dicts; the check for other mappings is slow.
-    return body.get(name) if type(body) is dict or isinstance(body, Mapping) else None

@@ -1,4 +1,4 @@
-"""Options as Daft, Ray Data and the clients of providers spell them, with our own spelling for error messages."""
+"""Other spellings of options, which error messages answer with the one to use."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ OURS: dict[str, tuple[str, ...]] = {
     "uri": ("path",),
     "write_mode": ("mode",),
 }
-"""The options that may stand for a peer's; the first one that the function has is named."""
+"""The options that a spelling may mean; the message names the first one that the function has."""
 
 ADVICE = {
     "ascending": "Use desc= instead: desc=True for descending order, or a list with a value for each key.",
@@ -75,12 +75,12 @@ ADVICE = {
 }
 
 
-def peer_hint(name: str, known: Collection[str]) -> str:
-    """Return a sentence that names our spelling of a peer's option, or an empty text.
+def spelling_hint(name: str, known: Collection[str]) -> str:
+    """Return a sentence that says what to write in place of an option, or an empty text.
 
-    >>> peer_hint("write_mode", ["path", "mode"])
+    >>> spelling_hint("write_mode", ["path", "mode"])
     ' Use mode= instead.'
-    >>> peer_hint("promt", ["prompt"])
+    >>> spelling_hint("promt", ["prompt"])
     ''
     """
     ours = next((option for option in OURS.get(name, ()) if option in known), None)

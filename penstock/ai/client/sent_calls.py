@@ -1,0 +1,57 @@
+"""The innermost layer: one attempt to send a call."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from penstock.ai.client.calls import Answered, ApiCall
+from penstock.ai.client.http_client import ApiClient
+from penstock.cost.usage import Usage, usage_in
+from penstock.errors import ProviderError
+
+if TYPE_CHECKING:
+    import aiohttp
+
+LARGE_NBYTES = 128 * 2**10  # of an answer that is received only if there is room for it
+
+
+class SentCalls:
+    """Sends each call once, and reads the answer."""
+
+    def __init__(self, client: ApiClient) -> None:
+        self._client = client
+        self._mean_nbytes = 0  # of recent answers
+        self.close = client.close
+
+    def ask(self, call: ApiCall) -> Coroutine[Any, Any, Answered]:
+        # Called for each row, so it returns the coroutine of the client instead of being one around it.
+        client = self._client
+
+        async def take(response: aiohttp.ClientResponse) -> tuple[Any, int | None]:
+            length = response.content_length
+            # Unknown in chunks; of a compressed answer it says little.
+            nbytes = self._mean_nbytes if length is None or "Content-Encoding" in response.headers else length
+            if is_large := nbytes >= LARGE_NBYTES:
+                await client.wait_for_room(nbytes)
+                client.room.begin_receiving(nbytes)
+            try:
+                raw = await client.content(response)
+                self._mean_nbytes += (len(raw) - self._mean_nbytes) // 4
+                try:
+                    body = client.parsed(raw)
+                except ProviderError:
+                    call.observer.failed()
+                    raise
+                usage = usage_in(body)
+                call.observer.answered(usage or Usage(call.tokens, 0))
+                return client.understood(body, call.read), None if usage is None else usage.input + usage.output
+            finally:
+                if is_large:
+                    client.room.end_receiving(nbytes)
+
+        data = orjson.dumps(call.body, option=orjson.OPT_SERIALIZE_NUMPY)
+        url = client.urls.get(call.path) or client.url(call.path)
+        return client.exchange("POST", url, data, take, call.rank, tokens=call.tokens, observer=call.observer)

@@ -1,0 +1,128 @@
+"""Prompts to a model behind an HTTP API."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from penstock.ai.client.cached_calls import CachedCalls, Found, timed
+from penstock.ai.client.calls import Answered, Calls, Endpoint
+from penstock.ai.conversation import GENERATIONS, Generation, Request, Text, UserTurn
+from penstock.ai.provider import DEFAULT_SETTINGS, CallSettings, Prompter
+from penstock.ai.providers.prompt_keys import CallKeys, PromptKeys, is_deterministic
+from penstock.ai.providers.remote_model import RemoteModel
+from penstock.ai.providers.wire import PromptWire
+from penstock.cache.memo import Memo
+from penstock.cache.ordinals import RowIds
+from penstock.cost.usage import estimated_tokens
+from penstock.errors import InvalidAnswerError
+
+if TYPE_CHECKING:
+    from penstock.ai.client.batch.batch_service import BatchService
+
+TOKENS_OF_A_FILE = 1_000  # about the size of an image or a page
+PROBE = Request((UserTurn((Text("Hello"),)),))
+
+
+class ApiPrompter(RemoteModel, Prompter):
+    """Sends requests to a remote model, many at once. ``cached`` answers many requests at once from the ledger."""
+
+    cached: CachedPrompts | None = None
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        wire: PromptWire,
+        model: str,
+        settings: CallSettings = DEFAULT_SETTINGS,
+        service: BatchService | None = None,
+    ) -> None:
+        super().__init__(endpoint, model, settings, service)
+        self._wire = wire
+        self._calls: Calls | None = None
+        self.takes_options, self.takes_cache_control = bool(wire.row_options), wire.takes_cache_control
+
+    def __penstock_key__(self) -> Any:
+        return self._endpoint.provider, self._endpoint.base_url, self._wire
+
+    @property
+    def keys(self) -> CallKeys:
+        return CallKeys(self._endpoint.provider, self.base_url, self._wire)
+
+    def load(self) -> None:
+        memo = Memo.open(GENERATIONS, self.cache, has_ordinals=True)
+        probe = self._wire.call(PROBE)
+        probe.read = self._read
+        self._calls = self._open_calls(probe, memo)
+        if memo is not None:
+            self._calls = calls = CachedCalls(self._calls, memo, self._billing, stores=not self.is_batched)
+            self.cached = CachedPrompts(calls, PromptKeys(self.keys, memo))
+
+    async def close(self) -> None:
+        if self._calls is not None:
+            await self._calls.close()
+
+    async def generate(self, request: Request) -> list[Generation]:
+        answers = timed(await self._ask(request))
+        while len(answers) < request.num_answers:  # most APIs give one answer to a call
+            missing, again = request.num_answers - len(answers), replace(request, key=None)
+            for more in await asyncio.gather(*(self._ask(again) for _ in range(missing))):
+                answers += timed(more)
+        return answers if len(answers) == request.num_answers else answers[: request.num_answers]
+
+    def _ask(self, request: Request) -> Awaitable[Answered]:
+        """Make a call. Return its answers and their latency."""
+        assert self._calls is not None, "load() was not called"
+        call = self._wire.call(request)
+        call.tokens = request_tokens(request)
+        if self.cached is not None:
+            call.is_looked_up, call.is_random = request.key is not None, not is_deterministic(call.body)
+            call.key = request.key or self.cached.key(request)
+        may_continue = request.output is not None or bool(request.tools)
+        call.read = self._read if may_continue else self._read_last
+        return self._calls.ask(call)
+
+    def _read(self, body: Mapping[str, Any]) -> list[Generation]:
+        answers = self._wire.read(body)
+        if not answers:
+            raise InvalidAnswerError("the answer holds no text and no reason why")
+        return answers
+
+    def _read_last(self, body: Mapping[str, Any]) -> list[Generation]:
+        """Read answers that end their conversations, so that their raw form is not needed."""
+        answers = self._read(body)
+        for answer in answers:
+            answer.raw = None
+        return answers
+
+
+class CachedPrompts:
+    """Looks up the answers to many requests with one read of the ledger."""
+
+    def __init__(self, calls: CachedCalls, keys: PromptKeys) -> None:
+        self._calls, self._keys = calls, keys
+
+    def key(self, request: Request) -> bytes:
+        """Return the key of a request that was not looked up."""
+        return self._keys.of([request])[0]
+
+    def look_up(self, requests: Sequence[Request]) -> Iterator[Found]:
+        """Yield the cached answers to each request, or its key."""
+        return self._calls.look_up(self._keys.of(requests))
+
+    def look_up_texts(self, texts: Sequence[str], template: Request, rows: RowIds) -> Iterator[Found]:
+        """Do the same for requests that equal ``template`` except for one text as their only turn."""
+        return self._calls.look_up(self._keys.of_texts(texts, template, rows))
+
+
+def request_tokens(request: Request) -> int:
+    """Estimate the number of tokens of a request."""
+    total = estimated_tokens(request.system) if request.system else 0
+    if (text := request.text) is not None:
+        return total + estimated_tokens(text)
+    for turn in request.turns:
+        if isinstance(turn, UserTurn):
+            total += sum(estimated_tokens(p.text) if isinstance(p, Text) else TOKENS_OF_A_FILE for p in turn.parts)
+    return total

@@ -1,0 +1,35 @@
+"""``Methods``: the functions of ``penstock.functions`` as methods of ``Expression``.
+
+Type checkers read ``methods.pyi``, which ``make stubs`` writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from types import MethodType
+from typing import Any
+
+from penstock.errors import did_you_mean
+from penstock.expr.instead import way_around
+from penstock.expr.public import METHODS
+from penstock.expr.registry import load_functions
+
+
+class Methods:
+    """The functions that take an expression first; they are loaded when the first one is used."""
+
+    __slots__ = ()
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):  # libraries often look for their own protocols
+            raise AttributeError(f"Expression has no attribute {name!r}.")
+        load_functions()
+        if name not in METHODS:
+            raise AttributeError(
+                f"Expression has no method {name!r}.{way_around(name) or did_you_mean(name, dir(self))}"
+            )
+        return MethodType(METHODS[name], self)
+
+    def __dir__(self) -> Iterable[str]:
+        load_functions()
+        return [*object.__dir__(self), *METHODS]

@@ -1,0 +1,51 @@
+"""Decide whether DuckDB may read Parquet files by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pyarrow.types as pt
+
+from penstock.io.files import DataFile
+from penstock.protocols import DuckdbTable
+
+LEAST_NBYTES = 4 * 2**20  # in the files; below it there is nothing to gain
+MOST_NBYTES = 2**30  # some seconds of work: DuckDB reports no progress
+MOST_FILES = 32  # whose footers are read first
+PATTERN = frozenset("*?[]{}")  # a path with one of these is a pattern to DuckDB
+
+
+def sql_table(files: Sequence[DataFile], schema: pa.Schema) -> DuckdbTable | None:
+    """Return local files as a table of DuckDB.
+
+    None if the files are few or many bytes, if DuckDB might read other values than Arrow, or if a footer is broken.
+    """
+    if len(files) > MOST_FILES or not LEAST_NBYTES <= sum(file.size or 0 for file in files) <= MOST_NBYTES:
+        return None
+    if not len(schema) or not all(_has_equal_values(field.type) for field in schema):
+        return None
+    if not all(file.storage.is_local and not PATTERN & set(file.path) and _has(file, schema) for file in files):
+        return None
+    paths = tuple(file.path for file in files)
+    listed = ", ".join("'" + path.replace("'", "''") + "'" for path in paths)
+    return DuckdbTable(f"read_parquet([{listed}], hive_partitioning = false, filename = false)", paths)
+
+
+def _has_equal_values(dtype: pa.DataType) -> bool:
+    checks = (pt.is_signed_integer, pt.is_float32, pt.is_float64, pt.is_boolean, pt.is_string, pt.is_date32)
+    return any(check(dtype) for check in checks)
+
+
+def _has(file: DataFile, schema: pa.Schema) -> bool:
+    """Return True if a file has these columns with these types, under names that differ by more than case."""
+    import pyarrow.parquet as pq
+
+    try:
+        found = pq.read_schema(file.path)
+    except (OSError, pa.ArrowInvalid):
+        return False  # to read the rows reports it
+    names = [name.casefold() for name in found.names]
+    return len(set(names)) == len(names) and all(
+        field.name in found.names and found.field(field.name).type == field.type for field in schema
+    )
