@@ -12,7 +12,6 @@ import cv2
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-import pytest
 
 from tests.architecture.test_layers import HEAVY
 
