@@ -27,9 +27,11 @@ PYTEST_WORKERS ?= 3
 
 ON_NODES := tests/runners/ray/test_changing_cluster.py
 
-# Tests of DataFrames run on both runners, by the fixture `runner`; `make test` runs half of them on Ray.
+# Tests of DataFrames run on both runners, by the fixture `runner`; `make test` runs some of them on Ray. A function
+# computes the same everywhere: the sweep calls each with each type, and the others have types of their own.
 DATAFRAMES  := $(patsubst %,tests/%,expr frame functions io relational similarity udf)
-HALF_ON_RAY := tests/functions $(patsubst %,tests/%.py,frame/test_columns frame/test_combine frame/test_errors \
+ALSO_ON_RAY := $(patsubst %,tests/functions/test_%.py,sweep chunks image tokens surface arrow_function) \
+    $(patsubst %,tests/%.py,frame/test_columns frame/test_combine frame/test_errors \
     frame/test_layout frame/test_rows io/formats/test_parquet relational/test_sort_join_group relational/test_windows \
     udf/test_building udf/test_callers udf/test_connections udf/test_func udf/test_generators udf/test_instances \
     udf/test_passthrough udf/test_weights)
@@ -37,7 +39,7 @@ OF_UDFS     := $(patsubst %,tests/udf/test_%,cache.py::test_every_runner_keeps e
     user_errors.py::test_every_runner_keeps_the_class)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check test on-nodes on-ray not-on-ray test-ray format stubs compat-table bench clean
+.PHONY: help demo check test on-nodes on-ray compiled not-on-ray test-ray format stubs compat-table bench clean
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -59,7 +61,11 @@ on-nodes: $(DEV)
 	$(BIN)/python -m pytest -q -m ray $(ON_NODES)
 
 on-ray: $(DEV)
-	$(BIN)/python -m pytest -q -m ray --ignore $(ON_NODES) tests/engine tests/runners tests/llm tests/seeds $(HALF_ON_RAY) $(OF_UDFS)
+	$(BIN)/python -m pytest -q -m ray --ignore $(ON_NODES) tests/engine tests/runners tests/llm tests/seeds $(ALSO_ON_RAY) $(OF_UDFS)
+
+# Each process that runs tests imports them all, and the first import compiles them, which takes twice as long as the rest.
+compiled: $(DEV)
+	-$(BIN)/python -m pytest -qq --collect-only --disable-warnings penstock tests >/dev/null
 
 # At a lower priority than tests on Ray that run beside it.
 not-on-ray: $(DEV) $(SYSTEM)

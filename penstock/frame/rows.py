@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import reduce
+from operator import and_
 from typing import Any, Literal, Self
 
 from penstock.errors import InvalidArgumentError
@@ -11,6 +13,7 @@ from penstock.expr.nodes import ColumnRef, Expr
 from penstock.expr.udf import BatchFormat, BatchSize, MaxErrors, OnError
 from penstock.frame.columns import ColumnInput, ColumnVerbs, checked_count, to_node
 from penstock.plan import nodes
+from penstock.plan.expression_cost import cannot_fail
 from penstock.plan.nodes import check_columns
 from penstock.udf.options import check_known, options_of, refusing_unknown
 from penstock.udf.specs import ROW_OPTIONS, Compute, make_batch_spec
@@ -174,6 +177,9 @@ class RowVerbs(ColumnVerbs):
         return [to_node(column) for column in columns] if columns else [ColumnRef(name) for name in self.columns]
 
     def _where_all(self, conditions: list[Expression]) -> Self:
+        """Keep the rows for which all conditions hold, by one filter if none can fail on rows that another drops."""
+        if conditions and all(cannot_fail(condition._node) for condition in conditions):
+            return self.where(reduce(and_, conditions))
         result = self
         for condition in conditions:
             result = result.where(condition)

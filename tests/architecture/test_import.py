@@ -12,7 +12,6 @@ import cv2
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-import pytest
 
 from tests.architecture.test_layers import HEAVY
 
@@ -75,8 +74,7 @@ ORDINARY = {
 }
 
 
-@pytest.mark.parametrize("query", ORDINARY.values(), ids=ORDINARY.keys())
-def test_an_ordinary_query_loads_no_pandas(query: str, tmp_path: Path) -> None:
+def test_ordinary_queries_load_no_pandas(tmp_path: Path) -> None:
     dates = [datetime.date(2019 + number, 1, 1) for number in range(3)]
     table = pa.table({"k": [1, 2, None], "v": [0.25, 0.75, None], "s": ["a", "b", None], "d": dates})
     for path in ("t.parquet", "parts/part=1/t.parquet", "parts/part=2/t.parquet"):
@@ -87,10 +85,14 @@ import datetime, sys, penstock as ps
 from penstock import col
 folder = {str(tmp_path)!r}
 files = ps.read_parquet(folder + "/t.parquet")
-{query}
-print("pandas" in sys.modules)
+loaded = None
+for name, query in {ORDINARY!r}.items():
+    eval(query)
+    if "pandas" in sys.modules:
+        loaded = loaded or name
+print(loaded)
 """
-    assert run_python(code).splitlines()[-1] == "False"
+    assert run_python(code).splitlines()[-1] == "None"
 
 
 def test_images_to_embeddings_load_no_pandas(tmp_path: Path) -> None:

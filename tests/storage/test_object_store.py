@@ -35,7 +35,7 @@ from penstock.plan.lower import lower
 from penstock.plan.optimizer import optimize
 from penstock.plan.stages import Read
 from penstock.storage.options import StorageOptions, library_options
-from tests.storage.servers import ROOT, Bucket, s3_client
+from tests.storage.servers import ROOT, Bucket, new_bucket, s3_client
 from tests.storage.web import Web
 
 
@@ -351,9 +351,10 @@ def test_secrets_are_never_shown(
         assert "AKIATESTKEY" not in text
 
 
-@pytest.fixture
-def secretive(bucket: Bucket) -> Bucket:
+@pytest.fixture(scope="module")
+def secretive(s3_endpoint: str) -> Bucket:
     """A bucket with a file of each kind; it takes any secret."""
+    bucket = new_bucket(s3_endpoint)
     bucket.options |= {"secret": SECRET, "token": f"{SECRET}-of-a-session"}
     df = ps.from_pydict({"a": [1, 2]})
     df.write_parquet(f"{bucket.url}/parquet", storage_options=bucket.options)
