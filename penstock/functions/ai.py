@@ -61,7 +61,7 @@ def prompt(
     """Ask a language model about each row.
 
     A null message gives null and sends no request. ``model``, ``system_message`` and the options of the model take
-    expressions, with one value for each row; a null is the default. See ``docs/PROMPTS.md``.
+    expressions, with one value for each row; a null is the default. See ``docs/guides/prompts.md``.
 
     >>> server = getfixture("model_server")  # answers with what it is asked
     >>> ps.set_provider("openai", base_url=server.openai_url, api_key="test")
