@@ -293,7 +293,7 @@ def commands() -> str:
 
 def examples() -> str:
     """Return the example scripts with their docstrings as explanations."""
-    text = "# Examples\n\nEach script runs offline as it is, in a clone of the repository: `python examples/quickstart.py`.\n"
+    text = "# Examples\n\nEach script runs offline as it is in a clone: `python examples/quickstart.py`.\n"
     for path in sorted((ROOT / "examples").glob("*.py")):
         source = path.read_text()
         tree = ast.parse(source)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from penstock.expr.missing_functions import INSTEAD
 
 ON_PURPOSE = "left out on purpose: {} not supported"
-OWN_SOURCE = "write a Source or Sink of about thirty lines with the library of the store: docs/guides/custom-io.md shows one"
+OWN_SOURCE = "write a Source or Sink with the library of the store: docs/guides/custom-io.md shows one"
 
 
 def _by_name(table: Mapping[str, str]) -> dict[str, str]:

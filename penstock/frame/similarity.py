@@ -75,9 +75,9 @@ class SimilarityVerbs(LazyTable):
 
         Two texts are linked if the similarity that ``minhash`` estimates, the Jaccard index of their n-grams, is
         ``threshold`` or more; texts linked directly or through others are one group. Pairs to compare are found by
-        locality sensitive hashing; see ``docs/guides/relational.md``. More ``num_hashes`` give better estimates. Rows stay in
-        their order, and rows without a text are kept. Texts that differ in case or punctuation are different: pass
-        ``normalize(...)`` of them.
+        locality sensitive hashing; see ``docs/guides/relational.md``. More ``num_hashes`` give better estimates. Rows
+        stay in their order, and rows without a text are kept. Texts that differ in case or punctuation are different:
+        pass ``normalize(...)`` of them.
 
         >>> texts = ["a lamp of blue glass", "a lamp of blue glass", "a red chair"]
         >>> ps.from_pydict({"text": texts}).dedup_minhash(on="text", ngram_size=2).to_pydict()["text"]
