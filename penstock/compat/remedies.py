@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from penstock.expr.instead import INSTEAD
+from penstock.expr.missing_functions import INSTEAD
 
 ON_PURPOSE = "left out on purpose: {} not supported"
 OWN_SOURCE = "write a Source or Sink of about thirty lines with the library of the store: docs/CUSTOM_IO.md shows one"

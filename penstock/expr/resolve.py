@@ -8,6 +8,7 @@ from contextlib import contextmanager
 import pyarrow as pa
 
 from penstock.errors import ColumnNotFoundError, InvalidArgumentError, PenstockError, TypeMismatchError
+from penstock.expr.expression_text import describe
 from penstock.expr.nodes import (
     ELEMENT,
     Aggregation,
@@ -27,7 +28,6 @@ from penstock.expr.nodes import (
     columns_of,
 )
 from penstock.expr.registry import lookup
-from penstock.expr.text import describe
 from penstock.types import DataType, Field, Schema
 
 

@@ -10,7 +10,7 @@ from penstock.errors import InvalidArgumentError
 from penstock.frame.results import SHOWN_ROWS
 from penstock.frame.similarity import SimilarityVerbs
 from penstock.frame.write import WriteVerbs
-from penstock.observe.text import terminal_width
+from penstock.observe.printable import terminal_width
 from penstock.plan.nodes import Plan
 from penstock.udf.options import refusing_unknown
 

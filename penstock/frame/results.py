@@ -41,7 +41,7 @@ class ResultVerbs(PairVerbs):
         >>> df.to_pydict()
         {'id': [0, 1]}
         """
-        from penstock.io.memory import MemorySource
+        from penstock.io.memory_source import MemorySource
 
         table, schema = self.to_arrow(), self._plan.schema
         if not self._is_in_memory:
@@ -103,7 +103,7 @@ class ResultVerbs(PairVerbs):
 
     @property
     def _is_in_memory(self) -> bool:
-        from penstock.io.memory import MemorySource
+        from penstock.io.memory_source import MemorySource
 
         return isinstance(self._plan, nodes.Scan) and isinstance(self._plan.source, MemorySource)
 
@@ -241,8 +241,8 @@ class ResultVerbs(PairVerbs):
         >>> df.errors().select("row", "source", "input", "error_type").to_pylist()
         [{'row': 1, 'source': 'the input', 'input': '{"a": 0}', 'error_type': 'ZeroDivisionError'}]
         """
-        from penstock.io.memory import MemorySource
-        from penstock.observe.errors import SCHEMA, ErrorLog
+        from penstock.io.memory_source import MemorySource
+        from penstock.observe.failed_rows import SCHEMA, ErrorLog
 
         return self._with(nodes.Scan(MemorySource((self._errors or ErrorLog()).batches(), SCHEMA, name="errors")))
 

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
-from penstock.ai.columns import embedding_column, label_column, prompt_column, resolve_call, scored_label_column
+from penstock.ai.model_columns import embedding_column, label_column, prompt_column, resolve_call, scored_label_column
 from penstock.ai.option_help import LOCAL, MODEL, documented
 from penstock.ai.options import check_labels
 from penstock.ai.provider import (
@@ -21,7 +21,7 @@ from penstock.ai.provider import (
 from penstock.errors import InvalidArgumentError, TypeMismatchError, check_choice
 from penstock.expr.column import Expression
 from penstock.expr.kinds import TEXT, Kind
-from penstock.expr.public import method
+from penstock.expr.public_functions import method
 from penstock.functions.templates import constant_or_filled, text_argument
 from penstock.types import DataType
 from penstock.udf.options import check_whole
@@ -71,8 +71,8 @@ def prompt(
     >>> df.with_column("answer", prompt("What does the {animal} say?", model="gpt-5")).to_pydict()
     {'animal': ['fox', None], 'answer': ['What does the fox say?', None]}
     """
-    from penstock.ai.exchange import PromptSettings
-    from penstock.ai.structured.formats import OutputFormat
+    from penstock.ai.dialogue import PromptSettings
+    from penstock.ai.structured.return_formats import OutputFormat
     from penstock.ai.structured.tools import tool_functions as checked_tools
 
     if n is not None:

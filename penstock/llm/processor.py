@@ -10,10 +10,10 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
-from penstock.ai.client.calls import Endpoint
-from penstock.ai.columns import placed
-from penstock.ai.exchange import PromptSettings
+from penstock.ai.client.api_call import Endpoint
+from penstock.ai.dialogue import PromptSettings
 from penstock.ai.local.serving.provider import ServedProvider, SglangProvider, VllmProvider
+from penstock.ai.model_columns import placed
 from penstock.ai.options import AiOptions
 from penstock.ai.provider import Model, Prompter, Prompting, Provider
 from penstock.ai.providers import chat_completions as chat_wire
@@ -33,7 +33,7 @@ from penstock.llm.configs import (
     TransformersProcessorConfig,
     vLLMEngineProcessorConfig,
 )
-from penstock.llm.rows import (
+from penstock.llm.row_processing import (
     ANSWER,
     ROW,
     AsyncRows,

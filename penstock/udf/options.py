@@ -12,7 +12,7 @@ from penstock.config import parse_bytes
 from penstock.errors import InvalidArgumentError, PenstockError, check_choice, did_you_mean
 from penstock.events.tracebacks import trim_traceback
 from penstock.expr.udf import BatchLimits, BatchSize, MaxErrors, OnError, Policy
-from penstock.storage.options import StoreSettings
+from penstock.storage.storage_options import StoreSettings
 from penstock.udf.option_spellings import spelling_hint
 
 AnyCallable = TypeVar("AnyCallable", bound=Callable[..., Any])

@@ -264,7 +264,7 @@ def from_files(path: Paths, *, storage_options: StorageOptions = None) -> DataFr
 def _listed(path: Paths, storage_options: StorageOptions, hidden: bool = False) -> tuple[DataFile, ...]:
     """Return files, and make the options of their stores known to functions."""
     from penstock.io.files import find_files
-    from penstock.storage.options import share_options
+    from penstock.storage.storage_options import share_options
 
     files = find_files(path, storage_options=storage_options, descend=False, hidden=hidden)
     share_options([file.url for file in files], storage_options)

@@ -31,7 +31,7 @@ from penstock.expr.udf import API_LOOP, Builtin, Target, UdfSpec
 from penstock.types import DataType
 
 if TYPE_CHECKING:
-    from penstock.ai.exchange import PromptSettings
+    from penstock.ai.dialogue import PromptSettings
     from penstock.ai.identity import Identity
 
 MAX_API_CALLS = 1024
@@ -179,8 +179,8 @@ def label_column(call: AiCall, column: Any, kind: Kind, what: str) -> Expression
     assert isinstance(call.task, TextClassification | ImageClassification)
     labels = call.task.labels
     if isinstance(call.model, Prompter):
-        from penstock.ai.exchange import PromptSettings
-        from penstock.ai.structured.formats import OutputFormat
+        from penstock.ai.dialogue import PromptSettings
+        from penstock.ai.structured.return_formats import OutputFormat
 
         settings = PromptSettings(call.provider, instructions(labels, what), OutputFormat.of(Literal[labels]))
         return prompt_column(call, settings, (column,), kind.check)

@@ -23,7 +23,7 @@ import pyarrow as pa
 from penstock.errors import InvalidArgumentError, JobChangedError, JobError, OutputExistsError, did_you_mean
 from penstock.io.file_source import FileSource
 from penstock.io.formats.parquet import ParquetFormat, parquet_sink
-from penstock.io.memory import MemorySource
+from penstock.io.memory_source import MemorySource
 from penstock.io.writer import FileSink
 from penstock.jobs.folder import Note, Notes, open_job_folder
 from penstock.jobs.job import Resume, run_job, say
@@ -31,7 +31,7 @@ from penstock.jobs.ledger import jobs_home
 from penstock.plan.nodes import Scan, Write
 from penstock.protocols import ModeSink, NamedSink, OnceSink, RunSink, Sink, Source, Subscriber
 from penstock.runners import current_runner, query
-from penstock.storage.options import StorageOptions
+from penstock.storage.storage_options import StorageOptions
 from penstock.storage.urls import local_path
 
 

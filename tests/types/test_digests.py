@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 import penstock as ps
-from penstock.types.content import ContentHash
+from penstock.types.digests import ContentHash
 
 
 def digest(*arrays: pa.Array) -> bytes:

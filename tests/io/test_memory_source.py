@@ -6,8 +6,8 @@ import pyarrow as pa
 import pytest
 
 from penstock.errors import InvalidArgumentError
-from penstock.io.batches import BATCH_NBYTES, BATCH_ROWS, TASK_ROWS
-from penstock.io.memory import MemorySource, RangeSource
+from penstock.io.batch_sizes import BATCH_NBYTES, BATCH_ROWS, TASK_ROWS
+from penstock.io.memory_source import MemorySource, RangeSource
 from penstock.protocols import ReadRequest, Source
 from tests.io.helpers import read_rows, read_table
 

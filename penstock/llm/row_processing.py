@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from penstock.ai.client.calls import ApiCall
+from penstock.ai.client.api_call import ApiCall
 from penstock.ai.client.http_client import ApiClient
 from penstock.ai.client.retried_calls import RetriedCalls, Retries
 from penstock.ai.client.sent_calls import SentCalls
 from penstock.ai.client.server_errors import beginning_of
-from penstock.ai.exchange import PromptSettings
+from penstock.ai.dialogue import PromptSettings
 from penstock.ai.lenient_json import parse_json
 from penstock.ai.prompt import AsyncPrompts, BatchPrompts
 from penstock.ai.provider import Model, Prompter, loaded

@@ -8,7 +8,7 @@ import numpy as np
 
 from penstock.errors import InvalidArgumentError, did_you_mean
 from penstock.media.images.packages import pillow, simplejpeg
-from penstock.types.arrays import NDArray
+from penstock.types.ndarrays import NDArray
 
 ENCODINGS = {"png": "PNG", "jpeg": "JPEG", "jpg": "JPEG", "webp": "WEBP", "gif": "GIF", "bmp": "BMP", "tiff": "TIFF"}
 WITH_QUALITY = ("JPEG", "WEBP")

@@ -18,10 +18,10 @@ from penstock.errors import (
     ReadError,
     StoreUnavailableError,
 )
-from penstock.storage.limits import DownloadLimits
-from penstock.storage.loop import wait_for
-from penstock.storage.options import check_known, client_arguments, endpoint_of, scrubbed, secrets_of
-from penstock.storage.ranges import RangeFile, ReadRanges, Version, buffered
+from penstock.storage.download_limits import DownloadLimits
+from penstock.storage.event_loop import wait_for
+from penstock.storage.remote_file import RangeFile, ReadRanges, Version, buffered
+from penstock.storage.storage_options import check_known, client_arguments, endpoint_of, scrubbed, secrets_of
 from penstock.storage.urls import KINDS
 
 MAX_RETRIES = 4

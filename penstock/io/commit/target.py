@@ -23,9 +23,9 @@ from typing import NamedTuple, Protocol
 from penstock.errors import PathNotFoundError
 from penstock.io.files import is_hidden
 from penstock.storage.durable import MANY_FILES, begin_sync, boot_id, checksum, replace_file, sync_all
-from penstock.storage.loop import wait_for
-from penstock.storage.objects import ObjectStore
-from penstock.storage.options import StorageOptions, endpoint_of
+from penstock.storage.event_loop import wait_for
+from penstock.storage.object_stores import ObjectStore
+from penstock.storage.storage_options import StorageOptions, endpoint_of
 from penstock.storage.stores import object_store
 from penstock.storage.urls import KINDS, scheme_of
 

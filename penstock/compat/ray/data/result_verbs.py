@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from penstock.compat.daft.frame import DaftDataFrame
-from penstock.compat.ray.data.options import FORMATS
+from penstock.compat.ray.data.resource_options import FORMATS
 from penstock.errors import InvalidArgumentError
 from penstock.frame.dataframe import DataFrame
 from penstock.plan.nodes import Scan, walk_plan

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from penstock.errors import PenstockError, ReadError
-from penstock.storage.processes import has_ended
+from penstock.storage.dead_processes import has_ended
 
 JOB_FOLDER = "_penstock_job"  # of a write that can be resumed
 STAGING_FOLDER = "_penstock_staging"  # of the runs of other writes

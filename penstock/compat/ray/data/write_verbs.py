@@ -12,8 +12,8 @@ from typing import Any
 
 from penstock.compat.ray.data.custom import Datasink, DatasinkAsSink, WebDatasetSink
 from penstock.compat.ray.data.filenames import with_filenames
-from penstock.compat.ray.data.options import PLACEMENT, RESOURCES, check_filesystem, check_placement, refuse_if
-from penstock.compat.ray.data.results import DatasetResults
+from penstock.compat.ray.data.resource_options import PLACEMENT, RESOURCES, check_filesystem, check_placement, refuse_if
+from penstock.compat.ray.data.result_verbs import DatasetResults
 from penstock.compat.translation import translated
 from penstock.errors import load_extra
 from penstock.expr.column import col

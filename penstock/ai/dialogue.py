@@ -10,7 +10,7 @@ from typing import Any
 from penstock.ai.conversation import Generation, ModelTurn, Request, Text, ToolCall, ToolResult, ToolTurn, UserTurn
 from penstock.ai.messages.message import Message
 from penstock.ai.provider import Prompter
-from penstock.ai.structured.formats import OutputFormat
+from penstock.ai.structured.return_formats import OutputFormat
 from penstock.ai.structured.tools import ToolFunction
 from penstock.cost.prices import cost_of
 from penstock.errors import ContentFilteredError, InvalidAnswerError, RequestRefusedError

@@ -11,8 +11,8 @@ import pyarrow.fs as fs
 
 from penstock.errors import PathNotFoundError
 from penstock.storage.access import ANYTHING
-from penstock.storage.objects import Entry, ObjectStore
-from penstock.storage.ranges import Version
+from penstock.storage.object_stores import Entry, ObjectStore
+from penstock.storage.remote_file import Version
 from penstock.storage.stores import RangeStore, object_store, open_store
 
 STREAM_NBYTES = 8 * 2**20  # of one request for a file that is read from start to end

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 import penstock as ps
-import penstock.observe.errors as errors_module
+import penstock.observe.failed_rows as errors_module
 from penstock.events.events import QueryStarted, RowError, RowsFailed
-from penstock.observe.errors import SCHEMA, ErrorLog
+from penstock.observe.failed_rows import SCHEMA, ErrorLog
 
 
 def error(number: int) -> RowError:
@@ -132,7 +132,7 @@ def test_a_process_that_is_killed_leaves_no_file(temp_dir: Path) -> None:
     code = """
 import os, signal
 import penstock as ps
-from penstock.observe.errors import ErrorLog
+from penstock.observe.failed_rows import ErrorLog
 ErrorLog.__init__.__defaults__ = (10_000,)
 def fail(row):
     raise ValueError(row)

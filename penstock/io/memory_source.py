@@ -10,11 +10,11 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.errors import InvalidArgumentError
-from penstock.io.batches import BATCH_ROWS, TASK_ROWS, split_batch
+from penstock.io.batch_sizes import BATCH_ROWS, TASK_ROWS, split_batch
 from penstock.io.files import DataFile, file_versions, short_name
 from penstock.protocols import ReadRequest
 from penstock.types import DataType, Field, Schema, normalize_batch
-from penstock.types.content import ContentHash
+from penstock.types.digests import ContentHash
 from penstock.types.ipc import from_ipc, to_ipc
 from penstock.types.plain import arrow_array, arrow_numbers
 from penstock.types.row_numbers import ROW_NUMBER, RowPlace, numbered

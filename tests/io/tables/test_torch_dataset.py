@@ -12,7 +12,7 @@ from torch.utils.data import Dataset, IterableDataset, TensorDataset
 
 import penstock as ps
 from penstock.errors import InvalidArgumentError, ReadError
-from penstock.io.tables.torch import ROWS_PER_TASK, TorchSource
+from penstock.io.tables.torch_dataset import ROWS_PER_TASK, TorchSource
 from penstock.protocols import ReadRequest
 
 

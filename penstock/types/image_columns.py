@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from penstock.types.arrays import NDArray, fixed_rows, too_large
 from penstock.types.datatype import DataType
+from penstock.types.ndarrays import NDArray, fixed_rows, too_large
 from penstock.types.plain import arrow_flags, arrow_numbers
 
 Shape = tuple[int, int, int]  # height, width, channels
