@@ -100,9 +100,13 @@ class Texts:
         """Return the texts as an expression; a wrong column is an error before a missing key."""
         import penstock as ps
 
-        if (self.column is None) == (self.text is None):
-            raise InvalidArgumentError("Give --column, or --text with a template such as 'Title: {title}'")
-        texts = ps.col(self.column) if self.text is None else _filled(self.text)
+        match self.column, self.text:
+            case str(name), None:
+                texts = ps.col(name)
+            case None, str(template):
+                texts = _filled(template)
+            case _:
+                raise InvalidArgumentError("Give --column, or --text with a template such as 'Title: {title}'")
         _check_columns(rows, texts)
         return texts
 
