@@ -202,7 +202,7 @@ def cost(
 def _filled(template: str, is_alone: bool = True) -> Any:
     """Return the expression of a template; one that ``is_alone`` must name a column."""
     import penstock as ps
-    from penstock.functions.templates import split_template
+    from penstock.expr.templates import split_template
 
     if is_alone and not split_template("The text", template)[1]:
         raise InvalidArgumentError(

@@ -254,7 +254,8 @@ class _Query:
 
     def _constant(self, call: Tree, position: int, argument: Tree, columns: dict[str, Tree]) -> Any:
         """Return a constant argument; the columns that a template names are added to ``columns``."""
-        from penstock.functions.templates import TEMPLATE_ARGUMENTS, with_renamed_fields
+        from penstock.expr.templates import with_renamed_fields
+        from penstock.functions.ai import TEMPLATE_ARGUMENTS
 
         value = constant(argument["expression"])
         name = call["function_name"].lower()

@@ -22,7 +22,7 @@ from penstock.errors import InvalidArgumentError, TypeMismatchError, check_choic
 from penstock.expr.column import Expression
 from penstock.expr.kinds import TEXT, Kind
 from penstock.expr.public_functions import method
-from penstock.functions.templates import constant_or_filled, text_argument
+from penstock.expr.templates import constant_or_filled, text_argument
 from penstock.types import DataType
 from penstock.udf.options import check_whole
 
@@ -38,6 +38,13 @@ def _is_image(dtype: DataType) -> bool:
 IMAGE = Kind("an image", _is_image, "decode it with decode_image()")
 
 LOCAL_MODEL = tuple(name for name in LOCAL if name not in ("normalize", "prompt", "prompt_name", "hypothesis_template"))
+
+TEMPLATE_ARGUMENTS = {
+    "prompt": ("messages", "system_message"),
+    "embed_text": ("text",),
+    "classify_text": ("text",),
+}
+"""The arguments of AI functions that are templates if they are plain texts; the first is positional too."""
 
 CLASSIFYING = tuple(name for name in MODEL if name != "top_logprobs")
 

@@ -16,8 +16,8 @@ from penstock.expr.kinds import ANY, INT32, INT64, INTEGER, LIST, STRING, TEXT, 
 from penstock.expr.public_functions import function, method
 from penstock.expr.registry import Kernel, Value, kernel
 from penstock.expr.signatures import common_type, dtypes_of, strict, takes, text_kernel
+from penstock.expr.templates import filled as filled_template, split_template
 from penstock.functions.table import Builder, FunctionTable
-from penstock.functions.templates import filled as filled_template, split_template
 from penstock.types import DataType
 from penstock.types.ndarrays import too_large
 from penstock.types.plain import arrow_array, arrow_scalar

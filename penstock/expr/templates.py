@@ -10,13 +10,6 @@ from penstock.errors import InvalidArgumentError, shortened
 from penstock.expr.column import Expression, call, col
 from penstock.expr.nodes import Literal
 
-TEMPLATE_ARGUMENTS = {
-    "prompt": ("messages", "system_message"),
-    "embed_text": ("text",),
-    "classify_text": ("text",),
-}
-"""The arguments of AI functions that are templates if they are plain texts; the first is positional too."""
-
 
 def split_template(function: str, template: str) -> tuple[list[str], list[str]]:
     """Return the texts around the fields of a template, and the names of its fields.
