@@ -70,7 +70,7 @@ def prompt(
 
     A text is a template: ``{name}`` stands for a column and ``{{`` for a brace. The texts in a list of parts are sent
     as they are. A null message gives null and sends no request. ``model``, ``system_message`` and the options of the
-    model take expressions, with one value for each row; a null is the default. See ``docs/PROMPTS.md``.
+    model take expressions, with one value for each row; a null is the default. See ``docs/guides/prompts.md``.
 
     >>> server = getfixture("model_server")  # answers with what it is asked
     >>> ps.set_provider("openai", base_url=server.openai_url, api_key="test")

@@ -101,7 +101,7 @@ def build_processor(
     ``sampling_params`` of the row; for an HTTP server it returns ``payload``. ``postprocess`` gets the row with these
     fields and the answer: ``generated_text``, ``finish_reason``, ``num_input_tokens`` and ``num_generated_tokens``, or
     ``http_response``. It returns the row of the result. With ``n`` in the sampling parameters the first two are lists.
-    See ``docs/LLM.md``.
+    See ``docs/guides/processors.md``.
 
     >>> server = getfixture("model_server")  # repeats the prompt
     >>> config = OpenAIProcessorConfig(model="gpt-5-mini", base_url=server.openai_url, api_key="test")

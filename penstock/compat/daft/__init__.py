@@ -1,7 +1,7 @@
 """Adapter for programs of Daft: ``import penstock.compat.daft as daft``.
 
 The names of ``penstock`` are here with Daft's parameters, with the names that only Daft has. A name that is missing is
-refused with an error; ``docs/MIGRATING_FROM_DAFT.md`` lists all of them.
+refused with an error; ``docs/guides/migrating-from-daft.md`` lists all of them.
 """
 
 from __future__ import annotations
