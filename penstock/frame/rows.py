@@ -54,15 +54,15 @@ class RowVerbs(ColumnVerbs):
         ``fn`` may be a generator, or async. It returns a dict of arrays or lists, a pyarrow Table or RecordBatch, or a
         pandas DataFrame. NumPy arrays share memory with the columns if possible and are read-only then. Torch tensors
         share memory only with ``zero_copy_batch=True`` and must not be changed then. With ``zero_copy_batch=False``
-        ``fn`` may change both. It may always change a pandas DataFrame. With ``on_error`` of ``log`` or ``ignore``
+        ``fn`` may change both. It may always change a pandas DataFrame. With ``on_error="null"`` or ``"log"``
         failed rows are dropped and recorded, see ``errors``; more than ``max_errors`` of them, a count or a fraction,
         end the query. By default the query ends when nearly all of the last 1,000 rows failed with the same exception
         class; ``max_errors=None`` tolerates any number.
 
         A ``batch_size`` of ``auto`` is found by measurement; None takes batches as they come. ``max_batch_bytes`` and
         ``max_batch_tokens`` limit the weight of a batch. A batch that raises ``split_on``, or that is too large for the
-        memory of a GPU, is halved. With ``cache=True`` results are cached; see ``docs/DURABLE.md``. ``ray_options``
-        are options of the actors on Ray; see ``docs/SCALING.md``.
+        memory of a GPU, is halved. With ``cache=True`` results are cached; see ``docs/guides/jobs.md``. ``ray_options``
+        are options of the actors on Ray; see ``docs/guides/ray.md``.
 
         >>> ps.range(3).map_batches(lambda batch: {"x": batch["id"] * 2}).to_pydict()
         {'x': [0, 2, 4]}
