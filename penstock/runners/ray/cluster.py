@@ -112,7 +112,7 @@ def has_autoscaler() -> bool:
     """
     from ray.autoscaler.v2.utils import is_autoscaler_v2
 
-    if ray._private.worker._global_node is not None:  # this process has started the cluster
+    if ray._private.worker._global_node.is_head():  # of a local cluster, which this process has started
         return False
     client = ray._private.worker.global_worker.gcs_client
     if is_autoscaler_v2(fetch_from_server=True, gcs_client=client):
