@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from penstock.engine.stage import StageState
+from penstock.engine.stage_totals import Total, call_counts, total_rows
 from penstock.events.events import CallCounts, Measures, QuerySampled, StageInfo, StageKind, StageSample, WaitingFor
 from penstock.plan.stages import CallBatch, CallUdf, Cut, Read, RunRelation, Stage, WriteOut
 from penstock.protocols import Priced
@@ -37,12 +38,12 @@ class Sampler:
         return self.sample(stages, nbytes_waiting)
 
     def sample(self, stages: Sequence[StageState], nbytes_waiting: int) -> QuerySampled:
-        totals: list[tuple[int, bool] | None] = []
+        totals: list[Total | None] = []
         samples = []
         for state in stages:
             inputs = [totals[each.index] for each in state.inputs]
-            totals.append(state.total_rows(inputs))
-            samples.append(stage_sample(state, totals[-1], state.call_counts(inputs)))
+            totals.append(total_rows(state, inputs))
+            samples.append(stage_sample(state, totals[-1], call_counts(state, inputs)))
         nbytes_held = nbytes_waiting + sum(each.nbytes_held for each in samples)
         return QuerySampled(
             self._clock(),
@@ -55,17 +56,17 @@ class Sampler:
         )
 
 
-def stage_sample(state: StageState, total: tuple[int, bool] | None, calls: CallCounts | None) -> StageSample:
-    total_rows, is_exact = total or (None, False)
+def stage_sample(state: StageState, total: Total | None, calls: CallCounts | None) -> StageSample:
+    num_rows, is_exact = total or (None, False)
     return StageSample(
         state.index,
         state.num_running,
         state.num_workers,
-        state.inbox.num_rows,
-        state.inbox.nbytes,
+        state.input.inbox.num_rows,
+        state.input.inbox.nbytes,
         state.nbytes_held - state.nbytes_coming,
         waiting_for(state),
-        total_rows,
+        num_rows,
         is_exact,
         calls,
     )

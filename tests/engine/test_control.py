@@ -12,7 +12,7 @@ import penstock as ps
 from penstock.contracts import Emit, QueryControl, Task
 from penstock.engine.executor import Executor
 from penstock.engine.resources import Cores
-from penstock.engine.stage import PoolChoice
+from penstock.engine.workers import PoolChoice
 from penstock.errors import QueryCancelledError
 from penstock.events.events import BundleProduced, Event
 from penstock.plan.stages import Read, Stage, Work
