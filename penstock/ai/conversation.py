@@ -11,7 +11,7 @@ import orjson
 from penstock.cache.memo import Codec
 
 if TYPE_CHECKING:
-    from penstock.ai.structured.formats import OutputFormat
+    from penstock.ai.structured.return_formats import OutputFormat
 
 
 CacheControl = Mapping[str, Any]

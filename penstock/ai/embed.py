@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.ai.cached_model import VECTORS, CachedModel
-from penstock.ai.client.limits.inputs import input_limits
+from penstock.ai.client.limits.embedding_limits import input_limits
 from penstock.ai.provider import Embedder, NDArray, loaded
 from penstock.ai.providers.remote_embedder import ApiEmbedder
 from penstock.cost.usage import estimated_tokens

@@ -8,7 +8,7 @@ from typing import Any
 
 from penstock.ai.client.addresses import shown
 from penstock.ai.provider import Model, Provider
-from penstock.ai.structured.formats import OutputFormat
+from penstock.ai.structured.return_formats import OutputFormat
 from penstock.ai.structured.tools import ToolFunction
 from penstock.plan.identity.code_keys import code_key
 

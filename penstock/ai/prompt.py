@@ -13,7 +13,7 @@ import pyarrow as pa
 from penstock.ai.cached_model import CachedModel
 from penstock.ai.client.cached_calls import Found
 from penstock.ai.conversation import GENERATIONS, Generation, Request
-from penstock.ai.exchange import Exchange, PromptSettings, checked_answers, run_tools, type_name
+from penstock.ai.dialogue import Exchange, PromptSettings, checked_answers, run_tools, type_name
 from penstock.ai.messages.message import Message, is_quick, message_of, read_message
 from penstock.ai.provider import ModelTask, Prompter, Provider, loaded
 from penstock.ai.providers.remote_prompter import ApiPrompter

@@ -23,7 +23,7 @@ from pathlib import Path
 from penstock.cache.ledger.maintenance import ledger_folder
 from penstock.config import get_config
 from penstock.events.call_gate import current_gate
-from penstock.storage.processes import machine_id, process_exists
+from penstock.storage.dead_processes import machine_id, process_exists
 
 FILE = "calls-in-flight"
 LOOK_EVERY_S = 0.05

@@ -21,8 +21,8 @@ from penstock.dashboard.rows import InputRun, MatchCount, ReadFiles, RowFile, ro
 from penstock.errors import InvalidArgumentError
 from penstock.events.events import RowError
 from penstock.io.commit.output import JOB_LEDGER
-from penstock.io.commit.place import LocalPlace
-from penstock.io.settled import JOB_FOLDER
+from penstock.io.commit.target import LocalPlace
+from penstock.io.consistent_listing import JOB_FOLDER
 from penstock.jobs.reconcile import rows_by_file
 from penstock.jobs.state import JobState
 from penstock.jobs.summary import command_text, open_folder, run_state

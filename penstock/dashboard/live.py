@@ -23,9 +23,9 @@ from penstock.events.events import (
     RowsFailed,
 )
 from penstock.observe.bottleneck import bottleneck
+from penstock.observe.printable import fit
 from penstock.observe.stage_stats import StageStats
 from penstock.observe.stats import Stats
-from penstock.observe.text import fit
 from penstock.observe.timeline import TimelinePoint
 
 MAX_ERRORS = 100  # the last ones

@@ -44,7 +44,7 @@ class PromptTemplate:
     @staticmethod
     def of(call: Expr) -> PromptTemplate | None:
         """Return the template of a call of ``prompt``; None of anything else, and of a call for some rows alone."""
-        from penstock.ai.exchange import PromptSettings
+        from penstock.ai.dialogue import PromptSettings
 
         if not isinstance(call, UdfCall) or call.condition is not None:
             return None
@@ -61,7 +61,7 @@ class PromptTemplate:
 
     def request(self, row: pa.RecordBatch) -> Request | None:
         """Return the first request for a batch of one row; None if nothing was sent for it."""
-        from penstock.ai.exchange import PromptSettings
+        from penstock.ai.dialogue import PromptSettings
         from penstock.ai.messages.message import message_of
 
         settings = PromptSettings(system=self.system, row_options=self.row_options)

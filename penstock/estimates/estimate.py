@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.estimates.projection import NOTHING, Interval, ModelEstimate
+from penstock.observe.printable import aligned_lines, format_count, format_dollars, format_seconds
 from penstock.observe.table_html import plain_table_html
-from penstock.observe.text import aligned_lines, format_count, format_dollars, format_seconds
 
 HEADER = ("model", "calls", "tokens in", "tokens out", "dollars")
 SUMMED = ("calls", "tokens_in", "tokens_out", "dollars")

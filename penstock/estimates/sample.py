@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from penstock.io.memory import MemorySource
+from penstock.io.memory_source import MemorySource
 from penstock.plan.nodes import Limit, Plan, Relate, Scan, called_functions, walk_plan
 from penstock.plan.optimizer import RULES, optimize
 from penstock.protocols import ReadRequest, ReadTask

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from penstock.errors import ComputeError
-from penstock.types.arrays import too_large
+from penstock.types.ndarrays import too_large
 from penstock.types.plain import arrow_flags, arrow_numbers, numpy_values, without_nulls
 
 Numbers = np.ndarray[Any, Any]

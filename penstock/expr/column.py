@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.errors import InvalidArgumentError, TypeMismatchError
+from penstock.expr.expression_text import describe
 from penstock.expr.methods import Methods
 from penstock.expr.nodes import (
     ELEMENT,
@@ -24,7 +25,6 @@ from penstock.expr.nodes import (
     Star,
     Unnest,
 )
-from penstock.expr.text import describe
 from penstock.types import DataType, to_arrow_array
 
 _NOT_GIVEN = object()

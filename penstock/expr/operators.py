@@ -18,8 +18,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-import penstock.expr.access
-import penstock.expr.conditions  # noqa: F401  # these register kernels too
+import penstock.expr.conditions
+import penstock.expr.items  # noqa: F401  # these register kernels too
 from penstock.errors import ComputeError, TypeMismatchError
 from penstock.expr.arrays import empty_numbers, filled, masked, on_arrays, storage_of, validity
 from penstock.expr.casting import cast
@@ -27,7 +27,7 @@ from penstock.expr.kinds import FLOAT64, INT64, NUMBER, STRING
 from penstock.expr.registry import Resolve, Value
 from penstock.expr.signatures import dtypes_of, number_type, numeric, strict
 from penstock.types import DataType, supertype
-from penstock.types.arrays import fixed_rows
+from penstock.types.ndarrays import fixed_rows
 from penstock.types.plain import arrow_array, arrow_scalar
 from penstock.types.supertype import is_number
 

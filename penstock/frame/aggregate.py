@@ -8,8 +8,8 @@ from typing import Any, Self
 
 from penstock.errors import InvalidArgumentError
 from penstock.expr.column import Expression, lit
+from penstock.expr.expression_text import describe
 from penstock.expr.nodes import ColumnRef, Expr, Star
-from penstock.expr.text import describe
 from penstock.frame.aggregation import aggregated
 from penstock.frame.columns import ColumnInput, to_node
 from penstock.frame.relational import Columns, RelationalVerbs, nodes_of

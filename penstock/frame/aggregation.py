@@ -6,9 +6,9 @@ import itertools
 from collections.abc import Sequence
 
 from penstock.errors import InvalidArgumentError
-from penstock.expr.aggregates import AGGREGATES
+from penstock.expr.aggregate_functions import AGGREGATES
+from penstock.expr.expression_text import describe
 from penstock.expr.nodes import Aggregation, ColumnRef, Expr, Star, columns_of, rewrite, unalias, walk
-from penstock.expr.text import describe
 from penstock.plan import nodes
 from penstock.plan.nodes import Plan
 from penstock.plan.relations import Aggregate, AggregateColumn

@@ -25,7 +25,7 @@ from penstock.types.supertype import has_null_type
 
 if TYPE_CHECKING:
     from penstock.observe.closing_line import Destination
-    from penstock.observe.errors import ErrorLog
+    from penstock.observe.failed_rows import ErrorLog
     from penstock.observe.stats import Stats
 
 Batches: TypeAlias = Generator[pa.RecordBatch, None, None]
@@ -98,7 +98,7 @@ class LazyTable:
         """Return the subscribers that record errors and stats of a new run. Rows in memory keep those they have."""
         if isinstance(self._plan, nodes.Scan):
             return []
-        from penstock.observe.errors import ErrorLog
+        from penstock.observe.failed_rows import ErrorLog
         from penstock.observe.stats import Stats
 
         owner = self if self._stats_owner is None else self._stats_owner

@@ -8,7 +8,7 @@ from typing import Any, Self
 import pyarrow as pa
 
 from penstock.errors import InvalidArgumentError
-from penstock.expr.aggregates import AGGREGATES
+from penstock.expr.aggregate_functions import AGGREGATES
 from penstock.expr.column import Expression, call, col, lit, when
 from penstock.expr.nodes import Alias, ColumnRef, Star, Unnest
 from penstock.frame.columns import ColumnInput, checked_count, to_node
@@ -172,7 +172,7 @@ class ReshapeVerbs(ResultVerbs):
         >>> ps.range(1).describe().to_pydict()
         {'column_name': ['id'], 'type': ['int64']}
         """
-        from penstock.io.memory import MemorySource
+        from penstock.io.memory_source import MemorySource
 
         fields = list(self.schema)
         texts = ([field.name for field in fields], [str(field.dtype) for field in fields])

@@ -41,7 +41,7 @@ class ResultVerbs(PairVerbs):
         >>> df.to_pydict()
         {'id': [0, 1]}
         """
-        from penstock.io.memory import MemorySource
+        from penstock.io.memory_source import MemorySource
 
         table, schema = self.to_arrow(), self._plan.schema
         if not self._is_in_memory:
@@ -103,7 +103,7 @@ class ResultVerbs(PairVerbs):
 
     @property
     def _is_in_memory(self) -> bool:
-        from penstock.io.memory import MemorySource
+        from penstock.io.memory_source import MemorySource
 
         return isinstance(self._plan, nodes.Scan) and isinstance(self._plan.source, MemorySource)
 
@@ -234,15 +234,15 @@ class ResultVerbs(PairVerbs):
 
         ``operator`` is the name of the function, ``input`` its arguments as JSON; ``error_type``, ``message`` and
         ``traceback`` describe the error. ``row`` is the number of the row in ``source``, such as a file, counted from
-        0; see docs/DURABLE.md. A write puts the same rows into the folder ``_errors`` of its output.
+        0; see docs/guides/jobs.md. A write puts the same rows into the folder ``_errors`` of its output.
 
         >>> half = ps.func(lambda x: 6 // x, return_dtype=ps.DataType.int64(), on_error="ignore")
         >>> df = ps.from_pydict({"a": [1, 0]}).select(half(ps.col("a"))).collect()
         >>> df.errors().select("row", "source", "input", "error_type").to_pylist()
         [{'row': 1, 'source': 'the input', 'input': '{"a": 0}', 'error_type': 'ZeroDivisionError'}]
         """
-        from penstock.io.memory import MemorySource
-        from penstock.observe.errors import SCHEMA, ErrorLog
+        from penstock.io.memory_source import MemorySource
+        from penstock.observe.failed_rows import SCHEMA, ErrorLog
 
         return self._with(nodes.Scan(MemorySource((self._errors or ErrorLog()).batches(), SCHEMA, name="errors")))
 
@@ -250,7 +250,7 @@ class ResultVerbs(PairVerbs):
         """Return the statistics of this DataFrame's last run: rows, bytes, times and waits of each stage.
 
         ``print(df.stats())`` shows them with the bottleneck and what would help; ``.plot("timeline.svg")`` saves a
-        timeline. ``docs/OBSERVE.md`` explains the columns.
+        timeline. ``docs/guides/observe.md`` explains the columns.
 
         >>> ps.range(3).stats()
         No query has run.

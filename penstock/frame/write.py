@@ -32,7 +32,7 @@ class WriteVerbs(ReshapeVerbs):
     """Verbs that write the rows.
 
     ``resume=True`` makes a write a job: killed at any instant and run again, it continues, and writes every row exactly
-    once. See docs/DURABLE.md, also for ``"force"`` and ``"errors"``. ``budget`` is the maximum cost of one run in
+    once. See docs/guides/jobs.md, also for ``"force"`` and ``"errors"``. ``budget`` is the maximum cost of one run in
     dollars; such a write is a job too.
     """
 
@@ -286,7 +286,7 @@ class WriteVerbs(ReshapeVerbs):
         """
         if not isinstance(sink, Sink):
             raise InvalidArgumentError(f"write_sink takes a Sink (see protocols.py); got {type(sink).__name__}")
-        from penstock.io.memory import MemorySource
+        from penstock.io.memory_source import MemorySource
         from penstock.io.writer import FileSink
 
         plan, log = nodes.Write(self._plan, sink), self._new_log()
@@ -301,7 +301,7 @@ class WriteVerbs(ReshapeVerbs):
                 table = write(plan, subscribers=query_subscribers(log, _destination(sink)))
         else:
             from penstock.cost.budget import spending
-            from penstock.jobs.write import write_job
+            from penstock.jobs.write_job import write_job
 
             with TrimmedErrors(), nullcontext() if budget is None else spending(budget):
                 watching = query_subscribers(log, _destination(sink, is_job=True))

@@ -22,8 +22,7 @@ import pyarrow.compute as pc
 from penstock.config import piece_nbytes
 from penstock.errors import CorruptFileError, InvalidArgumentError, ReadError
 from penstock.events.metrics import note_skipped_file
-from penstock.io.batches import BATCH_NBYTES, grouped
-from penstock.io.conform import ColumnMismatchError, widened_schema
+from penstock.io.batch_sizes import BATCH_NBYTES, grouped
 from penstock.io.file_format import FileFormat, FilePart
 from penstock.io.files import (
     DataFile,
@@ -36,6 +35,7 @@ from penstock.io.files import (
     short_name,
 )
 from penstock.io.hive import partition_type, partition_values
+from penstock.io.match_schema import ColumnMismatchError, widened_schema
 from penstock.io.selection import Selection, columns_needed, fulfilled, until_limit
 from penstock.protocols import Condition, DuckdbTable, ReadRequest
 from penstock.types import DataType, Field, Schema, joined

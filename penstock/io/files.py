@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 import pyarrow as pa
 
 from penstock.errors import InvalidArgumentError, PathNotFoundError, did_you_mean
-from penstock.io.settled import (
+from penstock.io.consistent_listing import (
     JOB_FOLDER,
     MANIFEST,
     STAGING_FOLDER,
@@ -28,11 +28,11 @@ from penstock.io.settled import (
     quiet_since,
     settled,
 )
-from penstock.storage.options import StorageOptions
+from penstock.storage.storage_options import StorageOptions
 from penstock.storage.urls import KINDS, WEB, local_path, redacted, scheme_of, short_path
 
 if TYPE_CHECKING:
-    from penstock.storage.ranges import RangeFile
+    from penstock.storage.remote_file import RangeFile
 
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
@@ -81,7 +81,7 @@ class Storage:
         if self.is_local:
             return _local_filesystem()
         if self.is_native:
-            from penstock.storage.arrow import arrow_filesystem
+            from penstock.storage.arrow_filesystem import arrow_filesystem
 
             return arrow_filesystem(self.protocol, self.options)
         from penstock.storage.fsspec_store import fsspec_filesystem

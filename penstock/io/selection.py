@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.errors import ReadError
-from penstock.io.batches import split_batch
-from penstock.io.conform import ColumnMismatchError, conform_batch
+from penstock.io.batch_sizes import split_batch
+from penstock.io.match_schema import ColumnMismatchError, conform_batch
 from penstock.protocols import Condition, ReadRequest, ReadTask
 from penstock.types import DataType, Schema, normalize_batch
 from penstock.types.plain import arrow_array, arrow_scalar

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.config import piece_nbytes
-from penstock.io.commit.place import StagedFiles, StoredFile
+from penstock.io.commit.target import StagedFiles, StoredFile
 from penstock.storage.durable import begin_sync
 from penstock.types.plain import arrow_numbers
 

@@ -14,11 +14,11 @@ import pyarrow as pa
 from penstock.config import piece_nbytes
 from penstock.errors import ColumnNotFoundError, InvalidArgumentError, OutputExistsError, WriteError, check_choice
 from penstock.io.commit.output import JOB_LEDGER, WRITE_MODES, Output, writing
-from penstock.io.conform import ColumnMismatchError, conform_rows, mismatch_error, widened_schema
+from penstock.io.consistent_listing import JOB_FOLDER, STAGING_FOLDER
 from penstock.io.hive import check_partition_column, split_by_partition
-from penstock.io.settled import JOB_FOLDER, STAGING_FOLDER
+from penstock.io.match_schema import ColumnMismatchError, conform_rows, mismatch_error, widened_schema
 from penstock.io.staged_file import FileEncoding, StagedFile, file_record, for_each_file
-from penstock.storage.options import StorageOptions
+from penstock.storage.storage_options import StorageOptions
 from penstock.storage.stores import no_bucket_named
 from penstock.storage.urls import KINDS, local_path, redacted, scheme_of, short_path
 from penstock.types import DataType, Schema

@@ -20,12 +20,12 @@ from typing import Any
 
 from penstock.errors import JobError
 from penstock.io.commit.output import JobOutput, writing
-from penstock.io.commit.place import LocalPlace, Place, StorePlace
-from penstock.io.settled import JOB_FOLDER
+from penstock.io.commit.target import LocalPlace, Place, StorePlace
+from penstock.io.consistent_listing import JOB_FOLDER
 from penstock.jobs.journal import Journal
 from penstock.jobs.ledger import JobLedger, LocalLedger, StoreLedger
 from penstock.jobs.lock import JobLock, LocalLock, StoreLock
-from penstock.storage.options import StorageOptions
+from penstock.storage.storage_options import StorageOptions
 
 Note = dict[str, Any]
 

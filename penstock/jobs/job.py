@@ -30,15 +30,15 @@ from penstock.errors import (
 from penstock.events.events import RowError
 from penstock.events.tracebacks import full_traceback
 from penstock.io.commit.output import FoundFile, writing
-from penstock.io.settled import JOB_FOLDER
+from penstock.io.consistent_listing import JOB_FOLDER
 from penstock.io.writer import FileSink, file_table
 from penstock.jobs.description import Description
 from penstock.jobs.folder import JobFolder
 from penstock.jobs.reconcile import CutFile, Reconciled, reconcile
 from penstock.jobs.row_order import in_input_order
 from penstock.jobs.state import Failure, JobPart, JobState, UnfinishedRows, read_key
-from penstock.observe.errors import SCHEMA, ErrorLog, batch_of
-from penstock.observe.text import format_count
+from penstock.observe.failed_rows import SCHEMA, ErrorLog, batch_of
+from penstock.observe.printable import format_count
 from penstock.observe.viewers import viewer
 from penstock.plan.nodes import Write
 from penstock.plan.stages import Gathered, Read, Stage

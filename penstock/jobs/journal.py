@@ -15,8 +15,8 @@ from typing import Any
 import orjson
 
 from penstock.io.commit.output import writing
-from penstock.io.commit.place import Place
-from penstock.io.settled import JOB_FOLDER
+from penstock.io.commit.target import Place
+from penstock.io.consistent_listing import JOB_FOLDER
 
 FOLDER = f"{JOB_FOLDER}/journal"
 MAX_CONCURRENT_READS = 32

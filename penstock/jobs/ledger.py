@@ -30,8 +30,8 @@ from penstock.cache.ledger.segment import Segment, open_segment, segment_paths, 
 from penstock.config import get_config
 from penstock.errors import PathNotFoundError, PenstockError, WriteError
 from penstock.io.commit.output import JOB_LEDGER, JobOutput
-from penstock.io.commit.place import LocalPlace, StorePlace
-from penstock.io.settled import JOB_FOLDER
+from penstock.io.commit.target import LocalPlace, StorePlace
+from penstock.io.consistent_listing import JOB_FOLDER
 from penstock.storage.durable import sync_folder
 
 log = logging.getLogger("penstock.jobs")

@@ -25,8 +25,8 @@ from penstock.errors import JobRunningError, PenstockError
 from penstock.io.commit import lease
 from penstock.io.commit.lease import StoreLease
 from penstock.io.commit.output import writing
-from penstock.io.commit.place import LocalPlace, StorePlace
-from penstock.io.settled import JOB_FOLDER
+from penstock.io.commit.target import LocalPlace, StorePlace
+from penstock.io.consistent_listing import JOB_FOLDER
 
 MAX_ATTEMPTS = 20
 

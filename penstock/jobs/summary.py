@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Literal
 
 from penstock.errors import JobError, JobRunningError
-from penstock.io.settled import JOB_FOLDER
+from penstock.io.consistent_listing import JOB_FOLDER
 from penstock.jobs.folder import JobFolder, open_job_folder
 from penstock.jobs.state import JobState
-from penstock.storage.options import StorageOptions
+from penstock.storage.storage_options import StorageOptions
 
 COMMAND = "command"  # the note of the command line that began a job
 

@@ -10,10 +10,10 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
-from penstock.ai.client.calls import Endpoint
-from penstock.ai.columns import placed
-from penstock.ai.exchange import PromptSettings
+from penstock.ai.client.api_call import Endpoint
+from penstock.ai.dialogue import PromptSettings
 from penstock.ai.local.serving.provider import ServedProvider, SglangProvider, VllmProvider
+from penstock.ai.model_columns import placed
 from penstock.ai.options import AiOptions
 from penstock.ai.provider import Model, Prompter, Prompting, Provider
 from penstock.ai.providers import chat_completions as chat_wire
@@ -33,7 +33,7 @@ from penstock.llm.configs import (
     TransformersProcessorConfig,
     vLLMEngineProcessorConfig,
 )
-from penstock.llm.rows import (
+from penstock.llm.row_processing import (
     ANSWER,
     ROW,
     AsyncRows,
@@ -101,7 +101,7 @@ def build_processor(
     ``sampling_params`` of the row; for an HTTP server it returns ``payload``. ``postprocess`` gets the row with these
     fields and the answer: ``generated_text``, ``finish_reason``, ``num_input_tokens`` and ``num_generated_tokens``, or
     ``http_response``. It returns the row of the result. With ``n`` in the sampling parameters the first two are lists.
-    See ``docs/LLM.md``.
+    See ``docs/guides/processors.md``.
 
     >>> server = getfixture("model_server")  # repeats the prompt
     >>> config = OpenAIProcessorConfig(model="gpt-5-mini", base_url=server.openai_url, api_key="test")

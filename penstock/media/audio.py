@@ -23,7 +23,7 @@ from penstock.media.sources import (
     size_of,
 )
 from penstock.types import DataType
-from penstock.types.arrays import NDArray
+from penstock.types.ndarrays import NDArray
 
 METADATA = DataType.struct({"sample_rate": int, "channels": int, "frames": int, "format": str, "subtype": str})
 SAMPLES = DataType.tensor(DataType.float32())

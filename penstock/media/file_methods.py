@@ -10,7 +10,7 @@ from penstock.media.images.packages import pillow, require_images
 from penstock.media.sources import CONFIGURED_ACCESS, SourceAccess, open_source
 from penstock.storage.file import File
 from penstock.types import DataType
-from penstock.types.arrays import NDArray
+from penstock.types.ndarrays import NDArray
 
 IMAGE_METADATA = DataType.struct({"width": "uint32", "height": "uint32", "format": "string", "mode": "string"})
 

@@ -16,7 +16,7 @@ import numpy as np
 from penstock.errors import CorruptFileError, ReadError, load_extra
 from penstock.media.sources import CONFIGURED_ACCESS, SourceAccess, describe_source, read_source
 from penstock.types import DataType
-from penstock.types.arrays import NDArray
+from penstock.types.ndarrays import NDArray
 
 PAGE = {"page_number": DataType.int64(), "text": DataType.string()}
 PAGE_WITH_IMAGE = {**PAGE, "image": DataType.image("RGB")}

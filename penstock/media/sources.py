@@ -11,7 +11,7 @@ from typing import Any, BinaryIO, Protocol, runtime_checkable
 from penstock.errors import TypeMismatchError
 from penstock.storage.access import Access
 from penstock.storage.file import File
-from penstock.storage.ranges import RangeFile
+from penstock.storage.remote_file import RangeFile
 from penstock.storage.transfer import BoundFile
 
 BUFFER_NBYTES = 2**20  # minimum size of a request to a remote store

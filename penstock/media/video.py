@@ -13,7 +13,7 @@ from penstock.errors import CorruptFileError, InvalidArgumentError, ReadError
 from penstock.media.ffmpeg import duration_s, first_stream, open_container
 from penstock.media.sources import CONFIGURED_ACCESS, SourceAccess, describe_source, open_source
 from penstock.types import DataType
-from penstock.types.arrays import NDArray
+from penstock.types.ndarrays import NDArray
 
 if TYPE_CHECKING:
     from av import VideoFrame

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
+from penstock.observe.printable import format_count, format_dollars, format_rate, format_seconds
 from penstock.observe.stats import Stats, ended_by
-from penstock.observe.text import format_count, format_dollars, format_rate, format_seconds
 from penstock.types.frozen import frozen
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from penstock.events.events import Event, QueryFinished, QuerySampled, QueryStarted, RowError, RowsFailed
-from penstock.observe.text import fit, format_count, visible_text
+from penstock.observe.printable import fit, format_count, visible_text
 from penstock.storage.urls import redacted
 
 NUM_FULL = 5  # lines of a kind, one for each row

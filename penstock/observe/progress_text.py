@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING
 
 from penstock.events.events import GpuUse, ModelSample
 from penstock.observe.bottleneck import bottleneck
-from penstock.observe.stage_stats import StageStats
-from penstock.observe.stats import Stats
-from penstock.observe.text import (
+from penstock.observe.printable import (
     cell_width,
     fit,
     format_about,
@@ -21,6 +19,8 @@ from penstock.observe.text import (
     format_seconds,
     visible_text,
 )
+from penstock.observe.stage_stats import StageStats
+from penstock.observe.stats import Stats
 
 if TYPE_CHECKING:
     from rich.text import Text

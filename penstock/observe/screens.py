@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TextIO
 
-from penstock.observe.text import cell_width, fit, visible_text
+from penstock.observe.printable import cell_width, fit, visible_text
 
 if TYPE_CHECKING:
     from rich.text import Text

@@ -21,10 +21,7 @@ from penstock.events.events import (
 )
 from penstock.observe.bottleneck import bottleneck_text
 from penstock.observe.forecast import Forecast
-from penstock.observe.stage_stats import StageStats, stage_stats
-from penstock.observe.stats_table import fitted_table, short_name, stage_columns
-from penstock.observe.table_html import plain_table_html
-from penstock.observe.text import (
+from penstock.observe.printable import (
     aligned_lines,
     format_bytes,
     format_count,
@@ -35,6 +32,9 @@ from penstock.observe.text import (
     visible_text,
     wrapped_text,
 )
+from penstock.observe.stage_stats import StageStats, stage_stats
+from penstock.observe.stats_table import fitted_table, short_name, stage_columns
+from penstock.observe.table_html import plain_table_html
 from penstock.observe.timeline import TimelinePoint, timeline_svg
 
 NOTHING_YET = "No query has run."

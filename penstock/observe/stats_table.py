@@ -4,8 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from penstock.observe.printable import (
+    cell_width,
+    fit,
+    fit_middle,
+    format_bytes,
+    format_rate,
+    format_seconds,
+    visible_text,
+)
 from penstock.observe.stage_stats import StageStats, rows_done
-from penstock.observe.text import cell_width, fit, fit_middle, format_bytes, format_rate, format_seconds, visible_text
 
 MAX_NAME_WIDTH = 48
 MIN_NAME_WIDTH = 20

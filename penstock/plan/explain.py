@@ -7,8 +7,8 @@ import textwrap
 from collections.abc import Sequence
 from typing import Any
 
+from penstock.expr.expression_text import describe
 from penstock.expr.nodes import ColumnRef, Expr
-from penstock.expr.text import describe
 from penstock.expr.udf import BatchLimits, BatchSpec, Policy, Resources, UdfSpec
 from penstock.plan import nodes
 from penstock.plan.lower import lower

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence, Set
 from dataclasses import replace
 
+from penstock.expr.expression_text import describe
 from penstock.expr.nodes import columns_of, has_udf
-from penstock.expr.text import describe
 from penstock.expr.udf import BatchSpec, Builtin, Resources, UdfSpec
 from penstock.plan import nodes, stages
 from penstock.plan.filters import to_arrow_filter, to_condition

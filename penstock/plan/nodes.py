@@ -12,9 +12,9 @@ from dataclasses import field, fields, replace
 from typing import Any, ClassVar, TypeVar
 
 from penstock.errors import ColumnNotFoundError, InvalidArgumentError, TypeMismatchError
+from penstock.expr.expression_text import describe
 from penstock.expr.nodes import ColumnRef, Expr, UdfCall, has_udf, walk
 from penstock.expr.resolve import dtype_of, expand, schema_of
-from penstock.expr.text import describe
 from penstock.expr.udf import BatchSpec, UdfSpec
 from penstock.plan.relations import Relation, check_same_columns
 from penstock.protocols import NamedSink, Sink, Source

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any, ClassVar, Literal, Protocol
 
 from penstock.errors import InvalidArgumentError, TypeMismatchError
-from penstock.expr.aggregates import WINDOW_FUNCTIONS
+from penstock.expr.aggregate_functions import WINDOW_FUNCTIONS
 from penstock.plan.similarity import DropNear, DropSimilar, Nearest
 from penstock.types import DataType, Field, Schema, supertype
 from penstock.types.frozen import frozen

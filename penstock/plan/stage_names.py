@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from penstock.errors import shortened
+from penstock.expr.expression_text import describe
 from penstock.expr.nodes import Expr, Star
-from penstock.expr.text import describe
 from penstock.expr.udf import UdfSpec
 from penstock.plan import stages
 from penstock.plan.expression_cost import is_trivial

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.expr.aggregates import WINDOW_FUNCTIONS
+from penstock.expr.aggregate_functions import WINDOW_FUNCTIONS
 from penstock.plan.duckdb_text import quoted
 from penstock.plan.relations import (
     AddWindows,

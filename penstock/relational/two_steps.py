@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from penstock.expr.aggregates import AGGREGATES
+from penstock.expr.aggregate_functions import AGGREGATES
 from penstock.expr.kinds import FLOAT64, UINT64
 from penstock.plan.duckdb_text import quoted
 from penstock.plan.relations import Aggregate, AggregateColumn, Relation, SqlQuery, aggregate_field

@@ -25,7 +25,7 @@ from penstock.engine.resources import Cores
 from penstock.errors import InvalidArgumentError, WriteError
 from penstock.events import call_gate
 from penstock.events.metrics import collect_metrics
-from penstock.observe.errors import SCHEMA, ErrorLog
+from penstock.observe.failed_rows import SCHEMA, ErrorLog
 from penstock.observe.failure_lines import FailureLog
 from penstock.observe.gpus import sampled_gpus
 from penstock.plan.lower import lower

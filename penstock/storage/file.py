@@ -12,7 +12,7 @@ from typing import IO, TYPE_CHECKING, Any, BinaryIO, ClassVar, cast
 
 from penstock.errors import InvalidArgumentError, PathNotFoundError
 from penstock.storage.mime import SNIFF_NBYTES, UNKNOWN, sniff
-from penstock.storage.options import StorageOptions
+from penstock.storage.storage_options import StorageOptions
 from penstock.storage.urls import WEB, redacted, scheme_of
 
 if TYPE_CHECKING:

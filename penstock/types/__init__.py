@@ -12,12 +12,12 @@ Each line imports only from those above it. Importing this room registers the ex
 no pandas, torch or pydantic.
 """
 
-from penstock.types.arrays import default_numpy, object_array
 from penstock.types.cast import cast, joined, unified
 from penstock.types.convert import to_arrow_array, to_batch
 from penstock.types.datatype import DataType, connect
 from penstock.types.extension import EmbeddingType, FileType, ImageType, PythonType, TensorType
 from penstock.types.hints import dtype_from_hint
+from penstock.types.ndarrays import default_numpy, object_array
 from penstock.types.normalize import normalize, normalize_batch
 from penstock.types.schema import Field, Schema
 from penstock.types.series import PartialColumn, Series

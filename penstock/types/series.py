@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, overload
 import pyarrow as pa
 
 from penstock.errors import TypeMismatchError
-from penstock.types.arrays import NDArray, default_numpy, python_values, unlocked
 from penstock.types.cast import cast
 from penstock.types.convert import to_arrow_array
 from penstock.types.datatype import DataType
 from penstock.types.frozen import frozen
+from penstock.types.ndarrays import NDArray, default_numpy, python_values, unlocked
 
 if TYPE_CHECKING:
     import torch

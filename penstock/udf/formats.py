@@ -21,8 +21,8 @@ import pyarrow.types as pt
 from penstock.errors import check_choice
 from penstock.expr.udf import BatchFormat
 from penstock.types import Series, default_numpy, object_array
-from penstock.types.arrays import is_array
 from penstock.types.convert import is_pandas
+from penstock.types.ndarrays import is_array
 from penstock.types.plain import arrow_numbers
 
 if TYPE_CHECKING:

@@ -28,7 +28,7 @@ from penstock.expr.udf import BatchSpec, UdfSpec
 from penstock.plan.identity.code_keys import code_identity
 from penstock.plan.stages import CallBatch, CallUdf, Stage
 from penstock.protocols import Ledger
-from penstock.types.content import ContentHash
+from penstock.types.digests import ContentHash
 from penstock.types.ipc import from_ipc, to_ipc
 
 log = logging.getLogger("penstock.udf")

@@ -27,7 +27,7 @@ from penstock.errors import (
     PenstockError,
 )
 from penstock.functions import prompt
-from penstock.io.commit.place import LocalPlace
+from penstock.io.commit.target import LocalPlace
 from penstock.jobs.lock import LocalLock
 from penstock.testing import ModelServer
 from tests.io.helpers import visible_files

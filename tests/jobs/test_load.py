@@ -20,7 +20,7 @@ from penstock.errors import (
     OutputExistsError,
     WriteError,
 )
-from penstock.io.commit.place import LocalPlace
+from penstock.io.commit.target import LocalPlace
 from penstock.io.tables.sql.sink import SqlSink
 from penstock.jobs.lock import LocalLock
 from tests.forked import exit_code

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from penstock.ai.client.calls import Answered, ApiCall, Calls
+from penstock.ai.client.api_call import Answered, ApiCall, Calls
 from penstock.cost.budget import Billing
 
 REPEATED = ("retry", "suspect")

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from penstock.ai.client.calls import Answered, ApiCall, Calls
+from penstock.ai.client.api_call import Answered, ApiCall, Calls
 from penstock.ai.conversation import Generation
 from penstock.cache.memo import Memo
 from penstock.cache.shared_calls import SharedCalls

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock.ai.client.addresses import joined, proxy_for, shown
-from penstock.ai.client.calls import NO_OBSERVER, Answered, CallObserver, Endpoint
+from penstock.ai.client.api_call import NO_OBSERVER, Answered, CallObserver, Endpoint
 from penstock.ai.client.connections import SharedSession
 from penstock.ai.client.crash_search import CrashSearch
 from penstock.ai.client.deadline import Deadline

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from penstock.ai.client.addresses import shown
-from penstock.ai.client.calls import Answered, ApiCall, Calls
+from penstock.ai.client.api_call import Answered, ApiCall, Calls
 from penstock.ai.client.crash_search import Turn
 from penstock.ai.client.failed_attempts import ConnectionLostError, FailedAttempts
 from penstock.ai.client.http_client import ApiClient

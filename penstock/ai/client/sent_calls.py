@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from penstock.ai.client.calls import Answered, ApiCall
+from penstock.ai.client.api_call import Answered, ApiCall
 from penstock.ai.client.http_client import ApiClient
 from penstock.cost.usage import Usage, usage_in
 from penstock.errors import ProviderError

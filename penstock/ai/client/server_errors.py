@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 
 from penstock.ai.client.addresses import shown
-from penstock.ai.client.calls import Endpoint
+from penstock.ai.client.api_call import Endpoint
 from penstock.ai.client.failed_attempts import ConnectionLostError
 from penstock.ai.client.limits.rate_headers import read_hints
 from penstock.ai.lenient_json import field_or_none

@@ -10,13 +10,13 @@ import numpy as np
 from penstock.ai.conversation import Audio, Document, Image, Part, Text
 from penstock.config import get_config
 from penstock.errors import ComputeError, TypeMismatchError
-from penstock.media.images.encode import encoded, over_white
 from penstock.media.images.encoded_image import open_image
+from penstock.media.images.encoder import encoded, over_white
 from penstock.media.images.packages import pillow
 from penstock.storage.file import File
 from penstock.storage.mime import UNKNOWN, sniff
-from penstock.types.arrays import NDArray
 from penstock.types.extension import IMAGE_CHANNELS
+from penstock.types.ndarrays import NDArray
 
 MAX_ATTACHMENT_NBYTES = 50 * 2**20
 """The limit for one image, document or recording. No provider accepts more in a request."""

@@ -24,7 +24,7 @@ import numpy as np
 
 from penstock.ai.conversation import Part, Text, Turn, UserTurn
 from penstock.ai.messages.attachments import ACCEPTED, part_of_bytes, part_of_file, part_of_pil, part_of_pixels
-from penstock.ai.messages.chat import chat_turns, is_chat, is_text_chat, joined
+from penstock.ai.messages.chat_messages import chat_turns, is_chat, is_text_chat, joined
 from penstock.errors import RequestRefusedError, TypeMismatchError
 from penstock.storage.file import File
 from penstock.types import DataType

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from penstock.ai.client.addresses import without_end
-from penstock.ai.client.calls import Endpoint
+from penstock.ai.client.api_call import Endpoint
 from penstock.ai.conversation import (
     Audio,
     Document,
@@ -43,7 +43,7 @@ from penstock.ai.providers.wire import (
     tokens_in,
     tools_of,
 )
-from penstock.ai.structured.formats import OutputFormat
+from penstock.ai.structured.return_formats import OutputFormat
 from penstock.errors import RequestRefusedError
 
 API_VERSION = "2026-10-21"

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from penstock.ai.client.addresses import without_end
-from penstock.ai.client.calls import ApiCall, Endpoint
+from penstock.ai.client.api_call import ApiCall, Endpoint
 from penstock.ai.conversation import (
     Generation,
     ModelTurn,

@@ -11,7 +11,7 @@ from typing import Any
 
 import orjson
 
-from penstock.ai.client.calls import ApiCall
+from penstock.ai.client.api_call import ApiCall
 from penstock.ai.conversation import Request, Text, UserTurn
 from penstock.ai.providers.wire import PromptWire
 from penstock.cache.keys import canonical, key_of, keys_between

@@ -9,7 +9,7 @@ import orjson
 
 from penstock.ai.client.addresses import shown
 from penstock.ai.conversation import Request, recorded_answers
-from penstock.ai.exchange import PromptSettings
+from penstock.ai.dialogue import PromptSettings
 from penstock.ai.providers.anthropic import MessagesWire
 from penstock.ai.providers.chat_completions import ChatWire, CompletionsWire
 from penstock.ai.providers.google import GenerateWire

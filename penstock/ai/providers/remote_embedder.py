@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import orjson
 
 from penstock.ai.cached_model import VECTORS
-from penstock.ai.client.calls import Calls, Endpoint
+from penstock.ai.client.api_call import Calls, Endpoint
 from penstock.ai.client.http_client import ApiClient
 from penstock.ai.client.retried_calls import RetriedCalls, Retries
 from penstock.ai.client.sent_calls import SentCalls

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import astuple
 from typing import TYPE_CHECKING
 
+from penstock.ai.client.api_call import ApiCall, Calls, Endpoint
 from penstock.ai.client.billed_calls import BilledCalls, CountedCalls
-from penstock.ai.client.calls import ApiCall, Calls, Endpoint
 from penstock.ai.client.http_client import ApiClient
 from penstock.ai.client.retried_calls import RetriedCalls, Retries
 from penstock.ai.client.sent_calls import SentCalls

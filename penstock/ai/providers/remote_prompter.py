@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from penstock.ai.client.api_call import Answered, Calls, Endpoint
 from penstock.ai.client.cached_calls import CachedCalls, Found, timed
-from penstock.ai.client.calls import Answered, Calls, Endpoint
 from penstock.ai.conversation import GENERATIONS, Generation, Request, Text, UserTurn
 from penstock.ai.provider import DEFAULT_SETTINGS, CallSettings, Prompter
 from penstock.ai.providers.prompt_keys import CallKeys, PromptKeys, is_deterministic

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-from penstock.ai.client.calls import ApiCall
+from penstock.ai.client.api_call import ApiCall
 from penstock.ai.conversation import Audio, Document, Generation, Image, Request, Tool
 from penstock.ai.lenient_json import field_of
 from penstock.ai.provider import ModelTask, NDArray, check_options

@@ -13,7 +13,7 @@ from typing import Any
 
 from penstock.ai.conversation import ToolCall, ToolResult
 from penstock.ai.structured.answers import describe_problems, without_nulls
-from penstock.ai.structured.formats import portable, schema_generator
+from penstock.ai.structured.return_formats import portable, schema_generator
 from penstock.ai.structured.strict import optional_properties
 from penstock.errors import FatalError, InvalidArgumentError
 from penstock.udf.decorators import Func

@@ -1,7 +1,7 @@
 """Adapter for programs of Daft: ``import penstock.compat.daft as daft``.
 
 The names of ``penstock`` are here with Daft's parameters, with the names that only Daft has. A name that is missing is
-refused with an error; ``docs/MIGRATING_FROM_DAFT.md`` lists all of them.
+refused with an error; ``docs/guides/migrating-from-daft.md`` lists all of them.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ import penstock as ps
 from penstock.ai.registry import KNOWN, detach_provider, find_provider
 from penstock.compat import remedies
 from penstock.compat.daft import expressions, functions, io, session as _session
+from penstock.compat.daft.daft_types import DaftDataType, DaftFile, DaftSchema
 from penstock.compat.daft.frame import DaftDataFrame as DataFrame
 from penstock.compat.daft.interval import interval
 from penstock.compat.daft.io import IOConfig, storage_options
-from penstock.compat.daft.schema import DaftDataType, DaftFile, DaftSchema
 from penstock.compat.daft.session import Catalog, Table, TableSession as Session
 from penstock.compat.translation import refusal, translated
 from penstock.errors import InvalidArgumentError, PenstockError

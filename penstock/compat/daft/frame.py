@@ -12,10 +12,10 @@ from typing import Any, Self, TextIO
 
 import pyarrow as pa
 
-from penstock.compat.daft.aggregates import DaftGroups, of_each_column
+from penstock.compat.daft.daft_types import DaftSchema
 from penstock.compat.daft.io import storage_options
-from penstock.compat.daft.results import changed_files, delta_files, iceberg_files, metrics_table, written_files
-from penstock.compat.daft.schema import DaftSchema
+from penstock.compat.daft.run_reports import changed_files, delta_files, iceberg_files, metrics_table, written_files
+from penstock.compat.daft.star_aggregates import DaftGroups, of_each_column
 from penstock.compat.remedies import refused_name
 from penstock.compat.translation import refusal, translated
 from penstock.errors import InvalidArgumentError, PathNotFoundError, WriteError, load_extra
@@ -26,7 +26,7 @@ from penstock.frame.read.memory import from_arrow, from_pydict
 from penstock.frame.results import SHOWN_ROWS
 from penstock.functions import seq, strftime
 from penstock.io.tables.deltalake import delta_errors
-from penstock.storage.options import library_options, secrets_of
+from penstock.storage.storage_options import library_options, secrets_of
 from penstock.storage.urls import local_path
 from penstock.types import Series
 

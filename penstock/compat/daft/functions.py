@@ -52,8 +52,13 @@ def current_model() -> str | None:
 
 def _with_default_model(function: Callable[..., Expression]) -> Callable[..., Expression]:
     @_functools.wraps(function)
-    def call(*args: Any, model: Any = None, **options: Any) -> Expression:
-        return function(*args, model=model or current_model(), **options)
+    def call(first: Any = None, *args: Any, model: Any = None, **options: Any) -> Expression:
+        for name in ("messages", "text", "image"):
+            first = options.pop(name, first)
+        if isinstance(system := options.get("system_message"), str):
+            options["system_message"] = system.replace("{", "{{").replace("}", "}}")
+        first = lit(first) if isinstance(first, str) else first  # Daft has no templates
+        return function(first, *args, model=model or current_model(), **options)
 
     return call
 

@@ -26,7 +26,7 @@ def read_source(source: Source) -> DataFrame:
     """Read from a custom source: any object with the methods of ``ps.Source``.
 
     >>> import pyarrow as pa
-    >>> from penstock.io.memory import MemorySource
+    >>> from penstock.io.memory_source import MemorySource
     >>> ps.read_source(MemorySource.from_table(pa.table({"a": [1]}))).to_pydict()
     {'a': [1]}
     """
@@ -154,7 +154,7 @@ def range(start: int, end: int | None = None, step: int = 1) -> DataFrame:
     >>> ps.range(3).to_pydict(), ps.range(2, 10, 4).to_pydict()
     ({'id': [0, 1, 2]}, {'id': [2, 6]})
     """
-    from penstock.io.memory import RangeSource
+    from penstock.io.memory_source import RangeSource
 
     for name, value in {"start": start, "end": 0 if end is None else end, "step": step}.items():
         if not hasattr(value, "__index__"):
@@ -169,7 +169,7 @@ def range(start: int, end: int | None = None, step: int = 1) -> DataFrame:
 
 
 def from_table(table: pa.Table, name: str, files: Sequence[DataFile] = ()) -> DataFrame:
-    from penstock.io.memory import MemorySource
+    from penstock.io.memory_source import MemorySource
 
     return DataFrame(Scan(MemorySource.from_table(table, name, files)))
 

@@ -19,9 +19,9 @@ from datetime import timedelta
 from typing import Any, NamedTuple
 
 from penstock.errors import PathNotFoundError, PenstockError
-from penstock.io.commit.place import StorePlace
-from penstock.storage.objects import ObjectStore
-from penstock.storage.processes import has_ended, machine_id, process_identity
+from penstock.io.commit.target import StorePlace
+from penstock.storage.dead_processes import has_ended, machine_id, process_identity
+from penstock.storage.object_stores import ObjectStore
 
 log = logging.getLogger("penstock.io")
 

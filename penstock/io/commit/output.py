@@ -38,11 +38,11 @@ from typing import Any, ClassVar, NamedTuple
 import pyarrow as pa
 
 from penstock.errors import PenstockError, ReadError, WriteError
-from penstock.io.commit.place import LocalFiles, LocalPlace, Place, StagedFiles, StoreFiles, StorePlace
 from penstock.io.commit.run_lock import LocalRunLock, RunLock, StoreRunLock
-from penstock.io.settled import JOB_FOLDER, MANIFEST, STAGING_FOLDER
+from penstock.io.commit.target import LocalFiles, LocalPlace, Place, StagedFiles, StoreFiles, StorePlace
+from penstock.io.consistent_listing import JOB_FOLDER, MANIFEST, STAGING_FOLDER
 from penstock.storage.durable import boot_id, checksum
-from penstock.storage.options import StorageOptions
+from penstock.storage.storage_options import StorageOptions
 from penstock.storage.urls import scheme_of
 
 JOB_LEDGER = "ledger"

@@ -14,8 +14,8 @@ from contextlib import AbstractContextManager
 from typing import Protocol
 
 from penstock.io.commit.lease import StoreLease
-from penstock.io.commit.place import LocalPlace, StorePlace
-from penstock.io.settled import HOST
+from penstock.io.commit.target import LocalPlace, StorePlace
+from penstock.io.consistent_listing import HOST
 
 
 class RunLock(Protocol):

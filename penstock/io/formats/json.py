@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from penstock.errors import CorruptFileError, shortened
-from penstock.io.batches import BATCH_ROWS, rows_alone
+from penstock.io.batch_sizes import BATCH_ROWS, rows_alone
 from penstock.io.file_format import FileFormat, FilePart, reading
 from penstock.io.files import DataFile
 from penstock.io.formats.json_values import decoded, encoded, has_other_keys, mapped_type, parsed_type, plain_rows

@@ -16,14 +16,14 @@ import pyarrow.compute as pc
 
 from penstock.config import piece_nbytes
 from penstock.errors import CorruptFileError, InvalidArgumentError, PenstockError, TypeMismatchError, check_choice
-from penstock.io.batches import TASK_NBYTES, TASK_ROWS, rows_alone, rows_per_batch
+from penstock.io.batch_sizes import TASK_NBYTES, TASK_ROWS, rows_alone, rows_per_batch
 from penstock.io.file_format import FileFormat, FilePart, reading
 from penstock.io.files import DataFile, Storage, is_small_local
 from penstock.io.formats.parquet_sql import sql_table
 from penstock.io.formats.row_groups import matching_groups
 from penstock.io.writer import FileSink, file_sink
 from penstock.protocols import DuckdbTable, ReadRequest
-from penstock.storage.ranges import RangeFile
+from penstock.storage.remote_file import RangeFile
 from penstock.types import DataType
 from penstock.types.plain import arrow_numbers
 from penstock.types.row_ranges import RowRange

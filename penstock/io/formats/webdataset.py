@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from penstock.config import piece_nbytes
 from penstock.errors import CorruptFileError, InvalidArgumentError, PenstockError
-from penstock.io.batches import BATCH_NBYTES, grouped, rows_alone
+from penstock.io.batch_sizes import BATCH_NBYTES, grouped, rows_alone
 from penstock.io.file_format import FileFormat, FilePart, reading
 from penstock.io.files import DataFile, Paths
 from penstock.io.formats.lines import with_compressed

@@ -12,11 +12,11 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.errors import ReadError, WriteError, load_extra
-from penstock.io.batches import rows_per_batch
+from penstock.io.batch_sizes import rows_per_batch
 from penstock.io.selection import Selection, columns_needed, until_limit
 from penstock.io.tables.libraries import store_errors
 from penstock.protocols import ReadRequest
-from penstock.storage.options import StorageOptions, library_options, secrets_of
+from penstock.storage.storage_options import StorageOptions, library_options, secrets_of
 from penstock.storage.urls import short_path
 from penstock.types import Schema
 

@@ -13,7 +13,7 @@ from penstock.errors import InvalidArgumentError, load_extra
 from penstock.io.selection import Selection, until_limit
 from penstock.io.tables.libraries import store_errors
 from penstock.protocols import Condition, ReadRequest
-from penstock.storage.options import StorageOptions
+from penstock.storage.storage_options import StorageOptions
 from penstock.storage.urls import short_path
 from penstock.types import Schema
 

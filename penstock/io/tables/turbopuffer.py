@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from penstock.errors import ColumnNotFoundError, InvalidArgumentError, StoreUnavailableError, WriteError
 from penstock.io.formats.json_values import json_texts
+from penstock.storage.event_loop import wait_for
 from penstock.storage.http import retry_after_s, with_retries
-from penstock.storage.loop import wait_for
 from penstock.types import Schema
 from penstock.types.plain import arrow_array
 

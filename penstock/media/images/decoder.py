@@ -19,9 +19,9 @@ from penstock.media.images.encoded_image import EncodedImage, Scratch, open_imag
 from penstock.media.images.jpeg_header import plain_frame
 from penstock.media.images.packages import require_images
 from penstock.types import DataType, PartialColumn, Series
-from penstock.types.arrays import NDArray
 from penstock.types.extension import IMAGE_CHANNELS
-from penstock.types.images import ImageBuffer, Shape
+from penstock.types.image_columns import ImageBuffer, Shape
+from penstock.types.ndarrays import NDArray
 
 MAX_BATCH_NBYTES = 32 * 2**20  # of decoded images; a larger image is a batch of its own
 FILES_AT_ONCE = 8  # files that are read at a time and decoded together

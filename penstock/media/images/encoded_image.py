@@ -17,8 +17,8 @@ from penstock.media.images.jpeg_header import plain_frame
 from penstock.media.images.orientation import is_sideways, jpeg_orientation, orientation_in, upright
 from penstock.media.images.packages import pillow, simplejpeg
 from penstock.media.images.pixels import resize_into
-from penstock.types.arrays import NDArray
 from penstock.types.extension import IMAGE_CHANNELS
+from penstock.types.ndarrays import NDArray
 
 FORMATS = ("JPEG", "PNG", "WebP", "GIF", "BMP", "TIFF")
 SIGNATURES = {

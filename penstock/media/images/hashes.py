@@ -8,7 +8,7 @@ import numpy as np
 
 from penstock.media.images.packages import opencv
 from penstock.media.images.pixels import converted, resize_into
-from penstock.types.arrays import NDArray
+from penstock.types.ndarrays import NDArray
 
 METHODS = ("phash", "dhash", "ahash")
 _DCT_FACTOR = 4  # size of the scaled image relative to the hash, which has its low frequencies

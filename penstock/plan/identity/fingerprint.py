@@ -11,8 +11,8 @@ import dataclasses
 import functools
 from typing import Any
 
+from penstock.expr.expression_text import describe
 from penstock.expr.nodes import Expr, Literal, PythonValue, UdfCall, bottom_up, walk
-from penstock.expr.text import describe
 from penstock.expr.udf import BatchSpec, UdfSpec
 from penstock.plan.identity.code_keys import code_identity, code_key, nested_key
 from penstock.plan.identity.values import readable

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from penstock.storage.secret import Secret, hidden
 from penstock.types import DataType
-from penstock.types.content import ContentHash
+from penstock.types.digests import ContentHash
 
 KEY_NBYTES = 16
 MAX_TEXT = 200  # characters of a text that are shown; a longer text is its beginning and a digest

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from penstock.errors import InvalidArgumentError
+from penstock.expr.expression_text import describe
 from penstock.expr.nodes import ColumnRef, Expr, Star, UdfCall, Unnest, columns_of, has_udf, rewrite, unalias
-from penstock.expr.text import describe
 from penstock.plan.branches import with_conditions
 from penstock.plan.nodes import Filter, Plan, Project, UdfProject
 from penstock.plan.rules.merge_projects import is_identity

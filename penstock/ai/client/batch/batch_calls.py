@@ -13,10 +13,10 @@ from typing import Any, Generic, TypeVar
 
 import orjson
 
+from penstock.ai.client.api_call import Answered, ApiCall
 from penstock.ai.client.batch.batch_queue import BatchQueue, SubmittedBatch, WaitingCall, ended_state, is_transient
 from penstock.ai.client.batch.batch_records import NO_ATTEMPTS, BatchRecords
 from penstock.ai.client.batch.batch_service import BatchClient, BatchResult, BatchService, BatchState
-from penstock.ai.client.calls import Answered, ApiCall
 from penstock.ai.provider import BatchSettings
 from penstock.cache.keys import KEY_NBYTES
 from penstock.cache.memo import Memo

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from penstock.ai.client.api_call import ApiCall
 from penstock.ai.client.batch.batch_service import (
     BatchCapacity,
     BatchClient,
@@ -19,7 +20,6 @@ from penstock.ai.client.batch.batch_service import (
     BatchState,
     Intent,
 )
-from penstock.ai.client.calls import ApiCall
 from penstock.cache.keys import KEY_NBYTES
 from penstock.errors import (
     InvalidAnswerError,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import orjson
 
 from penstock.ai.client.addresses import shown
-from penstock.ai.client.calls import Endpoint
+from penstock.ai.client.api_call import Endpoint
 from penstock.ai.client.http_client import ApiClient
 from penstock.ai.client.retried_calls import Retries, delay_before
 from penstock.ai.client.server_errors import beginning_of, error_for_status

@@ -20,7 +20,7 @@ from datetime import datetime, timedelta
 from typing import Literal, NamedTuple
 
 from penstock.ai.client.limits.caps import NO_CAPS, Caps
-from penstock.ai.client.limits.inputs import forget_input_limits
+from penstock.ai.client.limits.embedding_limits import forget_input_limits
 from penstock.ai.client.limits.pacing import MAX_WAIT_S, Outcome, Pace, Sent
 from penstock.ai.client.limits.rate_headers import read_hints
 from penstock.errors import WaitTooLongError

@@ -30,12 +30,12 @@ from penstock.compat.ray.data.custom import (
 )
 from penstock.compat.ray.data.data_type import RayDataType as DataType
 from penstock.compat.ray.data.dataset import Dataset, RaySchema as Schema
+from penstock.compat.ray.data.dataset_summary import DatasetSummary
 from penstock.compat.ray.data.file_datasink import BlockBasedFileDatasink, RowBasedFileDatasink
 from penstock.compat.ray.data.filenames import FilenameProvider
 from penstock.compat.ray.data.grouped import GroupedData
 from penstock.compat.ray.data.iterator import DataIterator
 from penstock.compat.ray.data.json_files import json_options, timestamp_columns
-from penstock.compat.ray.data.options import PLACEMENT, RESOURCES, check_filesystem, check_placement
 from penstock.compat.ray.data.partitions import (
     Partitioning,
     PartitionStyle,
@@ -44,7 +44,7 @@ from penstock.compat.ray.data.partitions import (
     is_hive,
     partition_types,
 )
-from penstock.compat.ray.data.summary import DatasetSummary
+from penstock.compat.ray.data.resource_options import PLACEMENT, RESOURCES, check_filesystem, check_placement
 from penstock.compat.remedies import refused_name
 from penstock.compat.translation import refusal, translated
 from penstock.errors import CorruptFileError, PathNotFoundError, load_extra

@@ -14,12 +14,12 @@ import pyarrow as pa
 
 from penstock.compat.ray.data import aggregate
 from penstock.compat.ray.data.aggregate import AggregateFn, results_of
+from penstock.compat.ray.data.dataset_summary import DatasetSummary, summarized
 from penstock.compat.ray.data.expressions import parsed
 from penstock.compat.ray.data.grouped import GroupedData
 from penstock.compat.ray.data.iterator import DataIterator
-from penstock.compat.ray.data.options import FORMATS, check_placement, function_options, refuse_if
-from penstock.compat.ray.data.summary import DatasetSummary, summarized
-from penstock.compat.ray.data.write import DatasetWrites
+from penstock.compat.ray.data.resource_options import FORMATS, check_placement, function_options, refuse_if
+from penstock.compat.ray.data.write_verbs import DatasetWrites
 from penstock.compat.remedies import refused_name
 from penstock.compat.translation import refusal
 from penstock.errors import InvalidArgumentError

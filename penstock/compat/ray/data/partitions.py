@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import unquote
 
 import penstock as ps
-from penstock.compat.ray.data.options import check_filesystem
+from penstock.compat.ray.data.resource_options import check_filesystem
 from penstock.compat.translation import refusal
 from penstock.errors import ColumnNotFoundError, InvalidArgumentError, check_choice
 from penstock.io.hive import partition_values

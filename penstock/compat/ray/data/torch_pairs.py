@@ -7,7 +7,7 @@ from typing import Any
 
 import torch.utils.data
 
-from penstock.compat.ray.data.results import DatasetResults
+from penstock.compat.ray.data.result_verbs import DatasetResults
 from penstock.errors import InvalidArgumentError, TypeMismatchError
 
 

@@ -11,9 +11,9 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from penstock.errors import ReadError
-from penstock.io.batches import BATCH_ROWS, rows_per_batch
+from penstock.io.batch_sizes import BATCH_ROWS, rows_per_batch
 from penstock.io.formats.json_values import json_texts
-from penstock.io.tables.sql.session import (
+from penstock.io.tables.sql.driver import (
     DatabaseKind,
     Dialect,
     QueryDescription,

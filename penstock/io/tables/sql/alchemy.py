@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from penstock.errors import ReadError
-from penstock.io.batches import rows_per_batch
+from penstock.io.batch_sizes import rows_per_batch
 from penstock.io.formats.json_values import json_texts
-from penstock.io.tables.sql.session import DatabaseKind, Dialect, QueryDescription, ResultColumn, TableName
+from penstock.io.tables.sql.driver import DatabaseKind, Dialect, QueryDescription, ResultColumn, TableName
 from penstock.types import to_arrow_array
 
 SAMPLE_ROWS = 1000

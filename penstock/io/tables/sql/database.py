@@ -16,7 +16,7 @@ from penstock.errors import InvalidArgumentError, PathNotFoundError, PenstockErr
 from penstock.io.tables.sql.adbc import AdbcSession
 from penstock.io.tables.sql.alchemy import AlchemySession
 from penstock.io.tables.sql.dbapi import DbapiSession, OneThreadConnection, is_dbapi
-from penstock.io.tables.sql.session import Session
+from penstock.io.tables.sql.driver import Session
 from penstock.storage.urls import redacted
 
 Connect = str | Callable[[], Any]

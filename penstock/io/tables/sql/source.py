@@ -23,11 +23,11 @@ import pyarrow as pa
 
 from penstock.errors import InvalidArgumentError, ReadError
 from penstock.io.files import UNKNOWN
-from penstock.io.memory import MemorySource
+from penstock.io.memory_source import MemorySource
 from penstock.io.selection import Selection
 from penstock.io.tables.sql.database import Connect, Database
 from penstock.io.tables.sql.dbapi import rows_of
-from penstock.io.tables.sql.session import DatabaseKind, ResultColumn, Session, subquery
+from penstock.io.tables.sql.driver import DatabaseKind, ResultColumn, Session, subquery
 from penstock.protocols import Condition, ReadRequest
 from penstock.storage.urls import short_path
 from penstock.types import DataType, Schema
