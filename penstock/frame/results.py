@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
-from penstock.engine.async_reader import read_async
+from penstock.runners.async_reader import read_async
 from penstock.engine.cancellation import Cancellation
 from penstock.errors import load_extra
 from penstock.expr.udf import BatchFormat

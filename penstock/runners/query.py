@@ -20,7 +20,7 @@ from penstock.engine.cancellation import Cancellation
 from penstock.engine.executor import Executor, MakePool
 from penstock.engine.handlers import unpacked_records
 from penstock.engine.lineage import Lineage, is_traceable
-from penstock.engine.prefetch import prefetched
+from penstock.runners.prefetch import prefetched
 from penstock.engine.resources import Cores
 from penstock.errors import InvalidArgumentError, WriteError
 from penstock.events import call_gate

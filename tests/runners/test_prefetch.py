@@ -13,7 +13,7 @@ import pytest
 
 import penstock as ps
 from penstock.engine.cancellation import Cancellation
-from penstock.engine.prefetch import prefetched
+from penstock.runners.prefetch import prefetched
 from penstock.errors import UdfError
 
 
