@@ -19,7 +19,8 @@ from penstock.plan import nodes
 from penstock.plan.nodes import Plan
 from penstock.plan.unknown_columns import with_line
 from penstock.protocols import Subscriber
-from penstock.runners import ALL_ROWS, Reading, read_rows
+from penstock.runners import read_rows
+from penstock.runners.reading import ALL_ROWS, Reading
 from penstock.types import Schema, unified
 from penstock.types.supertype import has_null_type
 

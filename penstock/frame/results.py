@@ -16,8 +16,9 @@ from penstock.frame.columns import checked_batch_size, checked_count
 from penstock.frame.cut_batches import cut_batches
 from penstock.frame.pairs import PairVerbs
 from penstock.plan import nodes
-from penstock.runners import Reading, block_runner
+from penstock.runners import block_runner
 from penstock.runners.async_reader import read_async
+from penstock.runners.reading import Reading
 from penstock.types import Schema, Series, unified
 from penstock.udf.formats import batch_in_format, checked_format, to_pandas
 from penstock.udf.options import refusing_unknown

@@ -1,6 +1,7 @@
 """Run queries on the current runner. The runner is a setting, chosen by environment or in a ``with`` block.
 
 query         one query from plan to rows, or to the commit of a write, on any runner
+reading       how a reader takes the rows of a query
 prefetch      a query that runs ahead of its reader; async_reader: one whose reader is an event loop
 local         this machine: threads, an event loop, processes
 placement     how many workers a stage gets, and which devices; pure
@@ -13,13 +14,13 @@ The engine is loaded with the first query, which keeps ``import penstock`` quick
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from penstock.config import get_config, set_config
+from penstock.runners.reading import ALL_ROWS, Reading
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Sequence
+    from collections.abc import Generator, Sequence
 
     import pyarrow as pa
 
@@ -29,26 +30,6 @@ if TYPE_CHECKING:
     from penstock.runners.query import Runner
 
 _ray_address: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """How a reader takes the rows of a query.
-
-    With ``num_ahead`` the query runs on a thread of its own, that many batches ahead of the reader. With
-    ``is_gradual`` the reader may stop at any row, so the query starts with few calls. With ``batch_rows`` the reader
-    cuts what it gets into batches of that size: all but the last have a multiple of these rows. ``rules`` replace the
-    optimizer's.
-    """
-
-    is_ordered: bool = True
-    num_ahead: int = 0
-    is_gradual: bool = False
-    batch_rows: int | None = None
-    rules: Sequence[Callable[[Plan], Plan]] | None = None
-
-
-ALL_ROWS = Reading()
 
 
 def read_rows(

@@ -35,10 +35,10 @@ from penstock.plan.optimizer import RULES, optimize
 from penstock.plan.stages import CallBatch, CallUdf, Gathered, RunRelation, Stage
 from penstock.plan.unknown_columns import naming_lines
 from penstock.protocols import CachesAnswers, ErrorSink, Priced, Subscriber
-from penstock.runners import ALL_ROWS, Reading
 from penstock.runners.measuring import measuring
 from penstock.runners.placement import this_machine
 from penstock.runners.prefetch import prefetched
+from penstock.runners.reading import ALL_ROWS, Reading
 
 Rules = Sequence[Callable[[Plan], Plan]]
 

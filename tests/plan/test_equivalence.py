@@ -8,8 +8,9 @@ from hypothesis import HealthCheck, given, settings
 
 from penstock.plan.nodes import Plan
 from penstock.plan.optimizer import REQUIRED, RULES, Rule, optimize
-from penstock.runners import Reading, read_rows
+from penstock.runners import read_rows
 from penstock.runners.local import LocalRunner
+from penstock.runners.reading import Reading
 from tests.plan.reference import reference
 from tests.plan.strategies import plans, plans_of_unknown_schema
 

@@ -13,8 +13,9 @@ import penstock as ps
 from penstock.plan import nodes
 from penstock.plan.explain import explain
 from penstock.plan.optimizer import REQUIRED, RULES, Rule, optimize
-from penstock.runners import Reading, read_rows
+from penstock.runners import read_rows
 from penstock.runners.local import LocalRunner
+from penstock.runners.reading import Reading
 from tests.plan.strategies import conditions, scans
 
 LEFT = {"a": [1, 2, 3], "b": [1, 1, 2], "s": ["x", "y", "z"]}

@@ -18,8 +18,9 @@ from penstock.io.formats import parquet_sql
 from penstock.plan.nodes import Plan
 from penstock.plan.optimizer import LOCAL_RULES, RULES, Rule, optimize
 from penstock.plan.relations import FileAggregate
-from penstock.runners import Reading, read_rows
+from penstock.runners import read_rows
 from penstock.runners.local import LocalRunner
+from penstock.runners.reading import Reading
 
 SCHEMA = pa.schema({"i": pa.int64(), "s": pa.int32(), "v": pa.float64(), "t": pa.string(), "b": pa.bool_()})
 
