@@ -1,4 +1,4 @@
-"""How many rows a task should have, by the time that earlier tasks took: pure functions."""
+"""The number of rows that a task should have, by the time that earlier tasks took: pure functions."""
 
 from __future__ import annotations
 

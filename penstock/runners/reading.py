@@ -1,4 +1,4 @@
-"""How a reader takes the rows of a query."""
+"""The options of a reader of a query's rows."""
 
 from __future__ import annotations
 
