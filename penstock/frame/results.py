@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
-from penstock.engine.async_reader import read_async
 from penstock.engine.cancellation import Cancellation
 from penstock.errors import load_extra
 from penstock.expr.udf import BatchFormat
@@ -18,6 +17,8 @@ from penstock.frame.cut_batches import cut_batches
 from penstock.frame.lazy_table import LazyTable
 from penstock.plan import nodes
 from penstock.runners import block_runner
+from penstock.runners.async_reader import read_async
+from penstock.runners.reading import Reading
 from penstock.types import Schema, Series, unified
 from penstock.udf.formats import batch_in_format, checked_format, to_pandas
 from penstock.udf.options import refusing_unknown
@@ -142,7 +143,7 @@ class ResultVerbs(LazyTable):
         >>> next(ps.range(100).iter_rows())
         {'id': 0}
         """
-        for batch in self._batches(is_read_gradually=True):
+        for batch in self._batches(Reading(is_gradual=True)):
             yield from batch_in_format(batch, "pylist")
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
@@ -166,7 +167,7 @@ class ResultVerbs(LazyTable):
                     yield row
 
     def _row_lists(self, cancellation: Cancellation) -> Generator[list[dict[str, Any]], None, None]:
-        for batch in self._batches(is_read_gradually=True, cancellation=cancellation):
+        for batch in self._batches(Reading(is_gradual=True), cancellation=cancellation):
             for start in range(0, batch.num_rows, ASYNC_ROWS):
                 yield batch_in_format(batch.slice(start, ASYNC_ROWS), "pylist")
 
@@ -216,9 +217,8 @@ class ResultVerbs(LazyTable):
         drop_last: bool,
         cancellation: Cancellation | None = None,
     ) -> Generator[Any, None, None]:
-        blocks = self._batches(
-            num_ahead=num_ahead, is_read_gradually=True, batch_rows=batch_size, cancellation=cancellation
-        )
+        reading = Reading(num_ahead=num_ahead, is_gradual=True, batch_rows=batch_size)
+        blocks = self._batches(reading, cancellation=cancellation)
         return cut_batches(blocks, batch_size, batch_format, drop_last)
 
     @refusing_unknown("iter_torch_batches")
@@ -230,7 +230,7 @@ class ResultVerbs(LazyTable):
 
     def iter_partitions(self) -> Iterator[pa.RecordBatch]:
         """Yield Arrow record batches as the query makes them."""
-        return (batch for batch in self._batches(is_read_gradually=True) if batch.num_rows)
+        return (batch for batch in self._batches(Reading(is_gradual=True)) if batch.num_rows)
 
     def errors(self) -> Self:
         """Return the failed rows of this DataFrame's last run, if ``on_error`` tolerates failures.
@@ -292,4 +292,4 @@ class ResultVerbs(LazyTable):
 def count_rows(frame: LazyTable) -> int:
     """Run the query and return the number of its rows, without reading a column that it does not need."""
     counted = frame._reporting_here(frame._with(nodes.Project(frame._plan, ())))
-    return sum(batch.num_rows for batch in counted._batches(is_ordered=False))
+    return sum(batch.num_rows for batch in counted._batches(Reading(is_ordered=False)))
