@@ -7,7 +7,7 @@ state        JobState: the rows that are in each file, as recorded in the journa
 reconcile    the part of a state that is still valid: files lost, inputs changed, rows to retry; pure
 row_order    merge rows that were computed again into input order
 folder       JobFolder: the hidden folder of a job, on disk or on an object store, with its notes
-lock, journal, ledger            its other parts, for both kinds of store
+journal, ledger                  its other parts, for both kinds of store
 summary      the state of a job, for the command line and the dashboard
 
 A job records what resuming needs. Whoever watches it keeps notes of their own (``observe/viewers.py``).
