@@ -1,4 +1,4 @@
-"""Estimate what a job costs, give it a budget, kill it with SIGKILL, run it again: no finished call is paid for twice."""
+"""Estimate what a job costs, give it a budget, kill it, run it again: no finished call is paid for twice."""
 
 import os
 import signal
@@ -16,7 +16,9 @@ REVIEWS = Path(__file__).parent / "data" / "reviews.jsonl"
 
 
 def job() -> ps.DataFrame:
-    return ps.read_json(str(REVIEWS)).with_column("happy", ps.prompt("Is this customer happy? {text}", model="gpt-5-mini"))
+    return ps.read_json(str(REVIEWS)).with_column(
+        "happy", ps.prompt("Is this customer happy? {text}", model="gpt-5-mini")
+    )
 
 
 def run(output: str) -> None:

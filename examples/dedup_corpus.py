@@ -14,7 +14,9 @@ corpus = reviews.concat(reviews.limit(40)).concat(copies)
 steps = {"as it came": corpus}
 steps["without equal texts"] = corpus.distinct("text")
 normal = ps.col("text").normalize(lowercase=True, remove_punct=True)
-steps["without near copies, by words"] = steps["without equal texts"].dedup_minhash(on=normal, threshold=0.6, ngram_size=2)
+steps["without near copies, by words"] = steps["without equal texts"].dedup_minhash(
+    on=normal, threshold=0.7, ngram_size=2
+)
 vectors = steps["without near copies, by words"].with_column("vector", embed_text(ps.col("text")))
 steps["without near copies, by meaning"] = vectors.dedup_near(on="vector", threshold=0.9)
 

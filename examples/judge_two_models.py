@@ -30,7 +30,9 @@ df = df.with_column("a", if_else(ps.col("small_first"), ps.col("small"), ps.col(
 df = df.with_column("b", if_else(ps.col("small_first"), ps.col("large"), ps.col("small")))
 df = df.with_column(
     "verdict",
-    ps.prompt("Which is the better summary of this review?\n{text}\nA: {a}\nB: {b}", Verdict, model="gpt-5", temperature=0),
+    ps.prompt(
+        "Which is the better summary of this review?\n{text}\nA: {a}\nB: {b}", Verdict, model="gpt-5", temperature=0
+    ),
 )
 won = if_else((ps.col("verdict")["winner"] == "A") == ps.col("small_first"), "gpt-5-mini", "gpt-5")
 df = df.with_column("won", won).collect()

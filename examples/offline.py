@@ -6,6 +6,7 @@ OpenAI.
 
 from __future__ import annotations
 
+import atexit
 import base64
 import json
 import os
@@ -16,11 +17,11 @@ from typing import Any
 import cloudpickle
 
 from penstock.testing import ModelServer
-from penstock.testing.answers import default_answer
+from penstock.testing.answer_text import default_answer
 
 COMPLAINTS = re.compile(
-    r"(handle came loose|handle gets far too hot|food sticks|coating is already peeling|wakes the house|smells of burning"
-    r"|leaked|seams let water in|bulky|never fits back|zip jammed|fabric tore|flat by noon|stopped charging"
+    r"(handle came loose|handle gets far too hot|food sticks|coating is already peeling|wakes the house"
+    r"|smells of burning|leaked|seams let water in|bulky|never fits back|zip jammed|fabric tore|flat by noon|stopped charging"
     r"|drops the connection|app crashes|casing creaks|buttons is already dead|nothing like the pictures|scratched"
     r"|screws were missing|instructions make no sense|wobbles|broke within a fortnight)"
 )
@@ -32,6 +33,7 @@ def connect(**settings: Any) -> ModelServer | None:
         return None
     cloudpickle.register_pickle_by_value(sys.modules[__name__])  # the server is a process of its own
     server = ModelServer(**{"answer": answer, "latency": 0.05, **settings}).start()
+    atexit.register(server.stop)
     os.environ |= {"OPENAI_API_KEY": "test", "OPENAI_BASE_URL": server.openai_url}
     return server
 
@@ -50,7 +52,7 @@ def answer(request: Any) -> Any:
         return "no" if COMPLAINTS.search(request.text) else "yes"
     if match := re.match(r"(?:Summarise|Shorten)[^:]*: (.*)", request.text, re.DOTALL):
         words = match[1].split()
-        return " ".join(words[:8 if "mini" in request.model else 14]) + " ..."
+        return " ".join(words[: 8 if "mini" in request.model else 14]) + " ..."
     return default_answer(request)
 
 

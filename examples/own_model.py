@@ -30,7 +30,9 @@ class Encoder:
 
 
 df = ps.read_images(str(PHOTOS), size=(224, 224), include_paths=True)
-df = df.select(ps.col("path").split("/").list_get(-1).alias("photo"), Encoder(32).encode(ps.col("image")).alias("vector"))
+df = df.select(
+    ps.col("path").split("/").list_get(-1).alias("photo"), Encoder(32).encode(ps.col("image")).alias("vector")
+)
 df = df.collect()
 df.sort("photo").show()
 
