@@ -1,7 +1,20 @@
 """Adapter for programs of Daft: ``import penstock.compat.daft as daft``.
 
-The names of ``penstock`` are here with Daft's parameters, with the names that only Daft has. A name that is missing is
-refused with an error; ``docs/MIGRATING_FROM_DAFT.md`` lists all of them.
+The names of ``penstock`` are here with Daft's parameters, and so are the names that only Daft has. A missing name is
+refused with an error that names the way around; ``docs/MIGRATING_FROM_DAFT.md`` lists all of them.
+
+frame            ``DataFrame`` with Daft's verbs
+functions        ``daft.functions``
+expressions      ``daft.expressions``
+daft_types       ``Schema``, ``DataType`` and ``File``
+io               ``IOConfig`` as ``storage_options``
+session          ``Session``, ``Catalog`` and ``Table``
+interval         ``daft.interval``
+group_call       ``map_groups`` with a batch function over columns
+star_aggregates  aggregates of all columns: ``count(mode="all")``, ``col("*").count()``
+run_reports      the files of a write, and ``df.metrics``
+
+It may import everything.
 """
 
 from __future__ import annotations

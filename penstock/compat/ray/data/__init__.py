@@ -1,4 +1,22 @@
-"""``ray.data``: readers, ``Dataset``, aggregations and expressions under the names and parameters of Ray Data."""
+"""``ray.data``: readers, ``Dataset``, aggregations and expressions under the names and parameters of Ray Data.
+
+dataset           ``Dataset``: a DataFrame with Ray Data's verbs
+result_verbs, write_verbs    its verbs that run the query, and that write
+grouped           ``GroupedData``
+iterator          ``DataIterator``; ``torch_pairs`` has its ``to_torch``
+aggregate         ``ray.data.aggregate``
+expressions       ``ray.data.expressions``
+llm               ``ray.data.llm``
+data_type         ``DataType``
+dataset_summary   ``Dataset.summary``
+custom            ``Datasource`` and ``Datasink``
+file_datasink, filenames    datasinks that write files, and the names of files
+arrow_options, json_files, bound_sql    options of the readers of CSV, JSON and SQL
+partitions        ``Partitioning``, its parser and its filter
+resource_options  parameters about resources and placement
+
+It may import everything.
+"""
 
 from __future__ import annotations
 
