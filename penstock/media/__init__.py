@@ -11,5 +11,5 @@ file_methods  the methods of ``ImageFile``, ``AudioFile`` and ``VideoFile``
 It may import ``storage``, ``types``, ``events`` and the modules at the top.
 
 Audio and video are decoded in bounded memory, a piece at a time. Image decoders release the GIL and therefore stay
-on threads; if threads still wait for the GIL most of the time, fewer decode at once (``images/decode_threads.py``).
+on threads; if threads still wait for the GIL most of the time, fewer decode at once (``images``).
 """
