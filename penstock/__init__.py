@@ -46,7 +46,7 @@ _MODULES = {
     "penstock.udf.decorators": ["cls", "func", "method"],
     "penstock.udf.specs": ["ActorPoolStrategy", "TaskPoolStrategy"],
 }
-_OWN_SOURCE = "write a Source of about thirty lines with the library of the store: docs/CUSTOM_IO.md shows one"
+_OWN_SOURCE = "write a Source of about thirty lines with the library of the store: docs/guides/custom-io.md shows one"
 _INSTEAD = {"read_clickhouse": _OWN_SOURCE, "read_mongo": _OWN_SOURCE}
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 __all__ = sorted(_MODULE_OF)

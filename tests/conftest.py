@@ -72,16 +72,18 @@ def runner(request: pytest.FixtureRequest) -> Iterator[str]:
 
 
 @pytest.fixture
-def run_page(
+def run_block(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Callable[[str], str]:
-    """Run the code of a page in this process, in a folder of its own, and return what it prints."""
+    """Run the blocks of a page in this process, one after another in a folder of their own; return what each prints."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.setattr(import_module("penstock.config"), "_process_config", get_config())  # a page may change it
 
+    names = {"__name__": "__main__"}
+
     def run(code: str) -> str:
-        exec(compile(code, "<page>", "exec", dont_inherit=True), {"__name__": "__main__"})
+        exec(compile(code, "<page>", "exec", dont_inherit=True), names)
         return capsys.readouterr().out
 
     return run

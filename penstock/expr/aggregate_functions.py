@@ -1,7 +1,7 @@
 """Aggregate functions: a type rule and a SQL template for each name.
 
 In a template, ``{0}`` is the first argument and ``{over}`` the window of a window function, which is empty in a group.
-Types, nulls and NaN follow Daft; see ``docs/RELATIONAL.md``.
+Types, nulls and NaN follow Daft; see ``docs/guides/relational.md``.
 """
 
 from __future__ import annotations

@@ -85,7 +85,7 @@ class DataFrame(SimilarityVerbs, WriteVerbs):
         """Run the query on a sample of its rows, write nothing, and project tokens, dollars and time to all of them.
 
         The sample is spread over all rows if their number is known or small, and is the same each time. Its answers
-        are cached if there is a ``cache_dir``, so that they are not paid for again. See ``docs/PROMPTS.md``.
+        are cached if there is a ``cache_dir``, so that they are not paid for again. See ``docs/guides/prompts.md``.
 
         >>> server = getfixture("model_server")
         >>> ps.set_provider("openai", base_url=server.openai_url, api_key="test")

@@ -234,7 +234,7 @@ class ResultVerbs(PairVerbs):
 
         ``operator`` is the name of the function, ``input`` its arguments as JSON; ``error_type``, ``message`` and
         ``traceback`` describe the error. ``row`` is the number of the row in ``source``, such as a file, counted from
-        0; see docs/DURABLE.md. A write puts the same rows into the folder ``_errors`` of its output.
+        0; see docs/guides/jobs.md. A write puts the same rows into the folder ``_errors`` of its output.
 
         >>> half = ps.func(lambda x: 6 // x, return_dtype=ps.DataType.int64(), on_error="ignore")
         >>> df = ps.from_pydict({"a": [1, 0]}).select(half(ps.col("a"))).collect()
@@ -250,7 +250,7 @@ class ResultVerbs(PairVerbs):
         """Return the statistics of this DataFrame's last run: rows, bytes, times and waits of each stage.
 
         ``print(df.stats())`` shows them with the bottleneck and what would help; ``.plot("timeline.svg")`` saves a
-        timeline. ``docs/OBSERVE.md`` explains the columns.
+        timeline. ``docs/guides/observe.md`` explains the columns.
 
         >>> ps.range(3).stats()
         No query has run.

@@ -32,7 +32,7 @@ class WriteVerbs(ReshapeVerbs):
     """Verbs that write the rows.
 
     ``resume=True`` makes a write a job: killed at any instant and run again, it continues, and writes every row exactly
-    once. See docs/DURABLE.md, also for ``"force"`` and ``"errors"``. ``budget`` is the maximum cost of one run in
+    once. See docs/guides/jobs.md, also for ``"force"`` and ``"errors"``. ``budget`` is the maximum cost of one run in
     dollars; such a write is a job too.
     """
 

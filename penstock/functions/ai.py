@@ -22,6 +22,7 @@ from penstock.errors import InvalidArgumentError, TypeMismatchError, check_choic
 from penstock.expr.column import Expression
 from penstock.expr.kinds import TEXT, Kind
 from penstock.expr.public_functions import method
+from penstock.expr.templates import constant_or_filled, text_argument
 from penstock.types import DataType
 from penstock.udf.options import check_whole
 
@@ -37,6 +38,13 @@ def _is_image(dtype: DataType) -> bool:
 IMAGE = Kind("an image", _is_image, "decode it with decode_image()")
 
 LOCAL_MODEL = tuple(name for name in LOCAL if name not in ("normalize", "prompt", "prompt_name", "hypothesis_template"))
+
+TEMPLATE_ARGUMENTS = {
+    "prompt": ("messages", "system_message"),
+    "embed_text": ("text",),
+    "classify_text": ("text",),
+}
+"""The arguments of AI functions that are templates if they are plain texts; the first is positional too."""
 
 CLASSIFYING = tuple(name for name in MODEL if name != "top_logprobs")
 
@@ -60,14 +68,15 @@ def prompt(
 ) -> Expression:
     """Ask a language model about each row.
 
-    A null message gives null and sends no request. ``model``, ``system_message`` and the options of the model take
-    expressions, with one value for each row; a null is the default. See ``docs/PROMPTS.md``.
+    A text is a template: ``{name}`` stands for a column and ``{{`` for a brace. The texts in a list of parts are sent
+    as they are. A null message gives null and sends no request. ``model``, ``system_message`` and the options of the
+    model take expressions, with one value for each row; a null is the default. See ``docs/guides/prompts.md``.
 
     >>> server = getfixture("model_server")  # answers with what it is asked
     >>> ps.set_provider("openai", base_url=server.openai_url, api_key="test")
-    >>> df = ps.from_pydict({"q": ["What does the fox say?", None]})
-    >>> df.select(prompt(ps.col("q"), model="gpt-5")).to_pydict()
-    {'q': ['What does the fox say?', None]}
+    >>> df = ps.from_pydict({"animal": ["fox", None]})
+    >>> df.with_column("answer", prompt("What does the {animal} say?", model="gpt-5")).to_pydict()
+    {'animal': ['fox', None], 'answer': ['What does the fox say?', None]}
     """
     from penstock.ai.dialogue import PromptSettings
     from penstock.ai.structured.return_formats import OutputFormat
@@ -78,7 +87,7 @@ def prompt(
     check_whole("prompt", "max_reasks", max_reasks, 0)
     check_whole("prompt", "max_tool_rounds", max_tool_rounds, 1)
     options = {**options, **_logprob_options(logprobs, options)}
-    given = {"model": model, "system_message": system_message, **options}
+    given = {"model": model, "system_message": constant_or_filled("prompt", system_message), **options}
     of_rows = {name: value for name, value in given.items() if isinstance(value, Expression)}
     model, system_message = (None if name in of_rows else given[name] for name in ("model", "system_message"))
     options = {name: value for name, value in options.items() if name not in of_rows or name in CALL_OPTIONS}
@@ -120,7 +129,7 @@ def prompt(
 @method
 @documented(TextEmbedding, *LOCAL_MODEL, "normalize", "prompt", "prompt_name", "extra_body", "user")
 def embed_text(
-    text: Expression,
+    text: Expression | str,
     *,
     provider: str | Provider | None = None,
     model: str | None = None,
@@ -142,6 +151,7 @@ def embed_text(
     if dimensions is not None:
         check_whole("embed_text", "dimensions", dimensions, 1)
     check_choice("embed_text: long_input", long_input, ("truncate", "average"))
+    text = text_argument("embed_text", text, "embeds the same text for every row")
     fields = {"dimensions": dimensions, "long_input": long_input}
     return embedding_column(resolve_call(TextEmbedding, model, provider, options, fields), text, TEXT, long_input)
 
@@ -173,7 +183,7 @@ def embed_image(
 @method
 @documented(TextClassification, *LOCAL_MODEL, "hypothesis_template", *CLASSIFYING)
 def classify_text(
-    text: Expression,
+    text: Expression | str,
     labels: Sequence[str] | str,
     *,
     scores: bool = False,
@@ -192,6 +202,7 @@ def classify_text(
     >>> df.to_pydict()["t"][0] in ("good", "bad")
     True
     """
+    text = text_argument("classify_text", text, "classifies the same text for every row")
     fields = {"labels": check_labels("classify_text", labels)}
     call = resolve_call(TextClassification, model, provider, options, fields, {"scores": scores or None})
     return scored_label_column(call, text) if scores else label_column(call, text, TEXT, "text")
@@ -240,7 +251,7 @@ def _parts(messages: Any) -> tuple[Any, ...]:
         if not messages:
             raise InvalidArgumentError("prompt: messages is an empty list; give at least one column or text.")
         return tuple(messages)
-    return (messages,)
+    return (text_argument("prompt", messages, "asks the same question for every row"),)
 
 
 def _check_messages(*dtypes: DataType, row_options: Sequence[str] = ()) -> None:

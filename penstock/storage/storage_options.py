@@ -134,7 +134,7 @@ def check_known(
         hint = did_you_mean(name, sorted({name for kind in kinds for name in _names_of(kind)}))
         if hint or is_final:
             raise InvalidArgumentError(
-                f"storage_options: {name!r} is not known.{hint} docs/FILES.md lists the options."
+                f"storage_options: {name!r} is not known.{hint} docs/guides/files.md lists the options."
             )
 
 

@@ -151,7 +151,7 @@ class _FuncDecorator:
     def batch(self, function: Callable[..., Any] | None = None, **options: Any) -> Any:
         """Make a function of whole ``Series`` work on columns, batch by batch.
 
-        ``docs/BATCHES.md`` describes the options of a batch.
+        ``docs/guides/batches.md`` describes the options of a batch.
 
         >>> @ps.func.batch(return_dtype=ps.DataType.int64())
         ... def double(x):

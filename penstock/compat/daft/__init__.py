@@ -1,7 +1,7 @@
 """Adapter for programs of Daft: ``import penstock.compat.daft as daft``.
 
 The names of ``penstock`` are here with Daft's parameters, and so are the names that only Daft has. A missing name is
-refused with an error that names the way around; ``docs/MIGRATING_FROM_DAFT.md`` lists all of them.
+refused with an error that names the way around; ``docs/guides/migrating-from-daft.md`` lists all of them.
 
 frame            ``DataFrame`` with Daft's verbs
 functions        ``daft.functions``
@@ -208,7 +208,7 @@ class metrics:  # noqa: N801  # a module in Daft
 
 
 def sql(sql: str, register_globals: bool = True, **bindings: ps.DataFrame) -> DataFrame:
-    """Run SQL over the DataFrames of the caller, those given by name, and the tables of the session."""
+    """Run SQL over the caller's DataFrames, DataFrames given by name, and the tables of the session."""
     import inspect
 
     caller = inspect.currentframe()
@@ -285,7 +285,7 @@ TimeUnit.s, TimeUnit.ms, TimeUnit.us, TimeUnit.ns = TimeUnit  # type: ignore[att
 
 
 class LegacyUdf:
-    """A function or class under ``@daft.udf``; each worker builds an object of a class once."""
+    """A function or class under ``@daft.udf``; each worker builds one object of a class."""
 
     def __init__(self, target: Any, options: dict[str, Any], args: tuple[Any, ...] = (), kwargs: Any = None) -> None:
         functools.update_wrapper(self, target, updated=())
@@ -326,7 +326,7 @@ _UDF_OPTIONS = {
 def udf(*, return_dtype: Any, num_cpus: float | None = None, num_gpus: float | None = None,
         memory_bytes: int | None = None, batch_size: int | None = None, concurrency: int | None = None,
         use_process: bool | None = None) -> Callable[[Any], LegacyUdf]:  # fmt: skip
-    """Make a function or a class of batches an expression; ``func.batch`` and ``cls`` are the present names."""
+    """Make a function or a class of batches an expression; the current names are ``func.batch`` and ``cls``."""
     options = dict(locals())
     return lambda target: LegacyUdf(target, options)
 

@@ -59,7 +59,7 @@ def read_parquet(
     them to the content, and False takes none.
     ``ignore_corrupt_files`` skips files that cannot be parsed, with a warning; rows before the damage remain.
     ``storage_options`` are the options of object stores: ``key``, ``secret``, ``token``, ``endpoint_url``, ``region``,
-    ``anon`` (docs/FILES.md).
+    ``anon`` (docs/guides/files.md).
 
     >>> path = getfixture("tmp_path") / "numbers"
     >>> _ = ps.from_pydict({"a": [1, 2]}).write_parquet(str(path))
