@@ -37,6 +37,7 @@ import numpy as np
 
 from penstock.ai.client.limits.caps import NO_CAPS, Caps
 from penstock.ai.conversation import Generation, Request
+from penstock.ai.option_types import CALL_OPTIONS
 from penstock.errors import InvalidArgumentError, did_you_mean
 from penstock.expr.udf import BatchSize, Resources
 from penstock.types.frozen import frozen
@@ -48,13 +49,6 @@ MAX_RETRIES = 5
 TIMEOUT_S = 600.0
 FIRST_DELAY_S = 0.5
 POLL_INTERVAL_S = 30.0
-
-CALL_OPTIONS = (
-    *("on_error", "max_errors", "max_retries", "timeout"),
-    *("max_concurrency", "requests_per_minute", "tokens_per_minute", "cache", "price"),
-    *("batch_api", "batch_poll_interval", "batch_max_requests"),
-)
-"""Options of the engine, which all AI functions take."""
 
 
 @frozen
@@ -273,10 +267,8 @@ def check_options(task: ModelTask, provider: str, known: Sequence[str], of_rows:
             hint = spelling_hint(name, [*known, *own]) or did_you_mean(name, [*known, *own])
             raise InvalidArgumentError(
                 f"{task.function} with provider {provider!r} does not take {name!r}.{hint} "
-                f"It takes {', '.join(sorted(known)) or 'no options'} as the provider's own, and "
-                f"{', '.join(each for each in own if each not in known)}."
+                f"help(ps.{task.function}) lists the options."
             )
-
     for name in task.row_options:
         if name not in of_rows:
             raise InvalidArgumentError(

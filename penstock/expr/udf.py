@@ -8,7 +8,8 @@ from typing import Any, Literal
 from penstock.types import DataType
 from penstock.types.frozen import frozen
 
-OnError = Literal["raise", "log", "ignore"]
+OnError = Literal["raise", "null", "log", "ignore"]
+"""``ignore`` is another spelling of ``null``, which policies do not have."""
 MaxErrors = int | float | Literal["auto"] | None
 """``auto``: a circuit breaker stops a query when nearly all of its recent rows fail for the same reason."""
 BatchSize = int | Literal["auto", "paced"] | None

@@ -236,7 +236,7 @@ class ResultVerbs(PairVerbs):
         ``traceback`` describe the error. ``row`` is the number of the row in ``source``, such as a file, counted from
         0; see docs/guides/jobs.md. A write puts the same rows into the folder ``_errors`` of its output.
 
-        >>> half = ps.func(lambda x: 6 // x, return_dtype=ps.DataType.int64(), on_error="ignore")
+        >>> half = ps.func(lambda x: 6 // x, return_dtype=ps.DataType.int64(), on_error="null")
         >>> df = ps.from_pydict({"a": [1, 0]}).select(half(ps.col("a"))).collect()
         >>> df.errors().select("row", "source", "input", "error_type").to_pylist()
         [{'row': 1, 'source': 'the input', 'input': '{"a": 0}', 'error_type': 'ZeroDivisionError'}]

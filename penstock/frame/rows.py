@@ -54,7 +54,7 @@ class RowVerbs(ColumnVerbs):
         ``fn`` may be a generator, or async. It returns a dict of arrays or lists, a pyarrow Table or RecordBatch, or a
         pandas DataFrame. NumPy arrays share memory with the columns if possible and are read-only then. Torch tensors
         share memory only with ``zero_copy_batch=True`` and must not be changed then. With ``zero_copy_batch=False``
-        ``fn`` may change both. It may always change a pandas DataFrame. With ``on_error`` of ``log`` or ``ignore``
+        ``fn`` may change both. It may always change a pandas DataFrame. With ``on_error="null"`` or ``"log"``
         failed rows are dropped and recorded, see ``errors``; more than ``max_errors`` of them, a count or a fraction,
         end the query. By default the query ends when nearly all of the last 1,000 rows failed with the same exception
         class; ``max_errors=None`` tolerates any number.

@@ -24,7 +24,7 @@ class ProcessorConfig:
     """The fields of all processors: first those of Ray Data, then those of ``prompt``.
 
     Rows are independent requests; none waits for the rest of a batch. A failed row ends the query; with
-    ``on_error="log"`` or ``"ignore"`` it is omitted and listed by ``df.errors()``; with ``should_continue_on_error`` it
+    ``on_error="null"`` or ``"log"`` it is omitted and listed by ``df.errors()``; with ``should_continue_on_error`` it
     is kept without ``postprocess``, with its error in ``__inference_error__``.
     """
 
@@ -48,7 +48,7 @@ class ProcessorConfig:
         if self.on_error == "null":
             raise InvalidArgumentError(
                 f"{name}: on_error='null' is for columns; a processor returns rows. A failed row is omitted with "
-                "on_error='log' or 'ignore', and kept with its error with should_continue_on_error=True."
+                "on_error='null' or 'log', and kept with its error with should_continue_on_error=True."
             )
         if self.should_continue_on_error and self.on_error != "raise":
             raise InvalidArgumentError(

@@ -110,7 +110,7 @@ class Failures:
         text = "\n".join(
             [f"{self.what} failed on {where}: {type(exc).__name__}: {exc}", *getattr(exc, "__notes__", ())]
         )
-        return f'{text}\nTo continue {self._remedy}, set on_error="log" or "ignore".'
+        return f'{text}\nTo continue {self._remedy}, set on_error="null"; df.errors() then lists them.'
 
     def _place(self, batch: pa.RecordBatch, row: int, position: int | None) -> RowPlace | None:
         """Return the place of a row in the input of the query if it has a number, else in the input of the function."""
