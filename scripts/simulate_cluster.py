@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.contracts import Emit, Report, Task
-from penstock.engine.stage import PoolChoice
+from penstock.engine.workers import PoolChoice
 from penstock.plan.stages import Stage, Work
 from tests.engine.simulation import Load, SimulatedPool, World
 

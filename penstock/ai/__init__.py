@@ -5,7 +5,7 @@ Read the interfaces first, then the functions in a worker, then one of the folde
 conversation   requests and answers of any provider     provider      the interface of providers and models
 registry       providers by name                        options       options of the AI functions
 option_types   the types of options, a line about each model_columns a call of an AI function as an expression
-identity       what determines the results, for jobs
+prompt_arguments  the arguments of ``prompt``, sorted  identity      what determines the results, for jobs
 
 prompt         prompts in a worker: rows to requests    dialogue      one conversation: tools, validation
 embed          embeddings of columns                    classify      labels for columns

@@ -13,8 +13,8 @@ import pyarrow as pa
 
 from penstock.config import piece_nbytes
 from penstock.contracts import Handler
-from penstock.engine.scheduling import FIRST_GROWTH, RECENT, GrowthEstimate
 from penstock.engine.steps import Steps, may_grow
+from penstock.engine.task_costs import FIRST_GROWTH, RECENT, GrowthEstimate
 from penstock.errors import ReadError, WriteError
 from penstock.plan.nodes import sink_name
 from penstock.plan.stages import Step, TakeSample

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 
 from penstock.contracts import Bundle, Task
-from penstock.engine.scheduling import Footprint
+from penstock.engine.task_costs import Footprint
 
 
 class InFlight:

@@ -16,7 +16,7 @@ from penstock.estimates.sample import RowSample, sampled
 from penstock.expr.udf import BatchSpec, UdfSpec
 from penstock.plan.nodes import Plan, called_functions, has_async_call
 from penstock.protocols import Priced
-from penstock.runners import run
+from penstock.runners import read_rows
 
 
 def plan_cost(plan: Plan, sample: Any) -> CostEstimate:
@@ -28,7 +28,7 @@ def plan_cost(plan: Plan, sample: Any) -> CostEstimate:
     account = Account(is_sample=True)
     started = time.perf_counter()
     with accounting(account):
-        for _ in run(part.plan):
+        for _ in read_rows(part.plan):
             pass
     models = project_calls(account.calls, part.num_rows, num_rows)
     seconds = _longest([_work(time.perf_counter() - started, part, num_rows), *(model.seconds for model in models)])

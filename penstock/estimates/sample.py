@@ -19,7 +19,7 @@ from penstock.io.memory_source import MemorySource
 from penstock.plan.nodes import Limit, Plan, Relate, Scan, called_functions, walk_plan
 from penstock.plan.optimizer import RULES, optimize
 from penstock.protocols import ReadRequest, ReadTask
-from penstock.runners import run
+from penstock.runners import read_rows
 from penstock.types import Schema, unified
 
 SEED = 0
@@ -100,7 +100,7 @@ def sampled_input(plan: Plan, num_rows: int) -> SampledInput:
     """Sample at most ``num_rows`` rows of a part that calls no function."""
     tasks = [_tasks(node) for node in walk_plan(plan) if isinstance(node, Scan)]
     if all(each is not None and _is_cheap(each) for each in tasks):
-        table = _table(run(plan), plan.schema)
+        table = _table(read_rows(plan), plan.schema)
         rows = pa.array(scattered(num_rows, table.num_rows), pa.int64())
         return SampledInput(table.take(rows), table.num_rows, is_spread=True)
     if isinstance(plan, Scan) and plan.predicate is None and (found := tasks[0]) is not None:
@@ -109,7 +109,7 @@ def sampled_input(plan: Plan, num_rows: int) -> SampledInput:
             total = sum(count or 0 for count in counts)
             rows = _table(_beginnings([task for task in found if task.num_rows], num_rows), plan.schema)
             return SampledInput(rows, total if plan.limit is None else min(total, plan.limit), is_spread=True)
-    return SampledInput(_table(run(Limit(plan, num_rows)), plan.schema), None, is_spread=False)
+    return SampledInput(_table(read_rows(Limit(plan, num_rows)), plan.schema), None, is_spread=False)
 
 
 def _tasks(scan: Scan) -> list[ReadTask] | None:

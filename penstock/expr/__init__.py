@@ -6,6 +6,7 @@ column               ``Expression``: the shell that users hold
 methods              the public functions as methods of ``Expression``
 public_functions     the public functions by name
 expression_text      expressions as text
+templates            texts with the names of columns, as prompts have them
 registry             a type rule and a kernel for each function name
 kinds, signatures    sets of types; short forms of type rules
 resolve              the types of expressions, when the plan is built

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
-from penstock.engine.async_reader import read_async
 from penstock.engine.cancellation import Cancellation
 from penstock.errors import load_extra
 from penstock.expr.udf import BatchFormat
@@ -18,6 +17,8 @@ from penstock.frame.cut_batches import cut_batches
 from penstock.frame.pairs import PairVerbs
 from penstock.plan import nodes
 from penstock.runners import block_runner
+from penstock.runners.async_reader import read_async
+from penstock.runners.reading import Reading
 from penstock.types import Schema, Series, unified
 from penstock.udf.formats import batch_in_format, checked_format, to_pandas
 from penstock.udf.options import refusing_unknown
@@ -93,7 +94,7 @@ class ResultVerbs(PairVerbs):
         >>> ps.range(5).where(ps.col("id") > 2).count_rows()
         2
         """
-        return sum(batch.num_rows for batch in self._reporting_here(self.select())._batches(is_ordered=False))
+        return sum(batch.num_rows for batch in self._reporting_here(self.select())._batches(Reading(is_ordered=False)))
 
     def __len__(self) -> int:
         """Return the number of collected rows. Others have no length: ``list(df)`` would run them twice."""
@@ -139,7 +140,7 @@ class ResultVerbs(PairVerbs):
         >>> next(ps.range(100).iter_rows())
         {'id': 0}
         """
-        for batch in self._batches(is_read_gradually=True):
+        for batch in self._batches(Reading(is_gradual=True)):
             yield from batch_in_format(batch, "pylist")
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
@@ -163,7 +164,7 @@ class ResultVerbs(PairVerbs):
                     yield row
 
     def _row_lists(self, cancellation: Cancellation) -> Generator[list[dict[str, Any]], None, None]:
-        for batch in self._batches(is_read_gradually=True, cancellation=cancellation):
+        for batch in self._batches(Reading(is_gradual=True), cancellation=cancellation):
             for start in range(0, batch.num_rows, ASYNC_ROWS):
                 yield batch_in_format(batch.slice(start, ASYNC_ROWS), "pylist")
 
@@ -213,9 +214,8 @@ class ResultVerbs(PairVerbs):
         drop_last: bool,
         cancellation: Cancellation | None = None,
     ) -> Generator[Any, None, None]:
-        blocks = self._batches(
-            num_ahead=num_ahead, is_read_gradually=True, batch_rows=batch_size, cancellation=cancellation
-        )
+        reading = Reading(num_ahead=num_ahead, is_gradual=True, batch_rows=batch_size)
+        blocks = self._batches(reading, cancellation=cancellation)
         return cut_batches(blocks, batch_size, batch_format, drop_last)
 
     @refusing_unknown("iter_torch_batches")
@@ -227,7 +227,7 @@ class ResultVerbs(PairVerbs):
 
     def iter_partitions(self) -> Iterator[pa.RecordBatch]:
         """Yield Arrow record batches as the query makes them."""
-        return (batch for batch in self._batches(is_read_gradually=True) if batch.num_rows)
+        return (batch for batch in self._batches(Reading(is_gradual=True)) if batch.num_rows)
 
     def errors(self) -> Self:
         """Return the failed rows of this DataFrame's last run, if ``on_error`` tolerates failures.

@@ -287,16 +287,11 @@ class WriteVerbs(ReshapeVerbs):
         if not isinstance(sink, Sink):
             raise InvalidArgumentError(f"write_sink takes a Sink (see protocols.py); got {type(sink).__name__}")
         from penstock.io.memory_source import MemorySource
-        from penstock.io.writer import FileSink
 
         plan, log = nodes.Write(self._plan, sink), self._new_log()
         if resume is False and budget is None and job_dir is not None:
             raise InvalidArgumentError("job_dir= is the folder of a job; set resume=True too.")
         if resume is False and budget is None:
-            if isinstance(sink, FileSink) and sink.mode == "overwrite":
-                from penstock.jobs.folder import open_job_folder
-
-                open_job_folder(sink.root, sink.storage_options).lock.refuse_if_held()
             with TrimmedErrors():
                 table = write(plan, subscribers=query_subscribers(log, _destination(sink)))
         else:

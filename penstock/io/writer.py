@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from penstock.config import piece_nbytes
 from penstock.errors import ColumnNotFoundError, InvalidArgumentError, OutputExistsError, WriteError, check_choice
+from penstock.io.commit.job_lock import job_lock
 from penstock.io.commit.output import JOB_LEDGER, WRITE_MODES, Output, writing
 from penstock.io.consistent_listing import JOB_FOLDER, STAGING_FOLDER
 from penstock.io.hive import check_partition_column, split_by_partition
@@ -105,6 +106,8 @@ class FileSink:
         return content
 
     def start(self) -> None:
+        if self.mode == "overwrite":
+            job_lock(self.output.place).refuse_if_held()
         with writing(self.root):
             self._check_target()
         try:  # around `writing`, since an interrupt may come at its end

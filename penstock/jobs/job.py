@@ -15,7 +15,6 @@ import pyarrow as pa
 from penstock.cache.ledger.open_ledgers import job_ledger
 from penstock.config import get_config, piece_nbytes
 from penstock.contracts import Origin
-from penstock.engine.handlers import unpacked_records
 from penstock.engine.lineage import Lineage
 from penstock.errors import (
     BudgetSpentError,
@@ -308,9 +307,7 @@ class Job:
         visible = [name for name, file in found.items() if file.visible_nbytes is not None]
         self._state, self._failed_before = JobState(retired=[*self._state.retired, *visible]), []
         self._output.keep_only(())
-        is_ordered = query.is_written_in_order(self._plan)
-        with closing(query.run(self._plan, runner, is_ordered=is_ordered, subscribers=subscribers)) as batches:
-            self._state.parts.append(JobPart(tuple(unpacked_records(batches)), ()))
+        self._state.parts.append(JobPart(tuple(query.written_records(self._plan, runner, subscribers)), ()))
         rows = (row for batch in errors.batches() for row in batch.to_pylist())
         self._state.failures += [Failure(None, RowError(**row)) for row in rows]
         self._folder.rewrite_journal(self._state.entry())

@@ -142,7 +142,7 @@ class _Load:
             begun = {"paths": paths, "run_id": self._run_id}
             self._notes.write("loading", begun)
             sink = self._sink if self._once is None else self._once.marked(begun["run_id"])
-            shown = query.write(Write(Scan(_source(paths)), sink), runner)
+            shown = query.write_and_commit(Write(Scan(_source(paths)), sink), runner)
         rows = json.loads(json.dumps(shown.to_pylist(), default=str))
         now = time.strftime("%Y-%m-%d %H:%M:%S")
         self._notes.write("loaded", {"into": self._name, "paths": paths, "time": now, "shown": rows})

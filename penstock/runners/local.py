@@ -14,8 +14,8 @@ from penstock.config import Config
 from penstock.contracts import Bundle, Emit
 from penstock.engine.pools.threads import ThreadPool, Threads
 from penstock.engine.resources import Cores
-from penstock.engine.scheduling import Footprint
-from penstock.engine.stage import PoolChoice
+from penstock.engine.task_costs import Footprint
+from penstock.engine.workers import PoolChoice
 from penstock.errors import UdfError
 from penstock.plan.optimizer import LOCAL_RULES
 from penstock.plan.stages import CallBatch, CallUdf, RunRelation, Stage, Work, WriteOut

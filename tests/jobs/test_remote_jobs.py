@@ -28,13 +28,13 @@ from penstock.errors import (
     WriteError,
 )
 from penstock.io.commit import lease
+from penstock.io.commit.job_lock import StoreLock
 from penstock.io.commit.output import JobOutput
 from penstock.io.commit.target import StorePlace
 from penstock.jobs import control
 from penstock.jobs.folder import open_job_folder
 from penstock.jobs.journal import Journal
 from penstock.jobs.ledger import StoreLedger
-from penstock.jobs.lock import StoreLock
 from penstock.jobs.state import JobState
 from penstock.storage.storage_options import StorageOptions
 from tests.forked import exit_code

@@ -4,6 +4,7 @@ output    ``JobOutput``: staged files, the steps of a commit, recovery of one th
 target    where files go: a folder on disk, or a prefix of an object store
 lease     a lock on an object store, which has none: an object that its holder keeps writing
 run_lock  shows other runs that this one is alive
+job_lock  one run at a time works on a job
 
 It may import what ``io`` may.
 

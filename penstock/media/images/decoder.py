@@ -6,7 +6,7 @@ import math
 import traceback
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -45,6 +45,9 @@ class ImageDecoder:
     @property
     def dtype(self) -> DataType:
         return DataType.image(self.mode, *(self.size or (None, None)))
+
+    def resizing(self, height: int, width: int) -> ImageDecoder:
+        return replace(self, size=(height, width))
 
     def __call__(self, encoded: Series) -> PartialColumn:
         if encoded.dtype.is_file():

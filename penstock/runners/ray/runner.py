@@ -20,8 +20,8 @@ from penstock.engine.pools.asyncio import AsyncPool, LoopThread
 from penstock.engine.pools.handler_slot import OpenHandler
 from penstock.engine.pools.threads import ThreadPool, Threads
 from penstock.engine.resources import Cores
-from penstock.engine.scheduling import Footprint
-from penstock.engine.stage import PoolChoice
+from penstock.engine.task_costs import Footprint
+from penstock.engine.workers import PoolChoice
 from penstock.errors import InvalidArgumentError
 from penstock.expr.udf import API_LOOP, Builtin, Resources
 from penstock.plan.nodes import sink_name

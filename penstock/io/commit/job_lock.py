@@ -25,10 +25,18 @@ from penstock.errors import JobRunningError, PenstockError
 from penstock.io.commit import lease
 from penstock.io.commit.lease import StoreLease
 from penstock.io.commit.output import writing
-from penstock.io.commit.target import LocalPlace, StorePlace
+from penstock.io.commit.target import LocalPlace, Place, StorePlace
 from penstock.io.consistent_listing import JOB_FOLDER
 
 MAX_ATTEMPTS = 20
+
+
+def job_lock(place: Place) -> JobLock:
+    """Return the lock of the job that writes to ``place``. Creates nothing."""
+    if isinstance(place, LocalPlace):
+        return LocalLock(place)
+    assert isinstance(place, StorePlace)
+    return StoreLock(place)
 
 
 class JobLock(Protocol):

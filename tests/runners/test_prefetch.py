@@ -13,8 +13,8 @@ import pytest
 
 import penstock as ps
 from penstock.engine.cancellation import Cancellation
-from penstock.engine.prefetch import prefetched
 from penstock.errors import UdfError
+from penstock.runners.prefetch import prefetched
 
 
 def our_threads() -> list[str]:
