@@ -12,7 +12,8 @@ from penstock.expr.expression_text import describe
 from penstock.expr.nodes import ColumnRef, Expr, Star
 from penstock.frame.aggregation import aggregated
 from penstock.frame.columns import ColumnInput, to_node
-from penstock.frame.relational import Columns, RelationalVerbs, nodes_of
+from penstock.frame.lazy_table import LazyTable
+from penstock.frame.relational import Columns, nodes_of
 from penstock.plan import nodes
 from penstock.plan.nodes import Plan, check_columns
 from penstock.plan.relations import GroupRows
@@ -86,7 +87,7 @@ class AggregateShortcuts:
         return self._aggregate("string_agg", columns, delimiter=delimiter)
 
 
-class AggregateVerbs(AggregateShortcuts, RelationalVerbs):
+class AggregateVerbs(AggregateShortcuts, LazyTable):
     def agg(self, *aggregates: Aggregates) -> Self:
         """Combine all rows to one, with expressions of aggregates.
 

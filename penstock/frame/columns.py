@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Mapping
 from typing import Any, Self
 
 from penstock.errors import InvalidArgumentError, shortened
 from penstock.expr.column import Expression, col, lit
-from penstock.expr.nodes import Alias, Call, ColumnRef, Expr, Star, Unnest, WindowCall, rewrite, unalias, walk
-from penstock.expr.resolve import expand
+from penstock.expr.nodes import Alias, ColumnRef, Expr, Star, Unnest
 from penstock.frame.aggregation import aggregated, has_aggregates
 from penstock.frame.lazy_table import LazyTable
-from penstock.frame.window_columns import with_windows
+from penstock.frame.projection import projected, with_added
 from penstock.plan import nodes
-from penstock.plan.nodes import Plan, check_columns
-from penstock.plan.substitution import merged, named
+from penstock.plan.nodes import check_columns
 
 ColumnInput = str | Expression
 
@@ -32,7 +29,7 @@ class ColumnVerbs(LazyTable):
         exprs += [Alias(to_node(value), name) for name, value in named.items()]
         if any(map(has_aggregates, exprs)):
             return self._with(aggregated(self._plan, [], exprs, "select"))
-        return self._projected(exprs)
+        return self._with(projected(self._plan, exprs))
 
     def with_column(self, name: str, expr: Any) -> Self:
         """Add a column, or replace one in its place.
@@ -48,16 +45,8 @@ class ColumnVerbs(LazyTable):
         >>> ps.from_pydict({"a": [1]}).with_columns({"a": ps.col("a") * 2, "b": ps.col("a")}).to_pydict()
         {'a': [2], 'b': [1]}
         """
-        schema = self._plan.schema
-        parts = expand(
-            [named_node(name, value) for name, value in checked_mapping("with_columns", columns).items()], schema
-        )
-        added = {part.name: part for part in parts if not isinstance(part, Unnest)}
-        if schema is None:  # a worker orders the columns once they are known
-            unnested = [part for part in parts if isinstance(part, Unnest)]
-            return self._projected([Star(tuple(added)), *added.values(), *unnested])
-        kept = [added.pop(name) if name in added else ColumnRef(name) for name in schema.names]
-        return self._projected([*kept, *added.values()])
+        added = [named_node(name, value) for name, value in checked_mapping("with_columns", columns).items()]
+        return self._with(with_added(self._plan, added))
 
     def with_column_renamed(self, existing: str, new: str) -> Self:
         """Rename one column.
@@ -168,42 +157,6 @@ class ColumnVerbs(LazyTable):
         True
         """
         return name in self.columns
-
-    def _projected(self, exprs: Iterable[Expr]) -> Self:
-        """Return a projection. Window functions, row numbers and exploded lists are computed before it."""
-        exprs = list(exprs)
-        computed = [expr for expr in exprs if not isinstance(expr, ColumnRef)]
-        if any(isinstance(part, WindowCall) for expr in computed for part in walk(expr)):
-            windowed, exprs = with_windows(self._plan, exprs)
-            return self._with(windowed)._projected(exprs)
-        if any(part == _ROW_NUMBER for expr in computed for part in walk(expr)):
-            numbered = self._with(nodes.MonotonicId(self._plan, _ROW))
-            return numbered._projected(_with_row_numbers(expr) for expr in exprs)
-        exploded: dict[str, Expr] = {}
-        filled: list[Expression] = []
-        for expr in computed:
-            match unalias(expr):
-                case Call("explode", (lists,), options):
-                    exploded[expr.name] = Alias(lists, expr.name)
-                    filled += [col(expr.name).list_length() > 0] if options else []
-        listed = [exploded.get(expr.name, expr) for expr in exprs] if exploded else exprs
-        project = nodes.Project(self._plan, tuple(listed))
-        # With unknown columns each list stays a node, which has the user's line.
-        plan: Plan = project if project.schema is None else merged(project)
-        for condition in filled:
-            plan = nodes.Filter(plan, condition._node)
-        return self._with(nodes.Explode(plan, tuple(exploded)) if exploded else plan)
-
-
-_ROW = "__row"
-_ROW_NUMBER = Call("monotonically_increasing_id", ())
-
-
-def _with_row_numbers(expr: Expr) -> Expr:
-    """Return an expression over a plan that has the numbers of its rows as a column."""
-    if isinstance(expr, Star):
-        return replace(expr, exclude=(*expr.exclude, _ROW))
-    return named(rewrite(expr, lambda part: ColumnRef(_ROW) if part == _ROW_NUMBER else part), expr.name)
 
 
 def to_node(column: ColumnInput) -> Expr:

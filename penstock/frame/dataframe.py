@@ -7,7 +7,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 from penstock.errors import InvalidArgumentError
-from penstock.frame.results import SHOWN_ROWS
+from penstock.frame.aggregate import AggregateVerbs
+from penstock.frame.columns import ColumnVerbs
+from penstock.frame.pairs import PairVerbs
+from penstock.frame.relational import RelationalVerbs
+from penstock.frame.reshape import ReshapeVerbs
+from penstock.frame.results import SHOWN_ROWS, ResultVerbs
+from penstock.frame.rows import RowVerbs
 from penstock.frame.similarity import SimilarityVerbs
 from penstock.frame.write import WriteVerbs
 from penstock.observe.printable import terminal_width
@@ -18,7 +24,17 @@ if TYPE_CHECKING:
     from penstock.estimates.estimate import CostEstimate
 
 
-class DataFrame(SimilarityVerbs, WriteVerbs):
+class DataFrame(
+    ColumnVerbs,
+    RowVerbs,
+    RelationalVerbs,
+    PairVerbs,
+    AggregateVerbs,
+    ReshapeVerbs,
+    SimilarityVerbs,
+    ResultVerbs,
+    WriteVerbs,
+):
     """A lazy table. Made by ``read_*`` and ``from_*``; nothing runs until its rows are needed.
 
     >>> df = ps.from_pydict({"a": [1, 2, 3]})

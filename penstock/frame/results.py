@@ -14,7 +14,7 @@ from penstock.errors import load_extra
 from penstock.expr.udf import BatchFormat
 from penstock.frame.columns import checked_batch_size, checked_count
 from penstock.frame.cut_batches import cut_batches
-from penstock.frame.pairs import PairVerbs
+from penstock.frame.lazy_table import LazyTable
 from penstock.plan import nodes
 from penstock.runners import block_runner
 from penstock.runners.async_reader import read_async
@@ -34,7 +34,7 @@ SHOWN_ROWS = 8
 ASYNC_ROWS = 1024  # rows that a loop gets at most before other tasks of its event loop may run
 
 
-class ResultVerbs(PairVerbs):
+class ResultVerbs(LazyTable):
     def collect(self) -> Self:
         """Run the query and keep its rows in memory, so that later verbs do not run it again; returns itself.
 
@@ -94,7 +94,7 @@ class ResultVerbs(PairVerbs):
         >>> ps.range(5).where(ps.col("id") > 2).count_rows()
         2
         """
-        return sum(batch.num_rows for batch in self._reporting_here(self.select())._batches(Reading(is_ordered=False)))
+        return count_rows(self)
 
     def __len__(self) -> int:
         """Return the number of collected rows. Others have no length: ``list(df)`` would run them twice."""
@@ -117,7 +117,7 @@ class ResultVerbs(PairVerbs):
         >>> ps.range(100).take(2)
         [{'id': 0}, {'id': 1}]
         """
-        return self._reporting_here(self.limit(num)).to_pylist()
+        return self._first(num).to_pylist()
 
     def take_all(self) -> list[dict[str, Any]]:
         """Return all rows as dicts; the same as ``to_pylist``."""
@@ -130,9 +130,12 @@ class ResultVerbs(PairVerbs):
         [{'id': 0}, {'id': 1}]
         """
         wanted = checked_format("take_batch", batch_format)
-        table = self._reporting_here(self.limit(batch_size)).to_arrow().combine_chunks()
+        table = self._first(batch_size).to_arrow().combine_chunks()
         batches = table.to_batches()
         return batch_in_format(batches[0] if batches else pa.RecordBatch.from_pylist([], table.schema), wanted)
+
+    def _first(self, num: int) -> Self:
+        return self._reporting_here(self._with(nodes.Limit(self._plan, checked_count("limit", num))))
 
     def iter_rows(self) -> Iterator[dict[str, Any]]:
         """Yield rows as dicts while the query runs; stopping early cancels the rest.
@@ -284,3 +287,9 @@ class ResultVerbs(PairVerbs):
         from penstock.frame.torch import TableDataset
 
         return TableDataset(self.to_arrow())
+
+
+def count_rows(frame: LazyTable) -> int:
+    """Run the query and return the number of its rows, without reading a column that it does not need."""
+    counted = frame._reporting_here(frame._with(nodes.Project(frame._plan, ())))
+    return sum(batch.num_rows for batch in counted._batches(Reading(is_ordered=False)))

@@ -11,7 +11,9 @@ from penstock.errors import InvalidArgumentError
 from penstock.expr.column import Expression
 from penstock.expr.nodes import ColumnRef, Expr
 from penstock.expr.udf import BatchFormat, BatchSize, MaxErrors, OnError
-from penstock.frame.columns import ColumnInput, ColumnVerbs, checked_count, to_node
+from penstock.frame.columns import ColumnInput, checked_count, to_node
+from penstock.frame.lazy_table import LazyTable
+from penstock.frame.projection import with_added
 from penstock.plan import nodes
 from penstock.plan.expression_cost import cannot_fail
 from penstock.plan.nodes import check_columns
@@ -19,7 +21,7 @@ from penstock.udf.options import check_known, options_of, refusing_unknown
 from penstock.udf.specs import ROW_OPTIONS, Compute, make_batch_spec
 
 
-class RowVerbs(ColumnVerbs):
+class RowVerbs(LazyTable):
     @refusing_unknown("map_batches")
     def map_batches(
         self,
@@ -140,11 +142,11 @@ class RowVerbs(ColumnVerbs):
         if not columns:
             raise InvalidArgumentError("explode needs at least one list column")
         exprs = [to_node(column) for column in columns]
-        computed = {e.name: Expression(e) for e in exprs if not isinstance(e, ColumnRef)}
-        source = self.with_columns(computed) if computed else self
+        computed = [e for e in exprs if not isinstance(e, ColumnRef)]
+        source = with_added(self._plan, computed) if computed else self._plan
         names = tuple(expr.name for expr in exprs)
-        check_columns(source._plan.schema, names, "explode")
-        return self._with(nodes.Explode(source._plan, names))
+        check_columns(source.schema, names, "explode")
+        return self._with(nodes.Explode(source, names))
 
     def drop_null(self, *columns: ColumnInput) -> Self:
         """Drop rows with null in any of these columns, or in any column at all.

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from penstock.errors import InvalidArgumentError
 from penstock.events.tracebacks import TrimmedErrors
 from penstock.expr.column import Expression, col
-from penstock.frame.lazy_table import query_subscribers
-from penstock.frame.reshape import ReshapeVerbs
+from penstock.frame.lazy_table import LazyTable, query_subscribers
+from penstock.frame.projection import projected, with_added
 from penstock.frame.results import SHOWN_ROWS
 from penstock.plan import nodes
 from penstock.plan.nodes import check_columns
@@ -28,7 +28,7 @@ WriteMode = Literal["create", "append", "overwrite"]
 JOB_OPTIONS = ("resume", "budget", "job_dir")
 
 
-class WriteVerbs(ReshapeVerbs):
+class WriteVerbs(LazyTable):
     """Verbs that write the rows.
 
     ``resume=True`` makes a write a job: killed at any instant and run again, it continues, and writes every row exactly
@@ -143,7 +143,7 @@ class WriteVerbs(ReshapeVerbs):
         options = options_of(locals(), "path", "column")
         from penstock.io.formats.numpy import COLUMN, numpy_sink
 
-        chosen = self.select(col(column).alias(COLUMN))
+        chosen = self._with(projected(self._plan, [col(column).alias(COLUMN)._node]))
         return chosen._write_files(functools.partial(numpy_sink, column=column), path, **options)
 
     @refusing_unknown("write_sql")
@@ -243,7 +243,9 @@ class WriteVerbs(ReshapeVerbs):
 
         name = None if isinstance(namespace, Expression) else namespace
         sink = turbopuffer_sink(name, schema=self._schema_of_values(), attributes=schema, **options)
-        rows = self.with_column(NAMESPACE, namespace) if name is None else self
+        rows = self
+        if isinstance(namespace, Expression):
+            rows = self._with(with_added(self._plan, [namespace.alias(NAMESPACE)._node]))
         return rows.write_sink(sink, resume=resume, budget=budget, job_dir=job_dir)
 
     @refusing_unknown("write_images")
@@ -267,9 +269,9 @@ class WriteVerbs(ReshapeVerbs):
         from penstock.io.formats.images import image_sink
 
         encoded = encode_image(col(column), file_format, quality=quality).alias(column)
-        rows = self.select(encoded).where(col(column).not_null())
+        images = nodes.Filter(projected(self._plan, [encoded._node]), col(column).not_null()._node)
         sink = image_sink(path, file_format, mode=mode, storage_options=storage_options)
-        return rows.write_sink(sink, resume=resume, budget=budget)
+        return self._with(images).write_sink(sink, resume=resume, budget=budget)
 
     @refusing_unknown("write_sink")
     def write_sink(
@@ -324,7 +326,8 @@ class WriteVerbs(ReshapeVerbs):
                 raise InvalidArgumentError(
                     f"partition_cols: {computed[taken[0]]!r} would replace column {taken[0]!r}; name it with alias()."
                 )
-            return self.with_columns(computed)._write_files(
+            added = [each.alias(name)._node for name, each in computed.items()]
+            return self._with(with_added(self._plan, added))._write_files(
                 make_sink, path, partition_cols=columns, resume=resume, budget=budget, **options
             )
         check_columns(schema, columns, "partition_cols")
