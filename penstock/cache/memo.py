@@ -132,8 +132,8 @@ class Memo:
             self.ledger.close()
 
     def look_up(self, keys: Sequence[bytes], can_share: bool = True) -> Lookup:
-        """Look up a batch with one read of the ledger. If equal missing rows ``can_share`` a result, only the first of
-        them is to be computed."""
+        """Look up a batch with one read of the ledger. If equal missing rows ``can_share`` a result, the caller
+        computes only the first of them."""
         first = {key: row for row, key in reversed(list(enumerate(keys)))}
         found = self.get(list(first))
         missing = [row for row, key in enumerate(keys) if key not in found and (not can_share or first[key] == row)]

@@ -91,7 +91,7 @@ class Stats:
         self.timeline: list[TimelinePoint] = []
         self.elapsed_s: float | None = None
         self.error: BaseException | None = None
-        self.has_closing_line = False  # the progress has told the user how the query ended
+        self.has_closing_line = False  # the progress has printed how the query ended
         self.is_paused = False
         self.reader_s = 0.0  # seconds that the query waited for the reader of its rows
         self.peak_nbytes = 0  # data held by all stages

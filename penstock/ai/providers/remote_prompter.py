@@ -91,7 +91,7 @@ class ApiPrompter(RemoteModel, Prompter):
         return answers
 
     def _read_last(self, body: Mapping[str, Any]) -> list[Generation]:
-        """Read answers that end their conversations, for which nobody needs the raw form."""
+        """Read answers that end their conversations, which are not needed in raw form."""
         answers = self._read(body)
         for answer in answers:
             answer.raw = None

@@ -349,7 +349,7 @@ def segment_paths(folder: Path) -> list[Path]:
 
 
 def whole_end(path: Path) -> int:
-    """Return the end of the durable records of a log, which a process may be writing right now; 0 if there are none."""
+    """Return the end of the durable records of a log, which a process may be writing right now; 0 without records."""
     try:
         with open(path.with_suffix(".index"), "rb") as file:
             num_rows = os.fstat(file.fileno()).st_size // ENTRY_NBYTES

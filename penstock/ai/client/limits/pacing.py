@@ -193,7 +193,7 @@ class Pace:
 
     @property
     def oldest_in_flight(self) -> int:
-        """The number of the request that has been in flight longest; 0 if there is none."""
+        """The number of the request that has been in flight longest; 0 without requests in flight."""
         return next(iter(self._under_way), 0)
 
     @property

@@ -27,7 +27,7 @@ class Meter:
 
 
 class Quota:
-    """What headers leave of a quota until its reset. The first half may be spent at once, the rest evenly.
+    """The quota that headers leave until its reset. The first half may be spent at once, the rest evenly.
 
     A quota that is renewed at the reset is used up without refusals. With a token bucket, which fills steadily,
     spending settles at the speed of the filling, with the bucket half full.
