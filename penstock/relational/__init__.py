@@ -15,4 +15,11 @@ partition      parts of a relation that Ray computes one by one -> two_steps: ag
 scalar         SQL expressions over one batch
 
 May import ``plan``, ``expr``, ``types``; it knows no pool.
+
+Decisions
+---------
+- DuckDB takes the right side of a join first and then streams the left one, so the right one has the hash table.
+- ``map_groups`` makes each group one row with a list of its rows, without a copy. So no stage can split a group, and
+  retries, failed rows, caching and dead workers are handled as for row functions.
+- ``TypedInput`` holds batches until each column has had a value, because null is no type.
 """

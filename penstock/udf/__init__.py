@@ -18,4 +18,15 @@ sizing         cut batches by weight, and halve those that memory does not hold
 memo           results of functions with cache=True
 
 May import ``plan.stages``, ``expr``, ``events``, ``cache``; it knows no pool and no executor.
+
+Decisions
+---------
+- An error that ends a query is a ``UdfError`` and an instance of the class that the function raised. A tolerated
+  failure gives null and a record, which travels with the output it belongs to: a batch that is tried again records
+  nothing twice.
+- ``failures`` alone applies ``on_error``. A ``FatalError`` is not about the row and always ends the query, so an outage
+  never becomes a column of nulls.
+- Stages that call methods of one object share its worker processes, on Ray its actors, and so its GPU. Instances in one
+  process are built one at a time: transformers does not load two models safely at once.
+- Async rows have no task each: as many coroutines as calls may wait take row after row of the next batch.
 """
