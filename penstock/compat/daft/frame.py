@@ -1,4 +1,4 @@
-"""``DataFrame`` with the parameters of Daft's verbs. The verbs themselves are those of ``penstock.DataFrame``."""
+"""``DataFrame`` with the parameters of Daft's verbs. ``penstock.DataFrame`` does the work."""
 
 # mypy: disable-error-code="override"
 # Daft gives some verbs other parameters; users of one class never hold the other.
@@ -36,7 +36,8 @@ def _verb(name: str, **translation: Any) -> Callable[..., Any]:
 
 
 def _writer(name: str) -> Callable[..., Any]:
-    """Daft adds to what is in the folder unless the mode says otherwise, and returns the paths and their partitions."""
+    """Return a writer like Daft's: it appends unless the mode says otherwise, and returns the paths and their
+    partitions."""
     write = _verb(
         name,
         renamed={"root_dir": "path", "write_mode": "mode", "io_config": "storage_options"},
@@ -255,7 +256,7 @@ class DaftDataFrame(DataFrame):
                                         storage_options=access)  # fmt: skip
                 return _made(changed_files(before, delta_files(library, table, access)), self)
             except Exception as exc:
-                raise (failed or [exc])[0] from None  # the error of the query itself, not the library's text of it
+                raise (failed or [exc])[0] from None  # raise the query's own error, not the library's text
 
     def write_iceberg(self, table: Any, mode: str = "append", io_config: Any = None) -> DaftDataFrame:
         """Write the rows, which must fit in memory, into a table of pyiceberg; return its new files."""
