@@ -28,17 +28,14 @@ def ray_cluster() -> Iterator[None]:
     """One small Ray cluster for the session; a test that asks for it must be marked ``ray``."""
     import ray
 
-    from penstock.runners.ray.cluster import lean_start
-
-    with lean_start():  # as Penstock does
-        ray.init(
-            "local",
-            num_cpus=2,
-            include_dashboard=False,
-            log_to_driver=False,
-            object_store_memory=100_000_000,
-            _system_config={"worker_niceness": 0},  # or its workers starve beside the tests that are not on Ray
-        )
+    ray.init(
+        "local",
+        num_cpus=2,
+        include_dashboard=False,
+        log_to_driver=False,
+        object_store_memory=100_000_000,
+        _system_config={"worker_niceness": 0},  # or its workers starve beside the tests that are not on Ray
+    )
     yield
     ray.shutdown()
 
