@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.testing.answers import default_answer
+from penstock.testing.answer_text import default_answer
 
 
 def answer(request: Any) -> Any:
