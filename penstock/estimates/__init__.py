@@ -5,5 +5,5 @@ sample      sample the rows that functions receive, and count all of them
 projection  project the sample to all rows: the mean and its standard error
 estimate    the result, as figures for programs and a table for people
 
-On top of ``runners``, because it runs queries.
+It runs queries, and may therefore import ``runners`` and everything below.
 """

@@ -40,7 +40,7 @@ def plan_cost(plan: Plan, sample: Any) -> CostEstimate:
 
 
 def _work(sample_s: float, part: RowSample, num_rows: int) -> Interval:
-    """Return the rough time for all rows without a model: between that of the sample and as much for each row."""
+    """Return the rough time for all rows without a model: between the sample's own time and the same time per row."""
     each_s = 0.0 if has_async_call(part.plan) else sample_s * num_rows / max(part.num_rows, 1)
     return Interval(math.sqrt(sample_s * max(each_s, sample_s)), sample_s, max(each_s, sample_s))
 

@@ -25,7 +25,7 @@ _TYPES = (
     (re.compile(rf"{_DAY}[T ]\d{{2}}:\d{{2}}:\d{{2}}"), pa.timestamp("s")),
     (re.compile(rf"{_DAY}[T ]\d{{2}}:\d{{2}}:\d{{2}}\.\d{{1,6}}"), pa.timestamp("us")),
 )
-"""The first type that fits all values of a key is its type; integers are floats too."""
+"""The types to try for a key: it gets the first one that fits all of its values."""
 
 
 def partition_values(path: str) -> dict[str, str | None]:

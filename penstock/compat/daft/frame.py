@@ -1,4 +1,4 @@
-"""``DataFrame`` with the parameters of Daft's verbs. The verbs themselves are those of ``penstock.DataFrame``."""
+"""``DataFrame`` with the parameters of Daft's verbs. ``penstock.DataFrame`` does the work."""
 
 # mypy: disable-error-code="override"
 # Daft gives some verbs other parameters; users of one class never hold the other.
@@ -36,7 +36,8 @@ def _verb(name: str, **translation: Any) -> Callable[..., Any]:
 
 
 def _writer(name: str) -> Callable[..., Any]:
-    """Daft adds to what is in the folder unless the mode says otherwise, and returns the paths and their partitions."""
+    """Return a writer like Daft's: it appends unless the mode says otherwise, and returns the paths and their
+    partitions."""
     write = _verb(
         name,
         renamed={"root_dir": "path", "write_mode": "mode", "io_config": "storage_options"},

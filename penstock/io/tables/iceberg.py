@@ -20,7 +20,7 @@ from penstock.types import Schema
 
 @dataclass(frozen=True)
 class FileAccess:
-    """PyIceberg's reader of the files of a table. Unlike that, a pickle of it has no secrets."""
+    """PyIceberg's reader of a table's files, without secrets in its pickle."""
 
     kind: type
     properties: StorageOptions

@@ -78,8 +78,8 @@ class SqlSink:
 
     @property
     def parts(self) -> TableName:
-        """The table with the first row of each part whose rows are staged. Each is added with the rows of its part, so
-        that a part whose writer died is staged once.
+        """A table that lists the staged parts by their first rows. Each entry is added with the rows of its part, so
+        that a part whose writer died is staged only once.
         """
         return self.table.beside(f"{self.staging.name}_parts")
 
@@ -174,7 +174,7 @@ class SqlSink:
 
     @contextlib.contextmanager
     def _cleanup(self, table: TableName) -> Iterator[Session]:
-        """Log a failure instead of raising it: the rows are committed or abandoned by then."""
+        """Log failures instead of raising them, because the rows are already committed or abandoned."""
         try:
             with self.database.session(WriteError, f"Removing table {table}") as session:
                 yield session
