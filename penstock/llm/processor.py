@@ -16,9 +16,9 @@ from penstock.ai.local.serving.provider import ServedProvider, SglangProvider, V
 from penstock.ai.model_columns import placed
 from penstock.ai.options import AiOptions
 from penstock.ai.provider import Model, Prompter, Prompting, Provider
+from penstock.ai.provider_registry import find_provider, make_provider
 from penstock.ai.providers import chat_completions as chat_wire
 from penstock.ai.providers.openai import OpenAIProvider
-from penstock.ai.registry import find_provider, make_provider
 from penstock.errors import InvalidArgumentError
 from penstock.expr.column import Expression, col
 from penstock.expr.nodes import UdfCall
