@@ -21,7 +21,7 @@ from penstock.ai.provider import (
     ScoringClassifier,
     TextClassification,
 )
-from penstock.ai.registry import find_provider
+from penstock.ai.provider_registry import find_provider
 from penstock.config import get_config
 from penstock.errors import InvalidArgumentError
 from penstock.expr.column import Expression, to_expr

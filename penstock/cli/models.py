@@ -192,7 +192,7 @@ def cost(
     \b
     penstock cost reviews.parquet --prompt "Summarise: {text}" -m gpt-5-mini
     """
-    estimate = text.answered(table.rows(), "answer", model).plan_cost(sample)
+    estimate = text.answered(table.rows(), "answer", model).estimate_cost(sample)
     if json:
         print_json(dataclasses.asdict(estimate))
     else:

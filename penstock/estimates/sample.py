@@ -24,14 +24,14 @@ from penstock.types import Schema, unified
 
 SEED = 0
 MAX_LISTING_S = 5.0
-"""The longest time to list the tasks of a source, which may have countless files."""
+"""The longest time to spend on listing the tasks of a source, which may have countless files."""
 
 CHEAP_NBYTES = 256 * 2**20
 CHEAP_ROWS = 1_000_000
 """An input up to this size is read completely."""
 
 MAX_TASKS_READ = 5
-"""The number of tasks that are read of a larger one."""
+"""The number of tasks that are read from a larger input."""
 
 
 @dataclass(frozen=True)
@@ -42,12 +42,12 @@ class RowSample:
     num_rows: int
     total_rows: int | None
     is_spread: bool  # over all rows; else they are the first
-    has_fewer_rows: bool  # a limit or a set operation may leave out rows after calls
+    has_fewer_rows: bool  # a limit or a set operation after the calls may drop rows
 
 
 @dataclass(frozen=True)
 class SampledInput:
-    """Rows of an input, and the number of all its rows if known."""
+    """Sampled rows of an input, and the number of all its rows if known."""
 
     rows: pa.Table
     total: int | None

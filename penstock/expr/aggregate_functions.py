@@ -57,7 +57,7 @@ _SKEW = (  # skewness() fails for NaN and infinities, so it gets only the other 
 
 
 def _spread_sql(function: str) -> Callable[..., str]:
-    """Return the SQL of a variance or standard deviation that divides by the number of values less ``ddof``."""
+    """Return the SQL of a variance or standard deviation that divides by ``n - ddof``."""
 
     def sql(dtype: DataType, *, ddof: int = 1) -> str:
         if ddof in (0, 1):
@@ -133,7 +133,7 @@ AGGREGATES = {
 
 
 def _at_row(function: str) -> AggregateFunction:
-    """Return ``lag`` or ``lead``: the value some rows away, else the second argument if there is one."""
+    """Return the SQL of ``lag`` or ``lead``: the value some rows away; outside the partition, the second argument."""
 
     def sql(*dtypes: DataType, offset: int) -> str:
         return f"{function}({{0}}, {offset}{', {1}' if len(dtypes) > 1 else ''}){{over}}"

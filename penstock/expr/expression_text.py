@@ -29,10 +29,10 @@ _INFIX = {
     "and": "&", "or": "|", "xor": "^", "shift_left": "<<", "shift_right": ">>",
 }  # fmt: skip
 
-MAX_TEXT = 200  # characters of an expression
+MAX_TEXT = 200  # the most characters of an expression
 MAX_CONSTANT = 40
 MAX_TEMPLATE = 120
-_MAX_DEPTH = 12  # a shared part may be on very many paths
+_MAX_DEPTH = 12  # a shared part is described once for each path to it
 
 
 def describe(expr: Expr) -> str:
@@ -94,7 +94,7 @@ def _template(texts: Sequence[str], args: Sequence[Expr], depth: int) -> list[st
 
 
 def _model_arguments(udf: UdfSpec, args: Sequence[Expr], depth: int) -> list[str]:
-    """Return the arguments of a call of a model as users write them: templates and texts, options, and the model."""
+    """Return the arguments of a model call as users write them: templates and texts, options, and the model."""
     num_parts = len(args) - len(udf.builtin.row_options)
     shown = []
     for arg in args[:num_parts]:

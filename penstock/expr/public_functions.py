@@ -49,7 +49,7 @@ def method(build: AnyCallable) -> AnyCallable:
 
 
 def _fit(build: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Return True if a function takes arguments of this number and these names."""
+    """Return True if a function can be called with these arguments."""
     try:
         inspect.signature(build).bind(*args, **kwargs)
     except TypeError:

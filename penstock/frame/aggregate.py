@@ -97,17 +97,21 @@ class AggregateVerbs(AggregateShortcuts, LazyTable):
         """
         return self._with(aggregated(self._plan, [], flat(aggregates), "agg"))
 
-    def groupby(self, *keys: Columns) -> GroupedDataFrame:
+    def group_by(self, *keys: Columns) -> GroupedDataFrame:
         """Group rows by equal keys; ``agg`` and its shortcuts then give a row for each group. Null equals null.
 
         >>> df = ps.from_pydict({"k": ["x", "y", "x"], "v": [1, 2, 3]})
-        >>> df.groupby("k").agg(ps.col("v").sum()).sort("k").to_pydict()
+        >>> df.group_by("k").agg(ps.col("v").sum()).sort("k").to_pydict()
         {'k': ['x', 'y'], 'v': [4, 2]}
         """
         given = [node for key in keys for node in nodes_of(key)]
         if not given:
             raise InvalidArgumentError("groupby needs at least one key; use agg() to combine all rows")
         return GroupedDataFrame(self, given)
+
+    def groupby(self, *keys: Columns) -> GroupedDataFrame:
+        """Group rows by equal keys; the same as ``group_by``."""
+        return self.group_by(*keys)
 
     def count(self, *columns: ColumnInput) -> Self:
         """Count the rows, as a column ``count``, also for ``"*"``; with columns, their values that are not null.

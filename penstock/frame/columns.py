@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 from penstock.errors import InvalidArgumentError, shortened
@@ -39,13 +39,20 @@ class ColumnVerbs(LazyTable):
         """
         return self.with_columns({name: expr})
 
-    def with_columns(self, columns: Mapping[str, Any]) -> Self:
+    def with_columns(self, *columns: Mapping[str, Any] | Expression, **named: Any) -> Self:
         """Add or replace several columns, each computed from the columns as they were.
 
-        >>> ps.from_pydict({"a": [1]}).with_columns({"a": ps.col("a") * 2, "b": ps.col("a")}).to_pydict()
+        They are given by keyword, as dicts by name, or as expressions that have a name.
+
+        >>> ps.from_pydict({"a": [1]}).with_columns(a=ps.col("a") * 2, b=ps.col("a")).to_pydict()
         {'a': [2], 'b': [1]}
         """
-        added = [named_node(name, value) for name, value in checked_mapping("with_columns", columns).items()]
+        added: list[Expr] = []
+        for each in (*columns, named):
+            if isinstance(each, Expression):
+                added.append(each._node)
+            else:
+                added += [named_node(name, value) for name, value in checked_mapping("with_columns", each).items()]
         return self._with(with_added(self._plan, added))
 
     def with_column_renamed(self, existing: str, new: str) -> Self:
@@ -76,6 +83,10 @@ class ColumnVerbs(LazyTable):
             return self._with(nodes.Project(self._plan, (Star(tuple(renamed)), *renamed.values())))
         return self._with(nodes.Project(self._plan, tuple(renamed.get(name, ColumnRef(name)) for name in schema.names)))
 
+    def rename(self, names: Mapping[str, str]) -> Self:
+        """Rename several columns, given as old name to new; the same as ``rename_columns``."""
+        return self.rename_columns(names)
+
     def exclude(self, *names: str) -> Self:
         """Remove columns.
 
@@ -85,10 +96,17 @@ class ColumnVerbs(LazyTable):
         check_columns(self._plan.schema, tuple(map(checked_name, names)), "exclude")
         return self._with(nodes.Project(self._plan, (Star(names),)))
 
-    def drop_columns(self, *names: str | list[str]) -> Self:
-        """Remove columns, given one by one or as a list."""
-        flat = [n for name in names for n in (name if isinstance(name, list) else [name])]
-        return self.exclude(*flat)
+    def drop(self, *names: str | Sequence[str]) -> Self:
+        """Remove columns, given one by one or as a list.
+
+        >>> ps.from_pydict({"a": [1], "b": [2]}).drop("a").columns
+        ['b']
+        """
+        return self.exclude(*[each for name in names for each in ([name] if isinstance(name, str) else name)])
+
+    def drop_columns(self, *names: str | Sequence[str]) -> Self:
+        """Remove columns; the same as ``drop``."""
+        return self.drop(*names)
 
     def unpivot(
         self,

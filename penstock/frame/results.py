@@ -25,6 +25,7 @@ from penstock.udf.options import refusing_unknown
 
 if TYPE_CHECKING:
     import pandas
+    import polars
     import ray.data
     import torch
 
@@ -88,6 +89,28 @@ class ResultVerbs(LazyTable):
         """Run the query and return its rows as a pandas DataFrame, with ndarrays for embeddings, tensors and images."""
         return to_pandas(self.to_arrow())
 
+    def to_polars(self) -> polars.DataFrame:
+        """Run the query and return its rows as a Polars DataFrame.
+
+        >>> ps.range(2).to_polars().to_dicts()
+        [{'id': 0}, {'id': 1}]
+        """
+        library = load_extra("polars", "polars", "to_polars")
+        frame: polars.DataFrame = library.DataFrame(library.from_arrow(self.to_arrow()))
+        return frame
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """Run the query while another library reads its rows by Arrow's protocol: ``pyarrow.table(df)``.
+
+        >>> import pyarrow as pa
+        >>> pa.table(ps.range(2)).num_rows
+        2
+        """
+        if self._plan.schema is None:
+            return self.to_arrow().__arrow_c_stream__(requested_schema)
+        reader = pa.RecordBatchReader.from_batches(self._plan.schema.to_arrow(), self._batches())
+        return reader.__arrow_c_stream__(requested_schema)
+
     def count_rows(self) -> int:
         """Run the query and return the number of its rows.
 
@@ -95,6 +118,17 @@ class ResultVerbs(LazyTable):
         2
         """
         return count_rows(self)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """The number of rows and of columns, once the rows are in memory.
+
+        >>> ps.range(2).collect().shape
+        (2, 1)
+        """
+        if not self._is_in_memory:
+            raise AttributeError("shape")  # DataFrame says what to do
+        return self.count_rows(), len(self.columns)
 
     def __len__(self) -> int:
         """Return the number of collected rows. Others have no length: ``list(df)`` would run them twice."""

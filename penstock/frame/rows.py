@@ -125,6 +125,10 @@ class RowVerbs(LazyTable):
         """
         return self._with(nodes.Limit(self._plan, checked_count("limit", num)))
 
+    def head(self, num: int = 5) -> Self:
+        """Keep the first rows; the same as ``limit``."""
+        return self.limit(num)
+
     def offset(self, num: int) -> Self:
         """Skip the first rows.
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
-from penstock.errors import InvalidArgumentError
+import pyarrow as pa
+
+from penstock.errors import InvalidArgumentError, check_choice
 from penstock.events.tracebacks import TrimmedErrors
 from penstock.expr.column import Expression, col
 from penstock.frame.lazy_table import LazyTable, query_subscribers
@@ -18,6 +20,7 @@ from penstock.plan import nodes
 from penstock.plan.nodes import check_columns
 from penstock.protocols import Sink
 from penstock.runners import write
+from penstock.types import unified
 from penstock.udf.options import options_of, refusing_unknown
 
 if TYPE_CHECKING:
@@ -188,6 +191,49 @@ class WriteVerbs(LazyTable):
         sink = lance_sink(uri, mode=mode, schema=self._schema_of_values(), storage_options=storage_options, **options)
         return self.write_sink(sink, resume=resume, budget=budget, job_dir=job_dir)
 
+    @refusing_unknown("write_deltalake")
+    def write_deltalake(
+        self,
+        table: Any,
+        *,
+        mode: WriteMode = "create",
+        partition_cols: Sequence[str] | None = None,
+        schema_mode: Literal["merge", "overwrite"] | None = None,
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> Self:
+        """Run the query and write its rows into a Delta table, in one commit; returns the list of its new files.
+
+        ``table`` is a path or a ``deltalake.DeltaTable``. ``mode`` is as in ``write_parquet``; ``schema_mode`` lets the
+        rows add columns (``merge``) or replace them.
+        """
+        from penstock.io.tables.deltalake import write_delta
+
+        check_choice("mode", mode, get_args(WriteMode))
+        paths = write_delta(
+            table,
+            self._schema_of_values().to_arrow(),
+            self._batches(),
+            mode="error" if mode == "create" else mode,
+            partition_cols=partition_cols,
+            schema_mode=schema_mode,
+            storage_options=storage_options,
+        )
+        return self._written(_files(paths))
+
+    @refusing_unknown("write_iceberg")
+    def write_iceberg(self, table: Any, *, mode: WriteMode = "create") -> Self:
+        """Run the query and write its rows into a table of PyIceberg, in one commit; returns the list of its new files.
+
+        ``table`` is that of a catalog: ``load_catalog(...).load_table("db.reviews")``. ``mode="create"`` needs a table
+        without rows. The rows must fit in memory.
+        """
+        from penstock.io.tables.iceberg import write_iceberg_table
+
+        check_choice("mode", mode, get_args(WriteMode))
+        batches = list(self._batches())
+        rows = pa.Table.from_batches(unified(batches)) if batches else self.schema.to_arrow().empty_table()
+        return self._written(_files(write_iceberg_table(table, rows, mode)))
+
     @refusing_unknown("write_huggingface")
     def write_huggingface(
         self,
@@ -288,7 +334,6 @@ class WriteVerbs(LazyTable):
         """
         if not isinstance(sink, Sink):
             raise InvalidArgumentError(f"write_sink takes a Sink (see protocols.py); got {type(sink).__name__}")
-        from penstock.io.memory_source import MemorySource
 
         plan, log = nodes.Write(self._plan, sink), self._new_log()
         if resume is False and budget is None and job_dir is not None:
@@ -303,6 +348,12 @@ class WriteVerbs(LazyTable):
             with TrimmedErrors(), nullcontext() if budget is None else spending(budget):
                 watching = query_subscribers(log, _destination(sink, is_job=True))
                 table = write_job(plan, resume, job_dir, subscribers=watching)
+        return self._written(table)
+
+    def _written(self, table: pa.Table) -> Self:
+        """Return the result of a write, with its statistics and errors."""
+        from penstock.io.memory_source import MemorySource
+
         written = self._with(nodes.Scan(MemorySource.from_table(table)))
         written._errors, written._stats = self._errors, self._stats
         written._preview = table.slice(0, SHOWN_ROWS)
@@ -343,3 +394,7 @@ def _destination(sink: Sink, *, is_job: bool = False) -> Destination:
         return Destination(shown_path(sink.root), is_job)
     name = nodes.sink_name(sink)
     return Destination(name.rpartition(" to ")[2], is_job)
+
+
+def _files(paths: Sequence[str]) -> pa.Table:
+    return pa.table({"path": pa.array(paths, pa.string())})

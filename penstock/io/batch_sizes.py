@@ -16,16 +16,16 @@ BATCH_NBYTES = 16 * 2**20
 
 TASK_ROWS = 2**20
 TASK_NBYTES = 64 * 2**20
-"""A task is small enough that one file keeps all cores busy."""
+"""The maximum bytes that a task reads, small enough that one large file keeps all cores busy."""
 
-COLUMN_NBYTES = 16 * 2**10  # of a column in a batch: each column of a batch costs some ten microseconds
+COLUMN_NBYTES = 16 * 2**10  # least bytes of a column in a batch: each column costs about ten microseconds
 
 Item = TypeVar("Item")
 
 
 @functools.lru_cache(maxsize=64)  # small files often have the same number of rows
 def rows_alone(num_rows: int) -> pa.RecordBatch:
-    """Return rows without columns."""
+    """Return a batch that has rows but no columns."""
     return pa.RecordBatch.from_arrays([pa.nulls(num_rows)], names=["rows"]).select([])
 
 

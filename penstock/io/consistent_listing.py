@@ -1,8 +1,9 @@
-"""List the files of a folder that Penstock may be writing to, so that a reader sees one version of it, whole.
+"""List a folder that Penstock may be writing to, so that a reader sees one whole version of its files.
 
 A commit (see ``io.commit``) moves its files into place one by one, and deletes old ones after that. Its manifest exists
-before the first move and until the last deletion. So two equal listings with no manifest between them are one version:
-a commit that the first listing saw a part of has either not ended, and its manifest exists, or the second one differs.
+before the first move and until the last deletion. So two equal listings with no manifest between them show one whole
+version. If the first listing saw part of a commit, then either its manifest still exists, or the second listing
+differs.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ MANIFEST = "commit.json"
 HOST = re.sub(r"[^A-Za-z0-9-]", "-", socket.gethostname()) or "localhost"  # in the names of locks on disk
 
 MAX_WAIT_S = 30.0
-DOUBT_AFTER_S = 0.2  # a commit that takes longer may be that of a dead process
+DOUBT_AFTER_S = 0.2  # a commit that takes longer may belong to a dead process
 CLOCK_TICK_NS = 100_000_000  # file systems note times in ticks, of at most this length
 
 
@@ -71,7 +72,7 @@ def local_manifests(folder: str) -> list[str]:
 
 
 def is_local_commit_abandoned(manifest: str) -> bool:
-    """Return whether a commit in a local folder never ends: it is there, and no process holds the lock of its run.
+    """Return whether a commit in a local folder will never end: no process holds the lock of its run.
 
     A process that ran on another machine counts as alive, because file systems may not share locks.
     """
@@ -83,14 +84,15 @@ def is_local_commit_abandoned(manifest: str) -> bool:
             if is_job and f" on {socket.gethostname()}," not in file.read().decode():
                 return False
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        # The same manifest, so that the process has not just ended its commit, and another begun one.
+        # The manifest must be the same: the process may have ended its commit, and another begun one.
         return os.path.samestat(before, os.stat(manifest))
     except (OSError, ValueError):  # a lock that is held, or of another machine; a manifest that is gone
         return False
 
 
 def is_stored_commit_abandoned(manifest: str, names: Iterable[str], read: Callable[[str], bytes]) -> bool:
-    """Return whether a commit on an object store never ends: its run has released its lease, or died on this machine.
+    """Return whether a commit on an object store will never end: its run has released its lease, or died on this
+    machine.
 
     ``names`` are the objects of writes and jobs there; of a job, the lease with the highest number counts.
     """
@@ -104,7 +106,8 @@ def is_stored_commit_abandoned(manifest: str, names: Iterable[str], read: Callab
 
 
 def quiet_since(folder: str) -> int | None:
-    """Return when the names in a local folder last changed; None if that is recent, or a write or a job is there."""
+    """Return when the names in a local folder last changed; None if that is recent, or if a write or a job uses the
+    folder."""
     if any(os.path.exists(os.path.join(folder, name)) for name in (JOB_FOLDER, STAGING_FOLDER)):
         return None
     try:

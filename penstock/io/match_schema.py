@@ -9,7 +9,7 @@ from penstock.types import DataType, cast, supertype
 
 
 class ColumnMismatchError(Exception):
-    """A column cannot be given its type. The caller adds the file or the operator for the user."""
+    """A column cannot be cast to its type. The caller adds the file or the operator for the user."""
 
     def __init__(self, column: str, found: pa.DataType | None, wanted: pa.DataType | None) -> None:
         super().__init__(column, found, wanted)
@@ -36,7 +36,7 @@ def conform_batch(batch: pa.RecordBatch, schema: pa.Schema, is_strict: bool = Fa
 
 
 def conform_rows(batch: pa.RecordBatch, schema: pa.Schema, target: str) -> pa.RecordBatch:
-    """Return rows with exactly the schema that earlier batches for ``target`` have, or raise ``WriteError``."""
+    """Return rows with exactly the schema of the earlier batches for ``target``, or raise ``WriteError``."""
     try:
         return conform_batch(batch, schema, is_strict=True)
     except ColumnMismatchError as exc:

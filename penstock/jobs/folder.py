@@ -41,7 +41,8 @@ class Notes:
 
     @property
     def poll_interval_s(self) -> float | None:
-        """Seconds between two looks at a note of another process; None if this process may not write notes."""
+        """Seconds between two reads of a note that another process may have written; None if this process may not write
+        notes."""
         if isinstance(self._place, LocalPlace):
             return LOCAL_POLL_S if os.access(self._place.path(JOB_FOLDER), os.W_OK) else None
         return STORE_POLL_S
@@ -101,7 +102,7 @@ class JobFolder:
             self.lock.release()
 
     def rewrite_journal(self, entry: Mapping[str, Any]) -> None:
-        """Replace the journal by one entry, if this run still has the job."""
+        """Replace the journal by one entry, if this run still holds the lock."""
         self.lock.confirm()
         self.journal.rewrite(entry)
 

@@ -31,7 +31,7 @@ class Journal:
         self.damage: str | None = None  # found by ``read``
 
     def read(self) -> list[dict[str, Any]]:
-        """Return the entries up to the first one that is missing or damaged.
+        """Return the entries before the first missing or damaged one.
 
         A last entry that cannot be read is not damage: it may be an append that a crash interrupted.
         """
@@ -84,7 +84,7 @@ def packed(entry: Mapping[str, Any]) -> bytes:
 
 
 def unpacked(contents: Iterable[bytes | None]) -> Iterator[dict[str, Any]]:
-    """Yield the entries of a journal up to the first that is missing or damaged.
+    """Yield the entries of a journal before the first missing or damaged one.
 
     >>> list(unpacked([packed({"a": 1}), packed({"a": 2})[:-3]]))
     [{'a': 1}]

@@ -1,11 +1,11 @@
 """Run a write as a job: into a folder of files, or into another sink by way of staged files.
 
-For a sink that is not a folder of files, such as a database, a job stages the rows, then they are loaded. If the run
-is killed while rows are staged, the job continues from there. If it is killed while they are loaded, they are loaded
-again from the staged files: until its commit the sink shows nothing, or, if it writes by id, the same rows. Two notes
-record it: ``loading`` before the rows are loaded, ``loaded`` after. With the first and without the second, the commit
-may have happened: a sink that makes something new (mode ``create``) finds it, a sink that adds to existing data (a
-``OnceSink``) finds the mark that its commit left.
+For a sink that is not a folder of files, such as a database, a job stages the rows, then they are loaded. If the run is
+killed while rows are staged, the job continues from there. If it is killed while they are loaded, they are loaded again
+from the staged files: until its commit the sink shows nothing, or, if it writes by id, the same rows. Two notes record
+this: ``loading`` before the rows are loaded, ``loaded`` after. If only the first exists, the commit may have happened.
+A sink that creates something new (mode ``create``) finds it; a sink that adds to existing data (a ``OnceSink``) finds
+the mark that its commit left.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class _Load:
         self._mode = sink.mode if isinstance(sink, ModeSink) else "overwrite"
         self._run_id = sink.run_id if isinstance(sink, RunSink) else None
         self._once = sink if self._mode == "append" and isinstance(sink, OnceSink) else None
-        self._is_loaded = False  # by a run that was killed before it could note that
+        self._is_loaded = False  # by a run that was killed before it could write the note
         self._was_removed = False  # the loaded rows, by the user
 
     def check(self) -> None:
@@ -107,7 +107,7 @@ class _Load:
             return
         if known is not None:
             begun = {}
-        self._discard(begun)  # waits for a transaction that outlives its client
+        self._discard(begun)  # it waits for a transaction that outlives its client
         self._discard(self._notes.read("trying") or {})
         if self._has_committed(begun):
             self._is_loaded = True
@@ -123,7 +123,7 @@ class _Load:
             self._sink.abort()
 
     def run(self, paths: list[str], runner: query.Runner) -> pa.Table:
-        """Load the rows of the staged files into the sink, unless they are there."""
+        """Load the rows of the staged files into the sink, unless it has them."""
         known = self._loaded_note()
         if known is not None and known["paths"] == paths:
             say(f"The rows of this job were loaded into {self._name} at {known['time']}.")
@@ -162,7 +162,7 @@ class _Load:
         return known
 
     def _is_removed(self) -> bool:
-        """Return whether a sink that makes something new finds nothing, although its rows were loaded before."""
+        """Return whether the output that a sink created has been removed since its rows were loaded."""
         if self._mode != "create":
             return False
         try:

@@ -76,7 +76,7 @@ _CALL_FIELDS = (
 
 @dataclass(frozen=True, kw_only=True)
 class GenerationConfig(ProcessorConfig):
-    """Processors that generate text. ``sampling_params`` apply to all rows; those of a row override them."""
+    """Processors that generate text. ``sampling_params`` apply to all rows; the parameters of a row override them."""
 
     sampling_params: Mapping[str, Any] = field(default_factory=dict)
 
@@ -88,7 +88,7 @@ class GenerationConfig(ProcessorConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class OpenAIProcessorConfig(GenerationConfig):
-    """OpenAI, or a server with its API at ``base_url``. The default of ``api_key`` comes from the environment.
+    """OpenAI, or a server with its API at ``base_url``. Without ``api_key``, the key comes from the environment.
 
     >>> OpenAIProcessorConfig(model="gpt-5-mini", sampling_params={"max_tokens": 200}).model
     'gpt-5-mini'
@@ -127,8 +127,8 @@ class TransformersProcessorConfig(GenerationConfig):
 class HttpRequestProcessorConfig(ProcessorConfig):
     """A server that accepts JSON by POST: ``preprocess`` returns ``payload``, ``postprocess`` gets ``http_response``.
 
-    ``qps`` limits the requests per second. The product of ``concurrency`` and ``batch_size``, if given, limits the
-    concurrent requests; otherwise the limiter adapts them to the server.
+    ``qps`` limits the requests per second. ``concurrency`` times ``batch_size``, if given, limits the concurrent
+    requests; otherwise the limiter adapts to the server.
 
     >>> HttpRequestProcessorConfig(url="http://localhost:8000/predict", qps=10).url
     'http://localhost:8000/predict'

@@ -26,7 +26,8 @@ RowFunction = Callable[[dict[str, Any]], Any]
 
 
 class Row:
-    """The columns of a row and the fields that ``preprocess`` added, as one object since rows may differ in them."""
+    """The columns of a row and the fields that ``preprocess`` added, as one object because rows may have different
+    fields."""
 
     __slots__ = ("fields",)
 
@@ -84,7 +85,7 @@ def _checked_dict(function: str, result: Any) -> Mapping[str, Any]:
 
 
 Translate = Callable[[Mapping[str, Any], Mapping[str, Any]], Mapping[str, Any]]
-"""Translate the sampling parameters of a row, and its other fields, to options of a request."""
+"""Translates the sampling parameters of a row, and its other fields, to options of a request."""
 
 
 class AsyncRows(AsyncPrompts):

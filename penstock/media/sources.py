@@ -30,7 +30,7 @@ FileLike = File | SourceFile | str | os.PathLike[str] | bytes
 
 @dataclass(frozen=True)
 class SourceAccess:
-    """Access rules for the files of a column, and options for those without their own. None: the configured access.
+    """Access rules for the files of a column, and options for files without their own. None: the configured access.
 
     The settings of a ``with ps.config(...)`` block apply to the user's thread, so a query built there carries them.
     """

@@ -1,4 +1,4 @@
-"""The line that a query leaves when it ends: what it did, what that cost, how long it took, where the result is."""
+"""The line that a query leaves when it ends: rows, cost, time, and the place of the result."""
 
 from __future__ import annotations
 

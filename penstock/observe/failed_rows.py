@@ -14,7 +14,7 @@ from penstock.types.plain import arrow_array
 TEXTS = ("operator", "input", "error_type", "message", "traceback")
 SCHEMA = pa.schema([*((name, pa.string()) for name in TEXTS), ("row", pa.int64()), ("source", pa.string())])
 
-MAX_HELD_CHARS = 16 << 20  # of text in memory; a traceback has about a thousand
+MAX_HELD_CHARS = 16 << 20  # characters in memory; a traceback has about a thousand
 
 
 class ErrorLog:
@@ -70,7 +70,7 @@ class ErrorLog:
 
 
 def spilled(batch: pa.RecordBatch, folder: str | None) -> pa.RecordBatch:
-    """Return an equal batch whose memory is mapped from a file without a name, which disappears with the batch."""
+    """Return an equal batch whose memory is mapped from a nameless file, which disappears with the batch."""
     import tempfile
 
     with tempfile.TemporaryFile(prefix="penstock-errors-", dir=folder) as file:

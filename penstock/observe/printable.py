@@ -13,7 +13,7 @@ from typing import TextIO
 
 ELLIPSIS = "…"
 NEWLINE = "⏎"
-MIN_WRAPPED = 20  # cells of a wrapped line
+MIN_WRAPPED = 20  # the least cells of a wrapped line
 
 # Control characters can move the cursor or colour the screen, lone surrogates cannot be encoded, and the bidirectional
 # controls change the order in which text reads. The joiners that emoji and Indic scripts need are left alone.
@@ -55,7 +55,7 @@ def fit_middle(text: str, width: int) -> str:
 def terminal_width(stream: TextIO) -> int | None:
     """Return the number of cells of a line on the terminal behind ``stream``; None if there is no terminal.
 
-    ``COLUMNS`` counts more than what the terminal says.
+    The environment variable ``COLUMNS`` takes precedence.
     """
     if not stream.isatty():
         return None
@@ -156,7 +156,7 @@ def format_seconds(seconds: float) -> str:
 
 
 def format_about(seconds: float) -> str:
-    """Return a duration that is an estimate, rounded to what an estimate can tell.
+    """Return an estimated duration, rounded to the precision of an estimate.
 
     >>> format_about(0.4), format_about(25.3), format_about(83), format_about(3725)
     ('1 s', '25 s', '1m 25s', '1h 02m')
@@ -185,7 +185,7 @@ def format_number(value: float) -> str:
 
 
 def format_dollars(amount: float) -> str:
-    """Return an amount with cents, or with two digits that count if it is smaller.
+    """Return an amount with cents; a smaller one with two significant digits.
 
     >>> format_dollars(12.345), format_dollars(0.00012345), format_dollars(0)
     ('$12.35', '$0.00012', '$0.00')

@@ -24,7 +24,7 @@ LEAST_USEFUL = ("bundles", "held", "no room", "no input", "bytes", "busy", "no w
 
 
 def stage_columns(stages: Sequence[StageStats]) -> dict[str, list[str]]:
-    """Return the columns of the table by their header. One without any text is left out."""
+    """Return the columns of the table by their header, without empty columns."""
     has_failed = any(stats.num_failed for stats in stages)
     has_waited = any(stats.peak_nbytes for stats in stages)
     columns: dict[str, Callable[[StageStats], str]] = {

@@ -15,7 +15,7 @@ from penstock.storage.object_stores import Entry, ObjectStore
 from penstock.storage.remote_file import Version
 from penstock.storage.stores import RangeStore, object_store, open_store
 
-STREAM_NBYTES = 8 * 2**20  # of one request for a file that is read from start to end
+STREAM_NBYTES = 8 * 2**20  # one request reads this much of a file that is read from start to end
 
 
 class StoreHandler(fs.FileSystemHandler):  # type: ignore[misc]

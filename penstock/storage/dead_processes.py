@@ -11,7 +11,7 @@ from typing import Any
 
 
 def process_identity() -> dict[str, Any]:
-    """Return what tells this process apart from all others, for ``has_ended``."""
+    """Return a text that identifies this process among all others, for ``has_ended``."""
     return {"machine": machine_id(), "pid": os.getpid(), "started": process_start(os.getpid())}
 
 
@@ -36,12 +36,12 @@ def machine_id() -> str:
 
 
 def process_exists(pid: int, started: str | None = None) -> bool:
-    """Return whether a process of this machine runs; with ``started``, whether it is the one that began then."""
+    """Return whether a process runs on this machine; with ``started``, whether it is the one that started then."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    except OSError:  # of another user
+    except OSError:  # it belongs to another user
         pass
     began = process_start(pid)
     return began != "ended" and (started is None or began is None or began == started)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from penstock.storage.access import Access
     from penstock.storage.stores import Store
 
-BUFFER_NBYTES = 2**20  # one request for an open remote file reads at least this
+BUFFER_NBYTES = 2**20  # a request for an open remote file reads at least this much
 COPY_NBYTES = 8 * 2**20
 METHODS_MODULE = "penstock.media.file_methods"
 

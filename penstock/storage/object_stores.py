@@ -187,7 +187,7 @@ class ObjectStore:
             await self._api.copy_async(self._client, source, target)
 
     def delete(self, keys: Sequence[str]) -> None:
-        """Delete those of ``keys`` that exist."""
+        """Delete the keys that exist."""
         if not keys:
             return
         try:

@@ -122,7 +122,8 @@ def _is_option(kind: str, name: str) -> bool:
 def check_known(
     options: Mapping[str, Any] | None, kinds: Iterable[str] = tuple(_OTHER_NAMES), *, is_final: bool = True
 ) -> None:
-    """Refuse options that no store of ``kinds`` has. A column may mix stores, so by default those of any store pass.
+    """Refuse options that no store of ``kinds`` has. A column may mix stores, so by default the options of any store
+    pass.
 
     With ``is_final=False``, for paths that are not known yet, refuse only a likely misspelling: another name may be an
     option of an fsspec protocol.

@@ -145,7 +145,7 @@ class Uploader:
         self._options = options
 
     async def put(self, content: Any, target: str | None = None) -> str | None:
-        """Write one content and return its URL: that of ``target``, or of a new name in the folder."""
+        """Write one content and return its URL: ``target``, or a new name in the folder."""
         if content is None:
             return None
         path = target if self._folder is None else f"{self._folder.rstrip('/')}/{uuid.uuid4()}"

@@ -9,7 +9,7 @@ RETRY_CONCURRENCY_S = 0.1
 
 
 class TokenBucket:
-    """Fill by ``rate`` a second up to ``capacity``. The caller passes the time.
+    """A bucket that fills by ``rate`` a second up to ``capacity``. The caller passes the time.
 
     >>> bucket = TokenBucket(rate=10, capacity=2, now=0.0)
     >>> [bucket.wait_s(1, 0.0) or bucket.take(1) for _ in range(3)]

@@ -72,7 +72,7 @@ def _files(array: pa.Array, dtype: DataType, is_path: bool) -> pa.Array:
 
 
 def _cast_shaped(array: pa.Array, source: DataType, dtype: DataType) -> pa.Array:
-    """Cast from or to tensors and images: as one ndarray if all rows have one shape, else row by row."""
+    """Cast from or to tensors and images: as one ndarray if all rows have the same shape, else row by row."""
     rows = ndarrays.default_numpy(array) if not array.null_count and _is_dense(source) else None
     if rows is None or rows.dtype == object:
         return encode(array.to_pylist(), dtype)
@@ -100,7 +100,7 @@ def _has_extension(dtype: DataType) -> bool:
 
 
 def unified(batches: Sequence[pa.RecordBatch]) -> Sequence[pa.RecordBatch]:
-    """Return the batches with the same columns of their common types; those of ``map_batches`` may differ.
+    """Return the batches with equal columns, of types that hold all values; batches of ``map_batches`` may differ.
 
     A column that a batch lacks is null in it. Raise TypeMismatchError for types without a common type.
 

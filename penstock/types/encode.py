@@ -30,7 +30,7 @@ from penstock.types.image_columns import image_column
 from penstock.types.plain import arrow_array, arrow_flags, arrow_values
 
 REFUSALS = (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, TypeError, ValueError, OverflowError)
-"""The errors of ``encode`` for a value that does not fit: those of pyarrow, TypeError and ValueError."""
+"""The errors that ``encode`` raises for a value that does not fit."""
 
 
 def encode(values: Sequence[Any], dtype: DataType) -> pa.Array:
@@ -196,7 +196,7 @@ def _record(value: Any, fields: Mapping[str, DataType]) -> Mapping[str, Any]:
 
 
 def _encode_fixed(values: Sequence[Any], dtype: DataType) -> pa.Array:
-    """Encode embeddings and tensors of one shape: stack the rows into one ndarray."""
+    """Encode embeddings and fixed-shape tensors: stack the rows into one ndarray."""
     shape = dtype.arrow.shape
     rows = _numbers([value for value in values if value is not None])
     if rows.shape[1:] != shape and len(rows):

@@ -1,4 +1,4 @@
-"""Columns of images: ndarrays that are views of the memory of the column, for reading and for writing."""
+"""Columns of images as ndarrays that share the column's memory, for reading and for writing."""
 
 from __future__ import annotations
 

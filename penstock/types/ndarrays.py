@@ -21,10 +21,10 @@ NDArray = np.ndarray[Any, Any]
 def default_numpy(array: pa.Array) -> NDArray:
     """Return the values as NumPy users expect them, read-only and without a copy where Arrow has the layout of NumPy.
 
-    Embeddings and fixed-size lists give ``(n, size)``, tensors of one shape ``(n, *shape)``, images of one shape ``(n,
+    Embeddings and fixed-size lists give ``(n, size)``, fixed-shape tensors ``(n, *shape)``, images of equal shape ``(n,
     height, width, channels)``. Text, structs, maps, pickled objects and values of different shapes give an object
-    array. A null is NaN among numbers, as in pyarrow, a row of NaN among float vectors, and None elsewhere: integers of
-    one shape, such as images, give an object array if one is null.
+    array. A null is NaN among numbers, as in pyarrow, a row of NaN among float vectors, and None elsewhere: arrays of
+    integers, such as images, give an object array if one of them is null.
 
     >>> default_numpy(pa.array([[1, 2], [3, 4]], pa.list_(pa.int64(), 2)))
     array([[1, 2],
@@ -52,15 +52,14 @@ class _Memory:
 
 
 def unlocked(array: NDArray) -> NDArray:
-    """Return a writable array of the same memory; torch warns about any other."""
+    """Return a writable array of the same memory; torch warns about read-only ones."""
     return np.asarray(_Memory(array)) if array.size else array.copy()
 
 
 def python_values(array: pa.Array) -> list[Any]:
     """Return the values as Python objects, maps as dicts.
 
-    pyarrow builds a scalar for each value to make dicts, which is eight times slower, so only ask for them if there are
-    maps.
+    pyarrow builds a scalar for each value to make dicts, which is eight times slower, so do it only for maps.
     """
     try:
         values: list[Any] = array.to_pylist(maps_as_pydicts="lossy") if _has_map(array.type) else array.to_pylist()
@@ -162,7 +161,7 @@ def from_ndarray(values: NDArray, dtype: DataType | None, what: str) -> pa.Array
 
 
 def fixed_rows(flat: pa.Array, arrow_type: pa.DataType, mask: pa.Array | None = None) -> pa.Array:
-    """Return rows of one size from their concatenated elements; ``mask`` is true for a null row."""
+    """Return fixed-length rows from their concatenated elements; ``mask`` is true for a null row."""
     is_extension = isinstance(arrow_type, pa.BaseExtensionType)
     storage_type = arrow_type.storage_type if is_extension else arrow_type
     flat = flat.cast(storage_type.value_type) if flat.type != storage_type.value_type else flat

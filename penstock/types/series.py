@@ -96,7 +96,7 @@ class Series:
     def to_numpy(self) -> NDArray:
         """Return the values as ``default_numpy`` does: read-only and without a copy where Arrow allows.
 
-        Integers cannot be missing in NumPy, so tensors of integers, and images, are an object array if one is null.
+        NumPy has no missing integers, so tensors of integers, and images, become an object array if one is null.
         """
         return default_numpy(self._array)
 
@@ -111,7 +111,7 @@ class Series:
 
         values = self.to_numpy()
         if values.dtype == object and len({np.shape(each) for each in values}) == 1:
-            values = np.stack(list(values))  # lists of one length
+            values = np.stack(list(values))  # fixed-length lists
         if values.dtype.kind not in "biuf":
             raise TypeMismatchError(
                 f"Series {self._name!r} of type {self.dtype} cannot become a torch tensor; numbers, and lists, "

@@ -31,7 +31,7 @@ from penstock.io.commit import lease
 from penstock.io.commit.job_lock import StoreLock
 from penstock.io.commit.output import JobOutput
 from penstock.io.commit.target import StorePlace
-from penstock.jobs import control
+from penstock.jobs import folder
 from penstock.jobs.folder import open_job_folder
 from penstock.jobs.journal import Journal
 from penstock.jobs.ledger import StoreLedger
@@ -345,7 +345,7 @@ def test_a_deleted_job_loses_its_answers(bucket: Bucket, tmp_path: Path) -> None
 
 def test_a_dashboard_pauses_and_cancels_a_job(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
     """It leaves orders in the store, where the run looks for them."""
-    monkeypatch.setattr(control, "STORE_INTERVAL_S", 0.01)
+    monkeypatch.setattr(folder, "STORE_POLL_S", 0.01)
     monkeypatch.setattr(dashboard_job, "REREAD_S", 0.0)
     names = {"ACCESS_KEY_ID": "key", "SECRET_ACCESS_KEY": "secret", "ENDPOINT_URL": "endpoint_url", "REGION": "region"}
     for name, option in names.items():

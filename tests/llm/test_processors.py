@@ -13,7 +13,7 @@ import pytest
 import penstock as ps
 from penstock.ai.local.serving import provider
 from penstock.ai.provider import Generation, ModelTask, Prompter, Request
-from penstock.ai.registry import detach_providers
+from penstock.ai.provider_registry import detach_providers
 from penstock.errors import AuthenticationError, InvalidArgumentError, UdfError
 from penstock.llm import (
     HttpRequestProcessorConfig,

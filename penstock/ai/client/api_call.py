@@ -21,7 +21,7 @@ class Endpoint:
     key_header: tuple[str, str] = ("Authorization", "Bearer {}")
     headers: tuple[tuple[str, str | Secret], ...] = ()
     if_unreachable: str = ""  # advice for the error message if the server does not answer
-    if_not_found: str = ""  # the same if it answers 404
+    if_not_found: str = ""  # advice if it answers 404
 
 
 class CallObserver(Protocol):
@@ -31,7 +31,7 @@ class CallObserver(Protocol):
         """The request is about to be sent. From now on it may cost something."""
 
     def answered(self, usage: Usage) -> None:
-        """The server answered. If it does not report its usage, ``usage`` is the estimated input."""
+        """The server answered. If the answer does not report its usage, ``usage`` is the estimated input."""
 
     def failed(self) -> None:
         """The server did not receive the request, or refused it: it costs nothing."""
@@ -61,7 +61,7 @@ class ApiCall:
     read: Callable[[Any], Any] = as_is
     tokens: int = 0  # estimate of the input
     inputs: Sequence[int] = ()  # the same for each input, if there are several
-    key: bytes | None = None  # of the answer in the ledger
+    key: bytes | None = None  # key of the answer in the ledger
     is_looked_up: bool = False  # the ledger had no answer
     is_random: bool = True  # equal calls may have different answers
     rank: Rank = "first"  # set by the layer that retries

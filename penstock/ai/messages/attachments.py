@@ -22,7 +22,7 @@ MAX_ATTACHMENT_NBYTES = 50 * 2**20
 """The limit for one image, document or recording. No provider accepts more in a request."""
 
 LOSSLESS_PIXELS = 2**20
-"""Larger images are sent as JPEG: a PNG would have megabytes, and providers shrink large images anyway."""
+"""Larger images are sent as JPEG: a PNG would take megabytes, and providers shrink large images anyway."""
 
 JPEG_QUALITY = 90
 ACCEPTED = (
@@ -116,7 +116,7 @@ def part_of_pixels(values: NDArray) -> Image:
 
 
 def _bytes_of_pixels(pixels: NDArray) -> NDArray:
-    """Return pixels as uint8: the upper byte of 16 bits; fractions from 0 to 1 times 255."""
+    """Return pixels as uint8: of 16 bits the upper byte, of fractions from 0 to 1 the value times 255."""
     if pixels.dtype == np.uint8:
         return pixels
     if pixels.dtype.kind == "b":

@@ -132,7 +132,7 @@ def _marked_item(item: Any, parts_of: Reader) -> Sequence[Part]:
 
 
 def _item(item: Any, parts_of: Reader) -> Sequence[Part]:
-    """Return one part of a content, in the notation of OpenAI, Anthropic or Hugging Face."""
+    """Convert one part of a content, in the notation of OpenAI, Anthropic or Hugging Face."""
     match item:
         case {"text": str(text), "type": "text" | "input_text" | "output_text"}:
             return [Text(text)]
@@ -173,7 +173,7 @@ def _file(file: Mapping[str, Any], parts_of: Reader) -> Sequence[Part]:
 
 
 def _fetchable(url: str) -> bytes | File:
-    """Return the content of a URL in a message. It comes from the data, so an access rule applies."""
+    """Return the content of a URL in a message. The URL comes from the data, so an access rule applies."""
     if url.startswith("data:"):
         return _data_url(url)
     if scheme_of(url) not in REMOTE:

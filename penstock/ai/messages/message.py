@@ -1,12 +1,11 @@
 """Convert the values of one row to a message for a model.
 
-    text                             unchanged                        numbers, dates ...   as text
-    images (pixels)                  PNG, above a megapixel JPEG      dicts, lists         JSON
-    bytes, File                      by content: images, PDF, audio and video unchanged, text as text
-    [{"role": ..., "content": ...}]  chat messages, see ``chat``
+    text unchanged numbers, dates ... as text images (pixels) PNG, above a megapixel JPEG dicts, lists JSON bytes, File
+    by content: images, PDF, audio and video unchanged, text as text [{"role": ..., "content": ...}] chat messages, see
+    ``chat_messages``
 
-A null value makes the whole row null, as in SQL: no call is made. An empty list, or chat messages of the system alone,
-are an error of the row.
+A null value makes the whole row null, as in SQL: no call is made. An empty list, or chat messages with a system message
+only, are an error of the row.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ _MEDIA = (bytes, bytearray, memoryview, np.ndarray, File)
 class Message:
     """The turns of a request, and the system message if the row has one.
 
-    ``system_parts`` are its parts, if one of them has a ``cache_control``.
+    ``system_parts`` are the parts of the system message, if one of them has a ``cache_control``.
     """
 
     turns: tuple[Turn, ...]

@@ -1,4 +1,4 @@
-"""The usage of calls that were made before, from the ledger that holds their answers."""
+"""The usage of earlier calls, from the ledger that holds their answers."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ WIRES: Mapping[str, type[PromptWire]] = {
     "messages": MessagesWire,
     "responses": ResponsesWire,
 }
-"""By the name that the folder of a job has for them."""
+"""Providers by the name in the folder of a job."""
 
 MAX_EQUAL_CALLS = 16
-"""Equal requests may have different answers; this many are compared with the answer of the row."""
+"""Equal requests may have different answers; so many of them are compared with the answer of the row."""
 
 
 def described_calls(model: ApiPrompter, settings: PromptSettings) -> dict[str, Any] | None:

@@ -29,16 +29,16 @@ class PromptWire(ABC):
     """One prompt API of a model. Picklable, and created once for all rows.
 
     ``body`` holds the fields that all rows share; ``extra_body`` is merged into it. ``row_names`` are the options that
-    rows set by themselves.
+    single rows may set.
     """
 
     model: str
     body: Mapping[str, Any]
     extra_body: Mapping[str, Any]
     row_names: tuple[str, ...] = ()
-    options: ClassVar[tuple[str, ...]]  # of the function
-    logprob_options: ClassVar[tuple[str, ...]] = ()  # of prompt alone
-    row_options: ClassVar[tuple[str, ...]] = ()  # of single requests
+    options: ClassVar[tuple[str, ...]]  # options of the AI function
+    logprob_options: ClassVar[tuple[str, ...]] = ()  # options of ``prompt`` only
+    row_options: ClassVar[tuple[str, ...]] = ()  # options of single requests
     takes_cache_control: ClassVar[bool] = False  # in the parts of messages
 
     @classmethod
@@ -100,7 +100,7 @@ class EmbeddingWire(ABC):
 
     @abstractmethod
     def read(self, body: Mapping[str, Any]) -> list[NDArray]:
-        """Return the vectors of a body in the order of the texts. The caller checks how many and how long they are."""
+        """Return the vectors of a body in the order of the texts. The caller checks their number and lengths."""
 
 
 # --- options ----------------------------------------------------------------------------------------------------------

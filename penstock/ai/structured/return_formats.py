@@ -32,7 +32,7 @@ _TAKES = "a pydantic model, a JSON schema (a dict), a DataType, or a Python type
 
 @dataclass(frozen=True)
 class OutputFormat:
-    """The meaning of ``return_format``: the type of the column, the schema sent to the model, the parser of answers.
+    """A ``return_format``: the type of the column, the schema sent to the model, the parser of answers.
 
     Providers require an object at the top. For any other type, such as a list or an enum, the schema asks for
     ``{"value": ...}`` and ``parse`` returns the value. Equal formats make equal requests, which are sent once.
@@ -73,7 +73,7 @@ class OutputFormat:
 
     @functools.cached_property
     def named_schema(self) -> dict[str, Any]:
-        """The schema with its name, as OpenAI's protocols take it: strict if possible."""
+        """The schema with its name, as OpenAI's APIs take it: strict if possible."""
         strict_schema = self.strict_schema()
         return {"name": self.name, "schema": strict_schema or self.schema, "strict": strict_schema is not None}
 
@@ -93,7 +93,7 @@ class OutputFormat:
         return AnswerReader(_validator(self), lambda value: read(value)[VALUE], optional, self._wrap)
 
     def _wrap(self, text: str) -> str | None:
-        """Put an answer that is a bare value into the object that the schema asks for."""
+        """Put a bare value into the object that the schema asks for."""
         import orjson
 
         text = text.rpartition("</think>")[2].strip()

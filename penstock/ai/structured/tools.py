@@ -199,7 +199,7 @@ def _schema(name: str, function: Callable[..., Any], hints: dict[str, Any]) -> d
 
 
 def _arguments_adapter(function: Callable[..., Any], hints: dict[str, Any]) -> Any:
-    """Return pydantic's adapter for the call of a function, with its hints as they were resolved in the driver."""
+    """Return pydantic's adapter for calls of a function, with the hints that the driver resolved."""
     from pydantic import ConfigDict, TypeAdapter
 
     stub: Any = lambda: None  # noqa: E731

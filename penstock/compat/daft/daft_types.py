@@ -57,7 +57,7 @@ class _OfAnyFile(type):
 
 
 class DaftFile(ps.File, metaclass=_OfAnyFile):
-    """A file with Daft's parameters; functions get objects of ``penstock.File``, which count as its instances.
+    """A file with Daft's parameters. Functions get objects of ``penstock.File``, for which ``isinstance`` is true.
 
     A part of a file, from ``position`` on, is read at once and held in memory.
     """
@@ -81,7 +81,7 @@ class _Types(Constructors):
 
 
 class DaftDataType(DataType, metaclass=_Types):
-    """The constructors of types; all types are instances of ``penstock.DataType``, which count as its instances."""
+    """The constructors of types. All types are instances of ``penstock.DataType``, for which ``isinstance`` is true."""
 
     __slots__ = ()
 

@@ -25,7 +25,7 @@ _METRICS = pa.schema(
 def written_files(paths: Sequence[str], rows: DataFrame, partition_cols: Any) -> pa.Table:
     """Return the path of each file, and the values of ``partition_cols`` in it.
 
-    Their types are those of the columns, or if only the query could tell these, the types that fit the values.
+    They have the types of the columns; if only the query could tell these, the types that fit the values.
     """
     given = [partition_cols] if isinstance(partition_cols, str | Expression) else list(partition_cols or ())
     schema = rows.select(*given)._plan.schema if given else None
@@ -61,7 +61,7 @@ def _by_path(files: pa.Table, *columns: str) -> Files:
 
 
 def changed_files(before: Files, after: Files) -> pa.Table:
-    """Return the files that a write added to a table, then those that it removed.
+    """Return the files that a write added to a table, then the files that it removed.
 
     >>> changed_files({"old": (2, 80)}, {"new": (3, 90)}).to_pylist()[1]
     {'operation': 'DELETE', 'rows': 2, 'file_size': 80, 'file_name': 'old'}

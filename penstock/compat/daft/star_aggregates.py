@@ -14,7 +14,7 @@ from penstock.frame.aggregate import GroupedDataFrame
 
 
 def of_each_column(aggregates: Iterable[Any], names: Sequence[str]) -> Iterator[Any]:
-    """Yield the aggregates; one of all columns becomes one for each of ``names``."""
+    """Yield the aggregates; an aggregate of all columns becomes one for each of ``names``."""
     for each in aggregates:
         node = each._node if isinstance(each, Expression) else None
         if isinstance(each, RowCount):

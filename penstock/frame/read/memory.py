@@ -18,6 +18,7 @@ from penstock.udf.options import refusing_unknown
 
 if TYPE_CHECKING:
     import pandas as pd
+    import polars as pl
 
     from penstock.io.files import DataFile
 
@@ -120,6 +121,19 @@ def from_pandas(data: pd.DataFrame | list[pd.DataFrame]) -> DataFrame:
         for frame in frames
     ]
     return from_table(pa.concat_tables(tables, promote_options="permissive"), "from_pandas")
+
+
+def from_polars(data: pl.DataFrame | pl.LazyFrame) -> DataFrame:
+    """Make a DataFrame from a Polars DataFrame; a LazyFrame is collected.
+
+    >>> import polars as pl
+    >>> ps.from_polars(pl.DataFrame({"a": ["x"]})).to_pydict()
+    {'a': ['x']}
+    """
+    frame: Any = data.collect() if hasattr(data, "collect") else data
+    if not hasattr(frame, "to_arrow"):
+        raise InvalidArgumentError(f"from_polars takes a Polars DataFrame; got {type(data).__name__}.")
+    return from_table(frame.to_arrow(), "from_polars")
 
 
 def from_numpy(data: np.ndarray[Any, Any] | Sequence[np.ndarray[Any, Any]] | Mapping[str, Any]) -> DataFrame:

@@ -25,7 +25,7 @@ class RunLock(Protocol):
     def release(self) -> None: ...
 
     def seized(self) -> AbstractContextManager[bool]:
-        """Return whether the run is dead; if so, it stays dead within the context."""
+        """Return whether the run is dead; if so, no process can revive it within the context."""
 
     def remove(self) -> None:
         """Remove the lock, which marks the run as gone."""

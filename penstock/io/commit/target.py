@@ -1,9 +1,8 @@
 """The target of a write as a place of named files: a folder on disk, or a prefix of an object store.
 
-The files of a write are staged in a hidden folder of the target before its commit. On an object store, files are made
-on the local disk and uploaded when they are finished, while the query runs. (A multipart upload that is completed at
-the commit would save a copy within the store, but only the process that began it can complete it, and what a crash
-leaves of it is invisible and costs money.)
+The files of a write are staged in a hidden folder of the target before its commit. For an object store, workers write
+files to their local disk and upload each one when it is finished. (Why not complete multipart uploads at the commit:
+only the process that began one can complete it, and the parts that a crash leaves are invisible and cost money.)
 """
 
 from __future__ import annotations
@@ -45,13 +44,14 @@ class Place(Protocol):
         """Give a file new content, atomically and durably."""
 
     def delete(self, names: Iterable[str]) -> None:
-        """Delete files, which need not exist, and the folders that they leave empty; ``name/`` deletes a folder."""
+        """Delete files and the folders that they leave empty; ``name/`` deletes a folder. Missing files are no
+        error."""
 
     def sizes_below(self, folder: str = "") -> Iterator[tuple[str, int]]:
-        """Yield the names and sizes of the files below a folder; below the root, without those with hidden names."""
+        """Yield the names and sizes of the files below a folder; below the root, skip hidden names."""
 
     def move(self, names: Sequence[str], folder: str) -> list[str]:
-        """Move files of a folder to the root, under the same names; return those that are in neither place."""
+        """Move files of a folder to the root, under the same names; return the files that are in neither place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +213,7 @@ class StorePlace:
 
 
 class StoredFile(NamedTuple):
-    """The size of a staged file, and its checksum if it may wait on a disk."""
+    """The size of a staged file; with its checksum if it may stay on the disk between runs."""
 
     nbytes: int
     crc: int | None = None
@@ -223,7 +223,7 @@ class StagedFiles(Protocol):
     """The staged files of one run. Picklable: workers make and store them. Names are relative to the target."""
 
     def path_for(self, name: str) -> str:
-        """Return the local path where a worker makes a file; its folder exists."""
+        """Return the local path where a worker writes a file; its folder exists."""
 
     def store(self, names: Sequence[str]) -> list[StoredFile]:
         """Store finished files."""
@@ -232,7 +232,7 @@ class StagedFiles(Protocol):
         """Make stored files and their names durable. Called by the driver."""
 
     def read_back(self, name: str) -> str:
-        """Return a local path with the content of a stored file, or of a committed one."""
+        """Return a local path with the content of a stored or committed file."""
 
     def replace(self, name: str, newer: str) -> None:
         """Replace one stored file by another."""
@@ -243,8 +243,8 @@ class LocalFiles:
     """Implements ``StagedFiles`` on disk; ``folder`` is the folder of the staged files below the root.
 
     With ``driver_boot``, the ``boot_id`` of the driver, the system writes files to disk while the query goes on, and
-    the driver waits for that once, in ``sync``. It cannot do so for files in the cache of another machine, so a worker
-    there waits for each of its files, and all workers do without ``driver_boot``.
+    the driver waits for that once, in ``sync``. It cannot wait for files in the cache of another machine, so a worker
+    there waits for each of its own files. Without ``driver_boot`` all workers wait.
     """
 
     place: LocalPlace

@@ -26,8 +26,8 @@ SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff")
 IMAGE, PATH = "image", "path"
 TASK_FILES = 32
 TASK_NBYTES = 8 * 2**20
-"""Limits of a task: about a tenth of a second of work, to keep all cores busy until the end."""
-REMOTE_READS = 16  # that one task has in progress, since small remote files are mostly latency
+"""The limits of a task: about a tenth of a second of work, to keep all cores busy until the end."""
+REMOTE_READS = 16  # reads that one task has in progress, since small remote files are mostly latency
 GROWTH = 12  # estimated size of a decoded image relative to its file
 
 

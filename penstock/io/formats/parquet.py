@@ -132,7 +132,7 @@ def _row_width(in_file: pa.Schema, schema: pa.Schema) -> float:
 
 
 def _share(groups: Sequence[Any], schema: pa.Schema) -> float:
-    """Return the part of the bytes of row groups that the columns of ``schema`` take, as in the first group."""
+    """Estimate from the first row group which share of the bytes the columns of ``schema`` take."""
     if not groups or not groups[0].total_byte_size:
         return 1.0
     names = set(schema.names)
@@ -259,7 +259,7 @@ class ParquetEncoder:
 
 
 def _has_many_values(column: pa.ChunkedArray) -> bool:
-    """Estimate from a sample whether a dictionary is too small for the values, before Arrow tries one in vain."""
+    """Estimate from a sample whether the values are too many for a dictionary, before Arrow tries one in vain."""
     nbytes, num_rows = column.nbytes, len(column)
     if nbytes <= _DICTIONARY_NBYTES or num_rows < _SAMPLE_ROWS or pa.types.is_nested(column.type):
         return False

@@ -40,7 +40,7 @@ FORMATS: dict[str, Callable[[], FileFormat]] = {
     "text": TextFormat,
     "webdataset": webdataset_format,
 }
-"""The formats of a dataset's files; the first that it has any files of is read."""
+"""The formats of a dataset's files, in order of preference."""
 
 CONVERTED = "refs%2Fconvert%2Fparquet"  # the hub's branch with a Parquet copy of the dataset
 _SAMPLE_ROWS = 100

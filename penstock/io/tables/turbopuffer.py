@@ -22,7 +22,7 @@ from penstock.types.plain import arrow_array
 NAMESPACE = "__namespace"  # the column with the namespace of each row, for a write to several
 ROWS_PER_REQUEST = 1000
 REQUEST_NBYTES = 8 * 2**20
-REQUESTS_AT_ONCE = 4  # of one writer
+REQUESTS_AT_ONCE = 4  # requests of one writer at a time
 MAX_RETRIES = 8
 TIMEOUT_S = 120.0
 

@@ -33,8 +33,8 @@ class ImageDecoder:
     """Decode images. As data it can be sent to workers, and the optimizer can change it.
 
     A ``mode`` of None keeps the mode of each image. With ``size``, height and width, images are resized in the same
-    step; with ``is_scaled`` a JPEG is then decoded at the eighths of its size next above ``size``, which is several
-    times faster. ``max_pixels`` limits the size that a header may state.
+    step; with ``is_scaled`` a JPEG is first decoded at the smallest eighth of its size that is not below ``size``,
+    which is several times faster. ``max_pixels`` limits the size that a header may state.
     """
 
     mode: str | None = "RGB"
@@ -56,7 +56,7 @@ class ImageDecoder:
         return self.decode([self.open(data) for data in binary_views(encoded.to_arrow())])
 
     def cut(self, encoded: Series) -> list[int]:
-        """Return the numbers of rows to decode at a time, so that the pixels stay bounded: 1 MB may become 50 or 500.
+        """Cut a batch into row counts to decode at a time, so that the pixels stay bounded: 1 MB may become 50 or 500.
 
         Files are cut by their number, since measuring one would mean fetching it twice.
         """
@@ -85,7 +85,7 @@ class ImageDecoder:
     def _open_file(self, file: Any) -> Found:
         try:
             data = None if file is None else memoryview(file.read())
-        except MissingExtraError:  # not the error of a row
+        except MissingExtraError:  # this is not an error of the row
             raise
         except Exception as exc:  # from a store, a disk or a setting: the error of the row
             return _without_frames(exc)
@@ -117,7 +117,7 @@ class ImageDecoder:
                     continue
                 try:
                     self._fill(image, room[row], scratch)
-                except MissingExtraError:  # not the error of a row
+                except MissingExtraError:  # this is not an error of the row
                     raise
                 except Exception as exc:
                     room.clear(row)

@@ -27,7 +27,7 @@ def _bits(grey: NDArray, method: str, size: int) -> NDArray:
 
 
 def _compared(grey: NDArray, method: str, size: int) -> tuple[NDArray, Any]:
-    """Return values of an image, and the values to compare them with."""
+    """Return the values that make the bits, and the thresholds that they are compared with."""
     match method:
         case "dhash":
             small = _scaled(grey, size, size + 1)

@@ -8,7 +8,7 @@ from penstock.media.images.packages import pillow
 from penstock.types.ndarrays import NDArray
 
 TAG = 0x0112
-EXIF_STARTS_BEFORE = 1024  # EXIF is the first segment of a JPEG, or follows that of JFIF
+EXIF_STARTS_BEFORE = 1024  # EXIF is the first segment of a JPEG, or follows the JFIF segment
 MAX_EXIF_NBYTES = 2**16
 
 

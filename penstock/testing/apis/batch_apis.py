@@ -1,4 +1,4 @@
-"""The batches of OpenAI and Anthropic, and the files of OpenAI, which hold the requests and answers of its batches."""
+"""The batch APIs of OpenAI and Anthropic, and OpenAI's files, which hold the requests and answers of its batches."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class BatchLine(NamedTuple):
 
 
 class Batch(ABC):
-    """Requests that are answered over time. Each look at the batch answers those that are due."""
+    """Requests that are answered over time. Each poll of the batch answers the requests that are due."""
 
     def __init__(self, id_prefix: str, lines: list[BatchLine], host: BatchHost, fault: Fault | None) -> None:
         self.id = new_id(id_prefix)
@@ -76,7 +76,7 @@ class Batch(ABC):
 
     @property
     def unanswered(self) -> list[str]:
-        """The ids of the requests that the end of the batch left without an answer and reports."""
+        """The ids of the unanswered requests that the ended batch reports."""
         if isinstance(self.fault, BatchLoses) and self.cancelled is None:
             return []
         return [line.custom_id for line in self.lines if line.custom_id not in self.results]

@@ -1,4 +1,4 @@
-"""Limits of a server on the texts of an embedding call, as its refusals show them."""
+"""Limits of a server on the texts of an embedding call, learned from its refusals."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class InputLimits:
         return len(self._refused) == NUM_REFUSALS
 
     def cut(self, tokens: int) -> int | None:
-        """Return the tokens to send of a text that would be refused; None for a text that may be accepted."""
+        """Return how many tokens of a too long text to send; None for a text that may be accepted."""
         is_too_long = self.is_known and tokens >= self._refused[-1] > self._tokens
         return self._tokens if is_too_long else None
 
@@ -53,7 +53,7 @@ _limits: dict[tuple[str, str | None], InputLimits] = {}
 
 
 def input_limits(base_url: str | None, model: str | None) -> InputLimits:
-    """Return the limits of a model on a server, or those of a model of the user's own."""
+    """Return the limits of a model on a server, or of a user's own model."""
     return InputLimits() if base_url is None else _limits.setdefault((base_url, model), InputLimits())
 
 

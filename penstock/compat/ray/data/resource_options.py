@@ -1,4 +1,5 @@
-"""Parameters of Ray Data that say where and how quickly work runs. Actors get theirs; Penstock decides the rest."""
+"""Parameters of Ray Data that say where and how fast work runs. Penstock passes on the resources of actors, and decides
+the rest."""
 
 from __future__ import annotations
 
@@ -46,7 +47,7 @@ def check_filesystem(verb: str, filesystem: Any) -> None:
 
 
 def check_placement(verb: str, given: Mapping[str, Any]) -> None:
-    """Refuse what a verb without a function of the user cannot honour."""
+    """Refuse options that a verb without a user's function cannot honour."""
     for key, value in given.items():
         if key not in PLACEMENT and key not in RESOURCES and value is not None:
             raise refusal(f"{verb}({key}=...)")

@@ -64,7 +64,7 @@ class DatasetWrites(DatasetResults):
         images._write_images(path, column, file_format, **options)
 
     def write_lance(self, path: Target, *, mode: Any = "create", **options: Any) -> None:
-        """Write a Lance dataset; other options go to Lance's writer, but for those of placement."""
+        """Write a Lance dataset; other options, except those about placement, go to Lance's writer."""
         given = {name: value for name, value in options.items() if name not in PLACEMENT | RESOURCES}
         super().write_lance(os.fspath(path), mode=getattr(mode, "value", mode), **given)
 

@@ -65,7 +65,7 @@ class AlchemySession:
 
 
 def described_by_rows(batches: Iterator[pa.RecordBatch]) -> QueryDescription:
-    """Return the columns of a query by its first batch of rows, and close the others."""
+    """Return the columns of a query, described by its first batch, and drop the other rows."""
     with contextlib.closing(batches):  # type: ignore[type-var]
         sample = next(batches)
     columns = tuple(ResultColumn(found.name, found.type) for found in sample.schema)

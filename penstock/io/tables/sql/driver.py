@@ -58,7 +58,8 @@ class TableName:
 
 @dataclass(frozen=True)
 class ResultColumn:
-    """A column of a query's result. The query must cast it to ``cast``, unless that is None, for us to read it."""
+    """A column of a query's result. If ``cast`` is not None, the query must cast the column to it before Penstock can
+    read it."""
 
     name: str
     dtype: pa.DataType
@@ -113,7 +114,7 @@ def subquery(query: str) -> str:
 
 
 def plain(column: pa.Array) -> pa.Array:
-    """Return the column without an extension type whose values are lists; half precision becomes single."""
+    """Return lists in place of embeddings and tensors, and float32 in place of float16."""
     [column] = normalize_batch(pa.record_batch([column], ["column"])).columns
     if isinstance(column.type, pa.BaseExtensionType) and pa.types.is_fixed_size_list(column.type.storage_type):
         return column.storage

@@ -28,7 +28,8 @@ class Interval:
     high: float
 
     def __add__(self, other: Interval) -> Interval:
-        """Return the sum as if both were high, or low, together: rows that are long for one model are for another."""
+        """Return the sum as if both were high, or low, together: rows that are long for one model are long for
+        another."""
         return Interval(self.middle + other.middle, self.low + other.low, self.high + other.high)
 
 
@@ -39,7 +40,7 @@ NOTHING = Interval(0.0, 0.0, 0.0)
 class ModelEstimate:
     """The estimated use of one model by all rows.
 
-    ``dollars`` is None if the price is not known, ``seconds`` if calls are made by batches, whose time is unknown.
+    ``dollars`` is None if the price is not known, ``seconds`` for batch calls, whose time is unknown.
     """
 
     provider: str
@@ -54,7 +55,7 @@ class ModelEstimate:
 def project_calls(calls: Iterable[CallRecord], num_sampled: int, num_rows: int) -> list[ModelEstimate]:
     """Return the estimate for ``num_rows`` rows by model, given the calls of ``num_sampled`` rows.
 
-    Calls that a ledger answered count as if they were made: it may not have the answers of other rows.
+    Calls that a ledger answered count as made, because it may not have the answers of other rows.
     """
     by_model: dict[tuple[str, str], list[CallRecord]] = defaultdict(list)
     for call in calls:
@@ -95,7 +96,7 @@ def call_figures(calls: Sequence[CallRecord]) -> Any:
 def scaled(figures: Any, num_sampled: int, num_rows: int) -> list[Interval]:
     """Return the sum of each column for ``num_rows`` rows, given the inputs of ``num_sampled`` rows.
 
-    The interval is narrower the larger a part of all rows the sample is.
+    The larger the share of rows in the sample, the narrower the interval.
     """
     num_without = max(0, num_sampled - len(figures))  # rows that made no call
     values = np.vstack([figures, np.zeros((num_without, figures.shape[1]))])
@@ -113,8 +114,8 @@ def scaled(figures: Any, num_sampled: int, num_rows: int) -> list[Interval]:
 def duration_of(calls: Sequence[CallRecord], counted: Interval, tokens: Interval) -> Interval:
     """Return the rough duration of the calls to a model.
 
-    A short sample cannot show how many concurrent calls a server bears. The ends of the interval are the most that may
-    be made and as many as the sample reached; the middle lies between.
+    A short sample cannot show how many concurrent calls a server bears. So one end of the interval assumes the most
+    calls that are allowed, the other end as many as the sample reached.
     """
     latencies = [call.latency_s for call in calls if call.latency_s is not None]
     latency_s = sum(latencies) / len(latencies) if latencies else 0.0

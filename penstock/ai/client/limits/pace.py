@@ -27,7 +27,8 @@ MAX_WAIT_S = 600.0
 """The longest wait that a server may ask for. If it asks for more, requests fail, and the next one tries again."""
 PAUSE_AFTER_5XX_S = 1.0
 HOLD_PER_RETRY_AFTER = 10
-"""For this many times the wait the rate does not grow, so that waits are rarely provoked."""
+"""After a ``Retry-After``, the rate does not grow for this many times the wait, so that it rarely causes another
+one."""
 
 
 @dataclass(slots=True, eq=False)
@@ -52,7 +53,7 @@ class Pace:
         self._quotas: dict[Unit, Quota] = {}
         per_minute: dict[Unit, float | None] = {"requests": caps.requests_per_minute, "tokens": caps.tokens_per_minute}
         self._meters = {unit: Meter(cap / 60) for unit, cap in per_minute.items() if cap is not None}
-        self.counts_tokens = "tokens" in self._meters  # else nothing depends on the tokens of a request
+        self.counts_tokens = "tokens" in self._meters  # else nothing depends on them
         self._is_shut = False
         self.blocked_until = -math.inf
         self.accepted_at = -math.inf
@@ -63,7 +64,7 @@ class Pace:
         self.num_refused = self.num_late = self.num_answered = 0
 
     def limit_requests(self, max_concurrency: int) -> None:
-        """Allow at most so many concurrent requests from now on."""
+        """Allow at most this many concurrent requests from now on."""
         self._concurrency.set_ceiling(max_concurrency)
 
     def hold_growth(self, until: float) -> None:
@@ -79,7 +80,7 @@ class Pace:
             if concurrency.slots.is_refuted:
                 self._pace_requests(now, now, self._seq, since=concurrency.slots.cut_at)
         if self._is_shut and concurrency.in_flight:
-            return math.inf  # the request under way finds out for all
+            return math.inf  # the request in flight finds out for all
         reserved = self._estimate.estimate(tokens) if self.counts_tokens else tokens
         wait_until = self._ready_at(now, reserved)
         if wait_until > now:
@@ -111,7 +112,7 @@ class Pace:
     def settle(
         self, now: float, sent: Sent, outcome: Outcome, used_tokens: int | None = None, hints: Hints = NO_HINTS
     ) -> None:
-        """Take the outcome of a request."""
+        """Record the outcome of a request."""
         del self._under_way[sent.seq]
         self._concurrency.settle(now, sent.flight, is_answer=outcome == "ok")
         if hints is not NO_HINTS:
@@ -192,7 +193,7 @@ class Pace:
 
     @property
     def oldest_in_flight(self) -> int:
-        """The number of the request that has been under way for the longest time; 0 if none is."""
+        """The number of the request that has been in flight longest; 0 without requests in flight."""
         return next(iter(self._under_way), 0)
 
     @property

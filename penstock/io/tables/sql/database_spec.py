@@ -129,7 +129,7 @@ def _session_of(connection: Any) -> Session:
 
 
 def secrets_of(url: str) -> list[str]:
-    """Return the secrets in a URL, as they stand there and decoded, the longest first.
+    """Return the secrets in a URL, both as written and decoded, the longest first.
 
     >>> secrets_of("postgresql://me:p%40ss@host/db?sslpassword=other")
     ['p%40ss', 'other', 'p@ss']
