@@ -21,9 +21,9 @@ from penstock.testing.answer_text import default_answer
 
 COMPLAINTS = re.compile(
     r"(handle came loose|handle gets far too hot|food sticks|coating is already peeling|wakes the house"
-    r"|smells of burning|leaked|seams let water in|bulky|never fits back|zip jammed|fabric tore|flat by noon|stopped charging"
-    r"|drops the connection|app crashes|casing creaks|buttons is already dead|nothing like the pictures|scratched"
-    r"|screws were missing|instructions make no sense|wobbles|broke within a fortnight)"
+    r"|smells of burning|leaked|seams let water in|bulky|never fits back|zip jammed|fabric tore|flat by noon"
+    r"|stopped charging|drops the connection|app crashes|casing creaks|buttons is already dead|nothing like the pictures"
+    r"|scratched|screws were missing|instructions make no sense|wobbles|broke within a fortnight)"
 )
 
 
