@@ -22,8 +22,8 @@ from penstock.testing.answer_text import default_answer
 COMPLAINTS = re.compile(
     r"(handle came loose|handle gets far too hot|food sticks|coating is already peeling|wakes the house"
     r"|smells of burning|leaked|seams let water in|bulky|never fits back|zip jammed|fabric tore|flat by noon"
-    r"|stopped charging|drops the connection|app crashes|casing creaks|buttons is already dead|nothing like the pictures"
-    r"|scratched|screws were missing|instructions make no sense|wobbles|broke within a fortnight)"
+    r"|stopped charging|drops the connection|app crashes|casing creaks|buttons is already dead|scratched"
+    r"|nothing like the pictures|screws were missing|instructions make no sense|wobbles|broke within a fortnight)"
 )
 
 
