@@ -171,7 +171,7 @@ class _Load:
             return False
         self._sink.abort()
         self._was_removed = True
-        say(f"The rows of this job were loaded into {self._name} and are gone: they are loaded again.")
+        say(f"The rows of this job were loaded into {self._name} and are gone; Penstock loads them again.")
         return True
 
     def _has_committed(self, begun: Mapping[str, Any]) -> bool:

@@ -233,7 +233,7 @@ async def ended_state(
             may_pass = is_transient(exc) or (batch.is_own and isinstance(exc, UnreachableError | WaitTooLongError))
             if not may_pass or time.monotonic() - last_heard > POLL_PATIENCE_S:
                 raise
-            log.info("batch %s cannot be polled now, and is polled again later: %s", batch_id, exc)
+            log.info("batch %s cannot be polled now; trying again later: %s", batch_id, exc)
         else:
             if state.is_ended:
                 return state
