@@ -7,8 +7,7 @@ from collections.abc import Iterable
 
 from penstock.errors import ContentFilteredError, TooManyErrorsError
 from penstock.events.events import RowError
-from penstock.expr.udf import Policy
-from penstock.plan.stages import CallBatch, CallUdf, Work
+from penstock.plan.stages import CallBatch, CallUdf
 
 MIN_ROWS = 100  # a fraction of fewer rows says little
 NEARLY_ALL = 0.95  # of the recent rows: the share of failures with one reason that trips the breaker
@@ -19,8 +18,8 @@ JUDGED = ContentFilteredError.__name__
 class ErrorLimit:
     """Counts the failed rows of one stage and raises TooManyErrorsError when they end the query."""
 
-    def __init__(self, work: Work | None) -> None:
-        policy = work.spec.policy if isinstance(work, CallUdf | CallBatch) else Policy()
+    def __init__(self, work: CallUdf | CallBatch) -> None:
+        policy = work.spec.policy
         self._max_errors = policy.max_errors
         self._breaker = None if policy.breaker_rows is None else Breaker(policy.breaker_rows)
         self._num_errors = 0
