@@ -26,7 +26,7 @@ class Results:
     """Outputs of the last stage that wait for the reader. The reader still holds the last ``num_held`` it took.
 
     The last ``num_unused`` were taken ahead, and the reader has not used them yet. With ``batch_rows`` the reader cuts
-    them into batches, and may stop after the first one of the output that it is at.
+    outputs into batches, and may stop after the first batch of an output.
     """
 
     def __init__(self, num_held: int, num_unused: int = 0, batch_rows: int | None = None) -> None:

@@ -64,14 +64,14 @@ def is_queue_short(
     taker_s: float | None = None,
     feeder_s: float | None = None,
 ) -> bool:
-    """Decide whether to feed a queue, by the workers that take from it and those that feed it.
+    """Decide whether a queue needs more tasks. Takers are the workers that it serves, feeders the ones that fill it.
 
     Two tasks per taker hide the latency of a hand-over. One per feeder covers the time until the feeders' next
     outputs; more would only hold memory. ``num_coming`` tasks, which running feeders will bring, count once the takers
     have enough: 40 downloads are several tasks of a decoder.
 
-    If feeders are quick, fewer tasks suffice instead of one per feeder: those that the takers finish in twice the usual
-    duration of a feeder's task, or none before the takers have finished a task. All coming tasks count then.
+    With quick feeders, fewer tasks suffice than one per feeder: as many as the takers finish while a feeder makes two,
+    and none until the takers have finished a first one. All coming tasks count then.
     """
     if feeder_s is not None:
         num_used = math.ceil(2 * num_takers * feeder_s / taker_s) if taker_s else 0
@@ -81,7 +81,7 @@ def is_queue_short(
 
 
 def num_admitted(waiting: Sequence[int], num_running: int, reserved: int, budget: int) -> int:
-    """Return how many of the tasks that wait for the memory of one node may start now: the first ones that fit.
+    """Return how many tasks that wait for a node's memory may start now: the first ones that fit.
 
     ``waiting`` has the bytes of each, in order; ``reserved`` bytes belong to the tasks that run on the node. If none
     runs, the first may start whatever it needs, so that no task waits forever.

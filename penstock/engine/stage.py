@@ -195,7 +195,7 @@ class StageState:
 
     @property
     def num_rows_done(self) -> int:
-        """Input rows whose tasks do not run."""
+        """The input rows whose tasks do not run now."""
         return self.num_rows_taken - self._in_flight.num_rows_running
 
     @property
@@ -214,7 +214,7 @@ class StageState:
 
     @property
     def is_working(self) -> bool:
-        """A report will come without anything being submitted."""
+        """A report will come even if nothing more is submitted."""
         return not self.is_done and (self.num_running > 0 or self.is_finishing)
 
     @property
@@ -277,7 +277,7 @@ class StageState:
         self.input.close_one(empty)
 
     def is_tolerated(self, report: Report) -> bool:
-        """Return whether a report is a failure on columns without rows, whose types may be wrong.
+        """Return True for a failure on columns without rows, whose types may be wrong.
 
         For example, ``np.array([])`` is float64.
         """

@@ -13,7 +13,7 @@ FIRST_READ_NBYTES = 16 * 2**20  # assumed output of a read before the first one
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """Copies of its data that a task holds while it runs: of its input, besides the bundles, and of its output.
+    """The copies of its input and its output that a running task holds, besides the bundles.
 
     A function gets a copy of its input that it may change, and returns objects that are then copied into Arrow memory.
     Memory that user code allocates for itself is unknown and not counted.
@@ -41,7 +41,7 @@ class GrowthEstimate:
         self._num_outputs += 1
 
     def add_task(self, nbytes_in: int) -> None:
-        """Record that a task ended. One without any output counts as output of zero bytes."""
+        """Record that a task ended. If it gave nothing, its output counts as zero bytes."""
         if not self._num_outputs:
             self._total_in += nbytes_in
 

@@ -23,7 +23,7 @@ LULL_FACTOR = 4
 
 
 class NextTask(NamedTuple):
-    """The tasks that an inbox could give now, and the rows of the first.
+    """The number of tasks that an inbox could give now, and the rows of the first one.
 
     If no task is ready, the rows are too few for one. They leave all the same at ``due_at_s``, or at ``idle_at_s`` if
     no task of the stage runs.

@@ -85,7 +85,7 @@ def _short_name(place: Source | Sink, name: str) -> str:
 
 
 def _function_name(spec: UdfSpec) -> str:
-    """Return the name of a function: that of its model if it has one, and ``udf`` before one of the user."""
+    """Return the name of a function: with its model if it has one, and after ``udf`` if it is the user's."""
     if spec.builtin.model is not None:
         return f"{_VERBS.get(spec.name, spec.name)} {short_path(spec.builtin.model)}"
     is_ours = getattr(spec.target.function, "__module__", "").partition(".")[0] == __name__.partition(".")[0]

@@ -26,8 +26,8 @@ BATCH = "penstock_batch"
 class TemporaryDatabase:
     """A connection whose tables and spilled rows live in memory and in a temporary folder.
 
-    Of the files of this machine it reads ``paths`` alone. A small process removes the folder when this one ends, also
-    after ``kill -9``.
+    It reads no files of this machine but ``paths``. A small process removes the folder when this one ends, even by
+    ``kill -9``.
     """
 
     def __init__(self, memory_bytes: int, num_threads: int, paths: Sequence[str] = ()) -> None:

@@ -56,7 +56,7 @@ def _numbers(key: pa.Array) -> Numbers | None:
 
 
 def _codes(columns: Sequence[Numbers], ends: Sequence[tuple[int, int]], descending: Sequence[bool]) -> Numbers:
-    """Return one number for each row that orders like its values; the first column counts most."""
+    """Return one number for each row, in the order of the rows' values; the first column counts most."""
     codes: Any = np.uint64(0)
     for column, (smallest, largest), is_descending in zip(columns, ends, descending, strict=False):
         values = column.astype(np.uint64)  # of negative numbers modulo 2**64, as the differences

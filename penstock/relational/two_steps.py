@@ -22,7 +22,7 @@ Step = tuple[str, DataType]  # the SQL of a column, and its type
 
 
 def in_two_steps(relation: Relation, schema: Schema) -> tuple[SqlQuery, SqlQuery] | None:
-    """Return a query over some rows, and one over the results of the first that gives those of the relation.
+    """Return a query over some rows, and a second one that makes the relation's result of the first one's results.
 
     None: a column needs all rows of a group at once, such as a median.
     """
@@ -96,8 +96,7 @@ def halves_rows(query: SqlQuery, rows: pa.RecordBatch) -> bool:
 
 
 def estimated_groups(num_sampled: int, num_found: int, num_rows: int) -> float:
-    """Return the number of groups of ``num_rows`` rows if a sample has ``num_found``, and all groups are
-    equally large.
+    """Estimate the groups of ``num_rows`` equally distributed rows, of which a sample has ``num_found`` groups.
 
     >>> [round(estimated_groups(1000, found, 100_000)) for found in (1, 500, 900, 1000)]
     [1, 628, 4661, 100000]
