@@ -29,15 +29,15 @@ DEFAULTS = {"prompt": "openai"}
 LOCAL = "transformers"
 
 _attached: dict[str, Provider] = {}
-_chosen: list[Provider] = []  # by set_provider, the last one
+_chosen: list[Provider] = []  # set by set_provider; the last one applies
 
 
 def set_provider(provider: str | Provider, **options: Any) -> None:
     """Set the default provider of the AI functions, and its options.
 
-    ``options`` are those of the provider, such as ``api_key`` and ``base_url``. A later ``provider="openai"`` in a call
-    uses them too. The initial default is ``openai`` for ``prompt`` and ``transformers`` for the others, unless
-    PENSTOCK_PROVIDER names one.
+    ``options`` are options of the provider, such as ``api_key`` and ``base_url``. A later call with
+    ``provider="openai"`` uses them as well. The initial default is ``openai`` for ``prompt`` and ``transformers`` for
+    the others, unless PENSTOCK_PROVIDER names one.
 
     >>> ps.set_provider("openai", base_url="http://localhost:8000/v1", api_key="none")
     """
@@ -66,7 +66,7 @@ def attach_provider(provider: str | Provider, name: str | None = None, **options
 
 
 def detach_provider(name: str) -> None:
-    """Remove a registered provider, also if it is the default."""
+    """Remove a registered provider, even if it is the default."""
     removed = _attached.pop(name, None)
     if removed is None:
         raise InvalidArgumentError(f"Provider {name!r} is not attached.{did_you_mean(name, _attached)}")

@@ -10,16 +10,16 @@ from __future__ import annotations
 import math
 
 FIRST_ROWS = 8
-TASK_COST_S = 0.0003  # the engine's own cost of a task, which a cheap function spreads over more rows
-BYTE_COST_S = 1e-9  # the cost of a byte in other stages: a function cheaper than that gains nothing from larger batches
+TASK_COST_S = 0.0003  # seconds of the engine for each task; a cheap function spreads them over more rows
+BYTE_COST_S = 1e-9  # seconds that other stages need for a byte: a cheaper function gains nothing from larger batches
 LONG_S = 1.0
 MIN_GAIN = 0.05  # in rows per second, for each doubling of the size; proportionally more for batches above ``LONG_S``
 NUM_TRIES = 2  # sizes without a gain before the best one is taken: one may have been measured at a bad moment
 LARGE_NBYTES = 2**21  # batches above this, or after tasks of half of ``LONG_S``, are tried only after a gain
-SHORT_SHARE = 0.25  # of the engine's cost of a task: a size whose tasks take less is skipped
+SHORT_SHARE = 0.25  # in costs of a task: a size whose tasks take less time is skipped
 SHORT_S = 0.1
 FIRST_PATIENCE = 32  # tasks shorter than ``SHORT_S`` until a settled size is measured again; doubled each time
-MEMORY_SHARE = 0.25  # of the query's budget, for the inputs and outputs of all workers of the stage
+MEMORY_SHARE = 0.25  # share of the query's budget for the inputs and outputs of all workers of the stage
 
 
 class BatchSizeSearch:

@@ -10,7 +10,7 @@ from penstock.events.events import RowError
 from penstock.plan.stages import CallBatch, CallUdf
 
 MIN_ROWS = 100  # a fraction of fewer rows says little
-NEARLY_ALL = 0.95  # of the recent rows: the share of failures with one reason that trips the breaker
+NEARLY_ALL = 0.95  # share of the recent rows that fail for the same reason, from which the breaker trips
 JUDGED = ContentFilteredError.__name__
 """A filter judges each row by itself, so any number of such rows is a result and trips no breaker."""
 
@@ -81,7 +81,7 @@ class Breaker:
         self._min_rows = num_rows
         self._recent: deque[tuple[int, Counter[str]]] = deque()
         self._reasons: Counter[str] = Counter()
-        self._early: Counter[str] = Counter()  # of tasks that are not done yet
+        self._early: Counter[str] = Counter()  # rows of tasks that are not done yet
         self.num_rows = 0  # recent ones
         self.num_failed = 0  # of those, for the most frequent reason
         self.reason = ""

@@ -65,7 +65,7 @@ class SlicedSteps:
         self._may_grow = any(map(may_grow, steps)) and not any(isinstance(step, TakeSample) for step in steps)
         self._most_nbytes = piece_nbytes(MAX_SLICE_NBYTES)
         self._growth = GrowthEstimate()
-        self._row_nbytes = 0.0  # of the largest recent output
+        self._row_nbytes = 0.0  # bytes of a row of the largest recent output
 
     def __call__(self, batch: pa.RecordBatch, first_row: int) -> pa.RecordBatch | Iterator[pa.RecordBatch]:
         """Return the output of a batch; an iterator if that is more than one batch."""
@@ -194,7 +194,7 @@ class WriteHandler:
 
 
 class PartHandler(StatelessHandler):
-    """Writes each batch, or some batches, as a complete part of the output. The records of a part travel with it."""
+    """Writes each batch, or several batches, as a complete part of the output. The records of a part travel with it."""
 
     def __init__(self, sink: PartSink) -> None:
         self._sink = sink

@@ -67,7 +67,7 @@ def is_row_preserving(steps: Sequence[Step]) -> bool:
 
 
 def kind_of(work: Work | None) -> Kind:
-    """Return how the output rows of a stage are related to its input rows."""
+    """Return the relation between the output rows of a stage and its input rows."""
     match work:
         case Read():
             return "read"

@@ -185,7 +185,7 @@ def _unchanged(params: Mapping[str, Any], fields: Mapping[str, Any]) -> Mapping[
 
 
 def _openai(config: OpenAIProcessorConfig) -> Provider:
-    """Return the provider of a config, by default that of ``set_provider``."""
+    """Return the provider of a config, by default the one of ``set_provider``."""
     given: dict[str, Any] = {"base_url": config.base_url, "api_key": config.api_key, "headers": dict(config.headers)}
     options = {name: value for name, value in given.items() if value}
     provider = make_provider("openai", options) if options else find_provider("openai", "prompt")

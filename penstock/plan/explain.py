@@ -59,7 +59,7 @@ def wrapped(tree: str, width: int | None) -> str:
 
 
 def _branch(line: str) -> str:
-    """Return the lines of a tree before a text."""
+    """Return the lines of the tree that stand before a text."""
     found = _TREE.match(line)
     return found[0] if found else ""
 

@@ -25,7 +25,7 @@ ASYNC_BATCH_ROWS = 1024
 CACHED_BATCH_ROWS = 256
 """Rows of a batch whose result is cached. A size found by measurement differs in each run, and so would the keys."""
 MAX_BATCH_ROWS = 2**20
-PREPARED_ROWS = 1024  # of a task whose results are all cached: it is quick, and no slow row delays the others
+PREPARED_ROWS = 1024  # rows of a task whose results are all cached: it is quick, and no slow row delays the others
 WRITTEN_NBYTES = 2**20  # for a writer at once: a small result becomes one file, in input order
 SPLIT_NBYTES = 16 * 2**20  # for a writer that splits rows among many files
 

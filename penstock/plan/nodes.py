@@ -29,7 +29,7 @@ class Plan:
     """One node of a plan."""
 
     schema: Schema | None = field(init=False)
-    line: str | None = field(default=None, kw_only=True)  # of the user, if it is needed
+    line: str | None = field(default=None, kw_only=True)  # the user's line, if errors need it
     is_row_preserving: ClassVar[bool] = False  # row i of the output is made of row i of the input alone
 
     def __post_init__(self) -> None:
@@ -198,7 +198,7 @@ class Limit(Unary):
 
 @frozen
 class Sample(Unary):
-    """A share of the rows, drawn from each SAMPLED_ROWS of them; with a seed, the same rows every time."""
+    """A share of the rows, drawn from each run of SAMPLED_ROWS rows; with a seed, the same rows every time."""
 
     fraction: float
     seed: int | None = None

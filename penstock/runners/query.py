@@ -218,7 +218,8 @@ def _logs_failures(stage: Stage) -> bool:
 
 
 def with_memory(stages: Sequence[Stage], memory_bytes: int) -> tuple[Sequence[Stage], int]:
-    """Divide half of the memory among the relations; return the stages and the memory for everything else."""
+    """Divide half of the memory among the relations; return the stages, and the memory that remains for everything
+    else."""
     num_relations = sum(isinstance(stage.work, RunRelation) for stage in stages)
     if not num_relations:
         return stages, memory_bytes

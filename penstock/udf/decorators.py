@@ -31,7 +31,7 @@ from penstock.udf.specs import ClsObject, check_signature, make_spec
 
 _OPTIONS_ATTRIBUTE = "__penstock_options__"
 
-Options = dict[str, Any]  # those that the user gave, by name
+Options = dict[str, Any]  # the options that the user gave, by name
 P = ParamSpec("P")
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
@@ -49,7 +49,8 @@ class ColumnFunction(Protocol[P, R_co]):
 
 
 class ColumnMethod(Protocol[P, R_co]):
-    """A decorated method for type checkers. They do not see what ``cls`` does to a class, so it must be decorated."""
+    """A decorated method for type checkers. They do not see that ``cls`` changes a class, so each method must be
+    decorated."""
 
     def __get__(self, instance: Any, owner: Any = None, /) -> ColumnFunction[P, R_co]: ...
 

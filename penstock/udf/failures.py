@@ -101,7 +101,7 @@ class Failures:
         self._record(row_error_of(self._name, self._values(batch, row), exc, place, position))
 
     def message(self, batch: pa.RecordBatch, row: int, position: int | None, exc: BaseException) -> str:
-        """Return the text of an error: with the values of the row, unless a batch function failed on several rows."""
+        """Return the text of an error, with the values of the row unless a batch function failed on several rows."""
         if batch.num_rows == 1 or not self._is_batch:
             where = f"{self._place(batch, row, position) or f'the {self._unit}'} ({self._shown(batch, row)})"
         else:

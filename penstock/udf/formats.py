@@ -42,8 +42,8 @@ def checked_format(verb: str, batch_format: str) -> BatchFormat:
 def batch_in_format(batch: pa.RecordBatch, batch_format: BatchFormat, *, zero_copy: bool | None = False) -> Any:
     """Return a batch in a format. Arrow data shares memory with it; the caller may change all other data.
 
-    With ``zero_copy`` of True or None arrays share memory too if the layouts agree, and are read-only then. With True
-    so do tensors, which must not be changed, as torch cannot make them read-only.
+    Unless ``zero_copy`` is False, arrays share memory if the layouts agree, and are then read-only. With True, tensors
+    do as well; do not change them, because torch cannot make them read-only.
     """
     match batch_format:
         case "pyarrow":
@@ -227,7 +227,8 @@ def is_kept_by_lists(column: pa.Array) -> bool:
 
 
 def is_number_or_kept(column: pa.Array) -> bool:
-    """Return True for numbers too, which a row function makes int64 or float64 whether it changes them or not.
+    """Return True for kept columns and for numbers, which become int64 or float64 whether a row function changes them
+    or not.
 
     Their type then does not depend on the values of a batch.
     """
@@ -246,7 +247,7 @@ def columns_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
 
 
 def _is_unchanged(value: Any, original: Any) -> bool:
-    """Compare values of a column. Objects of other types count as changed, as their ``==`` may have any meaning."""
+    """Compare values of a column. Objects of other types count as changed, because their ``==`` may mean anything."""
     if type(value) is not type(original):
         return False
     match original:

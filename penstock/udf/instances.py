@@ -28,7 +28,7 @@ log = logging.getLogger("penstock.udf")
 
 
 class _Instance:
-    """An instance, the ids of the works whose handlers hold it, and the lock of the thread that uses it."""
+    """An instance, the ids of the stages whose handlers hold it, and the lock of the thread that uses it."""
 
     def __init__(self) -> None:
         self.value: Any = None

@@ -36,7 +36,7 @@ from penstock.storage.backoff import retry_delay_s
 log = logging.getLogger("penstock.ai")
 
 MAX_DELAY_S = 30.0
-MAX_FIRST_TRIES = 3  # retries at an address that has never answered
+MAX_FIRST_TRIES = 3  # tries at an address that has never answered
 
 
 class RetriedCalls:

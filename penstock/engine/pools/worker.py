@@ -112,7 +112,7 @@ class HandlerServer:
 
 
 def keep_from_children(*fds: int) -> None:
-    """Close the descriptors in child processes: each side learns from a closed socket that the other is gone."""
+    """Close the descriptors in child processes, so that the other side sees them closed when this process ends."""
     for fd in fds:
         os.set_inheritable(fd, False)
         os.register_at_fork(after_in_child=partial(os.close, fd))

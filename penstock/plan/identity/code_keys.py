@@ -59,9 +59,9 @@ _CODE = (types.FunctionType, type, types.ModuleType, types.MethodType, *_BUILTIN
 class CodeIdentity:
     """The identity of a function, class or value.
 
-    ``uses`` lists what the user's functions in it refer to, by description, for messages about what changed:
-    ``{"the code of function score": "digest ...", "the global THRESHOLD of function score": 3}``. ``opaque`` are the
-    types of the objects that count by their type only.
+    ``uses`` lists what the user's functions in it refer to, by description, for messages about what changed: ``{"the
+    code of function score": "digest ...", "the global THRESHOLD of function score": 3}``. ``opaque`` are the types of
+    objects that count only by their type.
     """
 
     digest: bytes
@@ -223,7 +223,7 @@ class _Walk:
     # --- functions and classes ---
 
     def _named(self, value: Any) -> bytes | None:
-        """Return the digest of a function or class that a library has under a name, None for any other.
+        """Return the digest of a function or class that a library defines under a name; None for any other.
 
         A Python function is looked up in the module of its code, because ``functools.wraps`` copies ``__module__``, and
         in ``__module__`` if that is a library too, because libraries wrap their own functions. A method of an object

@@ -97,7 +97,7 @@ def _is_users_file(path: str) -> bool:
 
 @functools.cache
 def version_of(module_name: str) -> str:
-    """Return the version of a library; nothing for Python's own modules, and where it is not known.
+    """Return the version of a library; an empty text for Python's own modules and unknown versions.
 
     Penstock's version is left out so that a job continues after an upgrade.
     """

@@ -113,7 +113,7 @@ class Permit:
         used_tokens: int | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        """Report the outcome of the request. ``headers`` are those of the answer, with lower-case names."""
+        """Report the outcome of the request. ``headers`` are the answer's headers, with lower-case names."""
         limiter, self._limiter = self._limiter, None
         if limiter is None:
             raise RuntimeError("The permit is already settled; ask the limiter for another one")
