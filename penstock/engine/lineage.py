@@ -107,7 +107,7 @@ class Lot:
 
 @dataclass(slots=True)
 class LineageUpdate:
-    """What has happened to rows since the previous update."""
+    """The changes to rows since the previous update."""
 
     ends: dict[int, int] = field(default_factory=dict)  # by read, its number of rows
     done_lots: list[Lot] = field(default_factory=list)
@@ -183,7 +183,7 @@ class Lineage:
         self._release_all(origins)
 
     def take_update(self) -> LineageUpdate:
-        """Return what has happened since the previous call."""
+        """Return the changes since the previous call."""
         update, self._update = self._update, LineageUpdate()
         return update
 
