@@ -79,7 +79,7 @@ class _Weight:
         self._num_tasks += 1
 
     def share_of(self, total: _Weight) -> float:
-        """Return these tasks' share of ``total``: by rows if they are known, else by bytes, else by their number."""
+        """Return these tasks as a share of ``total``: by rows if they are known, otherwise by bytes or number."""
         for part, whole in (
             (self.num_rows, total.num_rows),
             (self._nbytes, total._nbytes),

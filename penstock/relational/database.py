@@ -26,8 +26,8 @@ BATCH = "penstock_batch"
 class TemporaryDatabase:
     """A connection whose tables and spilled rows live in memory and in a temporary folder.
 
-    It reads no files of this machine but ``paths``. A small process removes the folder when this one ends, even by
-    ``kill -9``.
+    It may read no files of this machine except ``paths``. A small process removes the folder when this one ends, also
+    after ``kill -9``.
     """
 
     def __init__(self, memory_bytes: int, num_threads: int, paths: Sequence[str] = ()) -> None:
@@ -88,7 +88,7 @@ class TemporaryDatabase:
 
     @contextmanager
     def naming_errors(self, relation: str) -> Iterator[None]:
-        """Raise errors of DuckDB as ours. They come through Arrow, which leaves only their text."""
+        """Translate DuckDB's errors. They come through Arrow, which leaves only their text."""
         try:
             yield
         except PenstockError:

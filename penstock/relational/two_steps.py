@@ -22,7 +22,8 @@ Step = tuple[str, DataType]  # the SQL of a column, and its type
 
 
 def in_two_steps(relation: Relation, schema: Schema) -> tuple[SqlQuery, SqlQuery] | None:
-    """Return a query over some rows, and a second one that makes the relation's result of the first one's results.
+    """Return a query over some rows, and a query over the results of the first one that gives the result of the
+    relation.
 
     None: a column needs all rows of a group at once, such as a median.
     """
@@ -96,7 +97,8 @@ def halves_rows(query: SqlQuery, rows: pa.RecordBatch) -> bool:
 
 
 def estimated_groups(num_sampled: int, num_found: int, num_rows: int) -> float:
-    """Estimate the groups of ``num_rows`` equally distributed rows, of which a sample has ``num_found`` groups.
+    """Estimate the number of groups in ``num_rows`` rows from ``num_found`` groups in a sample, as if all groups were
+    equally large.
 
     >>> [round(estimated_groups(1000, found, 100_000)) for found in (1, 500, 900, 1000)]
     [1, 628, 4661, 100000]
