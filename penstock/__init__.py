@@ -10,7 +10,7 @@ __version__ = "0.1.0"
 # The public names by module. Type checkers read ``__init__.pyi``, which ``make stubs`` writes from this table.
 _MODULES = {
     "penstock.ai.provider": ["Provider"],
-    "penstock.ai.registry": ["attach_provider", "set_provider"],
+    "penstock.ai.provider_registry": ["attach_provider", "set_provider"],
     "penstock.config": ["config", "get_config", "set_config"],
     "penstock.runners": ["set_runner_local", "set_runner_ray"],
     "penstock.cost.budget": ["spending"],

@@ -3,7 +3,7 @@
 from typing import Any
 
 from penstock.ai.provider import Provider as Provider
-from penstock.ai.registry import attach_provider as attach_provider, set_provider as set_provider
+from penstock.ai.provider_registry import attach_provider as attach_provider, set_provider as set_provider
 from penstock.config import config as config, get_config as get_config, set_config as set_config
 from penstock.cost.budget import spending as spending
 from penstock.errors import FatalError as FatalError, RetryAfterError as RetryAfterError

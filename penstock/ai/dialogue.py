@@ -39,7 +39,7 @@ class PromptSettings:
     system: str | None = None
     output: OutputFormat | None = None
     tools: tuple[ToolFunction, ...] = ()
-    num_answers: int | None = None  # None: one answer, and the value is not a list
+    num_answers: int | None = None  # None means one answer, and a value that is not a list
     has_usage: bool = False
     max_reasks: int = 1
     max_tool_rounds: int = 10
@@ -69,7 +69,7 @@ class PromptSettings:
         row_id: bytes | None = None,
         key: bytes | None = None,
     ) -> Request:
-        """Return the request of a row. Its own system message and options override those of all rows.
+        """Return the request of a row. The row's own system message and options override the shared ones.
 
         If the column holds lists, ``n`` among the options is the number of answers for this row.
         """
@@ -89,7 +89,7 @@ class PromptSettings:
         )
 
     def split(self, values: Sequence[Any]) -> tuple[Sequence[Any], dict[str, Any] | None]:
-        """Return the message of a row and its own options. An option that is null has its default."""
+        """Return the message of a row and its own options. A null option means the default."""
         if not (count := len(self.row_options)):
             return values, None
         pairs = zip(self.row_options, values[-count:], strict=True)
@@ -97,7 +97,7 @@ class PromptSettings:
 
 
 class Exchange:
-    """The state of one conversation. ``request`` is the next request to send, None once there is a value."""
+    """The state of one conversation. ``request`` is the next request to send; None once the value is known."""
 
     def __init__(self, settings: PromptSettings, request: Request) -> None:
         self.request: Request | None = request
@@ -115,7 +115,7 @@ class Exchange:
         return self.request is None and not self.to_run
 
     def take(self, answer: Generation) -> None:
-        """Process an answer. It is the value, or it calls tools, or the next request asks for another answer."""
+        """Process an answer: it is the value, or it calls tools, or the next request asks for another answer."""
         self._answers.append(answer)
         if answer.tool_calls and self._last_request.tools:
             self._num_rounds += 1
@@ -187,7 +187,7 @@ class Exchange:
         return sum(known) if known else None
 
     def _end_with_calls(self, answer: Generation) -> None:
-        """End with calls of functions that are not among ``tool_functions``: ``usage`` shows them."""
+        """End with calls of functions that are not in ``tool_functions``; ``usage`` shows them."""
         if not self._settings.has_usage:
             names = ", ".join(dict.fromkeys(call.name for call in answer.tool_calls))
             raise InvalidAnswerError(
@@ -229,7 +229,7 @@ async def run_tools(tools: Sequence[ToolFunction], calls: Sequence[ToolCall]) ->
 
 
 def checked_answers(given: Any, num_answers: int, model: Prompter) -> Sequence[Generation]:
-    """Return the answers that a model gave for a request. A text stands for an answer, and an answer for a list of one.
+    """Return the answers that a model gave to a request. A text counts as an answer, and an answer as a list of one.
 
     Anything else is an error that names the class of the model, which the user may have written.
     """

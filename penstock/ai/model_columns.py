@@ -21,7 +21,7 @@ from penstock.ai.provider import (
     ScoringClassifier,
     TextClassification,
 )
-from penstock.ai.registry import find_provider
+from penstock.ai.provider_registry import find_provider
 from penstock.config import get_config
 from penstock.errors import InvalidArgumentError
 from penstock.expr.column import Expression, to_expr
@@ -90,7 +90,7 @@ def resolve_call(
     identity: Mapping[str, Any] | None = None,
     has_model_of_row: bool = False,
 ) -> AiCall:
-    """Return the call with the provider's model for it. ``fields`` are those of the task, and part of the identity."""
+    """Return the call with the provider's model for it. ``fields`` are fields of the task, and part of its identity."""
     from penstock.ai.identity import identity_of
 
     function = task_type.function
@@ -120,7 +120,7 @@ def _checked_model(function: str, model: Any) -> str | None:
 
 
 def _model_of_row(provider: Provider, task: ModelTask) -> Model:
-    """Return a model that calls the model named by each row. The provider makes one, to check the options."""
+    """Return a model that calls the model that each row names. The provider makes one now, to check the options."""
     from penstock.ai.prompt import ModelOfRow
 
     example = provider.model(replace(task, model=provider.default_models.get(task.function) or "model"))
@@ -203,7 +203,7 @@ def scored_label_column(call: AiCall, column: Any) -> Expression:
 
 
 def placed(spec: UdfSpec, model: Model, options: AiOptions) -> UdfSpec:
-    """Return a spec with its place: remote models run on one event loop, others in workers of their own."""
+    """Return a spec that says where it runs: remote models on one event loop, others in workers of their own."""
     max_concurrency, is_batch = options.settings.caps.max_concurrency, spec.target.is_batch
     if not spec.target.is_async:
         options.check_local(spec.name, type(model).__name__)
@@ -233,7 +233,7 @@ def placed(spec: UdfSpec, model: Model, options: AiOptions) -> UdfSpec:
 
 
 def _placed_for_batches(spec: UdfSpec, model: Model) -> UdfSpec:
-    """Return a spec in which enough rows wait concurrently to fill a provider's batch."""
+    """Return a spec with enough concurrently waiting rows to fill a provider's batch."""
     is_batch = spec.target.is_batch
     max_rows = max(BATCHED_TASK_ROWS, get_config().memory_bytes // BATCHED_CALL_NBYTES)
     num_rows = min(MAX_BATCHED_CALLS, max_rows)

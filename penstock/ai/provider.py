@@ -77,7 +77,7 @@ DEFAULT_SETTINGS = CallSettings()
 
 @frozen
 class ModelTask:
-    """The task that a function needs a model for. The provider checks ``options`` and refuses unknown ones.
+    """The task for which a function needs a model. The provider checks ``options`` and refuses unknown ones.
 
     ``parameters`` are the named parameters of the function besides ``provider`` and ``model``. ``row_options`` are the
     names of the options that each row sets in its request.
@@ -132,7 +132,7 @@ class ImageClassification(ModelTask):
 class Model:
     """A model that a worker calls. Its methods run on one thread (or one event loop) at a time.
 
-    ``Resources.tasks_per_worker`` above one says that several threads may call the loaded model at the same time.
+    With ``Resources.tasks_per_worker`` above one, several threads may call the loaded model at the same time.
     """
 
     model_name: str | None = None
@@ -188,7 +188,7 @@ class Prompter(Model, ABC):
         """
 
     def is_certain(self, request: Request) -> bool:
-        """Return whether equal requests always get the same answer, so that one call serves them all."""
+        """Return True if equal requests always get the same answer, so that one call serves them all."""
         return False
 
 
@@ -208,7 +208,7 @@ class Embedder(Model, ABC):
         """Return an array, or anything NumPy converts to one, of shape ``(len(inputs), dimensions)``.
 
         Inputs are texts, or images as ndarrays; no nulls. If an async embedder returns some vectors of another length,
-        it is asked again for each of these inputs alone.
+        Penstock asks again for each of these inputs alone.
         """
 
 

@@ -55,7 +55,7 @@ class Memo:
 
     def __init__(self, ledger: Ledger, codec: Codec, ordinals: SharedOrdinals | None = None) -> None:
         self.ledger, self.codec, self._ordinals = ledger, codec, ordinals
-        self._waiting: dict[bytes, list[asyncio.Future[Any]]] = {}  # results that are being computed
+        self._waiting: dict[bytes, list[asyncio.Future[Any]]] = {}  # who waits for a result that is being computed
         self._put_soon: dict[bytes, bytes] = {}  # in this turn of the event loop
         self._put_error: Exception | None = None
         current_call_counter().is_stored = True

@@ -223,7 +223,7 @@ class Billing:
     ) -> None:
         self.name = f"{provider} ({model})"
         self.is_sample, self.is_exact = account.is_sample, account.is_exact
-        self.max_inputs: int | None = None  # tokens of one call
+        self.max_inputs: int | None = None  # inputs of one call
         self.num_under_way = 0  # guarded by the lock of the budget
         self._account, self._key, self._caps = account, (provider, model), caps
         self._price = price or price_of(provider, model)

@@ -34,7 +34,7 @@ END_TIMEOUT_S = 30.0  # for calls in flight when a query ends by an error or Ctr
 END_NOTICE_S = 1.0  # from then on a warning says why the query has not ended
 END_CHECK_S = 0.02
 
-NUM_RESULTS_HELD = 2  # by a reader: the one it works on, and a copy of it in another format
+NUM_RESULTS_HELD = 2  # copies that a reader holds: the result that it works on, and a copy in another format
 
 
 class Executor:
@@ -203,7 +203,7 @@ class Executor:
         self._wake()
 
     def _wake(self) -> None:
-        """Make the driver look again at what it may do."""
+        """Wake the driver, so that it checks again what it may do."""
         put_report(self._mailbox, len(self._stages) - 1, Report(None, None, is_done=False))
 
     # --- inside ---

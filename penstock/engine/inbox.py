@@ -79,12 +79,12 @@ class Gate:
 
     @property
     def is_satisfied(self) -> bool:
-        """No further row is wanted."""
+        """True if no further row is wanted."""
         return self._to_give == 0
 
     @property
     def num_rows_missing(self) -> int | None:
-        """Rows that must still come; None without a limit."""
+        """The number of rows that must still come; None without a limit."""
         return None if self._to_give is None else self._to_skip + self._to_give
 
     def total_rows(self, num_rows_in: int) -> int:

@@ -7,7 +7,7 @@ from penstock.engine.task_costs import RECENT
 PACED_TASK_S = 0.1
 GROUPED_TASK_S = 0.02  # of several batches: a hand-over to a process then costs some percent
 MAX_PACED_ROWS = 2**16
-MIN_SPREAD = 0.02  # the variance of the rows of tasks, relative to their mean squared, that shows the cost of a task
+MIN_SPREAD = 0.02  # the relative variance of row counts from which the cost of a task can be seen
 
 
 def paced_rows(num_rows: int, busy_s: float, task_s: float = PACED_TASK_S) -> int:
@@ -32,7 +32,7 @@ def evenly_cut(num_rows: int, rows_per_task: int) -> int:
 
 
 class RowPace:
-    """Find how many rows a task should have to take ``PACED_TASK_S``, or three times what it costs without any rows.
+    """Find how many rows make a task last ``PACED_TASK_S``, or three times its cost without any rows.
 
     A task over thousands of columns takes a tenth of a second for itself, so without the second rule tasks would
     shrink to single rows. A line fitted to the recent tasks separates the cost of a task from that of its rows.

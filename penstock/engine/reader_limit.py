@@ -62,10 +62,14 @@ class ReaderLimit:
         self._least_input: int | None = None if needs_all else least_input(stage, least_output)
         self.may_stop_early = least_output is not None
 
-    def num_rows_allowed(self, num_rows_taken: int) -> int | None:
-        """Return how many more rows the stage may take now; None for any number."""
-        if self._least_input is None or not self._makes_calls:
-            return None
+    @property
+    def is_needed(self) -> bool:
+        """False if the stage may take any number of rows: it makes no calls, or the reader needs all rows."""
+        return self._least_input is not None and self._makes_calls
+
+    def num_rows_allowed(self, num_rows_taken: int) -> int:
+        """Return how many more rows the stage may take now, if the limit ``is_needed``."""
+        assert self._least_input is not None
         cut = self._next_cut
         found, missing = (0, None) if cut is None else (cut.num_rows_in, cut.num_rows_missing)
         return rows_to_take(self._num_rows_settled, self._least_input, found, missing) - num_rows_taken

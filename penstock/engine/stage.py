@@ -22,7 +22,17 @@ from penstock.engine.task_costs import FIRST_GROWTH, LEAST_FOOTPRINT, TaskCosts
 from penstock.engine.task_sizes import MeasuredRows, task_sizes
 from penstock.engine.workers import PoolChoice, Workers
 from penstock.errors import PenstockError
-from penstock.plan.stages import CallUdf, Exactly, Gathered, Inbox as Policy, Measured, RunRelation, Stage, WriteOut
+from penstock.plan.stages import (
+    CallBatch,
+    CallUdf,
+    Exactly,
+    Gathered,
+    Inbox as Policy,
+    Measured,
+    RunRelation,
+    Stage,
+    WriteOut,
+)
 
 
 class StageState:
@@ -54,9 +64,11 @@ class StageState:
         sizes = task_sizes(_gathering(stage.inbox, choice), resources.clock)
         self.input = StageInput(stage.work, sizes, self._in_flight, resources.clock, len(inputs), reads)
         self._resources = resources
-        self._error_limit = ErrorLimit(stage.work)
+        self._error_limit = ErrorLimit(stage.work) if isinstance(stage.work, CallUdf | CallBatch) else None
+        self._kind = kind_of(stage.work)
         self._after: StageState | None = None  # must be done before this stage starts
-        self._reader_limit: ReaderLimit  # set by ``limit_to_reader``
+        self._reader_limit: ReaderLimit  # set by ``limit_to_reader``, as is the next
+        self._is_limited = False  # the reader may stop before the stage has taken all rows
         self.input.limit_tasks(self._costs.most_input(resources.task_nbytes))
         if choice is not None and isinstance(sizes, MeasuredRows):
             num_copies = 1 + self._costs.footprint.num_inputs
@@ -89,6 +101,7 @@ class StageState:
             self._resources.results,
             least_read,
         )
+        self._is_limited = self._reader_limit.is_needed
         self._in_flight.tracks_settled_rows = self._reader_limit.may_stop_early
 
     # --- why a task starts or not: the view of ``pick_stage`` ---
@@ -147,11 +160,11 @@ class StageState:
 
     @property
     def _is_wanted_by_reader(self) -> bool:
-        allowed = self._reader_limit.num_rows_allowed(self.num_rows_taken)
-        if allowed is None:
+        if not self._is_limited:
             return True
-        policy = self.stage.inbox
-        return allowed >= (min(policy.num_rows, self.input.inbox.num_rows) if isinstance(policy, Exactly) else 1)
+        policy, num_rows = self.stage.inbox, self.input.inbox.num_rows
+        least = min(policy.num_rows, num_rows) if isinstance(policy, Exactly) else 1
+        return self._reader_limit.num_rows_allowed(self.num_rows_taken) >= least
 
     @property
     def _next_output_nbytes(self) -> int:
@@ -248,13 +261,14 @@ class StageState:
 
     def receive(self, report: Report) -> Sequence[Bundle]:
         """Record a report and return the outputs to pass on. Raise TooManyErrorsError past the error limit."""
-        num_rows_done = report.task.num_rows if report.task is not None and report.is_done else 0
-        self._error_limit.add(report.errors, num_rows_done, self.num_rows_taken)
-        if report.task is None:
-            if report.is_done:
+        if self._error_limit is not None:
+            num_rows_done = report.task.num_rows if report.task is not None and report.is_done else 0
+            self._error_limit.add(report.errors, num_rows_done, self.num_rows_taken)
+            if report.task is None and report.is_done:
                 self._error_limit.check(self.num_rows_taken)
-            return () if report.output is None else (report.output,)
-        return self._receive_task(report.task, report)
+        if report.task is not None:
+            return self._receive_task(report.task, report)
+        return () if report.output is None else (report.output,)
 
     def close_input(self, empty: Bundle | None) -> None:
         """Record that one of the inputs is done; ``empty`` has its columns if it had no rows."""
@@ -292,17 +306,19 @@ class StageState:
                 closing.callback(self.input.reads.close)
 
     def _new_task(self) -> Task:
+        if not self._is_limited:
+            return self.input.take(None)
         allowed = self._reader_limit.num_rows_allowed(self.num_rows_taken)
-        if allowed is not None and allowed <= 0:  # nothing else can be done
-            allowed = max(self.num_rows_taken, FIRST_ROWS)
-        return self.input.take(allowed)
+        return self.input.take(
+            allowed if allowed > 0 else max(self.num_rows_taken, FIRST_ROWS)
+        )  # 0: nothing else can run
 
     def _receive_task(self, task: Task, report: Report) -> Sequence[Bundle]:
         assert self.workers is not None
         self.workers.note_stopped()
-        lineage, kind = self._resources.lineage, kind_of(self.stage.work)
+        lineage = self._resources.lineage
         task.busy_s += report.busy_s
-        output = report.output if lineage is None else lineage.note(kind, task, report)
+        output = report.output if lineage is None else lineage.note(self._kind, task, report)
         if output is not None:
             self._costs.learn_output(task, output)
         if report.is_done and task.num_rows:
@@ -311,7 +327,7 @@ class StageState:
             self.input.learn(task)
         self.input.limit_tasks(self._costs.most_input(self._resources.task_nbytes))
         released = self._in_flight.stop(task, output, is_done=report.is_done)
-        return released if lineage is None or kind != "read" else lineage.in_lots(released)
+        return released if lineage is None or self._kind != "read" else lineage.in_lots(released)
 
 
 def _costs(stage: Stage, choice: PoolChoice | None) -> TaskCosts:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.estimates.projection import NOTHING, Interval, ModelEstimate
+from penstock.estimates.extrapolation import NOTHING, Interval, ModelEstimate
 from penstock.observe.printable import aligned_lines, format_count, format_dollars, format_seconds
 from penstock.observe.table_html import plain_table_html
 

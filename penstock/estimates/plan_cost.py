@@ -11,7 +11,7 @@ from penstock.cost.accounts import Account, accounting
 from penstock.cost.prices import prices_date
 from penstock.errors import InvalidArgumentError
 from penstock.estimates.estimate import PER_ROWS, CostEstimate
-from penstock.estimates.projection import Interval, ModelEstimate, project_calls
+from penstock.estimates.extrapolation import Interval, ModelEstimate, project_calls
 from penstock.estimates.sample import RowSample, sampled
 from penstock.expr.udf import BatchSpec, UdfSpec
 from penstock.plan.nodes import Plan, called_functions, has_async_call

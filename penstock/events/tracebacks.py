@@ -70,7 +70,7 @@ def own_frames(frames: TracebackType | None) -> TracebackType | None:
 
 
 def _is_ours(frame: FrameType) -> bool:
-    module = str(frame.f_globals.get("__name__", ""))  # a file name of generated code, such as a dataclass's
+    module = str(frame.f_globals.get("__name__", ""))  # for generated code, such as a method of a dataclass
     return frame.f_code.co_filename.startswith(PACKAGE) or module.startswith("penstock.")
 
 

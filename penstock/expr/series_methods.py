@@ -1,4 +1,4 @@
-"""Methods and operators of ``Series``: the same as of ``Expression``, but computed at once.
+"""Methods and operators of ``Series``: the same as on ``Expression``, but computed at once.
 
     series.upper()              # col("x").upper() over the values of series
     series * 2 > other          # another Series is a second column; a Series of one row is a constant

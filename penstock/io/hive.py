@@ -87,9 +87,6 @@ def split_by_partition(batch: pa.RecordBatch, columns: Sequence[str]) -> Iterato
     >>> [(folder, rows.to_pydict()) for folder, rows in split_by_partition(batch, ["k"])]
     [('k=a', {'x': [1, 3]}), ('k=b', {'x': [2]})]
     """
-    if not columns:
-        yield "", batch
-        return
     encoded = [pc.dictionary_encode(batch.column(name), null_encoding="encode") for name in columns]
     codes = np.zeros(batch.num_rows, np.int64)
     for column in encoded:

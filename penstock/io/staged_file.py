@@ -22,7 +22,7 @@ SMALL_NBYTES = 2**18  # smaller batches are joined: copying them is cheap, and o
 
 
 class FileEncoder(Protocol):
-    """One open file; ``close`` is always called, again if it fails."""
+    """One open file; ``close`` is always called, and called again if it fails."""
 
     def write(self, block: pa.Table) -> None: ...
 

@@ -301,7 +301,8 @@ class FileWriter:
                 self._files[""] = self._open_file("")
                 return records
             batch = conform_rows(batch, self._schema, self._sink.root)
-            parts = split_by_partition(batch, self._sink.partition_cols)
+            columns = self._sink.partition_cols
+            parts = split_by_partition(batch, columns) if columns else [("", batch)]
             records.extend(record for folder, rows in parts for record in self._write_rows(folder, rows))
             self._nbytes_alive += batch.nbytes
             if self._nbytes_alive > piece_nbytes(HELD_NBYTES):

@@ -284,7 +284,7 @@ class Job:
             self._put_in_order(selection.positions)
 
     def _put_in_order(self, positions: Mapping[int, tuple[int, int]]) -> None:
-        """Merge rows that were computed again with those that stayed, so that all are in input order."""
+        """Merge recomputed rows with the rows that stayed, so that all are in input order."""
         old = self._state.files
         max_rows = self._sink.rows_per_file or max((file["rows"] for file in old), default=1)
         files = in_input_order(self._state, positions, self._output.run_id, max_rows)

@@ -181,7 +181,7 @@ class StoreLedger:
                     position = piece.end
             file.flush()
             os.fsync(file.fileno())
-        path.with_suffix(".index").unlink(missing_ok=True)  # the length of the shorter copy
+        path.with_suffix(".index").unlink(missing_ok=True)  # the index of the shorter copy
         draft.replace(path)
         sync_folder(path.parent)
 

@@ -90,7 +90,7 @@ class JobState:
 
     @property
     def next_lot(self) -> int:
-        """Return a number that is higher than that of any lot so far."""
+        """Return a number that is higher than the number of any lot so far."""
         origins = [*(part.origins for part in self.parts), *self.done_lots.values()]
         used = [origin.source for each in origins for origin in each if origin.start is None]
         return max([*used, *self.done_lots], default=-1) + 1

@@ -95,7 +95,7 @@ class _Load:
         self._mode = sink.mode if isinstance(sink, ModeSink) else "overwrite"
         self._run_id = sink.run_id if isinstance(sink, RunSink) else None
         self._once = sink if self._mode == "append" and isinstance(sink, OnceSink) else None
-        self._is_loaded = False  # by a run that was killed before it could write the note
+        self._is_loaded = False  # a killed run loaded the rows, but could not note it
         self._was_removed = False  # the loaded rows, by the user
 
     def check(self) -> None:
@@ -171,7 +171,7 @@ class _Load:
             return False
         self._sink.abort()
         self._was_removed = True
-        say(f"The rows of this job were loaded into {self._name} and are gone: they are loaded again.")
+        say(f"The rows of this job were loaded into {self._name} and are gone; Penstock loads them again.")
         return True
 
     def _has_committed(self, begun: Mapping[str, Any]) -> bool:

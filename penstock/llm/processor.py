@@ -16,9 +16,9 @@ from penstock.ai.local.serving.provider import ServedProvider, SglangProvider, V
 from penstock.ai.model_columns import placed
 from penstock.ai.options import AiOptions
 from penstock.ai.provider import Model, Prompter, Prompting, Provider
+from penstock.ai.provider_registry import find_provider, make_provider
 from penstock.ai.providers import chat_completions as chat_wire
 from penstock.ai.providers.openai import OpenAIProvider
-from penstock.ai.registry import find_provider, make_provider
 from penstock.errors import InvalidArgumentError
 from penstock.expr.column import Expression, col
 from penstock.expr.nodes import UdfCall
@@ -185,7 +185,7 @@ def _unchanged(params: Mapping[str, Any], fields: Mapping[str, Any]) -> Mapping[
 
 
 def _openai(config: OpenAIProcessorConfig) -> Provider:
-    """Return the provider of a config, by default that of ``set_provider``."""
+    """Return the provider of a config, by default the one of ``set_provider``."""
     given: dict[str, Any] = {"base_url": config.base_url, "api_key": config.api_key, "headers": dict(config.headers)}
     options = {name: value for name, value in given.items() if value}
     provider = make_provider("openai", options) if options else find_provider("openai", "prompt")

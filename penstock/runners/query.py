@@ -167,7 +167,7 @@ def is_written_in_order(plan: Plan) -> bool:
 
 
 def _ready(stages: Sequence[Stage]) -> tuple[Stage, ...]:
-    """Return the stages with all that is decided when a query begins: keys of cached results, numbers of rows."""
+    """Return the stages with everything that is decided when a query begins: keys of cached results, row numbers."""
     return with_row_numbers(with_cache_keys(stages))
 
 
@@ -218,7 +218,8 @@ def _logs_failures(stage: Stage) -> bool:
 
 
 def with_memory(stages: Sequence[Stage], memory_bytes: int) -> tuple[Sequence[Stage], int]:
-    """Divide half of the memory among the relations; return the stages and the memory for everything else."""
+    """Divide half of the memory among the relations; return the stages, and the memory that remains for everything
+    else."""
     num_relations = sum(isinstance(stage.work, RunRelation) for stage in stages)
     if not num_relations:
         return stages, memory_bytes

@@ -19,7 +19,8 @@ STREAM_NBYTES = 8 * 2**20  # one request reads this much of a file that is read 
 
 
 class StoreHandler(fs.FileSystemHandler):  # type: ignore[misc]
-    """Reads and lists through our stores. ``penstock.io.writer`` writes, so those methods refuse."""
+    """Reads and lists through Penstock's stores. The methods that write refuse, because ``penstock.io.writer``
+    writes."""
 
     def __init__(self, scheme: str, options: Mapping[str, Any]) -> None:
         self.scheme = scheme

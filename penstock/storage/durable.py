@@ -68,7 +68,7 @@ def sync_all(paths: Sequence[str]) -> None:
 
 
 def _sync_file_system(path: str) -> bool:
-    """Sync the whole file system of ``path``; return False if its ``syncfs`` cannot be trusted."""
+    """Sync the whole file system of ``path``; return False if that may not reach the disk."""
     libc = ctypes.CDLL(None)
     if not (hasattr(libc, "syncfs") and hasattr(libc, "statfs")):
         return False

@@ -50,7 +50,7 @@ class RateLimits:
         self.is_unlimited = limits == Limits()
 
     def admit(self, tokens: int, in_flight: int, now: float) -> float:
-        """Charge a request and return 0, or return the seconds to wait before it is sent again."""
+        """Charge a request and return 0, or return the seconds to wait before sending it again."""
         if self._limits.max_concurrency is not None and in_flight > self._limits.max_concurrency:
             return RETRY_CONCURRENCY_S
         amounts = {"requests": 1, "tokens": tokens}

@@ -67,7 +67,7 @@ class ImageBuffer:
             self[row][:] = 0
 
     def column(self) -> pa.Array:
-        """Return the column, which takes over the memory."""
+        """Return the column, which then owns the memory."""
         mask = arrow_flags(self._is_null) if self._is_null.any() else None
         if self._dtype.shape is not None:
             return fixed_rows(arrow_numbers(self._pixels), self._dtype.arrow, mask)

@@ -7,7 +7,7 @@ import logging
 import pytest
 
 import penstock as ps
-from penstock.ai.registry import find_provider
+from penstock.ai.provider_registry import find_provider
 from penstock.errors import InvalidArgumentError
 
 FUNCTIONS = ("prompt", "embed_text", "embed_image", "classify_text", "classify_image")

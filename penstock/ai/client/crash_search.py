@@ -47,7 +47,7 @@ class CrashSearch:
         self._has_ended = asyncio.Event()
 
     def holds(self, rank: Rank) -> bool:
-        """Return whether a request has to wait for the end of a search."""
+        """Return whether a request must wait for the end of a search."""
         return rank in ("first", "retry") and bool(self._waiting or self._num_in_turn)
 
     async def wait(self) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Literal
 
 from penstock.ai.client.limits.limiter import Tally
-from penstock.ai.client.limits.pacing import MAX_WAIT_S
+from penstock.ai.client.limits.pace import MAX_WAIT_S
 from penstock.errors import ProviderError, ProviderUnavailableError, RateLimitedError
 
 Verdict = Literal["retry", "row", "unsure"]

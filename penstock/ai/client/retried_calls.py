@@ -17,7 +17,7 @@ from penstock.ai.client.crash_search import Turn
 from penstock.ai.client.failed_attempts import ConnectionLostError, FailedAttempts
 from penstock.ai.client.http_client import ApiClient
 from penstock.ai.client.limits.limiter import Rank, Tally, duration, wait_too_long
-from penstock.ai.client.limits.pacing import MAX_WAIT_S
+from penstock.ai.client.limits.pace import MAX_WAIT_S
 from penstock.ai.client.server_check import Answer, Attempt, ServerCheck
 from penstock.ai.client.server_errors import NeverReachedError
 from penstock.ai.provider import FIRST_DELAY_S
@@ -36,7 +36,7 @@ from penstock.storage.backoff import retry_delay_s
 log = logging.getLogger("penstock.ai")
 
 MAX_DELAY_S = 30.0
-MAX_FIRST_TRIES = 3  # retries at an address that has never answered
+MAX_FIRST_TRIES = 3  # tries at an address that has never answered
 
 
 class RetriedCalls:

@@ -59,6 +59,6 @@ class ServerCheck:
                 "that it works. If it is still loading, run again when it answers, or give a larger max_retries=."
             )
         return (
-            f"The server at {self._address} fails on every call, and so it does on one that it answered before "
+            f"The server at {self._address} fails on every call, even on one that it answered before "
             f"({error}). Run again when it works."
         )

@@ -48,7 +48,7 @@ from penstock.errors import RequestRefusedError
 
 API_VERSION = "2026-10-21"
 SAMPLING_VERSION = "2023-06-01"
-"""The last model generation that takes temperature, top_p and top_k."""
+"""The last version of the API that has temperature, top_p and top_k, for models that still take them."""
 
 MAX_TOKENS = 16_384
 """The API requires a limit. This limit leaves room for reasoning, and answers of this length arrive within usual

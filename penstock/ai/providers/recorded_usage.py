@@ -28,10 +28,10 @@ WIRES: Mapping[str, type[PromptWire]] = {
     "messages": MessagesWire,
     "responses": ResponsesWire,
 }
-"""Providers by the name in the folder of a job."""
+"""Wires by the name that a job's folder has for them."""
 
 MAX_EQUAL_CALLS = 16
-"""Equal requests may have different answers; so many of them are compared with the answer of the row."""
+"""Equal requests may have different answers; this many of them are compared with the answer of the row."""
 
 
 def described_calls(model: ApiPrompter, settings: PromptSettings) -> dict[str, Any] | None:

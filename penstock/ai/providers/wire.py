@@ -53,7 +53,7 @@ class PromptWire(ABC):
     @classmethod
     @abstractmethod
     def fields(cls, what: str, model: str, options: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the fields that options become, without those of ``extra_body``. Errors name ``what``."""
+        """Return the fields that options become, without the fields of ``extra_body``. Errors name ``what``."""
 
     @property
     @abstractmethod
@@ -71,7 +71,7 @@ class PromptWire(ABC):
         """
 
     def body_of_row(self, options: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the fields of a request with its own options, which override those of all rows."""
+        """Return the fields of a request, including its own options, which override the shared ones."""
         return {**self.body, **self.fields("a request", self.model, options)}
 
     def call(self, request: Request) -> ApiCall:

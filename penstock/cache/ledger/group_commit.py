@@ -135,7 +135,8 @@ class Committer:
             self._thread.join()
 
     def release_in_child(self) -> None:
-        """Close in a forked child, which has no commit thread, and in which the lock may be held forever."""
+        """Close in a forked child. It has no commit thread, and a thread that does not exist there may hold the
+        lock."""
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._is_closed = True

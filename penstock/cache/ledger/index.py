@@ -90,5 +90,5 @@ class KeyIndex:
         self._places = np.concatenate([self._places, *(places for _, places in self._unsorted)])
         order = np.concatenate([self._order, np.arange(num_before, len(self._places), dtype=np.uint32)])
         by_key = np.argsort(keys, kind="stable")  # the first of equal keys stays first
-        self._keys, self._order = keys[by_key], order[by_key]  # sorting the places themselves would take longest
+        self._keys, self._order = keys[by_key], order[by_key]  # the places stay, because moving them would take longest
         self._unsorted = []

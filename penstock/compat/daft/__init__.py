@@ -29,7 +29,7 @@ from io import TextIOWrapper
 from typing import Any
 
 import penstock as ps
-from penstock.ai.registry import KNOWN, detach_provider, find_provider
+from penstock.ai.provider_registry import KNOWN, detach_provider, find_provider
 from penstock.compat import remedies
 from penstock.compat.daft import expressions, functions, io, session as _session
 from penstock.compat.daft.daft_types import DaftDataType, DaftFile, DaftSchema

@@ -14,7 +14,7 @@ from penstock.functions import ascii as ascii_func, chr as chr_func, prompt
 __all__ = [*vars(functions)["__all__"], "ascii_func", "chr_func", "llm_generate"]
 
 
-vars()["value_counts"] = functions.list_value_counts  # Penstock's ``count`` combines rows
+vars()["value_counts"] = functions.list_value_counts  # Penstock's ``value_counts`` combines rows
 
 
 def count(expr: Expression | None = None, mode: str = "valid") -> Expression:  # type: ignore[no-redef]

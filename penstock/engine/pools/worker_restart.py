@@ -12,7 +12,7 @@ import pyarrow as pa
 from penstock.errors import WorkerDiedError
 from penstock.events.events import RowError
 
-MAX_SINGLE_ROWS = 16  # of a part that is cut into single rows at once
+MAX_SINGLE_ROWS = 16  # rows of a part that is cut into single rows at once
 Record = Callable[[RowError], None]
 GiveUp = Callable[[pa.RecordBatch, int, WorkerDiedError, Record], pa.RecordBatch | None]
 

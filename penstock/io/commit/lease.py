@@ -37,7 +37,7 @@ class LeaseHolder(NamedTuple):
     pid: int
     host: str
     since: str
-    age: timedelta  # seconds since it last wrote the lease
+    age: timedelta  # time since it last wrote the lease
 
 
 class StoreLease:

@@ -220,7 +220,7 @@ class StoredFile(NamedTuple):
 
 
 class StagedFiles(Protocol):
-    """The staged files of one run. Picklable: workers make and store them. Names are relative to the target."""
+    """The staged files of one run. Picklable: workers write and store them. Names are relative to the target."""
 
     def path_for(self, name: str) -> str:
         """Return the local path where a worker writes a file; its folder exists."""

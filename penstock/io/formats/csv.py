@@ -377,5 +377,5 @@ def csv_sink(
     quote: str = '"',
     **options: Any,
 ) -> FileSink:
-    """Return the sink for CSV files below ``path``; the options are those of ``file_sink``."""
+    """Return the sink for CSV files below ``path``; it takes the options of ``file_sink``."""
     return file_sink(path, CsvEncoding(compression, delimiter, header, quote), **options)

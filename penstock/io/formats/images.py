@@ -171,7 +171,7 @@ class EncodedFile:
 
 
 def image_sink(path: str, file_format: str, **options: Any) -> FileSink:
-    """Return the sink that writes each row, an encoded image, to a file; the options are those of ``file_sink``."""
+    """Return the sink that writes each row, an encoded image, to a file; it takes the options of ``file_sink``."""
     encoding_of(file_format, "write_images: file_format")
     suffix = f".{str(file_format).lower().lstrip('.')}"
     return file_sink(path, EncodedFiles(suffix, SUFFIXES), rows_per_file=1, **options)

@@ -301,5 +301,5 @@ def json_lines(batch: pa.RecordBatch) -> Iterator[bytes]:
 
 
 def json_sink(path: str, *, compression: str | None = None, **options: Any) -> FileSink:
-    """Return the sink for JSON files below ``path``; the options are those of ``file_sink``."""
+    """Return the sink for JSON files below ``path``; it takes the options of ``file_sink``."""
     return file_sink(path, JsonEncoding(compression=compression), **options)

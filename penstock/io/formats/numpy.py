@@ -169,5 +169,5 @@ def _has_one_shape(dtype: pa.DataType) -> bool:
 
 
 def numpy_sink(path: str, *, column: str = COLUMN, **options: Any) -> FileSink:
-    """Return the sink for .npy files of a column below ``path``; the options are those of ``file_sink``."""
+    """Return the sink for .npy files of a column below ``path``; it takes the options of ``file_sink``."""
     return file_sink(path, NumpyEncoding(column), **options)

@@ -300,5 +300,5 @@ def _leaves(path: str, dtype: pa.DataType) -> Iterator[tuple[str, pa.DataType]]:
 
 
 def parquet_sink(path: str, *, compression: str | None = "snappy", **options: Any) -> FileSink:
-    """Return the sink for Parquet files below ``path``; the options are those of ``file_sink``."""
+    """Return the sink for Parquet files below ``path``; it takes the options of ``file_sink``."""
     return file_sink(path, ParquetEncoding(compression=compression), **options)

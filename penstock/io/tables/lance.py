@@ -32,7 +32,7 @@ from penstock.storage.urls import short_path
 from penstock.types import Schema
 
 FRAGMENT_COLUMN = "fragment_id"
-NUM_VERSIONS_SEARCHED = 100  # seconds to wait for the commit of a killed run
+NUM_VERSIONS_SEARCHED = 100  # versions to search for the commit of a killed run
 FRAGMENT_NBYTES = 64 * 2**20  # of rows that a writer collects before it writes a fragment
 
 

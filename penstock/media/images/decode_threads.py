@@ -36,7 +36,8 @@ class ThreadLimit:
         self._start()
 
     def note(self, busy_s: float, wanted_cpu_s: float, *, has_waiting: bool) -> None:
-        """Record a batch: its duration, the time in which its thread could have run, and if other threads waited."""
+        """Record a batch: its duration, the time for which its thread could have run, and whether other threads
+        waited."""
         self._num_batches += 1
         self._busy_s += busy_s
         self._wanted_cpu_s += wanted_cpu_s

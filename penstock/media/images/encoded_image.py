@@ -99,7 +99,7 @@ def _damaged(kind: str, exc: Exception) -> ComputeError:
 
 
 def _turbo_jpeg(data: memoryview) -> EncodedImage | None:
-    """Return a JPEG that libjpeg-turbo converts to our modes, None if Pillow must decode it or report its error."""
+    """Return a JPEG that libjpeg-turbo can convert; None if Pillow must decode it or report its error."""
     try:
         height, width, colours, _ = simplejpeg().decode_jpeg_header(data)
     except ValueError:

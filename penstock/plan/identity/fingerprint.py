@@ -26,7 +26,7 @@ _STEPS = {"Project": "select", "MonotonicId": "monotonic id", "IntoBatches": "in
 
 
 def fingerprint(plan: Plan) -> dict[str, Any]:
-    """Return the fingerprint of a plan as the user built it; the fingerprint of a write is that of its rows.
+    """Return the fingerprint of a plan as the user built it. A write has the fingerprint of its rows.
 
     ``inputs`` are the sources in the order of the plan: ``name``, ``options``, ``columns``, and ``versions``, one for
     each file. ``steps`` are the operations from first to last; a concat has the steps of each of its ``branches``.

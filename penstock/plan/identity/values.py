@@ -43,7 +43,7 @@ def atom(value: Any) -> bytes:
 
 
 def reduced(value: Any) -> Any:
-    """Return what pickle stores of an object."""
+    """Return the parts that pickle would store of an object."""
     special = copyreg.dispatch_table.get(type(value))
     return special(value) if special is not None else value.__reduce_ex__(4)
 

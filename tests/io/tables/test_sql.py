@@ -24,7 +24,7 @@ from penstock.errors import (
     UdfError,
     WriteError,
 )
-from penstock.io.tables.sql.database import Database, secrets_of
+from penstock.io.tables.sql.database_spec import Database, secrets_of
 from penstock.io.tables.sql.driver import Session, TableName
 from penstock.io.tables.sql.sink import SqlSink, sql_sink
 from penstock.io.tables.sql.source import SqlSource, even_bounds, sql_source

@@ -270,7 +270,7 @@ class BatchCalls(Generic[Answer]):
                 continue
             if (task := asyncio.current_task()) is not None:
                 self._finishing.add(task)
-            self._queue.note_end(time.monotonic())  # read one at a time: the first answers lead to other calls
+            self._queue.note_end(time.monotonic())  # the first answers lead to other calls before the last is read
             is_this_one = batch.is_named
 
             def take(result: BatchResult) -> None:

@@ -34,7 +34,7 @@ from penstock.errors import (
 log = logging.getLogger("penstock.ai")
 
 NBYTES_AROUND = 256  # bytes of a request besides its body: ids, addresses, brackets
-QUIET_SHARE = 1 / 30  # the first wait, as a share of the poll interval: a second by default
+QUIET_SHARE = 1 / 30  # quiet time, as a share of the poll interval: a second by default
 MIN_QUIET_S, MAX_QUIET_S = 0.05, 60.0
 QUIET_FACTOR = 4
 MAX_POLL_FACTOR = 10
@@ -174,7 +174,7 @@ class SubmittedBatch:
 
     token: str = field(default_factory=lambda: secrets.token_hex(8))
     calls: dict[bytes, WaitingCall] = field(default_factory=dict)
-    keys: frozenset[bytes] = frozenset()  # the number of all its calls, if this process submitted it
+    keys: frozenset[bytes] = frozenset()  # keys of all its calls, if this process submitted it
     ids: list[str] = field(default_factory=list)  # candidates for the provider's id
     is_named: bool = False  # the id is certain
     began: float = field(default_factory=time.monotonic)
@@ -233,7 +233,7 @@ async def ended_state(
             may_pass = is_transient(exc) or (batch.is_own and isinstance(exc, UnreachableError | WaitTooLongError))
             if not may_pass or time.monotonic() - last_heard > POLL_PATIENCE_S:
                 raise
-            log.info("batch %s cannot be polled now, and is polled again later: %s", batch_id, exc)
+            log.info("batch %s cannot be polled now; trying again later: %s", batch_id, exc)
         else:
             if state.is_ended:
                 return state

@@ -1,7 +1,7 @@
 """Decide when a request may be sent to a model, from the user's caps and from what the server takes.
 
 limiter           one queue for each model, shared by all queries of the process
-pacing            ``Pace``: the decision, without clock, thread or event loop; it asks the parts below
+pace              ``Pace``: the decision, without clock, thread or event loop; it asks the parts below
 caps, quota       the user's caps on requests and tokens, and what rate-limit headers leave
 concurrency       how many requests at once
 cohort            latency against the number in flight

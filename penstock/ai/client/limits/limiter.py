@@ -1,6 +1,6 @@
 """The limiter: one queue of requests for each provider, base URL, model and caps of the user.
 
-``Pace`` (pacing.py) decides; this module holds the queue. A request that may be sent at once costs a lock and three
+``Pace`` (pace.py) decides; this module holds the queue. A request that may be sent at once costs a lock and three
 small objects: no task, future or timer. Others wait first come, first served, on whatever event loop they run; a retry
 goes before all first attempts.
 """
@@ -21,7 +21,7 @@ from typing import Literal, NamedTuple
 
 from penstock.ai.client.limits.caps import NO_CAPS, Caps
 from penstock.ai.client.limits.embedding_limits import forget_input_limits
-from penstock.ai.client.limits.pacing import MAX_WAIT_S, Outcome, Pace, Sent
+from penstock.ai.client.limits.pace import MAX_WAIT_S, Outcome, Pace, Sent
 from penstock.ai.client.limits.rate_headers import read_hints
 from penstock.errors import WaitTooLongError
 from penstock.events.cpu_clock import wanted_cpu_s
@@ -113,7 +113,7 @@ class Permit:
         used_tokens: int | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        """Report the outcome of the request. ``headers`` are those of the answer, with lower-case names."""
+        """Report the outcome of the request. ``headers`` are the answer's headers, with lower-case names."""
         limiter, self._limiter = self._limiter, None
         if limiter is None:
             raise RuntimeError("The permit is already settled; ask the limiter for another one")

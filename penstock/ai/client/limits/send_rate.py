@@ -215,7 +215,7 @@ class SendRate:
         """Cut the rate to the accepted one, but by a limited factor: after fast growth the last second shows too
         little."""
         self._cut_sent_at, self._measured_since, self._num_useless_cuts = sent_at, self._cut_at, 0
-        self._noise = self._noise / 2 if self._noise > 0.01 else 0.0  # a few cuts correct a mistake
+        self._noise = self._noise / 2 if self._noise > 0.01 else 0.0  # so a mistake is forgotten after some cuts
         is_first, self.rate = self.rate is None, self.rate or math.inf
         self._least = MIN_RATE if is_first else (0.5 if self.rate >= self._fast_until else 0.75) * self.rate
         self._reference = min(self.rate, max(self._measured(), self._least))

@@ -71,7 +71,7 @@ class Slots:
 
     def full_until(self, now: float) -> float:
         """Return when to ask again for a full limit; ``inf`` means when a request is settled."""
-        if self._probe_at == math.inf:  # leave these slots free from now on
+        if self._probe_at == math.inf:  # the time for which slots stay free begins
             self._probe_at = now + self._gap_s()
         if now < self._probe_at:
             return self._probe_at

@@ -30,7 +30,7 @@ from penstock.plan.nodes import check_columns
 from penstock.types import Field, Schema, Series
 from penstock.udf.formats import batch_in_format, checked_format
 
-_MIX, _SOURCE = "__mix", "__source"  # the column that orders the rows of a mix
+_MIX, _SOURCE = "__mix", "__source"  # columns that order the rows of a mix
 _JOINS = {
     "inner": "inner", "left_outer": "left", "right_outer": "right", "full_outer": "outer", "left_semi": "semi",
     "left_anti": "anti", "right_semi": "semi", "right_anti": "anti",

@@ -25,7 +25,7 @@ from penstock.io.tables.sql.driver import (
 from penstock.types.normalize import normal_type
 
 SAMPLE_ROWS = 1000  # the rows that determine the types of SQLite's columns, which have none of their own
-LOCK_TIMEOUT_MS = 60_000  # seconds that a writer waits for another, since SQLite admits one at a time
+LOCK_TIMEOUT_MS = 60_000  # time that a writer waits for another, since SQLite admits one at a time
 
 # PostgreSQL types that Arrow lacks, or that ADBC misreads, are read as text.
 _TEXT_TYPES = {"uuid", "interval", "money", "record"}

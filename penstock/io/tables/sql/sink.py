@@ -17,7 +17,7 @@ import pyarrow as pa
 from penstock.errors import ColumnNotFoundError, InvalidArgumentError, OutputExistsError, WriteError, check_choice
 from penstock.io.commit.output import WRITE_MODES, new_run_id
 from penstock.io.match_schema import conform_rows
-from penstock.io.tables.sql.database import Connect, Database
+from penstock.io.tables.sql.database_spec import Connect, Database
 from penstock.io.tables.sql.driver import Session, TableName
 from penstock.protocols import Writer
 from penstock.storage.urls import short_path

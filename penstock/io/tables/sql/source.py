@@ -25,7 +25,7 @@ from penstock.errors import InvalidArgumentError, ReadError
 from penstock.io.files import UNKNOWN
 from penstock.io.memory_source import MemorySource
 from penstock.io.selection import Selection
-from penstock.io.tables.sql.database import Connect, Database
+from penstock.io.tables.sql.database_spec import Connect, Database
 from penstock.io.tables.sql.dbapi import rows_of
 from penstock.io.tables.sql.driver import DatabaseKind, ResultColumn, Session, subquery
 from penstock.protocols import Condition, ReadRequest

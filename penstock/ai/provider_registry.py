@@ -76,7 +76,7 @@ def attach_provider(provider: str | Provider, name: str | None = None, **options
 
 
 def detach_provider(name: str) -> None:
-    """Remove a registered provider, also if it is the default."""
+    """Remove a registered provider, even if it is the default."""
     removed = _attached.pop(name, None)
     if removed is None:
         raise InvalidArgumentError(f"Provider {name!r} is not attached.{did_you_mean(name, _attached)}")

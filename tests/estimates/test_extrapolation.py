@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from penstock.cost.accounts import NANO, CallRecord
-from penstock.estimates.projection import call_figures, project_calls, scaled
+from penstock.estimates.extrapolation import call_figures, project_calls, scaled
 
 
 def call(tokens: int = 100, model: str = "m", **fields: object) -> CallRecord:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from penstock.ai.client.limits.caps import Caps
-from penstock.ai.client.limits.pacing import Outcome, Pace, Sent
+from penstock.ai.client.limits.pace import Outcome, Pace, Sent
 from penstock.ai.client.limits.rate_headers import NO_HINTS, Hints, RateWindow
 from penstock.cost.usage import UsageEstimate
 from tests.ai.simulation import (
