@@ -37,7 +37,7 @@ EMPTY_PAGE: dict[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class RowsRequest:
-    """A page that the person asks for, from the row ``first`` of all rows on."""
+    """A page that a person asks for, starting at row ``first`` of all rows."""
 
     first: int = 0
     search: str = ""
@@ -95,7 +95,7 @@ def place_of(error: RowError | None) -> RowPlace | None:
 
 
 def joined(pieces: Sequence[FoundRows]) -> FoundRows:
-    """Return rows of several batches as those of one."""
+    """Join the rows of several batches."""
     return FoundRows(
         pa.Table.from_batches([piece.batch for piece in pieces]).combine_chunks().to_batches()[0],
         [number for piece in pieces for number in piece.numbers],
@@ -110,7 +110,7 @@ def shown_rows(
 ) -> dict[str, Any]:
     """Return rows as JSON values.
 
-    A row alone has the messages and the usage of its prompts, by the column of their answers.
+    A single row also has the messages and the usage of its prompts, by the column of their answers.
     """
     columns = [cells_of(column, asked.limits) for column in found.batch.columns]
     rows: list[dict[str, Any]] = [

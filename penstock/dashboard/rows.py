@@ -1,4 +1,4 @@
-"""Pages of the rows of a job: all rows, those with a text, those that failed, or beside those of another job."""
+"""Pages of a job's rows: all rows, rows with a text, failed rows, or rows beside another job's."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ ReadFiles = Callable[[Sequence[str]], "DataFrame"]
 
 @dataclass(frozen=True, slots=True)
 class InputRun:
-    """Rows of a file from ``start`` on that were made from consecutive rows of an input, one for one."""
+    """Rows of a file, starting at ``start``, that were made one for one from consecutive rows of an input."""
 
     start: int
     num_rows: int
@@ -54,7 +54,7 @@ class InputRun:
 
 @dataclass(frozen=True, slots=True)
 class RowFile:
-    """A file of rows, with the rows of it that failed, and the places in the input of the others that are known."""
+    """A file of rows, with its failed rows, and the known places of the other rows in the input."""
 
     path: str
     num_rows: int
@@ -158,7 +158,7 @@ def _wanted(
 
 
 def _found(files: Sequence[RowFile], read: ReadFiles, asked: RowsRequest) -> Iterator[FoundRows]:
-    """Yield the rows from the first one asked for on, batch by batch, without those that do not match."""
+    """Yield matching rows batch by batch, starting at ``asked.first``."""
     batch_rows = BATCH_ROWS if asked.is_filtered else asked.num_rows + 1
     start = 0
     for file in files:

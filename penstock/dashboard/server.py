@@ -38,7 +38,7 @@ HEADERS = {
     "Cache-Control": "no-store",
 }
 MAX_BODY_NBYTES = 64 * 1024
-MAX_PAGES = 100  # that are remembered
+MAX_PAGES = 100  # pages that are remembered
 OPEN_S = 10.0  # after its last request, a page counts as closed
 LOOK_S = 0.02
 
@@ -147,7 +147,7 @@ class DashboardServer:
         return _json({})
 
     async def _seen(self, request: web.Request) -> web.Response:
-        """Take note that a page shows the end of all queries, which the state named, and their last rows."""
+        """Record that a page shows the end of all queries, as the state named it, and their last rows."""
         asked = orjson.loads(await request.read())
         self._note_page(str(asked["page"]), str(asked["end"]))
         return _json({})
