@@ -113,7 +113,7 @@ def _task_of(function: str) -> str:
 
 
 def _log_first_switch(provider: Provider, function: str) -> None:
-    """Warn once for a task that a model on this machine would do for free if nobody had set a default."""
+    """Warn once for each task that leaves this machine for a paid provider because of a default."""
     task, address = _task_of(function), getattr(provider, "base_url", None) or "https://"
     is_paid = provider.name in PAID and address.startswith("https://")  # a server of one's own has no TLS
     if function not in DEFAULTS and is_paid and task not in _switched:
