@@ -89,7 +89,7 @@ def task_share(memory_bytes: int, num_cores: int) -> int:
 
 
 def machine_memory() -> int:
-    """Return the bytes of memory that this process may use: those of the machine, or of its control group if fewer."""
+    """Return the bytes of memory that this process may use: the machine's, or its control group's if fewer."""
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     for limit_file in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
         with contextlib.suppress(OSError, ValueError), open(limit_file) as file:

@@ -188,7 +188,8 @@ class RowVerbs(LazyTable):
         return [to_node(column) for column in columns] if columns else [ColumnRef(name) for name in self.columns]
 
     def _where_all(self, conditions: list[Expression]) -> Self:
-        """Keep the rows for which all conditions hold, by one filter if none can fail on rows that another drops."""
+        """Keep the rows for which all conditions hold; in one filter, unless a condition can fail on rows that another
+        drops."""
         if conditions and all(cannot_fail(condition._node) for condition in conditions):
             return self.where(reduce(and_, conditions))
         result = self
