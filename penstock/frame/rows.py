@@ -67,8 +67,8 @@ class RowVerbs(LazyTable):
 
         A ``batch_size`` of ``auto`` is found by measurement; None takes batches as they come. ``max_batch_bytes`` and
         ``max_batch_tokens`` limit the weight of a batch. A batch that raises ``split_on``, or that is too large for the
-        memory of a GPU, is halved. With ``cache=True`` results are cached; see ``docs/guides/jobs.md``. ``ray_options``
-        are options of the actors on Ray; see ``docs/guides/ray.md``.
+        memory of a GPU, is halved. With ``cache=True`` results are cached; see ``docs/guides/cache.md``.
+        ``ray_options`` are options of the actors on Ray; see ``docs/guides/ray.md``.
 
         >>> ps.range(3).map_batches(lambda batch: {"x": batch["id"] * 2}).to_pydict()
         {'x': [0, 2, 4]}
