@@ -1,4 +1,4 @@
-"""Check what ``make release`` has built: what the archives hold, and that the wheel works in an environment of its own."""
+"""Check what ``make release`` has built: the content of the archives, and that the wheel works in a new environment."""
 
 from __future__ import annotations
 

