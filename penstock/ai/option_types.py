@@ -29,7 +29,7 @@ class CallOptions(TypedDict, total=False):
     max_retries: Annotated[int | None, "how often to repeat a request after a temporary error (5)"]
     timeout: Annotated[float | None, "the most seconds of one request (600)"]
     concurrency: Annotated[
-        int | None, "the most concurrent requests, by default as many as the server takes; workers of a local model"
+        int | None, "the most concurrent requests (by default found by trying); workers of a local model"
     ]
     max_concurrency: Annotated[int | None, "the same; with vLLM in this process the most requests in its engine"]
     requests_per_minute: Annotated[float | None, "the most requests in a minute"]
