@@ -33,7 +33,7 @@ def udaf(
     A function gets a ``Series`` for each argument, with the values of one group in no particular order, nulls included.
     A class has a method ``aggregate``, which gets these, and may have ``finalize``, which gets its result. Classes
     written for Daft run unchanged: ``combine`` and ``state`` are not used, because ``aggregate`` gets whole groups. The
-    other options are those of ``func``.
+    other options are the same as for ``func``.
 
     >>> @ps.udaf
     ... def spread(values) -> int:

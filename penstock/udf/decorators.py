@@ -181,7 +181,7 @@ class _MethodDecorator:
     @overload
     def __call__(self, **options: Unpack[FuncOptions]) -> MethodDecorator: ...
     def __call__(self, function: Callable[..., Any] | None = None, **options: Any) -> Any:
-        """Set the options of one method of a ``cls`` class; it takes the options of ``func``."""
+        """Set options of one method of a ``cls`` class, the same as for ``func``."""
         return self._attach(function, options, is_batch=False)
 
     @overload
@@ -191,7 +191,7 @@ class _MethodDecorator:
     @overload
     def batch(self, **options: Unpack[BatchFuncOptions]) -> MethodDecorator: ...
     def batch(self, function: Callable[..., Any] | None = None, **options: Any) -> Any:
-        """Make a method of a ``cls`` class take whole ``Series``; it takes the options of ``func.batch``."""
+        """Make a method of a ``cls`` class take whole ``Series``, with the options of ``func.batch``."""
         return self._attach(function, options, is_batch=True)
 
     def _attach(self, function: Callable[..., Any] | None, options: Options, *, is_batch: bool) -> Any:

@@ -197,7 +197,7 @@ def check_known(what: str, given: Mapping[str, Any], known: Collection[str], pla
 
 
 def options_of(arguments: Mapping[str, Any], *positional: str) -> dict[str, Any]:
-    """Return the options among the ``locals()`` of a function at its start, without its positional arguments."""
+    """Return the options among a function's ``locals()``, taken at its start, without its positional arguments."""
     return {name: value for name, value in arguments.items() if name not in ("self", *positional)}
 
 

@@ -78,7 +78,7 @@ class ClsObject:
 def make_spec(
     function: Callable[..., Any], options: Mapping[str, Any], *, is_batch: bool = False, method: Target | None = None
 ) -> UdfSpec:
-    """Return the spec of a function, or of a method: then ``method`` has its class, and ``function`` its signature."""
+    """Return the spec of a function or a method. A ``method`` has the class; ``function`` has its signature."""
     name = getattr(function, "__name__", type(function).__name__)
     if method is not None:
         name = (
