@@ -244,6 +244,7 @@ class StageState:
             counter.num_replies,
             counter.reply_s,
             counter.reply_s2,
+            tuple(counter.reply_times),
         )
 
     def count_rows_ahead(self, until_s: float) -> None:

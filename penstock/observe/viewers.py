@@ -18,6 +18,10 @@ class JobNotes(Protocol):
     """The small JSON documents in the folder of a job."""
 
     @property
+    def root(self) -> str:
+        """The folder or URL of the job."""
+
+    @property
     def poll_interval_s(self) -> float | None:
         """Seconds between two looks at a note of another process; None if this process may not write notes."""
 
