@@ -39,7 +39,7 @@ OF_UDFS     := $(patsubst %,tests/udf/test_%,cache.py::test_every_runner_keeps e
     user_errors.py::test_every_runner_keeps_the_class)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check test on-nodes on-ray compiled not-on-ray test-ray format stubs compat-table bench clean
+.PHONY: help demo check test on-nodes on-ray compiled not-on-ray test-ray format stubs compat-table bench docs docs-serve clean
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -87,8 +87,15 @@ compat-table: $(DEV)  ## Write the tables of names in the migration pages
 bench: $(DEV) $(PEERS)/.installed  ## Measure against Daft and Ray Data, side by side
 	$(BIN)/python -m benchmarks.run --peers-python $(PEERS)/bin/python
 
+docs: $(DEV)  ## Build the documentation site into site/
+	$(BIN)/mkdocs build --quiet
+	@echo "Open site/index.html; to search it, run make docs-serve"
+
+docs-serve: $(DEV)  ## Show the site at http://127.0.0.1:8001 and rebuild it when a page changes
+	$(BIN)/mkdocs serve --dev-addr 127.0.0.1:8001 --watch scripts/site_pages.py
+
 clean:  ## Remove the environments, the caches and the demo's output
-	rm -rf $(VENV) $(PEERS) demo-output build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(PEERS) demo-output site build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 # pip comes from the outer Python: Debian's venv cannot bring its own unless python3-venv is installed.
 $(TOOLS): $(PINS)

@@ -44,7 +44,7 @@ def _penstock_as_ps(request: pytest.FixtureRequest) -> None:
 def _no_provider_stays() -> Iterator[None]:
     """Detach the providers that a test attached."""
     yield
-    registry = sys.modules.get("penstock.ai.registry")
+    registry = sys.modules.get("penstock.ai.provider_registry")
     if registry is not None:
         registry.detach_providers()
 
@@ -85,7 +85,7 @@ def _model_server() -> Iterator[ModelServer]:
 def model_server(_model_server: ModelServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModelServer]:
     """A model server that answers with the prompt; ``change`` gives it another script."""
     from penstock.ai.client.limits.limiter import forget_limits
-    from penstock.ai.registry import detach_providers
+    from penstock.ai.provider_registry import detach_providers
     from penstock.testing import Script
 
     script = Script()

@@ -10,9 +10,10 @@ __version__ = "0.1.0"
 # The public names by module. Type checkers read ``__init__.pyi``, which ``make stubs`` writes from this table.
 _MODULES = {
     "penstock.ai.provider": ["Provider"],
-    "penstock.ai.registry": ["attach_provider", "set_provider"],
+    "penstock.ai.provider_registry": ["attach_provider", "set_provider"],
     "penstock.config": ["config", "get_config", "set_config"],
     "penstock.runners": ["set_runner_local", "set_runner_ray"],
+    "penstock.cost.budget": ["spending"],
     "penstock.errors": ["FatalError", "RetryAfterError"],
     "penstock.events": ["metrics"],
     "penstock.expr.column": ["Expression", "col", "element", "lit", "when"],
@@ -24,8 +25,8 @@ _MODULES = {
     ],
     "penstock.frame.read.media": ["read_audio", "read_pdf", "read_video_frames"],
     "penstock.frame.read.memory": [
-        *("from_arrow", "from_items", "from_numpy", "from_pandas", "from_pydict", "from_pylist", "range"),
-        "read_source",
+        *("from_arrow", "from_items", "from_numpy", "from_pandas", "from_polars", "from_pydict", "from_pylist"),
+        *("range", "read_source"),
     ],
     "penstock.frame.read.tables": [
         *("from_huggingface", "from_ray_dataset", "from_torch", "read_deltalake", "read_huggingface"),
@@ -46,7 +47,7 @@ _MODULES = {
     "penstock.udf.decorators": ["cls", "func", "method"],
     "penstock.udf.specs": ["ActorPoolStrategy", "TaskPoolStrategy"],
 }
-_OWN_SOURCE = "write a Source of about thirty lines with the library of the store: docs/CUSTOM_IO.md shows one"
+_OWN_SOURCE = "write a Source of about thirty lines with the library of the store: docs/guides/custom-io.md shows one"
 _INSTEAD = {"read_clickhouse": _OWN_SOURCE, "read_mongo": _OWN_SOURCE}
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 __all__ = sorted(_MODULE_OF)

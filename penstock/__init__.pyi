@@ -3,8 +3,9 @@
 from typing import Any
 
 from penstock.ai.provider import Provider as Provider
-from penstock.ai.registry import attach_provider as attach_provider, set_provider as set_provider
+from penstock.ai.provider_registry import attach_provider as attach_provider, set_provider as set_provider
 from penstock.config import config as config, get_config as get_config, set_config as set_config
+from penstock.cost.budget import spending as spending
 from penstock.errors import FatalError as FatalError, RetryAfterError as RetryAfterError
 from penstock.events import metrics as metrics
 from penstock.expr.column import Expression as Expression, col as col, element as element, lit as lit, when as when
@@ -30,6 +31,7 @@ from penstock.frame.read.memory import (
     from_items as from_items,
     from_numpy as from_numpy,
     from_pandas as from_pandas,
+    from_polars as from_polars,
     from_pydict as from_pydict,
     from_pylist as from_pylist,
     range as range,

@@ -29,17 +29,24 @@ MAX_IMAGE_PIXELS = 89_478_485
 class Config:
     """Settings of queries.
 
-    ``memory_limit`` bounds the bytes of data in flight; ``0`` means a quarter of the memory of the machine.
-    ``num_threads`` bounds the threads that run Arrow kernels and reads; ``0`` means one for each core.
-    ``allow_local_files`` and ``allow_private_urls`` restrict the URLs in data (``File``, ``download``). URLs inside
-    conversations need ``allow_private_urls=True`` for plain http and private addresses. ``cache_dir`` holds cached
-    calls: at most ``cache_max_size`` bytes, and those used within ``cache_max_age`` seconds ("30d"); ``0`` means no
-    limit. ``prices`` is a file of model prices that precedes the built-in ones (``docs/PROMPTS.md``).
-    ``max_image_pixels`` bounds decoded images; a row with a larger image is an error. ``max_response_bytes`` bounds the
-    decompressed answer of a model server; a longer one is an error of its row. ``checkpoint_interval`` is the time in
-    seconds between commits of a resumable job; it grows to twelve times that as the job takes longer. A query whose
-    workers give nothing for ``stall_timeout`` seconds ("1h") ends with an error that names them; ``0`` means never.
-    ``dashboard`` shows queries on a local page (``docs/DASHBOARD.md``); the first query prints its URL.
+    Settings:
+      memory_limit         bytes of data in flight, such as "1GB"; 0 means a quarter of the machine's memory
+      num_threads          threads that run Arrow kernels and reads; 0 means one for each core
+      max_image_pixels     a row with a larger image is an error
+      max_response_bytes   a longer answer from a model server, decompressed, is an error of its row
+      checkpoint_interval  seconds between commits of a resumable job; grows to twelve times that in a long job
+      stall_timeout        a query whose workers give nothing for so long ("1h") ends with an error; 0 means never
+      progress             show progress on a terminal or in a notebook
+      dashboard            show queries on a local page (docs/DASHBOARD.md); the first query prints its URL
+      cache_dir            a folder that keeps the answers of models and the results of functions with cache=True
+      cache_max_size       the most bytes in cache_dir, such as "10GB"; 0 means no limit
+      cache_max_age        drop cached calls that were not used for so long ("30d"); 0 means no limit
+      prices               a file of model prices that precedes the built-in ones (docs/guides/prompts.md)
+      temp_dir             a folder for what does not fit in memory; the default is that of the system
+      runner               "local", or "ray" for a cluster
+      allow_local_files    False forbids local paths in data (File, download)
+      allow_private_urls   False forbids URLs in data that lead to private addresses; True also allows them, and
+                           plain http, inside conversations
     """
 
     memory_limit: int = 0

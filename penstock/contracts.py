@@ -153,6 +153,7 @@ class Task:
     num_rows: int = 0
     nbytes_held: int = 0  # while it runs: of its input, the copies that its worker makes, and its next output
     busy_s: float = 0.0  # spent by workers so far
+    nbytes_out: int = 0  # of its largest output so far
     outputs: list[Bundle] = field(default_factory=list)  # produced, not yet passed on by the executor
     is_done: bool = False
 

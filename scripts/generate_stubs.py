@@ -26,7 +26,7 @@ sys.path.insert(0, str(ROOT))
 import penstock  # noqa: E402
 from penstock import functions  # noqa: E402
 from penstock.expr import methods  # noqa: E402
-from penstock.expr.public import METHODS  # noqa: E402
+from penstock.expr.public_functions import METHODS  # noqa: E402
 
 PACKAGE_STUB = ROOT / "penstock" / "__init__.pyi"
 METHODS_STUB = ROOT / "penstock" / "expr" / "methods.pyi"

@@ -1,6 +1,6 @@
 """Run the real executor against a simulated cluster and a virtual clock; print the utilisation and the driver's time.
 
-    python scripts/simulate_cluster.py --nodes 1000 --gpus 8 --seconds 60 --plot docs/simulated_cluster.svg
+    python scripts/simulate_cluster.py --nodes 1000 --gpus 8 --seconds 60 --plot docs/internals/simulated_cluster.svg
 
 A bundle takes a GPU about a second. One worker in a hundred is five times slower. One task in a thousand kills its
 worker, which is replaced after five seconds. Nodes leave at random and are replaced after ten seconds; tasks of a
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.contracts import Emit, Report, Task
-from penstock.engine.stage import PoolChoice
+from penstock.engine.workers import PoolChoice
 from penstock.plan.stages import Stage, Work
 from tests.engine.simulation import Load, SimulatedPool, World
 

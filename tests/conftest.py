@@ -28,17 +28,14 @@ def ray_cluster() -> Iterator[None]:
     """One small Ray cluster for the session; a test that asks for it must be marked ``ray``."""
     import ray
 
-    from penstock.runners.ray.cluster import lean_start
-
-    with lean_start():  # as Penstock does
-        ray.init(
-            "local",
-            num_cpus=2,
-            include_dashboard=False,
-            log_to_driver=False,
-            object_store_memory=100_000_000,
-            _system_config={"worker_niceness": 0},  # or its workers starve beside the tests that are not on Ray
-        )
+    ray.init(
+        "local",
+        num_cpus=2,
+        include_dashboard=False,
+        log_to_driver=False,
+        object_store_memory=100_000_000,
+        _system_config={"worker_niceness": 0},  # or its workers starve beside the tests that are not on Ray
+    )
     yield
     ray.shutdown()
 
@@ -72,16 +69,18 @@ def runner(request: pytest.FixtureRequest) -> Iterator[str]:
 
 
 @pytest.fixture
-def run_page(
+def run_block(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Callable[[str], str]:
-    """Run the code of a page in this process, in a folder of its own, and return what it prints."""
+    """Run the blocks of a page in this process, one after another in a folder of their own; return what each prints."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.setattr(import_module("penstock.config"), "_process_config", get_config())  # a page may change it
 
+    names = {"__name__": "__main__"}
+
     def run(code: str) -> str:
-        exec(compile(code, "<page>", "exec", dont_inherit=True), {"__name__": "__main__"})
+        exec(compile(code, "<page>", "exec", dont_inherit=True), names)
         return capsys.readouterr().out
 
     return run

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 PRELOADED = [
-    *("__main__", "penstock.io.formats.json", "penstock.io.formats.parquet", "penstock.jobs.write"),
+    *("__main__", "penstock.io.formats.json", "penstock.io.formats.parquet", "penstock.jobs.write_job"),
     *("penstock.runners.local", "penstock.ai.prompt", "aiohttp", "uvloop"),
 ]
 

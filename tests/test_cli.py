@@ -385,7 +385,7 @@ def test_a_wrong_column_is_reported_before_a_missing_key(
     assert main([*args, str(reviews)]) == 1
     shown = capsys.readouterr().err
     assert "Column 'txt' not found" in shown
-    assert ("write {{ and }} for braces" in shown) == ("--prompt" in args)
+    assert ("where {{ and }} are braces" in shown) == ("--prompt" in args)
 
 
 @pytest.mark.parametrize(
@@ -407,7 +407,7 @@ def test_a_wrong_column_is_reported_before_a_missing_key(
         (["embed", "reviews.csv", "-c", "text", "--input-format", "xlsx"], "--input-format 'xlsx' is not known"),
         (["embed", "folder", "-c", "text"], "No file in 'folder' has a known extension"),
         (["dashboard", "out", "--port", "99999"], "Invalid value for '--port'"),
-        (["embed", "reviews.csv"], "Missing option '--column' / '-c'"),
+        (["embed", "reviews.csv"], "Give --column, or --text with a template"),
     ],
 )
 def test_wrong_arguments(args: list[str], message: str, reviews: Path, monkeypatch: Any, capsys: Any) -> None:

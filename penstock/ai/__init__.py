@@ -2,18 +2,25 @@
 
 Read the interfaces first, then the functions in a worker, then one of the folders:
 
-conversation  requests and answers of any provider      provider      the interface of providers and models
-registry      providers by name                         options       options of the AI functions
-option_help   one line about each option                columns       a call of an AI function as an expression
-identity      what determines the results, for jobs
+conversation       requests and answers of any provider
+provider           the interface of providers and models
+provider_registry  providers by name
+options, option_types    options of the AI functions, and a line about each
+prompt_arguments   the arguments of ``prompt``, sorted
+model_columns      a call of an AI function as an expression
+identity           what determines the results, for jobs
 
-prompt        prompts in a worker: rows to requests     exchange      one conversation: tools, validation
-embed         embeddings of columns                     classify      labels for columns
-cached_model  batch models with cached results          lenient_json  JSON of servers, which is not always valid
+prompt             prompts in a worker: rows to requests
+dialogue           one conversation: tools, validation
+embed, classify    embeddings of columns, and labels
+cached_model       batch models with cached results
+lenient_json       JSON of servers, which is not always valid
 
-messages/     values of a row to a message              structured/   return formats, and tools
-client/       one call: sent, retried, billed, cached   providers/    the API of each provider
-local/        models on this machine
+messages/          values of a row to a message
+structured/        return formats, and tools
+client/            one call: sent, retried, billed, cached
+providers/         the API of each provider
+local/             models on this machine
 
 The folders know nothing of expressions and columns. ``providers`` builds on ``client``. ``local`` uses neither, except
 ``providers.wire``. Nothing here imports pools or ``io``.

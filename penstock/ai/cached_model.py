@@ -1,4 +1,4 @@
-"""Models that are called with batches, with their results cached by ``Model.identity`` and input."""
+"""Models that take batches; their results are cached by ``Model.identity`` and input."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class CachedModel(Generic[AnyModel]):
     """
 
     def __init__(self, model: AnyModel, codec: Codec, method: str = "") -> None:
-        """``method`` tells the results of several methods of a model apart."""
+        """``method`` keeps the results of a model's methods apart."""
         self.model = copy.deepcopy(model)  # several queries may use the model of the plan at the same time
         self._is_loaded = False
         self._loading = threading.Lock()  # several threads may share a model
@@ -103,7 +103,7 @@ def _content_of_turn(turn: Turn) -> Any:
 
 
 def _encode_vector(vector: np.ndarray[Any, Any]) -> bytes | None:
-    """Return a vector as bytes. One with NaN or infinity is an error of its row, and not cached."""
+    """Return a vector as bytes. A vector with NaN or infinity is an error of its row, and is not cached."""
     return np.ascontiguousarray(vector, np.float32).tobytes() if np.isfinite(vector).all() else None
 
 

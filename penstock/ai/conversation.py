@@ -11,11 +11,12 @@ import orjson
 from penstock.cache.memo import Codec
 
 if TYPE_CHECKING:
-    from penstock.ai.structured.formats import OutputFormat
+    from penstock.ai.structured.return_formats import OutputFormat
 
 
 CacheControl = Mapping[str, Any]
-"""Where a provider ends a part of the request that it keeps for later ones, such as ``{"type": "ephemeral"}``."""
+"""Marks the end of a part of the request that the provider shall cache for later requests, such as ``{"type":
+"ephemeral"}``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +93,7 @@ Turn = UserTurn | ModelTurn | ToolTurn
 
 
 class Tool(Protocol):
-    """A tool that the model may call, as it is described to the model."""
+    """A tool that the model may call, with the description that the model reads."""
 
     @property
     def name(self) -> str: ...
@@ -109,7 +110,7 @@ class Tool(Protocol):
 class Request:
     """A request to a model. ``output`` is the return format, None for free text.
 
-    ``options`` apply to this request only, such as ``temperature``, and override those of the model.
+    ``options``, such as ``temperature``, apply to this request only and override the model's.
     """
 
     turns: tuple[Turn, ...]
@@ -124,7 +125,7 @@ class Request:
 
     @property
     def text(self) -> str | None:
-        """The prompt if it is a single text, as most are."""
+        """The prompt, if it is a single text, which is the usual case."""
         turn = self.turns[0] if len(self.turns) == 1 else None
         part = turn.parts[0] if isinstance(turn, UserTurn) and len(turn.parts) == 1 else None
         return part.text if isinstance(part, Text) else None
@@ -203,7 +204,7 @@ def _decode(raw: bytes) -> list[Generation]:
 
 
 GENERATIONS = Codec(_encode, _decode)
-"""The answers to a request in the ledger. Those that are read took no time.
+"""The answers to a request, as the ledger holds them. Reading an answer sets its latency to None.
 
 >>> GENERATIONS.decode(GENERATIONS.encode([Generation("hi", input_tokens=3, latency_s=0.25)]))[0]  # doctest: +ELLIPSIS
 Generation(text='hi', model=None, input_tokens=3, ... latency_s=None, raw=None, ...)

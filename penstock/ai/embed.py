@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.ai.cached_model import VECTORS, CachedModel
-from penstock.ai.client.limits.inputs import input_limits
+from penstock.ai.client.limits.embedding_limits import input_limits
 from penstock.ai.provider import Embedder, NDArray, loaded
 from penstock.ai.providers.remote_embedder import ApiEmbedder
 from penstock.cost.usage import estimated_tokens
@@ -160,7 +160,7 @@ class PackedEmbeddings:
         for piece in pieces:
             if (
                 len(piece.text) < limit and not self._limits.is_known
-            ):  # a character has at most one token by our estimate
+            ):  # the estimate counts at most one token for a character
                 fitted.append(piece)
                 continue
             tokens = estimated_tokens(piece.text)
@@ -198,7 +198,8 @@ class PackedEmbeddings:
     async def _vectors(
         self, packed: Sequence[_Piece], failures: dict[int, Exception], is_learning: bool = False
     ) -> list[_Embedded]:
-        """Return the vectors of pieces. A call that fails by its texts is halved until the bad one is alone."""
+        """Return the vectors of pieces. A call that fails because of its texts is halved until the bad text is
+        alone."""
         try:
             return await self._sent(packed, failures)
         except FatalError:
@@ -234,7 +235,8 @@ class PackedEmbeddings:
     async def _alone(
         self, piece: _Piece, error: ProviderError, failures: dict[int, Exception], is_learning: bool
     ) -> list[_Embedded]:
-        """Return the vectors of a text that was refused. If it is too long, send less: our count is an estimate.
+        """Return the vectors of a refused text. If it is too long, send less of it, because the token count is an
+        estimate.
 
         Parts are sent one after the other, so that a text that is refused for another reason costs few calls.
         """
@@ -271,7 +273,7 @@ class PackedEmbeddings:
         return found
 
     def _told_apart(self, answer: Any, packed: Sequence[_Piece]) -> tuple[list[_Embedded], list[_Piece]]:
-        """Return the vectors of the right length with their texts, and the texts to ask for again, each alone."""
+        """Separate vectors of the right length, with their texts, from the texts to ask for again, each alone."""
         found, odd = list[_Embedded](), list[_Piece]()
         if isinstance(answer, Sequence) and len(answer) == len(packed):
             for piece, vector in zip(packed, answer, strict=True):

@@ -1,4 +1,5 @@
-"""The identity of an AI function: what determines its results, by names that users know. For fingerprints of jobs."""
+"""The identity of an AI function: everything that determines its results, under names that users know. For fingerprints
+of jobs."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from typing import Any
 
 from penstock.ai.client.addresses import shown
 from penstock.ai.provider import Model, Provider
-from penstock.ai.structured.formats import OutputFormat
+from penstock.ai.structured.return_formats import OutputFormat
 from penstock.ai.structured.tools import ToolFunction
 from penstock.plan.identity.code_keys import code_key
 
@@ -23,7 +24,7 @@ def identity_of(
 ) -> Identity:
     """Return the identity of a call of ``function``, without values that are None or empty.
 
-    ``name`` is the model that the user asked for. For a provider of the user it includes the code of the model.
+    ``name`` is the model that the user asked for. For a user's own provider it includes the code of the model.
     """
     is_builtin = type(provider).__module__.partition(".")[0] == __name__.partition(".")[0]
     found: dict[str, Any] = {

@@ -14,8 +14,8 @@ from penstock.errors import InvalidAnswerError
 def parse_json(raw: bytes) -> Any:
     r"""Return the value of a JSON text, or raise ValueError.
 
-    Half of a surrogate pair, and bytes that are not UTF-8, become U+FFFD: the answer is paid for, and asking again
-    would give the same. NaN and Infinity, which Python servers send, are numbers.
+    Half of a surrogate pair, and bytes that are not UTF-8, become U+FFFD: the answer is paid for, and another one would
+    be no better. NaN and Infinity, which Python servers send, are numbers.
 
     >>> parse_json(rb'{"text": "half an emoji: \ud83d", "score": NaN}')
     {'text': 'half an emoji: �', 'score': nan}
@@ -49,7 +49,7 @@ def field_of(body: Mapping[str, Any], name: str, kind: type | tuple[type, ...], 
 
 
 def count_of(usage: Any, name: str) -> int | None:
-    """Return a number of tokens, None if the server sends none or something else: an answer is valid without it.
+    """Return a number of tokens; None if the server sends something else, because an answer is valid without it.
 
     >>> count_of({"input_tokens": 5}, "input_tokens"), count_of({"input_tokens": "5"}, "input_tokens")
     (5, None)

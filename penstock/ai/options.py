@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.ai.client.limits.caps import Caps
+from penstock.ai.option_types import CALL_OPTIONS
 from penstock.ai.provider import (
-    CALL_OPTIONS,
     FIRST_DELAY_S,
     MAX_RETRIES,
     POLL_INTERVAL_S,

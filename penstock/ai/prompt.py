@@ -13,7 +13,7 @@ import pyarrow as pa
 from penstock.ai.cached_model import CachedModel
 from penstock.ai.client.cached_calls import Found
 from penstock.ai.conversation import GENERATIONS, Generation, Request
-from penstock.ai.exchange import Exchange, PromptSettings, checked_answers, run_tools, type_name
+from penstock.ai.dialogue import Exchange, PromptSettings, checked_answers, run_tools, type_name
 from penstock.ai.messages.message import Message, is_quick, message_of, read_message
 from penstock.ai.provider import ModelTask, Prompter, Provider, loaded
 from penstock.ai.providers.remote_prompter import ApiPrompter
@@ -62,7 +62,7 @@ class AsyncPrompts(RowLookup):
     def results(self, rows: Sequence[tuple[Any, ...]]) -> list[Any]:
         """Return the value of each row whose answer is cached, and ``Unfinished`` for the others."""
         ids, cached = row_ids(len(rows)), self._cached
-        # Looked up one by one: several answers may take several requests, and the options of a row may be its error.
+        # One lookup for each row: several answers may take several requests, and invalid options are the row's error.
         if cached is None or self._settings.num_answers is not None or self._settings.row_options:
             return [Unfinished(None, row_id) for row_id in ids]
         if rows and len(rows[0]) == 1 and all(type(row[0]) is str for row in rows):
@@ -81,7 +81,7 @@ class AsyncPrompts(RowLookup):
                         results[number] = None
                     else:
                         requests[number] = self._settings.request(message, row_id=ids[number])
-                except Exception:  # raised again when the row is asked
+                except Exception:  # asking for the row raises it again
                     continue
         for number, each in zip(requests, cached.look_up(list(requests.values())), strict=True):
             results[number] = self._finished(each, ids[number])
@@ -116,7 +116,7 @@ class AsyncPrompts(RowLookup):
             return Unfinished(found, row_id)
 
     def _is_value(self, answer: Generation) -> bool:
-        """Return whether the text of an answer is the value of its row, as for most."""
+        """Return whether the text of an answer is the value of its row, which is the usual case."""
         return self._is_plain and bool(answer.text) and not answer.tool_calls and not answer.refusal
 
     # --- requests ---
@@ -143,7 +143,7 @@ class AsyncPrompts(RowLookup):
 
 
 class ModelOfRow(Prompter):
-    """The models of a provider that the rows name, each loaded for its first row. Null is the provider's default."""
+    """The models that the rows name, each loaded for its first row. Null means the provider's default."""
 
     takes_options = True
     needs_row_ids = True

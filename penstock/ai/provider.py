@@ -37,6 +37,7 @@ import numpy as np
 
 from penstock.ai.client.limits.caps import NO_CAPS, Caps
 from penstock.ai.conversation import Generation, Request
+from penstock.ai.option_types import CALL_OPTIONS
 from penstock.errors import InvalidArgumentError, did_you_mean
 from penstock.expr.udf import BatchSize, Resources
 from penstock.types.frozen import frozen
@@ -48,13 +49,6 @@ MAX_RETRIES = 5
 TIMEOUT_S = 600.0
 FIRST_DELAY_S = 0.5
 POLL_INTERVAL_S = 30.0
-
-CALL_OPTIONS = (
-    *("on_error", "max_errors", "max_retries", "timeout"),
-    *("max_concurrency", "requests_per_minute", "tokens_per_minute", "cache", "price"),
-    *("batch_api", "batch_poll_interval", "batch_max_requests"),
-)
-"""Options of the engine, which all AI functions take."""
 
 
 @frozen
@@ -83,7 +77,7 @@ DEFAULT_SETTINGS = CallSettings()
 
 @frozen
 class ModelTask:
-    """The task that a function needs a model for. The provider checks ``options`` and refuses unknown ones.
+    """The task for which a function needs a model. The provider checks ``options`` and refuses unknown ones.
 
     ``parameters`` are the named parameters of the function besides ``provider`` and ``model``. ``row_options`` are the
     names of the options that each row sets in its request.
@@ -138,7 +132,7 @@ class ImageClassification(ModelTask):
 class Model:
     """A model that a worker calls. Its methods run on one thread (or one event loop) at a time.
 
-    ``Resources.tasks_per_worker`` above one says that several threads may call the loaded model at the same time.
+    With ``Resources.tasks_per_worker`` above one, several threads may call the loaded model at the same time.
     """
 
     model_name: str | None = None
@@ -194,7 +188,7 @@ class Prompter(Model, ABC):
         """
 
     def is_certain(self, request: Request) -> bool:
-        """Return whether equal requests always get the same answer, so that one call serves them all."""
+        """Return True if equal requests always get the same answer, so that one call serves them all."""
         return False
 
 
@@ -214,7 +208,7 @@ class Embedder(Model, ABC):
         """Return an array, or anything NumPy converts to one, of shape ``(len(inputs), dimensions)``.
 
         Inputs are texts, or images as ndarrays; no nulls. If an async embedder returns some vectors of another length,
-        it is asked again for each of these inputs alone.
+        Penstock asks again for each of these inputs alone.
         """
 
 
@@ -273,10 +267,8 @@ def check_options(task: ModelTask, provider: str, known: Sequence[str], of_rows:
             hint = spelling_hint(name, [*known, *own]) or did_you_mean(name, [*known, *own])
             raise InvalidArgumentError(
                 f"{task.function} with provider {provider!r} does not take {name!r}.{hint} "
-                f"It takes {', '.join(sorted(known)) or 'no options'} as the provider's own, and "
-                f"{', '.join(each for each in own if each not in known)}."
+                f"help(ps.{task.function}) lists the options."
             )
-
     for name in task.row_options:
         if name not in of_rows:
             raise InvalidArgumentError(

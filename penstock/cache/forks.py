@@ -12,7 +12,8 @@ from weakref import WeakSet
 
 
 class ProcessOwned(Protocol):
-    """A resource that a forked child releases, without waiting for locks: their holder does not exist there."""
+    """A resource that a forked child releases. It must not wait for locks, because their holder does not exist in the
+    child."""
 
     def release_in_child(self) -> None: ...
 

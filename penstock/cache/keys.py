@@ -22,7 +22,7 @@ def key_of(parts: Mapping[str, Any] | bytes) -> bytes:
     >>> len(key_of(b"anything"))
     16
     """
-    # One byte for the kind: no bytes have the key of a mapping.
+    # One byte for the kind keeps the keys of bytes and of mappings apart.
     body = b"b" + parts if isinstance(parts, bytes) else b"j" + canonical(parts)
     return hashlib.blake2b(_PREFIX + body, digest_size=KEY_NBYTES).digest()
 

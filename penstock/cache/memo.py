@@ -1,7 +1,7 @@
 """Memo: cached results in a ledger. Look up many keys, compute the missing ones once, store them.
 
-Prompts, embeddings, batch models and functions with ``cache=True`` all cache through it. The caller passes a codec and
-makes the keys from everything that determines a result (see ``keys``).
+Prompts, embeddings, batch models and functions with ``cache=True`` all cache through it. The caller passes a codec, and
+builds each key from everything that determines the result (see ``keys``).
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Memo:
 
     def __init__(self, ledger: Ledger, codec: Codec, ordinals: SharedOrdinals | None = None) -> None:
         self.ledger, self.codec, self._ordinals = ledger, codec, ordinals
-        self._waiting: dict[bytes, list[asyncio.Future[Any]]] = {}  # for results under way
+        self._waiting: dict[bytes, list[asyncio.Future[Any]]] = {}  # who waits for a result that is being computed
         self._put_soon: dict[bytes, bytes] = {}  # in this turn of the event loop
         self._put_error: Exception | None = None
         current_call_counter().is_stored = True
@@ -96,9 +96,9 @@ class Memo:
             self.ledger.put(key, raw)
 
     def put_soon(self, key: bytes, result: Any) -> None:
-        """Store a result with all others of this turn of the event loop: dozens, if the loop is busy, in one write.
+        """Store a result, in one write with all other results of this turn of the event loop.
 
-        An error of the write is raised by the next call, after which writes are tried again.
+        If the write fails, the next call raises the error, and later calls try again.
         """
         if (raw := self.codec.encode(result)) is not None:
             if not self._put_soon:
@@ -132,8 +132,8 @@ class Memo:
             self.ledger.close()
 
     def look_up(self, keys: Sequence[bytes], can_share: bool = True) -> Lookup:
-        """Look up a batch with one read of the ledger. Of equal missing rows only the first is computed if they
-        ``can_share`` its result."""
+        """Look up a batch with one read of the ledger. If equal missing rows ``can_share`` a result, the caller
+        computes only the first of them."""
         first = {key: row for row, key in reversed(list(enumerate(keys)))}
         found = self.get(list(first))
         missing = [row for row, key in enumerate(keys) if key not in found and (not can_share or first[key] == row)]

@@ -1,10 +1,10 @@
 """Ordinals: numbers that tell equal requests apart when sampling is random.
 
-The ordinal of a request among its equals is part of its key. All models of a query count together, so two equal prompts
-get two answers. The next query counts from 0 again and finds the same answers.
+The ordinal of a request among its equals is part of its key. All models of a query share one count, so two equal
+prompts get two answers. The next query counts from 0 again and finds the same answers.
 
-A resumed job does not read the rows that it has written. So that the other rows do not take the answers of these rows,
-a job stores a *claim* in its ledger: the row of each ordinal. A row of a resumed job gets its own ordinals again.
+A resumed job does not read the rows that it has written, and the other rows must not take their answers. So a job
+stores a *claim* in its ledger: the row of each ordinal. In a resumed job each row gets its own ordinals again.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from penstock.contracts import task_origins
 from penstock.protocols import Ledger
 
 RowId = bytes
-"""Identifies a row in all runs of a job: its source, and its number in that."""
+"""Identifies a row in all runs of a job: its source, and its number there."""
 
 RowIds = Sequence[RowId | None]
 
 _pack_row_id = struct.Struct("<qq").pack
 
 CLAIMS_A_LOOKUP = 16
-"""Claims looked up together after the first one is found; twice as many each time, until none is found."""
+"""The number of claims to look up together after the first one is found. It doubles until none is found."""
 
 
 def row_ids(num_rows: int) -> RowIds:
@@ -51,13 +51,13 @@ class Ordinals:
     def __init__(self, claims: Ledger | None = None, era: str = "") -> None:
         self._next: dict[bytes, int] = {}
         self._claims, self._claim_prefix = claims, f"claim\0{era}\0".encode()
-        self._claimed: dict[bytes, dict[RowId, list[int]]] = {}  # by earlier runs, not taken in this one yet
+        self._claimed: dict[bytes, dict[RowId, list[int]]] = {}  # by earlier runs; this run has not taken them
         self._unstored: list[tuple[bytes, RowId]] = []
         self._has_answers = claims is None
         self._lock = threading.Lock()
 
     def keys(self, keys: Sequence[bytes], rows: RowIds | None = None) -> list[bytes]:
-        """Return keys with the next ordinal of each. With ordinal 0 a key stays as it is."""
+        """Return each key with its next ordinal. With ordinal 0 a key does not change."""
         with self._lock:
             if self._claims is None:
                 return [self._next_key(key) for key in keys]
@@ -65,7 +65,7 @@ class Ordinals:
             return list(map(self._key_of_row, keys, rows or [None] * len(keys)))
 
     def store_claims(self) -> None:
-        """Store claims from now on, as there is an answer: a job without answers may still start over."""
+        """Store claims from now on, because the job has its first answer; without answers it may still start over."""
         if self._has_answers:
             return
         with self._lock:

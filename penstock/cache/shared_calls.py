@@ -23,15 +23,15 @@ from pathlib import Path
 from penstock.cache.ledger.maintenance import ledger_folder
 from penstock.config import get_config
 from penstock.events.call_gate import current_gate
-from penstock.storage.processes import machine_id, process_exists
+from penstock.storage.dead_processes import machine_id, process_exists
 
 FILE = "calls-in-flight"
 LOOK_EVERY_S = 0.05
 ALIVE_EVERY_S = 2.0
 SILENT_AFTER_S = 10.0
 END_AFTER_S = 0.5  # until then every process can read the answer, which takes 0.1 s
-MAX_NBYTES = 4 * 2**20  # of the file; more only while several processes use it
-MAX_OLD_NBYTES = 2**20  # of records that were there before, which are read
+MAX_NBYTES = 4 * 2**20  # size of the file; it grows beyond this only while several processes use it
+MAX_OLD_NBYTES = 2**20  # bytes of earlier records that are read
 
 _RECORD = struct.Struct("<16s12sI")  # key of the call, process, kind
 _PROCESS = struct.Struct("<III")  # process id, machine, and a number that tells several models of a process apart
@@ -106,7 +106,7 @@ class SharedCalls:
             self._append(key, _ENDED)
 
     async def _watch(self) -> None:
-        """Show that this process lives, and look for the answers that it waits for."""
+        """Show that this process is alive, and look for the answers that it waits for."""
         while True:
             await asyncio.sleep(LOOK_EVERY_S)
             now_s = time.monotonic()
@@ -118,7 +118,7 @@ class SharedCalls:
             if self._waiting:
                 try:
                     self._take_answers()
-                except Exception as exc:  # as of a ledger that cannot be read
+                except Exception as exc:  # for example of a ledger that cannot be read
                     for waiting in self._waiting.values():
                         if not waiting.done():
                             waiting.set_exception(exc)
@@ -151,7 +151,7 @@ class SharedCalls:
         return os.fstat(self._fd).st_size
 
     def _append(self, key: bytes, kind: int) -> None:
-        with contextlib.suppress(OSError):  # a full disk is the error of the ledger
+        with contextlib.suppress(OSError):  # the ledger reports a full disk
             os.write(self._fd, _RECORD.pack(key, self._own, kind))
 
     def _read(self) -> None:

@@ -14,12 +14,10 @@ from penstock.cli.app import AsJson, app, print_json
 from penstock.cli.groups import with_groups
 from penstock.cli.inputs import TableInput
 from penstock.cli.results import TableOutput, write_and_report
-from penstock.errors import ColumnNotFoundError, InvalidArgumentError, PlanError
+from penstock.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     from penstock.frame.dataframe import DataFrame
-
-Column = Annotated[str, typer.Option("--column", "-c", metavar="NAME", help="The column of texts.")]
 
 
 @dataclass
@@ -63,10 +61,12 @@ class PromptText:
         typer.Option("--column", "-c", metavar="NAME", help="The column to send, after the prompt if that lacks it."),
     ] = None
     prompt: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="The text to send; {name} stands for the column of that name.")
+        str | None, typer.Option(metavar="TEXT", help="The text to send; {name} stands for a column.")
     ] = None
     prompt_file: Annotated[Path | None, typer.Option(metavar="FILE", help="A file with the text to send.")] = None
-    system: Annotated[str | None, typer.Option(metavar="TEXT", help="Instructions for the model.")] = None
+    system: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="Instructions for the model; {name} stands for a column.")
+    ] = None
     schema: Annotated[
         Path | None, typer.Option(metavar="FILE", help="A file with the JSON schema that answers must match.")
     ] = None
@@ -78,17 +78,37 @@ class PromptText:
         template = self.prompt if self.prompt_file is None else _content(self.prompt_file).removesuffix("\n")
         if (template is None and self.column is None) or None not in (self.prompt, self.prompt_file):
             raise InvalidArgumentError("Give --prompt or --prompt-file, --column, or both")
-        parts = [] if template is None else [ps.format(template)]
+        parts: list[Any] = [] if template is None else [_filled(template, is_alone=self.column is None)]
         if self.column is not None and f"{{{self.column}}}" not in (template or ""):
             parts.append(ps.col(self.column))
         schema = None if self.schema is None else _json_schema(self.schema)
-        try:
-            rows.select(*(part.alias(str(number)) for number, part in enumerate(parts)))  # before a missing key
-        except ColumnNotFoundError as exc:
-            hint = "" if template is None else " In a prompt, write {{ and }} for braces that name no column."
-            raise PlanError(f"{exc}{hint}") from None
+        _check_columns(rows, *parts)
         answer = ps.prompt(parts, schema, system_message=self.system, usage=self.usage, **model.options())
         return rows.with_column(name, answer)
+
+
+@dataclass
+class Texts:
+    """Options of the texts that a model gets."""
+
+    column: Annotated[str | None, typer.Option("--column", "-c", metavar="NAME", help="The column of texts.")] = None
+    text: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="A text made of columns, such as 'Title: {title}. {body}'.")
+    ] = None
+
+    def of(self, rows: DataFrame) -> Any:
+        """Return the texts as an expression; a wrong column is an error before a missing key."""
+        import penstock as ps
+
+        match self.column, self.text:
+            case str(name), None:
+                texts = ps.col(name)
+            case None, str(template):
+                texts = _filled(template)
+            case _:
+                raise InvalidArgumentError("Give --column, or --text with a template such as 'Title: {title}'")
+        _check_columns(rows, texts)
+        return texts
 
 
 @app.command()
@@ -114,7 +134,7 @@ def prompt(
 @with_groups
 def embed(
     table: TableInput,
-    column: Column,
+    text: Texts,
     model: ModelChoice,
     result: TableOutput,
     name: Annotated[str, typer.Option("--as", metavar="NAME", help="The name of the new column.")] = "embedding",
@@ -124,20 +144,20 @@ def embed(
 
     \b
     penstock embed reviews.parquet -c text -o vectors/
+    penstock embed reviews.parquet --text "Title: {title}. {body}" -o vectors/
     penstock embed reviews.parquet -c text -p openai -m text-embedding-3-small --option dimensions=256 -o vectors/
     """
     import penstock as ps
 
     rows = table.rows()
-    rows.select(column)  # a wrong column is an error before a missing key
-    write_and_report(rows.with_column(name, ps.embed_text(ps.col(column), **model.options())), result, json)
+    write_and_report(rows.with_column(name, ps.embed_text(text.of(rows), **model.options())), result, json)
 
 
 @app.command()
 @with_groups
 def classify(
     table: TableInput,
-    column: Column,
+    text: Texts,
     label: Annotated[
         list[str], typer.Option("--label", "-l", metavar="TEXT", help="A label to choose from; repeat it.")
     ],
@@ -154,8 +174,7 @@ def classify(
     import penstock as ps
 
     rows = table.rows()
-    rows.select(column)
-    labels = ps.classify_text(ps.col(column), label, **model.options())
+    labels = ps.classify_text(text.of(rows), label, **model.options())
     write_and_report(rows.with_column(name, labels), result, json)
 
 
@@ -173,11 +192,27 @@ def cost(
     \b
     penstock cost reviews.parquet --prompt "Summarise: {text}" -m gpt-5-mini
     """
-    estimate = text.answered(table.rows(), "answer", model).plan_cost(sample)
+    estimate = text.answered(table.rows(), "answer", model).estimate_cost(sample)
     if json:
         print_json(dataclasses.asdict(estimate))
     else:
         print(estimate)
+
+
+def _filled(template: str, is_alone: bool = True) -> Any:
+    """Return the expression of a template; a template that ``is_alone`` must name a column."""
+    import penstock as ps
+    from penstock.expr.templates import split_template
+
+    if is_alone and not split_template("The text", template)[1]:
+        raise InvalidArgumentError(
+            f"{template!r} names no column, so it is the same for every row: write {{name}} for one, or add --column"
+        )
+    return ps.format(template)
+
+
+def _check_columns(rows: DataFrame, *texts: Any) -> None:
+    rows.select(*(text.alias(str(number)) for number, text in enumerate(texts)))
 
 
 def _named_value(given: str) -> tuple[str, Any]:

@@ -14,7 +14,7 @@ from penstock.cli.app import SOME_ROWS_FAILED, command_line, print_json
 from penstock.cli.inputs import STREAM, suffix_of
 from penstock.errors import InvalidArgumentError, JobError, PenstockError
 from penstock.events.tracebacks import note_ended_query
-from penstock.observe.text import format_count
+from penstock.observe.printable import format_count
 from penstock.storage.urls import redacted
 
 if TYPE_CHECKING:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from penstock.expr.instead import INSTEAD
+from penstock.expr.missing_functions import INSTEAD
 
 ON_PURPOSE = "left out on purpose: {} not supported"
-OWN_SOURCE = "write a Source or Sink of about thirty lines with the library of the store: docs/CUSTOM_IO.md shows one"
+OWN_SOURCE = "write a Source or Sink with the library of the store: docs/guides/custom-io.md shows one"
 
 
 def _by_name(table: Mapping[str, str]) -> dict[str, str]:
@@ -104,6 +104,6 @@ def refused_name(owner: str, name: str) -> AttributeError:
     """Return the error for a name of an owner, such as ``ray.data.Dataset``."""
     if name.startswith("_"):
         return AttributeError(name)
-    remedies, page = (RAY, "RAY_DATA") if owner.startswith("ray") else (DAFT, "DAFT")
-    remedy = remedies.get(name, f"docs/MIGRATING_FROM_{page}.md lists all names")
+    remedies, page = (RAY, "ray-data") if owner.startswith("ray") else (DAFT, "daft")
+    remedy = remedies.get(name, f"docs/guides/migrating-from-{page}.md lists all names")
     return AttributeError(f"Penstock cannot honour {owner}.{name}; {remedy}.")

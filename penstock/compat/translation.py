@@ -24,9 +24,9 @@ def translated(
 ) -> Callable[..., Any]:
     """Return ``function`` as the other system's ``name``.
 
-    ``renamed`` maps its parameters to ours, ``values`` translates what is passed to one, ``ignored`` parameters change
-    no result. ``defaults`` are ours where the other system's differ. A parameter that is in none of these, and that
-    ``function`` lacks, is refused unless it is None.
+    ``renamed`` maps its parameters to Penstock's, ``values`` translates arguments, ``ignored`` parameters change no
+    result. ``defaults`` are Penstock's where the other system's differ. Any other parameter that ``function`` lacks is
+    refused unless it is None.
     """
     parameters = inspect.signature(function).parameters
     takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())

@@ -18,8 +18,8 @@ NANO = 1_000_000_000  # dollars are added up in whole billionths, so that sums a
 class CallRecord:
     """One call to a model, recorded for a sample.
 
-    ``inputs`` are the weights of the inputs that were sent together, as texts to embed are, and ``max_inputs`` how many
-    may be. ``max_at_once`` is the number of concurrent calls that the limiter allowed.
+    ``inputs`` are the weights of the inputs sent together in one call, such as texts to embed; a call may have
+    ``max_inputs``. ``max_at_once`` is the number of concurrent calls that the limiter allowed.
     """
 
     provider: str
@@ -33,7 +33,7 @@ class CallRecord:
     max_inputs: int | None = None
     max_at_once: int | None = None
     caps: tuple[int | None, float | None, float | None] = (None, None, None)
-    is_for_batch: bool = False  # made alone for the sample in place of a call by batch, at the price of that one
+    is_for_batch: bool = False  # made alone for the sample in place of a batch call, and counted at the batch price
 
 
 @dataclass(slots=True)
@@ -46,7 +46,7 @@ class ModelUse:
     num_cached: int = 0  # answered by a ledger
     num_retried: int = 0  # attempts that failed and were repeated
     num_unpriced: int = 0
-    num_unsure: int = 0  # broken off: counted at the estimated cost
+    num_unsure: int = 0  # calls broken off, counted at the estimated cost
     input_tokens: int = 0
     output_tokens: int = 0
     cached_tokens: int = 0
@@ -65,7 +65,7 @@ class ModelUse:
 class Account:
     """The usage and cost of a query, by model. With ``is_sample`` it also records each call. Thread-safe.
 
-    Unless ``is_exact``, it counts answered calls alone, without those that are broken off.
+    Unless ``is_exact``, it counts answered calls only, not calls that are broken off.
 
     >>> account = Account()
     >>> account.count(("openai", "gpt-5-mini"), 1_000, 50, 0, nanodollars=350_000)
@@ -173,7 +173,7 @@ def accounting(account: Account) -> Iterator[Account]:
 
 
 def make_current(account: Account) -> None:
-    """Record the calls made in the present context in an account."""
+    """Record the calls made in the current context in an account."""
     _account.set(account)
 
 
@@ -183,6 +183,6 @@ def current_account() -> Account | None:
 
 
 def is_sampling() -> bool:
-    """Return whether calls are made for a sample, which must not wait a day for a batch."""
+    """Return whether the calls made here are for a sample, which must not wait a day for a batch."""
     account = current_account()
     return account is not None and account.is_sample

@@ -26,10 +26,10 @@ from penstock.cost.usage import Usage, UsageEstimate, max_output
 from penstock.errors import BudgetSpentError, InvalidArgumentError
 
 FIRST_OUTPUT_TOKENS = 1_000
-"""The assumed length of an answer while no answer of the model is known and the call sets no limit."""
+"""The assumed tokens of an answer while no answer of the model is known and the call sets no limit."""
 
 SCOUTS = 8
-"""The most calls of unlimited length under way while few answers are known."""
+"""The most calls without a limit on their answers that may run while few answers are known."""
 
 NUM_SURE = 20
 """The number of answers after which their usual cost is known well enough."""
@@ -39,8 +39,8 @@ NUM_SURE = 20
 def spending(budget: float | None = None) -> Iterator[Account]:
     """Count the model calls of the queries within, and stop them before they cost more than ``budget`` dollars.
 
-    All queries within share the budget. The query whose next call would exceed it fails with ``BudgetSpentError`` after
-    the calls under way are answered.
+    All queries within share the budget. The query whose next call would exceed it fails with ``BudgetSpentError``,
+    after its running calls are answered.
 
     >>> server = getfixture("model_server")
     >>> ps.set_provider("openai", base_url=server.openai_url, api_key="test")
@@ -71,7 +71,7 @@ class Budget:
     async def reserve(self, charge: Charge) -> None:
         """Set aside the estimated cost of a call as soon as the budget covers it, in order of arrival.
 
-        If it does not, and no call is under way that could leave some of its reservation, the budget is spent.
+        If the budget does not cover it, and no running call could return part of its reservation, the budget is spent.
         """
         with self._lock:
             if self._error is not None:
@@ -96,7 +96,7 @@ class Budget:
             self._serve_queue()
 
     def _leave(self, queued: _QueuedCharge) -> None:
-        """Remove a charge from the queue, and return its reservation if it got one meanwhile."""
+        """Remove a charge from the queue, and give back its reservation if it got one meanwhile."""
         with self._lock:
             if not queued.charge.is_reserved:
                 self._queue.pop(queued, None)
@@ -223,7 +223,7 @@ class Billing:
     """Count the calls of one client in an account, and pay for them where the account has a budget.
 
     ``caps`` are the user's limits on concurrent calls, requests and tokens a minute. ``is_for_batch`` means that a
-    sample makes calls one by one in place of calls by batch, and records them at the price of those.
+    sample makes batch calls one by one, and records them at the batch price.
     """
 
     def __init__(
@@ -237,7 +237,7 @@ class Billing:
     ) -> None:
         self.name = f"{provider} ({model})"
         self.is_sample, self.is_exact = account.is_sample, account.is_exact
-        self.max_inputs: int | None = None  # of one call
+        self.max_inputs: int | None = None  # inputs of one call
         self.num_under_way = 0  # guarded by the lock of the budget
         self._account, self._key, self._caps = account, (provider, model), caps
         self._price = price or price_of(provider, model)
@@ -257,8 +257,8 @@ class Billing:
     ) -> Charge:
         """Wait until the budget covers a call. ``tokens`` is the estimated size of its input, ``inputs`` that of each.
 
-        A call by batch gives ``on_wait``, which is called if it has to wait: that ends when a batch does, so no batch
-        may wait for the call.
+        A batch call gives ``on_wait``, which runs if the call must wait. It then waits for another batch to end, so no
+        batch may wait for it.
         """
         charge = Charge(self, tokens, inputs, on_wait)
         if self._budget is not None:
@@ -308,7 +308,7 @@ class Billing:
         return 0 if self._price is None else math.ceil(1000 * millionths(self._price, *usage))
 
     def expected_cost(self, charge: Charge, is_alone: bool) -> int | None:
-        """Return a cost that the call will rarely exceed, or None to wait until other answers show their cost.
+        """Return a cost that the call will rarely exceed; None to wait until other answers show their cost.
 
         ``is_alone`` means that no call is under way to wait for.
         """
@@ -317,7 +317,7 @@ class Billing:
             return usual
         if charge.max_output is not None:
             return charge.input_cost + self.cost(Usage(0, charge.max_output))
-        if charge.on_wait is None and self.num_under_way >= SCOUTS:  # calls by batch do not wait for others
+        if charge.on_wait is None and self.num_under_way >= SCOUTS:  # batch calls do not wait for others
             return None
         return max(usual, charge.input_cost + self.cost(Usage(0, FIRST_OUTPUT_TOKENS)))
 

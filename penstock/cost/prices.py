@@ -1,7 +1,8 @@
 """Prices of models in dollars for a million tokens, from ``prices.json`` and from the user.
 
-A file of the same structure, named by ``ps.set_config(prices=...)`` or PENSTOCK_PRICES, takes precedence over ours; the
-``price=`` of a call takes precedence over both. The model ``*`` of a provider stands for all models that are not named.
+A file of the same structure, named by ``ps.set_config(prices=...)`` or PENSTOCK_PRICES, takes precedence over this
+list; the ``price=`` of a call takes precedence over both. The model ``*`` of a provider stands for all models that are
+not named.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from penstock.config import PRICES_FIELD, get_config, read_prices
 from penstock.errors import InvalidArgumentError
 
 BATCH_SHARE = 0.5
-"""The share of the price that calls by batch cost, at OpenAI as at Anthropic."""
+"""The price of batch calls, as a share of the usual price; the same at OpenAI and Anthropic."""
 
 PRICES = Path(__file__).with_name("prices.json")
 _VERSION = re.compile(r"[-@](\d{4}-?\d{2}-?\d{2}|latest|\d{3})$")  # gpt-4.1-2025-04-14, claude-...-20250929
@@ -79,7 +80,7 @@ def price_of(provider: str, model: str | None) -> Price | None:
 
 
 def prices_date() -> str:
-    """Return the date of our list of prices."""
+    """Return the date of ``prices.json``."""
     return str(_file(str(PRICES), 0)["date"])
 
 

@@ -54,7 +54,8 @@ def usage_in(body: Any) -> Usage | None:
 
 
 def _of_input_tokens(usage: dict[str, Any], given: int) -> Usage:
-    """Return the usage of OpenAI's Responses, which include cached tokens, or of Anthropic, which list them apart."""
+    """Return the usage in an answer of OpenAI's Responses, whose input includes cached tokens, or of Anthropic, which
+    lists them apart."""
     output = _count(usage, "output_tokens") or 0
     if "input_tokens_details" in usage:
         return Usage(given, output, _cached(usage, "input_tokens_details"))
@@ -92,7 +93,7 @@ def max_output(body: Mapping[str, Any]) -> int | None:
 
 
 class UsageEstimate:
-    """An estimate of what a call will use: its input, and as much more as 95 % of the last answers used."""
+    """An estimate of what a call will use: its input, and an output that 95 % of the last answers did not exceed."""
 
     def __init__(self) -> None:
         self._extras: deque[int] = deque()

@@ -11,10 +11,10 @@ import orjson
 import pyarrow as pa
 
 from penstock.errors import PenstockError
-from penstock.observe.text import format_bytes
+from penstock.observe.printable import format_bytes
 from penstock.storage.mime import sniff
-from penstock.types.arrays import NDArray
 from penstock.types.extension import ImageType
+from penstock.types.ndarrays import NDArray
 
 SHOWN_IMAGES = {"image/png", "image/jpeg", "image/gif", "image/webp"}  # no SVG: it is markup
 SHOWN_NUMBERS = 8  # of a vector
@@ -87,7 +87,7 @@ def binary_cell(data: bytes, limits: CellLimits) -> Cell:
 
 
 def _pixels(pixels: NDArray, limits: CellLimits) -> Cell:
-    from penstock.media.images.encode import encoded
+    from penstock.media.images.encoder import encoded
 
     height, width, _ = pixels.shape
     step = -(-max(height, width) // limits.max_pixels)

@@ -1,4 +1,4 @@
-"""A job in a folder, which another process may write to at the moment."""
+"""A job in a folder, to which another process may be writing."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ from penstock.dashboard.selection import Selection, selected_rows
 from penstock.errors import InvalidArgumentError
 from penstock.events.events import RowError
 from penstock.io.commit.output import JOB_LEDGER
-from penstock.io.commit.place import LocalPlace
-from penstock.io.settled import JOB_FOLDER
+from penstock.io.commit.target import LocalPlace
+from penstock.io.consistent_listing import JOB_FOLDER
 from penstock.jobs.reconcile import rows_by_file
 from penstock.jobs.state import JobState
 from penstock.jobs.summary import command_text, open_folder, run_state
@@ -80,7 +80,7 @@ class JobFolderView:
             )
 
     def content(self) -> JobContent:
-        """Return the content, not older than a second. A run in another process learns that a person watches."""
+        """Return the content, at most a second old. This tells a run in another process that a person watches."""
         with self._lock:
             content = self._content
             if content is None or time.monotonic() - self._read_at_s > REREAD_S:
@@ -280,7 +280,7 @@ def as_stopped(stage: dict[str, Any]) -> dict[str, Any]:
 
 
 def column_formulas(description: Mapping[str, Any]) -> dict[str, str]:
-    """Return the expression of each column that a job computes, as its description has it.
+    """Return the expression of each column that a job computes, from the job's description.
 
     >>> steps = [{"step": "read"}, {"step": "select", "column 'a'": {"expression": "prompt(col(t)) as a"}}]
     >>> column_formulas({"query": {"steps": [*steps, {"step": "select", "column 'a'": {"expression": "col(a)"}}]}})
@@ -296,7 +296,7 @@ def column_formulas(description: Mapping[str, Any]) -> dict[str, str]:
 
 
 def row_files(state: JobState, paths: dict[str, str]) -> list[RowFile]:
-    """Return the files of a job that exist, in the order of their names, with the rows of them that failed."""
+    """Return the existing files of a job, in the order of their names, with their failed rows."""
     failures: dict[int, list[tuple[int, RowError]]] = {}  # by read, with the number of the row there
     for failure in state.failures:
         if failure.origin is not None and failure.origin.start is not None:

@@ -29,9 +29,9 @@ from penstock.events.events import (
 )
 from penstock.events.latency import NUM_DURATIONS, percentile
 from penstock.observe.bottleneck import bottleneck
+from penstock.observe.printable import fit
 from penstock.observe.stage_stats import StageStats
 from penstock.observe.stats import Stats
-from penstock.observe.text import fit
 from penstock.observe.timeline import TimelinePoint
 
 MAX_ERRORS = 100  # the last ones
@@ -113,7 +113,7 @@ class LiveQuery:
         return "pausing" if any(self._num_under_way()) else "paused"
 
     def _num_under_way(self) -> tuple[int, int]:
-        """Return the calls in flight and the other tasks that run."""
+        """Return the number of calls in flight and of other running tasks."""
         control = self._control
         return (0, 0) if control is None else control.num_under_way()
 
@@ -164,7 +164,7 @@ class LiveQuery:
     def control(self, order: Order) -> None:
         """Pause, resume or cancel the query, limit the tasks of a stage, or set the budget. Does nothing after its end.
 
-        The limit of a stage that calls a model by an API is one on concurrent requests to that model.
+        For a stage that calls a model by an API, the limit applies to concurrent requests to that model.
         """
         control = self._control
         if control is None:
@@ -328,7 +328,7 @@ class LiveQuery:
         return max(min([least, *expected]), 0.0), max([most, *expected])
 
     def _rates(self) -> Sequence[float]:
-        """Return the rows per second of each stage: lately, or until its end."""
+        """Return the rows per second of each stage: recently, or until its end."""
         rows = list(map(self._num_done, self._stats.stages))
         since_s, before = self._started_s, [0] * len(rows)
         if self._recent and self._now_s - self._recent[0][0] > RATE_S / 2:
@@ -350,7 +350,7 @@ def _call_values(calls: CallCounts, *, is_ended: bool) -> dict[str, Any]:
 
 
 def _num_done(point: TimelinePoint, stage: int, of: int) -> int:
-    """Return the calls of a stage at a point in time, or the rows of the stage ``of``."""
+    """Return the number of a stage's calls at a point in time, or of the rows of stage ``of``."""
     calls = point.sample.stages[stage].calls
     return point.num_rows[of] if calls is None else calls.num_done
 

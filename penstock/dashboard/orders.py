@@ -1,4 +1,4 @@
-"""Orders to a job that runs, from the dashboard of another process, through the folder of the job.
+"""Orders to a running job, from the dashboard of another process, through the folder of the job.
 
 A dashboard writes a note with its orders, and a new *beat* every second while a person watches. The run looks at the
 note once a second, follows the orders that it has not seen, and notes its own figures as long as the beat changes. A
@@ -62,7 +62,7 @@ def watch_job(plan: Plan, notes: JobNotes) -> WatchedJob:
 class WatchedJob:
     """Implements ``JobWatch``, the side of the run: notes its figures, and follows the orders that people leave.
 
-    It looks for orders on a thread, as a disk or a store may be slow.
+    It looks for orders on a thread, because a disk or a store may be slow.
     """
 
     def __init__(self, plan: Plan, notes: JobNotes) -> None:

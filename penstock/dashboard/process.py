@@ -1,4 +1,4 @@
-"""The dashboard of this process: it is started with the first query that is watched, and ends with the process."""
+"""The dashboard of this process. It starts with the first watched query and ends with the process."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ from penstock.dashboard.found_rows import (
 from penstock.dashboard.prompts import PromptTemplate
 from penstock.dashboard.selection import has_status, mask_of, neighbours, order_of
 from penstock.events.events import RowError, StageInfo
-from penstock.observe.text import format_bytes
+from penstock.observe.printable import format_bytes
 from penstock.plan.stages import CallBatch, CallUdf
 from penstock.protocols import Ledger
 from penstock.types.row_numbers import ROW_NUMBER, RowPlace

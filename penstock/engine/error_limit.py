@@ -7,11 +7,10 @@ from collections.abc import Iterable
 
 from penstock.errors import ContentFilteredError, TooManyErrorsError
 from penstock.events.events import RowError
-from penstock.expr.udf import Policy
-from penstock.plan.stages import CallBatch, CallUdf, Work
+from penstock.plan.stages import CallBatch, CallUdf
 
 MIN_ROWS = 100  # a fraction of fewer rows says little
-NEARLY_ALL = 0.95  # of the recent rows: the share of failures with one reason that trips the breaker
+NEARLY_ALL = 0.95  # share of the recent rows that fail for the same reason, from which the breaker trips
 JUDGED = ContentFilteredError.__name__
 """A filter judges each row by itself, so any number of such rows is a result and trips no breaker."""
 
@@ -19,8 +18,8 @@ JUDGED = ContentFilteredError.__name__
 class ErrorLimit:
     """Counts the failed rows of one stage and raises TooManyErrorsError when they end the query."""
 
-    def __init__(self, work: Work | None) -> None:
-        policy = work.spec.policy if isinstance(work, CallUdf | CallBatch) else Policy()
+    def __init__(self, work: CallUdf | CallBatch) -> None:
+        policy = work.spec.policy
         self._max_errors = policy.max_errors
         self._breaker = None if policy.breaker_rows is None else Breaker(policy.breaker_rows)
         self._num_errors = 0
@@ -28,7 +27,7 @@ class ErrorLimit:
         self._last: RowError | None = None
 
     def add(self, errors: tuple[RowError, ...], num_rows_done: int, num_rows_taken: int) -> None:
-        """Record the failed rows of a report, and the number of rows with a result or an error since the last one."""
+        """Record the failed rows of a report, and how many rows got a result or an error since the last report."""
         if errors:
             self._first, self._last = self._first or errors[0], errors[-1]
             self._num_errors += len(errors)
@@ -82,7 +81,7 @@ class Breaker:
         self._min_rows = num_rows
         self._recent: deque[tuple[int, Counter[str]]] = deque()
         self._reasons: Counter[str] = Counter()
-        self._early: Counter[str] = Counter()  # of tasks that are not done yet
+        self._early: Counter[str] = Counter()  # rows of tasks that are not done yet
         self.num_rows = 0  # recent ones
         self.num_failed = 0  # of those, for the most frequent reason
         self.reason = ""

@@ -17,7 +17,9 @@ from penstock.engine.read_groups import in_groups
 from penstock.engine.read_queue import ReadQueue
 from penstock.engine.resources import Cores, QueryResources, Results
 from penstock.engine.sampling import INTERVAL_S, Sampler, stage_info
-from penstock.engine.stage import PoolChoice, StageState
+from penstock.engine.scheduling import pick_stage
+from penstock.engine.stage import StageState
+from penstock.engine.workers import PoolChoice
 from penstock.errors import QueryCancelledError, QueryStalledError
 from penstock.events import events
 from penstock.events.call_gate import CallGate
@@ -32,7 +34,7 @@ END_TIMEOUT_S = 30.0  # for calls in flight when a query ends by an error or Ctr
 END_NOTICE_S = 1.0  # from then on a warning says why the query has not ended
 END_CHECK_S = 0.02
 
-NUM_RESULTS_HELD = 2  # by a reader: the one it works on, and a copy of it in another format
+NUM_RESULTS_HELD = 2  # copies that a reader holds: the result that it works on, and a copy in another format
 
 
 class Executor:
@@ -183,7 +185,11 @@ class Executor:
         self._wake()
 
     def num_under_way(self) -> tuple[int, int]:
-        num_tasks = sum(state.num_running for state in self._stages if not state.is_gated and not state.is_done)
+        num_tasks = sum(
+            state.num_running
+            for state in self._stages
+            if not state.is_done and state.workers is not None and not state.workers.is_gated
+        )
         return self._gate.num_in_flight, num_tasks
 
     def cancel(self) -> None:
@@ -191,11 +197,13 @@ class Executor:
         put_report(self._mailbox, len(self._stages) - 1, Report(None, None, True, error=error))
 
     def limit_tasks(self, stage: int, max_running: int) -> None:
-        self._stages[stage].max_running = max(max_running, 1)
+        workers = self._stages[stage].workers
+        if workers is not None:
+            workers.max_running = max(max_running, 1)
         self._wake()
 
     def _wake(self) -> None:
-        """Make the driver look again at what it may do."""
+        """Wake the driver, so that it checks again what it may do."""
         put_report(self._mailbox, len(self._stages) - 1, Report(None, None, is_done=False))
 
     # --- inside ---
@@ -230,11 +238,8 @@ class Executor:
 
     def _seconds_until_due(self) -> float:
         """Return the time until gathered rows must be written, or until the next sample."""
-        due = [at for state in self._stages if (at := state.due_at_s) is not None]
-        if not due:
-            return INTERVAL_S
         now = self._clock()
-        return min([INTERVAL_S, *(at - now for at in due if at > now)])
+        return min([INTERVAL_S, *(at - now for state in self._stages if (at := state.due_at_s) > now)])
 
     def _check_progress(self) -> None:
         """Raise QueryStalledError if no report has arrived for too long."""
@@ -259,7 +264,7 @@ class Executor:
         if taker is None:
             self._results.put(bundle)
         elif taker.gate is None:
-            taker.inbox.push(bundle)
+            taker.input.push(bundle)
         else:
             passed = taker.gate.pass_on(bundle)
             if passed is not None:
@@ -345,21 +350,3 @@ def _cut_rows(last: Stage) -> int | None:
 def put_report(mailbox: SimpleQueue[tuple[int, Report]], index: int, report: Report) -> None:
     """Send a report of the pool of a stage. Pools do not refer to the executor, so that it is freed with the query."""
     mailbox.put((index, report))
-
-
-def pick_stage(stages: Sequence[StageState], free_bytes: int, is_idle: bool) -> StageState | None:
-    """Return the most downstream stage that may do more work.
-
-    Draining the end first frees memory soonest. A stage with nothing ahead of it always qualifies, so one oversized
-    bundle cannot stall the plan. When nothing runs at all, an incomplete batch is sent; without one, the query
-    exceeds its memory budget instead of stopping.
-    """
-    for stage in reversed(stages):
-        is_ready = stage.has_capacity and stage.has_input and stage.is_wanted
-        if is_ready and (stage.nbytes_expected <= free_bytes or stage.nbytes_ahead == 0):
-            return stage
-    if is_idle:
-        able = [stage for stage in reversed(stages) if stage.has_capacity]
-        part = next((stage for stage in able if stage.has_part), None)
-        return part or next((stage for stage in able if stage.has_input), None)
-    return None

@@ -13,8 +13,8 @@ import pyarrow as pa
 
 from penstock.config import piece_nbytes
 from penstock.contracts import Handler
-from penstock.engine.scheduling import FIRST_GROWTH, RECENT, GrowthEstimate
 from penstock.engine.steps import Steps, may_grow
+from penstock.engine.task_costs import FIRST_GROWTH, RECENT, GrowthEstimate
 from penstock.errors import ReadError, WriteError
 from penstock.plan.nodes import sink_name
 from penstock.plan.stages import Step, TakeSample
@@ -56,7 +56,7 @@ class TransformHandler(StatelessHandler):
 class SlicedSteps:
     """Applies steps to batches, in slices if rows may grow: a short text repeated can fill gigabytes.
 
-    Neither the input nor the output of a slice exceeds the share of a task in the budget, by what the rows so far gave.
+    Neither the input nor the output of a slice exceeds a task's share of the budget, as estimated from earlier rows.
     Before the first slice, a sample of its rows is computed, weighed and dropped.
     """
 
@@ -65,7 +65,7 @@ class SlicedSteps:
         self._may_grow = any(map(may_grow, steps)) and not any(isinstance(step, TakeSample) for step in steps)
         self._most_nbytes = piece_nbytes(MAX_SLICE_NBYTES)
         self._growth = GrowthEstimate()
-        self._row_nbytes = 0.0  # of the largest recent output
+        self._row_nbytes = 0.0  # bytes of a row of the largest recent output
 
     def __call__(self, batch: pa.RecordBatch, first_row: int) -> pa.RecordBatch | Iterator[pa.RecordBatch]:
         """Return the output of a batch; an iterator if that is more than one batch."""
@@ -194,7 +194,7 @@ class WriteHandler:
 
 
 class PartHandler(StatelessHandler):
-    """Writes each batch, or some batches, as a complete part of the output. The records of a part travel with it."""
+    """Writes each batch, or several batches, as a complete part of the output. The records of a part travel with it."""
 
     def __init__(self, sink: PartSink) -> None:
         self._sink = sink
@@ -209,7 +209,8 @@ class PartHandler(StatelessHandler):
 
 
 class WritingHandler:
-    """A handler of one row for each row. Its output may be written where it is made, if it has ``min_nbytes``."""
+    """A handler that gives one row for each row. It may write its own output where it runs, if that has
+    ``min_nbytes``."""
 
     def __init__(self, handler: Handler, parts: PartHandler, min_nbytes: int) -> None:
         self.process, self.finish, self.close = handler.process, handler.finish, handler.close

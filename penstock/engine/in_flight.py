@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 
 from penstock.contracts import Bundle, Task
-from penstock.engine.scheduling import Footprint
+from penstock.engine.task_costs import Footprint
 
 
 class InFlight:
@@ -39,7 +39,7 @@ class InFlight:
 
     @property
     def is_head_resting(self) -> bool:
-        """The task whose outputs all others wait for is the next to resume."""
+        """True if the next task to resume is the one whose outputs all others wait for."""
         return bool(self._resting) and self._resting[0][1] is next(iter(self._submitted))
 
     def start(self, task: Task | None, nbytes_expected: int) -> Task:
@@ -87,7 +87,7 @@ class InFlight:
         self.num_running = self.num_rows_running = self.nbytes = self.nbytes_expected = 0
 
     def _release(self, tasks: Iterable[Task]) -> Sequence[Bundle]:
-        """Return the outputs of the first of ``tasks``, and those of the next once it is done."""
+        """Return the outputs of the first of ``tasks``, and of the next one once that is done."""
         released: list[Bundle] = []
         gone: list[Task] = []
         for task in tasks:

@@ -51,7 +51,7 @@ class ReadSelection(Protocol):
 
 
 def is_traceable(stages: Sequence[Stage]) -> bool:
-    """Return whether the result of a row is independent of the number of other rows and of its position."""
+    """Return whether the result of a row depends on neither its position nor the number of other rows."""
     for stage in stages:
         if isinstance(stage.work, RunRelation) or isinstance(stage.inbox, Cut):
             return False
@@ -67,7 +67,7 @@ def is_row_preserving(steps: Sequence[Step]) -> bool:
 
 
 def kind_of(work: Work | None) -> Kind:
-    """Return how the output rows of a stage are related to its input rows."""
+    """Return the relation between the output rows of a stage and its input rows."""
     match work:
         case Read():
             return "read"

@@ -62,24 +62,28 @@ class ReaderLimit:
         self._least_input: int | None = None if needs_all else least_input(stage, least_output)
         self.may_stop_early = least_output is not None
 
-    def num_rows_allowed(self, num_rows_taken: int) -> int | None:
-        """Return how many more rows the stage may take now; None for any number."""
-        if self._least_input is None or not self._makes_calls:
-            return None
+    @property
+    def is_needed(self) -> bool:
+        """False if the stage may take any number of rows: it makes no calls, or the reader needs all rows."""
+        return self._least_input is not None and self._makes_calls
+
+    def num_rows_allowed(self, num_rows_taken: int) -> int:
+        """Return how many more rows the stage may take now, if the limit ``is_needed``."""
+        assert self._least_input is not None
         cut = self._next_cut
         found, missing = (0, None) if cut is None else (cut.num_rows_in, cut.num_rows_missing)
         return rows_to_take(self._num_rows_settled, self._least_input, found, missing) - num_rows_taken
 
     @property
     def _num_rows_settled(self) -> int:
-        """Input rows whose results the reader has used, or that gave none."""
+        """The number of input rows whose results the reader has used, or that gave none."""
         if isinstance(self._rows, Gate) and not self.may_stop_early:
             return self._rows.num_rows_in
         return self._rows.num_rows_settled(self._num_rows_used)
 
     @property
     def _num_rows_used(self) -> int:
-        """Output rows that the reader has used, or that later stages have dropped."""
+        """The number of output rows that the reader has used, or that later stages have dropped."""
         if self._taker is None:
             return self._results.num_rows_used
         return self._taker._num_rows_settled - sum(rows.num_rows_out for rows in self._earlier)
@@ -119,9 +123,10 @@ def _may_add_rows(work: Work | None) -> bool:
 def rows_to_take(num_settled: int, least: int, num_found: int = 0, num_missing: int | None = None) -> int:
     """Return how many rows a stage of calls may have taken in all, while its reader may still stop early.
 
-    ``num_settled`` of its rows are used up: their results were read, or dropped on the way. All of them were needed, so
-    four times as many cost at most four times what is needed. If a limit still misses ``num_missing`` rows after
-    ``num_found``, the share of rows found so far shows how many more are needed; half as many again allow for chance.
+    ``num_settled`` of its rows are settled: their results were read, or dropped on the way. All of these were needed,
+    so taking four times as many costs at most four times what is needed. If a limit still misses ``num_missing`` rows
+    after ``num_found``, the share of rows found so far shows how many more are needed; half as many again allow for
+    chance.
 
     >>> rows_to_take(0, least=1), rows_to_take(0, least=100), rows_to_take(100, least=1)
     (16, 100, 416)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from penstock.engine.lineage import is_row_preserving, kind_of
 from penstock.engine.stage import StageState
 from penstock.events.events import CallCounts, Measures, QuerySampled, StageInfo, StageKind, StageSample, WaitingFor
 from penstock.plan.stages import CallBatch, CallUdf, Cut, Read, RunRelation, Stage, WriteOut
@@ -11,6 +12,8 @@ from penstock.protocols import Priced
 
 INTERVAL_S = 0.2
 LOOK_AHEAD_S = 0.001  # for each sample
+
+Total = tuple[int, bool]  # a number of rows, and whether it is exact
 
 
 class Sampler:
@@ -21,7 +24,7 @@ class Sampler:
         self._clock = clock
         self._measure = measure
         self._due_at_s = 0.0
-        self.reader_s = 0.0  # that the query has waited for the reader of its rows
+        self.reader_s = 0.0  # seconds that the query has waited for the reader of its rows
         self.is_paused = False
 
     def start(self) -> None:
@@ -37,12 +40,12 @@ class Sampler:
         return self.sample(stages, nbytes_waiting)
 
     def sample(self, stages: Sequence[StageState], nbytes_waiting: int) -> QuerySampled:
-        totals: list[tuple[int, bool] | None] = []
+        totals: list[Total | None] = []
         samples = []
         for state in stages:
             inputs = [totals[each.index] for each in state.inputs]
-            totals.append(state.total_rows(inputs))
-            samples.append(stage_sample(state, totals[-1], state.call_counts(inputs)))
+            totals.append(total_rows(state, inputs))
+            samples.append(stage_sample(state, totals[-1], call_counts(state, inputs)))
         nbytes_held = nbytes_waiting + sum(each.nbytes_held for each in samples)
         return QuerySampled(
             self._clock(),
@@ -55,24 +58,73 @@ class Sampler:
         )
 
 
-def stage_sample(state: StageState, total: tuple[int, bool] | None, calls: CallCounts | None) -> StageSample:
-    total_rows, is_exact = total or (None, False)
+def stage_sample(state: StageState, total: Total | None, calls: CallCounts | None) -> StageSample:
+    num_rows, is_exact = total or (None, False)
     return StageSample(
         state.index,
         state.num_running,
         state.num_workers,
-        state.inbox.num_rows,
-        state.inbox.nbytes,
+        state.input.inbox.num_rows,
+        state.input.inbox.nbytes,
         state.nbytes_held - state.nbytes_coming,
         waiting_for(state),
-        total_rows,
+        num_rows,
         is_exact,
         calls,
     )
 
 
+def total_rows(state: StageState, inputs: Sequence[Total | None]) -> Total | None:
+    """Return the rows that a stage will give, or write; None if unknown so far. ``inputs`` are the stages that feed
+    it."""
+    work, num_rows_out = state.stage.work, state.num_rows_out
+    if state.is_done and not state.is_cut_off and not isinstance(work, WriteOut):
+        return num_rows_out, True
+    if state.input.reads is not None:
+        return state.input.reads.total_rows(num_rows_out)
+    if (known := _sum(inputs)) is None:
+        return None
+    num_rows_in, is_exact = known
+    if state.gate is not None:
+        return state.gate.total_rows(num_rows_in), is_exact
+    if kind_of(work) in ("rows", "write") and is_row_preserving(getattr(work, "steps", ())):
+        return num_rows_in, is_exact
+    num_done = state.num_rows_done
+    if isinstance(work, CallBatch) and not num_done:
+        return num_rows_in, False  # most functions of batches give as many rows as they take
+    if isinstance(work, RunRelation) or not num_done:
+        return None
+    return round(num_rows_out * num_rows_in / num_done), False
+
+
+def call_counts(state: StageState, inputs: Sequence[Total | None]) -> CallCounts | None:
+    """Return the calls so far; None if the pool does not count them, or a call may give several rows."""
+    counter = None if state.workers is None else state.workers.call_counter
+    if counter is None or kind_of(state.stage.work) != "rows":
+        return None
+    num_rows, is_exact = _sum(inputs) or (None, False)
+    return CallCounts(
+        counter.num_answered,
+        counter.num_failed,
+        0 if state.is_done else counter.num_in_flight,
+        num_rows,
+        is_exact,
+        counter.num_replies,
+        counter.reply_s,
+        counter.reply_s2,
+        tuple(counter.reply_times),
+    )
+
+
+def _sum(inputs: Sequence[Total | None]) -> Total | None:
+    known = [each for each in inputs if each is not None]
+    if len(known) < len(inputs):
+        return None
+    return sum(num_rows for num_rows, _ in known), all(is_exact for _, is_exact in known)
+
+
 def waiting_for(state: StageState) -> WaitingFor | None:
-    """Return what a stage waits for, after the executor has dispatched all it may.
+    """Return the thing that a stage waits for, once the executor has dispatched all it may.
 
     A stage that works on the last of its input waits for its workers.
     """

@@ -122,7 +122,7 @@ def check(step: Step, schema: Schema) -> None:
 def in_place(exprs: Sequence[Expr], schema: Schema) -> Sequence[Expr]:
     """Return the select list of a with_columns or rename over unknown columns, in column order.
 
-    The n-th expression after the star replaces the n-th column that the star excludes; the rest come last.
+    The n-th expression after the star replaces the n-th column that the star excludes; the others come last.
 
     >>> in_place((Star(("b",)), Alias(ColumnRef("b"), "x")), Schema.from_pydict({"b": "int64", "c": "string"}))
     (Alias(child=ColumnRef(column='b'), alias='x'), ColumnRef(column='c'))
@@ -165,8 +165,8 @@ def _drawn(step: TakeSample, first_row: int, num_rows: int) -> np.ndarray[Any, A
 def num_sampled(step: TakeSample, num_rows: int) -> int:
     """Return the size of the sample of the first ``num_rows`` rows: their share, rounded up.
 
-    Past the first block it may be one less: it is rounded at a point that the seed chooses, because otherwise a small
-    sample would come from the same blocks for every seed.
+    Past the first block it may be one less, because the seed chooses where to round. Otherwise a small sample would
+    come from the same blocks for every seed.
 
     >>> [num_sampled(TakeSample(0.25, 1, False), num_rows) for num_rows in (0, 1, 5, 4000)]
     [0, 1, 2, 1000]

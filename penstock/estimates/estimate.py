@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.estimates.projection import NOTHING, Interval, ModelEstimate
+from penstock.estimates.extrapolation import NOTHING, Interval, ModelEstimate
+from penstock.observe.printable import aligned_lines, format_count, format_dollars, format_seconds
 from penstock.observe.table_html import plain_table_html
-from penstock.observe.text import aligned_lines, format_count, format_dollars, format_seconds
 
 HEADER = ("model", "calls", "tokens in", "tokens out", "dollars")
 SUMMED = ("calls", "tokens_in", "tokens_out", "dollars")
 PER_ROWS = 1_000
-"""The number of rows that the figures are for if the number of all rows is not known."""
+"""The figures are for this many rows if the number of all rows is not known."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -58,7 +58,8 @@ class CostEstimate:
     ) -> CostEstimate:
         """Return the estimate with the figures of all models added up.
 
-        ``unseen_calls`` is the most calls that rows may make although no row of the sample made one, at unknown cost.
+        ``unseen_calls`` is an upper bound of the calls that other rows may make if no row of the sample made one; their
+        cost is unknown.
         """
         figures: dict[str, Any] = {}
         for name in ("calls", "tokens_in", "tokens_out", "dollars", "seconds"):

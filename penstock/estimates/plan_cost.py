@@ -11,12 +11,12 @@ from penstock.cost.accounts import Account, accounting
 from penstock.cost.prices import prices_date
 from penstock.errors import InvalidArgumentError
 from penstock.estimates.estimate import PER_ROWS, CostEstimate
-from penstock.estimates.projection import Interval, ModelEstimate, project_calls
+from penstock.estimates.extrapolation import Interval, ModelEstimate, project_calls
 from penstock.estimates.sample import RowSample, sampled
 from penstock.expr.udf import BatchSpec, UdfSpec
 from penstock.plan.nodes import Plan, called_functions, has_async_call
 from penstock.protocols import Priced
-from penstock.runners import run
+from penstock.runners import read_rows
 
 
 def plan_cost(plan: Plan, sample: Any) -> CostEstimate:
@@ -28,7 +28,7 @@ def plan_cost(plan: Plan, sample: Any) -> CostEstimate:
     account = Account(is_sample=True)
     started = time.perf_counter()
     with accounting(account):
-        for _ in run(part.plan):
+        for _ in read_rows(part.plan):
             pass
     models = project_calls(account.calls, part.num_rows, num_rows)
     seconds = _longest([_work(time.perf_counter() - started, part, num_rows), *(model.seconds for model in models)])
@@ -40,7 +40,7 @@ def plan_cost(plan: Plan, sample: Any) -> CostEstimate:
 
 
 def _work(sample_s: float, part: RowSample, num_rows: int) -> Interval:
-    """Return the rough time for all rows without a model: between that of the sample and as much for each row."""
+    """Return the rough time for all rows without a model: between the sample's own time and the same time per row."""
     each_s = 0.0 if has_async_call(part.plan) else sample_s * num_rows / max(part.num_rows, 1)
     return Interval(math.sqrt(sample_s * max(each_s, sample_s)), sample_s, max(each_s, sample_s))
 

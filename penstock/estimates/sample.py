@@ -15,23 +15,23 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from penstock.io.memory import MemorySource
+from penstock.io.memory_source import MemorySource
 from penstock.plan.nodes import Limit, Plan, Relate, Scan, called_functions, walk_plan
 from penstock.plan.optimizer import RULES, optimize
 from penstock.protocols import ReadRequest, ReadTask
-from penstock.runners import run
+from penstock.runners import read_rows
 from penstock.types import Schema, unified
 
 SEED = 0
 MAX_LISTING_S = 5.0
-"""The longest time to list the tasks of a source, which may have countless files."""
+"""The longest time to spend on listing the tasks of a source, which may have countless files."""
 
 CHEAP_NBYTES = 256 * 2**20
 CHEAP_ROWS = 1_000_000
 """An input up to this size is read completely."""
 
 MAX_TASKS_READ = 5
-"""The number of tasks that are read of a larger one."""
+"""The number of tasks that are read from a larger input."""
 
 
 @dataclass(frozen=True)
@@ -42,12 +42,12 @@ class RowSample:
     num_rows: int
     total_rows: int | None
     is_spread: bool  # over all rows; else they are the first
-    has_fewer_rows: bool  # a limit or a set operation may leave out rows after calls
+    has_fewer_rows: bool  # a limit or a set operation after the calls may drop rows
 
 
 @dataclass(frozen=True)
 class SampledInput:
-    """Rows of an input, and the number of all its rows if known."""
+    """Sampled rows of an input, and the number of all its rows if known."""
 
     rows: pa.Table
     total: int | None
@@ -100,7 +100,7 @@ def sampled_input(plan: Plan, num_rows: int) -> SampledInput:
     """Sample at most ``num_rows`` rows of a part that calls no function."""
     tasks = [_tasks(node) for node in walk_plan(plan) if isinstance(node, Scan)]
     if all(each is not None and _is_cheap(each) for each in tasks):
-        table = _table(run(plan), plan.schema)
+        table = _table(read_rows(plan), plan.schema)
         rows = pa.array(scattered(num_rows, table.num_rows), pa.int64())
         return SampledInput(table.take(rows), table.num_rows, is_spread=True)
     if isinstance(plan, Scan) and plan.predicate is None and (found := tasks[0]) is not None:
@@ -109,7 +109,7 @@ def sampled_input(plan: Plan, num_rows: int) -> SampledInput:
             total = sum(count or 0 for count in counts)
             rows = _table(_beginnings([task for task in found if task.num_rows], num_rows), plan.schema)
             return SampledInput(rows, total if plan.limit is None else min(total, plan.limit), is_spread=True)
-    return SampledInput(_table(run(Limit(plan, num_rows)), plan.schema), None, is_spread=False)
+    return SampledInput(_table(read_rows(Limit(plan, num_rows)), plan.schema), None, is_spread=False)
 
 
 def _tasks(scan: Scan) -> list[ReadTask] | None:

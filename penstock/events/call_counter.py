@@ -1,4 +1,4 @@
-"""Counts the calls of one stage while they run: progress need not wait for the bundle that holds their rows."""
+"""Counts the calls of one stage while they run, so that progress need not wait for the bundle that holds their rows."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from penstock.events.latency import NUM_DURATIONS, duration_index
 class CallCounter:
     """The calls of a stage so far. The thread of the calls writes, others may read.
 
-    A row is answered when its call ends well, or needs none: a ledger has the answer, or its value is null.
+    A row is answered when its call succeeds, or when it needs no call: a ledger has the answer, or its value is null.
     ``num_calls`` calls are under way. A client of an API also counts its requests, some of which may repeat a call:
     ``num_requests`` are under way, and ``num_replies`` had an answer. ``reply_s`` is the sum of the seconds they took,
     ``reply_s2`` the sum of the squares, ``reply_times`` counts them by duration (see ``latency``). With ``is_stored`` a
@@ -38,7 +38,7 @@ class CallCounter:
 
     @property
     def num_in_flight(self) -> int:
-        """Requests under way; for functions that are not clients of an API, calls."""
+        """The number of requests under way; of calls, for functions that are not clients of an API."""
         return self.num_calls if self.num_requests is None else self.num_requests
 
 

@@ -1,8 +1,8 @@
 """The gate of a query's calls: while the query is paused, none starts.
 
 Code that makes calls finds the gate in its context, looks at ``is_open`` before each call, and waits if it is closed. A
-worker in another process finds a gate of its own that is always open: it ends the task that it has. When a query ends
-by an error or Ctrl-C, its gate closes for good, and the executor waits for calls whose answers a ledger keeps.
+worker in another process finds a gate that is always open, and finishes its task. When a query ends by an error or
+Ctrl-C, its gate closes for good, and the executor waits for calls whose answers a ledger keeps.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class CallGate:
         self.set_open(False)
 
     def __reduce__(self) -> tuple[type[CallGate], tuple[()]]:
-        """A gate stays where its query is: in another process it is an open one."""
+        """Pickle as a gate that is always open, because a gate stays in the process of its query."""
         return CallGate, ()
 
     async def wait(self) -> None:
@@ -69,13 +69,13 @@ class CallGate:
 
     @property
     def num_in_flight(self) -> int:
-        """The calls that have started and not ended."""
+        """The number of calls that have started and not ended."""
         with self._lock:
             return sum(counter.num_in_flight for counter in self._counters)
 
     @property
     def num_stored_in_flight(self) -> int:
-        """Calls in flight whose answers a ledger keeps."""
+        """The number of calls in flight whose answers a ledger keeps."""
         with self._lock:
             return sum(counter.num_in_flight for counter in self._counters if counter.is_stored)
 

@@ -1,7 +1,7 @@
 """Room for the answers of one stage of concurrent calls, in bytes.
 
-Answers wait in memory until all earlier rows of their task have theirs. What waits, and what is being received, stays
-within one share of the memory budget: beyond it no call starts and no large answer is received, except for the first
+Answers wait in memory until all earlier rows of their task have theirs. Waiting and arriving answers together stay
+within one share of the memory budget. Beyond it no call starts and no large answer is received, except for the first
 row that others wait for.
 """
 
@@ -19,7 +19,7 @@ from penstock.config import piece_nbytes
 
 COPIES_OF_BODY = 3  # while an answer is received: its bytes, the parsed value, and what is stored of it
 FIRST_ANSWER_NBYTES = 2**20  # assumed before the first answers: with little memory, few calls show what others need
-SAMPLED_ITEMS = 16  # of a long list, to estimate its size
+SAMPLED_ITEMS = 16  # items of a long list that are measured to estimate its size
 NEWEST = 0.1  # the weight of the newest answer in the mean size
 
 IsFirst = Callable[[], bool]
@@ -35,7 +35,7 @@ class CallRoom:
         self._waiting: list[asyncio.Future[None]] = []
         self.held = 0  # answers that wait for others
         self.receiving = 0
-        self.num_calls = 0  # under way
+        self.num_calls = 0  # calls under way
         self.answer_nbytes = float(FIRST_ANSWER_NBYTES)  # mean of recent answers
 
     def __reduce__(self) -> tuple[type[CallRoom], tuple[()]]:
@@ -43,16 +43,16 @@ class CallRoom:
 
     @property
     def is_full(self) -> bool:
-        """No further call may start, as its answer may not fit."""
+        """True if no further call may start, because its answer may not fit."""
         return self.held + self.receiving + self.num_calls * self.answer_nbytes > self.limit
 
     @property
     def is_filling(self) -> bool:
-        """Answers should leave before all answers of their task are there."""
+        """True if answers should leave before their task has all of its answers."""
         return self.held > self.few_nbytes or self.is_full
 
     def changed(self) -> None:
-        """Let those that wait look again."""
+        """Wake the waiting calls, so that they look again."""
         waiting, self._waiting = self._waiting, []
         for future in waiting:
             if not future.done():
@@ -96,7 +96,7 @@ def make_room(room: CallRoom) -> None:
 
 
 def wait_for_first(is_first: IsFirst) -> None:
-    """Set the function that tells whether other answers wait for the call made in the current context."""
+    """Set the function that says whether other answers wait for the call made in the current context."""
     _is_first.set(is_first)
 
 

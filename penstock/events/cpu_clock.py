@@ -44,5 +44,5 @@ def _cpu_clock() -> Callable[[], float]:
 
 
 wanted_cpu_s: Callable[[], float] = _cpu_clock()
-"""The seconds for which the calling thread has run or has waited for a core. Without the wait, a function that releases
-the GIL would look like one that does not on a busy machine."""
+"""The seconds for which the calling thread has run or waited for a core. The wait counts, because on a busy machine a
+function that releases the GIL would otherwise look like one that holds it."""

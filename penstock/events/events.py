@@ -15,8 +15,9 @@ WaitingFor = Literal["input", "output", "workers"]
 class StageInfo:
     """A stage as users see it.
 
-    A stage that writes gives a record for each file. Users count rows, those of the stage ``writes``. ``inputs`` are
-    the indices of the stages before it. ``model`` is the provider and the name of the model that it calls by an API.
+    A stage that writes gives a record for each file. Users count rows instead: the rows of the stage ``writes``.
+    ``inputs`` are the indices of the stages before it. ``model`` is the provider and the name of the model that it
+    calls by an API.
     """
 
     index: int
@@ -35,7 +36,8 @@ class QueryStarted:
 
 @dataclass(frozen=True, slots=True)  # quicker to make than with ``frozen``: there is one for each output
 class BundleProduced:
-    """A stage produced one bundle, on which a worker spent ``busy_s``. Without rows, a task ended without output."""
+    """A stage produced one bundle, on which a worker spent ``busy_s``. A bundle without rows means that a task ended
+    without output."""
 
     stage: int
     num_rows: int
@@ -48,9 +50,9 @@ class RowError:
     """A failed row, as data. ``input`` holds the arguments of the function as JSON.
 
     If those are not short text or numbers, it also holds other columns of the row, so that the row can be found.
-    ``row`` is its number in ``source``, counted from 0: in a file, in "the input" if that has no name, or in "the input
-    of" the function if rows cannot be traced back further. ``position`` is its number in the input of the stage. They
-    are None if unknown.
+    ``row`` is its number in ``source``, counted from 0. The source is a file, "the input" if that has no name, or "the
+    input of" the function if rows cannot be traced back further. ``position`` is its number in the input of the stage.
+    They are None if unknown.
     """
 
     operator: str
@@ -113,10 +115,10 @@ class CallCounts:
 class StageSample:
     """The state of a stage at one moment.
 
-    ``num_running`` of the ``num_workers`` tasks that it can run at once are under way. Its queue holds inputs that no
-    task has taken; ``nbytes_held`` also counts the inputs and outputs of its tasks. It waits for ``"input"``, for
-    ``"workers"`` (all are busy), or for ``"output"``: later stages or memory must make room. ``total_rows`` is the
-    number of rows that it will produce, None if unknown. ``calls`` is None for a stage that does not count its calls.
+    It runs ``num_running`` tasks, of ``num_workers`` that it can run at once. Its queue holds inputs that no task has
+    taken; ``nbytes_held`` also counts the inputs and outputs of its tasks. It waits for ``"input"``, for ``"workers"``
+    (all are busy), or for ``"output"``: later stages or memory must make room. ``total_rows`` is the number of rows
+    that it will produce, None if unknown. ``calls`` is None for a stage that does not count its calls.
     """
 
     stage: int
@@ -136,8 +138,9 @@ class ModelSample:
     """The calls to a model so far, and the state of its limiter. ``dollars`` is None if the price is not known.
 
     A ledger answered ``num_cached`` calls. ``num_retried`` attempts failed and were repeated; the provider refused
-    ``num_refused`` because of a rate limit. At most ``num_allowed`` calls may be under way at once now (None without a
-    limiter in this process), and ``num_waiting`` calls wait for that. It will never be more than ``max_allowed``.
+    ``num_refused`` attempts because of a rate limit. At most ``num_allowed`` calls may be under way at once now (None
+    without a limiter in this process), and ``num_waiting`` calls wait for that. It will never be more than
+    ``max_allowed``.
     """
 
     provider: str
@@ -174,8 +177,8 @@ class GpuUse:
 class Measures:
     """Figures of a query that do not belong to a stage.
 
-    ``counters`` and ``gauges`` are those of ``ps.metrics``, added up over workers. ``rss_bytes`` is the memory of the
-    driver's process. ``gpus`` are those of this machine, if a stage needs GPUs. ``skipped_files`` are the paths of
+    ``counters`` and ``gauges`` are the user's ``ps.metrics``, added up over workers. ``rss_bytes`` is the memory of the
+    driver's process. ``gpus`` are the GPUs of this machine, if a stage needs any. ``skipped_files`` are the paths of
     corrupt files, each with the reason, and whether rows before the damage remain.
     """
 
@@ -189,10 +192,10 @@ class Measures:
 
 @frozen
 class QuerySampled:
-    """The state of a running query, five times a second and at its end.
+    """The state of a running query, published five times a second and at its end.
 
-    The stages hold ``nbytes_held`` of the ``memory_bytes`` that they may. ``reader_s`` is the time so far for which the
-    query waited for the reader of its rows. ``is_paused`` is True while a person has paused it.
+    The stages hold ``nbytes_held`` bytes and may hold ``memory_bytes``. ``reader_s`` is the time that the query has
+    waited for the reader of its rows. ``is_paused`` is True while a person has paused it.
     """
 
     time_s: float

@@ -48,7 +48,7 @@ def set_gauge(name: str, value: float) -> None:
 
 
 def note_skipped_file(path: str, reason: str, has_rows: bool) -> None:
-    """Note a corrupt file that the query skips; ``has_rows`` tells whether rows before the damage remain."""
+    """Note a corrupt file that the query skips; ``has_rows`` says whether rows before the damage remain."""
     if (metrics := _current.get() or _of_worker) is not None:
         metrics.note_skipped_file(path, reason, has_rows)
 
@@ -124,14 +124,14 @@ _of_worker: Metrics | None = None  # in a worker process: collected for its driv
 
 
 def collect_metrics() -> Metrics:
-    """Return an object that collects the metrics of the present context from now on."""
+    """Return an object that collects the metrics of the current context from now on."""
     metrics = Metrics()
     _current.set(metrics)
     return metrics
 
 
 def current_metrics() -> Metrics | None:
-    """Return the object that collects the metrics of the present context."""
+    """Return the object that collects the metrics of the current context."""
     return _current.get()
 
 

@@ -1,7 +1,7 @@
 """Tracebacks for people: the frames of their own code, without those of this package.
 
-An error gets the frames that it passes after it was trimmed, so what is shown at the end is trimmed once more: by
-``sys.excepthook`` in a script, unless the program has its own, and by IPython, which asks the error for its text.
+A trimmed error collects frames again on its way up. So it is trimmed once more when it is shown: in a script by
+``sys.excepthook``, unless the program has its own, and in IPython, which asks the error for its text.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class TrimmedErrors:
         if sys.excepthook is sys.__excepthook__:
             sys.excepthook = _print_trimmed
         if isinstance(error, KeyboardInterrupt):
-            error.__traceback__ = None  # a Ctrl-C finds a query anywhere, also inside a library
+            error.__traceback__ = None  # a Ctrl-C may interrupt a query anywhere, even inside a library
             note_ended_query(error)
             setattr(error, IPYTHON_METHOD, MethodType(_ipython_lines, error))
 
@@ -70,7 +70,7 @@ def own_frames(frames: TracebackType | None) -> TracebackType | None:
 
 
 def _is_ours(frame: FrameType) -> bool:
-    module = str(frame.f_globals.get("__name__", ""))  # of generated code, such as that of a dataclass
+    module = str(frame.f_globals.get("__name__", ""))  # for generated code, such as a method of a dataclass
     return frame.f_code.co_filename.startswith(PACKAGE) or module.startswith("penstock.")
 
 
@@ -90,18 +90,18 @@ def trimmed_text(error: BaseException, others: tuple[str, ...] = ()) -> str:
 
 
 def full_traceback(error: BaseException) -> str:
-    """Return the whole traceback of an error, with that of its worker process."""
+    """Return the whole traceback of an error, including its worker process's."""
     in_worker = getattr(error, "worker_traceback", "")
     return "".join(traceback.format_exception(error)) + (f"\nIn the worker process:\n{in_worker}" if in_worker else "")
 
 
 def note_ended_query(error: BaseException) -> None:
-    """Note that a Ctrl-C has ended a query, whose closing line says so."""
+    """Note that a Ctrl-C has ended a query, which the closing line tells the user."""
     error.__dict__["ended_query"] = True
 
 
 def has_ended_query(error: BaseException | None) -> bool:
-    """Return whether an error, or one that caused it, has ended a query whose closing line says so."""
+    """Return whether the user has read in a closing line that this error, or its cause, ended the query."""
     return any("ended_query" in each.__dict__ for each in _chain(error))
 
 

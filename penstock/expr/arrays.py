@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from penstock.errors import ComputeError
-from penstock.types.arrays import too_large
+from penstock.types.ndarrays import too_large
 from penstock.types.plain import arrow_flags, arrow_numbers, numpy_values, without_nulls
 
 Numbers = np.ndarray[Any, Any]
@@ -29,13 +29,13 @@ def repeat(scalar: pa.Scalar, num_rows: int) -> pa.Array:
 
 
 def broadcast(*values: pa.Array | pa.Scalar) -> list[pa.Array]:
-    """Return the values as arrays of the length of the arrays among them, or of length one if all are constants."""
+    """Return all values as arrays: repeat each constant to the length of the arrays, or once if all are constants."""
     num_rows = next((len(value) for value in values if not isinstance(value, pa.Scalar)), 1)
     return [repeat(value, num_rows) if isinstance(value, pa.Scalar) else value for value in values]
 
 
 def on_arrays(compute: Callable[..., pa.Array]) -> Callable[..., pa.Array | pa.Scalar]:
-    """Let a kernel of arrays take constants too: repeat a constant, and return a constant if all are constants."""
+    """Let a kernel that takes arrays accept constants: repeat a constant, and return a constant if all are."""
 
     @functools.wraps(compute)
     def broadcasting(*values: pa.Array | pa.Scalar, **options: Any) -> pa.Array | pa.Scalar:
@@ -71,7 +71,8 @@ def filled(array: pa.Array, fill: Any = 0) -> Numbers:
 
 
 def empty_numbers(num_rows: int, dtype: Any = np.float64) -> Numbers:
-    """Return an ndarray to compute into, in memory that Arrow uses again; NumPy's is new, which takes three times."""
+    """Return an ndarray to compute into. Its memory comes from Arrow, which reuses it; new memory takes three times as
+    long."""
     return np.frombuffer(pa.allocate_buffer(num_rows * np.dtype(dtype).itemsize), dtype)
 
 
@@ -85,7 +86,7 @@ def masked(numbers: Numbers, valid: Numbers, dtype: pa.DataType | None = None) -
 
 
 def text_bytes(texts: pa.Array) -> tuple[Numbers, Numbers, Numbers]:
-    """Return the bytes of the rows of a string or binary array, and the start and end of each; null rows are empty."""
+    """Return the bytes of a string or binary array, and the start and end of each row; null rows are empty."""
     _, offsets, data = texts.buffers()
     num_rows = len(texts)
     if not num_rows:

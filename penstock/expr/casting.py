@@ -69,7 +69,7 @@ def _convert_rows(array: pa.Array, source: DataType, dtype: DataType) -> pa.Arra
 
 
 def _conversion_error(array: pa.Array, source: DataType, dtype: DataType, reason: Exception) -> ComputeError:
-    """Return the error that names the first value that cannot be converted."""
+    """Return an error that names the first value that cannot be converted."""
     while len(array) > 1:
         middle = len(array) // 2
         try:
@@ -78,7 +78,7 @@ def _conversion_error(array: pa.Array, source: DataType, dtype: DataType, reason
         except REFUSALS as exc:
             array, reason = array[:middle], exc
     text = repr(array[0].as_py()) if len(array) else str(source)
-    if isinstance(reason, TypeMismatchError):  # which names the conversion too
+    if isinstance(reason, TypeMismatchError):  # the message names the conversion
         reason = reason.__cause__ or reason  # type: ignore[assignment]
     return ComputeError(
         f"Cannot convert {shortened(text)} from {source} to {dtype}: {reason}. "
@@ -214,7 +214,7 @@ def to_text(array: pa.Array, source: DataType) -> pa.Array:
 
 
 def _decimals(array: pa.Array) -> pa.Array:
-    """Write numbers of an ordinary size, all of them as one JSON array, which takes half the time of Arrow."""
+    """Write numbers of an ordinary size through one JSON array, which takes half as long as Arrow."""
     import orjson
 
     numbers = numpy_values(without_nulls(array, 0))

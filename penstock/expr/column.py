@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.errors import InvalidArgumentError, TypeMismatchError
+from penstock.expr.expression_text import describe
 from penstock.expr.methods import Methods
 from penstock.expr.nodes import (
     ELEMENT,
@@ -24,7 +25,6 @@ from penstock.expr.nodes import (
     Star,
     Unnest,
 )
-from penstock.expr.text import describe
 from penstock.types import DataType, to_arrow_array
 
 _NOT_GIVEN = object()
@@ -45,7 +45,7 @@ class Expression(Methods):
 
     __slots__ = ("_node",)
     __hash__ = object.__hash__
-    """By identity, because ``==`` builds an expression: as keys, two expressions are never equal."""
+    """Hash by identity, because ``==`` builds an expression: as dictionary keys, two expressions are never equal."""
     __array_ufunc__ = None  # so that ``array * column`` is an expression, not an array of expressions
 
     def __init__(self, node: Expr) -> None:
@@ -63,11 +63,11 @@ class Expression(Methods):
         return self._node.name
 
     def is_column(self) -> bool:
-        """Return True if the expression is a column as it is."""
+        """Return True if the expression is just a column."""
         return isinstance(self._node, ColumnRef)
 
     def column_name(self) -> str | None:
-        """Return the name of a column as it is, else None."""
+        """Return the column's name if the expression is just a column, else None."""
         return self._node.column if isinstance(self._node, ColumnRef) else None
 
     def is_literal(self) -> bool:
@@ -326,7 +326,7 @@ def call(function: str, *args: Any, **options: Any) -> Expression:
 
 
 def _checked_option(function: str, name: str, value: Any) -> Any:
-    """Return an option, which is part of the expression and so must be a constant that can be compared."""
+    """Check an option: it becomes part of the expression, so it must be a constant that can be compared."""
     if isinstance(value, Expression):
         raise InvalidArgumentError(f"{function}: {name} is the same for all rows, so it cannot be {value!r}")
     try:

@@ -172,7 +172,7 @@ def _not(value: Value) -> Value:
 
 # --- null, choice and membership --------------------------------------------------------------------------------------
 
-_FEW_OPTIONS = 8  # a comparison with each takes less time than a hash table
+_FEW_OPTIONS = 8  # up to this many options, comparing with each is faster than a hash table
 
 
 kernel("is_null", lambda dtype: BOOL)(pc.is_null)
@@ -199,7 +199,7 @@ def _if_else(condition: Value, if_true: Value, if_false: Value) -> Value:
 
 
 def _choose(compute: Callable[..., Any], dtype: DataType, *values: Value) -> Value:
-    """Compute a choice among values of ``dtype``; by their storage for extension types, which Arrow cannot choose."""
+    """Compute a choice among values of ``dtype``. Arrow cannot choose among extension types, so use their storage."""
     if not dtype.is_special():
         return compute(*values)
     return on_arrays(lambda *arrays: wrapped(compute(*map(storage_of, arrays)), dtype.arrow))(*values)

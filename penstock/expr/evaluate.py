@@ -11,10 +11,10 @@ import pyarrow.compute as pc
 
 from penstock.errors import ComputeError, PenstockError
 from penstock.expr.arrays import elements_of, on_arrays, repeat, to_lists, validity
+from penstock.expr.expression_text import describe
 from penstock.expr.nodes import ELEMENT, Alias, Call, Cast, ColumnRef, Expr, ListApply, Literal, bottom_up
 from penstock.expr.registry import Value, lookup
 from penstock.expr.resolve import dtype_of, expand, schema_of
-from penstock.expr.text import describe
 from penstock.types import DataType, Field, Schema
 from penstock.types.plain import numpy_values
 

@@ -1,4 +1,4 @@
-"""Sets of types that the arguments of functions may have, and the types that rules return most."""
+"""Sets of types that functions accept, and the types that rules return most often."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ class Kind:
 
 
 def is_vector(dtype: DataType) -> bool:
-    """Check whether values are lists of numbers, or tensors of one dimension, as models return them."""
+    """Check whether values are vectors as models return them: lists of numbers, or tensors with one dimension."""
     is_row = dtype.is_tensor() and dtype.shape is not None and len(dtype.shape) == 1
     return (is_row or is_listed(dtype)) and (dtype.inner.is_numeric() or dtype.inner.is_null())
 
 
 def vector_size(dtype: DataType) -> int | None:
-    """Return how many numbers all vectors of a type have, or None if that is not known."""
+    """Return the length of a type's vectors, or None if it is not known."""
     if dtype.is_tensor():
         return dtype.shape[0] if dtype.shape else None
     return dtype.size if dtype.is_embedding() or dtype.is_fixed_size_list() else None

@@ -10,8 +10,8 @@ from types import MethodType
 from typing import Any
 
 from penstock.errors import did_you_mean
-from penstock.expr.instead import way_around
-from penstock.expr.public import METHODS
+from penstock.expr.missing_functions import way_around
+from penstock.expr.public_functions import METHODS
 from penstock.expr.registry import load_functions
 
 

@@ -68,14 +68,14 @@ class Expr(_Structural):
 
     @property
     def name(self) -> str:
-        """The name of the resulting column: that of the first named part, so ``upper(col("a"))`` is ``a``."""
+        """The name of the resulting column, taken from the first named part: ``upper(col("a"))`` is ``a``."""
         part = self._named_by()
         while isinstance(part, Expr):
             part = part._named_by()
         return part
 
     def _named_by(self) -> Expr | str:
-        """Return the name, or the child that has it."""
+        """Return the node's own name, or the child that names it."""
         return next((child for child in self.children if not isinstance(child, Literal)), "literal")
 
     def __reduce_ex__(self, protocol: Any) -> Any:
@@ -238,7 +238,7 @@ class WindowCall(Expr):
     """An aggregate or window function for each row, over the rows of its partition; only valid in select lists.
 
     ``directions`` says for each key whether it descends and whether null comes first. ``frame`` is the SQL of the rows
-    around the present one; None means the whole partition. With fewer than ``min_periods`` rows the result is null.
+    around the current one; None means the whole partition. With fewer than ``min_periods`` rows the result is null.
     """
 
     function: str

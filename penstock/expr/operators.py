@@ -3,7 +3,8 @@
 - A null argument gives null, as in SQL.
 - Integers widen to the type that holds both sides. A result that does not fit is an error; it never wraps around.
 - Text and a number add up to text. A date and a duration of whole days add up to a date.
-- Tensors and embeddings of one shape add, subtract, multiply and divide (``/``) by element, also with a number.
+- Tensors and embeddings of the same shape add, subtract, multiply and divide (``/``) by element. One side may be a
+  number.
 - ``/`` gives float64. ``//`` and ``%`` have the signs of Python; an integer divided by zero is null.
 """
 
@@ -18,8 +19,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-import penstock.expr.access
-import penstock.expr.conditions  # noqa: F401  # these register kernels too
+import penstock.expr.conditions
+import penstock.expr.items  # noqa: F401  # these register kernels too
 from penstock.errors import ComputeError, TypeMismatchError
 from penstock.expr.arrays import empty_numbers, filled, masked, on_arrays, storage_of, validity
 from penstock.expr.casting import cast
@@ -27,7 +28,7 @@ from penstock.expr.kinds import FLOAT64, INT64, NUMBER, STRING
 from penstock.expr.registry import Resolve, Value
 from penstock.expr.signatures import dtypes_of, number_type, numeric, strict
 from penstock.types import DataType, supertype
-from penstock.types.arrays import fixed_rows
+from penstock.types.ndarrays import fixed_rows
 from penstock.types.plain import arrow_array, arrow_scalar
 from penstock.types.supertype import is_number
 
@@ -68,9 +69,9 @@ def _is_array(dtype: DataType) -> bool:
 
 
 def _array_type(left: DataType, right: DataType, inner_type: DataType | None = None) -> DataType | None:
-    """Return the type for tensors or embeddings of one shape, or one of them and a number; None for other types.
+    """Return the type for two tensors or embeddings of the same shape, or for one and a number; None for other types.
 
-    Its numbers have ``inner_type``, or the type that holds those of both sides.
+    Its numbers have ``inner_type``, or the type that holds the numbers of both sides.
     """
     arrays = [each for each in (left, right) if _is_array(each)]
     inner = [each.inner if _is_array(each) else each for each in (left, right)]
@@ -226,7 +227,7 @@ def _division(name: str, compute: Callable[..., Any]) -> None:
 
 
 def _divide_by_constant(compute: Callable[..., Any], left: pa.Array, divisor: int) -> pa.Array:
-    """Divide integers by one integer: NumPy multiplies instead, but only for quotients."""
+    """Divide integers by one integer. NumPy turns this into a multiplication, but only for quotients."""
     over = filled(left)
     quotients = empty_numbers(len(over), over.dtype)
     np.floor_divide(over, divisor, out=quotients)

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 import pyarrow as pa
 
 from penstock.errors import ColumnNotFoundError, InvalidArgumentError, PenstockError, TypeMismatchError
+from penstock.expr.expression_text import describe
 from penstock.expr.nodes import (
     ELEMENT,
     Aggregation,
@@ -27,15 +28,21 @@ from penstock.expr.nodes import (
     columns_of,
 )
 from penstock.expr.registry import lookup
-from penstock.expr.text import describe
 from penstock.types import DataType, Field, Schema
 
 
 def dtype_of(expr: Expr, schema: Schema) -> DataType:
     """Return the type of ``expr`` over ``schema``, or raise an error that names the column and the alternatives."""
     dtypes: dict[int, DataType] = {}
-    for node in bottom_up(expr):
-        dtypes[id(node)] = _dtype(node, [dtypes[id(child)] for child in node.children], schema)
+    try:
+        for node in bottom_up(expr):
+            dtypes[id(node)] = _dtype(node, [dtypes[id(child)] for child in node.children], schema)
+    except ColumnNotFoundError as exc:
+        for node in bottom_up(expr):
+            if isinstance(node, Call) and node.function == "format" and ColumnRef(exc.column) in node.children:
+                place = f"{describe(node)}, where {{{{ and }}}} are braces"
+                raise ColumnNotFoundError(exc.column, schema.names, place) from None
+        raise
     return dtypes[id(expr)]
 
 

@@ -1,7 +1,7 @@
-"""Methods and operators of ``Series``: those of ``Expression``, computed at once over the values.
+"""Methods and operators of ``Series``: the same as on ``Expression``, but computed at once.
 
     series.upper()              # col("x").upper() over the values of series
-    series * 2 > other          # another Series is a second column; one of a single row is a constant
+    series * 2 > other          # another Series is a second column; a Series of one row is a constant
 
 ``.str``, ``.dt`` and the other namespaces of Daft find the same functions.
 """

@@ -61,7 +61,7 @@ def common_type(*dtypes: DataType, **_: Any) -> DataType:
 
 
 def number_type(*dtypes: DataType, **_: Any) -> DataType:
-    """Return the number type that holds all arguments; int64 for int64 with uint64, which share no type."""
+    """Return the number type that holds all arguments; int64 for int64 with uint64, which have no common type."""
     for dtype in dtypes:
         NUMBER.check(dtype)
     result = common_type(*dtypes)
@@ -98,8 +98,8 @@ def text_kernel(
 ) -> None:
     """Register a kernel of text; ``compute(texts, *constants)`` takes a column of text and constant parameters.
 
-    Where a parameter is a column itself, call ``by_rows`` with all columns; without it, compute the rows of each
-    combination of parameters at once.
+    Where a parameter is a column, call ``by_rows`` with all columns; without ``by_rows``, compute all rows with equal
+    parameters at once.
     """
 
     @strict(name, takes(TEXT, *parameters, returns=returns))

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from penstock.types import DataType
 from penstock.types.frozen import frozen
 
-OnError = Literal["raise", "log", "ignore"]
+OnError = Literal["raise", "null", "log", "ignore"]
+"""``ignore`` is another spelling of ``null``, which policies do not have."""
 MaxErrors = int | float | Literal["auto"] | None
 """``auto``: a circuit breaker stops a query when nearly all of its recent rows fail for the same reason."""
 BatchSize = int | Literal["auto", "paced"] | None
-"""``paced`` is internal: batches are cut so that each takes a fraction of a second, as tasks of row functions are."""
+"""``paced`` is internal: batches are cut so that each takes a fraction of a second, like tasks of row functions."""
 BatchVerb = Literal["map_batches", "map_groups", "map", "flat_map", "filter"]
 BatchFormat = Literal["numpy", "pandas", "pyarrow", "pylist", "torch"]
 
@@ -20,7 +21,24 @@ MAX_ASYNC_ROWS = 256
 """Default number of concurrent calls of an async function. Each may hold a socket, and many processes are limited to
 1,024 open files."""
 MAX_ASYNC_BATCHES = 8
-"""The same for calls that hold a whole batch each."""
+"""The default for calls that each hold a whole batch."""
+
+
+@runtime_checkable
+class ResizingDecoder(Protocol):
+    """The function of a call that decodes images, and can resize them in the same step."""
+
+    @property
+    def size(self) -> tuple[int, int] | None:
+        """The height and width of its images; None for their own."""
+
+    @property
+    def dtype(self) -> DataType: ...
+
+    def resizing(self, height: int, width: int) -> ResizingDecoder:
+        """Return a decoder that gives images of this size."""
+
+    def __call__(self, encoded: Any) -> Any: ...
 
 
 @frozen
@@ -78,11 +96,11 @@ class Policy:
     retry_on: tuple[type[BaseException], ...] = ()
     timeout_s: float | None = None  # of one call
     max_errors: int | float | None = None  # a count, or a share of the rows below 1; None: unlimited
-    breaker_rows: int | None = None  # the number of recent rows that the circuit breaker looks at; None: it is off
+    breaker_rows: int | None = None  # the number of recent rows that the circuit breaker looks at; None switches it off
 
     @property
     def may_repeat(self) -> bool:
-        """True if a failed call may be made again, or its row may fail without ending the query."""
+        """True if Penstock may repeat a failed call, or its row may fail without ending the query."""
         return bool(self.max_retries or self.timeout_s or self.on_error != "raise")
 
 
@@ -111,19 +129,19 @@ class Builtin:
     identity: tuple[tuple[str, Any], ...] = ()  # replaces the code of the function in keys and fingerprints
     check: Callable[..., None] | None = None  # checks the types of the arguments when a plan is built
     task_nbytes: int | None = None  # target size of the output of a task, if rows may have any size
-    task_rows: int | None = None  # of an async task: few, so that a slow row delays few others
+    task_rows: int | None = None  # rows of an async task: few, so that a slow row delays few others
     first_rows: int | None = None  # of a first batch with batch_size="auto"
     max_rows: int | None = None  # of a batch with batch_size="auto"
     initial_growth: int | None = None  # assumed output bytes for each input byte, until measured
     event_loop: str | None = None  # async functions with the same name share an event loop, and so their clients
-    is_batched: bool = False  # calls are answered together, hours later: few take as long as many
+    is_batched: bool = False  # a batch API answers all calls together, hours later: few take as long as many
     has_cut: bool = False  # ``function.cut(*args)`` returns the number of rows of each part of a batch
-    has_lookup: bool = False  # the instance gets the arguments of all rows of a task, and may know some results
+    has_lookup: bool = False  # the instance gets the arguments of all rows of a task, and may have some results already
     model: str | None = None  # shown in plans and in the names of stages
     row_options: tuple[str, ...] = ()  # the names of the last arguments, shown in plans
     at_once: str | None = None
-    """Async method of the instance that gets the argument columns of a task and returns the column of results, or None
-    if the rows must be called one by one."""
+    """An async method of the instance. It gets the argument columns of a task and returns the column of results, or
+    None if the rows must be called one by one."""
 
 
 @frozen

@@ -8,11 +8,12 @@ from typing import Any, Self
 
 from penstock.errors import InvalidArgumentError
 from penstock.expr.column import Expression, lit
+from penstock.expr.expression_text import describe
 from penstock.expr.nodes import ColumnRef, Expr, Star
-from penstock.expr.text import describe
 from penstock.frame.aggregation import aggregated
 from penstock.frame.columns import ColumnInput, to_node
-from penstock.frame.relational import Columns, RelationalVerbs, nodes_of
+from penstock.frame.lazy_table import LazyTable
+from penstock.frame.relational import Columns, nodes_of
 from penstock.plan import nodes
 from penstock.plan.nodes import Plan, check_columns
 from penstock.plan.relations import GroupRows
@@ -86,7 +87,7 @@ class AggregateShortcuts:
         return self._aggregate("string_agg", columns, delimiter=delimiter)
 
 
-class AggregateVerbs(AggregateShortcuts, RelationalVerbs):
+class AggregateVerbs(AggregateShortcuts, LazyTable):
     def agg(self, *aggregates: Aggregates) -> Self:
         """Combine all rows to one, with expressions of aggregates.
 
@@ -96,17 +97,21 @@ class AggregateVerbs(AggregateShortcuts, RelationalVerbs):
         """
         return self._with(aggregated(self._plan, [], flat(aggregates), "agg"))
 
-    def groupby(self, *keys: Columns) -> GroupedDataFrame:
+    def group_by(self, *keys: Columns) -> GroupedDataFrame:
         """Group rows by equal keys; ``agg`` and its shortcuts then give a row for each group. Null equals null.
 
         >>> df = ps.from_pydict({"k": ["x", "y", "x"], "v": [1, 2, 3]})
-        >>> df.groupby("k").agg(ps.col("v").sum()).sort("k").to_pydict()
+        >>> df.group_by("k").agg(ps.col("v").sum()).sort("k").to_pydict()
         {'k': ['x', 'y'], 'v': [4, 2]}
         """
         given = [node for key in keys for node in nodes_of(key)]
         if not given:
             raise InvalidArgumentError("groupby needs at least one key; use agg() to combine all rows")
         return GroupedDataFrame(self, given)
+
+    def groupby(self, *keys: Columns) -> GroupedDataFrame:
+        """Group rows by equal keys; the same as ``group_by``."""
+        return self.group_by(*keys)
 
     def count(self, *columns: ColumnInput) -> Self:
         """Count the rows, as a column ``count``, also for ``"*"``; with columns, their values that are not null.

@@ -1,4 +1,4 @@
-"""The plan of aggregates: what is computed before them, and of their results."""
+"""The plan of aggregates, with the columns to compute before them and after them."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import itertools
 from collections.abc import Sequence
 
 from penstock.errors import InvalidArgumentError
-from penstock.expr.aggregates import AGGREGATES
+from penstock.expr.aggregate_functions import AGGREGATES
+from penstock.expr.expression_text import describe
 from penstock.expr.nodes import Aggregation, ColumnRef, Expr, Star, columns_of, rewrite, unalias, walk
-from penstock.expr.text import describe
 from penstock.plan import nodes
 from penstock.plan.nodes import Plan
 from penstock.plan.relations import Aggregate, AggregateColumn

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 from penstock.errors import InvalidArgumentError, shortened
 from penstock.expr.column import Expression, col, lit
-from penstock.expr.nodes import Alias, Call, ColumnRef, Expr, Star, Unnest, WindowCall, rewrite, unalias, walk
-from penstock.expr.resolve import expand
+from penstock.expr.nodes import Alias, ColumnRef, Expr, Star, Unnest
 from penstock.frame.aggregation import aggregated, has_aggregates
 from penstock.frame.lazy_table import LazyTable
-from penstock.frame.window_columns import with_windows
+from penstock.frame.projection import projected, with_added
 from penstock.plan import nodes
-from penstock.plan.nodes import Plan, check_columns
-from penstock.plan.substitution import merged, named
+from penstock.plan.nodes import check_columns
 
 ColumnInput = str | Expression
 
@@ -32,7 +29,7 @@ class ColumnVerbs(LazyTable):
         exprs += [Alias(to_node(value), name) for name, value in named.items()]
         if any(map(has_aggregates, exprs)):
             return self._with(aggregated(self._plan, [], exprs, "select"))
-        return self._projected(exprs)
+        return self._with(projected(self._plan, exprs))
 
     def with_column(self, name: str, expr: Any) -> Self:
         """Add a column, or replace one in its place.
@@ -42,22 +39,21 @@ class ColumnVerbs(LazyTable):
         """
         return self.with_columns({name: expr})
 
-    def with_columns(self, columns: Mapping[str, Any]) -> Self:
+    def with_columns(self, *columns: Mapping[str, Any] | Expression, **named: Any) -> Self:
         """Add or replace several columns, each computed from the columns as they were.
 
-        >>> ps.from_pydict({"a": [1]}).with_columns({"a": ps.col("a") * 2, "b": ps.col("a")}).to_pydict()
+        They are given by keyword, as dicts by name, or as expressions that have a name.
+
+        >>> ps.from_pydict({"a": [1]}).with_columns(a=ps.col("a") * 2, b=ps.col("a")).to_pydict()
         {'a': [2], 'b': [1]}
         """
-        schema = self._plan.schema
-        parts = expand(
-            [named_node(name, value) for name, value in checked_mapping("with_columns", columns).items()], schema
-        )
-        added = {part.name: part for part in parts if not isinstance(part, Unnest)}
-        if schema is None:  # a worker orders the columns once they are known
-            unnested = [part for part in parts if isinstance(part, Unnest)]
-            return self._projected([Star(tuple(added)), *added.values(), *unnested])
-        kept = [added.pop(name) if name in added else ColumnRef(name) for name in schema.names]
-        return self._projected([*kept, *added.values()])
+        added: list[Expr] = []
+        for each in (*columns, named):
+            if isinstance(each, Expression):
+                added.append(each._node)
+            else:
+                added += [named_node(name, value) for name, value in checked_mapping("with_columns", each).items()]
+        return self._with(with_added(self._plan, added))
 
     def with_column_renamed(self, existing: str, new: str) -> Self:
         """Rename one column.
@@ -87,6 +83,10 @@ class ColumnVerbs(LazyTable):
             return self._with(nodes.Project(self._plan, (Star(tuple(renamed)), *renamed.values())))
         return self._with(nodes.Project(self._plan, tuple(renamed.get(name, ColumnRef(name)) for name in schema.names)))
 
+    def rename(self, names: Mapping[str, str]) -> Self:
+        """Rename several columns, given as old name to new; the same as ``rename_columns``."""
+        return self.rename_columns(names)
+
     def exclude(self, *names: str) -> Self:
         """Remove columns.
 
@@ -96,10 +96,17 @@ class ColumnVerbs(LazyTable):
         check_columns(self._plan.schema, tuple(map(checked_name, names)), "exclude")
         return self._with(nodes.Project(self._plan, (Star(names),)))
 
-    def drop_columns(self, *names: str | list[str]) -> Self:
-        """Remove columns, given one by one or as a list."""
-        flat = [n for name in names for n in (name if isinstance(name, list) else [name])]
-        return self.exclude(*flat)
+    def drop(self, *names: str | Sequence[str]) -> Self:
+        """Remove columns, given one by one or as a list.
+
+        >>> ps.from_pydict({"a": [1], "b": [2]}).drop("a").columns
+        ['b']
+        """
+        return self.exclude(*[each for name in names for each in ([name] if isinstance(name, str) else name)])
+
+    def drop_columns(self, *names: str | Sequence[str]) -> Self:
+        """Remove columns; the same as ``drop``."""
+        return self.drop(*names)
 
     def unpivot(
         self,
@@ -169,42 +176,6 @@ class ColumnVerbs(LazyTable):
         """
         return name in self.columns
 
-    def _projected(self, exprs: Iterable[Expr]) -> Self:
-        """Return a projection. Window functions, row numbers and exploded lists are computed before it."""
-        exprs = list(exprs)
-        computed = [expr for expr in exprs if not isinstance(expr, ColumnRef)]
-        if any(isinstance(part, WindowCall) for expr in computed for part in walk(expr)):
-            windowed, exprs = with_windows(self._plan, exprs)
-            return self._with(windowed)._projected(exprs)
-        if any(part == _ROW_NUMBER for expr in computed for part in walk(expr)):
-            numbered = self._with(nodes.MonotonicId(self._plan, _ROW))
-            return numbered._projected(_with_row_numbers(expr) for expr in exprs)
-        exploded: dict[str, Expr] = {}
-        filled: list[Expression] = []
-        for expr in computed:
-            match unalias(expr):
-                case Call("explode", (lists,), options):
-                    exploded[expr.name] = Alias(lists, expr.name)
-                    filled += [col(expr.name).list_length() > 0] if options else []
-        listed = [exploded.get(expr.name, expr) for expr in exprs] if exploded else exprs
-        project = nodes.Project(self._plan, tuple(listed))
-        # With unknown columns each list stays a node, which has the user's line.
-        plan: Plan = project if project.schema is None else merged(project)
-        for condition in filled:
-            plan = nodes.Filter(plan, condition._node)
-        return self._with(nodes.Explode(plan, tuple(exploded)) if exploded else plan)
-
-
-_ROW = "__row"
-_ROW_NUMBER = Call("monotonically_increasing_id", ())
-
-
-def _with_row_numbers(expr: Expr) -> Expr:
-    """Return an expression over a plan that has the numbers of its rows as a column."""
-    if isinstance(expr, Star):
-        return replace(expr, exclude=(*expr.exclude, _ROW))
-    return named(rewrite(expr, lambda part: ColumnRef(_ROW) if part == _ROW_NUMBER else part), expr.name)
-
 
 def to_node(column: ColumnInput) -> Expr:
     if isinstance(column, Expression):
@@ -215,7 +186,8 @@ def to_node(column: ColumnInput) -> Expr:
 
 
 def named_node(name: str, value: Any) -> Expr:
-    """Return a value or an expression as a column; the columns of an unnest are named after its fields instead."""
+    """Return a value or an expression as a column with a name. An unnest stays as it is, because its fields name the
+    columns."""
     if isinstance(value, str):
         raise InvalidArgumentError(
             f"Column {checked_name(name)!r} is given the text {value!r}; write ps.col({value!r}) for that column, "

@@ -7,10 +7,17 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 from penstock.errors import InvalidArgumentError
-from penstock.frame.results import SHOWN_ROWS
+from penstock.frame.aggregate import AggregateVerbs
+from penstock.frame.columns import ColumnVerbs
+from penstock.frame.other_names import attribute_error
+from penstock.frame.pairs import PairVerbs
+from penstock.frame.relational import RelationalVerbs
+from penstock.frame.reshape import ReshapeVerbs
+from penstock.frame.results import SHOWN_ROWS, ResultVerbs
+from penstock.frame.rows import RowVerbs
 from penstock.frame.similarity import SimilarityVerbs
 from penstock.frame.write import WriteVerbs
-from penstock.observe.text import terminal_width
+from penstock.observe.printable import terminal_width
 from penstock.plan.nodes import Plan
 from penstock.udf.options import refusing_unknown
 
@@ -18,13 +25,30 @@ if TYPE_CHECKING:
     from penstock.estimates.estimate import CostEstimate
 
 
-class DataFrame(SimilarityVerbs, WriteVerbs):
+class DataFrame(
+    ColumnVerbs,
+    RowVerbs,
+    RelationalVerbs,
+    PairVerbs,
+    AggregateVerbs,
+    ReshapeVerbs,
+    SimilarityVerbs,
+    ResultVerbs,
+    WriteVerbs,
+):
     """A lazy table. Made by ``read_*`` and ``from_*``; nothing runs until its rows are needed.
 
     >>> df = ps.from_pydict({"a": [1, 2, 3]})
     >>> df.where(ps.col("a") > 1).with_column("b", ps.col("a") * 10).to_pydict()
     {'a': [2, 3], 'b': [20, 30]}
     """
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            if name.startswith("_"):  # libraries look for their own protocols
+                raise AttributeError(f"DataFrame has no attribute {name!r}.")
+            raise attribute_error(name, dir(self), () if self._schema is None else self._schema.names)
 
     def pipe(self, function: Callable[..., DataFrame], *args: Any, **kwargs: Any) -> DataFrame:
         """Apply a function of a DataFrame, so that your own steps read in order.
@@ -81,16 +105,14 @@ class DataFrame(SimilarityVerbs, WriteVerbs):
             finally:
                 stream.write(f"\n== Run ==\n{self.stats().text(terminal_width(stream))}\n")
 
-    def plan_cost(self, sample: int = 20) -> CostEstimate:
+    def estimate_cost(self, sample: int = 20) -> CostEstimate:
         """Run the query on a sample of its rows, write nothing, and project tokens, dollars and time to all of them.
 
         The sample is spread over all rows if their number is known or small, and is the same each time. Its answers
-        are cached if there is a ``cache_dir``, so that they are not paid for again. See ``docs/PROMPTS.md``.
+        are cached if there is a ``cache_dir``, so that they are not paid for again. See ``docs/guides/prompts.md``.
 
-        >>> server = getfixture("model_server")
-        >>> ps.set_provider("openai", base_url=server.openai_url, api_key="test")
         >>> df = ps.from_pydict({"q": ["Tell me more"] * 1000}).select(ps.prompt(ps.col("q"), model="gpt-5-mini"))
-        >>> cost = df.plan_cost()
+        >>> cost = df.estimate_cost()
         >>> cost.sampled_rows, cost.calls, cost.dollars_low <= cost.dollars <= cost.dollars_high
         (20, 1000.0, True)
         """
@@ -98,11 +120,13 @@ class DataFrame(SimilarityVerbs, WriteVerbs):
 
         return plan_cost(self._plan, sample)
 
+    def plan_cost(self, sample: int = 20) -> CostEstimate:
+        """Estimate the cost of the query; the same as ``estimate_cost``."""
+        return self.estimate_cost(sample)
+
     @refusing_unknown("show")
-    def show(
-        self, n: int = SHOWN_ROWS, *, limit: int | None = None, format: str = "default", max_width: int | None = None
-    ) -> None:
-        """Print the first rows as an aligned table; in a notebook, as HTML.
+    def show(self, n: int = SHOWN_ROWS, *, format: str = "default", max_width: int | None = None) -> None:
+        """Print the first ``n`` rows as an aligned table; in a notebook, as HTML.
 
         On a terminal the columns share its width. No column is wider than ``max_width``, by default 30 where there is
         no terminal.
@@ -110,9 +134,8 @@ class DataFrame(SimilarityVerbs, WriteVerbs):
         from penstock.frame import display
 
         display.check_format(format)
-        wanted = limit if limit is not None else n
-        table = self._reporting_here(self.limit(wanted)).to_arrow()
-        total = table.num_rows if table.num_rows < wanted else None
+        table = self._reporting_here(self.limit(n)).to_arrow()
+        total = table.num_rows if table.num_rows < n else None
         display.show(table, self._schema_of(table), total_rows=total, max_width=max_width, format=format)
 
     def __repr__(self) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import closing, suppress
-from typing import TYPE_CHECKING, Any, Self, TypeAlias
+from typing import TYPE_CHECKING, Self, TypeAlias
 
 import pyarrow as pa
 
@@ -19,14 +19,16 @@ from penstock.plan import nodes
 from penstock.plan.nodes import Plan
 from penstock.plan.unknown_columns import with_line
 from penstock.protocols import Subscriber
-from penstock.runners import run
+from penstock.runners import read_rows
+from penstock.runners.reading import ALL_ROWS, Reading
 from penstock.types import Schema, unified
 from penstock.types.supertype import has_null_type
 
 if TYPE_CHECKING:
     from penstock.observe.closing_line import Destination
-    from penstock.observe.errors import ErrorLog
+    from penstock.observe.failed_rows import ErrorLog
     from penstock.observe.stats import Stats
+    from penstock.runners.query import Runner
 
 Batches: TypeAlias = Generator[pa.RecordBatch, None, None]
 
@@ -63,7 +65,7 @@ class LazyTable:
         if self._plan.schema is None and any(map(has_null_type, schema.to_arrow().types)):
             columns = [pa.nulls(0, dtype) for dtype in schema.to_arrow().types]
             known = pa.RecordBatch.from_arrays(columns, names=schema.names)
-            with closing(self._batches(is_read_gradually=True)) as batches:
+            with closing(self._batches(Reading(is_gradual=True))) as batches:
                 for batch in batches:
                     known = unified([known, batch.slice(0, 0)])[0]
                     if not any(map(has_null_type, known.schema.types)):
@@ -86,19 +88,24 @@ class LazyTable:
         return self.columns
 
     def _batches(
-        self, *, subscribers: Iterable[Subscriber] = (), cancellation: Cancellation | None = None, **reading: Any
+        self,
+        reading: Reading = ALL_ROWS,
+        *,
+        subscribers: Iterable[Subscriber] = (),
+        cancellation: Cancellation | None = None,
+        runner: Runner | None = None,
     ) -> Batches:
-        """Run the query and yield its rows; ``reading`` are further options of ``query.run``."""
+        """Run the query and yield its rows."""
         watching = [*query_subscribers(self._new_log()), *subscribers]
         cancellation = cancellation or Cancellation()
-        batches = run(self._plan, subscribers=watching, cancellation=cancellation, **reading)
+        batches = read_rows(self._plan, reading, subscribers=watching, cancellation=cancellation, runner=runner)
         return with_trimmed_errors(_stopped_at_exit(batches, cancellation))
 
     def _new_log(self) -> list[Subscriber]:
         """Return the subscribers that record errors and stats of a new run. Rows in memory keep those they have."""
         if isinstance(self._plan, nodes.Scan):
             return []
-        from penstock.observe.errors import ErrorLog
+        from penstock.observe.failed_rows import ErrorLog
         from penstock.observe.stats import Stats
 
         owner = self if self._stats_owner is None else self._stats_owner

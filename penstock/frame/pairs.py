@@ -6,7 +6,6 @@ from typing import Any, Self, get_args
 
 from penstock.errors import InvalidArgumentError, check_choice
 from penstock.expr.nodes import Expr
-from penstock.frame.aggregate import AggregateVerbs
 from penstock.frame.columns import ColumnInput
 from penstock.frame.lazy_table import LazyTable
 from penstock.frame.relational import Columns, nodes_of, plan_of, with_common_keys, with_computed
@@ -17,7 +16,7 @@ from penstock.plan.relations import DeferredRelation, RelationMaker
 from penstock.relational.query_makers import LEFT_NUMBER, RIGHT_NUMBER, AsofMaker, Strategy, ZipMaker
 
 
-class PairVerbs(AggregateVerbs):
+class PairVerbs(LazyTable):
     def zip(self, other: LazyTable) -> Self:
         """Put the columns of another DataFrame beside these, row by row; both must have the same number of rows.
 

@@ -10,7 +10,6 @@ from penstock.expr.column import Expression, lit
 from penstock.expr.nodes import Alias, Cast, ColumnRef, Expr, Star
 from penstock.frame.columns import ColumnInput, to_node
 from penstock.frame.lazy_table import LazyTable
-from penstock.frame.rows import RowVerbs
 from penstock.plan import nodes
 from penstock.plan.nodes import Plan, check_columns
 from penstock.plan.pair_relations import JoinMaker, Keys
@@ -22,7 +21,7 @@ from penstock.udf.options import refusing_unknown
 Columns = ColumnInput | Sequence[ColumnInput]
 
 
-class RelationalVerbs(RowVerbs):
+class RelationalVerbs(LazyTable):
     @refusing_unknown("sort")
     def sort(self, by: Columns, desc: bool | list[bool] = False, nulls_first: bool | list[bool] | None = None) -> Self:
         """Order the rows by one or more keys. Rows with equal keys come in no particular order.

@@ -8,22 +8,25 @@ from typing import Any, Self
 import pyarrow as pa
 
 from penstock.errors import InvalidArgumentError
-from penstock.expr.aggregates import AGGREGATES
+from penstock.expr.aggregate_functions import AGGREGATES
 from penstock.expr.column import Expression, call, col, lit, when
 from penstock.expr.nodes import Alias, ColumnRef, Star, Unnest
+from penstock.frame.aggregation import aggregated
 from penstock.frame.columns import ColumnInput, checked_count, to_node
+from penstock.frame.lazy_table import LazyTable
+from penstock.frame.projection import projected
 from penstock.frame.relational import Columns, nodes_of, without
-from penstock.frame.results import ResultVerbs
+from penstock.frame.results import count_rows
 from penstock.plan import nodes
 from penstock.plan.nodes import Plan, check_columns
-from penstock.plan.relations import GROUP, DeferredRelation, GroupRows, Relation, Sort, SortKey
+from penstock.plan.relations import GROUP, DeferredRelation, Distinct, GroupRows, Relation, Sort, SortKey
 from penstock.relational.query_makers import SampleMaker
 from penstock.types import DataType, Field
 from penstock.types.plain import arrow_array
 from penstock.udf.options import refusing_unknown
 
 
-class ReshapeVerbs(ResultVerbs):
+class ReshapeVerbs(LazyTable):
     def sample(
         self,
         fraction: float | None = None,
@@ -91,12 +94,12 @@ class ReshapeVerbs(ResultVerbs):
                 f"train_test_split needs a test_size between 0 and 1, or a number of rows; got {test_size!r}"
             )
         _check_seed("train_test_split", seed)
-        num_rows = self.count_rows()
+        num_rows = count_rows(self)
         num_train = int(num_rows * (1 - test_size)) if is_share else num_rows - int(test_size)
         if num_train < 0:
             raise InvalidArgumentError(f"train_test_split: test_size is {test_size}, but there are {num_rows} rows")
-        source = self.shuffle(seed or 0) if shuffle else self
-        return source.limit(num_train), source.offset(num_train)
+        source = self.shuffle(seed or 0)._plan if shuffle else self._plan
+        return self._with(nodes.Limit(source, num_train)), self._with(nodes.Limit(source, None, num_train))
 
     @refusing_unknown("repartition")
     def repartition(self, num: int, *partition_by: ColumnInput) -> Self:
@@ -150,21 +153,23 @@ class ReshapeVerbs(ResultVerbs):
                 f"pivot takes group_by columns and the name of an aggregate, such as 'sum'; got {agg_fn!r}"
             )
         name = Expression(to_node(pivot_col)).cast(DataType.string()).fill_null("None").alias("__name")
-        cells = self.groupby(*map(Expression, keys), name).agg(getattr(value, function)().alias("__value"))
+        cells = aggregated(
+            self._plan, [*keys, name._node], [getattr(value, function)().alias("__value")._node], "pivot"
+        )
         if names is None:
-            names = cells.select("__name").distinct().sort("__name").to_pydict()["__name"]
+            found = Distinct(("__name",))
+            rows = self._with(nodes.Relate((nodes.Project(cells, (ColumnRef("__name"),)),), found))._batches()
+            names = sorted(each for batch in rows for each in batch.column(0).to_pylist())
         key_names = [key.name for key in keys]
         if taken := set(names) & set(key_names):
             raise InvalidArgumentError(
                 f"pivot: {min(taken)!r} is a group_by column and a value of pivot_col; rename it"
             )
         if not names:
-            return self.select(*map(Expression, keys)).distinct()
-        columns = {each: when(col("__name") == lit(each), col("__value")) for each in names}
-        pivoted: Self = cells.groupby(*key_names).agg(
-            [column.any_value(ignore_nulls=True).alias(each) for each, column in columns.items()]
-        )
-        return pivoted
+            return self._with(nodes.Relate((projected(self._plan, keys),), Distinct(tuple(key_names))))
+        columns = [when(col("__name") == lit(each), col("__value")).any_value(ignore_nulls=True) for each in names]
+        named = [column.alias(each)._node for each, column in zip(names, columns, strict=True)]
+        return self._with(aggregated(cells, [ColumnRef(each) for each in key_names], named, "pivot"))
 
     def describe(self) -> Self:
         """Return the names and the types of the columns as rows.
@@ -172,7 +177,7 @@ class ReshapeVerbs(ResultVerbs):
         >>> ps.range(1).describe().to_pydict()
         {'column_name': ['id'], 'type': ['int64']}
         """
-        from penstock.io.memory import MemorySource
+        from penstock.io.memory_source import MemorySource
 
         fields = list(self.schema)
         texts = ([field.name for field in fields], [str(field.dtype) for field in fields])
@@ -189,8 +194,8 @@ class ReshapeVerbs(ResultVerbs):
         rows = [_summary(field) for field in self.schema]
         if not rows:
             raise InvalidArgumentError("summarize needs at least one column")
-        listed = self.agg(call("to_list", *rows).alias("row")).explode("row")
-        return listed._projected([Unnest(ColumnRef("row"))])
+        listed = aggregated(self._plan, [], [call("to_list", *rows).alias("row")._node], "summarize")
+        return self._with(projected(nodes.Explode(listed, ("row",)), [Unnest(ColumnRef("row"))]))
 
 
 def _check_seed(verb: str, seed: Any) -> None:

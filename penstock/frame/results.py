@@ -9,21 +9,23 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
-from penstock.engine.async_reader import read_async
 from penstock.engine.cancellation import Cancellation
 from penstock.errors import load_extra
 from penstock.expr.udf import BatchFormat
 from penstock.frame.columns import checked_batch_size, checked_count
 from penstock.frame.cut_batches import cut_batches
-from penstock.frame.pairs import PairVerbs
+from penstock.frame.lazy_table import LazyTable
 from penstock.plan import nodes
 from penstock.runners import block_runner
+from penstock.runners.async_reader import read_async
+from penstock.runners.reading import Reading
 from penstock.types import Schema, Series, unified
 from penstock.udf.formats import batch_in_format, checked_format, to_pandas
 from penstock.udf.options import refusing_unknown
 
 if TYPE_CHECKING:
     import pandas
+    import polars
     import ray.data
     import torch
 
@@ -33,7 +35,7 @@ SHOWN_ROWS = 8
 ASYNC_ROWS = 1024  # rows that a loop gets at most before other tasks of its event loop may run
 
 
-class ResultVerbs(PairVerbs):
+class ResultVerbs(LazyTable):
     def collect(self) -> Self:
         """Run the query and keep its rows in memory, so that later verbs do not run it again; returns itself.
 
@@ -41,7 +43,7 @@ class ResultVerbs(PairVerbs):
         >>> df.to_pydict()
         {'id': [0, 1]}
         """
-        from penstock.io.memory import MemorySource
+        from penstock.io.memory_source import MemorySource
 
         table, schema = self.to_arrow(), self._plan.schema
         if not self._is_in_memory:
@@ -87,13 +89,46 @@ class ResultVerbs(PairVerbs):
         """Run the query and return its rows as a pandas DataFrame, with ndarrays for embeddings, tensors and images."""
         return to_pandas(self.to_arrow())
 
+    def to_polars(self) -> polars.DataFrame:
+        """Run the query and return its rows as a Polars DataFrame.
+
+        >>> ps.range(2).to_polars().to_dicts()
+        [{'id': 0}, {'id': 1}]
+        """
+        library = load_extra("polars", "polars", "to_polars")
+        frame: polars.DataFrame = library.DataFrame(library.from_arrow(self.to_arrow()))
+        return frame
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """Run the query while another library reads its rows by Arrow's protocol: ``pyarrow.table(df)``.
+
+        >>> import pyarrow as pa
+        >>> pa.table(ps.range(2)).num_rows
+        2
+        """
+        if self._plan.schema is None:
+            return self.to_arrow().__arrow_c_stream__(requested_schema)
+        reader = pa.RecordBatchReader.from_batches(self._plan.schema.to_arrow(), self._batches())
+        return reader.__arrow_c_stream__(requested_schema)
+
     def count_rows(self) -> int:
         """Run the query and return the number of its rows.
 
         >>> ps.range(5).where(ps.col("id") > 2).count_rows()
         2
         """
-        return sum(batch.num_rows for batch in self._reporting_here(self.select())._batches(is_ordered=False))
+        return count_rows(self)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """The number of rows and of columns, once the rows are in memory.
+
+        >>> ps.range(2).collect().shape
+        (2, 1)
+        """
+        if not self._is_in_memory:
+            raise AttributeError("shape")  # DataFrame says what to do
+        return self.count_rows(), len(self.columns)
 
     def __len__(self) -> int:
         """Return the number of collected rows. Others have no length: ``list(df)`` would run them twice."""
@@ -103,7 +138,7 @@ class ResultVerbs(PairVerbs):
 
     @property
     def _is_in_memory(self) -> bool:
-        from penstock.io.memory import MemorySource
+        from penstock.io.memory_source import MemorySource
 
         return isinstance(self._plan, nodes.Scan) and isinstance(self._plan.source, MemorySource)
 
@@ -116,7 +151,7 @@ class ResultVerbs(PairVerbs):
         >>> ps.range(100).take(2)
         [{'id': 0}, {'id': 1}]
         """
-        return self._reporting_here(self.limit(num)).to_pylist()
+        return self._first(num).to_pylist()
 
     def take_all(self) -> list[dict[str, Any]]:
         """Return all rows as dicts; the same as ``to_pylist``."""
@@ -129,9 +164,12 @@ class ResultVerbs(PairVerbs):
         [{'id': 0}, {'id': 1}]
         """
         wanted = checked_format("take_batch", batch_format)
-        table = self._reporting_here(self.limit(batch_size)).to_arrow().combine_chunks()
+        table = self._first(batch_size).to_arrow().combine_chunks()
         batches = table.to_batches()
         return batch_in_format(batches[0] if batches else pa.RecordBatch.from_pylist([], table.schema), wanted)
+
+    def _first(self, num: int) -> Self:
+        return self._reporting_here(self._with(nodes.Limit(self._plan, checked_count("limit", num))))
 
     def iter_rows(self) -> Iterator[dict[str, Any]]:
         """Yield rows as dicts while the query runs; stopping early cancels the rest.
@@ -139,7 +177,7 @@ class ResultVerbs(PairVerbs):
         >>> next(ps.range(100).iter_rows())
         {'id': 0}
         """
-        for batch in self._batches(is_read_gradually=True):
+        for batch in self._batches(Reading(is_gradual=True)):
             yield from batch_in_format(batch, "pylist")
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
@@ -163,7 +201,7 @@ class ResultVerbs(PairVerbs):
                     yield row
 
     def _row_lists(self, cancellation: Cancellation) -> Generator[list[dict[str, Any]], None, None]:
-        for batch in self._batches(is_read_gradually=True, cancellation=cancellation):
+        for batch in self._batches(Reading(is_gradual=True), cancellation=cancellation):
             for start in range(0, batch.num_rows, ASYNC_ROWS):
                 yield batch_in_format(batch.slice(start, ASYNC_ROWS), "pylist")
 
@@ -213,9 +251,8 @@ class ResultVerbs(PairVerbs):
         drop_last: bool,
         cancellation: Cancellation | None = None,
     ) -> Generator[Any, None, None]:
-        blocks = self._batches(
-            num_ahead=num_ahead, is_read_gradually=True, batch_rows=batch_size, cancellation=cancellation
-        )
+        reading = Reading(num_ahead=num_ahead, is_gradual=True, batch_rows=batch_size)
+        blocks = self._batches(reading, cancellation=cancellation)
         return cut_batches(blocks, batch_size, batch_format, drop_last)
 
     @refusing_unknown("iter_torch_batches")
@@ -227,22 +264,22 @@ class ResultVerbs(PairVerbs):
 
     def iter_partitions(self) -> Iterator[pa.RecordBatch]:
         """Yield Arrow record batches as the query makes them."""
-        return (batch for batch in self._batches(is_read_gradually=True) if batch.num_rows)
+        return (batch for batch in self._batches(Reading(is_gradual=True)) if batch.num_rows)
 
     def errors(self) -> Self:
         """Return the failed rows of this DataFrame's last run, if ``on_error`` tolerates failures.
 
         ``operator`` is the name of the function, ``input`` its arguments as JSON; ``error_type``, ``message`` and
         ``traceback`` describe the error. ``row`` is the number of the row in ``source``, such as a file, counted from
-        0; see docs/DURABLE.md. A write puts the same rows into the folder ``_errors`` of its output.
+        0; see docs/guides/jobs.md. A write puts the same rows into the folder ``_errors`` of its output.
 
-        >>> half = ps.func(lambda x: 6 // x, return_dtype=ps.DataType.int64(), on_error="ignore")
+        >>> half = ps.func(lambda x: 6 // x, return_dtype=ps.DataType.int64(), on_error="null")
         >>> df = ps.from_pydict({"a": [1, 0]}).select(half(ps.col("a"))).collect()
         >>> df.errors().select("row", "source", "input", "error_type").to_pylist()
         [{'row': 1, 'source': 'the input', 'input': '{"a": 0}', 'error_type': 'ZeroDivisionError'}]
         """
-        from penstock.io.memory import MemorySource
-        from penstock.observe.errors import SCHEMA, ErrorLog
+        from penstock.io.memory_source import MemorySource
+        from penstock.observe.failed_rows import SCHEMA, ErrorLog
 
         return self._with(nodes.Scan(MemorySource((self._errors or ErrorLog()).batches(), SCHEMA, name="errors")))
 
@@ -250,7 +287,7 @@ class ResultVerbs(PairVerbs):
         """Return the statistics of this DataFrame's last run: rows, bytes, times and waits of each stage.
 
         ``print(df.stats())`` shows them with the bottleneck and what would help; ``.plot("timeline.svg")`` saves a
-        timeline. ``docs/OBSERVE.md`` explains the columns.
+        timeline. ``docs/guides/observe.md`` explains the columns.
 
         >>> ps.range(3).stats()
         No query has run.
@@ -284,3 +321,9 @@ class ResultVerbs(PairVerbs):
         from penstock.frame.torch import TableDataset
 
         return TableDataset(self.to_arrow())
+
+
+def count_rows(frame: LazyTable) -> int:
+    """Run the query and return the number of its rows, without reading a column that it does not need."""
+    counted = frame._reporting_here(frame._with(nodes.Project(frame._plan, ())))
+    return sum(batch.num_rows for batch in counted._batches(Reading(is_ordered=False)))

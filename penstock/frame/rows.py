@@ -11,7 +11,9 @@ from penstock.errors import InvalidArgumentError
 from penstock.expr.column import Expression
 from penstock.expr.nodes import ColumnRef, Expr
 from penstock.expr.udf import BatchFormat, BatchSize, MaxErrors, OnError
-from penstock.frame.columns import ColumnInput, ColumnVerbs, checked_count, to_node
+from penstock.frame.columns import ColumnInput, checked_count, to_node
+from penstock.frame.lazy_table import LazyTable
+from penstock.frame.projection import with_added
 from penstock.plan import nodes
 from penstock.plan.expression_cost import cannot_fail
 from penstock.plan.nodes import check_columns
@@ -19,7 +21,7 @@ from penstock.udf.options import check_known, options_of, refusing_unknown
 from penstock.udf.specs import ROW_OPTIONS, Compute, make_batch_spec
 
 
-class RowVerbs(ColumnVerbs):
+class RowVerbs(LazyTable):
     @refusing_unknown("map_batches")
     def map_batches(
         self,
@@ -54,15 +56,15 @@ class RowVerbs(ColumnVerbs):
         ``fn`` may be a generator, or async. It returns a dict of arrays or lists, a pyarrow Table or RecordBatch, or a
         pandas DataFrame. NumPy arrays share memory with the columns if possible and are read-only then. Torch tensors
         share memory only with ``zero_copy_batch=True`` and must not be changed then. With ``zero_copy_batch=False``
-        ``fn`` may change both. It may always change a pandas DataFrame. With ``on_error`` of ``log`` or ``ignore``
+        ``fn`` may change both. It may always change a pandas DataFrame. With ``on_error="null"`` or ``"log"``
         failed rows are dropped and recorded, see ``errors``; more than ``max_errors`` of them, a count or a fraction,
         end the query. By default the query ends when nearly all of the last 1,000 rows failed with the same exception
         class; ``max_errors=None`` tolerates any number.
 
         A ``batch_size`` of ``auto`` is found by measurement; None takes batches as they come. ``max_batch_bytes`` and
         ``max_batch_tokens`` limit the weight of a batch. A batch that raises ``split_on``, or that is too large for the
-        memory of a GPU, is halved. With ``cache=True`` results are cached; see ``docs/DURABLE.md``. ``ray_options``
-        are options of the actors on Ray; see ``docs/SCALING.md``.
+        memory of a GPU, is halved. With ``cache=True`` results are cached; see ``docs/guides/jobs.md``. ``ray_options``
+        are options of the actors on Ray; see ``docs/guides/ray.md``.
 
         >>> ps.range(3).map_batches(lambda batch: {"x": batch["id"] * 2}).to_pydict()
         {'x': [0, 2, 4]}
@@ -123,6 +125,10 @@ class RowVerbs(ColumnVerbs):
         """
         return self._with(nodes.Limit(self._plan, checked_count("limit", num)))
 
+    def head(self, num: int = 5) -> Self:
+        """Keep the first rows; the same as ``limit``."""
+        return self.limit(num)
+
     def offset(self, num: int) -> Self:
         """Skip the first rows.
 
@@ -140,11 +146,11 @@ class RowVerbs(ColumnVerbs):
         if not columns:
             raise InvalidArgumentError("explode needs at least one list column")
         exprs = [to_node(column) for column in columns]
-        computed = {e.name: Expression(e) for e in exprs if not isinstance(e, ColumnRef)}
-        source = self.with_columns(computed) if computed else self
+        computed = [e for e in exprs if not isinstance(e, ColumnRef)]
+        source = with_added(self._plan, computed) if computed else self._plan
         names = tuple(expr.name for expr in exprs)
-        check_columns(source._plan.schema, names, "explode")
-        return self._with(nodes.Explode(source._plan, names))
+        check_columns(source.schema, names, "explode")
+        return self._with(nodes.Explode(source, names))
 
     def drop_null(self, *columns: ColumnInput) -> Self:
         """Drop rows with null in any of these columns, or in any column at all.

@@ -35,7 +35,7 @@ class SimilarityVerbs(LazyTable):
         ``on`` is the column of vectors on both sides, unless ``query_on`` is that of the queries. A row without a
         vector, or with a NaN in it, is no neighbour and has none, like a zero vector for ``cosine``. The search is
         exact: it compares every row with every query. The queries and their neighbours are held in memory, while the
-        rows of this DataFrame stream through. See ``docs/RELATIONAL.md``.
+        rows of this DataFrame stream through. See ``docs/guides/relational.md``.
 
         >>> words = ps.from_pydict({"word": ["cat", "dog", "car"], "v": [[1.0, 0.1], [1.0, 0.3], [0.0, 1.0]]})
         >>> queries = ps.from_pydict({"query": ["kitten"], "v": [[1.0, 0.0]]})
@@ -75,9 +75,9 @@ class SimilarityVerbs(LazyTable):
 
         Two texts are linked if the similarity that ``minhash`` estimates, the Jaccard index of their n-grams, is
         ``threshold`` or more; texts linked directly or through others are one group. Pairs to compare are found by
-        locality sensitive hashing; see ``docs/RELATIONAL.md``. More ``num_hashes`` give better estimates. Rows stay in
-        their order, and rows without a text are kept. Texts that differ in case or punctuation are different: pass
-        ``normalize(...)`` of them.
+        locality sensitive hashing; see ``docs/guides/relational.md``. More ``num_hashes`` give better estimates. Rows
+        stay in their order, and rows without a text are kept. Texts that differ in case or punctuation are different:
+        pass ``normalize(...)`` of them.
 
         >>> texts = ["a lamp of blue glass", "a lamp of blue glass", "a red chair"]
         >>> ps.from_pydict({"text": texts}).dedup_minhash(on="text", ngram_size=2).to_pydict()["text"]

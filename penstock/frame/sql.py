@@ -235,7 +235,7 @@ class _Query:
                 columns[name] = tree
                 value: Any = col(name)
             else:
-                value = constant(tree)
+                value = self._constant(call, len(positional), argument, columns)
             if argument["name"]:
                 named[argument["name"]] = value
             else:
@@ -251,6 +251,24 @@ class _Query:
         if not isinstance(expression, Expression):
             raise self._refusal(call, f"{call['function_name']} has no column as an argument")
         return expression
+
+    def _constant(self, call: Tree, position: int, argument: Tree, columns: dict[str, Tree]) -> Any:
+        """Return a constant argument; the columns that a template names are added to ``columns``."""
+        from penstock.expr.templates import with_renamed_fields
+        from penstock.functions.ai import TEMPLATE_ARGUMENTS
+
+        value = constant(argument["expression"])
+        name = call["function_name"].lower()
+        templates = TEMPLATE_ARGUMENTS.get(name, ()) if self._function(call) is public_functions().get(name) else ()
+        is_template = argument["name"] in templates if argument["name"] else bool(templates) and position == 0
+        if not is_template or not isinstance(value, str):
+            return value
+
+        def rename(field: str) -> str:
+            columns[added := self._name("argument")] = _column(field, "")
+            return added
+
+        return with_renamed_fields(name, value, rename)
 
     def _check(self, query: Tree, calls: list[Tree]) -> None:
         if query["aggregate_handling"] != "STANDARD_HANDLING":

@@ -9,8 +9,8 @@ from typing import Any
 
 from penstock.errors import InvalidArgumentError, did_you_mean
 from penstock.expr.column import Expression, col, lit
-from penstock.expr.instead import way_around
-from penstock.expr.public import FUNCTIONS
+from penstock.expr.missing_functions import way_around
+from penstock.expr.public_functions import FUNCTIONS
 from penstock.expr.registry import load_functions
 from penstock.relational.parser import SELECT, Tree, constant, parse_expression, sql_error
 from penstock.relational.scalar import scalar_functions

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
-from penstock.errors import InvalidArgumentError
+import pyarrow as pa
+
+from penstock.errors import InvalidArgumentError, check_choice
 from penstock.events.tracebacks import TrimmedErrors
 from penstock.expr.column import Expression, col
-from penstock.frame.lazy_table import query_subscribers
-from penstock.frame.reshape import ReshapeVerbs
+from penstock.frame.lazy_table import LazyTable, query_subscribers
+from penstock.frame.projection import projected, with_added
 from penstock.frame.results import SHOWN_ROWS
 from penstock.plan import nodes
 from penstock.plan.nodes import check_columns
 from penstock.protocols import Sink
 from penstock.runners import write
+from penstock.types import unified
 from penstock.udf.options import options_of, refusing_unknown
 
 if TYPE_CHECKING:
@@ -28,11 +31,11 @@ WriteMode = Literal["create", "append", "overwrite"]
 JOB_OPTIONS = ("resume", "budget", "job_dir")
 
 
-class WriteVerbs(ReshapeVerbs):
+class WriteVerbs(LazyTable):
     """Verbs that write the rows.
 
     ``resume=True`` makes a write a job: killed at any instant and run again, it continues, and writes every row exactly
-    once. See docs/DURABLE.md, also for ``"force"`` and ``"errors"``. ``budget`` is the maximum cost of one run in
+    once. See docs/guides/jobs.md, also for ``"force"`` and ``"errors"``. ``budget`` is the maximum cost of one run in
     dollars; such a write is a job too.
     """
 
@@ -143,7 +146,7 @@ class WriteVerbs(ReshapeVerbs):
         options = options_of(locals(), "path", "column")
         from penstock.io.formats.numpy import COLUMN, numpy_sink
 
-        chosen = self.select(col(column).alias(COLUMN))
+        chosen = self._with(projected(self._plan, [col(column).alias(COLUMN)._node]))
         return chosen._write_files(functools.partial(numpy_sink, column=column), path, **options)
 
     @refusing_unknown("write_sql")
@@ -187,6 +190,49 @@ class WriteVerbs(ReshapeVerbs):
 
         sink = lance_sink(uri, mode=mode, schema=self._schema_of_values(), storage_options=storage_options, **options)
         return self.write_sink(sink, resume=resume, budget=budget, job_dir=job_dir)
+
+    @refusing_unknown("write_deltalake")
+    def write_deltalake(
+        self,
+        table: Any,
+        *,
+        mode: WriteMode = "create",
+        partition_cols: Sequence[str] | None = None,
+        schema_mode: Literal["merge", "overwrite"] | None = None,
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> Self:
+        """Run the query and write its rows into a Delta table, in one commit; returns the list of its new files.
+
+        ``table`` is a path or a ``deltalake.DeltaTable``. ``mode`` is as in ``write_parquet``; ``schema_mode`` lets the
+        rows add columns (``merge``) or replace them.
+        """
+        from penstock.io.tables.deltalake import write_delta
+
+        check_choice("mode", mode, get_args(WriteMode))
+        paths = write_delta(
+            table,
+            self._schema_of_values().to_arrow(),
+            self._batches(),
+            mode="error" if mode == "create" else mode,
+            partition_cols=partition_cols,
+            schema_mode=schema_mode,
+            storage_options=storage_options,
+        )
+        return self._written(_files(paths))
+
+    @refusing_unknown("write_iceberg")
+    def write_iceberg(self, table: Any, *, mode: WriteMode = "create") -> Self:
+        """Run the query and write its rows into a table of PyIceberg, in one commit; returns the list of its new files.
+
+        ``table`` is that of a catalog: ``load_catalog(...).load_table("db.reviews")``. ``mode="create"`` needs a table
+        without rows. The rows must fit in memory.
+        """
+        from penstock.io.tables.iceberg import write_iceberg_table
+
+        check_choice("mode", mode, get_args(WriteMode))
+        batches = list(self._batches())
+        rows = pa.Table.from_batches(unified(batches)) if batches else self.schema.to_arrow().empty_table()
+        return self._written(_files(write_iceberg_table(table, rows, mode)))
 
     @refusing_unknown("write_huggingface")
     def write_huggingface(
@@ -243,7 +289,9 @@ class WriteVerbs(ReshapeVerbs):
 
         name = None if isinstance(namespace, Expression) else namespace
         sink = turbopuffer_sink(name, schema=self._schema_of_values(), attributes=schema, **options)
-        rows = self.with_column(NAMESPACE, namespace) if name is None else self
+        rows = self
+        if isinstance(namespace, Expression):
+            rows = self._with(with_added(self._plan, [namespace.alias(NAMESPACE)._node]))
         return rows.write_sink(sink, resume=resume, budget=budget, job_dir=job_dir)
 
     @refusing_unknown("write_images")
@@ -267,9 +315,9 @@ class WriteVerbs(ReshapeVerbs):
         from penstock.io.formats.images import image_sink
 
         encoded = encode_image(col(column), file_format, quality=quality).alias(column)
-        rows = self.select(encoded).where(col(column).not_null())
+        images = nodes.Filter(projected(self._plan, [encoded._node]), col(column).not_null()._node)
         sink = image_sink(path, file_format, mode=mode, storage_options=storage_options)
-        return rows.write_sink(sink, resume=resume, budget=budget)
+        return self._with(images).write_sink(sink, resume=resume, budget=budget)
 
     @refusing_unknown("write_sink")
     def write_sink(
@@ -286,26 +334,26 @@ class WriteVerbs(ReshapeVerbs):
         """
         if not isinstance(sink, Sink):
             raise InvalidArgumentError(f"write_sink takes a Sink (see protocols.py); got {type(sink).__name__}")
-        from penstock.io.memory import MemorySource
-        from penstock.io.writer import FileSink
 
         plan, log = nodes.Write(self._plan, sink), self._new_log()
         if resume is False and budget is None and job_dir is not None:
             raise InvalidArgumentError("job_dir= is the folder of a job; set resume=True too.")
         if resume is False and budget is None:
-            if isinstance(sink, FileSink) and sink.mode == "overwrite":
-                from penstock.jobs.folder import open_job_folder
-
-                open_job_folder(sink.root, sink.storage_options).lock.refuse_if_held()
             with TrimmedErrors():
                 table = write(plan, subscribers=query_subscribers(log, _destination(sink)))
         else:
             from penstock.cost.budget import spending
-            from penstock.jobs.write import write_job
+            from penstock.jobs.write_job import write_job
 
             with TrimmedErrors(), nullcontext() if budget is None else spending(budget):
                 watching = query_subscribers(log, _destination(sink, is_job=True))
                 table = write_job(plan, resume, job_dir, subscribers=watching)
+        return self._written(table)
+
+    def _written(self, table: pa.Table) -> Self:
+        """Return the result of a write, with its statistics and errors."""
+        from penstock.io.memory_source import MemorySource
+
         written = self._with(nodes.Scan(MemorySource.from_table(table)))
         written._errors, written._stats = self._errors, self._stats
         written._preview = table.slice(0, SHOWN_ROWS)
@@ -329,7 +377,8 @@ class WriteVerbs(ReshapeVerbs):
                 raise InvalidArgumentError(
                     f"partition_cols: {computed[taken[0]]!r} would replace column {taken[0]!r}; name it with alias()."
                 )
-            return self.with_columns(computed)._write_files(
+            added = [each.alias(name)._node for name, each in computed.items()]
+            return self._with(with_added(self._plan, added))._write_files(
                 make_sink, path, partition_cols=columns, resume=resume, budget=budget, **options
             )
         check_columns(schema, columns, "partition_cols")
@@ -345,3 +394,7 @@ def _destination(sink: Sink, *, is_job: bool = False) -> Destination:
         return Destination(shown_path(sink.root), is_job)
     name = nodes.sink_name(sink)
     return Destination(name.rpartition(" to ")[2], is_job)
+
+
+def _files(paths: Sequence[str]) -> pa.Table:
+    return pa.table({"path": pa.array(paths, pa.string())})

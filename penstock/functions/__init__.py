@@ -1,9 +1,9 @@
 """Functions of expressions. Most are methods of ``Expression`` too: ``upper(col("t"))`` is ``col("t").upper()``.
 
-A public function is a definition under ``@function`` or ``@method`` (``expr/public.py``), or an assignment of a row of
-a ``FunctionTable`` (``table.py``). Read ``core`` and ``table`` first, then any family: ``numeric``, ``text``,
-``patterns``, ``encodings``, ``json``, ``temporal``, ``calendar``, ``lists``, ``nested``, ``vector``, ``distances``,
-``hashing``, ``rows``, ``aggregates``. ``calls`` runs a function in a stage of its own, as ``files``,
+A public function is a definition under ``@function`` or ``@method`` (``expr/public_functions.py``), or an assignment
+of a row of a ``FunctionTable`` (``table.py``). Read ``core`` and ``table`` first, then any family: ``numeric``,
+``text``, ``patterns``, ``encodings``, ``json``, ``temporal``, ``calendar``, ``lists``, ``nested``, ``vector``,
+``distances``, ``hashing``, ``rows``, ``aggregates``. ``calls`` runs a function in a stage of its own, as ``files``,
 ``image``, ``media`` and ``chunks`` need it. ``ai`` calls models.
 
 The room may import every room up to ``ai/`` and ``media/``, not ``frame/`` or ``jobs/``. Type checkers read
@@ -13,8 +13,8 @@ The room may import every room up to ``ai/`` and ``media/``, not ``frame/`` or `
 from typing import Any
 
 from penstock.expr.column import when as when
-from penstock.expr.instead import way_around
-from penstock.expr.public import FUNCTIONS, function
+from penstock.expr.missing_functions import way_around
+from penstock.expr.public_functions import FUNCTIONS, function
 from penstock.functions import (  # noqa: F401  # each lists its functions
     aggregates,
     ai,

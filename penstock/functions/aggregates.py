@@ -9,9 +9,9 @@ from typing import Any, ClassVar, Literal, TypeAlias, get_args
 
 from penstock.errors import InvalidArgumentError, check_choice
 from penstock.expr.column import Expression, aggregate, col
+from penstock.expr.expression_text import describe
 from penstock.expr.nodes import Aggregation, Expr, WindowCall
-from penstock.expr.public import function, method
-from penstock.expr.text import describe
+from penstock.expr.public_functions import function, method
 from penstock.functions.table import Builder
 from penstock.types.frozen import frozen
 

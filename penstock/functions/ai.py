@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, Unpack
 
-from penstock.ai.columns import embedding_column, label_column, prompt_column, resolve_call, scored_label_column
-from penstock.ai.option_help import LOCAL, MODEL, documented
+from penstock.ai.model_columns import embedding_column, label_column, prompt_column, resolve_call, scored_label_column
+from penstock.ai.option_types import (
+    ClassificationOptions,
+    ImageEmbeddingOptions,
+    PromptOptions,
+    TextEmbeddingOptions,
+    documented,
+)
 from penstock.ai.options import check_labels
 from penstock.ai.provider import (
-    CALL_OPTIONS,
     ImageClassification,
     ImageEmbedding,
-    Prompting,
     Provider,
     TextClassification,
     TextEmbedding,
@@ -21,7 +25,8 @@ from penstock.ai.provider import (
 from penstock.errors import InvalidArgumentError, TypeMismatchError, check_choice
 from penstock.expr.column import Expression
 from penstock.expr.kinds import TEXT, Kind
-from penstock.expr.public import method
+from penstock.expr.public_functions import method
+from penstock.expr.templates import text_argument
 from penstock.types import DataType
 from penstock.udf.options import check_whole
 
@@ -36,13 +41,16 @@ def _is_image(dtype: DataType) -> bool:
 
 IMAGE = Kind("an image", _is_image, "decode it with decode_image()")
 
-LOCAL_MODEL = tuple(name for name in LOCAL if name not in ("normalize", "prompt", "prompt_name", "hypothesis_template"))
-
-CLASSIFYING = tuple(name for name in MODEL if name != "top_logprobs")
+TEMPLATE_ARGUMENTS = {
+    "prompt": ("messages", "system_message"),
+    "embed_text": ("text",),
+    "classify_text": ("text",),
+}
+"""The arguments of AI functions that are templates if they are plain texts; the first is positional too."""
 
 
 @method
-@documented(Prompting, *MODEL, *LOCAL_MODEL)
+@documented(PromptOptions)
 def prompt(
     messages: Expression | str | Sequence[Any],
     return_format: Any = None,
@@ -56,77 +64,49 @@ def prompt(
     n: int | None = None,
     max_reasks: int = 1,
     max_tool_rounds: int = 10,
-    **options: Any,
+    **options: Unpack[PromptOptions],
 ) -> Expression:
     """Ask a language model about each row.
 
-    A null message gives null and sends no request. ``model``, ``system_message`` and the options of the model take
-    expressions, with one value for each row; a null is the default. See ``docs/PROMPTS.md``.
+    A text is a template: ``{name}`` stands for a column and ``{{`` for a brace. The texts in a list of parts are sent
+    as they are. A null message gives null and sends no request. ``model``, ``system_message`` and the options of the
+    model take expressions, with one value for each row; a null is the default. See ``docs/guides/prompts.md``.
 
     >>> server = getfixture("model_server")  # answers with what it is asked
     >>> ps.set_provider("openai", base_url=server.openai_url, api_key="test")
-    >>> df = ps.from_pydict({"q": ["What does the fox say?", None]})
-    >>> df.select(prompt(ps.col("q"), model="gpt-5")).to_pydict()
-    {'q': ['What does the fox say?', None]}
+    >>> df = ps.from_pydict({"animal": ["fox", None]})
+    >>> df.with_column("answer", prompt("What does the {animal} say?", model="gpt-5")).to_pydict()
+    {'animal': ['fox', None], 'answer': ['What does the fox say?', None]}
     """
-    from penstock.ai.exchange import PromptSettings
-    from penstock.ai.structured.formats import OutputFormat
-    from penstock.ai.structured.tools import tool_functions as checked_tools
+    from penstock.ai.prompt_arguments import PromptArguments
 
-    if n is not None:
-        check_whole("prompt", "n", n, 1)
-    check_whole("prompt", "max_reasks", max_reasks, 0)
-    check_whole("prompt", "max_tool_rounds", max_tool_rounds, 1)
-    options = {**options, **_logprob_options(logprobs, options)}
-    given = {"model": model, "system_message": system_message, **options}
-    of_rows = {name: value for name, value in given.items() if isinstance(value, Expression)}
-    model, system_message = (None if name in of_rows else given[name] for name in ("model", "system_message"))
-    options = {name: value for name, value in options.items() if name not in of_rows or name in CALL_OPTIONS}
-    if system_message is not None and not isinstance(system_message, str):
-        raise InvalidArgumentError(f"prompt: system_message must be a text; got {type(system_message).__name__}.")
-    output = None if return_format is None else OutputFormat.of(return_format)
-    tools = checked_tools(tool_functions)
-    num_answers = n if n is None or n > 1 else None
-    identity = {
-        "system_message": system_message,
-        "return_format": output,
-        "tool_functions": tools,
-        "n": num_answers,
-        "usage": usage or None,
-        "max_reasks": max_reasks,
-        "max_tool_rounds": max_tool_rounds if tools else None,
-        "expressions": tuple(of_rows),
-    }
-    names = tuple(name for name in of_rows if name not in ("model", "system_message"))
-    call = resolve_call(Prompting, model, provider, options, {"row_options": names}, identity, "model" in of_rows)
-    settings = PromptSettings(
-        call.provider,
-        system_message,
-        output,
-        tools,
-        num_answers,
-        usage,
-        max_reasks,
-        max_tool_rounds,
-        call.options.settings.price,
-        is_batch=call.options.settings.batch is not None,
-        row_options=tuple(of_rows),
-        has_logprobs=logprobs,
+    given = PromptArguments.of(
+        return_format,
+        options,
+        model=model,
+        system_message=system_message,
+        tool_functions=tool_functions,
+        usage=usage,
+        logprobs=logprobs,
+        n=n,
+        max_reasks=max_reasks,
+        max_tool_rounds=max_tool_rounds,
     )
-    check = functools.partial(_check_messages, row_options=tuple(of_rows))
-    return prompt_column(call, settings, (*_parts(messages), *of_rows.values()), check)
+    call, settings = given.call(provider)
+    check = functools.partial(_check_messages, row_options=tuple(given.of_rows))
+    return prompt_column(call, settings, (*_parts(messages), *given.of_rows.values()), check)
 
 
 @method
-@documented(TextEmbedding, *LOCAL_MODEL, "normalize", "prompt", "prompt_name", "extra_body", "user")
+@documented(TextEmbeddingOptions)
 def embed_text(
-    text: Expression,
+    text: Expression | str,
     *,
     provider: str | Provider | None = None,
     model: str | None = None,
     dimensions: int | None = None,
     long_input: Literal["truncate", "average"] = "truncate",
-    **options: Any,
+    **options: Unpack[TextEmbeddingOptions],
 ) -> Expression:
     """Convert texts to vectors of type ``embedding(float32, d)``.
 
@@ -142,19 +122,20 @@ def embed_text(
     if dimensions is not None:
         check_whole("embed_text", "dimensions", dimensions, 1)
     check_choice("embed_text: long_input", long_input, ("truncate", "average"))
+    text = text_argument("embed_text", text, "embeds the same text for every row")
     fields = {"dimensions": dimensions, "long_input": long_input}
     return embedding_column(resolve_call(TextEmbedding, model, provider, options, fields), text, TEXT, long_input)
 
 
 @method
-@documented(ImageEmbedding, *LOCAL_MODEL, "normalize")
+@documented(ImageEmbeddingOptions)
 def embed_image(
     image: Expression,
     *,
     provider: str | Provider | None = None,
     model: str | None = None,
     dimensions: int | None = None,
-    **options: Any,
+    **options: Unpack[ImageEmbeddingOptions],
 ) -> Expression:
     """Convert images to vectors of type ``embedding(float32, d)``.
 
@@ -171,15 +152,15 @@ def embed_image(
 
 
 @method
-@documented(TextClassification, *LOCAL_MODEL, "hypothesis_template", *CLASSIFYING)
+@documented(ClassificationOptions)
 def classify_text(
-    text: Expression,
+    text: Expression | str,
     labels: Sequence[str] | str,
     *,
     scores: bool = False,
     provider: str | Provider | None = None,
     model: str | None = None,
-    **options: Any,
+    **options: Unpack[ClassificationOptions],
 ) -> Expression:
     """Pick the best of ``labels`` for each text.
 
@@ -192,20 +173,21 @@ def classify_text(
     >>> df.to_pydict()["t"][0] in ("good", "bad")
     True
     """
+    text = text_argument("classify_text", text, "classifies the same text for every row")
     fields = {"labels": check_labels("classify_text", labels)}
     call = resolve_call(TextClassification, model, provider, options, fields, {"scores": scores or None})
     return scored_label_column(call, text) if scores else label_column(call, text, TEXT, "text")
 
 
 @method
-@documented(ImageClassification, *LOCAL_MODEL, "hypothesis_template", *CLASSIFYING)
+@documented(ClassificationOptions)
 def classify_image(
     image: Expression,
     labels: Sequence[str] | str,
     *,
     provider: str | Provider | None = None,
     model: str | None = None,
-    **options: Any,
+    **options: Unpack[ClassificationOptions],
 ) -> Expression:
     """Pick the best of ``labels`` for each image.
 
@@ -222,25 +204,12 @@ def classify_image(
     return label_column(call, image, IMAGE, "image")
 
 
-def _logprob_options(logprobs: Any, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the option of the model for log-probabilities, if the user asks for them."""
-    if not isinstance(logprobs, bool):
-        raise InvalidArgumentError(
-            f"prompt: logprobs is True or False; got {logprobs!r}. top_logprobs=5 lists the five most likely tokens."
-        )
-    if (count := options.get("top_logprobs")) is not None:
-        if not logprobs:
-            raise InvalidArgumentError("prompt: top_logprobs has no effect without logprobs=True.")
-        check_whole("prompt", "top_logprobs", count, 0)
-    return {"logprobs": True} if logprobs else {}
-
-
 def _parts(messages: Any) -> tuple[Any, ...]:
     if isinstance(messages, list | tuple):
         if not messages:
             raise InvalidArgumentError("prompt: messages is an empty list; give at least one column or text.")
         return tuple(messages)
-    return (messages,)
+    return (text_argument("prompt", messages, "asks the same question for every row"),)
 
 
 def _check_messages(*dtypes: DataType, row_options: Sequence[str] = ()) -> None:

@@ -25,7 +25,7 @@ from penstock.expr.kinds import (
     Kind,
 )
 from penstock.expr.operators import UNITS_PER_SECOND, checked
-from penstock.expr.public import function
+from penstock.expr.public_functions import function
 from penstock.expr.registry import Value
 from penstock.functions.table import Builder, FunctionTable
 from penstock.types.plain import arrow_scalar

@@ -14,7 +14,7 @@ from penstock.errors import CorruptFileError, InvalidArgumentError, check_choice
 from penstock.expr.arrays import on_arrays, to_lists
 from penstock.expr.column import Expression, call
 from penstock.expr.kinds import STRING, TEXT, UINT32, Kind
-from penstock.expr.public import method
+from penstock.expr.public_functions import method
 from penstock.expr.signatures import strict, takes
 from penstock.storage.file import File
 from penstock.types import DataType

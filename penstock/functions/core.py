@@ -15,7 +15,7 @@ from penstock.errors import ComputeError, InvalidArgumentError, TypeMismatchErro
 from penstock.expr import casting
 from penstock.expr.arrays import on_arrays
 from penstock.expr.column import Expression, call, lit
-from penstock.expr.public import function, method
+from penstock.expr.public_functions import function, method
 from penstock.expr.registry import Value, kernel
 from penstock.relational.scalar import evaluate, scalar_functions
 from penstock.types import DataType

@@ -15,13 +15,13 @@ from penstock.errors import InvalidArgumentError
 from penstock.expr.arrays import on_arrays
 from penstock.expr.column import Expression, call, lit
 from penstock.expr.kinds import BINARY, STRING, Kind
-from penstock.expr.public import method
+from penstock.expr.public_functions import method
 from penstock.expr.signatures import strict, takes
 from penstock.expr.udf import Target
 from penstock.functions.calls import transfer_call
 from penstock.storage.access import access_from, configured_access
 from penstock.storage.mime import sniff
-from penstock.storage.options import StorageOptions, check_known, kinds_for, share_options
+from penstock.storage.storage_options import StorageOptions, check_known, kinds_for, share_options
 from penstock.storage.urls import KINDS
 from penstock.types import DataType
 from penstock.types.plain import arrow_array

@@ -17,7 +17,7 @@ from penstock.expr.arrays import Numbers, elements_of, on_arrays, storage_of, va
 from penstock.expr.casting import cast
 from penstock.expr.column import Expression, call
 from penstock.expr.kinds import ANY, STRING, TEXT, UINT32, UINT64
-from penstock.expr.public import method
+from penstock.expr.public_functions import method
 from penstock.expr.registry import kernel
 from penstock.expr.signatures import strict, takes
 from penstock.types import DataType

@@ -16,18 +16,18 @@ from penstock.errors import ComputeError, InvalidArgumentError, check_choice
 from penstock.expr.arrays import broadcast, on_arrays
 from penstock.expr.column import Expression, call
 from penstock.expr.kinds import BINARY, STRING, UINT32, Kind
-from penstock.expr.public import method
+from penstock.expr.public_functions import method
 from penstock.expr.signatures import strict, takes
 from penstock.functions.calls import decode_call
 from penstock.functions.table import Builder
 from penstock.media.images.decoder import check_mode, check_size, checked_decoder
-from penstock.media.images.encode import DEFAULT_QUALITY, encoded, encoding_of
+from penstock.media.images.encoder import DEFAULT_QUALITY, encoded, encoding_of
 from penstock.media.images.hashes import METHODS, image_hash as hash_of
 from penstock.media.images.packages import require_images
 from penstock.media.images.pixels import converted, cropped, resize_into
 from penstock.types import DataType
 from penstock.types.extension import IMAGE_CHANNELS, IMAGE_MODES
-from penstock.types.images import ImageBuffer, image_column, image_shapes, image_views
+from penstock.types.image_columns import ImageBuffer, image_column, image_shapes, image_views
 from penstock.types.plain import arrow_array
 
 IMAGE = Kind("an image", DataType.is_image, 'make one of bytes with .decode_image(), of arrays with .cast("image")')

@@ -14,7 +14,7 @@ from penstock.expr.arrays import on_arrays, text_bytes
 from penstock.expr.casting import json_text
 from penstock.expr.column import Expression, call
 from penstock.expr.kinds import ANY, STRING, TEXT
-from penstock.expr.public import method
+from penstock.expr.public_functions import method
 from penstock.expr.signatures import strict, takes
 from penstock.relational.scalar import evaluate
 from penstock.types import DataType, to_arrow_array

@@ -25,7 +25,7 @@ from penstock.expr.column import Expression, call
 from penstock.expr.conditions import compare, comparison_problem
 from penstock.expr.kinds import ANY, BOOL, FLOAT64, INT64, INTEGER, LIST, LISTS, STRING, TEXT, UINT64, Kind, is_vector
 from penstock.expr.nodes import ListApply, has_udf
-from penstock.expr.public import function, method
+from penstock.expr.public_functions import function, method
 from penstock.expr.registry import kernel
 from penstock.expr.signatures import common_type, dtypes_of, element_type, strict, takes
 from penstock.functions.table import Builder, FunctionTable

@@ -6,7 +6,7 @@ from typing import Any
 
 from penstock.errors import InvalidArgumentError, require_extra
 from penstock.expr.column import Expression
-from penstock.expr.public import method
+from penstock.expr.public_functions import method
 from penstock.functions.calls import MediaOnError, media_call
 from penstock.media import audio, pdf, video
 from penstock.types import DataType

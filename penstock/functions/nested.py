@@ -9,13 +9,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.errors import InvalidArgumentError, TypeMismatchError
-from penstock.expr.access import element_at
 from penstock.expr.arrays import elements_of, masked, on_arrays, to_lists, validity
 from penstock.expr.column import Expression, call, col
 from penstock.expr.conditions import compare, comparison_problem
+from penstock.expr.items import element_at
 from penstock.expr.kinds import INTEGER, LIST, MAP
 from penstock.expr.nodes import Unnest
-from penstock.expr.public import function, method
+from penstock.expr.public_functions import function, method
 from penstock.expr.registry import Value, kernel
 from penstock.expr.signatures import element_type, strict, takes
 from penstock.types import DataType

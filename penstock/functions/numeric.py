@@ -15,7 +15,7 @@ from penstock.expr.arrays import empty_numbers, filled, masked, on_arrays, valid
 from penstock.expr.column import Expression, call, when
 from penstock.expr.conditions import compare
 from penstock.expr.kinds import BOOL, FLOAT64, INT64, INTEGER, NUMBER
-from penstock.expr.public import function, method
+from penstock.expr.public_functions import function, method
 from penstock.expr.registry import Kernel, Value, kernel
 from penstock.expr.signatures import common_type, dtypes_of, number_type, numeric, same_type, strict, takes
 from penstock.functions.table import Builder, FunctionTable

@@ -19,11 +19,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.errors import ComputeError, InvalidArgumentError
-from penstock.expr.access import element_at
 from penstock.expr.arrays import elements_of, on_arrays, ranges, to_lists, validity
 from penstock.expr.column import Expression, call, lit
+from penstock.expr.items import element_at
 from penstock.expr.kinds import BOOL, INT64, STRING, TEXT, Kind
-from penstock.expr.public import method
+from penstock.expr.public_functions import method
 from penstock.expr.registry import Value
 from penstock.expr.signatures import strict, takes, text_kernel
 from penstock.functions.table import Builder, FunctionTable

@@ -12,7 +12,7 @@ from penstock.errors import InvalidArgumentError, check_choice
 from penstock.expr.arrays import on_arrays
 from penstock.expr.column import Expression, call
 from penstock.expr.kinds import INT64, INTEGER
-from penstock.expr.public import function
+from penstock.expr.public_functions import function
 from penstock.expr.registry import kernel
 from penstock.expr.signatures import strict, takes
 from penstock.functions.hashing import GOLDEN, mix

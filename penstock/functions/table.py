@@ -15,7 +15,7 @@ from penstock.expr.arrays import broadcast
 from penstock.expr.casting import cast
 from penstock.expr.column import Expression, call, lit
 from penstock.expr.kinds import ANY, INTEGER, NUMBER, TEXT, VECTOR, Kind
-from penstock.expr.public import method
+from penstock.expr.public_functions import method
 from penstock.expr.registry import Kernel, Resolve, Value
 from penstock.expr.signatures import strict, takes, text_kernel
 from penstock.types import DataType

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from penstock.errors import ComputeError, InvalidArgumentError, check_choice, did_you_mean
 from penstock.expr.column import Expression, call
 from penstock.expr.kinds import CLOCK, DATE, DATE_OR_TIMESTAMP, INT64, INTEGER, STRING, TEXT, TIMESTAMP
-from penstock.expr.public import METHODS, function, method
+from penstock.expr.public_functions import METHODS, function, method
 from penstock.expr.registry import Value
 from penstock.expr.signatures import same_type, strict, takes
 from penstock.functions.table import FunctionTable

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import string
 from collections.abc import Callable
 
 import numpy as np
@@ -12,14 +11,15 @@ import pyarrow.compute as pc
 from penstock.errors import InvalidArgumentError
 from penstock.expr.arrays import filled, masked, text_bytes, validity
 from penstock.expr.casting import cast
-from penstock.expr.column import Expression, call, col
+from penstock.expr.column import Expression, call
 from penstock.expr.kinds import ANY, INT32, INT64, INTEGER, LIST, STRING, TEXT, TEXT_OR_BYTES, Kind
-from penstock.expr.public import function, method
+from penstock.expr.public_functions import function, method
 from penstock.expr.registry import Kernel, Value, kernel
 from penstock.expr.signatures import common_type, dtypes_of, strict, takes, text_kernel
+from penstock.expr.templates import filled as filled_template, split_template
 from penstock.functions.table import Builder, FunctionTable
 from penstock.types import DataType
-from penstock.types.arrays import too_large
+from penstock.types.ndarrays import too_large
 from penstock.types.plain import arrow_array, arrow_scalar
 
 _table = FunctionTable(__name__)
@@ -172,22 +172,12 @@ def format(f_string: str, *args: Expression | str) -> Expression:
     >>> df.select(format("{} is {age}", ps.col("name")).alias("t")).to_pydict()
     {'t': ['Ada is 36']}
     """
-    texts, fields = [""], []
+    texts, fields = split_template("format", f_string)
+    if (num_open := fields.count("")) != len(args):
+        given = f"{len(args)} argument{'s' * (len(args) != 1)}"
+        raise InvalidArgumentError(f"format: {f_string!r} has {num_open} {{}}; it was given {given}")
     rest = iter(args)
-    try:
-        for literal, field, _, _ in string.Formatter().parse(f_string):
-            texts[-1] += literal
-            if field is not None:
-                argument = col(field) if field else next(rest)
-                fields.append(col(argument) if isinstance(argument, str) else argument)
-                texts.append("")
-    except StopIteration:
-        raise InvalidArgumentError(f"format: {f_string!r} has more {{}} than arguments ({len(args)})") from None
-    except ValueError as exc:
-        raise InvalidArgumentError(f"format: {f_string!r} is not a template: {exc}; write {{{{ for a brace") from None
-    if (num_unused := len(list(rest))) > 0:
-        raise InvalidArgumentError(f"format: {f_string!r} uses {len(args) - num_unused} of {len(args)} arguments")
-    return call("format", *fields, texts=texts)
+    return filled_template(texts, [field or next(rest) for field in fields])
 
 
 @kernel("format", takes(rest=ANY, returns=STRING))

@@ -22,8 +22,7 @@ import pyarrow.compute as pc
 from penstock.config import piece_nbytes
 from penstock.errors import CorruptFileError, InvalidArgumentError, ReadError
 from penstock.events.metrics import note_skipped_file
-from penstock.io.batches import BATCH_NBYTES, grouped
-from penstock.io.conform import ColumnMismatchError, widened_schema
+from penstock.io.batch_sizes import BATCH_NBYTES, grouped
 from penstock.io.file_format import FileFormat, FilePart
 from penstock.io.files import (
     DataFile,
@@ -36,6 +35,7 @@ from penstock.io.files import (
     short_name,
 )
 from penstock.io.hive import partition_type, partition_values
+from penstock.io.match_schema import ColumnMismatchError, widened_schema
 from penstock.io.selection import Selection, columns_needed, fulfilled, until_limit
 from penstock.protocols import Condition, DuckdbTable, ReadRequest
 from penstock.types import DataType, Field, Schema, joined
@@ -48,7 +48,8 @@ logger = logging.getLogger(__name__)
 
 
 def report_skipped(file: DataFile, error: CorruptFileError, num_rows_read: int = 0) -> None:
-    """Warn of a corrupt file that is skipped, or of the rest of one, and note it for the statistics."""
+    """Warn about a corrupt file that is skipped, or about the unreadable rest of one, and note it for the
+    statistics."""
     note_skipped_file(str(file), str(error), num_rows_read > 0)
     what = f"the rest of a corrupt file after {num_rows_read:,} rows" if num_rows_read else "a corrupt file"
     logger.warning("Skipped %s. %s", what, error)
@@ -69,12 +70,12 @@ class FileTask:
 
     @property
     def is_small(self) -> bool:
-        """True for small files of the local disk; of remote ones, several are read at once."""
+        """True for small files on the local disk; a task reads several remote files at once."""
         return is_small_local(self.file)
 
     @property
     def first_place(self) -> RowPlace | None:
-        """The row of the file with which the task begins, if its rows are consecutive."""
+        """The first row of the task in its file, if its rows are consecutive."""
         rows, can_number = self.part.rows, self.format.can_number_rows and self.selection.predicate is None
         is_consecutive = bool(rows) and all(one.stop == other.start for one, other in pairwise(rows))
         return RowPlace(str(self.file), rows[0].start) if can_number and is_consecutive else None
@@ -83,7 +84,8 @@ class FileTask:
         return self._selected(self._content())
 
     def read_with(self, others: Sequence[FileTask]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of all tasks. Batches that need no cast are joined first: to select rows takes longer."""
+        """Yield the rows of all tasks. Join batches that need no cast first, because each selection has a fixed
+        cost."""
         wanted = self.selection.schema
 
         def can_join(content: tuple[FileTask, pa.RecordBatch]) -> bool:
@@ -299,8 +301,8 @@ class FileSource:
     def _partition_types(self) -> dict[str, pa.DataType]:
         """The types of the columns in folders.
 
-        Unless the user has decided, these are columns that all files have in the folders below the path given, and that
-        are not in the files.
+        Unless the user decides, these are the keys that the folders of all files have below the given path, and that no
+        file contains.
         """
         if self._hive is False:
             return {}
@@ -358,7 +360,7 @@ class FileSource:
 
 
 def _fulfils(constants: Mapping[str, pa.Scalar], conditions: Sequence[Condition]) -> bool:
-    """Return True if all conditions are true of columns that have one value for the whole file."""
+    """Return True if the columns with one value for the whole file fulfil all conditions."""
     names = list(dict.fromkeys(each.column for each in conditions))
     row = pa.RecordBatch.from_arrays([pa.repeat(constants[name], 1) for name in names], names=names)
     return not conditions or bool(fulfilled(row, conditions)[0].as_py())

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 import pyarrow as pa
 
 from penstock.errors import InvalidArgumentError, PathNotFoundError, did_you_mean
-from penstock.io.settled import (
+from penstock.io.consistent_listing import (
     JOB_FOLDER,
     MANIFEST,
     STAGING_FOLDER,
@@ -28,11 +28,11 @@ from penstock.io.settled import (
     quiet_since,
     settled,
 )
-from penstock.storage.options import StorageOptions
+from penstock.storage.storage_options import StorageOptions
 from penstock.storage.urls import KINDS, WEB, local_path, redacted, scheme_of, short_path
 
 if TYPE_CHECKING:
-    from penstock.storage.ranges import RangeFile
+    from penstock.storage.remote_file import RangeFile
 
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
@@ -51,7 +51,7 @@ def _local_filesystem() -> Any:
 
 @dataclass(frozen=True)
 class Storage:
-    """A place of files, as a picklable spec.
+    """The place where files are, as a picklable spec.
 
     ``protocol`` is ``file`` for the local disk. ``penstock.storage`` reads object stores and web servers, fsspec any
     other protocol. The repr hides the secrets of ``options``.
@@ -81,7 +81,7 @@ class Storage:
         if self.is_local:
             return _local_filesystem()
         if self.is_native:
-            from penstock.storage.arrow import arrow_filesystem
+            from penstock.storage.arrow_filesystem import arrow_filesystem
 
             return arrow_filesystem(self.protocol, self.options)
         from penstock.storage.fsspec_store import fsspec_filesystem
@@ -156,9 +156,9 @@ def find_files(
 ) -> tuple[DataFile, ...]:
     """Return the files of each of ``paths`` in turn, sorted by path.
 
-    A folder stands for all files below it that are not hidden: those with one of ``suffixes``, or all if none has one.
-    So does a folder that matches a pattern, unless ``descend`` is false. With ``hidden``, patterns match hidden names
-    too, and a folder stands for the files in it, not below it.
+    A folder stands for all visible files below it: those with one of ``suffixes``, or all if no file has one. So does a
+    folder that matches a pattern, unless ``descend`` is false. With ``hidden``, patterns match hidden names too, and a
+    folder stands for the files in it, not below it.
     """
     options = storage_options or {}
     return tuple(file for name in path_list(paths) for file in _find(name, suffixes, options, descend, hidden))
@@ -178,7 +178,7 @@ def path_list(paths: Paths) -> list[str]:
 
 
 def folder_of(name: str) -> str:
-    """Return the folder that a user's path names, or that of a pattern or a file, with a slash at its end.
+    """Return the folder that a user's path names, or that contains a pattern or a file, with a slash at its end.
 
     >>> folder_of("s3://bucket/data/*/year=*/a.parquet"), folder_of("/data/k=1")
     ('bucket/data/', '/data/k=1/')
@@ -344,7 +344,7 @@ def _listed_files(filesystem: Any, folder: str) -> list[Any]:
 
 
 def _walk_folders(filesystem: Any, folder: str, hidden: bool = False) -> Iterator[tuple[str, list[Any]]]:
-    """Yield a folder and those below it, each once, with their entries; links to folders last.
+    """Yield a folder and the folders below it, each once, with their entries; links to folders last.
 
     Entries are left out if their names are hidden, unless ``hidden`` is true.
     """

@@ -25,7 +25,7 @@ _TYPES = (
     (re.compile(rf"{_DAY}[T ]\d{{2}}:\d{{2}}:\d{{2}}"), pa.timestamp("s")),
     (re.compile(rf"{_DAY}[T ]\d{{2}}:\d{{2}}:\d{{2}}\.\d{{1,6}}"), pa.timestamp("us")),
 )
-"""The first type that fits all values of a key is its type; integers are floats too."""
+"""The types to try for a key: it gets the first one that fits all of its values."""
 
 
 def partition_values(path: str) -> dict[str, str | None]:
@@ -87,9 +87,6 @@ def split_by_partition(batch: pa.RecordBatch, columns: Sequence[str]) -> Iterato
     >>> [(folder, rows.to_pydict()) for folder, rows in split_by_partition(batch, ["k"])]
     [('k=a', {'x': [1, 3]}), ('k=b', {'x': [2]})]
     """
-    if not columns:
-        yield "", batch
-        return
     encoded = [pc.dictionary_encode(batch.column(name), null_encoding="encode") for name in columns]
     codes = np.zeros(batch.num_rows, np.int64)
     for column in encoded:

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.errors import ReadError
-from penstock.io.batches import split_batch
-from penstock.io.conform import ColumnMismatchError, conform_batch
+from penstock.io.batch_sizes import split_batch
+from penstock.io.match_schema import ColumnMismatchError, conform_batch
 from penstock.protocols import Condition, ReadRequest, ReadTask
 from penstock.types import DataType, Schema, normalize_batch
 from penstock.types.plain import arrow_array, arrow_scalar
@@ -25,8 +25,8 @@ Scanned = TypeVar("Scanned")
 class Selection:
     """The rows and columns that a task returns.
 
-    ``schema`` has the columns to read, those of the predicate included. ``constants`` are columns that have one value
-    for the whole task.
+    ``schema`` has the columns to read, including the predicate's. ``constants`` are columns that have one value for the
+    whole task.
     """
 
     schema: pa.Schema
@@ -107,7 +107,7 @@ def _fulfilled(column: pa.Array, condition: Condition) -> pa.Array:
 def until_limit(
     read_tasks: Callable[[Scanned, ReadRequest], Iterable[Task]],
 ) -> Callable[[Scanned, ReadRequest], Iterator[Task]]:
-    """Decorate ``Source.read_tasks`` to stop when its tasks have as many rows as the limit, if no row is filtered."""
+    """Decorate ``Source.read_tasks`` to stop once its tasks have enough rows for the limit, if there is no filter."""
 
     @functools.wraps(read_tasks)
     def limited(source: Scanned, request: ReadRequest) -> Iterator[Task]:
@@ -122,7 +122,7 @@ def until_limit(
 
 
 def columns_needed(schema: pa.Schema, columns: Sequence[str], request: ReadRequest) -> set[str]:
-    """Return ``columns`` and those of the predicate, which cannot be applied without them."""
+    """Return ``columns`` and the columns that the predicate needs."""
     if request.predicate is None:
         return set(columns)
     return {*columns, *(schema.names if request.predicate_columns is None else request.predicate_columns)}

@@ -13,16 +13,16 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.config import piece_nbytes
-from penstock.io.commit.place import StagedFiles, StoredFile
+from penstock.io.commit.target import StagedFiles, StoredFile
 from penstock.storage.durable import begin_sync
 from penstock.types.plain import arrow_numbers
 
-BLOCK_ROWS, BLOCK_NBYTES = 2**20, 32 * 2**20  # of the rows that a file writes at once, such as a row group
-SMALL_NBYTES = 2**18  # a copy of less takes no time, and one chunk is encoded in less time than several
+BLOCK_ROWS, BLOCK_NBYTES = 2**20, 32 * 2**20  # the data that a file writes at once, such as a row group
+SMALL_NBYTES = 2**18  # smaller batches are joined: copying them is cheap, and one chunk encodes faster than several
 
 
 class FileEncoder(Protocol):
-    """One open file; ``close`` is always called, again if it fails."""
+    """One open file; ``close`` is always called, and called again if it fails."""
 
     def write(self, block: pa.Table) -> None: ...
 
@@ -116,7 +116,7 @@ class StagedFile:
 
 
 def file_record(name: str, num_rows: int, schema: pa.Schema, stored: StoredFile) -> dict[str, Any]:
-    """Return what a write and the journal of a job know of a stored file."""
+    """Return the record of a stored file, for the commit and the journal of a job."""
     return {"path": name, "rows": num_rows, **stored._asdict(), "schema": schema.serialize().to_pybytes()}
 
 

@@ -13,12 +13,13 @@ import pyarrow as pa
 
 from penstock.config import piece_nbytes
 from penstock.errors import ColumnNotFoundError, InvalidArgumentError, OutputExistsError, WriteError, check_choice
+from penstock.io.commit.job_lock import job_lock
 from penstock.io.commit.output import JOB_LEDGER, WRITE_MODES, Output, writing
-from penstock.io.conform import ColumnMismatchError, conform_rows, mismatch_error, widened_schema
+from penstock.io.consistent_listing import JOB_FOLDER, STAGING_FOLDER
 from penstock.io.hive import check_partition_column, split_by_partition
-from penstock.io.settled import JOB_FOLDER, STAGING_FOLDER
+from penstock.io.match_schema import ColumnMismatchError, conform_rows, mismatch_error, widened_schema
 from penstock.io.staged_file import FileEncoding, StagedFile, file_record, for_each_file
-from penstock.storage.options import StorageOptions
+from penstock.storage.storage_options import StorageOptions
 from penstock.storage.stores import no_bucket_named
 from penstock.storage.urls import KINDS, local_path, redacted, scheme_of, short_path
 from penstock.types import DataType, Schema
@@ -26,8 +27,8 @@ from penstock.types.plain import arrow_array
 from penstock.types.row_ranges import Piece, rows_of_pieces
 
 FILE_NBYTES = 512 * 2**20  # maximum data of a file, in memory; on disk it is smaller
-HELD_NBYTES = 64 * 2**20  # maximum data that the files of one writer hold back together
-MAX_OPEN_FILES = 64  # of one writer, when it writes to many partitions
+HELD_NBYTES = 64 * 2**20  # maximum data that one writer's files hold back together
+MAX_OPEN_FILES = 64  # open files of one writer to many partitions
 REWRITE_THREADS = 4  # for files that need wider types before the commit
 
 
@@ -105,6 +106,8 @@ class FileSink:
         return content
 
     def start(self) -> None:
+        if self.mode == "overwrite":
+            job_lock(self.output.place).refuse_if_held()
         with writing(self.root):
             self._check_target()
         try:  # around `writing`, since an interrupt may come at its end
@@ -154,9 +157,9 @@ class FileSink:
             self.output.stage_errors(errors)
 
     def completed(self, records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Return the records of the files to commit: at least one if the schema is known, all of the same types.
+        """Return the records of the files to commit, all with the same types; at least one if the schema is known.
 
-        An empty file, which has the columns of a result without rows, is not needed beside others.
+        Beside other files, an empty one, which only keeps the columns, is not needed.
         """
         files = [file for file in records if file["rows"]] or list(records[:1])
         with writing(self.root):
@@ -166,7 +169,7 @@ class FileSink:
             return self._with_one_schema(files)
 
     def _content_without_rows(self) -> pa.Schema | None:
-        """Return the columns of the file of a result without rows; None if it needs none.
+        """Return the columns for the empty file of a result without rows; None if it needs no file.
 
         If no row has reached the function that makes the columns, they are unknown. The file then has none, so that the
         folder can be read.
@@ -192,7 +195,7 @@ class FileSink:
         self.output.abandon()
 
     def _with_one_schema(self, files: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Return the records of the files after those with other types were rewritten to have the same types."""
+        """Rewrite files whose types differ, and return the records of all files, which now have the same types."""
         distinct = dict.fromkeys(file["schema"] for file in files)
         schemas = {packed: pa.ipc.read_schema(pa.py_buffer(packed)) for packed in distinct}
         if len(schemas) < 2:
@@ -298,7 +301,8 @@ class FileWriter:
                 self._files[""] = self._open_file("")
                 return records
             batch = conform_rows(batch, self._schema, self._sink.root)
-            parts = split_by_partition(batch, self._sink.partition_cols)
+            columns = self._sink.partition_cols
+            parts = split_by_partition(batch, columns) if columns else [("", batch)]
             records.extend(record for folder, rows in parts for record in self._write_rows(folder, rows))
             self._nbytes_alive += batch.nbytes
             if self._nbytes_alive > piece_nbytes(HELD_NBYTES):
@@ -315,7 +319,8 @@ class FileWriter:
         self._files.clear()
 
     def _widen(self, schema: pa.Schema) -> list[dict[str, Any]]:
-        """Widen the types for batches of ``schema``, unless the sink has one; finish files of narrower types."""
+        """Widen the types to fit batches of ``schema``, and finish files of narrower types; not if the sink has a
+        schema."""
         if self._sink.schema is not None:
             return []
         try:
@@ -355,7 +360,7 @@ class FileWriter:
         return record
 
     def _release(self) -> Iterator[dict[str, Any]]:
-        """Limit the data that all files hold back: write that of the largest, and finish files if too many are open."""
+        """Limit the data that all files hold back: write out the largest, and finish files if too many are open."""
         by_size = sorted(self._files.values(), key=lambda file: file.nbytes_held)
         held = sum(file.nbytes_held for file in by_size)
         while held > piece_nbytes(HELD_NBYTES) // 2:

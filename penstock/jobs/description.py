@@ -14,7 +14,7 @@ from penstock.plan.identity.differences import changed_inputs, differences
 from penstock.plan.identity.fingerprint import fingerprint
 from penstock.plan.nodes import Plan
 
-FORMAT = 3  # of the content of a job's folder
+FORMAT = 3  # the version of the folder's layout
 
 
 class Description:
@@ -32,14 +32,14 @@ class Description:
 
     @property
     def era(self) -> str:
-        """An id that runs share as long as rows have the same numbers in the same reads."""
+        """An id that stays the same over runs as long as rows keep their numbers in the same reads."""
         return str(self.data["era"])
 
     def keep_era(self, known: Mapping[str, Any]) -> None:
         self.data["era"] = known.get("era", "")
 
     def has_same_reads(self, known: Mapping[str, Any]) -> bool:
-        """Return whether sources are certainly split into the same tasks as before."""
+        """Return True if sources are certainly split into the same tasks as before."""
         return bool(known.get("read_by") == self.data["read_by"])
 
     def differences(self, known: Mapping[str, Any]) -> list[str]:
@@ -49,7 +49,7 @@ class Description:
         return [*differences(known["query"], self.data["query"]), *differences(known["output"], self.data["output"])]
 
     def stale_reads(self, known: Mapping[str, Any], state: JobState) -> set[int]:
-        """Return the reads whose rows changed: those of changed inputs, or all of them if the query changed."""
+        """Return the reads whose rows changed: the reads of changed inputs, or all reads if the query changed."""
         changed = None
         if known.get("format") == FORMAT and known["output"] == self.data["output"]:
             changed = changed_inputs(known["query"], self.data["query"])

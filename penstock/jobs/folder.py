@@ -1,6 +1,6 @@
 """The hidden folder of a job, below the folder or prefix that the job writes to.
 
-<root>/_penstock_job/lock             the lock: a file, or numbered leases on an object store (see ``lock``)
+<root>/_penstock_job/lock             a file, or numbered leases on an object store (see ``io.commit.job_lock``)
 <root>/_penstock_job/job.json         the description of the job (see ``description``)
 <root>/_penstock_job/<name>.json      notes of a viewer, such as the dashboard (see ``observe.viewers``)
 <root>/_penstock_job/journal/         an entry for each part that is done (see ``state``)
@@ -19,13 +19,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.errors import JobError
+from penstock.io.commit.job_lock import JobLock, job_lock
 from penstock.io.commit.output import JobOutput, writing
-from penstock.io.commit.place import LocalPlace, Place, StorePlace
-from penstock.io.settled import JOB_FOLDER
+from penstock.io.commit.target import LocalPlace, Place, StorePlace
+from penstock.io.consistent_listing import JOB_FOLDER
 from penstock.jobs.journal import Journal
 from penstock.jobs.ledger import JobLedger, LocalLedger, StoreLedger
-from penstock.jobs.lock import JobLock, LocalLock, StoreLock
-from penstock.storage.options import StorageOptions
+from penstock.storage.storage_options import StorageOptions
 
 Note = dict[str, Any]
 
@@ -45,7 +45,8 @@ class Notes:
 
     @property
     def poll_interval_s(self) -> float | None:
-        """Seconds between two looks at a note of another process; None if this process may not write notes."""
+        """Seconds between two reads of a note that another process may have written; None if this process may not write
+        notes."""
         if isinstance(self._place, LocalPlace):
             return LOCAL_POLL_S if os.access(self._place.path(JOB_FOLDER), os.W_OK) else None
         return STORE_POLL_S
@@ -105,7 +106,7 @@ class JobFolder:
             self.lock.release()
 
     def rewrite_journal(self, entry: Mapping[str, Any]) -> None:
-        """Replace the journal by one entry, if this run still has the job."""
+        """Replace the journal by one entry, if this run still holds the lock."""
         self.lock.confirm()
         self.journal.rewrite(entry)
 
@@ -122,7 +123,6 @@ def open_job_folder(root: str, options: StorageOptions) -> JobFolder:
     """Return the folder of the job that writes to ``root``. Creates nothing."""
     output = JobOutput(root, options)
     place, notes, journal = output.place, Notes(output.place), Journal(output.place)
-    if isinstance(place, LocalPlace):
-        return JobFolder(LocalLock(place), notes, journal, LocalLedger(place), output)
-    assert isinstance(place, StorePlace)
-    return JobFolder(StoreLock(place), notes, journal, StoreLedger(place, output), output)
+    assert isinstance(place, LocalPlace | StorePlace)
+    ledger = LocalLedger(place) if isinstance(place, LocalPlace) else StoreLedger(place, output)
+    return JobFolder(job_lock(place), notes, journal, ledger, output)

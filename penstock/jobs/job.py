@@ -15,7 +15,6 @@ import pyarrow as pa
 from penstock.cache.ledger.open_ledgers import job_ledger
 from penstock.config import get_config, piece_nbytes
 from penstock.contracts import Origin
-from penstock.engine.handlers import unpacked_records
 from penstock.engine.lineage import Lineage
 from penstock.errors import (
     BudgetSpentError,
@@ -30,15 +29,15 @@ from penstock.errors import (
 from penstock.events.events import RowError
 from penstock.events.tracebacks import full_traceback
 from penstock.io.commit.output import FoundFile, writing
-from penstock.io.settled import JOB_FOLDER
+from penstock.io.consistent_listing import JOB_FOLDER
 from penstock.io.writer import FileSink, file_table
 from penstock.jobs.description import Description
 from penstock.jobs.folder import JobFolder
 from penstock.jobs.reconcile import CutFile, Reconciled, reconcile
 from penstock.jobs.row_order import in_input_order
 from penstock.jobs.state import Failure, JobPart, JobState, UnfinishedRows, read_key
-from penstock.observe.errors import SCHEMA, ErrorLog, batch_of
-from penstock.observe.text import format_count
+from penstock.observe.failed_rows import SCHEMA, ErrorLog, batch_of
+from penstock.observe.printable import format_count
 from penstock.observe.viewers import viewer
 from penstock.plan.nodes import Write
 from penstock.plan.stages import Gathered, Read, Stage
@@ -91,8 +90,7 @@ class Job:
     def prepare(self, resume: Resume) -> pa.Table | None:
         """Determine the remaining work; return the list of files if nothing remains.
 
-        Without ``resume``, as for a write with a budget, an unfinished job is resumed as well, and a finished one is
-        begun again.
+        Without ``resume``, as for a write with a budget, an unfinished job is resumed, and a finished one begins again.
         """
         with writing(self._sink.root):
             alive = self._output.check()
@@ -136,7 +134,7 @@ class Job:
             self._folder.notes.write("job", self._description.data)
 
     def _is_journal_damaged(self) -> bool:
-        """Return whether entries of the journal are lost; refuse to go on if rows that they record are visible."""
+        """Return whether the journal has lost entries; raise an error if rows that these recorded are visible."""
         known = {*(file["path"] for file in self._state.files), *self._state.retired}
         damage = self._folder.journal.damage
         if damage is None and set(self._output.finished_files()) - known:
@@ -165,7 +163,7 @@ class Job:
         return self._state.is_empty and not self._folder.ledger.has_answers()
 
     def _stale_reads(self, known: Mapping[str, Any], is_changed: bool) -> set[int]:
-        """Return the reads whose rows are not valid any more; if all are valid, keep the era of the job."""
+        """Return the reads whose rows are no longer valid; if all are valid, keep the era of the job."""
         stale = self._description.stale_reads(known, self._state) if is_changed else set()
         has_same_reads = self._description.has_same_reads(known)
         if is_changed or not has_same_reads:
@@ -175,7 +173,7 @@ class Job:
         return stale
 
     def _missing_reads(self) -> set[int]:
-        """Return the reads that the sources, split into tasks as they are now, do not have."""
+        """Return the reads that the sources no longer have, split into tasks as they are now."""
         stages = query.stages_in_parts(self._plan, Gathered(PART_NBYTES)) or ()
         reads = [stage.work for stage in stages if isinstance(stage.work, Read)]
         present = {
@@ -286,7 +284,7 @@ class Job:
             self._put_in_order(selection.positions)
 
     def _put_in_order(self, positions: Mapping[int, tuple[int, int]]) -> None:
-        """Merge rows that were computed again with those that stayed, so that all are in input order."""
+        """Merge recomputed rows with the rows that stayed, so that all are in input order."""
         old = self._state.files
         max_rows = self._sink.rows_per_file or max((file["rows"] for file in old), default=1)
         files = in_input_order(self._state, positions, self._output.run_id, max_rows)
@@ -309,9 +307,7 @@ class Job:
         visible = [name for name, file in found.items() if file.visible_nbytes is not None]
         self._state, self._failed_before = JobState(retired=[*self._state.retired, *visible]), []
         self._output.keep_only(())
-        is_ordered = query.is_written_in_order(self._plan)
-        with closing(query.run(self._plan, runner, is_ordered=is_ordered, subscribers=subscribers)) as batches:
-            self._state.parts.append(JobPart(tuple(unpacked_records(batches)), ()))
+        self._state.parts.append(JobPart(tuple(query.written_records(self._plan, runner, subscribers)), ()))
         rows = (row for batch in errors.batches() for row in batch.to_pylist())
         self._state.failures += [Failure(None, RowError(**row)) for row in rows]
         self._folder.rewrite_journal(self._state.entry())
@@ -333,7 +329,8 @@ class Job:
         return committed
 
     def _record_completed(self, files: Sequence[dict[str, Any]]) -> None:
-        """Journal the files as they are committed: of the same types, and an empty file only if there are no rows."""
+        """Journal the files that the commit will make visible: all with the same types, and an empty file only if there
+        are no rows."""
         by_path = {file["path"]: file for file in files}
         self._state.retired += [file["path"] for file in self._state.files if file["path"] not in by_path]
         parts = [
@@ -345,7 +342,7 @@ class Job:
 
 
 def _redo(errors: Sequence[RowError], failed: str) -> str:
-    """Return a sentence on rows that failed, if any, and how to run them again."""
+    """Return a sentence about failed rows, if any, and how to run them again."""
     return f' {format_count(len(errors), "row")} {failed}; resume="errors" runs failed rows again.' if errors else ""
 
 
@@ -368,7 +365,7 @@ def _refusal(root: str, differences: Sequence[str]) -> str:
 def _note_on_resume(folder: JobFolder, root: str) -> Iterator[None]:
     """Add to errors that the job can be resumed, unless another run would fail in the same way.
 
-    The whole traceback goes to a file, because the one that people see has only their own code.
+    The whole traceback goes to a file, because people see only the frames of their own code.
     """
     try:
         yield
@@ -378,10 +375,10 @@ def _note_on_resume(folder: JobFolder, root: str) -> Iterator[None]:
         if isinstance(exc, BudgetSpentError) and not exc.num_calls:  # a budget too small for any call
             raise
         if isinstance(exc, KeyboardInterrupt) and get_config().progress:
-            raise  # the closing line of the query says it
+            raise  # the closing line of the query says how to resume
         note = f"The job in {root!r} keeps what is done: run it again with resume=True to continue."
         if isinstance(exc, Exception):
-            with suppress(PenstockError):  # the store may be what fails
+            with suppress(PenstockError):  # the store itself may have failed
                 folder.notes.write_text("error.txt", full_traceback(exc))
                 note += f" The whole traceback is in {JOB_FOLDER}/error.txt there."
         exc.add_note(note)

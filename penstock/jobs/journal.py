@@ -15,8 +15,8 @@ from typing import Any
 import orjson
 
 from penstock.io.commit.output import writing
-from penstock.io.commit.place import Place
-from penstock.io.settled import JOB_FOLDER
+from penstock.io.commit.target import Place
+from penstock.io.consistent_listing import JOB_FOLDER
 
 FOLDER = f"{JOB_FOLDER}/journal"
 MAX_CONCURRENT_READS = 32
@@ -31,7 +31,7 @@ class Journal:
         self.damage: str | None = None  # found by ``read``
 
     def read(self) -> list[dict[str, Any]]:
-        """Return the entries up to the first one that is missing or damaged.
+        """Return the entries before the first missing or damaged one.
 
         A last entry that cannot be read is not damage: it may be an append that a crash interrupted.
         """
@@ -84,7 +84,7 @@ def packed(entry: Mapping[str, Any]) -> bytes:
 
 
 def unpacked(contents: Iterable[bytes | None]) -> Iterator[dict[str, Any]]:
-    """Yield the entries of a journal up to the first that is missing or damaged.
+    """Yield the entries of a journal before the first missing or damaged one.
 
     >>> list(unpacked([packed({"a": 1}), packed({"a": 2})[:-3]]))
     [{'a': 1}]

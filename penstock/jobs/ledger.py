@@ -30,8 +30,8 @@ from penstock.cache.ledger.segment import Segment, open_segment, segment_paths, 
 from penstock.config import get_config
 from penstock.errors import PathNotFoundError, PenstockError, WriteError
 from penstock.io.commit.output import JOB_LEDGER, JobOutput
-from penstock.io.commit.place import LocalPlace, StorePlace
-from penstock.io.settled import JOB_FOLDER
+from penstock.io.commit.target import LocalPlace, StorePlace
+from penstock.io.consistent_listing import JOB_FOLDER
 from penstock.storage.durable import sync_folder
 
 log = logging.getLogger("penstock.jobs")
@@ -45,13 +45,13 @@ class JobLedger(Protocol):
     """The answers of the calls of a job."""
 
     def open(self) -> AbstractContextManager[Path]:
-        """Return the local folder of the ledger; answers that are added within the context are kept."""
+        """Return the local folder of the ledger, and keep the answers that are added within the context."""
 
     def has_answers(self) -> bool: ...
 
 
 def jobs_home() -> Path:
-    """Return the folder of this machine for data of jobs that they cannot keep where they write to."""
+    """Return the local folder for data that jobs cannot keep in the place that they write to."""
     home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     return Path(get_config().cache_dir or os.path.join(home, "penstock")).absolute() / "jobs"
 
@@ -114,7 +114,7 @@ class StoreLedger:
         return bool(self._pieces()) or has_records(self._folder())
 
     def _folder(self) -> Path:
-        """Return the local folder of the ledger, and remove those of deleted jobs with the same root."""
+        """Return the local folder of the ledger, and remove the ledgers of deleted jobs with the same root."""
         home, place = jobs_home(), self._place.digest
         folder = home / f"{place}-{self._id()}"
         for other in home.glob(f"{place}-*"):
@@ -153,7 +153,7 @@ class StoreLedger:
                 self._lock(path)
 
     def _lock(self, path: Path) -> None:
-        """Repair a log that no process writes, and prevent that one appends to it."""
+        """Repair a log that no process writes, and keep other processes from appending to it."""
         segment = open_segment(path)
         if segment is not None and segment.try_lock():
             self._locked.append(segment)
@@ -181,7 +181,7 @@ class StoreLedger:
                     position = piece.end
             file.flush()
             os.fsync(file.fileno())
-        path.with_suffix(".index").unlink(missing_ok=True)  # of the shorter copy
+        path.with_suffix(".index").unlink(missing_ok=True)  # the index of the shorter copy
         draft.replace(path)
         sync_folder(path.parent)
 
@@ -214,7 +214,7 @@ class StoreLedger:
 
 
 def contiguous(pieces: Sequence[Piece]) -> list[Piece]:
-    """Return the pieces that form a log from its beginning, without those that add nothing.
+    """Return the pieces that form a log from its beginning, without redundant ones.
 
     >>> given = [Piece(4, 8, "b"), Piece(0, 4, "a"), Piece(2, 4, "adds nothing"), Piece(9, 12, "after a gap")]
     >>> [piece.key for piece in contiguous(given)]

@@ -28,7 +28,7 @@ class CutFile:
 
 @dataclass(slots=True)
 class Reconciled:
-    """The valid part of a state. ``gone`` are files that are not valid any more."""
+    """The valid part of a state. ``gone`` are files that are no longer valid."""
 
     parts: list[tuple[list[File | CutFile], tuple[Origin, ...]]] = field(default_factory=list)
     gone: list[File] = field(default_factory=list)
@@ -67,9 +67,9 @@ def reconcile(
 ) -> Reconciled:
     """Return the part of a state that is still valid.
 
-    ``stale_reads`` are the reads whose input changed; ``redo`` are rows and lots to compute again. ``can_cut`` says
-    that rows can be cut out of a file, and that the files of a part hold its rows one after another; else a part is
-    valid as a whole or not at all.
+    ``stale_reads`` are the reads whose input changed; ``redo`` are rows and lots to compute again. ``can_cut`` means
+    that rows can be cut out of a file, and that the files of a part hold its rows one after another. Otherwise a part
+    is valid as a whole or not at all.
     """
     return _Reconciliation(state, has_file, can_cut, frozenset(stale_reads), tuple(redo)).result()
 
@@ -113,7 +113,7 @@ class _Reconciliation:
         return origin.source in self._stale or next(overlaps, None) is not None
 
     def _lost_origins(self, part: JobPart) -> Iterable[Origin]:
-        """Return the origins of a part whose rows are lost: with missing files, or with a part that cannot be cut."""
+        """Return the origins whose rows are lost, because a file is missing or because the part cannot be cut."""
         if self._can_cut:
             lost = (origins for file, origins in rows_by_file(part) if not self._exists[file["path"]])
             return itertools.chain.from_iterable(lost)
@@ -150,7 +150,7 @@ class _Reconciliation:
             if keep == [RowRange(0, file["rows"])] or (not file["rows"] and self._exists[file["path"]]):
                 files.append(file)
             else:
-                gone.append(file)  # also if it is missing: a damaged file must not stay visible
+                gone.append(file)  # even if it is missing: a damaged file must not stay visible
                 files += [CutFile(file, tuple(keep))] if keep else []
             kept += left
         return files, kept

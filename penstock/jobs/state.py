@@ -44,12 +44,12 @@ class JobState:
     """The content of a journal. ``add`` records the work of a run, and returns the entry for the journal."""
 
     reads: dict[ReadKey, int] = field(default_factory=dict)
-    ends: dict[int, int] = field(default_factory=dict)  # by read, its number of rows
+    ends: dict[int, int] = field(default_factory=dict)  # the number of rows of each read
     parts: list[JobPart] = field(default_factory=list)
     done_lots: dict[int, tuple[Origin, ...]] = field(default_factory=dict)  # with the rows they were made from
     failures: list[Failure] = field(default_factory=list)
     retired: list[str] = field(default_factory=list)  # visible files that the next commit deletes
-    first_places: dict[int, RowPlace] = field(default_factory=dict)  # by read of consecutive rows, its first row
+    first_places: dict[int, RowPlace] = field(default_factory=dict)  # the first row of each read of consecutive rows
     _journalled_reads: set[int] = field(default_factory=set, repr=False)
 
     @staticmethod
@@ -77,7 +77,7 @@ class JobState:
 
     @property
     def errors(self) -> list[RowError]:
-        """The errors of failed rows, each once: a failed lot has one for each of its origins."""
+        """The errors of failed rows, each once, although a failed lot records one for each of its origins."""
         return list(dict.fromkeys(failure.error for failure in self.failures))
 
     @property
@@ -90,7 +90,7 @@ class JobState:
 
     @property
     def next_lot(self) -> int:
-        """Return a number that is higher than that of any lot so far."""
+        """Return a number that is higher than the number of any lot so far."""
         origins = [*(part.origins for part in self.parts), *self.done_lots.values()]
         used = [origin.source for each in origins for origin in each if origin.start is None]
         return max([*used, *self.done_lots], default=-1) + 1

@@ -10,17 +10,17 @@ from pathlib import Path
 from typing import Literal
 
 from penstock.errors import JobError, JobRunningError
-from penstock.io.settled import JOB_FOLDER
+from penstock.io.consistent_listing import JOB_FOLDER
 from penstock.jobs.folder import JobFolder, open_job_folder
 from penstock.jobs.state import JobState
-from penstock.storage.options import StorageOptions
+from penstock.storage.storage_options import StorageOptions
 
 COMMAND = "command"  # the note of the command line that began a job
 
 
 @dataclass(frozen=True)
 class JobSummary:
-    """One job. ``num_rows`` counts the finished rows, ``num_failed`` those of them that failed."""
+    """One job. ``num_rows`` counts the finished rows, failed ones included; ``num_failed`` counts the failed ones."""
 
     root: str
     state: Literal["running", "unfinished", "finished", "damaged"]
@@ -57,7 +57,7 @@ def job_summary(root: str) -> JobSummary | None:
 
 
 def _summary_or_damage(root: str) -> JobSummary | None:
-    """Return the state of a job. One that cannot be read is damaged: it must not hide the others."""
+    """Return the state of a job. A job that cannot be read shows as damaged, so that it does not hide the others."""
     try:
         return job_summary(root)
     except (JobError, OSError):
@@ -87,7 +87,7 @@ def command_text(folder: JobFolder) -> str | None:
 
 
 def note_command(root: str, argv: list[str]) -> None:
-    """Record the command line of a job that was begun by one."""
+    """Record the command line that began a job."""
     folder = open_folder(root)
     if folder.notes.read("job") is not None:
         folder.notes.write(COMMAND, {"argv": argv, "folder": os.getcwd(), "output": _whole_path(root)})

@@ -5,8 +5,11 @@
                                 postprocess=lambda row: {"answer": row["generated_text"]})
     df = processor(df)
 
-configs.py    settings                processor.py   the verbs of a DataFrame behind a processor
-rows.py       the work on one row
+configs         the settings of each kind of processor
+processor       the verbs of a DataFrame behind a processor
+row_processing  the work on one row
+
+It may import ``frame`` and everything below.
 """
 
 from penstock.llm.configs import (

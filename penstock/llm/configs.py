@@ -24,7 +24,7 @@ class ProcessorConfig:
     """The fields of all processors: first those of Ray Data, then those of ``prompt``.
 
     Rows are independent requests; none waits for the rest of a batch. A failed row ends the query; with
-    ``on_error="log"`` or ``"ignore"`` it is omitted and listed by ``df.errors()``; with ``should_continue_on_error`` it
+    ``on_error="null"`` or ``"log"`` it is omitted and listed by ``df.errors()``; with ``should_continue_on_error`` it
     is kept without ``postprocess``, with its error in ``__inference_error__``.
     """
 
@@ -45,11 +45,6 @@ class ProcessorConfig:
         if self.batch_size is not None:
             check_whole(name, "batch_size", self.batch_size, 1)
         check_concurrency(name, self.concurrency)
-        if self.on_error == "null":
-            raise InvalidArgumentError(
-                f"{name}: on_error='null' is for columns; a processor returns rows. A failed row is omitted with "
-                "on_error='log' or 'ignore', and kept with its error with should_continue_on_error=True."
-            )
         if self.should_continue_on_error and self.on_error != "raise":
             raise InvalidArgumentError(
                 f"{name}: a failed row is either kept (should_continue_on_error=True) or omitted "
@@ -76,7 +71,7 @@ _CALL_FIELDS = (
 
 @dataclass(frozen=True, kw_only=True)
 class GenerationConfig(ProcessorConfig):
-    """Processors that generate text. ``sampling_params`` apply to all rows; those of a row override them."""
+    """Processors that generate text. ``sampling_params`` apply to all rows; the parameters of a row override them."""
 
     sampling_params: Mapping[str, Any] = field(default_factory=dict)
 
@@ -88,7 +83,7 @@ class GenerationConfig(ProcessorConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class OpenAIProcessorConfig(GenerationConfig):
-    """OpenAI, or a server with its API at ``base_url``. The default of ``api_key`` comes from the environment.
+    """OpenAI, or a server with its API at ``base_url``. Without ``api_key``, the key comes from the environment.
 
     >>> OpenAIProcessorConfig(model="gpt-5-mini", sampling_params={"max_tokens": 200}).model
     'gpt-5-mini'
@@ -127,8 +122,8 @@ class TransformersProcessorConfig(GenerationConfig):
 class HttpRequestProcessorConfig(ProcessorConfig):
     """A server that accepts JSON by POST: ``preprocess`` returns ``payload``, ``postprocess`` gets ``http_response``.
 
-    ``qps`` limits the requests per second. The product of ``concurrency`` and ``batch_size``, if given, limits the
-    concurrent requests; otherwise the limiter adapts them to the server.
+    ``qps`` limits the requests per second. ``concurrency`` times ``batch_size``, if given, limits the concurrent
+    requests; otherwise the limiter adapts to the server.
 
     >>> HttpRequestProcessorConfig(url="http://localhost:8000/predict", qps=10).url
     'http://localhost:8000/predict'

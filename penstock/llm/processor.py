@@ -10,15 +10,15 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
-from penstock.ai.client.calls import Endpoint
-from penstock.ai.columns import placed
-from penstock.ai.exchange import PromptSettings
+from penstock.ai.client.api_call import Endpoint
+from penstock.ai.dialogue import PromptSettings
 from penstock.ai.local.serving.provider import ServedProvider, SglangProvider, VllmProvider
+from penstock.ai.model_columns import placed
 from penstock.ai.options import AiOptions
 from penstock.ai.provider import Model, Prompter, Prompting, Provider
+from penstock.ai.provider_registry import find_provider, make_provider
 from penstock.ai.providers import chat_completions as chat_wire
 from penstock.ai.providers.openai import OpenAIProvider
-from penstock.ai.registry import find_provider, make_provider
 from penstock.errors import InvalidArgumentError
 from penstock.expr.column import Expression, col
 from penstock.expr.nodes import UdfCall
@@ -33,7 +33,7 @@ from penstock.llm.configs import (
     TransformersProcessorConfig,
     vLLMEngineProcessorConfig,
 )
-from penstock.llm.rows import (
+from penstock.llm.row_processing import (
     ANSWER,
     ROW,
     AsyncRows,
@@ -54,7 +54,7 @@ log = logging.getLogger("penstock.llm")
 NOT_SERVED = ("logprobs", "prompt_logprobs")
 """Sampling parameters of vLLM whose results a processor does not return."""
 SGLANG_NAMES = {"max_new_tokens": "max_tokens", "min_new_tokens": "min_tokens", "sampling_seed": "seed"}
-"""Sampling parameters that SGLang's own engine calls by other names than its server."""
+"""Sampling parameters whose names differ between SGLang's engine and its server."""
 
 
 class Processor:
@@ -101,7 +101,7 @@ def build_processor(
     ``sampling_params`` of the row; for an HTTP server it returns ``payload``. ``postprocess`` gets the row with these
     fields and the answer: ``generated_text``, ``finish_reason``, ``num_input_tokens`` and ``num_generated_tokens``, or
     ``http_response``. It returns the row of the result. With ``n`` in the sampling parameters the first two are lists.
-    See ``docs/LLM.md``.
+    See ``docs/guides/processors.md``.
 
     >>> server = getfixture("model_server")  # repeats the prompt
     >>> config = OpenAIProcessorConfig(model="gpt-5-mini", base_url=server.openai_url, api_key="test")
@@ -185,7 +185,7 @@ def _unchanged(params: Mapping[str, Any], fields: Mapping[str, Any]) -> Mapping[
 
 
 def _openai(config: OpenAIProcessorConfig) -> Provider:
-    """Return the provider of a config, by default that of ``set_provider``."""
+    """Return the provider of a config, by default the one of ``set_provider``."""
     given: dict[str, Any] = {"base_url": config.base_url, "api_key": config.api_key, "headers": dict(config.headers)}
     options = {name: value for name, value in given.items() if value}
     provider = make_provider("openai", options) if options else find_provider("openai", "prompt")
@@ -218,8 +218,8 @@ def _engine(config: EngineProcessorConfig) -> tuple[ServedProvider, Translate]:
 class EngineOptions:
     """Translate sampling parameters of an engine to options of a request; the engine's own go to ``extra_body``.
 
-    With ``lora_folder``, the field ``model`` of a row names a LoRA adapter in it. ``renamed`` maps names of the
-    engine to those of options.
+    With ``lora_folder``, the field ``model`` of a row names a LoRA adapter in it. ``renamed`` maps the engine's names
+    to options.
 
     >>> EngineOptions()({"temperature": 0.3, "top_k": 5, "detokenize": False}, {})
     {'temperature': 0.3, 'extra_body': {'top_k': 5}}
@@ -255,7 +255,7 @@ def _replicas(config: EngineProcessorConfig) -> dict[str, Any]:
 
 
 def _placing(config: TransformersProcessorConfig) -> dict[str, Any]:
-    """Return the options of workers and batches, and those for loading the model."""
+    """Return the options of workers and batches, and the options for loading the model."""
     given = {"batch_size": config.batch_size, "concurrency": config.num_workers}
     return {**{name: value for name, value in given.items() if value is not None}, **config.options}
 

@@ -1,10 +1,15 @@
-"""Pixels, sound and pages: decode what files hold. Nothing here knows plans or expressions.
+"""Pixels, sound and pages: decode the content of files. Nothing here knows plans or expressions.
 
 sources       open a ``File``, a path, bytes or a scanned file for a decoder
 images/       decode, encode, resize and hash images
-audio, video  decode with libsndfile or FFmpeg, in bounded memory; ``ffmpeg`` opens containers
+ffmpeg        open containers with FFmpeg
+audio         decode with libsndfile or FFmpeg
+video         decode frame by frame
 pdf           the text and the images of pages
 file_methods  the methods of ``ImageFile``, ``AudioFile`` and ``VideoFile``
 
-May import ``storage``, ``types`` and the modules at the top.
+It may import ``storage``, ``types``, ``events`` and the modules at the top.
+
+Audio and video are decoded in bounded memory, a piece at a time. Image decoders release the GIL and therefore stay
+on threads; if threads still wait for the GIL most of the time, fewer decode at once (``images``).
 """

@@ -23,14 +23,14 @@ from penstock.media.sources import (
     size_of,
 )
 from penstock.types import DataType
-from penstock.types.arrays import NDArray
+from penstock.types.ndarrays import NDArray
 
 METADATA = DataType.struct({"sample_rate": int, "channels": int, "frames": int, "format": str, "subtype": str})
 SAMPLES = DataType.tensor(DataType.float32())
 DECODED = DataType.struct({"amplitude": SAMPLES, "sample_rate": int})
 
 MAX_SAMPLES = 2**27
-"""Samples of one file over all channels: half a GiB, or 2.3 hours of speech at 16 kHz."""
+"""The maximum of samples of one file, over all channels: half a GiB, or 2.3 hours of speech at 16 kHz."""
 BLOCK_FRAMES = 2**18  # decoded at a time, so a file takes little more memory than its result
 
 _MPEG = ("MP3", "MPEG")  # the names in different versions of libsndfile
@@ -142,7 +142,8 @@ def _blocks(file: Any, stream: BinaryIO, name: str) -> Iterator[NDArray]:
 
 
 def _has_length(stream: BinaryIO) -> bool:
-    """Return whether an MP3 file states its length; otherwise libsndfile guesses from the size and the first frame."""
+    """Return whether an MP3 file states its length; otherwise libsndfile guesses it from the size and the first
+    frame."""
     stream.seek(0)
     start = stream.read(10)
     if start[:3] == b"ID3":  # tags come first; their length is in bytes of 7 bits

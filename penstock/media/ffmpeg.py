@@ -21,7 +21,7 @@ CLOSED = {"protocol_whitelist": "none"}
 
 @contextmanager
 def open_container(stream: BinaryIO, name: str) -> Iterator[InputContainer]:
-    """Open a container; errors of FFmpeg, also while it is read, become a CorruptFileError that names the file."""
+    """Open a container; any error of FFmpeg until it is closed becomes a CorruptFileError that names the file."""
     av = load_extra("av", "video", "Decoding video")
     try:
         with av.open(_AnonymousStream(stream), mode="r", options=CLOSED, buffer_size=BUFFER_NBYTES) as container:

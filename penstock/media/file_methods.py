@@ -10,7 +10,7 @@ from penstock.media.images.packages import pillow, require_images
 from penstock.media.sources import CONFIGURED_ACCESS, SourceAccess, open_source
 from penstock.storage.file import File
 from penstock.types import DataType
-from penstock.types.arrays import NDArray
+from penstock.types.ndarrays import NDArray
 
 IMAGE_METADATA = DataType.struct({"width": "uint32", "height": "uint32", "format": "string", "mode": "string"})
 
@@ -55,7 +55,7 @@ def _key_frames(file: File, start_time: float = 0, end_time: float | None = None
 
 
 def _frame_at(file: File, idx: int) -> Any:
-    """Return the frame of a number, counted from 0, as an image of Pillow."""
+    """Return the frame with this number, counted from 0, as an image of Pillow."""
     for frame in _frames(file):
         if frame["frame_index"] == idx:
             return frame["data"]

@@ -1,7 +1,7 @@
 """Extract the text and the images of PDF pages with PDFium.
 
-PDFium has global state and allows one thread of a process at a time, so a lock surrounds all of it, and ``pdf_pages``
-runs in processes. Objects are closed before the lock is released, never by the garbage collector.
+PDFium has global state and allows one thread of a process at a time. So a lock surrounds every use, and ``pdf_pages``
+runs in several processes. Objects are closed before the lock is released, never by the garbage collector.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ import numpy as np
 from penstock.errors import CorruptFileError, ReadError, load_extra
 from penstock.media.sources import CONFIGURED_ACCESS, SourceAccess, describe_source, read_source
 from penstock.types import DataType
-from penstock.types.arrays import NDArray
+from penstock.types.ndarrays import NDArray
 
 PAGE = {"page_number": DataType.int64(), "text": DataType.string()}
 PAGE_WITH_IMAGE = {**PAGE, "image": DataType.image("RGB")}
 
 MAX_PAGE_PIXELS = 2**27
-"""Limit of a page image, 11585 pixels square; a page may state any size."""
+"""The maximum pixels of a page image, 11585 squared; a page may state any size."""
 MAX_LIST_NBYTES = 2**30
-"""Size of the page images of one PDF as one value; ``read_pdf`` has no such limit."""
+"""The maximum bytes of page images where one value holds the whole PDF; ``read_pdf`` has no such limit."""
 POINTS_PER_INCH = 72
 
 _lock = threading.Lock()

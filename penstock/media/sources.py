@@ -11,7 +11,7 @@ from typing import Any, BinaryIO, Protocol, runtime_checkable
 from penstock.errors import TypeMismatchError
 from penstock.storage.access import Access
 from penstock.storage.file import File
-from penstock.storage.ranges import RangeFile
+from penstock.storage.remote_file import RangeFile
 from penstock.storage.transfer import BoundFile
 
 BUFFER_NBYTES = 2**20  # minimum size of a request to a remote store
@@ -30,7 +30,7 @@ FileLike = File | SourceFile | str | os.PathLike[str] | bytes
 
 @dataclass(frozen=True)
 class SourceAccess:
-    """Access rules for the files of a column, and options for those without their own. None: the configured access.
+    """Access rules for the files of a column, and options for files without their own. None: the configured access.
 
     The settings of a ``with ps.config(...)`` block apply to the user's thread, so a query built there carries them.
     """

@@ -13,7 +13,7 @@ from penstock.errors import CorruptFileError, InvalidArgumentError, ReadError
 from penstock.media.ffmpeg import duration_s, first_stream, open_container
 from penstock.media.sources import CONFIGURED_ACCESS, SourceAccess, describe_source, open_source
 from penstock.types import DataType
-from penstock.types.arrays import NDArray
+from penstock.types.ndarrays import NDArray
 
 if TYPE_CHECKING:
     from av import VideoFrame
@@ -27,7 +27,7 @@ METADATA = DataType.struct(
 MAX_FRAME_PIXELS = 2**27
 """Larger frames are refused: 16384 by 8192 pixels, more than any camera has."""
 MAX_LIST_NBYTES = 2**30
-"""Size of the frames of one video as one value; ``read_video_frames`` has no such limit."""
+"""The maximum bytes of frames where one value holds a whole video; ``read_video_frames`` has no such limit."""
 MAX_DECODER_THREADS = 4  # of one video; other cores decode other videos
 REORDERED_FRAMES = 17  # H.264 and HEVC show a frame at most 16 frames after it is decoded
 
@@ -217,8 +217,8 @@ def _is_kind(frame: Frame, choice: FrameChoice) -> bool:
 class _Cursor:
     """A position in a video that moves frame by frame, and jumps ahead where that saves decoding.
 
-    Frames are counted as long as all are decoded. After a jump, or if only key frames are decoded, the index of a frame
-    is computed from its time and the average rate.
+    While it decodes every frame, it counts them. After a jump, or if it decodes key frames only, it computes the index
+    of a frame from its time and the average rate.
     """
 
     def __init__(self, container: InputContainer, video: VideoStream, counts_all: bool) -> None:
@@ -241,7 +241,7 @@ class _Cursor:
         return Frame(index, decoded)
 
     def jump_to(self, time_s: float) -> None:
-        """Go on from the last key frame that is surely shown by ``time_s``, if it lies well ahead.
+        """Jump to the last key frame that is surely shown before ``time_s``, if it lies well ahead.
 
         The frames from ``time_s`` on are the same as without the jump.
         """

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from penstock.events.events import GpuUse, ModelSample, StageKind
+from penstock.observe.printable import fit, format_count, visible_text
 from penstock.observe.stage_stats import StageStats
-from penstock.observe.text import fit, format_count, visible_text
 
-MIN_SHARE = 0.2  # of the time: a stage that is busy for less limits nothing
-NEAR = 0.8  # of the longest time: stages that share the cores are all busy, and the one with the most work counts
+MIN_SHARE = 0.2  # a stage that is busy for a smaller share of the time limits nothing
+NEAR = 0.8  # of stages that share the cores and are about equally busy, the one with the most work counts
 MAX_NAME_WIDTH = 48
 
 REMEDIES: dict[StageKind, str] = {

@@ -1,11 +1,11 @@
-"""The line that a query leaves when it ends: what it did, what that cost, how long it took, where the result is."""
+"""The line that a query leaves when it ends: rows, cost, time, and the place of the result."""
 
 from __future__ import annotations
 
 import os
 
+from penstock.observe.printable import format_count, format_dollars, format_rate, format_seconds
 from penstock.observe.stats import Stats, ended_by
-from penstock.observe.text import format_count, format_dollars, format_rate, format_seconds
 from penstock.types.frozen import frozen
 
 

@@ -28,7 +28,7 @@ Record = Callable[[str, float, Labels], None]
 
 
 class Exporter:
-    """Passes the figures of each query on: what counts up to ``add``, and momentary values to ``set_value``."""
+    """Passes on the figures of each query: growing totals to ``add``, momentary values to ``set_value``."""
 
     def __init__(self, add: Record, set_value: Record) -> None:
         self._add, self._set = add, set_value
@@ -37,14 +37,14 @@ class Exporter:
         return _QueryFigures(self._add, self._set)
 
     def on_event(self, event: Event) -> None:
-        """Ignore an event: those of each query go to the subscriber that ``for_query`` returns."""
+        """Ignore the event: the subscriber that ``for_query`` returns gets the events of each query."""
 
 
 class _QueryFigures:
     def __init__(self, add: Record, set_value: Record) -> None:
         self._add, self._set = add, set_value
         self._stages: list[Labels] = []
-        self._totals: dict[tuple[str, ...], float] = {}  # of models and counters, when last added
+        self._totals: dict[tuple[str, ...], float] = {}  # totals of models and counters, as last added
 
     def on_event(self, event: Event) -> None:
         match event:
@@ -80,7 +80,7 @@ class _QueryFigures:
             self._set("penstock_gauge", value, {"name": name})
 
     def _add_total(self, name: str, total: float, labels: Labels) -> None:
-        """Add what a total of the query has grown by."""
+        """Add the growth of a total since the last call."""
         key = (name, *labels.values())
         if (grown := total - self._totals.get(key, 0)) > 0:
             self._totals[key] = total

@@ -8,11 +8,11 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from penstock.events.events import Event, QueryFinished, QuerySampled, QueryStarted, RowError, RowsFailed
-from penstock.observe.text import fit, format_count, visible_text
+from penstock.observe.printable import fit, format_count, visible_text
 from penstock.storage.urls import redacted
 
-NUM_FULL = 5  # lines of a kind, one for each row
-INTERVAL_S = 60.0  # between the lines that count the rest
+NUM_FULL = 5  # full lines for each kind of failure
+INTERVAL_S = 60.0  # seconds between the lines that count the rest
 MAX_INPUT_CHARS = 200
 MAX_MESSAGE_CHARS = 400
 
@@ -44,7 +44,7 @@ class FailureLines:
         self._kinds: dict[tuple[str, str], _Kind] = {}
 
     def add(self, stage: str, errors: Iterable[RowError], now_s: float) -> list[str]:
-        """Take failed rows of a stage, and return the lines of those to log in full."""
+        """Take failed rows of a stage, and return the lines to log in full."""
         lines = []
         for error in errors:
             kind = self._kinds.setdefault((stage, error.error_type), _Kind())

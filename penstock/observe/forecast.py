@@ -1,7 +1,7 @@
-"""The pace of a query, its end and its cost, projected from what was done lately.
+"""Forecast a query's end and its cost from its recent pace.
 
-A stage of calls counts answered calls, other stages count the rows of their bundles. A rate is measured over the last
-ten seconds, or longer until fifty rows are in it: less of either says little about the rest.
+A stage of calls counts answered calls, other stages count the rows of their bundles. A rate is measured over at least
+ten seconds and fifty rows, because shorter measurements say little about the rest.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ MIN_SECONDS, MIN_COUNT = 10.0, 50
 MAX_POINTS = 100
 
 NOW_SECONDS, NOW_COUNT = 1.0, 20
-"""The time over which the latency of calls is measured, which tells at once what more calls in flight will bring."""
+"""The time over which the latency of calls is measured. Latency shows at once what more calls in flight will bring."""
 MIN_GROWTH = 0.1
-MAX_ROUNDS = 3.0  # of answers without a step: the limit does not grow, or no longer
+MAX_ROUNDS = 3.0  # rounds without a step, after which the limit no longer grows
 
 
 class RecentFigures:
-    """The last points in time of some figures that only grow. The first figure counts what was done."""
+    """Recent values of some figures that only grow. The first figure counts the finished items."""
 
     def __init__(
         self, time_s: float, num_figures: int, min_seconds: float = MIN_SECONDS, min_count: int = MIN_COUNT
@@ -53,7 +53,7 @@ class RecentFigures:
 class LimitGrowth:
     """The growth of a limit on calls in flight that rises in steps, over rounds: a round is ``limit`` answers.
 
-    A limit that has fallen has found its place.
+    A limit that has fallen has settled.
     """
 
     def __init__(self) -> None:
@@ -63,7 +63,7 @@ class LimitGrowth:
         self._may_grow = False
 
     def start(self, num_in_flight: int) -> None:
-        """Take the calls in flight before the first answer: as many as the first limit, if there are enough rows."""
+        """Take the calls in flight before the first answer as the first limit; with fewer rows they are fewer."""
         self._first_limit = max(num_in_flight, self._first_limit)
 
     def add(self, num_replies: int, limit: int, most: int) -> None:
@@ -97,7 +97,7 @@ class LimitGrowth:
 
     @property
     def smooth_limit(self) -> float:
-        """The limit if it grew at the same pace without steps: in the middle of a step it is what it is."""
+        """The limit as if it grew smoothly at the same pace. In the middle of a step this is the real limit."""
         grown = math.exp(math.log1p(self.per_answer) * (self._rounds - self._step_at))
         return self._limit * grown / math.sqrt(self._step)
 
@@ -115,7 +115,7 @@ class CallPace:
         self._growth = LimitGrowth()
         self._calls: CallCounts | None = None
         self._model: ModelSample | None = None
-        self._time_s = self._answered_at_s = time_s  # of the last sample, and of the last that had an answer
+        self._time_s = self._answered_at_s = time_s  # times of the last sample, and of the last one with an answer
         self._sent_all_at_s: float | None = None
 
     def add(self, time_s: float, calls: CallCounts, model: ModelSample | None) -> None:
@@ -135,12 +135,12 @@ class CallPace:
 
     @property
     def rate(self) -> float | None:
-        """Rows that were done in a second; None if none was."""
+        """The finished rows per second; None if there were none."""
         seconds, num_done = self._answers.changes
         return num_done / seconds if seconds and num_done else None
 
     def seconds_for(self, num_rows: int) -> float | None:
-        """Return the time that so many rows will take, the last ones included; None while that is not known."""
+        """Return the time until ``num_rows`` rows are done, including the last one; None while it is not known."""
         if (rate := self.rate) is None or (calls := self._calls) is None:
             return None
         if not calls.num_replies or not calls.num_in_flight:
@@ -174,7 +174,7 @@ class CallPace:
 
 
 def seconds_to_send(num_calls: float, num_in_flight: float, latency_s: float, growth: float, most: float) -> float:
-    """Return the time to send some calls, if each answer lets ``growth`` more be in flight, up to ``most``.
+    """Return the time to send some calls, if each answer lets ``growth`` more calls be in flight, up to ``most``.
 
     >>> seconds_to_send(1000, 100, 2.0, 0.0, 100), seconds_to_send(1000, 100, 2.0, 1.0, 400)
     (20.0, 6.0)
@@ -193,14 +193,14 @@ class Forecast:
 
     def __init__(self, stages: Sequence[StageStats], time_s: float = 0.0) -> None:
         self._stages = stages
-        self._time_s = time_s  # of the last sample, without the pauses before it
+        self._time_s = time_s  # time of the last sample, without the pauses before it
         self._paused_s = 0.0
         self._rows = [RecentFigures(time_s, 1) for _ in stages]
         self._calls: dict[int, CallPace] = {}  # by stage
         self._models: dict[tuple[str, str], RecentFigures] = {}
 
     def update(self, time_s: float, models: Sequence[ModelSample], is_paused: bool = False) -> None:
-        """Take the figures of a sample, which the stages already have. The time of a pause does not count."""
+        """Take the figures of a sample, which ``stages`` already contain. The time of a pause does not count."""
         time_s -= self._paused_s
         if is_paused:
             self._paused_s += time_s - self._time_s
@@ -237,7 +237,7 @@ class Forecast:
         return (num_calls / seconds, num_tokens / seconds) if seconds else (0.0, 0.0)
 
     def dollars(self, use: ModelSample) -> float | None:
-        """Return what the calls to a model will have cost in the end; None if that is not known."""
+        """Return the expected final cost of the calls to a model; None if it is not known."""
         stages = [stage for stage in self._stages if stage.model == _name(use)]
         totals = [stage.progress(self._stages).total for stage in stages]
         if use.dollars is None or not totals or None in totals:
@@ -251,9 +251,9 @@ class Forecast:
     def seconds_left(self) -> float | None:
         """Return the time until the slowest stage is done; None while that is not known.
 
-        A write is left out: it waits until its rows fill a file, and then is quick. So is a relation beside calls,
-        which take longer, and what a limit will end. A stage that has work and has done none of it yet makes the time
-        unknown.
+        Three kinds of stages do not count: a write, which waits until its rows fill a file and then is quick; a
+        relation beside calls, which take longer; and stages that a limit will end. A stage that has work but has
+        finished none of it makes the time unknown.
         """
         left = self._seconds_left()
         return None if left is None else max(left.values(), default=None)
@@ -267,7 +267,7 @@ class Forecast:
         return (calls or running or [len(self._stages) - 1])[-1]
 
     def _seconds_left(self) -> dict[int, float] | None:
-        """Return the time that is left of each stage that has begun; None if that of one is not known."""
+        """Return the remaining time of each stage that has begun; None if one of them is not known."""
         has_calls = any(stage.calls is not None for stage in self._stages)
         left: dict[int, float] = {}
         for index, stage in enumerate(self._stages):
@@ -290,7 +290,7 @@ class Forecast:
         return None if (rate := self.rate(index)) is None else num_rows / rate
 
     def _changes(self, use: ModelSample) -> tuple[float, ...]:
-        """Return the figures of a model lately; zeros if its first answers came during a pause."""
+        """Return the recent growth of a model's figures; zeros if its first answers came during a pause."""
         recent = self._models.get(_name(use))
         return (0.0,) * 5 if recent is None else recent.changes
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from penstock.events.events import GpuUse
 
 INTERVAL_MS = 200
-"""Also the most that the end of a query waits: nvidia-smi ends only between two samples."""
+"""The time between two samples. The end of a query may wait as long, because nvidia-smi ends only between samples."""
 
 MAX_READ_NBYTES = 1 << 20  # at once; a sample has about 30
 FIELDS = ("utilization.gpu", "memory.used", "memory.total", "power.draw")
@@ -75,7 +75,7 @@ class GpuTotals:
     num_powers: int = 0
 
     def add(self, *fields: str) -> None:
-        """Add a sample, the values of FIELDS. One without the use or the memory is ignored."""
+        """Add a sample, the values of FIELDS. A sample without the use or the memory is ignored."""
         busy, used, total, power = map(_number, fields)
         if busy is None or used is None or total is None:
             return

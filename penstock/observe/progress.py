@@ -1,7 +1,7 @@
 """Progress of a query on the terminal or in a notebook.
 
-Events only add to counters. A thread draws, so that the display stays alive while one slow batch runs. It starts to
-draw, and loads rich, after half a second, and has ended when ``on_event`` returns from the end of the query.
+Events only add to counters. A thread draws, so that the display stays alive while one slow batch runs. The thread
+starts to draw, and loads rich, after half a second. It has ended when ``on_event`` returns from the last event.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from penstock.protocols import Subscriber
 
 DELAY_S = 0.5
 INTERVAL_S = 0.3
-MAX_INTERVAL_S = 1.0  # of a long query, whose numbers change little: a drawing takes a millisecond
-MAX_INTERVAL_SHARE = 0.05  # of the time so far
+MAX_INTERVAL_S = 1.0  # the interval of a long query, whose numbers change little: a drawing takes a millisecond
+MAX_INTERVAL_SHARE = 0.05  # the interval as a share of the time so far
 MAX_JOIN_S = 1.0  # a terminal that takes no output (Ctrl-S) must not hold up the query
-LINE_INTERVAL_S = 30.0  # without a terminal
+LINE_INTERVAL_S = 30.0  # seconds between lines without a terminal
 
 
 class Progress:
@@ -110,7 +110,7 @@ class QueryDisplay:
         self._line = ""
 
     def start(self, interval_s: float) -> None:
-        """Draw every ``interval_s``, in a thread; less often when the query is long."""
+        """Draw every ``interval_s`` in a thread, less often when the query is long."""
         context = copy_context()  # in a notebook, it knows the cell of the query
         run = partial(context.run, self._run, interval_s)
         self._thread = threading.Thread(target=run, name="penstock-progress", daemon=True)
@@ -206,13 +206,13 @@ class ProgressLog:
 
 
 def progress_subscriber(stats: Stats | None, destination: Destination | None = None) -> Subscriber:
-    """Return the progress for a person who watches, or for a file; see ``Progress`` for the arguments."""
+    """Return a drawing for a person who watches, or lines for a file; see ``Progress`` for the arguments."""
     is_watched = _is_watched(sys.stderr)
     return (Progress if is_watched else ProgressLog)(stats=stats, destination=destination)
 
 
 def _is_watched(stream: TextIO) -> bool:
-    """Return whether progress can be drawn: in a notebook, or on a terminal that nothing unseen writes to.
+    """Return whether progress can be drawn: in a notebook, or on a terminal that no other program writes to.
 
     Standard output that is a pipe may lead to the same terminal, as in ``| head`` or ``| tee``. A drawing would erase
     what comes out there.

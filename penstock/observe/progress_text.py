@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING
 
 from penstock.events.events import GpuUse, ModelSample
 from penstock.observe.bottleneck import bottleneck
-from penstock.observe.stage_stats import StageStats
-from penstock.observe.stats import Stats
-from penstock.observe.text import (
+from penstock.observe.printable import (
     cell_width,
     fit,
     format_about,
@@ -21,6 +19,8 @@ from penstock.observe.text import (
     format_seconds,
     visible_text,
 )
+from penstock.observe.stage_stats import StageStats
+from penstock.observe.stats import Stats
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -32,7 +32,7 @@ Part = tuple[str, str]  # text and its style
 
 
 def progress_text(stats: Stats, elapsed_s: float, width: int, height: int) -> Text:
-    """Return the drawing of a running query in ``width`` cells and ``height`` lines, if these are enough."""
+    """Return the drawing of a running query, in ``width`` cells and if possible ``height`` lines."""
     from rich.text import Text
 
     text = Text(no_wrap=True, overflow="ellipsis")
@@ -68,7 +68,7 @@ def _wrapped(parts: Sequence[str], width: int) -> list[str]:
 def stage_lines(stats: Stats, elapsed_s: float, width: int, num_lines: int) -> Text:
     """Return one line per stage in ``width`` cells.
 
-    A narrow screen drops columns; numbers are never cut. With more stages than lines, those that are done are left out
+    A narrow screen drops columns; numbers are never cut. With more stages than lines, finished stages are left out
     first.
     """
     from rich.text import Text
@@ -146,7 +146,7 @@ def gpu_line(use: GpuUse) -> str:
 
 
 def progress_line(stats: Stats, elapsed_s: float) -> str:
-    """Return the state of a query as one line, for a log: that of the stage that takes longest.
+    """Return the state of a query as one line for a log: the state of its slowest stage.
 
     >>> from penstock.events.events import BundleProduced, QueryStarted, StageInfo
     >>> stats = Stats()

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TextIO
 
-from penstock.observe.text import cell_width, fit, visible_text
+from penstock.observe.printable import cell_width, fit, visible_text
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -85,8 +85,8 @@ class Terminal:
     """A terminal with the drawings of all running queries at its bottom.
 
     Everything is written under one lock, and each change is one write. While there are drawings, ``write`` of the
-    buffers below ``sys.stdout`` and ``sys.stderr`` comes here. So bytes for ``sys.stdout.buffer`` and the lines of
-    logging, whose handlers hold the stream, appear above the drawings too.
+    buffers below ``sys.stdout`` and ``sys.stderr`` comes here. So even bytes for ``sys.stdout.buffer``, and log lines,
+    whose handlers hold the stream, appear above the drawings.
     """
 
     _opening = threading.Lock()
@@ -100,7 +100,7 @@ class Terminal:
         self._screens: list[TerminalScreen] = []
         self._lock = threading.RLock()
         self._drawn: list[int] = []  # the cells of each line
-        self._unfinished = b""  # text without its line break: part of the drawing until that comes
+        self._unfinished = b""  # an unfinished line, part of the drawing until its line break comes
         self._tapped = list(_buffers_of(stream))
         self._pid = os.getpid()
         # A tapped buffer must not be flushed by way of its stream, which would write to it.
@@ -136,7 +136,7 @@ class Terminal:
         """Print what the process has written, above the drawings."""
         with self._lock:
             whole, newline, rest = (self._unfinished + data).rpartition(b"\n")
-            self._unfinished = rest[rest.rstrip(b"\r").rfind(b"\r") + 1 :]  # of a progress bar, its last state
+            self._unfinished = rest[rest.rstrip(b"\r").rfind(b"\r") + 1 :]  # of a progress bar, keep its last state
             self.redraw(whole + newline)
 
     def redraw(self, above: bytes = b"") -> None:
@@ -158,7 +158,8 @@ class Terminal:
 
     @property
     def _is_in_background(self) -> bool:
-        """True if the terminal belongs to others now: to a shell, after ``&`` or ``bg``. What they print must stay."""
+        """True if the terminal now belongs to another program: to a shell, after ``&`` or ``bg``. Its output must
+        stay."""
         with suppress(AttributeError, OSError, ValueError):  # it is not the terminal that controls this process
             return os.tcgetpgrp(self._stream.fileno()) != os.getpgrp()
         return False
@@ -181,7 +182,7 @@ class Terminal:
         return fit(visible_text(text.plain), width - 1)
 
     def _open(self) -> None:
-        # The cursor may stand after text: as many spaces as fit a line then lead to the next one.
+        # The cursor may stand after text: a line's worth of spaces then leads to the next line.
         self._put(self._encoded(" " * (self._console.width - 1) + "\r"))
         for buffer in self._tapped:
             self._tap(buffer)

@@ -25,8 +25,8 @@ class StageStats:
     """Totals of one stage. ``num_failed`` counts rows that are null or missing because their function failed.
 
     ``busy_s`` adds up all workers, so it can exceed ``wall_s``, the time from the start of the query to the end of the
-    stage (None while it runs). For ``waited_workers_s`` all its workers were busy. ``batch_rows`` is the batch size
-    found by measurement. ``peak_nbytes`` is the most data that it held.
+    stage (None while it runs). ``waited_workers_s`` is the time for which all its workers were busy. ``batch_rows`` is
+    the batch size found by measurement. ``peak_nbytes`` is the most data that it held.
     """
 
     stage: str
@@ -47,7 +47,7 @@ class StageStats:
     model: tuple[str, str] | None = None
     inputs: tuple[int, ...] = ()
     sample: StageSample | None = None  # the last one
-    is_limited: bool = False  # a limit after it will end it
+    is_limited: bool = False  # a limit behind it will end it
     num_written: int = 0  # rows that a write has taken, at the last sample
 
     @staticmethod
@@ -56,7 +56,7 @@ class StageStats:
 
     @property
     def has_all_rows(self) -> bool:
-        """True if it has given all its rows and is about to end."""
+        """True if the stage has given all its rows and is about to end."""
         sample = self.sample
         return sample is not None and sample.is_total_exact and self.num_rows == sample.total_rows
 
@@ -67,22 +67,23 @@ class StageStats:
 
     @property
     def has_begun(self) -> bool:
-        """True if it has given rows, or has some to work on."""
+        """True if the stage has given rows, or has rows to work on."""
         sample = self.sample
         return bool(self.num_rows or (sample is not None and (sample.num_running or sample.num_rows_queued)))
 
     @property
     def has_done_some(self) -> bool:
-        """True if it has given rows, or some of its calls have ended."""
+        """True if the stage has given rows, or some of its calls have ended."""
         return bool(self.num_rows or (self.calls is not None and self.calls.num_done))
 
     @property
     def num_failed_so_far(self) -> int:
-        """Failed rows. Those of calls count at once, others with their bundle."""
+        """The number of failed rows. Rows of calls count at once, others with their bundle."""
         return max(self.num_failed, 0 if self.calls is None else self.calls.num_failed)
 
     def progress(self, stages: Sequence[StageStats]) -> StageProgress:
-        """Return how far it is; ``stages`` are all of the query. What a limit will end has no total."""
+        """Return how far the stage is; ``stages`` are all stages of the query. A stage that a limit will end has no
+        total."""
         sample, calls = self.sample, self.calls
         if self.is_limited:
             num_done, is_done = rows_done(stages, self) if calls is None else calls.num_done, self.wall_s is not None
@@ -93,7 +94,7 @@ class StageStats:
         return StageProgress(rows_done(stages, self), total, is_exact)
 
     def add_sample(self, sample: StageSample, seconds: float) -> None:
-        """Add the state of the stage, which it had for some time."""
+        """Add a state of the stage and the time that it lasted."""
         self.sample = sample
         self.peak_nbytes = max(self.peak_nbytes, sample.nbytes_held)
         self.num_workers = max(self.num_workers, sample.num_workers)
@@ -117,7 +118,7 @@ def stage_stats(infos: Sequence[StageInfo]) -> list[StageStats]:
 
 
 def rows_done(stages: Sequence[StageStats], stage: StageStats) -> int:
-    """Return the rows that a stage has given; those that it has taken if it writes them."""
+    """Return the rows that a stage has given; for a write, the rows that it has taken."""
     if stage.writes is None:
         return stage.num_rows
     return stages[stage.writes].num_rows if stage.wall_s is not None else stage.num_written

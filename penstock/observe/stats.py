@@ -21,10 +21,7 @@ from penstock.events.events import (
 )
 from penstock.observe.bottleneck import bottleneck_text
 from penstock.observe.forecast import Forecast
-from penstock.observe.stage_stats import StageStats, stage_stats
-from penstock.observe.stats_table import fitted_table, short_name, stage_columns
-from penstock.observe.table_html import plain_table_html
-from penstock.observe.text import (
+from penstock.observe.printable import (
     aligned_lines,
     format_bytes,
     format_count,
@@ -35,10 +32,13 @@ from penstock.observe.text import (
     visible_text,
     wrapped_text,
 )
+from penstock.observe.stage_stats import StageStats, stage_stats
+from penstock.observe.stats_table import fitted_table, short_name, stage_columns
+from penstock.observe.table_html import plain_table_html
 from penstock.observe.timeline import TimelinePoint, timeline_svg
 
 NOTHING_YET = "No query has run."
-MAX_SAMPLES = 512  # of the timeline; with more, every second one is dropped
+MAX_SAMPLES = 512  # points of the timeline; with more, every second one is dropped
 
 SCHEMA = pa.schema(
     {
@@ -56,9 +56,8 @@ class Stats:
     """The totals of a query, and how it went: ``print(df.stats())`` shows them as a table.
 
     ``stages`` has the figures of each stage, ``table()`` the same as an Arrow table, ``models`` the calls to models,
-    ``counters`` and ``gauges`` those of ``ps.metrics``, ``skipped_files`` the corrupt files that were skipped: the
-    path, the reason, and whether rows before the damage remain. It subscribes to one query after
-    another.
+    ``counters`` and ``gauges`` the user's ``ps.metrics``, ``skipped_files`` the corrupt files that were skipped: the
+    path, the reason, and whether rows before the damage remain. It subscribes to one query after another.
 
     >>> from penstock.events.events import StageInfo
     >>> stats = Stats()
@@ -92,9 +91,9 @@ class Stats:
         self.timeline: list[TimelinePoint] = []
         self.elapsed_s: float | None = None
         self.error: BaseException | None = None
-        self.has_closing_line = False  # the progress has said how it ended
+        self.has_closing_line = False  # the progress has printed how the query ended
         self.is_paused = False
-        self.reader_s = 0.0  # for which the query waited for the reader of its rows
+        self.reader_s = 0.0  # seconds that the query waited for the reader of its rows
         self.peak_nbytes = 0  # data held by all stages
         self.peak_rss_bytes = 0
         self._started_s = self._sampled_s = 0.0
@@ -166,7 +165,7 @@ class Stats:
         return self.text(terminal_width(sys.stdout))
 
     def text(self, width: int | None) -> str:
-        """Return the table and the lines below it in lines of ``width`` cells, or of any width.
+        """Return the table and the lines below it, ``width`` cells wide; None allows any width.
 
         On a narrow terminal the least useful columns are left out; no number is cut.
         """
@@ -213,7 +212,7 @@ class Stats:
         ]
 
     def result_size(self) -> tuple[int, int]:
-        """Return the rows and bytes of the result, or those that were written."""
+        """Return the rows and bytes of the result, or of the written files."""
         if not self.stages:
             return 0, 0
         last = self.stages[-1]

@@ -4,8 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from penstock.observe.printable import (
+    cell_width,
+    fit,
+    fit_middle,
+    format_bytes,
+    format_rate,
+    format_seconds,
+    visible_text,
+)
 from penstock.observe.stage_stats import StageStats, rows_done
-from penstock.observe.text import cell_width, fit, fit_middle, format_bytes, format_rate, format_seconds, visible_text
 
 MAX_NAME_WIDTH = 48
 MIN_NAME_WIDTH = 20
@@ -16,7 +24,7 @@ LEAST_USEFUL = ("bundles", "held", "no room", "no input", "bytes", "busy", "no w
 
 
 def stage_columns(stages: Sequence[StageStats]) -> dict[str, list[str]]:
-    """Return the columns of the table by their header. One without any text is left out."""
+    """Return the columns of the table by their header, without empty columns."""
     has_failed = any(stats.num_failed for stats in stages)
     has_waited = any(stats.peak_nbytes for stats in stages)
     columns: dict[str, Callable[[StageStats], str]] = {

@@ -40,7 +40,7 @@ def attach_subscriber(subscriber: Subscriber) -> None:
 
 
 def detach_subscriber(subscriber: Subscriber) -> None:
-    """Pass no more events to a subscriber, from the next query on."""
+    """Stop passing events to a subscriber, from the next query on."""
     if subscriber not in _attached:
         raise InvalidArgumentError("detach_subscriber got a subscriber that is not attached.")
     _attached.remove(subscriber)

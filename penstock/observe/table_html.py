@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 from collections.abc import Sequence
 
-from penstock.observe.text import visible_text
+from penstock.observe.printable import visible_text
 
 # Colours are transparent shades of the page's own, so that they suit light and dark notebooks.
 TABLE = "border-collapse:collapse;border:0;margin:0;font-size:13px;line-height:1.45"

@@ -8,7 +8,7 @@ from html import escape
 from itertools import pairwise
 
 from penstock.events.events import QuerySampled
-from penstock.observe.text import fit, format_bytes, format_number, format_seconds, visible_text
+from penstock.observe.printable import fit, format_bytes, format_number, format_seconds, visible_text
 
 WIDTH, LEFT, RIGHT, TOP = 960, 250, 90, 80
 LANE, CHART, STRIP = 70, 40, 8  # heights

@@ -1,4 +1,4 @@
-"""The viewer of queries and jobs. It is built on top of the engine, which therefore loads it by name."""
+"""The viewer of queries and jobs. It stands above the engine, which therefore loads it by name."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ class JobNotes(Protocol):
 
     @property
     def poll_interval_s(self) -> float | None:
-        """Seconds between two looks at a note of another process; None if this process may not write notes."""
+        """Seconds between two reads of a note that another process may have written; None if this process may not write
+        notes."""
 
     def read(self, name: str) -> dict[str, Any] | None:
         """Return a note, None if it does not exist."""
@@ -33,7 +34,7 @@ class JobNotes(Protocol):
 
 
 class JobWatch(Subscriber, Protocol):
-    """A Subscriber that keeps the viewer's notes of one job and passes on the orders that people give there."""
+    """A Subscriber that keeps the viewer's notes about one job and passes on orders that people give in the viewer."""
 
     def note(self) -> None:
         """Record the current figures."""

@@ -7,8 +7,8 @@ import textwrap
 from collections.abc import Sequence
 from typing import Any
 
+from penstock.expr.expression_text import describe
 from penstock.expr.nodes import ColumnRef, Expr
-from penstock.expr.text import describe
 from penstock.expr.udf import BatchLimits, BatchSpec, Policy, Resources, UdfSpec
 from penstock.plan import nodes
 from penstock.plan.lower import lower
@@ -35,7 +35,7 @@ def explain_query(plan: Plan, width: int | None = None) -> str:
 
 
 def wrapped(tree: str, width: int | None) -> str:
-    r"""Return a tree with long lines broken, and the lines of the tree drawn beside their ends.
+    r"""Break the long lines of a tree, and draw the lines of the tree beside the rest.
 
     >>> print(wrapped("Limit 5\n└─ Project col(a), col(a) + 1 as next_number\n   └─ Scan table", 44))
     Limit 5
@@ -59,7 +59,7 @@ def wrapped(tree: str, width: int | None) -> str:
 
 
 def _branch(line: str) -> str:
-    """Return the lines of a tree before a text."""
+    """Return the lines of the tree that stand before a text."""
     found = _TREE.match(line)
     return found[0] if found else ""
 
@@ -153,7 +153,7 @@ def _selected(child: Plan, exprs: Sequence[Expr]) -> list[str]:
 
 
 def _listed(names: Sequence[str]) -> str:
-    """Return names with commas between them; of many, the first and a count."""
+    """Return names with commas between them; for many names, the first ones and a count."""
     left = len(names) - MAX_COLUMNS
     return ", ".join(names) if left <= 0 else f"{', '.join(names[:MAX_COLUMNS])} and {left:,} more"
 

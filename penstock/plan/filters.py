@@ -24,7 +24,7 @@ _OPERATORS: dict[str, Any] = {
 }  # fmt: skip
 _EXACT_IN_FLOAT = 2**53
 
-MAX_NODES = 500  # of a converted predicate: Arrow visits shared parts repeatedly and recursively
+MAX_NODES = 500  # the largest converted predicate: Arrow visits shared parts repeatedly and recursively
 
 
 def to_arrow_filter(expr: Expr, schema: Schema) -> pc.Expression | None:

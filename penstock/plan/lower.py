@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence, Set
 from dataclasses import replace
 
+from penstock.expr.expression_text import describe
 from penstock.expr.nodes import columns_of, has_udf
-from penstock.expr.text import describe
 from penstock.expr.udf import BatchSpec, Builtin, Resources, UdfSpec
 from penstock.plan import nodes, stages
 from penstock.plan.filters import to_arrow_filter, to_condition
@@ -25,7 +25,7 @@ ASYNC_BATCH_ROWS = 1024
 CACHED_BATCH_ROWS = 256
 """Rows of a batch whose result is cached. A size found by measurement differs in each run, and so would the keys."""
 MAX_BATCH_ROWS = 2**20
-PREPARED_ROWS = 1024  # of a task whose results are all cached: it is quick, and no slow row delays the others
+PREPARED_ROWS = 1024  # rows of a task whose results are all cached: it is quick, and no slow row delays the others
 WRITTEN_NBYTES = 2**20  # for a writer at once: a small result becomes one file, in input order
 SPLIT_NBYTES = 16 * 2**20  # for a writer that splits rows among many files
 
@@ -58,7 +58,8 @@ class _Stages:
         self._parts = parts
 
     def add(self, plan: Plan, sources: list[int]) -> int:
-        """Add the stages of one node over those of its inputs; return the index of the stage that gives its rows."""
+        """Add the stages of one node behind the stages of its inputs; return the index of the stage that gives its
+        rows."""
         source = sources[0] if sources else -1
         match plan:
             case nodes.Scan():
@@ -246,7 +247,8 @@ def _depends_on_order(stage: stages.Stage) -> bool:
 
 
 def with_error_columns(plan: UdfProject) -> Plan:
-    """Return the input of a call. If failed rows are recorded, it also has the columns that its arguments came from.
+    """Return the input of a call. If failed rows are recorded, the input keeps the columns that the arguments came
+    from.
 
     UdfProject(UdfProject(x, download(path) as t, keep=[]), decode_image(t) as i, keep=[])
         ->  the inner one with keep=[path], which the outer one drops

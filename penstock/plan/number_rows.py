@@ -71,7 +71,7 @@ def with_row_numbers(stages: Sequence[Stage]) -> tuple[Stage, ...]:
 
 
 def _keeps_numbers(work: Work | None) -> bool:
-    """Return whether the output of a stage can have the numbers of its input, or its own if it reads."""
+    """Return whether the output of a stage can carry row numbers: its input's, or its own if it reads."""
     match work:
         case Read(source, steps=steps):
             return isinstance(source, NumberedSource) and bool(source.row_inputs()) and _are_keeping(steps)

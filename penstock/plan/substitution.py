@@ -26,7 +26,7 @@ def substitute(expr: Expr, definitions: Mapping[str, Expr]) -> Expr:
 
 
 def replace_columns(expr: AnyExpr, definitions: Mapping[str, Expr]) -> AnyExpr:
-    """Return the expression with columns replaced by their definitions, also if it then has another name."""
+    """Return the expression with columns replaced by their definitions, even if this changes its name."""
 
     def change(node: Expr) -> Expr:
         return definitions.get(node.column, node) if isinstance(node, ColumnRef) else node
@@ -50,7 +50,7 @@ def is_new_column(name: str) -> bool:
 
 
 def merged(project: Project) -> Project:
-    """Return one select list for two, if the inner one has no large part that the outer one computes with.
+    """Merge two select lists into one, unless the inner one has a large part that the outer one computes with.
 
     A part that both use is one step of the compiled list, so nothing is computed twice.
     """

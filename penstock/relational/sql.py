@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.expr.aggregates import WINDOW_FUNCTIONS
+from penstock.expr.aggregate_functions import WINDOW_FUNCTIONS
 from penstock.plan.duckdb_text import quoted
 from penstock.plan.relations import (
     AddWindows,
@@ -62,7 +62,7 @@ def _list(names: tuple[str, ...]) -> str:
 
 
 def ordered(keys: tuple[SortKey, ...]) -> str:
-    """Return the list of an ORDER BY."""
+    """Return the text after ORDER BY."""
 
     def term(key: SortKey) -> str:
         direction, nulls = "desc" if key.is_descending else "asc", "first" if key.is_nulls_first else "last"

@@ -22,8 +22,8 @@ from penstock.plan.similarity import DropNear, DropSimilar, Nearest
 from penstock.plan.stages import CallBatch, CallUdf, Read, RunRelation, Step, Transform, Work, WriteOut
 from penstock.protocols import PartSink
 from penstock.runners.placement import this_machine
-from penstock.storage.options import all_shared_options, restore_shared_options
 from penstock.storage.secret import known_secrets, restore_secrets
+from penstock.storage.storage_options import all_shared_options, restore_shared_options
 from penstock.types import Schema
 from penstock.udf.batches import BatchHandler
 from penstock.udf.call import UdfHandler

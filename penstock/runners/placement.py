@@ -21,7 +21,7 @@ ASYNC_SPARE_TASKS = 8  # so that the loop makes the calls of the next task while
 ASYNC_OVERSUBSCRIPTION = 8
 """Factor on the tasks in flight of an API stage. Answers of models differ in length, and so in time, by a factor of ten
 and more, so most tasks wait for their slowest row."""
-MIN_SHARE = 0.01  # of a GPU: less would start hundreds of workers
+MIN_SHARE = 0.01  # share of a GPU: less would start hundreds of workers
 _SLACK = 1e-9  # fractions such as 0.1 do not add up to exactly one
 
 
@@ -93,14 +93,14 @@ def sharing_key(stage: Stage) -> str:
 
 
 def worker_count(spec: UdfSpec | BatchSpec, num_cores: int) -> int:
-    """Return how many workers a function gets: as requested, else one for a class, whose model may be large."""
+    """Return how many workers a function gets: the requested number, else one for a class, whose model may be large."""
     if spec.resources.max_workers is not None:
         return spec.resources.max_workers
     return 1 if spec.target.is_class else num_cores
 
 
 def num_async_tasks(stage: Stage, spec: UdfSpec) -> int:
-    """Return how many tasks of an async stage are in flight at once, so that as many calls wait as are allowed."""
+    """Return how many tasks of an async stage run at once, so that the allowed number of calls wait."""
     calls_per_task = 1
     if isinstance(stage.inbox, Exactly | AtMost) and not spec.target.is_batch:
         calls_per_task = stage.inbox.num_rows

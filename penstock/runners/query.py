@@ -20,14 +20,14 @@ from penstock.engine.cancellation import Cancellation
 from penstock.engine.executor import Executor, MakePool
 from penstock.engine.handlers import unpacked_records
 from penstock.engine.lineage import Lineage, is_traceable
-from penstock.engine.prefetch import prefetched
 from penstock.engine.resources import Cores
 from penstock.errors import InvalidArgumentError, WriteError
 from penstock.events import call_gate
 from penstock.events.metrics import collect_metrics
-from penstock.observe.errors import SCHEMA, ErrorLog
+from penstock.observe.failed_rows import SCHEMA, ErrorLog
 from penstock.observe.failure_lines import FailureLog
 from penstock.observe.gpus import sampled_gpus
+from penstock.plan.cache_keys import with_cache_keys
 from penstock.plan.lower import lower
 from penstock.plan.nodes import Plan, Write, called_functions, has_async_call, sink_name
 from penstock.plan.number_rows import with_row_numbers
@@ -37,7 +37,8 @@ from penstock.plan.unknown_columns import naming_lines
 from penstock.protocols import CachesAnswers, ErrorSink, Priced, Subscriber
 from penstock.runners.measuring import measuring
 from penstock.runners.placement import this_machine
-from penstock.udf.memo import with_cache_keys
+from penstock.runners.prefetch import prefetched
+from penstock.runners.reading import ALL_ROWS, Reading
 
 Rules = Sequence[Callable[[Plan], Plan]]
 
@@ -71,45 +72,30 @@ class Runner(Protocol):
         """Return the rows of a bundle in the user's process. May block."""
 
 
-def run(
+def rows_for_reader(
     plan: Plan,
     runner: Runner,
-    *,
-    is_ordered: bool = True,
-    rules: Rules | None = None,
-    subscribers: Sequence[Subscriber] = (),
-    num_ahead: int = 0,
-    is_read_gradually: bool = False,
-    batch_rows: int | None = None,
+    reading: Reading,
+    subscribers: Sequence[Subscriber],
     cancellation: Cancellation | None = None,
 ) -> Generator[pa.RecordBatch, None, None]:
-    """Yield the plan's rows. Closing the iterator cancels the query and returns once everything is released.
-
-    With ``num_ahead`` the query runs on a thread of its own, that many batches ahead of the reader. With
-    ``is_read_gradually`` the reader may stop at any row, so the query starts with few calls. With ``batch_rows`` the
-    reader cuts what it gets into batches of that size: all but the last have a multiple of these rows.
-    """
-    rules = runner.rules if rules is None else rules
-    start = partial(_run, plan, runner, is_ordered, rules, subscribers, num_ahead, is_read_gradually, batch_rows)
-    return prefetched(start, num_ahead, cancellation) if num_ahead else start(cancellation)
+    """Yield the plan's rows, computed on this thread, or ahead of the reader on another one."""
+    start = partial(_computed_rows, plan, runner, reading, subscribers)
+    return prefetched(start, reading.num_ahead, cancellation) if reading.num_ahead else start(cancellation)
 
 
-def _run(
+def _computed_rows(
     plan: Plan,
     runner: Runner,
-    is_ordered: bool,
-    rules: Rules,
+    reading: Reading,
     subscribers: Sequence[Subscriber],
-    num_ahead: int,
-    is_read_gradually: bool,
-    batch_rows: int | None,
     cancellation: Cancellation | None,
 ) -> Generator[pa.RecordBatch, None, None]:
     check_calls(plan)
-    lowered = lower(optimize(plan, rules), is_ordered=is_ordered, batch_rows=batch_rows)
-    stages = with_row_numbers(with_cache_keys(lowered))
-    executing = _execute(stages, runner, subscribers, None, cancellation, num_ahead, is_read_gradually)
-    with naming_lines(plan), closing(executing) as bundles:
+    optimized = optimize(plan, runner.rules if reading.rules is None else reading.rules)
+    stages = _ready(lower(optimized, is_ordered=reading.is_ordered, batch_rows=reading.batch_rows))
+    outputs = _stage_outputs(stages, runner, subscribers, reading=reading, cancellation=cancellation)
+    with naming_lines(plan), closing(outputs) as bundles:
         for bundle in bundles:
             yield runner.fetch(bundle)
 
@@ -130,7 +116,7 @@ def check_calls(plan: Plan, *, has_ledger: bool = False) -> None:
                 )
 
 
-def write(plan: Write, runner: Runner, *, subscribers: Sequence[Subscriber] = ()) -> pa.Table:
+def write_and_commit(plan: Write, runner: Runner, *, subscribers: Sequence[Subscriber] = ()) -> pa.Table:
     """Run a write to its commit and return the sink's summary. If anything fails, nothing becomes visible."""
     plan.sink.start()
     try:
@@ -138,8 +124,7 @@ def write(plan: Write, runner: Runner, *, subscribers: Sequence[Subscriber] = ()
         if log is None:
             log = ErrorLog()
             subscribers = [*subscribers, log]
-        with closing(run(plan, runner, is_ordered=is_written_in_order(plan), subscribers=subscribers)) as batches:
-            records = unpacked_records(batches)
+        records = written_records(plan, runner, subscribers)
         if log.num_rows and isinstance(plan.sink, ErrorSink):
             plan.sink.keep_errors(pa.RecordBatchReader.from_batches(SCHEMA, log.batches()))
         shown = plan.sink.commit(records)
@@ -149,18 +134,25 @@ def write(plan: Write, runner: Runner, *, subscribers: Sequence[Subscriber] = ()
     return _shown(shown, sink_name(plan.sink))
 
 
+def written_records(plan: Write, runner: Runner, subscribers: Sequence[Subscriber]) -> list[dict[str, Any]]:
+    """Write all rows into a sink that has started, and return the records of what its workers wrote."""
+    reading = Reading(is_ordered=is_written_in_order(plan))
+    with closing(_computed_rows(plan, runner, reading, subscribers, None)) as batches:
+        return unpacked_records(batches)
+
+
 def stages_in_parts(plan: Write, parts: Gathered) -> tuple[Stage, ...] | None:
     """Return the stages of a write whose parts can be committed; None if the result of a row depends on others."""
     check_calls(plan)
     stages = lower(optimize(plan, RULES), is_ordered=is_written_in_order(plan), parts=parts)
-    return with_row_numbers(with_cache_keys(stages)) if is_traceable(stages) else None
+    return _ready(stages) if is_traceable(stages) else None
 
 
 def write_parts(
     stages: Sequence[Stage], runner: Runner, lineage: Lineage, *, subscribers: Sequence[Subscriber] = ()
 ) -> Generator[tuple[list[dict[str, Any]], tuple[Origin, ...]], None, None]:
     """Yield the records of each part of a write as soon as it is complete, with the origins of its rows."""
-    with closing(_execute(stages, runner, subscribers, lineage)) as bundles:
+    with closing(_stage_outputs(stages, runner, subscribers, lineage=lineage)) as bundles:
         for bundle in bundles:
             if bundle.num_rows:
                 yield unpacked_records([runner.fetch(bundle)]), bundle.origins
@@ -174,15 +166,21 @@ def is_written_in_order(plan: Plan) -> bool:
     return not has_async_call(plan)
 
 
-def _execute(
+def _ready(stages: Sequence[Stage]) -> tuple[Stage, ...]:
+    """Return the stages with everything that is decided when a query begins: keys of cached results, row numbers."""
+    return with_row_numbers(with_cache_keys(stages))
+
+
+def _stage_outputs(
     stages: Sequence[Stage],
     runner: Runner,
     subscribers: Sequence[Subscriber],
+    *,
+    reading: Reading = ALL_ROWS,
     lineage: Lineage | None = None,
     cancellation: Cancellation | None = None,
-    num_ahead: int = 0,
-    is_read_gradually: bool = False,
 ) -> Generator[Bundle, None, None]:
+    """Run the stages on a runner and yield the outputs of the last one."""
     # Workers run in this context: the caller's may change while the query waits for its reader.
     context, account = copy_context(), current_account() or Account(is_exact=False)
     context.run(make_current, account)
@@ -206,8 +204,8 @@ def _execute(
             lineage=lineage,
             cancellation=cancellation,
             gate=gate,
-            num_ahead=num_ahead,
-            is_read_gradually=is_read_gradually,
+            num_ahead=reading.num_ahead,
+            is_read_gradually=reading.is_gradual,
             stall_timeout_s=get_config().stall_timeout,
             measure=measuring(account, metrics, gpu_uses),
         )
@@ -220,7 +218,8 @@ def _logs_failures(stage: Stage) -> bool:
 
 
 def with_memory(stages: Sequence[Stage], memory_bytes: int) -> tuple[Sequence[Stage], int]:
-    """Divide half of the memory among the relations; return the stages and the memory for everything else."""
+    """Divide half of the memory among the relations; return the stages, and the memory that remains for everything
+    else."""
     num_relations = sum(isinstance(stage.work, RunRelation) for stage in stages)
     if not num_relations:
         return stages, memory_bytes

@@ -11,7 +11,7 @@ from penstock.plan.similarity import Metric
 
 Numbers = np.ndarray[Any, Any]
 
-QUERY_ROWS = 1024  # queries that are compared with a block of rows at a time
+QUERY_ROWS = 1024  # queries that are compared with a block of rows at once
 BLOCK_ROWS, GPU_BLOCK_ROWS = 8192, 65_536
 BLOCK_ROW_NBYTES = 4096  # a block of wider rows has fewer
 
@@ -25,8 +25,8 @@ def block_rows(vectors: Numbers, max_rows: int) -> int:
 class NumpyBestRows:
     """The positions of the ``k`` best rows for each query, best first; -1 where there are fewer.
 
-    The score orders rows like the metric: a cosine, a dot product, or minus half the squared distance plus a constant
-    of the query. A row with a score of NaN is never among the best.
+    The score orders rows like the metric: a cosine, a dot product, or minus half the squared distance, up to a constant
+    for each query. A row with a score of NaN is never among the best.
     """
 
     max_block_rows = BLOCK_ROWS
@@ -64,7 +64,7 @@ class NumpyBestRows:
 
     @staticmethod
     def _merge(best: Numbers, best_positions: Numbers, scores: Numbers, positions: Numbers) -> None:
-        """Put the scores that are better than the worst of the best into ``best``, in place."""
+        """Replace the worst scores in ``best`` by better new ones, in place."""
         k = best.shape[1]
         is_better = scores > best[:, -1:]
         if scores.shape[1] > k and np.count_nonzero(is_better) > 2 * best.size:  # as in the first block

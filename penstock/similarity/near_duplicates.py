@@ -15,7 +15,7 @@ from penstock.relational.spill import spill_file
 from penstock.similarity.vectors import matrix_of
 from penstock.types.plain import arrow_array
 
-ROWS_AT_A_TIME = 1024  # that are compared with a block of kept rows
+ROWS_AT_A_TIME = 1024  # new rows that are compared with a block of kept rows at once
 KEPT_BLOCK_ROWS = 8192
 ROUNDING = 1e-6  # the similarity of equal vectors may differ from 1 by this much
 
@@ -71,7 +71,7 @@ class DropNearHandler:
 
 
 class _KeptVectors:
-    """Blocks of vectors: in memory up to a limit, then in a file that has no name and ends with the process."""
+    """Blocks of vectors: in memory up to a limit, then in a nameless file that disappears with the process."""
 
     def __init__(self, memory_bytes: int) -> None:
         self._free_nbytes = memory_bytes

@@ -1,7 +1,7 @@
 """The handler of ``dedup_minhash``: groups of rows with similar signatures, by locality sensitive hashing.
 
 The values of a signature are cut into bands. Rows that agree in a whole band are compared, and linked if their
-signatures are similar enough. Rows and signatures wait in files without names, which end with the process.
+signatures are similar enough. Rows and signatures wait in nameless files, which disappear with the process.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def candidates(hashes: Numbers) -> Iterator[tuple[Numbers, Numbers]]:
 
 
 def link(parents: Numbers, left: Numbers, right: Numbers) -> None:
-    """Make one group of the groups of each pair, in place. The parent of a row is an earlier row, or itself.
+    """Join the groups of each pair, in place. The parent of a row is an earlier row, or itself.
 
     >>> parents = np.arange(5)
     >>> link(parents, np.array([0, 3]), np.array([3, 4]))

@@ -13,7 +13,7 @@ from penstock.expr.arrays import Numbers, elements_of, validity
 def matrix_of(vectors: pa.Array, size: int | None, where: str) -> tuple[Numbers, Numbers]:
     """Return the vectors that are not null as rows of floats, and the positions of these rows.
 
-    The vectors must have ``size`` numbers, or all the same if ``size`` is None; ``where`` names them in the error.
+    The vectors must have ``size`` numbers, or equal lengths if ``size`` is None; ``where`` names them in the error.
     float32 holds halves and whole numbers of up to 16 bits, float64 the others. A null in a vector becomes NaN.
     """
     if pt.is_null(vectors.type):

@@ -1,6 +1,6 @@
 """Access rules for URLs in the data.
 
-URLs in the data may come from other people. They can name files of this machine (``file:///etc/passwd``) and servers
+URLs in the data may come from other people. They can name files on this machine (``file:///etc/passwd``) and servers
 that only this machine reaches (``http://169.254.169.254/``). By default ``File`` and ``download`` read both, since most
 columns hold paths of local files and of servers in a company's network. The settings ``allow_local_files=False`` and
 ``allow_private_urls=False`` forbid them, and ``download(allow=...)`` forbids them for one column. URLs inside values,
@@ -39,7 +39,7 @@ class Access:
     prefixes: tuple[str, ...] | None = None
 
     def check(self, path: str, action: str = "read") -> None:
-        """Refuse a path or URL that must not be ``read``, or ``written``."""
+        """Refuse a path or URL that the rule does not allow to be ``read``, or ``written``."""
         if self == ANYTHING:
             return
         local = local_path(path)

@@ -1,4 +1,4 @@
-"""The wait before a call that failed is made again."""
+"""The wait before a failed call is repeated."""
 
 from __future__ import annotations
 

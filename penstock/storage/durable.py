@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 SYNC_THREADS = 32  # a file system writes concurrent requests to disk together
-MANY_FILES = 256  # for so many files, one sync of the whole file system is faster than a sync of each
+MANY_FILES = 256  # from this many files on, one sync of the whole file system is faster
 
 _SYNC_FILE_RANGE_WRITE = 2
 _CHECKED_NBYTES = 2**20  # read at once
@@ -24,7 +24,8 @@ SYNCED_AS_A_WHOLE = {0xEF53, 0x58465342, 0x9123683E, 0xF2F52010, 0x01021994}
 
 @functools.cache
 def boot_id() -> str | None:
-    """Return an id of the running system, in whose cache written files are; None if it has none."""
+    """Return an id of the current boot of this machine; None if it has none. A reboot loses files that are only
+    cached."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text()
     except OSError:
@@ -67,7 +68,7 @@ def sync_all(paths: Sequence[str]) -> None:
 
 
 def _sync_file_system(path: str) -> bool:
-    """Make everything on the file system of ``path`` durable; return False if it may not be."""
+    """Sync the whole file system of ``path``; return False if that may not reach the disk."""
     libc = ctypes.CDLL(None)
     if not (hasattr(libc, "syncfs") and hasattr(libc, "statfs")):
         return False

@@ -12,14 +12,14 @@ from typing import IO, TYPE_CHECKING, Any, BinaryIO, ClassVar, cast
 
 from penstock.errors import InvalidArgumentError, PathNotFoundError
 from penstock.storage.mime import SNIFF_NBYTES, UNKNOWN, sniff
-from penstock.storage.options import StorageOptions
+from penstock.storage.storage_options import StorageOptions
 from penstock.storage.urls import WEB, redacted, scheme_of
 
 if TYPE_CHECKING:
     from penstock.storage.access import Access
     from penstock.storage.stores import Store
 
-BUFFER_NBYTES = 2**20  # one request for an open remote file reads at least this
+BUFFER_NBYTES = 2**20  # a request for an open remote file reads at least this much
 COPY_NBYTES = 8 * 2**20
 METHODS_MODULE = "penstock.media.file_methods"
 

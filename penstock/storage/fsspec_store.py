@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from typing import Any, BinaryIO, cast
 
 from penstock.errors import InvalidArgumentError, MissingExtraError, PathNotFoundError, PenstockError, ReadError
-from penstock.storage.limits import DownloadLimits
-from penstock.storage.options import scrubbed, secrets_of
+from penstock.storage.download_limits import DownloadLimits
+from penstock.storage.storage_options import scrubbed, secrets_of
 from penstock.storage.urls import KNOWN_PLACES
 
 _EXTRAS = {"hf": ("huggingface_hub", "huggingface")}

@@ -22,10 +22,10 @@ from urllib.parse import urljoin, urlsplit
 from penstock.errors import InvalidArgumentError, PathNotFoundError, PenstockError, ReadError, StoreUnavailableError
 from penstock.storage.access import ANYTHING, Access
 from penstock.storage.backoff import retry_delay_s
-from penstock.storage.limits import DownloadLimits
-from penstock.storage.loop import at_end, wait_for
-from penstock.storage.options import check_known, scrubbed
-from penstock.storage.ranges import ANY_VERSION, RangeFile, ReadRanges, Version, buffered
+from penstock.storage.download_limits import DownloadLimits
+from penstock.storage.event_loop import at_end, wait_for
+from penstock.storage.remote_file import ANY_VERSION, RangeFile, ReadRanges, Version, buffered
+from penstock.storage.storage_options import check_known, scrubbed
 from penstock.storage.urls import redacted
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ NOWAIT: int | None = getattr(os, "RWF_NOWAIT", None)
 async def read_small_files(paths: Sequence[str], max_nbytes: int = MAX_NBYTES) -> pa.Array | None:
     """Return the contents of files of at most ``max_nbytes`` each, or None if the caller must read each file alone.
 
-    It must if a file cannot be read, is not a regular file, is empty or too large, or changes while it is read.
+    That is so if a file cannot be read, is not a regular file, is empty or too large, or changes while it is read.
     """
     if NOWAIT is None:
         return None

@@ -11,10 +11,10 @@ from typing import Any, BinaryIO, Protocol, cast, runtime_checkable
 
 from penstock.errors import InvalidArgumentError, PathNotFoundError, ReadError
 from penstock.storage.access import ANYTHING, Access, configured_access
-from penstock.storage.limits import DownloadLimits
-from penstock.storage.objects import ObjectStore
-from penstock.storage.options import check_known, environment, shared_options_for
-from penstock.storage.ranges import RangeFile, Version
+from penstock.storage.download_limits import DownloadLimits
+from penstock.storage.object_stores import ObjectStore
+from penstock.storage.remote_file import RangeFile, Version
+from penstock.storage.storage_options import check_known, environment, shared_options_for
 from penstock.storage.urls import KINDS, WEB, local_path, redacted, scheme_of
 
 

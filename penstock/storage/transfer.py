@@ -19,13 +19,13 @@ import pyarrow as pa
 
 from penstock.errors import ForbiddenUrlError, InvalidArgumentError, WriteError
 from penstock.storage.access import Access
+from penstock.storage.download_limits import ByteBudget, DownloadLimits
 from penstock.storage.file import File
 from penstock.storage.http import HttpClient, headers_of
-from penstock.storage.limits import ByteBudget, DownloadLimits
 from penstock.storage.mime import SNIFF_NBYTES, sniff
-from penstock.storage.objects import ObjectStore
-from penstock.storage.options import shared_options_for
+from penstock.storage.object_stores import ObjectStore
 from penstock.storage.small_files import MAX_NBYTES, read_small_files
+from penstock.storage.storage_options import shared_options_for
 from penstock.storage.stores import AsyncStore, async_store, object_store
 from penstock.storage.urls import KINDS, WEB, local_path, redacted, scheme_of
 
@@ -145,7 +145,7 @@ class Uploader:
         self._options = options
 
     async def put(self, content: Any, target: str | None = None) -> str | None:
-        """Write one content and return its URL: that of ``target``, or of a new name in the folder."""
+        """Write one content and return its URL: ``target``, or a new name in the folder."""
         if content is None:
             return None
         path = target if self._folder is None else f"{self._folder.rstrip('/')}/{uuid.uuid4()}"

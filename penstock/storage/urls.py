@@ -62,7 +62,7 @@ MAX_SHORT_PATH = 32  # characters
 
 
 def short_path(path: str, *, is_folder: bool = False) -> str:
-    """Return the last part of a path or URL, without secrets; that of a folder ends with a slash.
+    """Return the last part of a path or URL, without secrets; the name of a folder ends with a slash.
 
     >>> short_path("/data/reviews.parquet"), short_path("https://me:pw@host/a.csv?sig=1")
     ('reviews.parquet', 'a.csv')

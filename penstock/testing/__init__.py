@@ -1,11 +1,16 @@
 """A server for tests that speaks the APIs of OpenAI, Anthropic and Google, and fails by a script.
 
-model_server.py    the handle for tests                server_runner.py   its thread or process
-script.py          settings, as data or as text
-faults.py, latency.py, rate_limits.py
-http_server.py     connections, the log of requests    service.py         request to reply
-answers.py         the text of an answer
-apis/              the wire format of each API
+model_server   the handle for tests
+script         settings, as data or as text
+faults, latency, rate_limits    what goes wrong; how long answers take; token buckets
+server_runner  run the server on a thread or in a process of its own
+http_server    connections, and the log of requests
+service        from a request to its reply
+answer_text    the text of an answer
+apis/          the wire format of each API
+
+``python -m penstock.testing`` serves from a command line. The room may import ``errors``, and one function of
+``engine`` that starts processes.
 """
 
 from penstock.testing import faults

@@ -1,4 +1,4 @@
-"""Faults that a server can produce, as data. Each says what happens and, by its conditions, to which requests.
+"""Faults that a server can produce, as data. Each says what happens; its conditions say to which requests.
 
     faults.ServerError(503, share=0.1)             a tenth of all requests
     faults.Reset(at=3)                             the third request
@@ -33,7 +33,7 @@ class Fault:
     share: float = 1.0  # of requests, picked by the seed of the server
     at: int | Sequence[int] | None = None  # the k-th request, or several; from 1
     first: int | None = None
-    first_tries: int | None = None  # of each prompt
+    first_tries: int | None = None  # tries of each prompt
     containing: str | None = None  # in the prompt
     path: str | None = None  # a part of it
 
@@ -209,7 +209,7 @@ class FaultPicker:
                 yield fault
 
     def _is_due(self, number: int, fault: Fault, text: str) -> bool:
-        """Count a request that matches and return whether it is one of those that fail."""
+        """Count a matching request and return whether it is one that fails."""
         self._num_matches[number] += 1
         count = self._num_matches[number]
         if fault.at is not None and count not in ((fault.at,) if isinstance(fault.at, int) else fault.at):

@@ -1,4 +1,4 @@
-"""The handle by which tests start, query and stop a server."""
+"""The handle with which tests start, query and stop a server."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ RETRY_CONCURRENCY_S = 0.1
 
 
 class TokenBucket:
-    """Fill by ``rate`` a second up to ``capacity``. The caller passes the time.
+    """A bucket that fills by ``rate`` a second up to ``capacity``. The caller passes the time.
 
     >>> bucket = TokenBucket(rate=10, capacity=2, now=0.0)
     >>> [bucket.wait_s(1, 0.0) or bucket.take(1) for _ in range(3)]
@@ -50,7 +50,7 @@ class RateLimits:
         self.is_unlimited = limits == Limits()
 
     def admit(self, tokens: int, in_flight: int, now: float) -> float:
-        """Charge a request and return 0, or return the seconds to wait before it is sent again."""
+        """Charge a request and return 0, or return the seconds to wait before sending it again."""
         if self._limits.max_concurrency is not None and in_flight > self._limits.max_concurrency:
             return RETRY_CONCURRENCY_S
         amounts = {"requests": 1, "tokens": tokens}

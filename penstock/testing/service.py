@@ -12,10 +12,10 @@ from typing import Any
 
 import orjson
 
-from penstock.testing.answers import FaultInsteadError, answer
+from penstock.testing.answer_text import FaultInsteadError, answer
 from penstock.testing.apis import embeddings, google
 from penstock.testing.apis.anthropic import Anthropic, Messages
-from penstock.testing.apis.batches import AnthropicBatch, BatchStore, OpenAIBatch, OpenAIFiles, page
+from penstock.testing.apis.batch_apis import AnthropicBatch, BatchStore, OpenAIBatch, OpenAIFiles, page
 from penstock.testing.apis.model_api import (
     Api,
     BadRequestError,

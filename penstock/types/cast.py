@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.errors import TypeMismatchError
-from penstock.types import arrays
+from penstock.types import ndarrays
 from penstock.types.datatype import DataType
 from penstock.types.encode import REFUSALS, encode, pickled
 from penstock.types.supertype import supertype
@@ -72,14 +72,14 @@ def _files(array: pa.Array, dtype: DataType, is_path: bool) -> pa.Array:
 
 
 def _cast_shaped(array: pa.Array, source: DataType, dtype: DataType) -> pa.Array:
-    """Cast from or to tensors and images: as one ndarray if all rows have one shape, else row by row."""
-    rows = arrays.default_numpy(array) if not array.null_count and _is_dense(source) else None
+    """Cast from or to tensors and images: as one ndarray if all rows have the same shape, else row by row."""
+    rows = ndarrays.default_numpy(array) if not array.null_count and _is_dense(source) else None
     if rows is None or rows.dtype == object:
         return encode(array.to_pylist(), dtype)
     size = dtype.shape if (dtype.is_tensor() or dtype.is_image()) else None
     if size is not None and rows.shape[1:] != size and rows.size == len(array) * int(np.prod(size)) and rows.ndim == 2:
         rows = rows.reshape(len(array), *size)  # a flat list, embedding or 1-d tensor in its new shape
-    result: Any = arrays.from_ndarray(rows, dtype, "cast")
+    result: Any = ndarrays.from_ndarray(rows, dtype, "cast")
     return result if DataType(result.type) == dtype else result.cast(dtype.arrow)
 
 
@@ -100,7 +100,7 @@ def _has_extension(dtype: DataType) -> bool:
 
 
 def unified(batches: Sequence[pa.RecordBatch]) -> Sequence[pa.RecordBatch]:
-    """Return the batches with the same columns of their common types; those of ``map_batches`` may differ.
+    """Return the batches with equal columns, of types that hold all values; batches of ``map_batches`` may differ.
 
     A column that a batch lacks is null in it. Raise TypeMismatchError for types without a common type.
 
@@ -131,7 +131,7 @@ def joined(parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
         return pa.concat_batches(same)
     except pa.ArrowInvalid as exc:  # Arrow counts the bytes of a column with 31 bits
         name = max(same[0].schema.names, key=lambda name: sum(part.column(name).nbytes for part in same))
-        raise arrays.too_large(f"Column {name!r}") from exc
+        raise ndarrays.too_large(f"Column {name!r}") from exc
 
 
 def _conform(batch: pa.RecordBatch, dtypes: dict[str, DataType]) -> pa.RecordBatch:

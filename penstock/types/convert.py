@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from penstock.errors import TypeMismatchError, shortened
 from penstock.storage.file import File
-from penstock.types import arrays
+from penstock.types import ndarrays
 from penstock.types.cast import cast
 from penstock.types.datatype import DataType
 from penstock.types.encode import REFUSALS, encode, is_pil_image, pickled
@@ -57,8 +57,8 @@ def to_arrow_array(values: Any, dtype: DataType | None, *, what: str) -> pa.Arra
         return array if dtype is None else cast(array, dtype, what=what)
     if is_pandas(values):
         return _from_pandas(values, dtype, what)
-    if arrays.is_array(values):
-        return _from_array(arrays.as_ndarray(values), dtype, what)
+    if ndarrays.is_array(values):
+        return _from_array(ndarrays.as_ndarray(values), dtype, what)
     if isinstance(values, list | tuple | range | deque) or (
         isinstance(values, Sequence) and not isinstance(values, str | bytes | bytearray | memoryview)
     ):
@@ -115,9 +115,9 @@ def _one_chunk(array: pa.Array | pa.ChunkedArray, what: str) -> pa.Array:
     try:
         combined = array.combine_chunks()
     except pa.ArrowInvalid as exc:
-        raise arrays.too_large(what) from exc
+        raise ndarrays.too_large(what) from exc
     if isinstance(combined, pa.ChunkedArray):
-        raise arrays.too_large(what)
+        raise ndarrays.too_large(what)
     return combined
 
 
@@ -129,12 +129,12 @@ def _from_pandas(values: Any, dtype: DataType | None, what: str) -> pa.Array:
     return to_arrow_array(pa.Array.from_pandas(values), dtype, what=what)
 
 
-def _from_array(values: arrays.NDArray, dtype: DataType | None, what: str) -> pa.Array:
+def _from_array(values: ndarrays.NDArray, dtype: DataType | None, what: str) -> pa.Array:
     is_pickled = dtype is not None and dtype.is_python()
     if values.ndim and (values.dtype == object or is_pickled):
         return to_arrow_array(values.tolist() if values.ndim == 1 else list(values), dtype, what=what)
     try:
-        array = arrays.from_ndarray(values, dtype, what)
+        array = ndarrays.from_ndarray(values, dtype, what)
     except REFUSALS as exc:
         if isinstance(exc, TypeMismatchError):
             raise
@@ -205,7 +205,7 @@ def _needs_inference(value: Any) -> bool:
     """Check whether pyarrow infers another type for ``value`` than we do: arrays, images and records."""
     cls = type(value)
     return (
-        arrays.is_array(value)
+        ndarrays.is_array(value)
         or is_pil_image(value)
         or isinstance(value, enum.Enum | File)
         or dataclasses.is_dataclass(cls)
@@ -216,8 +216,8 @@ def _needs_inference(value: Any) -> bool:
 
 def _dtype_of(value: Any) -> DataType | None:
     """Return the type of one value, or None if Arrow has no type for it."""
-    if arrays.is_array(value):
-        array = arrays.as_ndarray(value)
+    if ndarrays.is_array(value):
+        array = ndarrays.as_ndarray(value)
         return _array_dtype(array.dtype, array.shape)
     if is_pil_image(value):
         return DataType.image()
@@ -232,7 +232,7 @@ def _dtype_of(value: Any) -> DataType | None:
     if _needs_inference(value):
         return _known(dtype_from_hint(type(value)))
     if isinstance(value, np.datetime64 | np.timedelta64):
-        return DataType(arrays.from_ndarray(np.asarray([value]), None, "value").type)
+        return DataType(ndarrays.from_ndarray(np.asarray([value]), None, "value").type)
     if isinstance(value, int) and 2**63 <= value < 2**64:
         return DataType.uint64()
     try:

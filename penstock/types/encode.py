@@ -22,15 +22,15 @@ import pyarrow as pa
 
 from penstock.errors import did_you_mean
 from penstock.storage.file import File
-from penstock.types import arrays
+from penstock.types import ndarrays
 from penstock.types.datatype import DataType
 from penstock.types.extension import IMAGE_CHANNELS
 from penstock.types.hints import is_address, is_named_tuple, record_fields
-from penstock.types.images import image_column
+from penstock.types.image_columns import image_column
 from penstock.types.plain import arrow_array, arrow_flags, arrow_values
 
 REFUSALS = (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, TypeError, ValueError, OverflowError)
-"""The errors of ``encode`` for a value that does not fit: those of pyarrow, TypeError and ValueError."""
+"""The errors that ``encode`` raises for a value that does not fit."""
 
 
 def encode(values: Sequence[Any], dtype: DataType) -> pa.Array:
@@ -84,7 +84,7 @@ def _by_arrow(values: Sequence[Any], dtype: DataType) -> pa.Array:
 
 def _whole(array: pa.Array | pa.ChunkedArray) -> pa.Array:
     if isinstance(array, pa.ChunkedArray):
-        raise arrays.too_large("column")
+        raise ndarrays.too_large("column")
     return array
 
 
@@ -92,8 +92,8 @@ def _plain(value: Any, dtype: DataType) -> Any:
     """Return a value that pyarrow refuses as a plain Python value that fits ``dtype``."""
     if isinstance(value, enum.Enum):
         value = value.value
-    if arrays.is_array(value):
-        value = arrays.as_ndarray(value)[()]
+    if ndarrays.is_array(value):
+        value = ndarrays.as_ndarray(value)[()]
         if isinstance(value, np.ndarray):
             raise ValueError(f"an array of shape {value.shape} is not a single value")
     if isinstance(value, np.datetime64 | np.timedelta64) and dtype.is_temporal():
@@ -136,7 +136,7 @@ def _encode_list(values: Sequence[Any], dtype: DataType) -> pa.Array:
     mask = _mask(values)
     if not dtype.is_fixed_size_list():
         flat = list(chain.from_iterable(row for row in rows if row is not None))
-        offsets = arrays.offsets_of([0 if row is None else len(row) for row in rows])
+        offsets = ndarrays.offsets_of([0 if row is None else len(row) for row in rows])
         return pa.ListArray.from_arrays(offsets, encode(flat, inner), mask=mask)
     for row in rows:
         if row is not None and len(row) != dtype.size:
@@ -149,8 +149,8 @@ def _encode_list(values: Sequence[Any], dtype: DataType) -> pa.Array:
 def _elements(value: Any) -> Sequence[Any]:
     if isinstance(value, str | bytes | Mapping):
         raise TypeError("it is not a list")
-    if arrays.is_array(value):
-        array = arrays.as_ndarray(value)
+    if ndarrays.is_array(value):
+        array = ndarrays.as_ndarray(value)
         return array.tolist() if array.ndim == 1 else list(array)
     return value if isinstance(value, list | tuple) else list(value)
 
@@ -162,7 +162,7 @@ def _encode_map(values: Sequence[Any], dtype: DataType) -> pa.Array:
     items = encode([item for _, item in flat], dtype.value)
     if keys.null_count:
         raise ValueError("a map has no null keys")
-    return pa.MapArray.from_arrays(arrays.offsets_of([len(row) for row in rows]), keys, items, mask=_mask(values))
+    return pa.MapArray.from_arrays(ndarrays.offsets_of([len(row) for row in rows]), keys, items, mask=_mask(values))
 
 
 def _pairs(value: Any) -> list[tuple[Any, Any]]:
@@ -196,23 +196,25 @@ def _record(value: Any, fields: Mapping[str, DataType]) -> Mapping[str, Any]:
 
 
 def _encode_fixed(values: Sequence[Any], dtype: DataType) -> pa.Array:
-    """Encode embeddings and tensors of one shape: stack the rows into one ndarray."""
+    """Encode embeddings and fixed-shape tensors: stack the rows into one ndarray."""
     shape = dtype.arrow.shape
     rows = _numbers([value for value in values if value is not None])
     if rows.shape[1:] != shape and len(rows):
         raise ValueError(f"the values have shape {rows.shape[1:]}")
-    return arrays.fixed_rows(arrow_values(_spread(rows, values, shape).reshape(-1)), dtype.arrow, _mask(values))
+    return ndarrays.fixed_rows(arrow_values(_spread(rows, values, shape).reshape(-1)), dtype.arrow, _mask(values))
 
 
-def _numbers(rows: Sequence[Any]) -> arrays.NDArray:
-    is_array = [arrays.is_array(row) for row in rows]
-    stacked = np.asarray([arrays.as_ndarray(row) if array else row for row, array in zip(rows, is_array, strict=True)])
+def _numbers(rows: Sequence[Any]) -> ndarrays.NDArray:
+    is_array = [ndarrays.is_array(row) for row in rows]
+    stacked = np.asarray(
+        [ndarrays.as_ndarray(row) if array else row for row, array in zip(rows, is_array, strict=True)]
+    )
     if stacked.dtype.kind not in "biuf":
         raise TypeError(f"they are not numbers ({stacked.dtype})")
     return stacked
 
 
-def _spread(rows: arrays.NDArray, values: Sequence[Any], shape: tuple[int, ...]) -> arrays.NDArray:
+def _spread(rows: ndarrays.NDArray, values: Sequence[Any], shape: tuple[int, ...]) -> ndarrays.NDArray:
     """Return the rows with zeros in place of None."""
     if len(rows) == len(values) and len(rows):
         return rows
@@ -225,21 +227,21 @@ def _spread(rows: arrays.NDArray, values: Sequence[Any], shape: tuple[int, ...])
 def _encode_ragged(values: Sequence[Any], dtype: DataType) -> pa.Array:
     rows = [np.zeros(0, bool) if value is None else _numbers([value])[0] for value in values]
     flat = np.concatenate([np.ravel(row) for row in rows]) if rows else np.zeros(0)
-    return arrays.ragged_rows(arrow_values(flat), [np.shape(row) for row in rows], dtype, _mask(values))
+    return ndarrays.ragged_rows(arrow_values(flat), [np.shape(row) for row in rows], dtype, _mask(values))
 
 
 def _encode_image(values: Sequence[Any], dtype: DataType) -> pa.Array:
-    images = [None if value is None else arrays.as_image(_pixels(value, dtype.mode), dtype) for value in values]
+    images = [None if value is None else ndarrays.as_image(_pixels(value, dtype.mode), dtype) for value in values]
     return image_column(images, dtype)
 
 
-def _pixels(value: Any, mode: str | None) -> arrays.NDArray:
+def _pixels(value: Any, mode: str | None) -> ndarrays.NDArray:
     if is_pil_image(value):
         wanted = mode or (value.mode if value.mode in IMAGE_CHANNELS else "RGB")
         return np.asarray(value if value.mode == wanted else value.convert(wanted))
     if isinstance(value, bytes):
         raise TypeError("bytes are an encoded image: decode them with decode_image()")
-    return arrays.as_ndarray(value)
+    return ndarrays.as_ndarray(value)
 
 
 def _encode_file(values: Sequence[Any], dtype: DataType) -> pa.Array:

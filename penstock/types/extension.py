@@ -70,7 +70,7 @@ class PythonScalar(pa.ExtensionScalar):  # type: ignore[misc]
 
 
 class FixedShapeArray(pa.ExtensionArray):  # type: ignore[misc]
-    """A column whose rows all have one shape; its Python values are read-only views of one ndarray."""
+    """A fixed-shape column; its Python values are read-only views of one ndarray."""
 
     def to_pylist(self, **_: Any) -> list[np.ndarray[Any, Any] | None]:
         # One view of the column is many times faster than a scalar for each row.
@@ -151,7 +151,7 @@ class _Parametric(pa.ExtensionType):  # type: ignore[misc]
 
 
 class EmbeddingType(_Parametric):
-    """Vectors of one length; stored as ``fixed_size_list(value_type, size)``.
+    """Fixed-length vectors; stored as ``fixed_size_list(value_type, size)``.
 
     >>> EmbeddingType(pa.float32(), 3).storage_type
     FixedSizeListType(fixed_size_list<item: float>[3])
@@ -198,7 +198,7 @@ class TensorType(_Parametric):
         if self.shape is None:
             storage = pa.struct([("data", pa.list_(value_type)), ("shape", pa.list_(pa.int32()))])
         elif any(length < 1 for length in self.shape):
-            # Parquet cannot hold fixed-size lists of no elements.
+            # Parquet cannot hold fixed-size lists without elements.
             raise InvalidArgumentError(f"The lengths of a fixed tensor shape must be at least 1, got {self.shape!r}.")
         else:
             storage = pa.list_(value_type, math.prod(self.shape))

@@ -204,7 +204,7 @@ def checked_timezone(timezone: str | None) -> str | None:
 
 
 def checked_size(name: str, size: int) -> int:
-    """Return the number of values in a type of a fixed size; Arrow takes -1 for any number."""
+    """Return the length of a fixed-length type; Arrow would take -1 for any length."""
     if size < 0:
         raise InvalidArgumentError(f"The size of {name} must be a whole number of at least 0, got {size!r}.")
     return size

@@ -125,7 +125,7 @@ def _translate(array: pa.Array, target: pa.DataType) -> pa.Array:
 
 
 def _holds_extension(arrow_type: pa.DataType) -> bool:
-    """Return whether values of an extension are somewhere within lists, maps or structs."""
+    """Return whether lists, maps or structs contain values of an extension type."""
     if isinstance(arrow_type, pa.BaseExtensionType):
         return True
     return any(_holds_extension(arrow_type.field(number).type) for number in range(arrow_type.num_fields))

@@ -54,7 +54,7 @@ def without_nulls(array: pa.Array, value: Any) -> pa.Array:
 
 
 def _is_alike(built: pa.DataType, wanted: pa.DataType | None) -> bool:
-    """Return True for a type that casts to the wanted one as ``pyarrow.array`` converts the values."""
+    """Return True if a cast to the wanted type gives what ``pyarrow.array`` would."""
     is_null = pa.types.is_null(built) and not isinstance(wanted, pa.BaseExtensionType)
     if wanted in (None, built) or is_null:
         return True

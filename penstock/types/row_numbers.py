@@ -55,7 +55,7 @@ class RowInputs:
 def numbered(
     batches: Iterable[pa.RecordBatch], input_number: int, ranges: Sequence[RowRange] = (RowRange(0, None),)
 ) -> Iterator[pa.RecordBatch]:
-    """Yield batches with the column ``ROW_NUMBER``. Their rows are the ``ranges`` of the input, one after another."""
+    """Add the column ``ROW_NUMBER`` to batches whose rows are the ``ranges`` of the input, one after another."""
     left = iter(ranges)
     start, stop = next(left)
     for batch in batches:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, overload
 import pyarrow as pa
 
 from penstock.errors import TypeMismatchError
-from penstock.types.arrays import NDArray, default_numpy, python_values, unlocked
 from penstock.types.cast import cast
 from penstock.types.convert import to_arrow_array
 from penstock.types.datatype import DataType
 from penstock.types.frozen import frozen
+from penstock.types.ndarrays import NDArray, default_numpy, python_values, unlocked
 
 if TYPE_CHECKING:
     import torch
@@ -96,7 +96,7 @@ class Series:
     def to_numpy(self) -> NDArray:
         """Return the values as ``default_numpy`` does: read-only and without a copy where Arrow allows.
 
-        Integers cannot be missing in NumPy, so tensors of integers, and images, are an object array if one is null.
+        NumPy has no missing integers, so tensors of integers, and images, become an object array if one is null.
         """
         return default_numpy(self._array)
 
@@ -111,7 +111,7 @@ class Series:
 
         values = self.to_numpy()
         if values.dtype == object and len({np.shape(each) for each in values}) == 1:
-            values = np.stack(list(values))  # lists of one length
+            values = np.stack(list(values))  # fixed-length lists
         if values.dtype.kind not in "biuf":
             raise TypeMismatchError(
                 f"Series {self._name!r} of type {self.dtype} cannot become a torch tensor; numbers, and lists, "

@@ -51,7 +51,7 @@ def supertype(a: DataType, b: DataType) -> DataType | None:
 
 
 def has_null_type(dtype: pa.DataType) -> bool:
-    """Return True if a type has no type for some of its values, as that of empty lists.
+    """Return True if a type contains the null type, such as a list whose elements are all unknown.
 
     >>> has_null_type(pa.list_(pa.null())), has_null_type(pa.string())
     (True, False)
@@ -91,7 +91,7 @@ def _temporal(a: DataType, b: DataType) -> DataType | None:
 
 
 def _by_arrow(a: DataType, b: DataType) -> DataType | None:
-    """Return the type to which Arrow promotes decimals of several precisions and times of several units."""
+    """Return the type to which Arrow promotes decimals of different precisions, and times of different units."""
     schemas = [pa.schema([("x", dtype.arrow)]) for dtype in (a, b)]
     try:
         return DataType(pa.unify_schemas(schemas, promote_options="permissive").field("x").type)

@@ -1,4 +1,4 @@
-"""``udaf``: aggregates in Python. DuckDB collects the values of each group in a list; a UDF is called with it."""
+"""``udaf``: aggregates in Python. DuckDB collects the values of each group in a list, and a UDF gets the list."""
 
 from __future__ import annotations
 

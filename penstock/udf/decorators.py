@@ -31,7 +31,7 @@ from penstock.udf.specs import ClsObject, check_signature, make_spec
 
 _OPTIONS_ATTRIBUTE = "__penstock_options__"
 
-Options = dict[str, Any]  # those that the user gave, by name
+Options = dict[str, Any]  # the options that the user gave, by name
 P = ParamSpec("P")
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
@@ -49,7 +49,8 @@ class ColumnFunction(Protocol[P, R_co]):
 
 
 class ColumnMethod(Protocol[P, R_co]):
-    """A decorated method for type checkers. They do not see what ``cls`` does to a class, so it must be decorated."""
+    """A decorated method for type checkers. They do not see that ``cls`` changes a class, so each method must be
+    decorated."""
 
     def __get__(self, instance: Any, owner: Any = None, /) -> ColumnFunction[P, R_co]: ...
 
@@ -151,7 +152,7 @@ class _FuncDecorator:
     def batch(self, function: Callable[..., Any] | None = None, **options: Any) -> Any:
         """Make a function of whole ``Series`` work on columns, batch by batch.
 
-        ``docs/BATCHES.md`` describes the options of a batch.
+        ``docs/guides/batches.md`` describes the options of a batch.
 
         >>> @ps.func.batch(return_dtype=ps.DataType.int64())
         ... def double(x):
@@ -172,7 +173,7 @@ class _MethodDecorator:
     @overload
     def __call__(self, **options: Unpack[FuncOptions]) -> MethodDecorator: ...
     def __call__(self, function: Callable[..., Any] | None = None, **options: Any) -> Any:
-        """Set options of one method of a ``cls`` class: those of ``func``."""
+        """Set the options of one method of a ``cls`` class; it takes the options of ``func``."""
         return self._attach(function, options, is_batch=False)
 
     @overload
@@ -182,7 +183,7 @@ class _MethodDecorator:
     @overload
     def batch(self, **options: Unpack[BatchFuncOptions]) -> MethodDecorator: ...
     def batch(self, function: Callable[..., Any] | None = None, **options: Any) -> Any:
-        """Make a method of a ``cls`` class take whole ``Series``: the options are those of ``func.batch``."""
+        """Make a method of a ``cls`` class take whole ``Series``; it takes the options of ``func.batch``."""
         return self._attach(function, options, is_batch=True)
 
     def _attach(self, function: Callable[..., Any] | None, options: Options, *, is_batch: bool) -> Any:

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from penstock.errors import InvalidArgumentError
+from penstock.expr.expression_text import describe
 from penstock.expr.nodes import ELEMENT, Expr, ListApply, UdfCall, columns_of, has_udf, unalias
-from penstock.expr.text import describe
 from penstock.types import DataType
 
 

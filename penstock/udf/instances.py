@@ -1,8 +1,8 @@
 """Instances of user classes: each worker builds one, shared by all methods that a query calls in that worker.
 
 Each stage has a handler for each of its workers, and each handler holds a lease of an instance. Handlers of different
-stages share an instance; those of the same stage, which run in parallel, have one each, unless the function says that a
-worker may run several tasks at once.
+stages share an instance. Handlers of the same stage run in parallel and have one each, unless the function allows
+several tasks at once in a worker.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ log = logging.getLogger("penstock.udf")
 
 
 class _Instance:
-    """An instance, the ids of the works whose handlers hold it, and the lock of the thread that uses it."""
+    """An instance, the ids of the stages whose handlers hold it, and the lock of the thread that uses it."""
 
     def __init__(self) -> None:
         self.value: Any = None

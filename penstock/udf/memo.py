@@ -11,7 +11,6 @@ import logging
 import marshal
 import pickle
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
 import cloudpickle
@@ -19,67 +18,14 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from penstock.cache.keys import key_of
-from penstock.cache.ledger.open_ledgers import current_ledger, job_folder
+from penstock.cache.ledger.open_ledgers import current_ledger
 from penstock.cache.memo import Codec, Memo
-from penstock.config import get_config
-from penstock.errors import InvalidArgumentError
-from penstock.expr.nodes import Literal, PythonValue
 from penstock.expr.udf import BatchSpec, UdfSpec
-from penstock.plan.identity.code_keys import code_identity
-from penstock.plan.stages import CallBatch, CallUdf, Stage
 from penstock.protocols import Ledger
-from penstock.types.content import ContentHash
+from penstock.types.digests import ContentHash
 from penstock.types.ipc import from_ipc, to_ipc
 
 log = logging.getLogger("penstock.udf")
-
-
-# --- in the driver ----------------------------------------------------------------------------------------------------
-
-
-def with_cache_keys(stages: Sequence[Stage]) -> tuple[Stage, ...]:
-    """Return stages whose functions with ``cache=True`` have their key. Raise if there is no ledger.
-
-    Called when a query begins, since a function may refer to names that are defined after it.
-    """
-    return tuple(_with_key(stage) for stage in stages)
-
-
-def _with_key(stage: Stage) -> Stage:
-    match stage.work:
-        case CallUdf(call=call) if call.udf.cache:
-            constants = {
-                str(number): child.value if isinstance(child, PythonValue) else child.scalar
-                for number, child in enumerate(call.children)
-                if isinstance(child, Literal | PythonValue)
-            }
-            names = [name for name, _ in call.kwargs]
-            spec = replace(call.udf, cache_key=_key(call.udf, (constants, names)))
-            return replace(stage, work=replace(stage.work, call=replace(call, udf=spec)))
-        case CallBatch(spec=batch_spec) if batch_spec.cache:
-            keyed_spec = replace(batch_spec, cache_key=_key(batch_spec, None))
-            return replace(stage, work=replace(stage.work, spec=keyed_spec))
-        case _:
-            return stage
-
-
-def _key(spec: UdfSpec | BatchSpec, constants: Any) -> bytes:
-    if not (job_folder() or get_config().cache_dir):
-        raise InvalidArgumentError(
-            f"{spec.name!r} has cache=True, but there is no place to store its results; set "
-            'ps.set_config(cache_dir="...") or PENSTOCK_CACHE_DIR, or write with resume=True.'
-        )
-    found = code_identity((spec, constants))
-    if found.opaque:
-        log.warning(
-            "%r has cache=True and uses %s, whose content is unknown: results are cached as if all objects of "
-            "that type were equal",
-            *(spec.name, ", ".join(found.opaque)),
-        )
-    return found.digest
-
-
-# --- in workers -------------------------------------------------------------------------------------------------------
 
 
 class FunctionMemo:
@@ -102,7 +48,7 @@ class FunctionMemo:
         """Return a key for each row of arguments; ``names`` are part of it for functions that see column names."""
         prefix = self._prefix + b"row" + marshal.dumps(tuple(names), 2)
         lists = [_plain_values(column) for column in columns]
-        # Version 2 has no references: equal values give equal bytes, also if they are one object.
+        # Version 2 has no references: equal values give equal bytes, even if they are one object.
         rows = zip(*lists, strict=True) if lists else ((),) * num_rows
         return [key_of(prefix + marshal.dumps(row, 2)) for row in rows]
 

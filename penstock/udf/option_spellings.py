@@ -19,6 +19,7 @@ OURS: dict[str, tuple[str, ...]] = {
     "include_paths": ("file_path_column",),
     "io_config": ("storage_options",),
     "key": ("by",),
+    "limit": ("n",),
     "max_api_concurrency": ("max_concurrency",),
     "max_completion_tokens": ("max_output_tokens", "max_tokens"),
     "max_concurrency": ("concurrency",),

@@ -12,7 +12,7 @@ from penstock.config import parse_bytes
 from penstock.errors import InvalidArgumentError, PenstockError, check_choice, did_you_mean
 from penstock.events.tracebacks import trim_traceback
 from penstock.expr.udf import BatchLimits, BatchSize, MaxErrors, OnError, Policy
-from penstock.storage.options import StoreSettings
+from penstock.storage.storage_options import StoreSettings
 from penstock.udf.option_spellings import spelling_hint
 
 AnyCallable = TypeVar("AnyCallable", bound=Callable[..., Any])
@@ -72,10 +72,10 @@ OPTION_HELP = {
     "max_concurrency": "the most workers; for an async function, the most calls at once",
     "max_retries": "how often a call that raises is made again (0)",
     "retry_on": "exception classes to retry; by default all",
-    "on_error": "'raise' ends the query at a failed row; 'log' and 'ignore' give null and record it in df.errors()",
+    "on_error": "'raise' ends the query; 'null' records the row in df.errors() and gives null; 'log' logs it too",
     "max_errors": "failed rows, a count or a fraction, that end the query; 'auto': when nearly all fail; None: never",
     "timeout": "seconds a call may take; needs an async function or use_process=True",
-    "cache": "True stores results and uses them again for the same code and arguments; see docs/DURABLE.md",
+    "cache": "True stores results and uses them again for the same code and arguments; see docs/guides/jobs.md",
     "version": "text that stands for the code in caches and jobs: change it when the results change",
     "ray_options": "options for the actors of this function on Ray",
 }
@@ -200,7 +200,7 @@ RULES: dict[str, Rule] = {
     "max_retries": (lambda value: _is_whole(value, 0), "must be a whole number of 0 or more"),
     "num_cpus": _AMOUNT,
     "num_gpus": _AMOUNT,
-    "on_error": (lambda value: value in get_args(OnError), f"must be one of {', '.join(map(repr, get_args(OnError)))}"),
+    "on_error": (lambda value: value in get_args(OnError), "must be 'raise', 'null' or 'log'"),
     "ray_options": (lambda value: isinstance(value, Mapping), "must be a dict of the options of Ray's actors"),
     "retry_on": _EXCEPTIONS,
     "split_on": _EXCEPTIONS,
@@ -227,10 +227,9 @@ def check_whole(name: str, option: str, value: Any, least: int) -> None:
 
 
 def error_policy(name: str, on_error: str) -> OnError:
-    """Return the policy of a UDF for ``on_error``; ``"null"`` records a failed row, ``"log"`` logs it too."""
-    policies: dict[str, OnError] = {"raise": "raise", "null": "ignore", "ignore": "ignore", "log": "log"}
-    check_choice(f"{name}: on_error", on_error, policies)
-    return policies[on_error]
+    """Return the checked policy: ``"null"`` records a failed row, ``"log"`` logs it too; ``"ignore"`` is ``"null"``."""
+    check_choice(f"{name}: on_error", on_error, get_args(OnError))
+    return "null" if on_error == "ignore" else cast(OnError, on_error)
 
 
 def check_positive(name: str, option: str, value: Any) -> None:
@@ -244,11 +243,11 @@ def check_positive(name: str, option: str, value: Any) -> None:
 
 def make_policy(name: str, options: Mapping[str, Any], *, can_stop: bool, breaker_rows: int = BREAKER_ROWS) -> Policy:
     """Return the policy of checked options; ``can_stop`` is True if a running call can be stopped."""
-    on_error: OnError = options.get("on_error") or "raise"
+    on_error = error_policy(name, options.get("on_error") or "raise")
     max_errors, timeout_s = options.get("max_errors", "auto"), options.get("timeout")
     if max_errors not in ("auto", None) and on_error == "raise":
         raise InvalidArgumentError(
-            f'{name}: max_errors={max_errors!r} needs on_error="log" or "ignore"; with "raise" the first error ends all'
+            f'{name}: max_errors={max_errors!r} needs on_error="null" or "log"; with "raise" the first error ends all'
         )
     if timeout_s is not None and not can_stop:
         raise InvalidArgumentError(

@@ -25,7 +25,7 @@ from penstock.udf.failures import Failures
 def with_column(
     batch: pa.RecordBatch, work: CallUdf, column: pa.Array, parents: pa.Array | None = None
 ) -> pa.RecordBatch:
-    """Return the columns that the call keeps and the computed one, which replaces a column of its name.
+    """Return the columns that the call keeps and the computed column, which replaces one with the same name.
 
     ``parents`` are the numbers of the rows that the values of a generator came from.
     """

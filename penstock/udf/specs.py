@@ -43,7 +43,7 @@ def check_signature(function: Callable[..., Any], name: str, args: tuple[Any, ..
 def _common_parts(
     name: str, options: Mapping[str, Any], workers: tuple[int, int | None], is_async: bool
 ) -> dict[str, Any]:
-    """Return the fields that both kinds of specs have. ``map_batches`` calls cpus and gpus by the names of Ray Data."""
+    """Return the fields that both kinds of specs have. In ``map_batches`` cpus and gpus have the names of Ray Data."""
     gpus = options.get("gpus") or options.get("num_gpus") or 0
     memory, use_process = options.get("memory"), options.get("use_process")
     resources = Resources(
@@ -170,7 +170,7 @@ ROW_OPTIONS = [
 
 
 GROUP_OPTIONS = ["batch_format", "zero_copy_batch", *ROW_OPTIONS[1:]]
-"""The options of ``map_groups``: a group is called as a row is, and seen as a batch is."""
+"""The options of ``map_groups``: groups are called like rows, and look like batches."""
 
 
 def make_batch_spec(verb: BatchVerb, fn: Any, options: Mapping[str, Any], keys: tuple[str, ...] = ()) -> BatchSpec:

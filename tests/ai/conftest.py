@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from penstock.ai.client.limits.limiter import forget_limits
-from penstock.ai.registry import detach_providers
+from penstock.ai.provider_registry import detach_providers
 
 
 @pytest.fixture

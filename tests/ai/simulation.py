@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
 
-from penstock.ai.client.limits.pacing import Outcome, Pace, Sent
+from penstock.ai.client.limits.pace import Outcome, Pace, Sent
 from penstock.ai.client.limits.rate_headers import NO_HINTS, Hints, RateWindow
 
 

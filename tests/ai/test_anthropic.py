@@ -24,7 +24,7 @@ from penstock.ai.conversation import (
 )
 from penstock.ai.provider import Prompting, TextEmbedding
 from penstock.ai.providers.anthropic import AnthropicProvider, MessagesWire
-from penstock.ai.structured.formats import OutputFormat
+from penstock.ai.structured.return_formats import OutputFormat
 from penstock.ai.structured.tools import ToolFunction
 from penstock.errors import AuthenticationError, InvalidAnswerError, InvalidArgumentError, RequestRefusedError
 from penstock.storage.secret import Secret

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
+from penstock.ai.client.api_call import ApiCall, Endpoint
 from penstock.ai.client.batch.batch_queue import (
     NBYTES_AROUND,
     BatchQueue,
@@ -24,7 +25,6 @@ from penstock.ai.client.batch.batch_queue import (
 )
 from penstock.ai.client.batch.batch_records import Attempts, BatchRecords
 from penstock.ai.client.batch.batch_service import BatchCapacity, BatchClient, Intent
-from penstock.ai.client.calls import ApiCall, Endpoint
 from penstock.ai.provider import CallSettings
 from penstock.ai.providers import anthropic_batches, openai_batches
 from penstock.cache.ledger import open_ledger

@@ -18,7 +18,7 @@ from pydantic import BaseModel
 import penstock as ps
 from penstock.ai.conversation import Request, Text, UserTurn
 from penstock.ai.provider import Prompting, loaded
-from penstock.ai.registry import make_provider
+from penstock.ai.provider_registry import make_provider
 from penstock.cache.ledger import open_ledger
 from penstock.cache.ledger.store import FileLedger
 from penstock.cache.memo import Codec, Memo

@@ -29,7 +29,7 @@ from penstock.ai.providers.google import (
     GoogleEmbeddings,
     GoogleProvider,
 )
-from penstock.ai.structured.formats import OutputFormat
+from penstock.ai.structured.return_formats import OutputFormat
 from penstock.ai.structured.tools import ToolFunction
 from penstock.errors import AuthenticationError, InvalidAnswerError, InvalidArgumentError
 from penstock.storage.secret import Secret

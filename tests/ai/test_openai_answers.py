@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from penstock.ai.conversation import Generation, Request, Text, UserTurn
-from penstock.ai.exchange import Exchange, PromptSettings
+from penstock.ai.dialogue import Exchange, PromptSettings
 from penstock.ai.providers.chat_completions import ChatWire
 from penstock.ai.providers.responses import ResponsesWire
 from penstock.errors import InvalidAnswerError, ProviderUnavailableError

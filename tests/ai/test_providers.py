@@ -13,8 +13,8 @@ from pydantic import BaseModel
 
 import penstock as ps
 from penstock.ai.client.connections import SharedSession
+from penstock.ai.provider_registry import find_provider
 from penstock.ai.providers.openai import OpenAIProvider
-from penstock.ai.registry import find_provider
 from penstock.errors import AuthenticationError, InvalidArgumentError, QuotaExceededError, UnreachableError
 from penstock.functions import classify_image, classify_text, embed_text, prompt
 from penstock.llm import HttpRequestProcessorConfig, OpenAIProcessorConfig, build_processor

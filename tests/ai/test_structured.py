@@ -20,7 +20,7 @@ import pytest
 from hypothesis import given, strategies as st
 from pydantic import AnyUrl, AwareDatetime, BaseModel, ConfigDict, Field, field_serializer, field_validator
 
-from penstock.ai.structured.formats import OutputFormat
+from penstock.ai.structured.return_formats import OutputFormat
 from penstock.errors import InvalidAnswerError, InvalidArgumentError
 from penstock.types import DataType, to_arrow_array
 
@@ -636,7 +636,7 @@ SCRIPT = """
 from __future__ import annotations
 import dataclasses, enum, sys, typing, cloudpickle
 from pydantic import BaseModel
-from penstock.ai.structured.formats import OutputFormat
+from penstock.ai.structured.return_formats import OutputFormat
 
 class Colour(enum.Enum):
     RED = "red"

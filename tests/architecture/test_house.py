@@ -63,7 +63,7 @@ def test_modules_named_in_pages_and_docstrings_exist() -> None:
 
 def texts() -> Iterator[tuple[str, str]]:
     """Yield the pages and the docstrings of the package, each with its place."""
-    for page in (*sorted((ROOT / "docs").glob("*.md")), ROOT / "README.md", ROOT / "CONTRIBUTING.md"):
+    for page in (*sorted((ROOT / "docs").rglob("*.md")), ROOT / "README.md", ROOT / "CONTRIBUTING.md"):
         yield page.name, page.read_text()
     for module, tree in package_modules().items():
         for node in ast.walk(tree):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.architecture.imports import PACKAGE, ROOT
 
-PAGES = (*sorted((ROOT / "docs").glob("*.md")), ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md")
+PAGES = (*sorted((ROOT / "docs").rglob("*.md")), ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md")
 QUESTION = re.compile(r"(what|who|whose|whether|how|which|where|when|why)\b", re.IGNORECASE)
 UNCLEAR = re.compile(
     r"\b(whoever|nobody|somebody|anybody|as far as|(is|are) none|(is|are) to be|told|the one who|of late|anew)\b"

@@ -11,7 +11,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from penstock.expr.public import METHODS
+from penstock.expr.public_functions import METHODS
 
 LIST = Path(__file__).with_name("public_names.json")
 MODULES = ("penstock", "penstock.functions", "penstock.llm", "penstock.testing")

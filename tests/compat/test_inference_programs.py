@@ -11,7 +11,7 @@ import pytest
 
 import penstock.compat.daft as daft
 import penstock.compat.ray as ray
-from penstock.ai.registry import detach_providers
+from penstock.ai.provider_registry import detach_providers
 from penstock.compat.daft import DataType, Series, col
 from penstock.compat.daft.functions import format, prompt
 from penstock.compat.ray.data.llm import HttpRequestProcessorConfig, build_processor, vLLMEngineProcessorConfig

@@ -466,7 +466,7 @@ def test_stages_of_processors() -> None:
     with pytest.raises(InvalidArgumentError, match=r"TokenizerStageConfig\(model_source="):
         llm.TokenizerStageConfig(model_source="x")
     assert llm.SGLangEngineProcessorConfig(model_source="m", engine_kwargs={"tp_size": 2}).model == "m"
-    with pytest.raises(AttributeError, match=r"llm\.OtherProcessorConfig; docs/MIGRATING"):
+    with pytest.raises(AttributeError, match=r"llm\.OtherProcessorConfig; docs/guides/migrating"):
         _ = llm.OtherProcessorConfig
 
 

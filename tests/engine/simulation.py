@@ -19,8 +19,8 @@ from typing import Any
 from penstock.contracts import Bundle, Emit, Report, Task
 from penstock.engine.executor import Executor
 from penstock.engine.resources import Cores
-from penstock.engine.scheduling import LEAST_FOOTPRINT, Footprint
-from penstock.engine.stage import PoolChoice
+from penstock.engine.task_costs import LEAST_FOOTPRINT, Footprint
+from penstock.engine.workers import PoolChoice
 from penstock.plan.stages import Cut, Inbox, Read, Stage, Transform, Whole, Work
 from penstock.protocols import ReadRequest, Subscriber
 from penstock.types import Schema

@@ -12,12 +12,12 @@ import penstock as ps
 from penstock.contracts import Emit, QueryControl, Task
 from penstock.engine.executor import Executor
 from penstock.engine.resources import Cores
-from penstock.engine.stage import PoolChoice
+from penstock.engine.workers import PoolChoice
 from penstock.errors import QueryCancelledError
 from penstock.events.events import BundleProduced, Event
 from penstock.plan.stages import Read, Stage, Work
 from penstock.protocols import ReadRequest
-from penstock.runners import run
+from penstock.runners import read_rows
 from tests.engine.test_executor import Pool, Query
 
 
@@ -109,4 +109,4 @@ def test_a_stage_can_be_limited_to_fewer_tasks() -> None:
 def test_a_query_can_be_cancelled() -> None:
     numbers = ps.range(1_000_000).map_batches(lambda batch: batch, batch_size=10)
     with pytest.raises(QueryCancelledError):
-        list(run(numbers._plan, subscribers=[Remote(lambda control: control.cancel())]))
+        list(read_rows(numbers._plan, subscribers=[Remote(lambda control: control.cancel())]))

@@ -13,7 +13,7 @@ import pytest
 from penstock.contracts import Bundle, Emit, Report, Task
 from penstock.engine.executor import Executor
 from penstock.engine.resources import Cores
-from penstock.engine.stage import PoolChoice
+from penstock.engine.workers import PoolChoice
 from penstock.events.events import Event, QueryFinished, QueryStarted, StageFinished
 from penstock.plan.stages import Cut, Read, Stage, Transform, Work
 from penstock.protocols import ReadRequest

@@ -16,7 +16,7 @@ from penstock.contracts import QueryControl
 from penstock.errors import PenstockError, QueryCancelledError
 from penstock.events.call_gate import CallGate
 from penstock.events.events import Event
-from penstock.runners import run
+from penstock.runners import read_rows
 from tests.plain_server import counts, plain_server
 
 NUM_ROWS = 240
@@ -36,7 +36,7 @@ class Started:
 
     def _run(self) -> None:
         try:
-            for batch in run(self._df._plan, subscribers=[self]):
+            for batch in read_rows(self._df._plan, subscribers=[self]):
                 self.rows += batch.to_pylist()
         except PenstockError as exc:
             self.error = exc

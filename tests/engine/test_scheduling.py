@@ -9,17 +9,9 @@ from statistics import mean
 import pytest
 
 from penstock.config import task_share
-from penstock.engine.executor import pick_stage
-from penstock.engine.scheduling import (
-    FIRST_GROWTH,
-    MAX_PACED_ROWS,
-    PACED_TASK_S,
-    GrowthEstimate,
-    RowPace,
-    is_queue_short,
-    num_admitted,
-    paced_rows,
-)
+from penstock.engine.pacing import MAX_PACED_ROWS, PACED_TASK_S, RowPace, paced_rows
+from penstock.engine.scheduling import is_queue_short, num_admitted, pick_stage
+from penstock.engine.task_costs import FIRST_GROWTH, GrowthEstimate
 
 
 @dataclass

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings, strategies as st
 
 from penstock.config import task_share
-from penstock.engine.scheduling import Footprint, GrowthEstimate
+from penstock.engine.task_costs import Footprint, GrowthEstimate
 from penstock.events.events import Event, StageFinished
 from penstock.expr.udf import BatchSpec, Target
 from penstock.plan.stages import AtMost, CallBatch, Evenly, Exactly, Measured, Paced, Whole

@@ -36,7 +36,10 @@ def test_frames_of_the_engine_are_dropped_and_logged(caplog: pytest.LogCaptureFi
     assert "in to_int\n    return parse(text)" in text
     assert "in parse\n    return int(text)" in text
     assert text.count(PACKAGE) <= 2  # the verbs that were called
-    assert text.splitlines()[-1] == 'To continue with null for such rows, set on_error="log" or "ignore".'
+    assert (
+        text.splitlines()[-1]
+        == 'To continue with null for such rows, set on_error="null"; df.errors() then lists them.'
+    )
     assert "executor.py" not in text
     assert "executor.py" in caplog.text
 

@@ -8,8 +8,8 @@ import sys
 
 import penstock as ps
 from penstock.expr.column import Expression, col
+from penstock.expr.expression_text import MAX_TEXT, describe
 from penstock.expr.nodes import bottom_up, walk
-from penstock.expr.text import MAX_TEXT, describe
 
 LEVELS = 40
 

@@ -28,7 +28,7 @@ from penstock.functions import prompt
 
 LOADED_ONCE = (
     "aiohttp", "pandas", "penstock.ai.prompt", "penstock.ai.providers.openai", "penstock.io.formats.json",
-    "penstock.io.formats.parquet", "penstock.jobs.write", "penstock.runners.local",
+    "penstock.io.formats.parquet", "penstock.jobs.write_job", "penstock.runners.local",
     "penstock.udf.aio", "uvloop",
 )  # fmt: skip
 NUM_ROWS = 120

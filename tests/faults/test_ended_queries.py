@@ -20,7 +20,7 @@ import pytest
 import penstock as ps
 from penstock.engine.cancellation import Cancellation
 from penstock.errors import QueryCancelledError
-from penstock.runners import run
+from penstock.runners import read_rows
 from tests.faults.ended_query import FIRST, NUM_EMBEDDED, NUM_ROWS, prompts
 from tests.plain_server import counts, plain_server
 
@@ -120,7 +120,7 @@ def test_calls_without_an_answer_are_given_up(
     cancellation = Cancellation()
     with plain_server(latency=LONG_S) as url, ps.config(cache_dir=tmp_path), ThreadPoolExecutor(1) as thread:
         ps.set_provider("openai", base_url=url, api_key="k")
-        query = thread.submit(copy_context().run, list, run(prompts()._plan, cancellation=cancellation))
+        query = thread.submit(copy_context().run, list, read_rows(prompts()._plan, cancellation=cancellation))
         wait_until(lambda: counts(url)["in_flight"] >= 6)
         cancellation.request()
         with pytest.raises(QueryCancelledError):

@@ -15,8 +15,8 @@ import psutil
 import pytest
 
 import penstock as ps
-from penstock.engine.inbox import FIRST_PACED_ROWS
 from penstock.engine.pools.threads import ThreadPool
+from penstock.engine.task_sizes import FIRST_PACED_ROWS
 from penstock.errors import UdfError, WorkerDiedError
 
 ROWS_PER_BATCH = 100

@@ -12,7 +12,7 @@ import pytest
 
 import penstock as ps
 from penstock.errors import InvalidArgumentError
-from tests.engine.test_prefetch import our_threads
+from tests.runners.test_prefetch import our_threads
 
 READERS: list[Callable[[ps.DataFrame], AsyncGenerator[Any, None]]] = [
     lambda df: df.aiter_rows(),

@@ -210,7 +210,7 @@ class Decorated:
         ),
         (
             lambda df: df.map_batches(Model, fn_constructor_args="m", on_error="skip"),
-            "must be one of 'raise', 'log', 'ign",
+            "must be 'raise', 'null' or 'log'",
         ),
         (
             lambda df: df.map_batches(Model, fn_constructor_args="m", concurrency=0),

@@ -15,8 +15,8 @@ from PIL import Image
 import penstock as ps
 from penstock import functions
 from penstock.errors import InvalidArgumentError, MissingExtraError, TypeMismatchError
-from penstock.media.images.encode import over_white
-from penstock.types.images import ImageBuffer
+from penstock.media.images.encoder import over_white
+from penstock.types.image_columns import ImageBuffer
 from tests.expr.evaluating import batch_of, evaluate, resolved, run
 from tests.media.images.samples import Pixels, difference, encoded, jpeg, picture
 

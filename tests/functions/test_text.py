@@ -103,9 +103,10 @@ def test_concat_of_binary() -> None:
 @pytest.mark.parametrize(
     ("template", "args", "message"),
     [
-        ("{} {}", (t,), "has more {} than arguments"),
-        ("{}", (t, n), "uses 1 of 2 arguments"),
+        ("{} {}", (t,), r"has 2 \{\}; it was given 1 argument"),
+        ("{}", (t, n), r"has 1 \{\}; it was given 2 arguments"),
         ("{", (), "is not a template"),
+        ("{t:.2f}", (), "does not name a column"),
     ],
 )
 def test_bad_template(template: str, args: tuple[Any, ...], message: str) -> None:

@@ -13,13 +13,15 @@ import pytest
 
 import penstock as ps
 from penstock.errors import ReadError
-from penstock.io import settled
-from penstock.storage.processes import machine_id, process_identity
+from penstock.io import consistent_listing
+from penstock.storage.dead_processes import machine_id, process_identity
 from tests.storage.servers import Bucket
 
 pytestmark = pytest.mark.one_machine
 
-KILLED = "import json\nfrom penstock.storage.processes import process_identity\nprint(json.dumps(process_identity()))"
+KILLED = (
+    "import json\nfrom penstock.storage.dead_processes import process_identity\nprint(json.dumps(process_identity()))"
+)
 
 
 @pytest.fixture
@@ -46,7 +48,7 @@ def read_during_commit(bucket: Bucket, holder: dict[str, Any], lock: str) -> Non
 @pytest.mark.parametrize("lock", ["_penstock_staging/run.lock", "_penstock_job/lock/000002"])
 @pytest.mark.parametrize("end", ["killed", "reused", "released"])
 def test_a_dead_writer(bucket: Bucket, monkeypatch: pytest.MonkeyPatch, lock: str, end: str) -> None:
-    monkeypatch.setattr(settled, "MAX_WAIT_S", 10_000.0)
+    monkeypatch.setattr(consistent_listing, "MAX_WAIT_S", 10_000.0)
     match end:
         case "killed":
             holder = identity_of_a_dead_process()
@@ -60,7 +62,7 @@ def test_a_dead_writer(bucket: Bucket, monkeypatch: pytest.MonkeyPatch, lock: st
 
 @pytest.mark.parametrize("machine", ["this one", "another"])
 def test_a_writer_that_may_be_alive(bucket: Bucket, monkeypatch: pytest.MonkeyPatch, machine: str) -> None:
-    monkeypatch.setattr(settled, "MAX_WAIT_S", 0.3)
+    monkeypatch.setattr(consistent_listing, "MAX_WAIT_S", 0.3)
     elsewhere = identity_of_a_dead_process() | {"machine": "another"}
     with pytest.raises(ReadError, match="a commit has been in progress for"):
         read_during_commit(

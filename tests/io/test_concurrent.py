@@ -13,7 +13,7 @@ import pytest
 
 import penstock as ps
 from penstock.errors import OutputExistsError, PathNotFoundError, PenstockError, ReadError, WriteError
-from penstock.io import settled
+from penstock.io import consistent_listing
 from tests.forked import ForkedProcess
 from tests.io.helpers import visible_files
 from tests.storage.servers import Bucket
@@ -71,7 +71,7 @@ def test_a_reader_waits_for_a_commit_and_says_so(tmp_path: Path, monkeypatch: py
     manifest = out / "_penstock_staging" / "other" / "commit.json"
     manifest.parent.mkdir(parents=True)
     manifest.write_text("{}")
-    monkeypatch.setattr(settled, "MAX_WAIT_S", 0.05)
+    monkeypatch.setattr(consistent_listing, "MAX_WAIT_S", 0.05)
     with pytest.raises(ReadError, match=r"a commit has been in progress.*the next write there completes the commit"):
         ps.read_parquet(str(out))
 

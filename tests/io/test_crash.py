@@ -13,9 +13,9 @@ import pyarrow as pa
 import pytest
 
 from penstock.errors import OutputExistsError, ReadError
-from penstock.io import settled
+from penstock.io import consistent_listing
+from penstock.io.consistent_listing import STAGING_FOLDER as FOLDER
 from penstock.io.formats.parquet import ParquetEncoding
-from penstock.io.settled import STAGING_FOLDER as FOLDER
 from penstock.io.writer import FileSink
 from tests.forked import exit_code
 from tests.io.helpers import parquet_rows, visible_files, write_all
@@ -79,7 +79,7 @@ def test_killed_between_the_renames_of_an_overwrite(output: Path, calls: int, mo
     """A reader knows at once that the writer is dead."""
     assert run_writer(output, "overwrite", calls, "rename") == -signal.SIGKILL
     assert set(OLD) <= set(values_in_files(output)), "the old data stays until the new is complete"
-    monkeypatch.setattr(settled, "MAX_WAIT_S", 10_000.0)
+    monkeypatch.setattr(consistent_listing, "MAX_WAIT_S", 10_000.0)
     with pytest.raises(ReadError, match="the next write there completes the commit"):
         values(output)
     recover(output)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -217,11 +216,3 @@ def test_a_sink_that_returns_something_else_is_named() -> None:
     ):
         ps.range(3).write_sink(sink)
     assert sink.ends == ["commit []"]  # and no abort: what is committed stays
-
-
-def test_the_example_of_the_documentation_runs(run_page: Callable[[str], str]) -> None:
-    text = (Path(__file__).parents[2] / "docs" / "CUSTOM_IO.md").read_text()
-    [code] = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
-    printed = run_page(code)
-    assert re.findall(r"mon\W+(\d)|tue\W+(\d)", printed) == [("3", ""), ("4", "")]
-    assert "(1 row)" in printed

@@ -19,19 +19,19 @@ import pytest
 import penstock as ps
 from penstock.errors import ColumnNotFoundError, InvalidArgumentError, OutputExistsError, TypeMismatchError, WriteError
 from penstock.io import staged_file, writer
-from penstock.io.commit import place
+from penstock.io.commit import target
 from penstock.io.commit.output import JobOutput, Output
-from penstock.io.commit.place import LocalPlace
+from penstock.io.commit.target import LocalPlace
+from penstock.io.consistent_listing import STAGING_FOLDER as FOLDER
 from penstock.io.file_source import FileSource
 from penstock.io.formats.csv import CsvEncoding, CsvFormat
 from penstock.io.formats.json import JsonEncoding, JsonFormat
 from penstock.io.formats.parquet import ParquetEncoding, ParquetFormat, parquet_sink
-from penstock.io.settled import STAGING_FOLDER as FOLDER
 from penstock.io.staged_file import FileEncoding
 from penstock.io.writer import FileSink
 from penstock.protocols import Sink
 from penstock.storage.durable import boot_id
-from penstock.storage.options import StorageOptions
+from penstock.storage.storage_options import StorageOptions
 from penstock.types import DataType, Schema, cast
 from tests.io.helpers import parquet_rows, read_rows, visible_files, write_all, write_records
 
@@ -91,12 +91,12 @@ def test_files_are_on_the_disk_before_the_commit_begins(tmp_path: Path, monkeypa
 def test_workers_of_other_machines_wait_for_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The driver cannot write what is in the memory of another machine. The files of a job are journalled at once."""
     synced = list[str]()
-    monkeypatch.setattr(place, "sync_all", lambda paths: synced.extend(map(os.path.basename, paths)))
+    monkeypatch.setattr(target, "sync_all", lambda paths: synced.extend(map(os.path.basename, paths)))
     output = Output(str(tmp_path), StorageOptions())
     for number, (boot, sent) in enumerate(
         [(boot_id(), output), ("another machine", output), (boot_id(), JobOutput(str(tmp_path), StorageOptions()))]
     ):
-        monkeypatch.setattr(place, "boot_id", lambda boot=boot: boot)
+        monkeypatch.setattr(target, "boot_id", lambda boot=boot: boot)
         files = pickle.loads(pickle.dumps(sent)).files
         Path(files.path_for(f"{number}.csv")).write_text("1")
         files.store([f"{number}.csv"])

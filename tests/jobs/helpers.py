@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import penstock as ps
-from penstock.io.commit.place import LocalPlace
+from penstock.io.commit.target import LocalPlace
 from penstock.jobs.journal import Journal
 from penstock.jobs.state import JobState
 

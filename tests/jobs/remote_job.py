@@ -15,7 +15,7 @@ import pyarrow as pa
 import penstock as ps
 from penstock import DataType, col
 from penstock.jobs.journal import Journal
-from penstock.storage.objects import ObjectStore
+from penstock.storage.object_stores import ObjectStore
 
 NUM_ROWS = 60
 GATED_ROW = 30

@@ -18,7 +18,7 @@ from penstock.io.formats.lines import copy_records, csv_records
 from penstock.io.formats.numpy import COLUMN, numpy_sink
 from penstock.io.formats.parquet import parquet_sink
 from penstock.io.writer import FileSink
-from penstock.storage.options import StorageOptions
+from penstock.storage.storage_options import StorageOptions
 from penstock.types import Schema
 from tests.io.helpers import write_records
 

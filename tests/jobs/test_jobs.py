@@ -27,8 +27,8 @@ from penstock.errors import (
     PenstockError,
 )
 from penstock.functions import prompt
-from penstock.io.commit.place import LocalPlace
-from penstock.jobs.lock import LocalLock
+from penstock.io.commit.job_lock import LocalLock
+from penstock.io.commit.target import LocalPlace
 from penstock.testing import ModelServer
 from tests.io.helpers import visible_files
 from tests.jobs.helpers import Calls, breaking, column, errors, num_safe, numbers, staged, wait_until, write_numbers

@@ -20,9 +20,9 @@ from penstock.errors import (
     OutputExistsError,
     WriteError,
 )
-from penstock.io.commit.place import LocalPlace
+from penstock.io.commit.job_lock import LocalLock
+from penstock.io.commit.target import LocalPlace
 from penstock.io.tables.sql.sink import SqlSink
-from penstock.jobs.lock import LocalLock
 from tests.forked import exit_code
 from tests.jobs.load_job import killed_load, write
 from tests.jobs.remote_job import NUM_ROWS, job

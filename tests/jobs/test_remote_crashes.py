@@ -14,7 +14,7 @@ import penstock as ps
 from penstock import col
 from penstock.errors import StoreUnavailableError
 from penstock.io.commit import lease
-from penstock.storage.objects import ObjectStore
+from penstock.storage.object_stores import ObjectStore
 from tests.jobs.remote_job import NUM_ROWS, job
 from tests.storage.servers import Bucket
 

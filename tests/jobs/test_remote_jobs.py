@@ -28,15 +28,15 @@ from penstock.errors import (
     WriteError,
 )
 from penstock.io.commit import lease
+from penstock.io.commit.job_lock import StoreLock
 from penstock.io.commit.output import JobOutput
-from penstock.io.commit.place import StorePlace
-from penstock.jobs import control
+from penstock.io.commit.target import StorePlace
+from penstock.jobs import folder
 from penstock.jobs.folder import open_job_folder
 from penstock.jobs.journal import Journal
 from penstock.jobs.ledger import StoreLedger
-from penstock.jobs.lock import StoreLock
 from penstock.jobs.state import JobState
-from penstock.storage.options import StorageOptions
+from penstock.storage.storage_options import StorageOptions
 from tests.forked import exit_code
 from tests.jobs.remote_job import NUM_ROWS, job, killed_job
 from tests.storage.servers import Bucket
@@ -245,7 +245,7 @@ def test_one_of_several_simultaneous_runs_gets_the_job(bucket: Bucket) -> None:
 def test_a_run_on_another_machine_without_heartbeat_is_dead(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = StoreLock(place(bucket)), StoreLock(place(bucket))
     first.take()
-    monkeypatch.setattr("penstock.storage.processes.machine_id", lambda: "another")
+    monkeypatch.setattr("penstock.storage.dead_processes.machine_id", lambda: "another")
     with pytest.raises(JobRunningError, match="5 minutes after it was last seen"):
         second.take()
     monkeypatch.setattr(lease, "DEAD_AFTER", timedelta(seconds=-1))
@@ -345,7 +345,7 @@ def test_a_deleted_job_loses_its_answers(bucket: Bucket, tmp_path: Path) -> None
 
 def test_a_dashboard_pauses_and_cancels_a_job(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
     """It leaves orders in the store, where the run looks for them."""
-    monkeypatch.setattr(control, "STORE_INTERVAL_S", 0.01)
+    monkeypatch.setattr(folder, "STORE_POLL_S", 0.01)
     monkeypatch.setattr(dashboard_job, "REREAD_S", 0.0)
     names = {"ACCESS_KEY_ID": "key", "SECRET_ACCESS_KEY": "secret", "ENDPOINT_URL": "endpoint_url", "REGION": "region"}
     for name, option in names.items():

@@ -32,9 +32,9 @@ from penstock.events.events import (
     StageSample,
 )
 from penstock.observe.bottleneck import bottleneck, bottleneck_text
+from penstock.observe.printable import cell_width
 from penstock.observe.stage_stats import StageStats
 from penstock.observe.stats import MAX_SAMPLES, Stats
-from penstock.observe.text import cell_width
 from penstock.observe.timeline import COLORS
 
 STARTED = QueryStarted((StageInfo(0, "Scan"), StageInfo(1, "Map")), time_s=100.0)

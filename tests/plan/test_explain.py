@@ -149,7 +149,7 @@ def test_a_stage_that_only_feeds_a_relation_has_a_name() -> None:
 @pytest.mark.parametrize(
     ("messages", "options", "text"),
     [
-        (ps.format("Summarise: {text}"), {}, 'prompt("Summarise: {text}", model=gpt-5-mini)'),
+        ("Summarise: {text}", {}, 'prompt("Summarise: {text}", model=gpt-5-mini)'),
         (ps.format("Summarise: {}", ps.col("text")), {}, 'prompt("Summarise: {text}", model=gpt-5-mini)'),
         (ps.format("As {{json}}: {text}"), {}, 'prompt("As {{json}}: {text}", model=gpt-5-mini)'),
         (
@@ -158,7 +158,7 @@ def test_a_stage_that_only_feeds_a_relation_has_a_name() -> None:
             'prompt(format("Loud {}, {text}", upper(col(text))), model=gpt-5-mini)',
         ),
         (["Look:", ps.col("text")], {}, 'prompt("Look:", col(text), model=gpt-5-mini)'),
-        ("Hello", {"model": ps.col("m")}, 'prompt("Hello", model=col(m))'),
+        (ps.lit("Hello"), {"model": ps.col("m")}, 'prompt("Hello", model=col(m))'),
         (
             ps.col("text"),
             {"temperature": ps.col("t"), "system_message": ps.col("m")},

@@ -18,8 +18,9 @@ from penstock.io.formats import parquet_sql
 from penstock.plan.nodes import Plan
 from penstock.plan.optimizer import LOCAL_RULES, RULES, Rule, optimize
 from penstock.plan.relations import FileAggregate
+from penstock.runners import read_rows
 from penstock.runners.local import LocalRunner
-from penstock.runners.query import run
+from penstock.runners.reading import Reading
 
 SCHEMA = pa.schema({"i": pa.int64(), "s": pa.int32(), "v": pa.float64(), "t": pa.string(), "b": pa.bool_()})
 
@@ -45,7 +46,7 @@ def is_direct(df: ps.DataFrame) -> bool:
 
 def rows(df: ps.DataFrame, rules: tuple[Rule, ...]) -> list[str]:
     """Return the rows as sorted text, so that NaN equals NaN, with the columns."""
-    batches = list(run(df._plan, LocalRunner(), rules=rules))
+    batches = list(read_rows(df._plan, Reading(rules=rules), runner=LocalRunner()))
     types = {str(batch.schema) for batch in batches}
     return [*types, *sorted(repr(row) for batch in batches for row in batch.to_pylist())]
 

@@ -173,7 +173,7 @@ def test_aggregates_agree_with_pandas(table: pa.Table) -> None:
         skew = pd.Series(values, dtype=float).skew(skipna=False) if values and np.isfinite(values).all() else None
         if (
             skew is not None and len(values) > 2 and len(set(values)) > 1
-        ):  # docs/RELATIONAL.md has the rules for the rest
+        ):  # docs/guides/relational.md has the rules for the rest
             biased = skew * (len(values) - 2) / math.sqrt(len(values) * (len(values) - 1))
             assert found[key]["skew"] == pytest.approx(biased, abs=1e-9)
 

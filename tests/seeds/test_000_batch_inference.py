@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import penstock as ps
-from penstock.ai.registry import detach_providers
+from penstock.ai.provider_registry import detach_providers
 from penstock.testing import ModelServer
 from tests.io.tables.hub import running_hub
 from tests.seeds.samples import run_sample, run_sample_apart

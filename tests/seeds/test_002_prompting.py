@@ -18,7 +18,7 @@ import pytest
 
 import penstock as ps
 from penstock import functions
-from penstock.ai.registry import detach_providers
+from penstock.ai.provider_registry import detach_providers
 from penstock.errors import InvalidArgumentError, MissingExtraError
 from penstock.testing import ModelRequest, ModelServer
 from tests.io.tables.hub import running_hub

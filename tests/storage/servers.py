@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from penstock.storage.objects import ObjectStore
+from penstock.storage.object_stores import ObjectStore
 from penstock.storage.stores import object_store
 
 ROOT = Path(__file__).resolve().parents[2]

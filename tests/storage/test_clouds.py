@@ -11,7 +11,7 @@ import pytest
 import penstock as ps
 from penstock.errors import JobRunningError, PathNotFoundError, PenstockError, ReadError
 from penstock.jobs.folder import open_job_folder
-from penstock.storage.options import StorageOptions
+from penstock.storage.storage_options import StorageOptions
 from tests.storage.servers import Bucket
 
 NUM_SMALL = 2500  # more than two pages of a listing

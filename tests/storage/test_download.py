@@ -15,7 +15,7 @@ from penstock.errors import InvalidArgumentError, UdfError, WriteError
 from penstock.plan.lower import lower
 from penstock.plan.optimizer import optimize
 from penstock.plan.stages import AtMost
-from penstock.storage import options as shared
+from penstock.storage import storage_options as shared
 from tests.storage.servers import Bucket
 from tests.storage.web import Web
 

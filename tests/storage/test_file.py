@@ -11,7 +11,7 @@ import pytest
 
 import penstock as ps
 from penstock.errors import InvalidArgumentError, PathNotFoundError, PenstockError, ReadError, TypeMismatchError
-from penstock.storage import options as shared
+from penstock.storage import storage_options as shared
 from tests.storage.servers import Bucket
 from tests.storage.web import Web
 

@@ -34,7 +34,7 @@ from penstock.io.writer import file_sink
 from penstock.plan.lower import lower
 from penstock.plan.optimizer import optimize
 from penstock.plan.stages import Read
-from penstock.storage.options import StorageOptions, library_options
+from penstock.storage.storage_options import StorageOptions, library_options
 from tests.storage.servers import ROOT, Bucket, new_bucket, s3_client
 from tests.storage.web import Web
 

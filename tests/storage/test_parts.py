@@ -13,10 +13,10 @@ from hypothesis import given, strategies as st
 from penstock.config import config
 from penstock.errors import ForbiddenUrlError, ReadError
 from penstock.storage.access import Access, access_from, access_inside_values, is_private
-from penstock.storage.limits import ByteBudget, DownloadLimits
+from penstock.storage.download_limits import ByteBudget, DownloadLimits
 from penstock.storage.mime import sniff
-from penstock.storage.options import StorageOptions, client_arguments, scrubbed, secrets_of
-from penstock.storage.ranges import RangeFile, Version, buffered, merged_ranges
+from penstock.storage.remote_file import RangeFile, Version, buffered, merged_ranges
+from penstock.storage.storage_options import StorageOptions, client_arguments, scrubbed, secrets_of
 from penstock.storage.stores import object_store
 from penstock.storage.urls import local_path, redacted
 

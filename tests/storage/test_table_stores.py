@@ -11,7 +11,7 @@ import pytest
 import penstock as ps
 from penstock.errors import OutputExistsError, PathNotFoundError, ReadError
 from penstock.io.tables.libraries import store_errors
-from penstock.storage.options import library_options
+from penstock.storage.storage_options import library_options
 from tests.storage.servers import Bucket
 
 THEIRS = {

@@ -1,4 +1,4 @@
-"""What docs/TESTING.md lists."""
+"""What docs/guides/testing.md lists."""
 
 from __future__ import annotations
 
@@ -7,6 +7,6 @@ from tests.architecture.imports import ROOT
 
 
 def test_every_fault_is_on_the_page() -> None:
-    page = (ROOT / "docs" / "TESTING.md").read_text()
+    page = (ROOT / "docs" / "guides" / "testing.md").read_text()
     kinds = [kind.__name__ for kind in faults.Fault.__subclasses__()]
     assert [name for name in kinds if f"`{name}(" not in page] == []

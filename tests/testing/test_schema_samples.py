@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import pytest
 from pydantic import BaseModel, Field
 
-from penstock.testing.answers import sample
+from penstock.testing.answer_text import sample
 
 
 class Colour(Enum):

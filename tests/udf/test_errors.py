@@ -364,7 +364,7 @@ def test_a_limit_that_makes_no_sense_is_refused(max_errors: Any) -> None:
 
 
 def test_a_limit_needs_errors_to_be_tolerated() -> None:
-    with pytest.raises(InvalidArgumentError, match='needs on_error="log" or "ignore"'):
+    with pytest.raises(InvalidArgumentError, match='needs on_error="null" or "log"'):
         numbers().map(odd_row, max_errors=1)
 
 

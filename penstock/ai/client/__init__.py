@@ -9,17 +9,23 @@
         BilledCalls             a call is one request of a batch
             BatchCalls          queued, submitted, polled
 
-Billing is inside retrying, as each attempt may cost something. ``providers.remote_model`` puts the layers together.
+``providers.remote_model`` puts the layers together. Read them from inside out:
 
-calls            ApiCall, Endpoint, and the interface of a layer
-sent_calls       -> http_client: one request; deadline, connections, addresses, server_errors
-retried_calls    -> failed_attempts: the row's failure or the server's? server_check: one probe for all calls
-                 crash_search: which call crashes the server?
-billed_calls     -> cost.budget
-cached_calls     -> cache.memo
+api_call         ``ApiCall``, ``Endpoint``, and the interface of a layer
+sent_calls       one attempt, by ``http_client``: connections, addresses, deadline, server_errors
+billed_calls     pays from ``cost.budget``
+retried_calls    repeats attempts: ``failed_attempts`` decides whether a failure is the row's or the server's,
+                 ``server_check`` sends one probe for all calls, ``crash_search`` finds a call that crashes the server
+cached_calls     keeps answers in ``cache.memo``
 silent_server    log lines about a server that does not answer
-limits/          what may leave, and when
+limits/          how many requests may leave, and when
 batch/           providers' batch APIs
 
-It may import ``cost``, ``cache``, ``conversation`` and ``provider``; it knows no API of a provider.
+The room may import ``cost``, ``cache``, ``conversation`` and ``provider``; it knows no provider's API.
+
+Decisions
+---------
+- Billing is inside retrying, because each attempt may cost something.
+- An outage never becomes a column of nulls: a 5xx, a time-out or a lost connection counts as the row's failure only if
+  the server answered other requests.
 """

@@ -44,19 +44,19 @@ def checked_address(url: Any, what: str = "base_url") -> str:
 
 
 def _sealed_query(query: str) -> str:
-    """Return a query with sealed values, except for the version of the API: keys have names of all kinds."""
+    """Seal all values of a query except the version of the API, because a key may have any name."""
     parts = []
     for pair in query.split("&"):
         name, equals, value = pair.partition("=")
         if value and name not in PUBLIC_PARAMETERS:
-            Secret(unquote(value))  # hide it in this form too: a server may quote it
+            Secret(unquote(value))  # hide this form as well, because a server may quote it
             value = sealed(value)
         parts.append(name + equals + value)
     return "&".join(parts)
 
 
 def without_end(url: str, end: str) -> str:
-    """Return an address without the end of its path, as the paths of calls begin with it.
+    """Return an address without the end of its path, with which the paths of calls begin.
 
     >>> without_end("https://host/v1/?a=1", "/v1")
     'https://host?a=1'

@@ -1,10 +1,10 @@
-"""Billing: each attempt of a call is paid for out of the budget, or only counted."""
+"""Billing: pay for each attempt of a call from the budget, or only count it."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from penstock.ai.client.calls import Answered, ApiCall, Calls
+from penstock.ai.client.api_call import Answered, ApiCall, Calls
 from penstock.cost.budget import Billing
 
 REPEATED = ("retry", "suspect")
@@ -13,7 +13,7 @@ REPEATED = ("retry", "suspect")
 class BilledCalls:
     """Reserves the cost of each attempt, and settles it.
 
-    ``on_wait`` is called if a call has to wait for money, ``max_at_once`` tells how many calls the limiter allows.
+    ``on_wait`` is called if a call must wait for money; ``max_at_once`` returns how many calls the limiter allows.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class BilledCalls:
 
 
 class CountedCalls:
-    """Counts answers, without a budget: a tenth of the time of billing them."""
+    """Counts answers where there is no budget, in a tenth of the time of billing them."""
 
     def __init__(self, calls: Calls, billing: Billing) -> None:
         self._calls, self._billing = calls, billing

@@ -1,4 +1,4 @@
-"""The cache: answers of finished calls are looked up in a memo, and new ones are stored."""
+"""The cache: look up answers of finished calls in a memo, and store new ones."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from penstock.ai.client.calls import Answered, ApiCall, Calls
+from penstock.ai.client.api_call import Answered, ApiCall, Calls
 from penstock.ai.conversation import Generation
 from penstock.cache.memo import Memo
 from penstock.cache.shared_calls import SharedCalls
@@ -18,7 +18,7 @@ Found = list[Generation] | bytes | Exception
 
 
 class CachedCalls:
-    """Calls with their answers in a memo. Calls under way with equal keys are made once. Used on one event loop.
+    """Keeps answers in a memo. Makes concurrent calls with equal keys once. Used on one event loop.
 
     Without ``stores``, the calls store their own answers, and other processes do not wait for them.
     """
@@ -49,7 +49,7 @@ class CachedCalls:
         return Answered(answers, latency_s)
 
     async def _make(self, call: ApiCall, key: bytes) -> Answered:
-        """Make a call and store its answers. If another process is making it, wait for those."""
+        """Make a call and store its answers. If another process is making it, wait for its answers."""
         is_stored = False
         try:
             stored = None if self._shared is None else await self._shared.begin(key)
@@ -102,7 +102,7 @@ class CachedCalls:
             self._record(answers)
 
     def _record(self, answers: Sequence[Generation]) -> None:
-        """Record cached answers of a sample as a call, with what they used when they were made."""
+        """Record cached answers of a sample as a call, with its original usage."""
         if self._billing is not None and self._is_sample:
             a = answers[0]
             tokens = a.input_tokens or 0, a.output_tokens or 0, a.cached_tokens or 0

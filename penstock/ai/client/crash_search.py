@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from penstock.ai.client.limits.limiter import Rank
 
 MOMENT_S, MAX_MOMENT_S = 0.05, 1.0
-"""Calls whose connections are lost within this time are lost together; the longer one is for calls of a busy loop."""
+"""Connections lost within this time count as lost together; the longer time is for a busy event loop."""
 
 MIN_SHARE = 0.25
 """It is a crash if this share of the calls in flight is lost together: a server may have several workers."""
@@ -25,10 +25,10 @@ MIN_SHARE = 0.25
 
 @dataclass
 class _Loss:
-    """Connections that were lost together."""
+    """A loss of several connections together."""
 
     at: float = -math.inf
-    newest: int = 0  # the request that was sent last before it
+    newest: int = 0  # the last request sent before the loss
     num_in_flight: int = 0
     num_lost: int = 0
 
@@ -38,7 +38,7 @@ class CrashSearch:
 
     def __init__(self) -> None:
         self._num_sent = self._num_in_flight = 0
-        self._num_others = 0  # in flight, and no suspects
+        self._num_others = 0  # requests in flight that are no suspects
         self._loss = _Loss()
         self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []  # the smallest groups first
         self._numbers = itertools.count()
@@ -47,7 +47,7 @@ class CrashSearch:
         self._has_ended = asyncio.Event()
 
     def holds(self, rank: Rank) -> bool:
-        """Return whether a request has to wait for the end of a search."""
+        """Return whether a request must wait for the end of a search."""
         return rank in ("first", "retry") and bool(self._waiting or self._num_in_turn)
 
     async def wait(self) -> None:
@@ -69,7 +69,7 @@ class CrashSearch:
             self._give_turns()
 
     async def num_lost(self, number: int) -> int:
-        """Take the loss of a request's connection. Return how many a crash cut off, 1 if there was no crash."""
+        """Record a lost connection. Return the number of requests that the crash cut off; 1 if there was no crash."""
         now = time.monotonic()
         if number > self._loss.newest or now - self._loss.at > MAX_MOMENT_S:
             self._loss = _Loss(now, self._num_sent, self._num_in_flight)

@@ -1,8 +1,8 @@
 """Decide what follows from the failed attempts of a call, without clock, thread or event loop.
 
-A 5xx, a time-out or a lost connection is the failure of the row if the server works, and else that of the server. It
-works if it has answered a request that was sent after the attempt before. A lost connection counts only if no other one
-was lost with it, as another call may have crashed the server.
+A 5xx, a time-out or a lost connection is the row's failure if the server works, otherwise the server's. The server
+works if it has answered a request that was sent after the previous attempt. A lost connection counts only if no other
+was lost with it, because another call may have crashed the server.
 """
 
 from __future__ import annotations
@@ -10,22 +10,22 @@ from __future__ import annotations
 from typing import Literal
 
 from penstock.ai.client.limits.limiter import Tally
-from penstock.ai.client.limits.pacing import MAX_WAIT_S
+from penstock.ai.client.limits.pace import MAX_WAIT_S
 from penstock.errors import ProviderError, ProviderUnavailableError, RateLimitedError
 
 Verdict = Literal["retry", "row", "unsure"]
-"""``row``: the failure is the row's; ``unsure``: it may be the server's, which must be found out."""
+"""``row``: the failure is the row's; ``unsure``: it may be the server's, which a probe must show."""
 
-MAX_CHANCE = 0.2  # failures for an answer that say nothing of the server's load
+MAX_CHANCE = 0.2  # failures per answer that say nothing about the server's load
 PATIENCE_S = 15.0
-"""The time without any answer after which a call need not use up its retries to suspect the server. The retries of a
-call take about as long."""
+"""After this time without any answer, a call suspects the server before it has used up its retries, which take about as
+long."""
 
 GROUPS = 8
-"""The calls that a crash cut off are repeated in so many groups, to find the one that caused it."""
+"""The number of groups in which the calls that a crash cut off are repeated, to find its cause."""
 
 MIN_LOST_ALONE = 2
-"""The lost connections of a call that was alone before it counts as their cause."""
+"""A call that lost this many connections while it was alone counts as their cause."""
 
 
 class ConnectionLostError(ProviderUnavailableError):
@@ -72,15 +72,15 @@ class FailedAttempts:
         return "row" if does_work and is_cause else "unsure"
 
     def _lose(self, num_lost: int) -> None:
-        """Take a lost connection: how many were lost together."""
+        """Record a lost connection; ``num_lost`` were lost together."""
         self._num_lost_alone = self._num_lost_alone + 1 if num_lost == 1 else 0
         if num_lost > 1 or self.group_size is not None:
             self.group_size = max(num_lost // GROUPS, 1)
 
     def forgive(self, error: ProviderUnavailableError) -> None:
-        """Allow at least one more attempt, as the server works now: all retries once more for a call that it refused.
+        """The server works now, so allow at least one more attempt; a call that it refused gets all its retries again.
 
-        From now on each failure counts, as other calls that fail for the same reason are no sign of load.
+        From now on each failure counts, because other calls that fail for the same reason are no sign of load.
         """
         is_refusal = error.is_overload and not error.is_time_out
         self.num_counted = 0 if is_refusal and not self._is_forgiven else min(self.num_counted, self._max_retries)
@@ -88,11 +88,11 @@ class FailedAttempts:
 
 
 def is_overload(error: ProviderError, before: Tally | None, now: Tally) -> bool:
-    """Return whether a call failed because of the server's load: neither because of what it asks, nor by an outage.
+    """Return whether a call failed because of the server's load, not because of its content or an outage.
 
     ``before`` and ``now`` are the tallies of the limiter at the call's last failure and at this one. The server works
     if it answered other calls in between, or refuses this one while it has some in flight since then. If it answered
-    them and hardly any failed, it is the call.
+    them and hardly any failed, the call itself is the cause.
 
     >>> error = ProviderUnavailableError()
     >>> error.is_overload = True

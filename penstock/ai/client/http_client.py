@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock.ai.client.addresses import joined, proxy_for, shown
-from penstock.ai.client.calls import NO_OBSERVER, Answered, CallObserver, Endpoint
+from penstock.ai.client.api_call import NO_OBSERVER, Answered, CallObserver, Endpoint
 from penstock.ai.client.connections import SharedSession
 from penstock.ai.client.crash_search import CrashSearch
 from penstock.ai.client.deadline import Deadline
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 Answer = TypeVar("Answer")
 
-MAX_REFUSAL_NBYTES = 64 * 2**10  # of an error body that are read
+MAX_REFUSAL_NBYTES = 64 * 2**10  # bytes of an error body that are read
 
 
 class ApiClient:
@@ -200,7 +200,8 @@ class ApiClient:
             permit.settle(outcome, used_tokens=used_tokens, headers=received)
 
     async def _wait_for_gate(self, rank: Rank) -> None:
-        """Wait until neither a pause nor the suspects of a crash hold the call. Meanwhile it waits for no server."""
+        """Wait until neither a pause nor a crash search holds the call. Meanwhile it does not count as waiting for the
+        server."""
         self.silence.end()
         try:
             await self.gate.wait()
@@ -227,7 +228,7 @@ class ApiClient:
                 await self.room.change()
 
     def parsed(self, raw: bytes) -> Any:
-        """Return the body of an answer, a JSON object, or raise the error that it holds."""
+        """Return the body of an answer, a JSON object, or raise the error that it reports."""
         try:
             body = parse_json(raw)
         except ValueError as exc:
@@ -239,7 +240,7 @@ class ApiClient:
         return body
 
     def understood(self, body: Any, read: Callable[[Any], Answer]) -> Answer:
-        """Return ``read(body)``. Any exception that it raises means an invalid answer."""
+        """Return ``read(body)``; any exception in it means an invalid answer."""
         try:
             return read(body)
         except PenstockError:

@@ -12,12 +12,12 @@ from functools import partial
 from typing import Any
 
 from penstock.ai.client.addresses import shown
-from penstock.ai.client.calls import Answered, ApiCall, Calls
+from penstock.ai.client.api_call import Answered, ApiCall, Calls
 from penstock.ai.client.crash_search import Turn
 from penstock.ai.client.failed_attempts import ConnectionLostError, FailedAttempts
 from penstock.ai.client.http_client import ApiClient
 from penstock.ai.client.limits.limiter import Rank, Tally, duration, wait_too_long
-from penstock.ai.client.limits.pacing import MAX_WAIT_S
+from penstock.ai.client.limits.pace import MAX_WAIT_S
 from penstock.ai.client.server_check import Answer, Attempt, ServerCheck
 from penstock.ai.client.server_errors import NeverReachedError
 from penstock.ai.provider import FIRST_DELAY_S
@@ -36,7 +36,7 @@ from penstock.storage.backoff import retry_delay_s
 log = logging.getLogger("penstock.ai")
 
 MAX_DELAY_S = 30.0
-MAX_FIRST_TRIES = 3  # at an address that has never answered
+MAX_FIRST_TRIES = 3  # tries at an address that has never answered
 
 
 class RetriedCalls:
@@ -69,12 +69,12 @@ class Retries:
     ) -> Answer:
         """Repeat a request until it succeeds, ``max_retries`` is reached, or its error is final.
 
-        ``attempt`` is called with its rank: the limiter sends retries before other requests. A refusal because of a
-        rate limit (429), an overloaded server, and a lost connection to a server that answered before, do not count as
-        retries: the request is repeated for ``MAX_WAIT_S``, and then the provider counts as unusable. A request that
-        is not ``is_safe`` to send twice is repeated only after a 429. ``tokens`` is its size, if it may be a probe.
+        ``attempt`` gets its rank, because the limiter sends retries before other requests. Three failures do not count
+        as retries: a rate limit (429), an overloaded server, and a lost connection to a server that answered before.
+        The request is repeated for ``MAX_WAIT_S``; then the provider counts as unusable. A request that is not
+        ``is_safe`` to send twice is repeated only after a 429. ``tokens`` is its size, if it may be a probe.
 
-        A suspect of a crash waits for its turn. When it is alone suspected, a probe shows whether the server works.
+        A suspect of a crash waits for its turn. When it is the only suspect, a probe shows whether the server works.
         """
         began, client, check = 0.0, self._client, self.check
         failed: FailedAttempts | None = None
@@ -124,13 +124,13 @@ class Retries:
             client.silence.end()
 
     async def _confirm_server_works(self, error: ProviderError, tally: Tally) -> None:
-        """End the query if the server does not work since ``tally``, when a request failed."""
+        """End the query if the server has stopped working since ``tally``, when a request failed."""
         await self.check.confirm(
             error, lambda: self._client.tally.has_answered_since(tally), partial(self.repeat, rank="probe")
         )
 
     def _unusable(self, exc: ProviderError, num_failures: int, waited_s: float) -> ProviderUnusableError | None:
-        """Return the error that ends the query, if a failure shows that no other call would succeed."""
+        """Return the error that ends the query if a failure shows that no other call would succeed, otherwise None."""
         max_tries = min(MAX_FIRST_TRIES, self._client.settings.max_retries + 1)
         if isinstance(exc, NeverReachedError) and num_failures >= max_tries:
             remedy = self._client.endpoint.if_unreachable or "Check base_url=, and the network."

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from penstock.ai.client.calls import Answered, ApiCall
+from penstock.ai.client.api_call import Answered, ApiCall
 from penstock.ai.client.http_client import ApiClient
 from penstock.cost.usage import Usage, usage_in
 from penstock.errors import ProviderError
@@ -15,7 +15,7 @@ from penstock.errors import ProviderError
 if TYPE_CHECKING:
     import aiohttp
 
-LARGE_NBYTES = 128 * 2**10  # of an answer that is received only if there is room for it
+LARGE_NBYTES = 128 * 2**10  # larger answers are received only if there is room for them
 
 
 class SentCalls:
@@ -23,16 +23,16 @@ class SentCalls:
 
     def __init__(self, client: ApiClient) -> None:
         self._client = client
-        self._mean_nbytes = 0  # of recent answers
+        self._mean_nbytes = 0  # the mean size of recent answers
         self.close = client.close
 
     def ask(self, call: ApiCall) -> Coroutine[Any, Any, Answered]:
-        # Called for each row, so it returns the coroutine of the client instead of being one around it.
+        # Runs for each row, so it returns the client's coroutine instead of wrapping it.
         client = self._client
 
         async def take(response: aiohttp.ClientResponse) -> tuple[Any, int | None]:
             length = response.content_length
-            # Unknown in chunks; of a compressed answer it says little.
+            # Unknown for a chunked answer, and says little about a compressed one.
             nbytes = self._mean_nbytes if length is None or "Content-Encoding" in response.headers else length
             if is_large := nbytes >= LARGE_NBYTES:
                 await client.wait_for_room(nbytes)

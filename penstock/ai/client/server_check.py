@@ -1,4 +1,4 @@
-"""Find out whether a server works, when calls fail and it answers no other."""
+"""Find out whether a server works when calls fail and it answers no others."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Attempt = Callable[[Rank], Awaitable[Answer]]
 class ServerCheck:
     """The check of one server, on one event loop. Calls take turns at it, so that one probe serves all.
 
-    ``probe`` sends a small request. The smallest request that was answered, of ``probe_tokens``, takes its place. A
+    ``probe`` sends a small request. The smallest request that was answered, with ``probe_tokens``, takes its place. A
     client without a probe raises failures as they are.
     """
 
@@ -35,9 +35,9 @@ class ServerCheck:
         has_answered: Callable[[], bool],
         repeat: Callable[[Attempt[Any]], Awaitable[Any]],
     ) -> None:
-        """Return if the server works: it has answered meanwhile, or answers the probe. Else raise OutageError.
+        """Return if the server has answered meanwhile or answers the probe; otherwise raise OutageError.
 
-        ``error`` is the failure that gave rise to the check. ``repeat`` sends the probe, with retries.
+        ``error`` is the failure that led to the check. ``repeat`` sends the probe, with retries.
         """
         assert self.probe is not None
         async with self._turn:
@@ -52,13 +52,13 @@ class ServerCheck:
             raise OutageError(f"{error}\n{self._outage}") from error
 
     def _outage_after(self, error: ProviderError) -> str:
-        """Return what is known, and what to do, after the probe failed."""
+        """Return the error that says what is known, and what to do, after the probe failed."""
         if self.probe_tokens == math.inf:
             return (
                 f"The server at {self._address} has answered no call so far, not even a short test ({error}). Check "
                 "that it works. If it is still loading, run again when it answers, or give a larger max_retries=."
             )
         return (
-            f"The server at {self._address} fails on every call, and so it does on one that it answered before "
+            f"The server at {self._address} fails on every call, even on one that it answered before "
             f"({error}). Run again when it works."
         )

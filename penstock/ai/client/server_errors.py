@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 
 from penstock.ai.client.addresses import shown
-from penstock.ai.client.calls import Endpoint
+from penstock.ai.client.api_call import Endpoint
 from penstock.ai.client.failed_attempts import ConnectionLostError
 from penstock.ai.client.limits.rate_headers import read_hints
 from penstock.ai.lenient_json import field_or_none
@@ -73,7 +73,7 @@ class ServerErrors:
         self.has_answered = False
 
     def note_answer(self) -> None:
-        """Record that the server answered. From now on a failed connection may pass."""
+        """Record that the server answered. From now on a failed connection may be temporary."""
         _reached.add((self._endpoint.base_url, self.proxy))
         self.has_answered = True
 
@@ -152,7 +152,7 @@ def error_for_status(status: int, raw: bytes, headers: Mapping[str, str], name: 
 def status_meant(error: Any) -> int:
     """Return the status for an error in a body with status 200, by its code or type.
 
-    Errors with neither count as temporary, such as a model that is still loading.
+    Errors without both, such as "model is still loading", count as temporary.
 
     >>> status_meant({"code": "400"}), status_meant({"type": "authentication_error"}), status_meant("loading")
     (400, 401, 502)
@@ -183,7 +183,7 @@ def _message_and_codes(raw: bytes) -> tuple[str, set[str]]:
     details = error.get("details")
     words = [field_or_none(each, "reason") for each in (details if isinstance(details, list) else ())]
     words += [error.get("code"), error.get("type"), field_or_none(error.get("innererror"), "code")]
-    metadata = error.get("metadata")  # of OpenRouter: a moderated request has the reasons and the flagged text
+    metadata = error.get("metadata")  # OpenRouter: a moderated request has the reasons and the flagged text
     if field_or_none(metadata, "reasons") or field_or_none(metadata, "flagged_input"):
         words.append("moderation")
     codes = {word.lower() for word in words if isinstance(word, str)}
@@ -191,6 +191,6 @@ def _message_and_codes(raw: bytes) -> tuple[str, set[str]]:
 
 
 def beginning_of(words: bytes | str) -> str:
-    """Return the beginning of a message, with keys hidden first: a part of a key is not recognised."""
+    """Hide keys in a message and return its beginning; after cutting, part of a key would not be recognised."""
     text = words if isinstance(words, str) else words.decode("utf-8", "replace")
     return hidden(text.strip())[:MAX_MESSAGE]

@@ -16,7 +16,7 @@ FIRST_S, AGAIN_S = 30.0, 300.0
 
 
 class Silence:
-    """The time for which a server has answered none of the calls that wait for it. The caller passes the time."""
+    """The time for which a server has not answered any waiting call. The caller passes the time."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -31,7 +31,7 @@ class Silence:
         self._num_waiting += 1
 
     def end(self) -> None:
-        """Record that a call does not wait any more."""
+        """Record that a call no longer waits."""
         self._num_waiting -= 1
 
     def end_silence(self, now: float) -> None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from penstock.ai.conversation import Generation, Request
 from penstock.ai.local import chat
 from penstock.ai.local.checkpoint import Checkpoint
 from penstock.ai.local.constraint import Constraints
-from penstock.ai.local.decoding import Continuation, SlotDecoder
+from penstock.ai.local.decoding import Continuation, Decoder
 from penstock.ai.local.local_model import OPTIONS, LocalModel
 from penstock.ai.local.sampling import ROW_OPTIONS, Sampling, checked_number
 from penstock.ai.local.weights import has_gpu
@@ -17,8 +17,9 @@ from penstock.ai.provider import Prompter, Prompting
 from penstock.errors import PenstockError, QueryCancelledError, RequestRefusedError
 
 PROMPT_OPTIONS = (*OPTIONS, *ROW_OPTIONS, "max_length", "logprobs", "top_logprobs")
-BATCH_ROWS = {"cpu": 64, "cuda": 2048}
-"""Rows of a batch: several for each slot, so that the slots are full most of the time; few where they take long."""
+ROWS_AT_ONCE = {"cpu": 32, "cuda": 256}
+BATCH_ROWS = {kind: 8 * rows for kind, rows in ROWS_AT_ONCE.items()}
+"""Rows of a call, from which those of like limits and lengths run together."""
 CPU_CACHE_BYTES = 2 << 30
 """Memory for the keys and values of a batch on a CPU."""
 GPU_CACHE_SHARE = 0.6  # of the memory that the weights leave free
@@ -41,21 +42,41 @@ class GenerationRuntime:
         settings = self.model.config.get_text_config().to_dict()
         self.max_positions: int | None = settings.get("max_position_embeddings") or settings.get("n_positions")
         defaults = self.model.generation_config
-        self.decoder = SlotDecoder(self.model, self.tokenizer, defaults, _max_cached_tokens(self.model, self.device))
+        self.decoder = Decoder(self.model, self.tokenizer, defaults)
+        self.max_rows = ROWS_AT_ONCE["cpu" if self.device.type == "cpu" else "cuda"]
+        self.max_cached_tokens = _max_cached_tokens(self.model, self.device)
         # The decoder applies the defaults of the model's files, so ``generate`` must not.
         ends = sorted(self.decoder.end_tokens) or None
         self.model.generation_config = transformers.GenerationConfig(
             do_sample=False, eos_token_id=ends, pad_token_id=self.tokenizer.pad_token_id
         )
         kinds = settings.get("layer_types") or ()
-        self.has_slots = not getattr(self.model, "_is_stateful", False) and {*kinds} <= {
-            *("full_attention", "sliding_attention"),
-        }
+        is_stateless = {*kinds} <= {"full_attention", "sliding_attention"}
+        self.takes_padding = is_stateless and not getattr(self.model, "_is_stateful", False)
 
     @property
     def template(self) -> Any:
         """The processor or tokenizer that holds the chat template."""
         return self.processor or self.tokenizer
+
+    def batches(self, rows: Sequence[Continuation]) -> Iterator[list[Continuation]]:
+        """Yield rows that run together: those with equal limits and similar lengths, the longest first."""
+        waiting = sorted(rows, key=lambda row: (row.sampling.max_new, len(row.prompt)))
+        while waiting:
+            longest = waiting[-1].sampling.max_new + max(len(row.prompt) for row in waiting[-self.max_rows :])
+            num_rows = max(1, min(self.max_rows, self.max_cached_tokens // longest)) if self.takes_padding else 1
+            yield waiting[-num_rows:]
+            del waiting[-num_rows:]
+
+    def inputs(self, rows: Sequence[Continuation]) -> dict[str, Any]:
+        """Return the prompts of rows as the model takes them, padded on the left."""
+        import torch
+
+        width = max(len(row.prompt) for row in rows)
+        pads = [width - len(row.prompt) for row in rows]
+        ids = torch.tensor([[0] * pad + row.prompt for pad, row in zip(pads, rows, strict=True)], device=self.device)
+        mask = torch.arange(width, device=self.device) >= torch.tensor(pads, device=self.device)[:, None]
+        return {"input_ids": ids, "attention_mask": mask.long()}
 
     def matcher(self, schema: Mapping[str, Any]) -> Any:
         """Return the constraint of one answer to a JSON schema."""
@@ -108,16 +129,17 @@ class TransformersPrompter(LocalModel[GenerationRuntime], Prompter):
             try:
                 rows = self._continuations(one)
                 found.append(rows)
-                if runtime.has_slots and not self._has_images(one):
+                if self._has_images(one):
+                    for row in rows:
+                        runtime.decoder.run([row], self._inputs_with_images(one, row))
+                else:
                     together += rows
-                    continue
-                for row in rows:
-                    runtime.decoder.run_alone(row, self._inputs(one, row))
             except QueryCancelledError:
                 raise
             except PenstockError as exc:
                 found.append(exc)
-        runtime.decoder.run(together)
+        for rows in runtime.batches(together):
+            runtime.decoder.run(rows, runtime.inputs(rows))
         return [
             rows if isinstance(rows, Exception) else self._generations(one, rows)
             for one, rows in zip(request, found, strict=True)
@@ -156,14 +178,8 @@ class TransformersPrompter(LocalModel[GenerationRuntime], Prompter):
     def _has_images(self, request: Request) -> bool:
         return self.runtime.processor is not None and bool(chat.images_of(request))
 
-    def _inputs(self, request: Request, row: Continuation) -> dict[str, Any]:
-        """Return the inputs of the model for one request on its own."""
-        import torch
-
+    def _inputs_with_images(self, request: Request, row: Continuation) -> dict[str, Any]:
         runtime = self.runtime
-        if not self._has_images(request):
-            ids = torch.tensor([row.prompt], device=runtime.device)
-            return {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
         text = chat.rendered(runtime.processor, chat.messages_of(request, takes_images=True))
         found = runtime.processor(
             text=[text], images=[chat.images_of(request)], return_tensors="pt", add_special_tokens=False
@@ -218,7 +234,7 @@ def _takes_images(checkpoint: Checkpoint) -> bool:
 
 
 def _max_cached_tokens(model: Any, device: Any) -> int:
-    """Return the number of tokens whose keys and values fit in memory."""
+    """Return how many tokens' keys and values fit in memory."""
     import torch
 
     config = model.config.get_text_config()

@@ -7,7 +7,7 @@ bert.py               encoders of the BERT family       batch_runner.py   run ba
 tokens.py             texts as batches of tokens        word_tokens.py    tokenize each word once
 text_classifier.py, vision.py
 generation.py         prompts and answers               chat.py         chat templates
-decoding.py           continue many sequences at once   slot_cache.py   their keys and values
+decoding.py           continue a batch of sequences
 sampling.py           choose the next tokens            constraint.py   tokens that a JSON schema allows
 """
 

@@ -10,19 +10,19 @@ import numpy as np
 from penstock.ai.conversation import Audio, Document, Image, Part, Text
 from penstock.config import get_config
 from penstock.errors import ComputeError, TypeMismatchError
-from penstock.media.images.encode import encoded, over_white
 from penstock.media.images.encoded_image import open_image
+from penstock.media.images.encoder import encoded, over_white
 from penstock.media.images.packages import pillow
 from penstock.storage.file import File
 from penstock.storage.mime import UNKNOWN, sniff
-from penstock.types.arrays import NDArray
 from penstock.types.extension import IMAGE_CHANNELS
+from penstock.types.ndarrays import NDArray
 
 MAX_ATTACHMENT_NBYTES = 50 * 2**20
 """The limit for one image, document or recording. No provider accepts more in a request."""
 
 LOSSLESS_PIXELS = 2**20
-"""Larger images are sent as JPEG: a PNG would have megabytes, and providers shrink large images anyway."""
+"""Larger images are sent as JPEG: a PNG would take megabytes, and providers shrink large images anyway."""
 
 JPEG_QUALITY = 90
 ACCEPTED = (
@@ -116,7 +116,7 @@ def part_of_pixels(values: NDArray) -> Image:
 
 
 def _bytes_of_pixels(pixels: NDArray) -> NDArray:
-    """Return pixels as uint8: the upper byte of 16 bits; fractions from 0 to 1 times 255."""
+    """Return pixels as uint8: of 16 bits the upper byte, of fractions from 0 to 1 the value times 255."""
     if pixels.dtype == np.uint8:
         return pixels
     if pixels.dtype.kind == "b":

@@ -1,12 +1,11 @@
 """Convert the values of one row to a message for a model.
 
-    text                             unchanged                        numbers, dates ...   as text
-    images (pixels)                  PNG, above a megapixel JPEG      dicts, lists         JSON
-    bytes, File                      by content: images, PDF, audio and video unchanged, text as text
-    [{"role": ..., "content": ...}]  chat messages, see ``chat``
+    text unchanged numbers, dates ... as text images (pixels) PNG, above a megapixel JPEG dicts, lists JSON bytes, File
+    by content: images, PDF, audio and video unchanged, text as text [{"role": ..., "content": ...}] chat messages, see
+    ``chat_messages``
 
-A null value makes the whole row null, as in SQL: no call is made. An empty list, or chat messages of the system alone,
-are an error of the row.
+A null value makes the whole row null, as in SQL: no call is made. An empty list, or chat messages with a system message
+only, are an error of the row.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ import numpy as np
 
 from penstock.ai.conversation import Part, Text, Turn, UserTurn
 from penstock.ai.messages.attachments import ACCEPTED, part_of_bytes, part_of_file, part_of_pil, part_of_pixels
-from penstock.ai.messages.chat import chat_turns, is_chat, is_text_chat, joined
+from penstock.ai.messages.chat_messages import chat_turns, is_chat, is_text_chat, joined
 from penstock.errors import RequestRefusedError, TypeMismatchError
 from penstock.storage.file import File
 from penstock.types import DataType
@@ -40,7 +39,7 @@ _MEDIA = (bytes, bytearray, memoryview, np.ndarray, File)
 class Message:
     """The turns of a request, and the system message if the row has one.
 
-    ``system_parts`` are its parts, if one of them has a ``cache_control``.
+    ``system_parts`` are the parts of the system message, if one of them has a ``cache_control``.
     """
 
     turns: tuple[Turn, ...]

@@ -1,15 +1,20 @@
 """Remote providers: the API of each, its defaults, and its batch API.
 
-wire              the interface of an API: a request to a body, a body to answers; options that APIs share
-remote_provider   address, key and headers          remote_model     price, and the layers of calls
-remote_prompter   prompts                           remote_embedder  embeddings of texts
-prompt_keys       keys of cached answers            recorded_usage   what a call of an earlier run cost
+wire               the interface of an API: a request to a body, a body to answers
+remote_provider    address, key and headers
+remote_model       price, and the layers of calls
+remote_prompter    prompts
+remote_embedder    embeddings of texts
+prompt_keys        keys of cached answers
+recorded_usage     the usage of calls of an earlier run
 
-openai            OpenAI and servers with its API: LM Studio, Ollama, vLLM ...
-chat_completions  the API of most servers           responses        OpenAI's newer API
-openai_batches    OpenAI's batch API
-anthropic         Claude                            anthropic_batches  its batch API
-google            Gemini
+openai             OpenAI, and servers with its API: LM Studio, Ollama, vLLM ...
+chat_completions   the API of most servers
+responses          OpenAI's newer API
+openai_batches     OpenAI's batch API
+anthropic          Claude
+anthropic_batches  Anthropic's batch API
+google             Gemini
 
-A provider may import ``client``, ``conversation`` and ``provider``. Wires send nothing.
+A provider may import ``client``, ``conversation`` and ``provider``. Wires are pure functions and send nothing.
 """

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from penstock.ai.client.addresses import without_end
-from penstock.ai.client.calls import Endpoint
+from penstock.ai.client.api_call import Endpoint
 from penstock.ai.conversation import (
     Audio,
     Document,
@@ -43,15 +43,16 @@ from penstock.ai.providers.wire import (
     tokens_in,
     tools_of,
 )
-from penstock.ai.structured.formats import OutputFormat
+from penstock.ai.structured.return_formats import OutputFormat
 from penstock.errors import RequestRefusedError
 
 API_VERSION = "2026-10-21"
 SAMPLING_VERSION = "2023-06-01"
-"""The last version of the API with temperature, top_p and top_k, for models that still take them."""
+"""The last version of the API that has temperature, top_p and top_k, for models that still take them."""
 
 MAX_TOKENS = 16_384
-"""The API requires a limit. This one leaves room for reasoning, and such an answer arrives within usual time-outs."""
+"""The API requires a limit. This limit leaves room for reasoning, and answers of this length arrive within usual
+time-outs."""
 
 SCHEMA_IN_WORDS = "Answer with JSON only, without Markdown around it, that is valid under this JSON schema:\n"
 
@@ -234,7 +235,7 @@ def _source(part: Image | Document) -> dict[str, Any]:
 
 
 def _model_content(turn: ModelTurn) -> Any:
-    """Return a turn of the model, with its own blocks unchanged if there are any: reasoning is signed."""
+    """Return a turn of the model. Its own blocks, if any, stay unchanged, because reasoning is signed."""
     if turn.raw is not None:
         return turn.raw
     if not turn.tool_calls:
@@ -253,7 +254,7 @@ def _result(result: ToolResult) -> dict[str, Any]:
 
 
 def _schema_of(schema: Any) -> Any:
-    """Return a strict schema with the keywords that this API supports. The description holds the others.
+    """Return a strict schema with the keywords that this API supports; move the others into the description.
 
     >>> _schema_of({"type": ["integer", "null"], "minimum": 1})
     {'anyOf': [{'type': 'integer', 'description': '(minimum: 1)'}, {'type': 'null'}]}

@@ -25,7 +25,8 @@ CAPACITY = BatchCapacity(max_requests=100_000, max_nbytes=250_000_000)
 """The API accepts 100,000 requests and 256 MB, including ids and brackets around each body."""
 
 SKEW_S, LATE_S = 600.0, 3600.0
-"""Maximum time by which a batch may seem older, by another clock, or newer than the intent to submit it."""
+"""The most by which the time of a batch may differ from the time when it was about to be submitted: clocks differ, and
+submitting takes time."""
 
 
 class AnthropicBatchService:
@@ -43,7 +44,7 @@ class AnthropicBatchService:
         return str(field_of(created, "id", str, "the batch"))
 
     async def find(self, client: BatchClient, token: str, intent: Intent, known: Collection[str]) -> list[str]:
-        """Return the batches of that time with the same number of requests. Only the results hold the token."""
+        """Return the batches of that time with the same number of requests. Only their results contain the token."""
         found: list[str] = []
         async for batch in client.listed(self.path, "after_id"):
             created = _created(batch)

@@ -159,7 +159,7 @@ def _logprobs(given: Any) -> list[dict[str, Any]] | None:
 
 
 def _failed(error: Any) -> ProviderUnavailableError:
-    """Return the error of a server that failed after it sent status 200, as OpenRouter does if a model's host fails."""
+    """Return the error of a server that failed after it sent status 200, as OpenRouter may."""
     message = error.get("message") if isinstance(error, Mapping) else error
     return ProviderUnavailableError(f"the server failed while it answered: {message or 'no reason given'}")
 

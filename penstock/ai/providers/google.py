@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from penstock.ai.client.addresses import without_end
-from penstock.ai.client.calls import ApiCall, Endpoint
+from penstock.ai.client.api_call import ApiCall, Endpoint
 from penstock.ai.conversation import (
     Generation,
     ModelTurn,
@@ -41,9 +41,10 @@ from penstock.ai.providers.remote_provider import RemoteProvider
 from penstock.ai.providers.wire import EmbeddingWire, PromptWire
 from penstock.errors import InvalidAnswerError
 
-LEVELS = {"none": "MINIMAL", "xhigh": "HIGH", "max": "HIGH"}  # nearest levels of efforts that the API does not have
+# The nearest levels, for efforts that the API does not have.
+LEVELS = {"none": "MINIMAL", "xhigh": "HIGH", "max": "HIGH"}
 EMBEDDING_DIMENSIONS = {"gemini-embedding-2": 3072, "gemini-embedding-001": 3072}
-MAX_EMBEDDING_INPUTS = 100  # of one call
+MAX_EMBEDDING_INPUTS = 100  # texts of one call
 
 _FIELDS = {
     "temperature": "temperature",
@@ -64,7 +65,7 @@ FILTERED = (
     "IMAGE_SAFETY",
     "IMAGE_PROHIBITED_CONTENT",
 )
-_OWN_ID = "penstock-call-"  # of calls without an id of the API
+_OWN_ID = "penstock-call-"  # prefix of ids for calls to which the API gave none
 _NO_SIGNATURE = "skip_thought_signature_validator"  # marks a call that another model made
 
 
@@ -189,7 +190,7 @@ def _part(part: Part) -> dict[str, Any]:
 
 
 def _model_content(turn: ModelTurn) -> Any:
-    """Return a turn of the model, with its own content unchanged if there is one: reasoning is signed."""
+    """Return a turn of the model. Its own content, if any, stays unchanged, because reasoning is signed."""
     if turn.raw is not None:
         return turn.raw
     parts: list[dict[str, Any]] = [{"text": turn.text}] if turn.text or not turn.tool_calls else []

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import numpy as np
 
 from penstock.ai.client.addresses import checked_address, shown
-from penstock.ai.client.calls import ApiCall, Endpoint
+from penstock.ai.client.api_call import ApiCall, Endpoint
 from penstock.ai.lenient_json import field_of, field_or_none
 from penstock.ai.provider import (
     ImageClassification,

@@ -100,7 +100,7 @@ def _line(request: BatchRequest, endpoint: str) -> bytes:
 def result_of(client: BatchClient, custom_id: str, line: Mapping[str, Any]) -> BatchResult:
     """Return the result in a line of a file of results."""
     response, error = line.get("response"), line.get("error")
-    if response is None:  # expired and cancelled requests have an error in its place
+    if response is None:  # expired and cancelled requests have an error instead
         code, message = field_or_none(error, "code"), field_or_none(error, "message")
         return BatchResult(
             custom_id, error=ProviderUnavailableError(f"{client.name}: {message or code or 'no answer'}")

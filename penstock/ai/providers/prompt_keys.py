@@ -11,7 +11,7 @@ from typing import Any
 
 import orjson
 
-from penstock.ai.client.calls import ApiCall
+from penstock.ai.client.api_call import ApiCall
 from penstock.ai.conversation import Request, Text, UserTurn
 from penstock.ai.providers.wire import PromptWire
 from penstock.cache.keys import canonical, key_of, keys_between
@@ -61,7 +61,7 @@ class PromptKeys:
         return keys
 
     def of_texts(self, texts: Sequence[str], template: Request, rows: RowIds) -> list[bytes]:
-        """Return the keys of requests that equal ``template`` except for one text as their only turn."""
+        """Return the keys of requests that differ from ``template`` only in the text of their one turn."""
 
         def request(text: str, row_id: bytes | None = None) -> Request:
             return replace(template, turns=(UserTurn((Text(text),)),), row_id=row_id)
@@ -70,7 +70,7 @@ class PromptKeys:
             calls = [self._keys.call(request(text)) for text in SAMPLE_TEXTS]
             self._text_keys = template, _TextKeys.of([(self._keys.prefix(call), call.body) for call in calls])
         pattern = self._text_keys[1]
-        if pattern is None or not all(texts):  # wires may treat an empty text in another way
+        if pattern is None or not all(texts):  # wires may treat an empty text differently
             return self.of([request(text, row_id) for text, row_id in zip(texts, rows, strict=True)])
         keys = keys_between(pattern.head, map(orjson.dumps, texts), pattern.tail)
         return keys if pattern.is_deterministic else self._memo.numbered(keys, rows)
@@ -78,7 +78,7 @@ class PromptKeys:
 
 @dataclass(frozen=True, slots=True)
 class _TextKeys:
-    """The bytes around the JSON of the text in the keys of calls that differ only in one text."""
+    """The bytes before and after the text, in the keys of calls that differ only in one text."""
 
     head: bytes
     tail: bytes
@@ -86,7 +86,7 @@ class _TextKeys:
 
     @staticmethod
     def of(calls: Sequence[tuple[bytes, Mapping[str, Any]]]) -> _TextKeys | None:
-        """Derive them from the calls of SAMPLE_TEXTS. Return None if these differ in more than the text."""
+        """Derive the bytes from the calls of SAMPLE_TEXTS. Return None if these differ in more than the text."""
         found = set()
         for text, (prefix, body) in zip(SAMPLE_TEXTS, calls, strict=True):
             parts = canonical(body).split(canonical(text))

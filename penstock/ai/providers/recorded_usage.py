@@ -1,4 +1,4 @@
-"""The usage of calls that were made before, from the ledger that holds their answers."""
+"""The usage of earlier calls, from the ledger that holds their answers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import orjson
 
 from penstock.ai.client.addresses import shown
 from penstock.ai.conversation import Request, recorded_answers
-from penstock.ai.exchange import PromptSettings
+from penstock.ai.dialogue import PromptSettings
 from penstock.ai.providers.anthropic import MessagesWire
 from penstock.ai.providers.chat_completions import ChatWire, CompletionsWire
 from penstock.ai.providers.google import GenerateWire
@@ -28,10 +28,10 @@ WIRES: Mapping[str, type[PromptWire]] = {
     "messages": MessagesWire,
     "responses": ResponsesWire,
 }
-"""By the name that the folder of a job has for them."""
+"""Wires by the name that a job's folder has for them."""
 
 MAX_EQUAL_CALLS = 16
-"""Equal requests may have different answers; this many are compared with the answer of the row."""
+"""Equal requests may have different answers; this many of them are compared with the answer of the row."""
 
 
 def described_calls(model: ApiPrompter, settings: PromptSettings) -> dict[str, Any] | None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import orjson
 
 from penstock.ai.cached_model import VECTORS
-from penstock.ai.client.calls import Calls, Endpoint
+from penstock.ai.client.api_call import Calls, Endpoint
 from penstock.ai.client.http_client import ApiClient
 from penstock.ai.client.retried_calls import RetriedCalls, Retries
 from penstock.ai.client.sent_calls import SentCalls
@@ -54,7 +54,7 @@ class TextVectors:
 
 
 class ApiEmbedder(RemoteModel, Embedder):
-    """Embeds texts by a remote model. ``PackedEmbeddings`` makes batches and looks up ``cached`` before."""
+    """Embeds texts by a remote model. ``PackedEmbeddings`` first looks up ``cached``, then makes batches."""
 
     cached: TextVectors | None = None
 
@@ -70,7 +70,7 @@ class ApiEmbedder(RemoteModel, Embedder):
         super().__init__(endpoint, model, settings, service)
         self._wire = wire
         self._calls: Calls | None = None
-        # In a provider's batch each text is a request of its own: one that is refused costs no further batch.
+        # In a provider's batch each text is a request of its own, so that a refused text does not need another batch.
         self.max_items = 1 if settings.batch is not None else wire.max_items
         self.max_tokens, self.max_input_tokens = wire.max_tokens, wire.max_input_tokens
         self.dimensions = dimensions or probed_dimensions(endpoint, model, settings, wire)
@@ -99,7 +99,7 @@ class ApiEmbedder(RemoteModel, Embedder):
             await asyncio.to_thread(self.cached.close)
 
     async def embed(self, inputs: Sequence[str]) -> list[NDArray]:
-        """Return a vector for each text. Among several, some may have another length than ``dimensions``."""
+        """Return a vector for each text. A single vector has the length ``dimensions``; of several, some may not."""
         if self._settings.batch is not None:
             return await asyncio.gather(*(self._embed_one(text) for text in inputs))
         vectors: list[NDArray] = await self._ask(inputs, lambda body: self._read(body, len(inputs)))

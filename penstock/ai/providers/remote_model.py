@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import astuple
 from typing import TYPE_CHECKING
 
+from penstock.ai.client.api_call import ApiCall, Calls, Endpoint
 from penstock.ai.client.billed_calls import BilledCalls, CountedCalls
-from penstock.ai.client.calls import ApiCall, Calls, Endpoint
 from penstock.ai.client.http_client import ApiClient
 from penstock.ai.client.retried_calls import RetriedCalls, Retries
 from penstock.ai.client.sent_calls import SentCalls
@@ -57,8 +57,8 @@ class RemoteModel(Model):
     def _open_calls(self, probe: ApiCall, memo: Memo | None) -> Calls:
         """Open billing and return the layers of calls, without the cache.
 
-        ``probe`` is a small call that the server must answer if it works. Answers of batches of earlier runs are read
-        as its own, and stored in ``memo``.
+        ``probe`` is a small call that the server must answer if it works. It reads answers from batches of earlier runs
+        as if it were their call, and stores them in ``memo``.
         """
         endpoint, settings = self._endpoint, self._settings
         if (account := current_account()) is not None:

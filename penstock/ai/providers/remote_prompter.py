@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from penstock.ai.client.api_call import Answered, Calls, Endpoint
 from penstock.ai.client.cached_calls import CachedCalls, Found, timed
-from penstock.ai.client.calls import Answered, Calls, Endpoint
 from penstock.ai.conversation import GENERATIONS, Generation, Request, Text, UserTurn
 from penstock.ai.provider import DEFAULT_SETTINGS, CallSettings, Prompter
 from penstock.ai.providers.prompt_keys import CallKeys, PromptKeys, is_deterministic
@@ -91,7 +91,7 @@ class ApiPrompter(RemoteModel, Prompter):
         return answers
 
     def _read_last(self, body: Mapping[str, Any]) -> list[Generation]:
-        """Read answers that end their conversations, so that their raw form is not needed."""
+        """Read answers that end their conversations, which are not needed in raw form."""
         answers = self._read(body)
         for answer in answers:
             answer.raw = None
@@ -113,7 +113,7 @@ class CachedPrompts:
         return self._calls.look_up(self._keys.of(requests))
 
     def look_up_texts(self, texts: Sequence[str], template: Request, rows: RowIds) -> Iterator[Found]:
-        """Do the same for requests that equal ``template`` except for one text as their only turn."""
+        """Do the same for requests that differ from ``template`` only in the text of their one turn."""
         return self._calls.look_up(self._keys.of_texts(texts, template, rows))
 
 

@@ -18,7 +18,8 @@ from penstock.storage.urls import is_secret_name
 class RemoteProvider(Provider):
     """A provider at ``base_url``. Every request has ``headers``.
 
-    Without ``api_key`` the key is the first of ``key_variables`` that is set. A provider without these needs no key.
+    Without ``api_key`` the key is the first of ``key_variables`` that is set. A provider without ``key_variables``
+    needs no key.
     """
 
     base_url: str | None = None

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-from penstock.ai.client.calls import ApiCall
+from penstock.ai.client.api_call import ApiCall
 from penstock.ai.conversation import Audio, Document, Generation, Image, Request, Tool
 from penstock.ai.lenient_json import field_of
 from penstock.ai.provider import ModelTask, NDArray, check_options
@@ -29,16 +29,16 @@ class PromptWire(ABC):
     """One prompt API of a model. Picklable, and created once for all rows.
 
     ``body`` holds the fields that all rows share; ``extra_body`` is merged into it. ``row_names`` are the options that
-    rows set by themselves.
+    single rows may set.
     """
 
     model: str
     body: Mapping[str, Any]
     extra_body: Mapping[str, Any]
     row_names: tuple[str, ...] = ()
-    options: ClassVar[tuple[str, ...]]  # of the function
-    logprob_options: ClassVar[tuple[str, ...]] = ()  # of prompt alone
-    row_options: ClassVar[tuple[str, ...]] = ()  # of single requests
+    options: ClassVar[tuple[str, ...]]  # options of the AI function
+    logprob_options: ClassVar[tuple[str, ...]] = ()  # options of ``prompt`` only
+    row_options: ClassVar[tuple[str, ...]] = ()  # options of single requests
     takes_cache_control: ClassVar[bool] = False  # in the parts of messages
 
     @classmethod
@@ -53,7 +53,7 @@ class PromptWire(ABC):
     @classmethod
     @abstractmethod
     def fields(cls, what: str, model: str, options: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the fields that options become, without those of ``extra_body``. Errors name ``what``."""
+        """Return the fields that options become, without the fields of ``extra_body``. Errors name ``what``."""
 
     @property
     @abstractmethod
@@ -71,7 +71,7 @@ class PromptWire(ABC):
         """
 
     def body_of_row(self, options: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the fields of a request with its own options, which override those of all rows."""
+        """Return the fields of a request, including its own options, which override the shared ones."""
         return {**self.body, **self.fields("a request", self.model, options)}
 
     def call(self, request: Request) -> ApiCall:
@@ -100,7 +100,7 @@ class EmbeddingWire(ABC):
 
     @abstractmethod
     def read(self, body: Mapping[str, Any]) -> list[NDArray]:
-        """Return the vectors of a body in the order of the texts. The caller checks how many and how long they are."""
+        """Return the vectors of a body in the order of the texts. The caller checks their number and lengths."""
 
 
 # --- options ----------------------------------------------------------------------------------------------------------

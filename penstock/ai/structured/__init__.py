@@ -1,9 +1,13 @@
 """Structured output and tools.
 
-formats       return_format: a pydantic model, a JSON schema or a type as OutputFormat
-json_schemas  JSON schemas to column types and back    strict        schemas for OpenAI's strict mode
-answers       the text of an answer to a value         validator     pydantic validators for JSON schemas
-plain_values  validated values to plain ones           tools         Python functions that a model may call
+return_formats  ``return_format``: a pydantic model, a JSON schema or a type as ``OutputFormat``
+json_schemas    JSON schemas to column types and back
+strict          rewrite schemas for OpenAI's strict mode
+answers         the text of an answer to a value: find the JSON, validate it
+validator       pydantic validators for JSON schemas
+plain_values    validated values to plain ones
+tools           Python functions that a model may call
 
-It may import ``conversation`` and ``types``; pydantic is imported when it is first needed.
+It may import ``conversation``, ``lenient_json``, ``types``, ``udf`` and the modules at the top. It imports pydantic
+when a query first needs it.
 """

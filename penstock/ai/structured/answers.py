@@ -24,7 +24,7 @@ class AnswerReader:
     """Converts the text of an answer to a plain value.
 
     ``validator`` is a pydantic validator and ``read`` makes its result plain. ``optional`` names the optional
-    properties. ``wrap`` adds the missing object around a bare value, or returns None.
+    properties. ``wrap`` puts a bare value into the missing object, or returns None.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class AnswerReader:
             return self._repaired(text, exc)
 
     def _repaired(self, text: str, error: Any) -> Any:
-        """Return the value of an answer whose text is not valid as it is, or raise InvalidAnswerError."""
+        """Repair an answer whose text is not valid, and return its value; otherwise raise InvalidAnswerError."""
         found = json_within(text)
         if found is not None and "\\ud" in found.lower():  # perhaps half of a surrogate pair
             with contextlib.suppress(ValueError):

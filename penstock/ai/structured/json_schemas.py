@@ -48,7 +48,7 @@ Json = Mapping[str, Any]
 
 
 def checked_schema(given: Json) -> tuple[str, dict[str, Any]]:
-    """Return the name and a copy of a JSON schema. OpenAI's wrapper around a schema is removed."""
+    """Return the name and a copy of a JSON schema, without OpenAI's wrapper around it."""
     import orjson
 
     try:
@@ -80,7 +80,7 @@ def wrapped(schema: dict[str, Any]) -> tuple[dict[str, Any], bool]:
         if _is_record(target):
             beside = {key: value for key, value in schema.items() if key != "$ref"}
             return {"type": "object", **target, **beside}, False
-    if '"$ref": "#"' in json.dumps(schema):  # the object around it would be its target
+    if '"$ref": "#"' in json.dumps(schema):  # "#" would then mean the added object
         raise InvalidArgumentError(
             "return_format: $ref '#' points to a schema that is not an object; put its target under '$defs'"
         )

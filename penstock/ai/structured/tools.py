@@ -13,7 +13,7 @@ from typing import Any
 
 from penstock.ai.conversation import ToolCall, ToolResult
 from penstock.ai.structured.answers import describe_problems, without_nulls
-from penstock.ai.structured.formats import portable, schema_generator
+from penstock.ai.structured.return_formats import portable, schema_generator
 from penstock.ai.structured.strict import optional_properties
 from penstock.errors import FatalError, InvalidArgumentError
 from penstock.udf.decorators import Func
@@ -199,7 +199,7 @@ def _schema(name: str, function: Callable[..., Any], hints: dict[str, Any]) -> d
 
 
 def _arguments_adapter(function: Callable[..., Any], hints: dict[str, Any]) -> Any:
-    """Return pydantic's adapter for the call of a function, with its hints as they were resolved in the driver."""
+    """Return pydantic's adapter for calls of a function, with the hints that the driver resolved."""
     from pydantic import ConfigDict, TypeAdapter
 
     stub: Any = lambda: None  # noqa: E731

@@ -1,13 +1,19 @@
-"""A durable log of finished calls, so that no call is paid for twice.
+"""A durable log of finished calls: a folder of log files, one for each process that writes.
 
 store         open_ledger: get, put, flush, close; sees the writes of other processes
 group_commit  the thread that makes all new values durable together, every 50 ms
-index         the place of the value of each key
+index         the place of the value of each key, in sorted arrays
 segment       one log file with its index: load, append, repair
 record        the layout of a record in a file, compression, and the search for records after damage
 layered       a job's own ledger over a shared one
 open_ledgers  the ledgers of this process, and those of the current job and ``cache_dir``
-maintenance   stats, prune (also automatic), clear
+maintenance   stats, clear and prune, which also runs by itself
+
+It may import what ``cache`` may.
+
+A ``put`` writes the value into the log at once, which survives ``kill -9``; the sync is for power cuts. Answers of one
+turn of the event loop are put in one write. Why not SQLite: logs take 1.5 times the appends, each value has a checksum,
+and writers never wait for each other.
 """
 
 from penstock.cache.keys import key_of

@@ -19,12 +19,12 @@ log = logging.getLogger("penstock.cache.ledger")
 COMMIT_EVERY_S = 0.05  # leaves as long again for the disk, so that a value is durable within 100 ms
 RETRY_EVERY_S = 1.0
 MAX_WAITING_NBYTES = 64 * 2**20
-_WAITS_S = (COMMIT_EVERY_S, 0.0, RETRY_EVERY_S)  # before an attempt, by the number of failures in a row
-_OVERHEAD_NBYTES = 200  # of an item, besides its value
+_WAITS_S = (COMMIT_EVERY_S, 0.0, RETRY_EVERY_S)  # waits before an attempt, by the number of failures in a row
+_OVERHEAD_NBYTES = 200  # overhead of an item, besides its value
 
 
 class OwnLog(Protocol):
-    """The log that this process writes. All but ``sync`` are called by one thread at a time."""
+    """The log that this process writes. Only one thread at a time calls its methods, except ``sync``."""
 
     def write(self, items: Iterable[tuple[bytes, bytes]]) -> None:
         """Write values, so that they outlive this process."""
@@ -43,7 +43,7 @@ class Committer:
     """Accepts values at once and commits them on a thread of its own.
 
     While commits fail, values stay in memory and the commit is retried every second and on each ``flush``. From the
-    second failure on, ``put_all`` raises: values are kept if possible, and the caller must not compute others. Beyond
+    second failure on, ``put_all`` raises: it keeps values if possible, but the caller must not compute more. Beyond
     ``MAX_WAITING_NBYTES`` of waiting values, ``put_all`` waits for a slow disk.
     """
 
@@ -52,20 +52,21 @@ class Committer:
         self._lock = threading.Lock()  # guards everything below
         self._changed = threading.Condition(self._lock)
         self._waiting: dict[bytes, bytes] = {}
-        self._unwritten: dict[bytes, bytes] = {}  # those of them that could not be written to the log
-        self._leaving: dict[bytes, bytes] = {}  # those that are being committed
+        self._unwritten: dict[bytes, bytes] = {}  # the waiting values that could not be written to the log
+        self._leaving: dict[bytes, bytes] = {}  # values that are being committed
         self._max_nbytes = piece_nbytes(MAX_WAITING_NBYTES)
         self._nbytes = self._num_put = self._num_done = 0
         self._num_attempts = self._failed_attempt = 0
         self._error: Exception | None = None  # of the last attempt
-        self._num_failures = 0  # in a row; one may be due to a log that another process removed
+        self._num_failures = 0  # failures in a row; one may be due to a log that another process removed
         self._is_closed = False
         self._has_work, self._is_urgent = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name="penstock-ledger", daemon=True)
         self._thread.start()
 
     def put_all(self, values: Mapping[bytes, bytes]) -> None:
-        """Accept the values of keys for which none waits, and write them at once. Raise if one cannot be written."""
+        """Accept values, except for keys with a waiting value, and write them at once. Raise if one cannot be
+        written."""
         refused = [key for key, value in values.items() if len(key) != KEY_NBYTES or len(value) > MAX_VALUE_NBYTES]
         with self._lock:  # the lock of the condition, which is slower to enter
             if self._nbytes > self._max_nbytes or self._is_closed:
@@ -134,7 +135,8 @@ class Committer:
             self._thread.join()
 
     def release_in_child(self) -> None:
-        """Close in a forked child, which has no commit thread, and in which the lock may be held forever."""
+        """Close in a forked child. It has no commit thread, and a thread that does not exist there may hold the
+        lock."""
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._is_closed = True
@@ -167,7 +169,7 @@ class Committer:
         return True
 
     def _sync(self, written: Any, nbytes: int) -> None:
-        """Make the leaving values durable; all values have ``nbytes``."""
+        """Make the ``leaving`` values durable, which have ``nbytes`` in all."""
         try:
             self._log.sync(written)
         except Exception as exc:
@@ -186,7 +188,7 @@ class Committer:
             self._changed.notify_all()
 
     def _note_failure(self, error: Exception) -> None:
-        """Let the thread try again, at once after the first failure, else after a second."""
+        """Let the thread try again: at once after the first failure, later after a second."""
         self._error, self._failed_attempt = error, self._num_attempts
         self._num_failures += 1
         self._has_work.set()

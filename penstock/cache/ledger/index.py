@@ -13,7 +13,7 @@ from penstock.cache.ledger.record import Entries
 
 PLACE = np.dtype([("offset", "<u8"), ("length", "<u4"), ("segment", "<u4")])
 Places: TypeAlias = np.ndarray[Any, np.dtype[np.void]]  # of PLACE
-_MOST_RECENT = 65_536  # or an eighth of all keys, so that sorting costs little for each
+_MOST_RECENT = 65_536  # or an eighth of all keys, so that sorting costs little for each key
 
 _NOWHERE: Places = np.zeros(0, PLACE)
 _MAX_ADDED = 8_192  # to the dict; more come from opening a file
@@ -64,7 +64,7 @@ class KeyIndex:
             recent = [i for i, number in enumerate(numbers) if number in self._recent and not is_there[i]]
             places = np.concatenate([places, np.array([self._recent[numbers[i]] for i in recent], PLACE)])
             hits = np.concatenate([hits, np.array(recent, np.int64)])
-        if not len(hits):  # as for most keys of a new job
+        if not len(hits):  # the usual case in a new job
             return [], places
         order = np.lexsort((places["offset"], places["segment"]))
         return [keys[i] for i in hits[order].tolist()], places[order]
@@ -90,5 +90,5 @@ class KeyIndex:
         self._places = np.concatenate([self._places, *(places for _, places in self._unsorted)])
         order = np.concatenate([self._order, np.arange(num_before, len(self._places), dtype=np.uint32)])
         by_key = np.argsort(keys, kind="stable")  # the first of equal keys stays first
-        self._keys, self._order = keys[by_key], order[by_key]  # moving the places would take longest
+        self._keys, self._order = keys[by_key], order[by_key]  # the places stay, because moving them would take longest
         self._unsorted = []

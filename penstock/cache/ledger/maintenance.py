@@ -1,7 +1,7 @@
 """Maintenance of a ledger: statistics, and pruning by age or size.
 
-A prune removes whole logs, the least recently used first, so it may be killed at any time. Logs that a running process
-writes are left alone.
+A prune removes whole logs, the least recently used first, so it may be killed at any time. It leaves logs alone that a
+running process writes.
 """
 
 from __future__ import annotations
@@ -95,7 +95,8 @@ def stats(path: Path) -> LedgerStats:
 
 
 def prune(path: Path, now_s: float, max_nbytes: int | None = None, max_age_s: float | None = None) -> PruneResult:
-    """Remove logs not used for ``max_age_s``, then the least recently used until at most ``max_nbytes`` are left."""
+    """Remove logs that were not used for ``max_age_s``, then the least recently used ones until at most ``max_nbytes``
+    remain."""
     before = folder_nbytes(path)
     with _opened(path) as logs:
         removed = []

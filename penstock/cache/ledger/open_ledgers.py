@@ -1,6 +1,6 @@
 """The open ledgers of this process: each is opened once, and closed by its last user.
 
-Calls are stored in the ledger of the current job and in that of ``cache_dir``; ``current_ledger`` is both as one.
+The ledger of the current job and the ledger of ``cache_dir`` both store calls; ``current_ledger`` is both as one.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _open: dict[Path, tuple[FileLedger, int]] = {}  # with the number of users
 _lock = threading.Lock()
 
 _job: ContextVar[tuple[str, str]] = ContextVar("penstock_job_ledger")  # folder and era
-_inherited_job_folder = ""  # in a worker process: that of the driver
-_open_elsewhere: Callable[[Path], Ledger] | None = None  # in a worker process on another machine than the driver
+_inherited_job_folder = ""  # in a worker process: the driver's job folder
+_open_elsewhere: Callable[[Path], Ledger] | None = None  # set in a worker process on another machine than the driver
 
 
 class SharedLedger:
@@ -34,7 +34,7 @@ class SharedLedger:
         self._max_nbytes, self._max_age_s = max_nbytes, max_age_s
         with _lock:
             ledger, num_users = _open.get(folder, (None, 0))
-            if ledger is None or ledger.is_closed:  # as in a process forked while it was open
+            if ledger is None or ledger.is_closed:  # in a process forked while it was open
                 ledger, num_users = open_ledger(folder), 0
             _open[folder] = ledger, num_users + 1
         self.get, self.put, self.put_all, self.flush = ledger.get, ledger.put, ledger.put_all, ledger.flush
@@ -74,7 +74,7 @@ def open_ledgers_with(open_elsewhere: Callable[[Path], Ledger] | None) -> None:
 
 @contextmanager
 def job_ledger(folder: str | os.PathLike[str], era: str = "") -> Iterator[None]:
-    """Store the calls of the queries within in a job's own ledger, too.
+    """Within the context, store the calls of queries in a job's own ledger as well.
 
     ``era`` stays the same over the runs of a job as long as rows have the same numbers in the same reads.
     """

@@ -26,7 +26,7 @@ ENTRY = np.dtype(
         ("crc", "<u4"),  # of the value as stored, starting from its codec
         ("written", "<u4"),  # seconds since 1970
         ("codec", "<u4"),
-        ("check", "<u8"),  # of all of the above
+        ("check", "<u8"),  # checksum of the fields above
     ]
 )
 ENTRY_NBYTES = ENTRY.itemsize
@@ -85,7 +85,8 @@ def record_of(key: bytes, value: bytes, start: int, now_s: int) -> tuple[bytes, 
 def decoded_all(buffer: bytes, records: Sequence[tuple[bytes, int, int]], base: int) -> list[bytes | None]:
     """Return the values of records, given as key, start and length, from bytes at ``base`` in their log.
 
-    A value is None if its record is damaged. One call decodes all of them, because a call takes as long as a check.
+    A value is None if its record is damaged. One call decodes them all, because a call costs as much as checking a
+    value.
     """
     values: list[bytes | None] = []
     guards, nbytes = _GUARDS.unpack_from, len(buffer)
@@ -103,7 +104,7 @@ def decoded_all(buffer: bytes, records: Sequence[tuple[bytes, int, int]], base: 
 
 
 def _compressed(value: bytes) -> tuple[bytes, int]:
-    """Return a value as it is stored and its codec. A compressed value follows its own length."""
+    """Return a value as it is stored, and its codec. The length stands before a compressed value."""
     if len(value) >= _COMPRESS_FROM_NBYTES:
         stored: bytes = len(value).to_bytes(4, "little") + pa.compress(value, "zstd", asbytes=True)
         if len(stored) < len(value) * 7 // 8:
@@ -134,7 +135,8 @@ def find_entries(buffer: bytes, start: int) -> Entries:
 
 
 def not_inside_another(entries: Entries) -> Iterator[int]:
-    """Yield the numbers of entries that do not lie in the value of an earlier one: a value may hold anything."""
+    """Yield the numbers of entries outside the values of earlier ones: a value may contain bytes that look like an
+    entry."""
     end = 0
     for position, (begin, after) in enumerate(
         zip((entries["offset"] - np.uint64(ENTRY_NBYTES)).tolist(), ends(entries).tolist(), strict=True)

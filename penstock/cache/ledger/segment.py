@@ -3,7 +3,8 @@
     000001-5f3a.log       a header, then records (record.py); append-only
     000001-5f3a.index     a copy of the entries of the log, written after the records are durable; rebuilt if damaged
 
-The writer holds a lock on the log, which ends with the process. The time of the log is that of its last use.
+The writer holds a lock on the log, which ends with the process. The modification time of the log is the time of its
+last use.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ HEADER_NBYTES = 32
 ROLL_NBYTES = 128 * 2**20  # a larger log is not continued; prune removes whole logs
 _SCAN_NBYTES = 16 * 2**20
 _SCANNED_AT_ONCE = 1024
-_READ_NBYTES, _READ_OVER_NBYTES = 2**20, 4096  # read at once, and the most of it that may be unused
+_READ_NBYTES, _READ_OVER_NBYTES = 2**20, 4096  # bytes read at once, and the most of them that may be unused
 _LAST_CHECKED = 16  # values at the end of a log that are checked when it is opened
 _NO_ENTRIES: Entries = np.zeros(0, ENTRY)
 
@@ -67,7 +68,7 @@ class Segment:
         self._index_path = path.with_suffix(".index")
         self._index_inode = 0
         self._index_fd = -1  # while this object writes it
-        self._is_marked = False  # as used
+        self._is_marked = False  # whether the time of use is set
         self.end = self.synced_end = os.fstat(self.fd).st_size
         self._written: list[bytes] = []  # the entries of values that are not durable yet
         try:
@@ -143,7 +144,7 @@ class Segment:
         entries = self._index_from(self.num_rows)
         self.end = os.fstat(self.fd).st_size
         are_good = good(entries, self.end)
-        if are_good.all():  # as almost always; a million take long to copy
+        if are_good.all():  # the usual case; a million entries take long to copy
             self.num_rows += len(entries)
             return entries
         rows = np.flatnonzero(are_good)
@@ -168,7 +169,7 @@ class Segment:
             _, start, length = records[last - 1]
             try:
                 piece = os.pread(self.fd, start + ENTRY_NBYTES + length - base, base)
-            except OSError:  # the disk cannot read it any more
+            except OSError:  # the disk can no longer read it
                 piece = b""
             values += decoded_all(piece, records[first:last], base)
         return values
@@ -197,7 +198,8 @@ class Segment:
     # -- checking and repairing, with the lock -----------------------------------------------------------
 
     def repair(self) -> None:
-        """Make header and index agree with the log, and cut off an incomplete record. Reads little if all is well."""
+        """Make the header and the index agree with the log, and cut off an incomplete record. Reads little if nothing
+        is wrong."""
         size = os.fstat(self.fd).st_size
         entries = self._index_from(0)
         is_whole = self.has_header and bool(good(entries, size).all())
@@ -238,7 +240,7 @@ class Segment:
     # -- writing, with the lock --------------------------------------------------------------------------
 
     def write(self, items: Iterable[tuple[bytes, bytes]], now_s: int) -> None:
-        """Write values, which outlive this process then, but not a power cut. If it raises, the file is unchanged."""
+        """Write values. They then outlive this process, but not a power cut. If it raises, the file is unchanged."""
         entries, records, end = [], [], self.end
         for key, value in items:
             entry, record = record_of(key, value, end, now_s)
@@ -325,7 +327,7 @@ def open_segment(path: Path) -> Segment | None:
 
 
 def neighbours(starts: npt.NDArray[np.int64], stops: npt.NDArray[np.int64]) -> list[tuple[int, int]]:
-    """Return runs of records that lie close together, to be read at once, as first and last + 1.
+    """Return runs of records that lie close together, to read each run at once; as first and last + 1.
 
     >>> neighbours(np.array([0, 100, 90_000]), np.array([90, 200, 90_100]))
     [(0, 2), (2, 3)]
@@ -347,7 +349,7 @@ def segment_paths(folder: Path) -> list[Path]:
 
 
 def whole_end(path: Path) -> int:
-    """Return the end of the durable records of a log that may be written right now; 0 without any."""
+    """Return the end of the durable records of a log, which a process may be writing right now; 0 without records."""
     try:
         with open(path.with_suffix(".index"), "rb") as file:
             num_rows = os.fstat(file.fileno()).st_size // ENTRY_NBYTES

@@ -31,7 +31,7 @@ log = logging.getLogger("penstock.cache.ledger")
 
 _MTIME_TICK_NS = 50_000_000
 
-Written = tuple[Segment, list[bytes]]  # a log, and the entries of values in it that are not durable yet
+Written = tuple[Segment, list[bytes]]  # a log, and the entries of its values that are not durable yet
 
 
 def open_ledger(path: str | os.PathLike[str]) -> FileLedger:

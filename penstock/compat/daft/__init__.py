@@ -1,7 +1,20 @@
 """Adapter for programs of Daft: ``import penstock.compat.daft as daft``.
 
-The names of ``penstock`` are here with Daft's parameters, with the names that only Daft has. A name that is missing is
-refused with an error; ``docs/MIGRATING_FROM_DAFT.md`` lists all of them.
+The names of ``penstock`` are here with Daft's parameters, and so are the names that only Daft has. A missing name is
+refused with an error that names the way around; ``docs/guides/migrating-from-daft.md`` lists all of them.
+
+frame            ``DataFrame`` with Daft's verbs
+functions        ``daft.functions``
+expressions      ``daft.expressions``
+daft_types       ``Schema``, ``DataType`` and ``File``
+io               ``IOConfig`` as ``storage_options``
+session          ``Session``, ``Catalog`` and ``Table``
+interval         ``daft.interval``
+group_call       ``map_groups`` with a batch function over columns
+star_aggregates  aggregates of all columns: ``count(mode="all")``, ``col("*").count()``
+run_reports      the files of a write, and ``df.metrics``
+
+It may import everything.
 """
 
 from __future__ import annotations
@@ -16,13 +29,13 @@ from io import TextIOWrapper
 from typing import Any
 
 import penstock as ps
-from penstock.ai.registry import KNOWN, detach_provider, find_provider
+from penstock.ai.provider_registry import KNOWN, detach_provider, find_provider
 from penstock.compat import remedies
 from penstock.compat.daft import expressions, functions, io, session as _session
+from penstock.compat.daft.daft_types import DaftDataType, DaftFile, DaftSchema
 from penstock.compat.daft.frame import DaftDataFrame as DataFrame
 from penstock.compat.daft.interval import interval
 from penstock.compat.daft.io import IOConfig, storage_options
-from penstock.compat.daft.schema import DaftDataType, DaftFile, DaftSchema
 from penstock.compat.daft.session import Catalog, Table, TableSession as Session
 from penstock.compat.translation import refusal, translated
 from penstock.errors import InvalidArgumentError, PenstockError
@@ -195,7 +208,7 @@ class metrics:  # noqa: N801  # a module in Daft
 
 
 def sql(sql: str, register_globals: bool = True, **bindings: ps.DataFrame) -> DataFrame:
-    """Run SQL over the DataFrames of the caller, those given by name, and the tables of the session."""
+    """Run SQL over the caller's DataFrames, DataFrames given by name, and the tables of the session."""
     import inspect
 
     caller = inspect.currentframe()
@@ -272,7 +285,7 @@ TimeUnit.s, TimeUnit.ms, TimeUnit.us, TimeUnit.ns = TimeUnit  # type: ignore[att
 
 
 class LegacyUdf:
-    """A function or class under ``@daft.udf``; each worker builds an object of a class once."""
+    """A function or class under ``@daft.udf``; each worker builds one object of a class."""
 
     def __init__(self, target: Any, options: dict[str, Any], args: tuple[Any, ...] = (), kwargs: Any = None) -> None:
         functools.update_wrapper(self, target, updated=())
@@ -313,7 +326,7 @@ _UDF_OPTIONS = {
 def udf(*, return_dtype: Any, num_cpus: float | None = None, num_gpus: float | None = None,
         memory_bytes: int | None = None, batch_size: int | None = None, concurrency: int | None = None,
         use_process: bool | None = None) -> Callable[[Any], LegacyUdf]:  # fmt: skip
-    """Make a function or a class of batches an expression; ``func.batch`` and ``cls`` are the present names."""
+    """Make a function or a class of batches an expression; the current names are ``func.batch`` and ``cls``."""
     options = dict(locals())
     return lambda target: LegacyUdf(target, options)
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from penstock.errors import InvalidArgumentError
 from penstock.expr.column import Expression, col, element, lit
-from penstock.expr.public import METHODS
+from penstock.expr.public_functions import METHODS
 from penstock.functions import coalesce
 from penstock.types import DataType
 

@@ -1,4 +1,4 @@
-"""``DataFrame`` with the parameters of Daft's verbs. The verbs themselves are those of ``penstock.DataFrame``."""
+"""``DataFrame`` with the parameters of Daft's verbs. ``penstock.DataFrame`` does the work."""
 
 # mypy: disable-error-code="override"
 # Daft gives some verbs other parameters; users of one class never hold the other.
@@ -12,10 +12,10 @@ from typing import Any, Self, TextIO
 
 import pyarrow as pa
 
-from penstock.compat.daft.aggregates import DaftGroups, of_each_column
+from penstock.compat.daft.daft_types import DaftSchema
 from penstock.compat.daft.io import storage_options
-from penstock.compat.daft.results import changed_files, delta_files, iceberg_files, metrics_table, written_files
-from penstock.compat.daft.schema import DaftSchema
+from penstock.compat.daft.run_reports import changed_files, delta_files, iceberg_files, metrics_table, written_files
+from penstock.compat.daft.star_aggregates import DaftGroups, of_each_column
 from penstock.compat.remedies import refused_name
 from penstock.compat.translation import refusal, translated
 from penstock.errors import InvalidArgumentError, PathNotFoundError, WriteError, load_extra
@@ -25,8 +25,8 @@ from penstock.frame.read.files import read_csv, read_json, read_parquet
 from penstock.frame.read.memory import from_arrow, from_pydict
 from penstock.frame.results import SHOWN_ROWS
 from penstock.functions import seq, strftime
-from penstock.io.tables.deltalake import delta_errors
-from penstock.storage.options import library_options, secrets_of
+from penstock.io.tables.deltalake import delta_errors, write_delta
+from penstock.storage.storage_options import library_options, secrets_of
 from penstock.storage.urls import local_path
 from penstock.types import Series
 
@@ -36,7 +36,8 @@ def _verb(name: str, **translation: Any) -> Callable[..., Any]:
 
 
 def _writer(name: str) -> Callable[..., Any]:
-    """Daft adds to what is in the folder unless the mode says otherwise, and returns the paths and their partitions."""
+    """Return a writer like Daft's: it appends unless the mode says otherwise, and returns the paths and their
+    partitions."""
     write = _verb(
         name,
         renamed={"root_dir": "path", "write_mode": "mode", "io_config": "storage_options"},
@@ -75,14 +76,6 @@ def _with_maps(table: pa.Table, maps_as_pydicts: str | None) -> dict[str, list[A
         else Series(column).to_pylist()
         for name, column in zip(table.column_names, table.columns, strict=True)
     }
-
-
-def _recording(batches: Iterator[pa.RecordBatch], failed: list[Exception]) -> Iterator[pa.RecordBatch]:
-    try:
-        yield from batches
-    except Exception as exc:
-        failed.append(exc)
-        raise
 
 
 class DaftDataFrame(DataFrame):
@@ -245,17 +238,12 @@ class DaftDataFrame(DataFrame):
         """Stream the rows into a Delta table by its own library, which commits them at once; return its new files."""
         library = load_extra("deltalake", "deltalake", "Writing Delta tables")
         options = dict(storage_options or {}) if io_config is None else io_config.storage_options()
-        failed: list[Exception] = []
-        rows = pa.RecordBatchReader.from_batches(self.schema.to_arrow(), _recording(self.to_arrow_iter(), failed))
+        access = library_options(str(table), options)
         with delta_errors(str(table), secrets_of(options), WriteError):
-            try:
-                access = library_options(str(table), options)
-                before = delta_files(library, table, access)
-                library.write_deltalake(table, rows, mode=mode, partition_by=partition_cols, schema_mode=schema_mode,
-                                        storage_options=access)  # fmt: skip
-                return _made(changed_files(before, delta_files(library, table, access)), self)
-            except Exception as exc:
-                raise (failed or [exc])[0] from None  # the error of the query itself, not the library's text of it
+            before = delta_files(library, table, access)
+        write_delta(table, self.schema.to_arrow(), self.to_arrow_iter(), mode=mode, partition_cols=partition_cols,
+                    schema_mode=schema_mode, storage_options=options)  # fmt: skip
+        return _made(changed_files(before, delta_files(library, table, access)), self)
 
     def write_iceberg(self, table: Any, mode: str = "append", io_config: Any = None) -> DaftDataFrame:
         """Write the rows, which must fit in memory, into a table of pyiceberg; return its new files."""

@@ -1,4 +1,4 @@
-"""The functions of ``daft.functions``: those of ``penstock.functions``, and the names that differ."""
+"""The functions of ``daft.functions``: all of ``penstock.functions``, and the names that differ."""
 
 import functools as _functools
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from penstock.functions import ascii as ascii_func, chr as chr_func, prompt
 __all__ = [*vars(functions)["__all__"], "ascii_func", "chr_func", "llm_generate"]
 
 
-vars()["value_counts"] = functions.list_value_counts  # that of Penstock combines rows
+vars()["value_counts"] = functions.list_value_counts  # Penstock's ``value_counts`` combines rows
 
 
 def count(expr: Expression | None = None, mode: str = "valid") -> Expression:  # type: ignore[no-redef]
@@ -37,7 +37,7 @@ def to_list(*items: Any) -> Expression:  # type: ignore[no-redef]
     return functions.to_list(*items).alias("list")
 
 
-_models: list[str] = []  # by set_model, the last one
+_models: list[str] = []  # set by set_model; the last one applies
 
 
 def set_model(identifier: str | None) -> None:
@@ -52,8 +52,13 @@ def current_model() -> str | None:
 
 def _with_default_model(function: Callable[..., Expression]) -> Callable[..., Expression]:
     @_functools.wraps(function)
-    def call(*args: Any, model: Any = None, **options: Any) -> Expression:
-        return function(*args, model=model or current_model(), **options)
+    def call(first: Any = None, *args: Any, model: Any = None, **options: Any) -> Expression:
+        for name in ("messages", "text", "image"):
+            first = options.pop(name, first)
+        if isinstance(system := options.get("system_message"), str):
+            options["system_message"] = system.replace("{", "{{").replace("}", "}}")
+        first = lit(first) if isinstance(first, str) else first  # Daft has no templates
+        return function(first, *args, model=model or current_model(), **options)
 
     return call
 
@@ -72,7 +77,7 @@ def llm_generate(
     num_gpus: int | None = None,
     **generation_config: Any,
 ) -> Expression:
-    """Ask a model; ``prompt`` decides by itself how many workers and batches there are."""
+    """Ask a model; Penstock chooses the workers and batches."""
     return prompt(text, provider=provider, model=model, **generation_config)
 
 

@@ -28,7 +28,7 @@ class GroupCall:
 
     @staticmethod
     def of(expr: Expression, keys: tuple[str, ...]) -> GroupCall:
-        """Return the function that the call of a batch function stands for."""
+        """Return the function to run on each group, given the call of a batch function."""
         call = unalias(expr._node)
         if not isinstance(call, UdfCall) or not call.udf.target.is_batch or call.udf.target.is_class:
             raise InvalidArgumentError(f"map_groups takes a function, a class, or a call of a func.batch; got {expr!r}")

@@ -13,7 +13,7 @@ from penstock.functions import add_months, date
 
 
 class CalendarInterval(Expression):
-    """Months and a duration. A date or timestamp moves by the months first, at most to the last day of one."""
+    """Months and a duration. A date or timestamp first moves by the months, at most to the last day of the month."""
 
     __slots__ = ("_duration", "_months")
 

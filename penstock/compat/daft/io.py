@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 from penstock.compat.translation import refusal
 from penstock.errors import InvalidArgumentError
 
-_IGNORED = frozenset(  # how patiently and how quickly files are read
+_IGNORED = frozenset(  # settings about waiting times and speed
     {
         *("num_tries", "max_connections", "max_connections_per_io_thread", "retry_initial_backoff_ms", "retry_mode"),
         *("connect_timeout_ms", "read_timeout_ms", "buffer_time", "multipart_size", "multipart_max_concurrency"),
@@ -24,7 +24,7 @@ _IGNORED = frozenset(  # how patiently and how quickly files are read
 
 
 class StoreConfig:
-    """Settings of one store. ``names`` maps them to ours; those that change no result are ignored."""
+    """Settings of one store. ``names`` maps them to Penstock's names; settings that change no result are ignored."""
 
     names: ClassVar[dict[str, str]]
 
@@ -82,13 +82,13 @@ class HuggingFaceConfig(StoreConfig):
 
 
 class IOConfig:
-    """Settings of all stores. Only those of one store can be given, as a path has one store."""
+    """Settings of all stores. Only one store may have settings, because a path has one store."""
 
     def __init__(self, s3: Any = None, azure: Any = None, gcs: Any = None, http: Any = None, hf: Any = None) -> None:
         self.s3, self.azure, self.gcs, self.http, self.hf = s3, azure, gcs, http, hf
 
     def storage_options(self) -> dict[str, Any]:
-        """Return the settings that are given, by our names."""
+        """Return the given settings under Penstock's names."""
         stores: list[StoreConfig] = [store for store in vars(self).values() if store is not None]
         if len(stores) > 1:
             raise InvalidArgumentError("IOConfig takes the settings of one store here; make one for each store.")

@@ -178,7 +178,7 @@ class IcebergCatalog(Catalog):
 
 @dataclass
 class SqlCatalog(Catalog):
-    """The tables of a database, as ``schema.table``; those of the default schema need no prefix."""
+    """The tables of a database, as ``schema.table``; tables of the default schema need no prefix."""
 
     name: str
     url: str = field(repr=False)  # it may hold a password
@@ -194,7 +194,7 @@ class SqlCatalog(Catalog):
         return any(name == table and space in ("", found) for found, name in self._tables())
 
     def _tables(self) -> list[tuple[str, str]]:
-        """Return the schema and the name of each table, without those of the system."""
+        """Return the schema and the name of each table, without system tables."""
         query = (
             "SELECT table_schema, table_name FROM information_schema.tables "
             "WHERE table_schema NOT IN ('information_schema', 'pg_catalog') ORDER BY table_schema, table_name"
@@ -237,7 +237,7 @@ class TableSession(FrameCatalog):
         del self._catalogs[alias]
 
     def set_catalog(self, identifier: str | None) -> None:
-        """Set the catalog whose tables need no prefix; None for those of the session alone."""
+        """Set the catalog whose tables need no prefix; with None only the session's tables need none."""
         self._current = None if identifier is None else self.get_catalog(identifier)
 
     def current_catalog(self) -> Catalog | None:
@@ -281,7 +281,7 @@ class TableSession(FrameCatalog):
         return super().get_table(identifier)
 
     def sql(self, sql_text: str, **bindings: DataFrame) -> DaftDataFrame:
-        """Run SQL over the tables of the session and those given by name."""
+        """Run SQL over the tables of the session and tables given by name."""
         tables = {name: table.read() for name, table in self.tables.items()}
         return DaftDataFrame(sql(sql_text, register_globals=False, **{**tables, **bindings})._plan)
 

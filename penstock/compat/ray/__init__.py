@@ -1,6 +1,8 @@
 """Adapter for programs of Ray Data: ``import penstock.compat.ray as ray`` and then ``ray.data.read_parquet(...)``.
 
-Only ``ray.data`` is here. Tasks, actors and objects belong to Ray itself; ``ps.set_runner_ray()`` runs queries on it.
+data/    ``ray.data``
+
+Tasks, actors and objects belong to Ray itself; ``ps.set_runner_ray()`` runs queries on it. It may import everything.
 """
 
 from typing import Any

@@ -33,7 +33,7 @@ def pack(open_handler: OpenHandler) -> bytes:
 
 
 def process_opener(packed_open: bytes, group: ProcessGroup, restart: RestartPolicy | None = None) -> OpenHandler:
-    """Return a function that opens handlers in ``group``, that of worker i in process i.
+    """Return a function that opens handlers in ``group``: worker i opens its handler in process i.
 
     Without ``restart`` the death of a process is an error.
     """
@@ -70,7 +70,7 @@ class RemoteHandler:
             yield from self._outputs(output)
 
     def interrupt(self, *, is_busy: bool) -> None:
-        """Kill a busy process, also for other stages that share it; they retry their batches in another process."""
+        """Kill a busy process. Other stages that share it retry their batches in another process."""
         if is_busy:
             self._process.kill()
         elif self._process.num_users == 1:

@@ -36,7 +36,7 @@ class ThreadToProcessPool:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._emit = emit
-        self._name = name  # of the function, for the log
+        self._name = name  # the name of the function, for the log
         self._watch = watch or GilWatch()
         self._clock = clock
         self._lock = threading.Lock()  # reports come from other threads

@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.errors import InvalidArgumentError
-from penstock.observe.text import ELLIPSIS, format_bytes, format_count, visible_text
+from penstock.observe.printable import ELLIPSIS, format_bytes, format_count, visible_text
 from penstock.types import DataType, EmbeddingType, FileType, ImageType, PythonType, TensorType
 from penstock.types.extension import IMAGE_MODES
 

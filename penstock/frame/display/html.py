@@ -11,10 +11,10 @@ import pyarrow as pa
 
 from penstock.errors import MissingExtraError
 from penstock.frame.display.cells import cell_text, clipped, ends, format_footer, require_positive
-from penstock.media.images.encode import encoded, holds
+from penstock.media.images.encoder import encoded, holds
 from penstock.media.images.pixels import resize_into
+from penstock.observe.printable import ELLIPSIS, format_count, visible_text
 from penstock.observe.table_html import FAINT, NUMBER, TABLE, TD, TEXT, TH
-from penstock.observe.text import ELLIPSIS, format_count, visible_text
 from penstock.types import DataType, Schema
 
 MAX_HTML_COLUMNS = 50

@@ -14,7 +14,7 @@ import pyarrow as pa
 from penstock.errors import check_choice
 from penstock.frame.display.cells import cell_text, ends, format_footer, require_positive
 from penstock.frame.display.html import render_html
-from penstock.observe.text import ELLIPSIS, cell_width, fit, format_count, terminal_width, visible_text
+from penstock.observe.printable import ELLIPSIS, cell_width, fit, format_count, terminal_width, visible_text
 from penstock.types import Schema
 
 MAX_COLUMN_WIDTH = 30  # without a terminal

@@ -59,7 +59,7 @@ def read_parquet(
     them to the content, and False takes none.
     ``ignore_corrupt_files`` skips files that cannot be parsed, with a warning; rows before the damage remain.
     ``storage_options`` are the options of object stores: ``key``, ``secret``, ``token``, ``endpoint_url``, ``region``,
-    ``anon`` (docs/FILES.md).
+    ``anon`` (docs/guides/files.md).
 
     >>> path = getfixture("tmp_path") / "numbers"
     >>> _ = ps.from_pydict({"a": [1, 2]}).write_parquet(str(path))
@@ -264,7 +264,7 @@ def from_files(path: Paths, *, storage_options: StorageOptions = None) -> DataFr
 def _listed(path: Paths, storage_options: StorageOptions, hidden: bool = False) -> tuple[DataFile, ...]:
     """Return files, and make the options of their stores known to functions."""
     from penstock.io.files import find_files
-    from penstock.storage.options import share_options
+    from penstock.storage.storage_options import share_options
 
     files = find_files(path, storage_options=storage_options, descend=False, hidden=hidden)
     share_options([file.url for file in files], storage_options)

@@ -116,7 +116,7 @@ def read_pdf(
     from penstock.io.files import find_files
     from penstock.media.sources import SourceAccess
     from penstock.storage.access import ANYTHING
-    from penstock.storage.options import StorageOptions
+    from penstock.storage.storage_options import StorageOptions
 
     require_extra("pypdfium2", "pdf", "read_pdf")
     files = find_files(path, (".pdf",), storage_options)

@@ -18,6 +18,7 @@ from penstock.udf.options import refusing_unknown
 
 if TYPE_CHECKING:
     import pandas as pd
+    import polars as pl
 
     from penstock.io.files import DataFile
 
@@ -26,7 +27,7 @@ def read_source(source: Source) -> DataFrame:
     """Read from a custom source: any object with the methods of ``ps.Source``.
 
     >>> import pyarrow as pa
-    >>> from penstock.io.memory import MemorySource
+    >>> from penstock.io.memory_source import MemorySource
     >>> ps.read_source(MemorySource.from_table(pa.table({"a": [1]}))).to_pydict()
     {'a': [1]}
     """
@@ -122,6 +123,19 @@ def from_pandas(data: pd.DataFrame | list[pd.DataFrame]) -> DataFrame:
     return from_table(pa.concat_tables(tables, promote_options="permissive"), "from_pandas")
 
 
+def from_polars(data: pl.DataFrame | pl.LazyFrame) -> DataFrame:
+    """Make a DataFrame from a Polars DataFrame; a LazyFrame is collected.
+
+    >>> import polars as pl
+    >>> ps.from_polars(pl.DataFrame({"a": ["x"]})).to_pydict()
+    {'a': ['x']}
+    """
+    frame: Any = data.collect() if hasattr(data, "collect") else data
+    if not hasattr(frame, "to_arrow"):
+        raise InvalidArgumentError(f"from_polars takes a Polars DataFrame; got {type(data).__name__}.")
+    return from_table(frame.to_arrow(), "from_polars")
+
+
 def from_numpy(data: np.ndarray[Any, Any] | Sequence[np.ndarray[Any, Any]] | Mapping[str, Any]) -> DataFrame:
     """Make a DataFrame from an ndarray, whose first dimension is the rows of the column ``data``.
 
@@ -154,7 +168,7 @@ def range(start: int, end: int | None = None, step: int = 1) -> DataFrame:
     >>> ps.range(3).to_pydict(), ps.range(2, 10, 4).to_pydict()
     ({'id': [0, 1, 2]}, {'id': [2, 6]})
     """
-    from penstock.io.memory import RangeSource
+    from penstock.io.memory_source import RangeSource
 
     for name, value in {"start": start, "end": 0 if end is None else end, "step": step}.items():
         if not hasattr(value, "__index__"):
@@ -169,7 +183,7 @@ def range(start: int, end: int | None = None, step: int = 1) -> DataFrame:
 
 
 def from_table(table: pa.Table, name: str, files: Sequence[DataFile] = ()) -> DataFrame:
-    from penstock.io.memory import MemorySource
+    from penstock.io.memory_source import MemorySource
 
     return DataFrame(Scan(MemorySource.from_table(table, name, files)))
 

@@ -1,7 +1,7 @@
 """Leases on an object store, which has no locks: objects that their holders write again every few seconds.
 
-A lease that was not written for some minutes, by the store's own clock, belongs to a dead run. On the machine where the
-run was, the end of its process is noticed at once.
+A lease that was not written for some minutes, by the store's own clock, belongs to a dead run. On the machine of the
+run, others notice the end of its process at once.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from datetime import timedelta
 from typing import Any, NamedTuple
 
 from penstock.errors import PathNotFoundError, PenstockError
-from penstock.io.commit.place import StorePlace
-from penstock.storage.objects import ObjectStore
-from penstock.storage.processes import has_ended, machine_id, process_identity
+from penstock.io.commit.target import StorePlace
+from penstock.storage.dead_processes import has_ended, machine_id, process_identity
+from penstock.storage.object_stores import ObjectStore
 
 log = logging.getLogger("penstock.io")
 
@@ -37,11 +37,11 @@ class LeaseHolder(NamedTuple):
     pid: int
     host: str
     since: str
-    age: timedelta  # since it last wrote the lease
+    age: timedelta  # time since it last wrote the lease
 
 
 class StoreLease:
-    """One object of a store: taken and kept alive by its holder, looked at by other runs."""
+    """One object of a store, which its holder keeps alive and other runs look at."""
 
     def __init__(self, place: StorePlace, key: str) -> None:
         self._place, self.key = place, key
@@ -79,7 +79,7 @@ class StoreLease:
             return False
 
     def keep_alive(self, is_current: Callable[[], bool] = lambda: True) -> None:
-        """Write the lease every few seconds until ``end``, or until it is not current any more."""
+        """Write the lease again every few seconds until ``end``, or until another run has taken it."""
         self._ended = threading.Event()
         self._heartbeat = threading.Thread(
             target=self._write_often, args=(is_current, self._ended), name="penstock-lease", daemon=True

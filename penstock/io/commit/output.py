@@ -12,8 +12,8 @@ Readers skip names that begin with ``_``, so nothing is visible before the commi
 4. removes the manifest, the staged files and the lock.
 
 After a kill before step 1 the output is unchanged. After a kill behind step 1 some new files may be missing and old
-ones may still exist; the next write finds the manifest and completes steps 2 to 4, which may be repeated, also while
-the run itself does the same.
+ones may still exist; the next write finds the manifest and completes steps 2 to 4. These steps may be repeated, even
+while the run itself does them.
 
 The files of a job stay staged from run to run, until the last run commits them:
 
@@ -38,15 +38,15 @@ from typing import Any, ClassVar, NamedTuple
 import pyarrow as pa
 
 from penstock.errors import PenstockError, ReadError, WriteError
-from penstock.io.commit.place import LocalFiles, LocalPlace, Place, StagedFiles, StoreFiles, StorePlace
 from penstock.io.commit.run_lock import LocalRunLock, RunLock, StoreRunLock
-from penstock.io.settled import JOB_FOLDER, MANIFEST, STAGING_FOLDER
+from penstock.io.commit.target import LocalFiles, LocalPlace, Place, StagedFiles, StoreFiles, StorePlace
+from penstock.io.consistent_listing import JOB_FOLDER, MANIFEST, STAGING_FOLDER
 from penstock.storage.durable import boot_id, checksum
-from penstock.storage.options import StorageOptions
+from penstock.storage.storage_options import StorageOptions
 from penstock.storage.urls import scheme_of
 
 JOB_LEDGER = "ledger"
-ERRORS_FOLDER = "_errors"  # of the rows that failed
+ERRORS_FOLDER = "_errors"  # the table of failed rows
 
 WRITE_MODES = ("create", "append", "overwrite")  # for a place that may hold data already
 
@@ -54,7 +54,7 @@ WRITE_MODES = ("create", "append", "overwrite")  # for a place that may hold dat
 class Output:
     """The transaction of one run, used by the driver. It travels to workers, which use its ``files``.
 
-    ``moves`` are the stored files that the commit makes visible, ``deletes`` the visible files that it deletes then.
+    The commit makes the files ``moves`` visible, then deletes the visible files ``deletes``.
     """
 
     waits_at_commit: ClassVar[bool] = True  # for the disk; else for each file
@@ -108,7 +108,7 @@ class Output:
         return [other.run_id for other in others if not other._is_recovered()]
 
     def _is_recovered(self) -> bool:
-        """Finish the commit of another run, or remove that run if it is dead; return False if it is alive."""
+        """Finish the commit of a dead run, or remove its files; return False if the run is alive."""
         with self._lock.seized() as is_dead:
             if (manifest := self.place.read(self.manifest)) is not None:
                 self._carry_out(json.loads(manifest))
@@ -264,7 +264,7 @@ class JobOutput(Output):
         return {name: each for name, each in found.items() if each.nbytes is not None}
 
     def damaged(self, files: Sequence[Mapping[str, Any]]) -> list[str]:
-        """Return the staged files on disk whose content is not that of their records. Reads them all."""
+        """Return the staged files on disk whose content differs from their records. Reads them all."""
         if not isinstance(self.place, LocalPlace):
             return []
         known = [file for file in files if file.get("crc") is not None]  # earlier versions wrote none
@@ -273,7 +273,7 @@ class JobOutput(Output):
         def is_damaged(path: Path, crc: int) -> bool:
             try:
                 return path.exists() and checksum(str(path)) != crc
-            except OSError:  # the disk cannot read it
+            except OSError:  # the disk failed
                 return True
 
         with ThreadPoolExecutor() as threads:
@@ -286,7 +286,7 @@ class JobOutput(Output):
         self.place.delete([name for name in self.files_below(f"{self.folder}/data") if name not in keep])
 
     def _check_missing(self, names: list[str]) -> None:
-        """Do nothing: the next run finds that the file is missing, and makes it again."""
+        """Do nothing: the next run finds that the file is missing, and writes it again."""
 
     def _remove(self) -> None:
         """Mark the job as finished. The manifest goes last, so that an interrupted removal is repeated."""

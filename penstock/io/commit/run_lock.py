@@ -14,8 +14,8 @@ from contextlib import AbstractContextManager
 from typing import Protocol
 
 from penstock.io.commit.lease import StoreLease
-from penstock.io.commit.place import LocalPlace, StorePlace
-from penstock.io.settled import HOST
+from penstock.io.commit.target import LocalPlace, StorePlace
+from penstock.io.consistent_listing import HOST
 
 
 class RunLock(Protocol):
@@ -25,7 +25,7 @@ class RunLock(Protocol):
     def release(self) -> None: ...
 
     def seized(self) -> AbstractContextManager[bool]:
-        """Return whether the run is dead; if so, it stays dead within the context."""
+        """Return whether the run is dead; if so, no process can revive it within the context."""
 
     def remove(self) -> None:
         """Remove the lock, which marks the run as gone."""

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
-from penstock.io.batches import BATCH_NBYTES
+from penstock.io.batch_sizes import BATCH_NBYTES
 from penstock.io.file_format import FileFormat, FilePart, reading
 from penstock.io.files import DataFile
 from penstock.media.audio import DECODED, decode

@@ -31,7 +31,7 @@ from penstock.types import DataType
 from penstock.types.row_ranges import Piece
 
 MAX_BLOCK_NBYTES = 16 * 2**20  # a row must fit; the first block determines the types, whatever the memory
-READ_AHEAD = 40  # blocks that Arrow's reader holds: its queue has 32
+READ_AHEAD = 40  # the number of blocks that Arrow's reader holds: its queue has 32
 _EVEN_ROWS = 1024  # made of equal length at once
 _CONVERSION_ERROR = re.compile(r"In CSV column #(\d+): Row #(\d+): CSV (.*)", re.DOTALL)
 
@@ -78,7 +78,7 @@ class CsvFormat(FileFormat):
         return schema
 
     def _with_uint64(self, file: DataFile, schema: pa.Schema, rows: pa.RecordBatch) -> pa.Schema:
-        """Return the schema with integers where Arrow infers floats only because 64 bits with a sign are too few."""
+        """Return the schema with uint64 where Arrow infers floats because the integers exceed int64."""
         for number, column in enumerate(schema):
             if exceeds_int64(rows.column(number)):
                 exact = pa.schema([(column.name, pa.uint64())])
@@ -213,7 +213,7 @@ class _LongRowError(CorruptFileError):
 
 
 def _block_sizes() -> Iterator[int]:
-    """Yield the sizes of blocks to try. All blocks that Arrow's reader holds are one piece of work."""
+    """Yield the block sizes to try. All blocks that Arrow's reader holds together are one piece of work."""
     nbytes = max(1, piece_nbytes(READ_AHEAD * MAX_BLOCK_NBYTES) // READ_AHEAD)
     while nbytes < MAX_BLOCK_NBYTES:
         yield nbytes
@@ -377,5 +377,5 @@ def csv_sink(
     quote: str = '"',
     **options: Any,
 ) -> FileSink:
-    """Return the sink for CSV files below ``path``; the options are those of ``file_sink``."""
+    """Return the sink for CSV files below ``path``; it takes the options of ``file_sink``."""
     return file_sink(path, CsvEncoding(compression, delimiter, header, quote), **options)

@@ -11,13 +11,13 @@ import pyarrow as pa
 
 from penstock.config import piece_nbytes
 from penstock.errors import CorruptFileError
-from penstock.io.batches import BATCH_NBYTES, grouped
+from penstock.io.batch_sizes import BATCH_NBYTES, grouped
 from penstock.io.file_format import reading
 from penstock.io.file_source import report_skipped
 from penstock.io.files import DataFile, Paths, file_versions, find_files, group_origin, path_list, short_name
 from penstock.io.writer import FileSink, file_sink
 from penstock.media.images.decoder import ImageDecoder
-from penstock.media.images.encode import encoding_of
+from penstock.media.images.encoder import encoding_of
 from penstock.protocols import ReadRequest
 from penstock.types import DataType, Field, PartialColumn, Schema
 from penstock.types.plain import arrow_array
@@ -26,8 +26,8 @@ SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff")
 IMAGE, PATH = "image", "path"
 TASK_FILES = 32
 TASK_NBYTES = 8 * 2**20
-"""Limits of a task: about a tenth of a second of work, to keep all cores busy until the end."""
-REMOTE_READS = 16  # that one task has in progress, since small remote files are mostly latency
+"""The limits of a task: about a tenth of a second of work, to keep all cores busy until the end."""
+REMOTE_READS = 16  # reads that one task has in progress, since small remote files are mostly latency
 GROWTH = 12  # estimated size of a decoded image relative to its file
 
 
@@ -167,7 +167,7 @@ class EncodedFile:
 
 
 def image_sink(path: str, file_format: str, **options: Any) -> FileSink:
-    """Return the sink that writes each row, an encoded image, to a file; the options are those of ``file_sink``."""
+    """Return the sink that writes each row, an encoded image, to a file; it takes the options of ``file_sink``."""
     encoding_of(file_format, "write_images: file_format")
     suffix = f".{str(file_format).lower().lstrip('.')}"
     return file_sink(path, EncodedFiles(suffix, SUFFIXES), rows_per_file=1, **options)

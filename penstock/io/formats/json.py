@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from penstock.errors import CorruptFileError, shortened
-from penstock.io.batches import BATCH_ROWS, rows_alone
+from penstock.io.batch_sizes import BATCH_ROWS, rows_alone
 from penstock.io.file_format import FileFormat, FilePart, reading
 from penstock.io.files import DataFile
 from penstock.io.formats.json_values import decoded, encoded, has_other_keys, mapped_type, parsed_type, plain_rows
@@ -35,7 +35,7 @@ _WRITE_ROWS = 1024  # rows converted to Python objects at once; few enough for t
 class JsonFormat(FileFormat):
     """JSON files. The first few megabytes determine the types; text that looks like a date stays text.
 
-    A column of mixed types is text, and so is a column that ``schema`` makes text: other values appear as JSON.
+    A column of mixed types becomes text, with other values as JSON; so does a column that ``schema`` makes text.
     """
 
     name: ClassVar[str] = "json"
@@ -62,7 +62,7 @@ class JsonFormat(FileFormat):
 
 @dataclass(frozen=True)
 class _Block:
-    """Objects, one a line; ``first`` is the number of the first one, counted in ``unit``."""
+    """A block with one object a line; ``first`` is the number of the first one, counted in ``unit``."""
 
     file: DataFile
     content: bytes
@@ -242,7 +242,7 @@ def _with_text(value: Any, dtype: pa.DataType) -> Any:
 
 
 def _settled_type(dtype: pa.DataType) -> pa.DataType:
-    """Return the type for all files: dates and columns without values in the first block become text."""
+    """Return the type to use for all files: dates, and columns without values in the first block, become text."""
     return mapped_type(
         dtype, lambda leaf: pa.string() if pa.types.is_null(leaf) or pa.types.is_temporal(leaf) else leaf
     )
@@ -301,5 +301,5 @@ def json_lines(batch: pa.RecordBatch) -> Iterator[bytes]:
 
 
 def json_sink(path: str, *, compression: str | None = None, **options: Any) -> FileSink:
-    """Return the sink for JSON files below ``path``; the options are those of ``file_sink``."""
+    """Return the sink for JSON files below ``path``; it takes the options of ``file_sink``."""
     return file_sink(path, JsonEncoding(compression=compression), **options)

@@ -79,7 +79,7 @@ def _exact(array: pa.Array, dtype: pa.DataType) -> pa.Array:
 
 
 def _jsonable(value: Any) -> Any:
-    """Return a value that orjson can encode for one that it cannot."""
+    """Convert a value that orjson cannot encode to one that it can."""
     import orjson
 
     match value:
@@ -187,6 +187,6 @@ def with_leaves(array: pa.Array, dtype: pa.DataType, leaf: Leaf) -> pa.Array:
 
 
 def _reinterpreted(array: pa.Array, scale: int) -> pa.Array:
-    """Return decimals with the same digits and the point in another place."""
+    """Return decimals with the same digits and the point moved."""
     dtype = pa.decimal128(array.type.precision, scale)
     return pa.Array.from_buffers(dtype, len(array), array.buffers(), offset=array.offset)

@@ -91,7 +91,7 @@ def utf8_text(file: DataFile, first_line: int, block: bytes) -> pa.Array:
 
 
 def exceeds_int64(column: pa.Array | pa.ChunkedArray) -> bool:
-    """Return whether Arrow may have inferred floats only because integers of 64 bits with a sign are too small."""
+    """Return whether Arrow may have inferred floats only because the integers exceed int64."""
     if not pa.types.is_float64(column.type):
         return False
     least, most = pc.min_max(column).as_py().values()
@@ -107,7 +107,7 @@ def copy_records(
     has_header: bool = False,
 ) -> None:
     """Copy the bytes of ranges of records: lines, or rows of CSV with this quote, and the header before the first."""
-    readers: dict[str, tuple[Iterator[bytes], int]] = {}  # by path, the records behind a position
+    readers: dict[str, tuple[Iterator[bytes], int]] = {}  # by path: the open reader, after its last record
     with ExitStack() as files:
         out = files.enter_context(pa.output_stream(target, compression=compression))
         for path, start, stop in pieces:

@@ -13,7 +13,7 @@ import pyarrow.types as pt
 
 from penstock.config import piece_nbytes
 from penstock.errors import CorruptFileError, InvalidArgumentError, WriteError
-from penstock.io.batches import BATCH_NBYTES, TASK_NBYTES, rows_alone
+from penstock.io.batch_sizes import BATCH_NBYTES, TASK_NBYTES, rows_alone
 from penstock.io.file_format import FileFormat, FilePart, reading
 from penstock.io.files import DataFile, Storage
 from penstock.io.writer import FileSink, file_sink
@@ -169,5 +169,5 @@ def _has_one_shape(dtype: pa.DataType) -> bool:
 
 
 def numpy_sink(path: str, *, column: str = COLUMN, **options: Any) -> FileSink:
-    """Return the sink for .npy files of a column below ``path``; the options are those of ``file_sink``."""
+    """Return the sink for .npy files of a column below ``path``; it takes the options of ``file_sink``."""
     return file_sink(path, NumpyEncoding(column), **options)

@@ -90,5 +90,5 @@ class OrcEncoding:
 
 
 def orc_sink(path: str, *, compression: str = "uncompressed", **options: Any) -> FileSink:
-    """Return the sink for ORC files below ``path``; the options are those of ``file_sink``."""
+    """Return the sink for ORC files below ``path``; it takes the options of ``file_sink``."""
     return file_sink(path, OrcEncoding(compression), **options)

@@ -16,14 +16,14 @@ import pyarrow.compute as pc
 
 from penstock.config import piece_nbytes
 from penstock.errors import CorruptFileError, InvalidArgumentError, PenstockError, TypeMismatchError, check_choice
-from penstock.io.batches import TASK_NBYTES, TASK_ROWS, rows_alone, rows_per_batch
+from penstock.io.batch_sizes import TASK_NBYTES, TASK_ROWS, rows_alone, rows_per_batch
 from penstock.io.file_format import FileFormat, FilePart, reading
 from penstock.io.files import DataFile, Storage, is_small_local
 from penstock.io.formats.parquet_sql import sql_table
 from penstock.io.formats.row_groups import matching_groups
 from penstock.io.writer import FileSink, file_sink
 from penstock.protocols import DuckdbTable, ReadRequest
-from penstock.storage.ranges import RangeFile
+from penstock.storage.remote_file import RangeFile
 from penstock.types import DataType
 from penstock.types.plain import arrow_numbers
 from penstock.types.row_ranges import RowRange
@@ -132,7 +132,7 @@ def _row_width(in_file: pa.Schema, schema: pa.Schema) -> float:
 
 
 def _share(groups: Sequence[Any], schema: pa.Schema) -> float:
-    """Return the part of the bytes of row groups that the columns of ``schema`` take, as in the first group."""
+    """Estimate from the first row group which share of the bytes the columns of ``schema`` take."""
     if not groups or not groups[0].total_byte_size:
         return 1.0
     names = set(schema.names)
@@ -259,7 +259,7 @@ class ParquetEncoder:
 
 
 def _has_many_values(column: pa.ChunkedArray) -> bool:
-    """Estimate from a sample whether a dictionary is too small for the values, before Arrow tries one in vain."""
+    """Estimate from a sample whether the values are too many for a dictionary, before Arrow tries one in vain."""
     nbytes, num_rows = column.nbytes, len(column)
     if nbytes <= _DICTIONARY_NBYTES or num_rows < _SAMPLE_ROWS or pa.types.is_nested(column.type):
         return False
@@ -300,5 +300,5 @@ def _leaves(path: str, dtype: pa.DataType) -> Iterator[tuple[str, pa.DataType]]:
 
 
 def parquet_sink(path: str, *, compression: str | None = "snappy", **options: Any) -> FileSink:
-    """Return the sink for Parquet files below ``path``; the options are those of ``file_sink``."""
+    """Return the sink for Parquet files below ``path``; it takes the options of ``file_sink``."""
     return file_sink(path, ParquetEncoding(compression=compression), **options)

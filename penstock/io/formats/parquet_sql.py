@@ -19,7 +19,8 @@ PATTERN = frozenset("*?[]{}")  # a path with one of these is a pattern to DuckDB
 def sql_table(files: Sequence[DataFile], schema: pa.Schema) -> DuckdbTable | None:
     """Return local files as a table of DuckDB.
 
-    None if the files are few or many bytes, if DuckDB might read other values than Arrow, or if a footer is broken.
+    None if the files are very small or very large, if DuckDB might read other values than Arrow, or if a footer is
+    broken.
     """
     if len(files) > MOST_FILES or not LEAST_NBYTES <= sum(file.size or 0 for file in files) <= MOST_NBYTES:
         return None
@@ -44,7 +45,7 @@ def _has(file: DataFile, schema: pa.Schema) -> bool:
     try:
         found = pq.read_schema(file.path)
     except (OSError, pa.ArrowInvalid):
-        return False  # to read the rows reports it
+        return False  # the task that reads the rows reports it
     names = [name.casefold() for name in found.names]
     return len(set(names)) == len(names) and all(
         field.name in found.names and found.field(field.name).type == field.type for field in schema

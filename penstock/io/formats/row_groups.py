@@ -58,7 +58,7 @@ class _Check:
 def matching_groups(file: DataFile, metadata: Any, schema: pa.Schema, request: ReadRequest) -> list[int]:
     """Return the row groups, without those whose statistics rule out the predicate.
 
-    The conditions decide if they are the whole predicate, else Arrow, whose datasets import pandas.
+    If the conditions are the whole predicate, they decide; otherwise Arrow does, whose datasets import pandas.
     """
     checks = list(_checks(metadata, schema, request))
     if not request.has_all_conditions:
@@ -83,7 +83,7 @@ def _checks(metadata: Any, schema: pa.Schema, request: ReadRequest) -> Iterator[
 
 
 def _is_ordered(dtype: pa.DataType) -> bool:
-    """Return True for types whose stored values have the order of the values."""
+    """Return True for types whose values Parquet stores in an order-preserving form."""
     checks = (pt.is_signed_integer, pt.is_float32, pt.is_float64, pt.is_string, pt.is_date32)
     return any(check(dtype) for check in checks) or (pt.is_timestamp(dtype) and dtype.unit in _UNITS_US)
 
@@ -93,7 +93,7 @@ def _bound(raw: Any, dtype: pa.DataType) -> Any:
 
 
 def _constant(value: Any, dtype: pa.DataType) -> Any:
-    """Return a value as the statistics have it."""
+    """Return a value in the form in which the statistics hold it."""
     if pt.is_string(dtype):
         return value.encode()
     if pt.is_date32(dtype):

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from penstock.config import piece_nbytes
 from penstock.errors import CorruptFileError, InvalidArgumentError, PenstockError
-from penstock.io.batches import BATCH_NBYTES, grouped, rows_alone
+from penstock.io.batch_sizes import BATCH_NBYTES, grouped, rows_alone
 from penstock.io.file_format import FileFormat, FilePart, reading
 from penstock.io.files import DataFile, Paths
 from penstock.io.formats.lines import with_compressed
@@ -31,7 +31,7 @@ MAX_SAMPLE_NBYTES = 2**30
 BATCH_SAMPLES = 1024
 INFERRED_SAMPLES = 100
 
-_MAX_HEADER_NBYTES = 2**20  # of a header for a long name, which tarfile reads whole at any size it states
+_MAX_HEADER_NBYTES = 2**20  # the largest header of a long name; tarfile would read it whole at any stated size
 _TEXT = {"txt", "text", "transcript"}
 _INTEGER = {"cls", "cls2", "class", "count", "index", "inx", "id"}
 _JSON = {"json", "jsn"}
@@ -43,7 +43,7 @@ Decoder = Callable[[Sample], Sample]
 
 
 class _Header(tarfile.TarInfo):
-    """A header that refuses absurd sizes, and damaged blocks, which tarfile takes for the end of the archive.
+    """A header that refuses absurd sizes, and damaged blocks, which tarfile would take for the end of the archive.
 
     The archive ends with two blocks of zeros, or with one at the end of the file.
     """
@@ -158,7 +158,7 @@ def expand_braces(path: str) -> list[str]:
 
 
 def shard_paths(paths: Paths) -> Paths:
-    """Expand ranges of shards in paths; ``find_files`` refuses what is not a path."""
+    """Expand ranges of shards in paths; ``find_files`` refuses anything that is not a path."""
     given: list[Any] = list(paths) if isinstance(paths, list | tuple) else [paths]
     shards = [expand_braces(os.fspath(path)) if isinstance(path, str | os.PathLike) else [path] for path in given]
     return list(chain.from_iterable(shards))

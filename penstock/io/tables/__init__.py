@@ -3,9 +3,9 @@
 sql/            PostgreSQL and SQLite through ADBC, all others through SQLAlchemy
 lance, deltalake, iceberg    tables of files: tasks read fragments or data files
 huggingface     datasets of the hub
-torch, ray_dataset           datasets in this process or on Ray
+torch_dataset, ray_dataset   datasets in this process or on Ray
 turbopuffer     vectors over HTTP; write only
 libraries       translate the errors of these libraries
 
-A library is imported only in its own module, when it is used.
+A library is imported only in its own module, when it is used. The room may import what ``io`` may.
 """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
@@ -12,11 +12,11 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.errors import ReadError, WriteError, load_extra
-from penstock.io.batches import rows_per_batch
+from penstock.io.batch_sizes import rows_per_batch
 from penstock.io.selection import Selection, columns_needed, until_limit
 from penstock.io.tables.libraries import store_errors
 from penstock.protocols import ReadRequest
-from penstock.storage.options import StorageOptions, library_options, secrets_of
+from penstock.storage.storage_options import StorageOptions, library_options, secrets_of
 from penstock.storage.urls import short_path
 from penstock.types import Schema
 
@@ -138,3 +138,46 @@ def delta_errors(
 
     also = (DeltaError, DeltaProtocolError)
     return store_errors(f"Delta table {uri!r}", kind, missing=TableNotFoundError, also=also, secrets=secrets)
+
+
+def write_delta(
+    table: Any,
+    schema: pa.Schema,
+    batches: Iterator[pa.RecordBatch],
+    *,
+    mode: str,
+    partition_cols: Sequence[str] | None = None,
+    schema_mode: str | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> list[str]:
+    """Stream rows into a table, which commits them at once, and return its new files.
+
+    ``mode`` is one of the library's: ``error``, ``append``, ``overwrite`` or ``ignore``.
+    """
+    library = load_extra("deltalake", "deltalake", "write_deltalake")
+    options = StorageOptions.of(storage_options)
+    name = str(getattr(table, "table_uri", table))
+    access, failed = library_options(name, options), list[Exception]()
+    target = table if isinstance(table, library.DeltaTable) else name
+
+    def files() -> list[str]:
+        exists = isinstance(target, library.DeltaTable) or library.DeltaTable.is_deltatable(target, access)
+        return library.DeltaTable(name, storage_options=access).file_uris() if exists else []
+
+    def recorded() -> Iterator[pa.RecordBatch]:
+        try:
+            yield from batches
+        except Exception as exc:
+            failed.append(exc)
+            raise
+
+    with delta_errors(name, secrets_of(options), WriteError):
+        try:
+            before = set(files())
+            library.write_deltalake(
+                target, pa.RecordBatchReader.from_batches(schema, recorded()), mode=mode,
+                partition_by=partition_cols, schema_mode=schema_mode, storage_options=access,
+            )  # fmt: skip
+            return [file for file in files() if file not in before]
+        except Exception as exc:
+            raise (failed or [exc])[0] from None  # the error of the query itself, not the library's text of it

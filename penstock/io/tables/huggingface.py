@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from penstock.config import get_config
 from penstock.errors import InvalidArgumentError, PathNotFoundError, PenstockError, WriteError, check_choice, load_extra
-from penstock.io.batches import rows_per_batch
+from penstock.io.batch_sizes import rows_per_batch
 from penstock.io.commit.output import new_run_id
 from penstock.io.file_format import FileFormat
 from penstock.io.file_source import FileSource
@@ -29,7 +29,7 @@ from penstock.io.selection import Selection
 from penstock.io.tables.libraries import store_errors
 from penstock.io.writer import FileSink, FileWriter
 from penstock.protocols import ReadRequest
-from penstock.storage.options import StorageOptions
+from penstock.storage.storage_options import StorageOptions
 from penstock.storage.urls import short_path
 from penstock.types import Schema
 
@@ -40,7 +40,7 @@ FORMATS: dict[str, Callable[[], FileFormat]] = {
     "text": TextFormat,
     "webdataset": webdataset_format,
 }
-"""The formats of a dataset's files; the first that it has any files of is read."""
+"""The formats of a dataset's files, in order of preference."""
 
 CONVERTED = "refs%2Fconvert%2Fparquet"  # the hub's branch with a Parquet copy of the dataset
 _SAMPLE_ROWS = 100

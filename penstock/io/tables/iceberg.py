@@ -9,18 +9,18 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.errors import InvalidArgumentError, load_extra
+from penstock.errors import InvalidArgumentError, OutputExistsError, WriteError, load_extra
 from penstock.io.selection import Selection, until_limit
 from penstock.io.tables.libraries import store_errors
 from penstock.protocols import Condition, ReadRequest
-from penstock.storage.options import StorageOptions
+from penstock.storage.storage_options import StorageOptions
 from penstock.storage.urls import short_path
 from penstock.types import Schema
 
 
 @dataclass(frozen=True)
 class FileAccess:
-    """PyIceberg's reader of the files of a table. Unlike that, a pickle of it has no secrets."""
+    """PyIceberg's reader of a table's files, without secrets in its pickle."""
 
     kind: type
     properties: StorageOptions
@@ -128,6 +128,21 @@ def iceberg_source(
             raise InvalidArgumentError(f"The table has no branch or tag {ref!r}; known: {known}.")
         snapshot_id = found.snapshot_id
     return IcebergSource(table, snapshot_id)
+
+
+def write_iceberg_table(table: Any, rows: pa.Table, mode: str) -> list[str]:
+    """Write rows into a table of PyIceberg, in one commit, and return its new files."""
+
+    def files() -> list[str]:
+        return [str(path) for path in table.inspect.files().column("file_path").to_pylist()]
+
+    label = ".".join(table.name())
+    with store_errors(f"Iceberg table {label!r}", WriteError):
+        before = set(files())
+        if mode == "create" and before:
+            raise OutputExistsError(f"The Iceberg table {label!r} has rows; use mode='append' or mode='overwrite'.")
+        (table.overwrite if mode == "overwrite" else table.append)(rows)
+        return [file for file in files() if file not in before]
 
 
 def _row_filter(conditions: tuple[Condition, ...]) -> Any:

@@ -21,18 +21,18 @@ from penstock.errors import (
     check_choice,
     load_extra,
 )
-from penstock.io.batches import BATCH_NBYTES, BATCH_ROWS
+from penstock.io.batch_sizes import BATCH_NBYTES, BATCH_ROWS
 from penstock.io.commit.output import WRITE_MODES, new_run_id
-from penstock.io.conform import conform_rows
+from penstock.io.match_schema import conform_rows
 from penstock.io.selection import Selection, until_limit
 from penstock.io.tables.libraries import store_errors
 from penstock.protocols import ReadRequest
-from penstock.storage.options import StorageOptions, library_options, secrets_of
+from penstock.storage.storage_options import StorageOptions, library_options, secrets_of
 from penstock.storage.urls import short_path
 from penstock.types import Schema
 
 FRAGMENT_COLUMN = "fragment_id"
-NUM_VERSIONS_SEARCHED = 100  # for the commit of a killed run
+NUM_VERSIONS_SEARCHED = 100  # versions to search for the commit of a killed run
 FRAGMENT_NBYTES = 64 * 2**20  # of rows that a writer collects before it writes a fragment
 
 

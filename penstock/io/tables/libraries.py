@@ -8,8 +8,8 @@ from contextlib import contextmanager
 import pyarrow as pa
 
 from penstock.errors import PathNotFoundError, PenstockError, ReadError, WriteError
-from penstock.storage.objects import NO_BUCKET
-from penstock.storage.options import scrubbed
+from penstock.storage.object_stores import NO_BUCKET
+from penstock.storage.storage_options import scrubbed
 
 _NO_BUCKET_CODES = ("NoSuchBucket", "ContainerNotFound")  # of S3 and Google, and of Azure
 

@@ -14,15 +14,15 @@ import pyarrow as pa
 
 from penstock.errors import ColumnNotFoundError, InvalidArgumentError, StoreUnavailableError, WriteError
 from penstock.io.formats.json_values import json_texts
+from penstock.storage.event_loop import wait_for
 from penstock.storage.http import retry_after_s, with_retries
-from penstock.storage.loop import wait_for
 from penstock.types import Schema
 from penstock.types.plain import arrow_array
 
 NAMESPACE = "__namespace"  # the column with the namespace of each row, for a write to several
 ROWS_PER_REQUEST = 1000
 REQUEST_NBYTES = 8 * 2**20
-REQUESTS_AT_ONCE = 4  # of one writer
+REQUESTS_AT_ONCE = 4  # requests of one writer at a time
 MAX_RETRIES = 8
 TIMEOUT_S = 120.0
 

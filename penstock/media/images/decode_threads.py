@@ -16,7 +16,8 @@ from penstock.config import available_cpus
 from penstock.events.cpu_clock import wanted_cpu_s
 
 SHRINK_BELOW, GROW_ABOVE = 0.55, 0.7
-"""Shares of their time in which threads decode. On 16 cores it was 0.33 with 16 threads, 0.6 with 12, 0.72 with 10."""
+"""The share of their time that threads spend decoding. On 16 cores it was 0.33 with 16 threads, 0.6 with 12, 0.72 with
+10."""
 
 
 class ThreadLimit:
@@ -35,7 +36,8 @@ class ThreadLimit:
         self._start()
 
     def note(self, busy_s: float, wanted_cpu_s: float, *, has_waiting: bool) -> None:
-        """Record a batch: its duration, the time in which its thread could have run, and if other threads waited."""
+        """Record a batch: its duration, the time for which its thread could have run, and whether other threads
+        waited."""
         self._num_batches += 1
         self._busy_s += busy_s
         self._wanted_cpu_s += wanted_cpu_s
@@ -56,7 +58,7 @@ class ThreadLimit:
 
 
 class DecodeTurns:
-    """Turns of threads to decode a batch: as many at once as ``ThreadLimit`` allows."""
+    """Lets as many threads decode at once as ``ThreadLimit`` allows."""
 
     def __init__(self, num_cores: int) -> None:
         self.limit = ThreadLimit(num_cores)

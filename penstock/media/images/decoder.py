@@ -6,7 +6,7 @@ import math
 import traceback
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,9 +19,9 @@ from penstock.media.images.encoded_image import EncodedImage, Scratch, open_imag
 from penstock.media.images.jpeg_header import plain_frame
 from penstock.media.images.packages import require_images
 from penstock.types import DataType, PartialColumn, Series
-from penstock.types.arrays import NDArray
 from penstock.types.extension import IMAGE_CHANNELS
-from penstock.types.images import ImageBuffer, Shape
+from penstock.types.image_columns import ImageBuffer, Shape
+from penstock.types.ndarrays import NDArray
 
 MAX_BATCH_NBYTES = 32 * 2**20  # of decoded images; a larger image is a batch of its own
 FILES_AT_ONCE = 8  # files that are read at a time and decoded together
@@ -33,8 +33,8 @@ class ImageDecoder:
     """Decode images. As data it can be sent to workers, and the optimizer can change it.
 
     A ``mode`` of None keeps the mode of each image. With ``size``, height and width, images are resized in the same
-    step; with ``is_scaled`` a JPEG is then decoded at the eighths of its size next above ``size``, which is several
-    times faster. ``max_pixels`` limits the size that a header may state.
+    step; with ``is_scaled`` a JPEG is first decoded at the smallest eighth of its size that is not below ``size``,
+    which is several times faster. ``max_pixels`` limits the size that a header may state.
     """
 
     mode: str | None = "RGB"
@@ -46,6 +46,9 @@ class ImageDecoder:
     def dtype(self) -> DataType:
         return DataType.image(self.mode, *(self.size or (None, None)))
 
+    def resizing(self, height: int, width: int) -> ImageDecoder:
+        return replace(self, size=(height, width))
+
     def __call__(self, encoded: Series) -> PartialColumn:
         if encoded.dtype.is_file():
             with ThreadPoolExecutor(FILES_AT_ONCE) as threads:  # remote files mostly wait
@@ -53,7 +56,7 @@ class ImageDecoder:
         return self.decode([self.open(data) for data in binary_views(encoded.to_arrow())])
 
     def cut(self, encoded: Series) -> list[int]:
-        """Return the numbers of rows to decode at a time, so that the pixels stay bounded: 1 MB may become 50 or 500.
+        """Cut a batch into row counts to decode at a time, so that the pixels stay bounded: 1 MB may become 50 or 500.
 
         Files are cut by their number, since measuring one would mean fetching it twice.
         """
@@ -82,7 +85,7 @@ class ImageDecoder:
     def _open_file(self, file: Any) -> Found:
         try:
             data = None if file is None else memoryview(file.read())
-        except MissingExtraError:  # not the error of a row
+        except MissingExtraError:  # this is not an error of the row
             raise
         except Exception as exc:  # from a store, a disk or a setting: the error of the row
             return _without_frames(exc)
@@ -114,7 +117,7 @@ class ImageDecoder:
                     continue
                 try:
                     self._fill(image, room[row], scratch)
-                except MissingExtraError:  # not the error of a row
+                except MissingExtraError:  # this is not an error of the row
                     raise
                 except Exception as exc:
                     room.clear(row)

@@ -17,8 +17,8 @@ from penstock.media.images.jpeg_header import plain_frame
 from penstock.media.images.orientation import is_sideways, jpeg_orientation, orientation_in, upright
 from penstock.media.images.packages import pillow, simplejpeg
 from penstock.media.images.pixels import resize_into
-from penstock.types.arrays import NDArray
 from penstock.types.extension import IMAGE_CHANNELS
+from penstock.types.ndarrays import NDArray
 
 FORMATS = ("JPEG", "PNG", "WebP", "GIF", "BMP", "TIFF")
 SIGNATURES = {
@@ -31,21 +31,21 @@ SIGNATURES = {
 }
 _JPEG_COLOURS = {"L": "GRAY", "RGB": "RGB", "RGBA": "RGBA"}  # simplejpeg's names of our modes
 SMALL = 32  # pixels; below this blur is visible, so the whole image is decoded
-_ALREADY_UPRIGHT = ("GIF", "BMP", "TIFF")  # the first two have no orientation, and Pillow applies that of the third
+_ALREADY_UPRIGHT = ("GIF", "BMP", "TIFF")  # the first two have no orientation, and Pillow turns the third itself
 
 
 class EncodedImage(Protocol):
-    """An image whose header was read. Height and width are those of the upright image."""
+    """An image whose header was read. Height and width are measured upright."""
 
     height: int
     width: int
-    mode: str  # our mode that loses the least
+    mode: str  # the mode that loses the least
 
     def resize_into(self, mode: str, out: NDArray, is_scaled: bool, scratch: Scratch) -> None:
         """Decode into an array of another height and width; ``is_scaled`` allows decoding at a reduced size."""
 
     def read_into(self, mode: str, out: NDArray) -> None:
-        """Decode into an array of its own shape."""
+        """Decode into an array with the shape of the image."""
 
 
 class Scratch:
@@ -99,7 +99,7 @@ def _damaged(kind: str, exc: Exception) -> ComputeError:
 
 
 def _turbo_jpeg(data: memoryview) -> EncodedImage | None:
-    """Return a JPEG that libjpeg-turbo converts to our modes, None if Pillow must decode it or report its error."""
+    """Return a JPEG that libjpeg-turbo can convert; None if Pillow must decode it or report its error."""
     try:
         height, width, colours, _ = simplejpeg().decode_jpeg_header(data)
     except ValueError:
@@ -167,7 +167,7 @@ class _PillowImage:
         width, height = self._image.size
         if max_pixels is not None:
             _check_size(kind, width, height, max_pixels)
-        # The method of the base class: that of PNG decodes all pixels to find EXIF.
+        # The method of the base class, because PNG's decodes all pixels to find EXIF.
         is_turned = is_turned and kind not in _ALREADY_UPRIGHT
         self._orientation = orientation_in(pillow().Image.getexif(self._image)) if is_turned else 1
         self.height, self.width = (width, height) if is_sideways(self._orientation) else (height, width)
@@ -196,7 +196,7 @@ def _file_class(kind: str) -> Any:
 
 
 def _natural_mode(image: Any) -> str:
-    """Return our mode that loses the least of an image."""
+    """Return the mode that loses the least of an image."""
     if image.mode in IMAGE_CHANNELS:
         return str(image.mode)
     if image.mode in ("P", "PA"):

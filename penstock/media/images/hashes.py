@@ -8,7 +8,7 @@ import numpy as np
 
 from penstock.media.images.packages import opencv
 from penstock.media.images.pixels import converted, resize_into
-from penstock.types.arrays import NDArray
+from penstock.types.ndarrays import NDArray
 
 METHODS = ("phash", "dhash", "ahash")
 _DCT_FACTOR = 4  # size of the scaled image relative to the hash, which has its low frequencies
@@ -27,7 +27,7 @@ def _bits(grey: NDArray, method: str, size: int) -> NDArray:
 
 
 def _compared(grey: NDArray, method: str, size: int) -> tuple[NDArray, Any]:
-    """Return values of an image, and the values to compare them with."""
+    """Return the values that make the bits, and the thresholds that they are compared with."""
     match method:
         case "dhash":
             small = _scaled(grey, size, size + 1)

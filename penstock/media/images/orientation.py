@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.media.images.packages import pillow
-from penstock.types.arrays import NDArray
+from penstock.types.ndarrays import NDArray
 
 TAG = 0x0112
-EXIF_STARTS_BEFORE = 1024  # EXIF is the first segment of a JPEG, or follows that of JFIF
+EXIF_STARTS_BEFORE = 1024  # EXIF is the first segment of a JPEG, or follows the JFIF segment
 MAX_EXIF_NBYTES = 2**16
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from penstock.media.images.packages import opencv
-from penstock.types.arrays import NDArray
+from penstock.types.ndarrays import NDArray
 
 
 def resize_into(pixels: NDArray, out: NDArray, is_smooth: bool = False) -> None:

@@ -1,6 +1,6 @@
 """Read compiled code: its instructions without source positions, and the globals and modules that it refers to.
 
-The user's functions are identified by their code, those of libraries by name and version: this module tells them apart.
+Code identifies the user's functions, name and version identify a library's functions; this module tells them apart.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def _is_users_file(path: str) -> bool:
 
 @functools.cache
 def version_of(module_name: str) -> str:
-    """Return the version of a library; nothing for Python's own modules, and where it is not known.
+    """Return the version of a library; an empty text for Python's own modules and unknown versions.
 
     Penstock's version is left out so that a job continues after an upgrade.
     """

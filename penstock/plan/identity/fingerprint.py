@@ -11,8 +11,8 @@ import dataclasses
 import functools
 from typing import Any
 
+from penstock.expr.expression_text import describe
 from penstock.expr.nodes import Expr, Literal, PythonValue, UdfCall, bottom_up, walk
-from penstock.expr.text import describe
 from penstock.expr.udf import BatchSpec, UdfSpec
 from penstock.plan.identity.code_keys import code_identity, code_key, nested_key
 from penstock.plan.identity.values import readable
@@ -26,7 +26,7 @@ _STEPS = {"Project": "select", "MonotonicId": "monotonic id", "IntoBatches": "in
 
 
 def fingerprint(plan: Plan) -> dict[str, Any]:
-    """Return the fingerprint of a plan as the user built it; the fingerprint of a write is that of its rows.
+    """Return the fingerprint of a plan as the user built it. A write has the fingerprint of its rows.
 
     ``inputs`` are the sources in the order of the plan: ``name``, ``options``, ``columns``, and ``versions``, one for
     each file. ``steps`` are the operations from first to last; a concat has the steps of each of its ``branches``.

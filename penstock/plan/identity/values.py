@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from penstock.storage.secret import Secret, hidden
 from penstock.types import DataType
-from penstock.types.content import ContentHash
+from penstock.types.digests import ContentHash
 
 KEY_NBYTES = 16
 MAX_TEXT = 200  # characters of a text that are shown; a longer text is its beginning and a digest
@@ -43,7 +43,7 @@ def atom(value: Any) -> bytes:
 
 
 def reduced(value: Any) -> Any:
-    """Return what pickle stores of an object."""
+    """Return the parts that pickle would store of an object."""
     special = copyreg.dispatch_table.get(type(value))
     return special(value) if special is not None else value.__reduce_ex__(4)
 

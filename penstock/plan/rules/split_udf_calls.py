@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from penstock.errors import InvalidArgumentError
+from penstock.expr.expression_text import describe
 from penstock.expr.nodes import ColumnRef, Expr, Star, UdfCall, Unnest, columns_of, has_udf, rewrite, unalias
-from penstock.expr.text import describe
 from penstock.plan.branches import with_conditions
 from penstock.plan.nodes import Filter, Plan, Project, UdfProject
 from penstock.plan.rules.merge_projects import is_identity
@@ -36,7 +36,7 @@ def split_udf_calls(plan: Plan) -> Plan:
 
 @dataclass(slots=True)
 class _Calls:
-    """The UDF calls so far, each with its column. Inner calls come before those that use them."""
+    """The UDF calls so far, each with its column. Inner calls come before the calls that use them."""
 
     taken: set[str]
     columns: dict[UdfCall, str] = field(default_factory=dict)
@@ -114,7 +114,7 @@ def _generator_late(columns: dict[UdfCall, str]) -> list[tuple[UdfCall, str]]:
 
 
 def _final_names(steps: Sequence[tuple[UdfCall, str]], exprs: Sequence[Expr]) -> dict[str, str]:
-    """Return the temporary columns that can have their final name from the start."""
+    """Return the temporary columns that can have their final names from the start."""
     stars = [expr for expr in exprs if isinstance(expr, Star)]
     if any(isinstance(expr, Unnest) for expr in exprs):
         return {}

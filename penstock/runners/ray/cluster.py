@@ -10,9 +10,7 @@ import socket
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
 
 import ray
 
@@ -26,8 +24,6 @@ log = logging.getLogger("penstock.workers")
 POLL_S = 2.0
 REPORT_S = 6.0  # until the autoscaler of a cluster that has just started has written its first report
 ANSWER_S = 10.0  # a busy cluster answers late
-SETTINGS = b"\x04"  # the type of the first frame that both sides of HTTP/2, and so of gRPC, send
-GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + SETTINGS + bytes(5)
 forked_from: list[int] = []  # the ids of the processes that this one was forked from
 os.register_at_fork(after_in_child=lambda: forked_from.append(os.getppid()))
 STORE_SHARE = 0.75  # of the object store that bundles may fill; Ray spills to disk from 0.8 on
@@ -68,7 +64,8 @@ class Cluster:
         return task_share(int(STORE_SHARE * least_per_core(self.usable.values())), num_cores=1)
 
     def node_nbytes(self, node_id: str, memory_limit: int = 0) -> int:
-        """Return the bytes that tasks on a node may hold: of its store, of its heaps, and of its share of the limit."""
+        """Return the bytes that tasks on a node may hold, bounded by its store, its heaps and its share of the
+        limit."""
         node = self.usable.get(node_id, {})
         nbytes = STORE_SHARE * node.get("object_store_memory", 0)
         if memory_limit:
@@ -104,10 +101,8 @@ class Cluster:
 
 def connect(named: str) -> None:
     """Connect this process to the cluster that the user names, to the one on this machine, or to a new local one."""
-    address = reachable_address(named)
-    with lean_start() if address == "local" else nullcontext():
-        # Errors alone: Ray warns of its own settings, such as token authentication.
-        ray.init(address, ignore_reinit_error=True, include_dashboard=False, logging_level=logging.ERROR)
+    # Errors alone: Ray warns of its own settings, such as token authentication.
+    ray.init(reachable_address(named), ignore_reinit_error=True, include_dashboard=False, logging_level=logging.ERROR)
 
 
 def has_autoscaler() -> bool:
@@ -118,7 +113,7 @@ def has_autoscaler() -> bool:
     """
     from ray.autoscaler.v2.utils import is_autoscaler_v2
 
-    if isinstance(ray._private.worker._global_node, LeanNode):
+    if ray._private.worker._global_node.is_head():  # of a local cluster, which this process has started
         return False
     client = ray._private.worker.global_worker.gcs_client
     if is_autoscaler_v2(fetch_from_server=True, gcs_client=client):
@@ -146,7 +141,7 @@ def is_node_alive(node_id: str) -> bool:
 def reachable_address(named: str) -> str:
     """Return the address of the cluster that the user names, of the one on this machine, or "local" without one.
 
-    Ray waits forever for a cluster that does not answer, also for one that was killed and has left its address here.
+    Ray waits forever for a cluster that does not answer, even for one that was killed and left its address here.
     """
     address = ray._private.services.canonicalize_bootstrap_address(named or None)
     if address is None:
@@ -182,33 +177,6 @@ def _resolved(address: str) -> set[tuple[str, str]]:
     return {(ip, port) for ip in ({*found, here, "127.0.0.1"} if is_here else found)}
 
 
-class LeanNode(ray._private.node.Node):  # type: ignore[misc]
-    """A local node without the autoscaler and the server of the dashboard, which take half the time of the start."""
-
-    def start_monitor(self) -> None:
-        pass
-
-    def start_api_server(self, **options: Any) -> None:
-        self._webui_url = ""
-
-
-@contextmanager
-def lean_start() -> Iterator[None]:
-    """Start no process that a local cluster does not need. Ray has no options for that, so its names are replaced."""
-    replaced = [
-        (ray._private.node, "Node", LeanNode),
-        (ray._private.utils, "get_dashboard_dependency_error", ImportError),  # or the driver imports the dashboard
-    ]
-    originals = [getattr(module, name, None) for module, name, _ in replaced]
-    for module, name, replacement in replaced:
-        setattr(module, name, replacement)
-    try:
-        yield
-    finally:
-        for (module, name, _), original in zip(replaced, originals, strict=True):
-            setattr(module, name, original)
-
-
 def _takes_connections(host: str, port: int) -> bool:
     try:
         socket.create_connection((host, port), timeout=POLL_S).close()
@@ -219,15 +187,18 @@ def _takes_connections(host: str, port: int) -> bool:
 
 def _answers_grpc(host: str, port: int) -> bool:
     """Return whether a gRPC server listens. The port of a dead cluster can belong to another program, such as Redis."""
-    try:
-        with socket.create_connection((host, port), timeout=POLL_S) as connection:
-            if os.environ.get("RAY_USE_TLS", "0") in ("1", "true"):
-                return True
-            connection.settimeout(ANSWER_S)
-            connection.sendall(GREETING)
-            return connection.recv(9)[3:4] == SETTINGS
-    except OSError:
+    import grpc
+
+    if not _takes_connections(host, port):
         return False
+    if os.environ.get("RAY_USE_TLS", "0") in ("1", "true"):
+        return True
+    with grpc.insecure_channel(f"{host}:{port}") as channel:
+        try:
+            grpc.channel_ready_future(channel).result(timeout=ANSWER_S)
+        except grpc.FutureTimeoutError:
+            return False
+    return True
 
 
 def least_per_core(nodes: Iterable[Mapping[str, float]]) -> float:
@@ -240,7 +211,7 @@ def least_per_core(nodes: Iterable[Mapping[str, float]]) -> float:
 
 
 def emptiest_node(nodes: Mapping[str, Mapping[str, float]], places: Iterable[str | None]) -> str | None:
-    """Return the node with the most cores for each worker, if it gets one more; None without cores.
+    """Return the node that would have the most cores per worker with one more worker; None without cores.
 
     ``places`` are the nodes of the workers.
 

@@ -20,8 +20,8 @@ from penstock.engine.pools.asyncio import AsyncPool, LoopThread
 from penstock.engine.pools.handler_slot import OpenHandler
 from penstock.engine.pools.threads import ThreadPool, Threads
 from penstock.engine.resources import Cores
-from penstock.engine.scheduling import Footprint
-from penstock.engine.stage import PoolChoice
+from penstock.engine.task_costs import Footprint
+from penstock.engine.workers import PoolChoice
 from penstock.errors import InvalidArgumentError
 from penstock.expr.udf import API_LOOP, Builtin, Resources
 from penstock.plan.nodes import sink_name
@@ -99,7 +99,8 @@ class RayRunner:
             cluster.close()
 
     def _connect(self) -> None:
-        """Connect to the cluster, unless this process is connected. Raise InvalidArgumentError if to another one."""
+        """Connect to the cluster, unless this process is connected. Raise InvalidArgumentError if it is connected to
+        another."""
         address = self._address or os.environ.get("RAY_ADDRESS", "")
         if address.startswith("ray://") or ray.util.client.ray.is_connected():
             raise InvalidArgumentError(
@@ -128,7 +129,7 @@ class RayRunner:
 class RayPools:
     """Makes the pools of one query. Stages that share processes or an event loop on one machine share actors.
 
-    ``requests`` are the actors that need resources. With ``may_grow``, Ray adds nodes for actors that find no room.
+    ``requests`` are requests for actors with resources. With ``may_grow``, Ray adds nodes for actors that find no room.
     """
 
     def __init__(

@@ -18,7 +18,7 @@ import pytest
 
 import penstock as ps
 from penstock.errors import CorruptFileError, PathNotFoundError
-from penstock.io.batches import BATCH_NBYTES, BATCH_ROWS, TASK_ROWS
+from penstock.io.batch_sizes import BATCH_NBYTES, BATCH_ROWS, TASK_ROWS
 from penstock.io.file_source import FileSource
 from penstock.io.formats.parquet import ParquetEncoding, ParquetFormat
 from penstock.io.writer import FileSink

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import penstock as ps
-from penstock.errors import InvalidArgumentError, PathNotFoundError, ReadError
+from penstock.errors import InvalidArgumentError, OutputExistsError, PathNotFoundError, ReadError
 from penstock.io.tables.iceberg import iceberg_source
 from penstock.protocols import Condition, ReadRequest
 from tests.io.helpers import read_rows
@@ -93,3 +93,14 @@ def test_mistakes_say_what_is_wrong(table: Any, tmp_path: Path) -> None:
         ps.read_iceberg(table, branch="main", tag="x")
     with pytest.raises(ReadError, match="Cannot read the Iceberg table"):
         ps.read_iceberg(table, snapshot_id=1).collect()
+
+
+def test_rows_are_written_in_one_commit(table: Any) -> None:
+    df = ps.from_pydict({"a": [7], "s": ["new"]})
+    before = ps.read_iceberg(table).count_rows()
+    with pytest.raises(OutputExistsError, match="has rows; use mode='append'"):
+        df.write_iceberg(table)
+    assert len(df.write_iceberg(table, mode="append").to_pydict()["path"]) == 1
+    assert ps.read_iceberg(table).count_rows() == before + 1
+    df.write_iceberg(table, mode="overwrite")
+    assert ps.read_iceberg(table).to_pydict() == df.to_pydict()

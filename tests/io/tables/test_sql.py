@@ -24,8 +24,8 @@ from penstock.errors import (
     UdfError,
     WriteError,
 )
-from penstock.io.tables.sql.database import Database, secrets_of
-from penstock.io.tables.sql.session import Session, TableName
+from penstock.io.tables.sql.database_spec import Database, secrets_of
+from penstock.io.tables.sql.driver import Session, TableName
 from penstock.io.tables.sql.sink import SqlSink, sql_sink
 from penstock.io.tables.sql.source import SqlSource, even_bounds, sql_source
 from penstock.protocols import Condition, ReadRequest

@@ -18,7 +18,7 @@ import ray
 
 import penstock as ps
 from penstock import DataType, col
-from penstock.io.commit.place import LocalPlace
+from penstock.io.commit.target import LocalPlace
 from penstock.jobs.journal import Journal
 from penstock.jobs.state import JobState
 

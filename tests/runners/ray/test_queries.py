@@ -320,13 +320,6 @@ def test_the_script_of_a_job_uses_its_cluster_and_prints_what_workers_print(on_r
     assert expected <= set(printed), printed
 
 
-def test_a_local_cluster_starts_no_autoscaler_and_no_dashboard(on_ray: None) -> None:
-    started = set(ray._private.worker._global_node.all_processes)
-    assert {"gcs_server", "raylet", "log_monitor"} <= started
-    assert started.isdisjoint({"monitor", "dashboard"})
-    assert ray._private.node.Node.__name__ == "Node"  # what was replaced is back
-
-
 def test_all_stages_and_the_next_query_share_one_worker_for_each_core(on_ray: None, tmp_path: Path) -> None:
     def add_pid(batch: dict[str, Any]) -> dict[str, Any]:
         return {"x": batch["x"][:1], "pids": [[*batch.get("pids", [[]])[0], os.getpid()]]}

@@ -5,5 +5,5 @@ batch_queue    waiting calls, and submitted batches; pure decisions about when t
 batch_records  records of batches in the ledger, so that another process finds them
 batch_service  the interface of a provider's batch API, and the client that sends its requests
 
-It may import what ``client`` may; the batch API of a provider is in ``providers``.
+It may import what ``client`` may; ``providers`` has the batch API of each provider.
 """

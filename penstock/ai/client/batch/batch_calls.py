@@ -1,4 +1,5 @@
-"""Calls through a provider's batch API. A caller waits as for any call; behind it, calls are queued and submitted."""
+"""Calls through a provider's batch API. To its caller a call is like any other; behind it, calls are queued and
+submitted together."""
 
 from __future__ import annotations
 
@@ -13,10 +14,10 @@ from typing import Any, Generic, TypeVar
 
 import orjson
 
+from penstock.ai.client.api_call import Answered, ApiCall
 from penstock.ai.client.batch.batch_queue import BatchQueue, SubmittedBatch, WaitingCall, ended_state, is_transient
 from penstock.ai.client.batch.batch_records import NO_ATTEMPTS, BatchRecords
 from penstock.ai.client.batch.batch_service import BatchClient, BatchResult, BatchService, BatchState
-from penstock.ai.client.calls import Answered, ApiCall
 from penstock.ai.provider import BatchSettings
 from penstock.cache.keys import KEY_NBYTES
 from penstock.cache.memo import Memo
@@ -60,8 +61,8 @@ class BatchCalls(Generic[Answer]):
         self._queue = BatchQueue(service.capacity.lowered(settings.max_requests), settings.poll_interval_s)
         self._calls: dict[bytes, WaitingCall] = {}
         self._arrived: list[WaitingCall] = []  # to be looked up in the records
-        self._batches: dict[str, SubmittedBatch] = {}  # submitted or being submitted, by token
-        self._tokens_read: set[str] = set()  # of batches that have ended
+        self._batches: dict[str, SubmittedBatch] = {}  # batches submitted or being submitted, by token
+        self._tokens_read: set[str] = set()  # tokens of batches that have ended
         self._wake = asyncio.Event()
         self._gate = current_gate()
         self._serving: asyncio.Task[None] | None = None
@@ -96,7 +97,7 @@ class BatchCalls(Generic[Answer]):
             self._calls.pop(key, None)
 
     def submit_soon(self) -> None:
-        """Submit the queued calls without waiting for more: further calls wait for the end of a batch.
+        """Submit the queued calls without waiting for more, because further calls wait for a batch to end.
 
         While the answers of a batch are read, further calls do arrive.
         """
@@ -282,7 +283,7 @@ class BatchCalls(Generic[Answer]):
                 await self._service.results(self._client, state, take)
             except InvalidAnswerError as exc:
                 if len(batch.calls) > 1 and not (batch.answered or batch.errors):
-                    raise  # something else was sent in place of the results
+                    raise  # the server sent something other than the results
                 log.warning("%s: %s", self._client.name, exc)
             if is_this_one:
                 self._name(batch, batch_id)
@@ -300,7 +301,7 @@ class BatchCalls(Generic[Answer]):
         log.info("%s: resuming batch %s of an earlier run", self._client.name, name)
 
     def _take(self, batch: SubmittedBatch, key: bytes, result: BatchResult) -> None:
-        """Store the answer to a call, and return it to its caller if there is one."""
+        """Store the answer to a call, and pass it to the caller if there is one."""
         if key in batch.answered:  # the first answer counts
             return
         call = batch.calls.get(key)
@@ -348,7 +349,7 @@ class BatchCalls(Generic[Answer]):
         call.num_failures += 1
         if is_transient(error) and call.num_failures <= self._client.settings.max_retries:
             self._enqueue([call])
-        elif isinstance(error, RateLimitedError):  # too many requests are not the failure of one
+        elif isinstance(error, RateLimitedError):  # no single request is to blame for too many requests
             call.fail(WaitTooLongError(str(error)))
         elif isinstance(error, ProviderUnavailableError) and self._num_answers == call.num_answers_before:
             call.fail(OutageError(f"{error}\nThe server answered no other request in these batches. Run again later."))

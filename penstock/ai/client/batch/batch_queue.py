@@ -1,4 +1,4 @@
-"""Calls in batches: waiting to be submitted, and submitted in a batch that is polled until it has ended."""
+"""Calls that wait to be submitted in a batch, and batches that are polled until they have ended."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from penstock.ai.client.api_call import ApiCall
 from penstock.ai.client.batch.batch_service import (
     BatchCapacity,
     BatchClient,
@@ -19,7 +20,6 @@ from penstock.ai.client.batch.batch_service import (
     BatchState,
     Intent,
 )
-from penstock.ai.client.calls import ApiCall
 from penstock.cache.keys import KEY_NBYTES
 from penstock.errors import (
     InvalidAnswerError,
@@ -33,12 +33,12 @@ from penstock.errors import (
 
 log = logging.getLogger("penstock.ai")
 
-NBYTES_AROUND = 256  # of a request besides its body: ids, addresses, brackets
-QUIET_SHARE = 1 / 30  # of the poll interval: a second by default
+NBYTES_AROUND = 256  # bytes of a request besides its body: ids, addresses, brackets
+QUIET_SHARE = 1 / 30  # quiet time, as a share of the poll interval: a second by default
 MIN_QUIET_S, MAX_QUIET_S = 0.05, 60.0
 QUIET_FACTOR = 4
 MAX_POLL_FACTOR = 10
-AGE_SHARE = 0.1  # of its age: the interval at which a batch is polled
+AGE_SHARE = 0.1  # the interval between polls, as a share of the age of the batch
 POLL_PATIENCE_S = 3600.0
 """Maximum time for which the provider may be unreachable while a batch runs, after the retries of a single request."""
 NUM_NOT_FOUND = 3
@@ -55,7 +55,7 @@ class WaitingCall:
     future: asyncio.Future[Any]
     next_attempt: int = 0
     num_failures: int = 0
-    num_answers_before: int = 0  # to other calls, when this one was made
+    num_answers_before: int = 0  # answers to other calls, when this one was made
 
     @property
     def nbytes(self) -> int:
@@ -132,7 +132,7 @@ class BatchQueue:
         self._capacity = self._capacity.lowered(max(1, num_requests // 2))
 
     def hold_back(self, now: float, has_others: bool) -> None:
-        """Submit nothing for a while, as the account has reached its limit: until another batch ends, if any runs."""
+        """Submit nothing for a while, because the account has reached its limit; if a batch runs, until one ends."""
         self._held_until = now + self._poll_interval_s * (MAX_POLL_FACTOR if has_others else 1)
 
 
@@ -174,7 +174,7 @@ class SubmittedBatch:
 
     token: str = field(default_factory=lambda: secrets.token_hex(8))
     calls: dict[bytes, WaitingCall] = field(default_factory=dict)
-    keys: frozenset[bytes] = frozenset()  # of all its calls, if this process submitted it
+    keys: frozenset[bytes] = frozenset()  # keys of all its calls, if this process submitted it
     ids: list[str] = field(default_factory=list)  # candidates for the provider's id
     is_named: bool = False  # the id is certain
     began: float = field(default_factory=time.monotonic)
@@ -203,7 +203,7 @@ class SubmittedBatch:
         return f"{self.token}_{key.hex()}"
 
     def key_of(self, custom_id: str) -> bytes | None:
-        """Return the key of the call with this id, None if the id is not one of this batch."""
+        """Return the key of the call with this id; None if the id does not belong to this batch."""
         try:
             key = bytes.fromhex(custom_id.partition("_")[2])
         except ValueError:
@@ -233,7 +233,7 @@ async def ended_state(
             may_pass = is_transient(exc) or (batch.is_own and isinstance(exc, UnreachableError | WaitTooLongError))
             if not may_pass or time.monotonic() - last_heard > POLL_PATIENCE_S:
                 raise
-            log.info("batch %s cannot be polled now, and is polled again later: %s", batch_id, exc)
+            log.info("batch %s cannot be polled now; trying again later: %s", batch_id, exc)
         else:
             if state.is_ended:
                 return state

@@ -5,8 +5,8 @@
     token                    -> a batch was about to be submitted: number of requests, time
     token, id                -> the id that the provider gave it
 
-The attempts of a call are numbered from 0, since the first value of a key stays. Answers are stored under the key of
-the call, as all answers are.
+The attempts of a call have numbers from 0, because a key keeps its first value. Like all answers, these are stored
+under the key of the call.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ class BatchRecords:
         self.flush = ledger.flush
 
     def attempts(self, keys: Sequence[bytes]) -> dict[bytes, Attempts]:
-        """Return the attempts of the calls that were submitted before."""
+        """Return the attempts of the calls that earlier batches contained."""
         attempt, last = 0, dict[bytes, tuple[int, str]]()
-        while keys:  # that have this attempt
+        while keys:  # calls that have this attempt
             places = {_call_key(key, attempt): key for key in keys}
             tokens = self._ledger.get(list(places))
             keys = [places[place] for place in tokens]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import orjson
 
 from penstock.ai.client.addresses import shown
-from penstock.ai.client.calls import Endpoint
+from penstock.ai.client.api_call import Endpoint
 from penstock.ai.client.http_client import ApiClient
 from penstock.ai.client.retried_calls import Retries, delay_before
 from penstock.ai.client.server_errors import beginning_of, error_for_status
@@ -37,7 +37,7 @@ class BatchCapacity:
     max_nbytes: int
 
     def lowered(self, max_requests: int | None) -> BatchCapacity:
-        """Return the capacity with at most so many requests."""
+        """Return the capacity, lowered to at most this many requests."""
         return self if max_requests is None else replace(self, max_requests=min(self.max_requests, max_requests))
 
 
@@ -105,7 +105,7 @@ class BatchService(Protocol):
     async def state(self, client: BatchClient, batch_id: str) -> BatchState: ...
 
     async def results(self, client: BatchClient, state: BatchState, take: Take) -> None:
-        """Call ``take`` with each result of a batch that has ended, with some perhaps twice."""
+        """Call ``take`` with each result of an ended batch, perhaps twice with some."""
 
 
 class BatchClient(ApiClient):
@@ -179,7 +179,7 @@ class BatchClient(ApiClient):
                 await self.json("DELETE", path)
 
     async def read_results(self, path: str, take_line: Callable[[Any], None]) -> None:
-        """Call ``take_line`` with each line of a file of results. After a lost connection it starts over.
+        """Call ``take_line`` with each line of a file of results. After a lost connection, start over.
 
         A line that is not JSON, or for which ``take_line`` raises InvalidAnswerError, is skipped with a warning; a file
         that has only such lines raises InvalidAnswerError. A file that does not exist has no lines.
@@ -213,7 +213,7 @@ class BatchClient(ApiClient):
         try:
             await self._retries.repeat(lambda rank: self.exchange("GET", url, None, take, rank))
         except RequestRefusedError as exc:
-            if exc.status != 404:  # the provider deleted it, or an earlier run that had read it
+            if exc.status != 404:  # the provider deleted it, or an earlier run did after reading it
                 raise
 
     def error_of(self, status: int, body: Any) -> ProviderError:

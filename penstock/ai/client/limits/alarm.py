@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 ALARM = 2.0
-"""The number of failures beyond the expected ones that counts as a signal."""
+"""This many failures beyond the expected ones are a signal."""
 
 
 class Alarm:
@@ -21,7 +21,7 @@ class Alarm:
         self._heard_seq = 0
 
     def hear(self, seq: int, expected_share: float, threshold: float = ALARM) -> bool:
-        """Take the failure of request ``seq``. Return whether failures are more, and closer together, than expected."""
+        """Record that request ``seq`` failed. Return whether failures are more frequent than chance explains."""
         self._excess = max(0.0, self._excess - expected_share * max(0, seq - self._heard_seq)) + 1
         self._heard_seq = max(seq, self._heard_seq)
         if self._excess <= threshold:

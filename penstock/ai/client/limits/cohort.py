@@ -1,4 +1,4 @@
-"""Cohorts of requests: what the latency is with so many in flight."""
+"""Cohorts of requests: the latency at a given number in flight."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 MIN_COHORT = 6
 UNEVEN = 3
-"""The size that a cohort grows by, in times its own, when latencies vary: their mean needs more answers."""
+"""The factor by which a cohort grows when latencies vary, because their mean then needs more answers."""
 
 
 class Cohort:
@@ -42,7 +42,7 @@ class Cohort:
         return True
 
     def settle(self, now: float, flight: Flight, *, is_answer: bool) -> None:
-        """Take the end of a request. If it was not answered, and few are left, others take its place."""
+        """Record the end of a request. If it has no answer and few requests are left, others take its place."""
         if self.is_complete:
             return
         self._sent_at -= flight.at

@@ -14,23 +14,23 @@ from penstock.ai.client.limits.cohort import Cohort, Flight
 from penstock.ai.client.limits.slots import Slots
 
 MIN_GAIN = 0.25
-"""More requests are worth it if throughput grows by this share of their growth."""
+"""More requests pay off if throughput grows by at least this share of their growth."""
 
 SAME_THROUGHPUT = 0.85
-"""The limit falls on while throughput is at least this share of the best; measurements vary by a tenth."""
+"""The limit keeps falling while throughput is at least this share of the best; measurements vary by a tenth."""
 
 SAME_LATENCY = 0.8
 """If the latency stays above this share although the limit has fallen, there is no queue."""
 
 HEADROOM = 1.5
-"""The limit over the smallest number of requests that keep a queueing server busy."""
+"""The limit, as a multiple of the fewest requests that keep a queueing server busy."""
 
 FAST, SLOW = 2.0, 1.5
-"""The growth of the limit: at first, and from the place that was found."""
+"""The growth of the limit: at first, and after it has settled."""
 
 WAIT_ROUNDS, UNEVEN_WAIT_ROUNDS, MAX_PATIENCE = 32, 16, 4
-"""The limit is raised again after so many rounds of answers, fewer if latencies vary so that it may be wrong; and after
-twice as many each time that gains nothing."""
+"""After this many rounds of answers the limit rises again; after fewer if latencies vary, so that the limit may be
+wrong. The wait doubles each time that more requests gain nothing."""
 
 MAX_LATE = 0.2
 """The share of time-outs that may be chance."""
@@ -39,8 +39,9 @@ MAX_LATE = 0.2
 class Concurrency:
     """A limit that grows with each round of answers while throughput grows with it.
 
-    When it does not, the limit falls by halves until throughput does, too: ``HEADROOM`` above that is the place to be,
-    and from there the limit tries more now and then. Time-outs halve it. Slots of the server take its place.
+    When throughput stops growing, the limit falls by halves until throughput falls as well. It settles at ``HEADROOM``
+    times that, and tries more now and then. Time-outs halve it. If the server has slots, they take the place of this
+    limit.
     """
 
     def __init__(self, ceiling: int, start: int) -> None:
@@ -95,7 +96,7 @@ class Concurrency:
             flight.cohort.settle(now, flight, is_answer=is_answer)
 
     def accept(self, now: float, flight: Flight) -> None:
-        """Take an answer."""
+        """Record an answer."""
         self.slots.accept(now - flight.at, flight.level)
         if self.slots.is_known or now < self._hold_until:
             return
@@ -111,7 +112,7 @@ class Concurrency:
                 self._raise(self._limit)
 
     def refuse(self, now: float, flight: Flight, last_seq: int) -> bool:
-        """Take a refusal, when ``last_seq`` requests were sent. Return False if slots do not explain it."""
+        """Record a refusal after ``last_seq`` requests. Return False if slots do not explain it."""
         self._num_refused += 1
         return self.slots.refuse(now, flight, self._num_refused - 1, self.limit, self.in_flight, last_seq)
 
@@ -121,7 +122,7 @@ class Concurrency:
         self._settle(self.ceiling)
 
     def time_out(self, seq: int, last_seq: int) -> None:
-        """Take the time-out of request ``seq``, when ``last_seq`` were sent."""
+        """Record the time-out of request ``seq`` after ``last_seq`` requests."""
         if seq > self._cut_seq and self._time_outs.hear(seq, MAX_LATE):
             self._cut_seq, self._best, self._patience = last_seq, 0.0, 1
             half, self.slots = self.limit / 2, Slots()
@@ -156,7 +157,7 @@ class Concurrency:
             self._raise(proven_limit)
 
     def _raise(self, proven_limit: float) -> None:
-        """Try more requests. Only those sent with nearly all of them in flight show how long a queue becomes."""
+        """Try more requests. Only requests sent when nearly all are in flight show how long the queue becomes."""
         self._limit = min(math.ceil(self._growth * proven_limit), self.ceiling)
         size = max(6, 0.15 * self._limit) if self._growth == FAST else max(16, 0.3 * self._limit)
         self._high = Cohort(0.85 * self._limit, math.inf, size)
@@ -166,7 +167,7 @@ class Concurrency:
         self._low, self._is_falling = Cohort(0.75 * self._limit, self._limit, max(8, self._limit / 2)), True
 
     def _settle(self, limit: float) -> None:
-        """Stay at ``limit``, and find out in a while whether more requests gain something by now."""
+        """Stay at ``limit``, and try more requests again after a while."""
         self._limit = max(min(round(limit), self.ceiling), 1)
         rounds = WAIT_ROUNDS if self._low.is_even else UNEVEN_WAIT_ROUNDS
         self._num_to_wait = self._limit * self._patience * rounds

@@ -1,6 +1,6 @@
 """The limiter: one queue of requests for each provider, base URL, model and caps of the user.
 
-``Pace`` (pacing.py) decides; this module holds the queue. A request that may be sent at once costs a lock and three
+``Pace`` (pace.py) decides; this module holds the queue. A request that may be sent at once costs a lock and three
 small objects: no task, future or timer. Others wait first come, first served, on whatever event loop they run; a retry
 goes before all first attempts.
 """
@@ -20,8 +20,8 @@ from datetime import datetime, timedelta
 from typing import Literal, NamedTuple
 
 from penstock.ai.client.limits.caps import NO_CAPS, Caps
-from penstock.ai.client.limits.inputs import forget_input_limits
-from penstock.ai.client.limits.pacing import MAX_WAIT_S, Outcome, Pace, Sent
+from penstock.ai.client.limits.embedding_limits import forget_input_limits
+from penstock.ai.client.limits.pace import MAX_WAIT_S, Outcome, Pace, Sent
 from penstock.ai.client.limits.rate_headers import read_hints
 from penstock.errors import WaitTooLongError
 from penstock.events.cpu_clock import wanted_cpu_s
@@ -40,12 +40,12 @@ BUSY_CHECK_S = 0.05
 BUSY_SHARE = 0.95
 BUSY_HOLD_S = 0.2
 LOGGED_WAIT_S = 60.0
-"""A longer wait is logged, so that it does not look like a query that hangs."""
+"""Longer waits are logged, so that the query does not seem to hang."""
 
 Clock = Callable[[], float]
 Rank = Literal["first", "retry", "suspect", "probe"]
-"""The rank of a request in the queue: a probe, which others wait for, comes before retries, they before the others. A
-suspect of a crash is a retry that is sent while others are held back."""
+"""The rank of a request in the queue: first a probe, which others wait for, then retries, then the others. A suspect of
+a crash is a retry that is sent while others are held back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +80,9 @@ class LimiterState:
 
 
 class Tally(NamedTuple):
-    """Numbers of requests: answered, refused or timed out, in flight, and sent.
+    """Counts of requests: answered, refused or timed out, in flight, and sent.
 
-    Requests are numbered from 1 as they are sent: ``newest_answered`` was sent last of those that were answered.
+    Requests get numbers from 1 as they are sent. ``newest_answered`` is the highest number of an answered request.
     """
 
     num_answered: int = 0
@@ -113,7 +113,7 @@ class Permit:
         used_tokens: int | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        """Report the outcome of the request. ``headers`` are those of the answer, with lower-case names."""
+        """Report the outcome of the request. ``headers`` are the answer's headers, with lower-case names."""
         limiter, self._limiter = self._limiter, None
         if limiter is None:
             raise RuntimeError("The permit is already settled; ask the limiter for another one")
@@ -130,7 +130,7 @@ class ClientLoad:
         self._is_busy = False
 
     def is_busy(self, now: float) -> bool:
-        """Return whether the thread used a whole core lately. Must be called on the thread of the loop."""
+        """Return whether the thread recently used a whole core. Call it on the thread of the loop."""
         if now - self._looked_at >= BUSY_CHECK_S:
             thread, cpu_s = threading.get_ident(), wanted_cpu_s()
             share = (cpu_s - self._cpu_s) / (now - self._looked_at) if thread == self._thread else 0.0
@@ -224,7 +224,7 @@ class Limiter:
             permit.settle("other")
 
     def settle(self, sent: Sent, outcome: Outcome, used_tokens: int | None, headers: Mapping[str, str] | None) -> None:
-        """Take the outcome of a request; see ``Permit.settle``."""
+        """Record the outcome of a request; see ``Permit.settle``."""
         hints = read_hints(headers, time.time())
         with self._lock:
             now = self._clock()
@@ -279,7 +279,7 @@ class Limiter:
             self._pump(self._clock())
 
     def limit_requests(self, max_concurrency: int) -> None:
-        """Allow at most so many concurrent requests from now on."""
+        """Allow at most this many concurrent requests from now on."""
         with self._lock:
             self._pace.limit_requests(min(max_concurrency, _ceiling()))
             self._pump(self._clock())
@@ -357,7 +357,7 @@ def limiter_for(key: LimiterKey, caps: Caps = NO_CAPS) -> Limiter:
 
 
 def limiter_states() -> dict[tuple[str, str], LimiterState]:
-    """Return the state of the limiters of each provider and model, those for different caps added up."""
+    """Return the state of each provider's and model's limiters, added up over different caps."""
     with _lock:
         limiters = list(_limiters.items())
     found: dict[tuple[str, str], LimiterState] = {}
@@ -368,7 +368,7 @@ def limiter_states() -> dict[tuple[str, str], LimiterState]:
 
 
 def limit_requests(provider: str, model: str, max_concurrency: int) -> None:
-    """Allow at most so many concurrent requests to a model from now on, for as long as the process runs."""
+    """Allow at most this many concurrent requests to a model from now on, until the process ends."""
     with _lock:
         limiters = [each for (key, _), each in _limiters.items() if (key.provider, key.model) == (provider, model)]
     for limiter in limiters:

@@ -6,11 +6,11 @@ from penstock.ai.client.limits.rate_headers import RateWindow
 
 SLACK_S = 0.03
 LONGEST_BLIND_WAIT_S = 60.0
-"""The longest time to believe headers that say that nothing is left; then one request asks again."""
+"""The longest time to trust headers that say that nothing is left; then one request asks again."""
 
 
 class Meter:
-    """A cap in units a second, spent evenly. A request may be sent when those before it are paid for."""
+    """A cap in units a second, spent evenly. A request may be sent when the cap covers all earlier ones."""
 
     __slots__ = ("paid_at", "per_s")
 
@@ -27,7 +27,7 @@ class Meter:
 
 
 class Quota:
-    """The rest of a quota until its reset, from headers. The first half may be spent at once, the rest evenly.
+    """The quota that headers leave until its reset. The first half may be spent at once, the rest evenly.
 
     A quota that is renewed at the reset is used up without refusals. With a token bucket, which fills steadily,
     spending settles at the speed of the filling, with the bucket half full.

@@ -26,7 +26,7 @@ _NAMES = ("retry-after-ms", "retry-after", *_OPENAI_REMAINING, *_ANTHROPIC_REMAI
 
 @dataclass(frozen=True, slots=True)
 class RateWindow:
-    """``remaining`` of ``limit`` requests or tokens are left; in ``reset_s`` seconds all of them are."""
+    """``remaining`` of ``limit`` requests or tokens are left; after ``reset_s`` seconds there are ``limit`` again."""
 
     remaining: float
     reset_s: float

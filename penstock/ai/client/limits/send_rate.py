@@ -23,7 +23,7 @@ SLACK_S = 0.03
 """The time by which pacing may catch up after a late timer."""
 
 SLOW_GROWTH, FAST_GROWTH = 0.02, 2.0
-"""Growth of the rate in a second: from a good measurement slow at first, from a guess fast."""
+"""Growth of the rate in a second: slow after a good measurement, fast after a guess."""
 
 TEMPO_S = 1.4
 """The time in which slow growth doubles."""
@@ -31,7 +31,7 @@ TEMPO_S = 1.4
 MAX_PROBE_GAP_S = 2.0
 
 NOISY_ALARM = 6.0
-"""The number of refusals beyond the expected ones that counts as a signal where some are noise."""
+"""Where some refusals are noise, this many beyond the expected ones are a signal."""
 
 MIN_RATE, GUESSED_RATE = 0.5, 64.0
 """The least rate, and the rate to return to after an outage if no request was accepted before it."""
@@ -77,9 +77,10 @@ class AcceptedCount:
 class SendRate:
     """A rate that follows the server's limit. It is None until refusals show a limit.
 
-    Refusals cut the rate to what was accepted lately, less a little; from there it grows until the next ones. Requests
-    are numbered: refusals of requests sent before a cut do not count against it. A server that refuses everything (the
-    rest of its time window, an outage) is probed ever more rarely, and the rate returns with the first probe accepted.
+    Refusals cut the rate to slightly less than the server recently accepted; from there it grows until the next
+    refusals. Requests are numbered: refusals of requests sent before a cut do not count against it. A server that
+    refuses everything (the rest of its time window, an outage) is probed ever more rarely, and the rate returns with
+    the first probe accepted.
 
     Some servers refuse a share of requests at any rate. If a cut far below the accepted rate does not end the refusals,
     that share is noise: from then on only refusals beyond twice that share count.
@@ -90,7 +91,7 @@ class SendRate:
         self._accepted = AcceptedCount()
         self._next_at = self._opened_at = 0.0
         self._cut_at = self._cut_sent_at = self._measured_since = -math.inf
-        self._cut_seq = self._num_refused = 0  # the last request before the cut, and refusals of those since
+        self._cut_seq = self._num_refused = 0  # the last request before the cut, and the refusals of later requests
         self._reference = 0.0  # the accepted rate at the last cut by measurement
         self._least = MIN_RATE  # the least rate that the last cut may lead to
         self._fast_until = math.inf  # growth is fast up to this rate
@@ -132,7 +133,7 @@ class SendRate:
             self._next_at = max(self._next_at, now - max(SLACK_S, 1 / self.rate)) + 1 / self.rate
 
     def accept(self, now: float, seq: int) -> None:
-        """Take an answer that is not a refusal."""
+        """Record an answer that is not a refusal."""
         if self._closed_at is not None and seq > self._cut_seq:
             self._reopen(now)
 
@@ -145,9 +146,9 @@ class SendRate:
         self._accepted.add(sent_at, -1)
 
     def refuse(self, now: float, sent_at: float, seq: int, last_seq: int, since: float = -math.inf) -> None:
-        """Take a refusal of request ``seq``, when ``last_seq`` were sent.
+        """Record a refusal of request ``seq`` after ``last_seq`` requests.
 
-        The first one sets the rate that was accepted since ``since``, or after a burst in the last second.
+        The first refusal sets the rate to what the server accepted since ``since``; after a burst, in the last second.
         """
         if self.rate is None:
             self._cut_at = since
@@ -193,7 +194,8 @@ class SendRate:
         self._next_at = now + self._probe_gap(now)
 
     def _is_below_accepted(self, now: float) -> bool:
-        """Return whether requests were refused at a rate that the server accepted before, and before any growth."""
+        """Return whether the server refused requests at a rate that it had accepted before, without any growth
+        since."""
         assert self.rate is not None
         return self.rate < 0.985 * self._reference and (now < self._hold_until or not self._num_useless_cuts)
 
@@ -210,9 +212,10 @@ class SendRate:
             self.rate, self._fast_until = self._reference, math.inf
 
     def _set_measured(self, sent_at: float) -> None:
-        """Cut the rate to the accepted one, but not far: after fast growth the last second shows too little."""
+        """Cut the rate to the accepted one, but by a limited factor: after fast growth the last second shows too
+        little."""
         self._cut_sent_at, self._measured_since, self._num_useless_cuts = sent_at, self._cut_at, 0
-        self._noise = self._noise / 2 if self._noise > 0.01 else 0.0  # a mistake is forgotten after some cuts
+        self._noise = self._noise / 2 if self._noise > 0.01 else 0.0  # so a mistake is forgotten after some cuts
         is_first, self.rate = self.rate is None, self.rate or math.inf
         self._least = MIN_RATE if is_first else (0.5 if self.rate >= self._fast_until else 0.75) * self.rate
         self._reference = min(self.rate, max(self._measured(), self._least))
@@ -223,7 +226,7 @@ class SendRate:
             self._fast_until = 0.0
 
     def _correct_cut(self, now: float) -> None:
-        """Lower the rate of the last cut, when more of the requests before it turn out to be refused."""
+        """Lower the rate of the last cut when the server refuses more of the requests sent before it."""
         if self._closed_at is None and now - self._cut_sent_at < NUM_BINS * BIN_S / 2:  # later the counts are gone
             self._reference = min(self._reference, max(self._measured(), self._least))
             self.rate = min(self.rate or math.inf, HEADROOM * self._reference)

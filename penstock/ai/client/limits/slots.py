@@ -11,7 +11,7 @@ NOISE_BEFORE, NOISE_AFTER = 0.2, 0.03
 """The share of refusals that may be chance, before slots are known and after."""
 
 SLOTS_LOW, SLOTS_HIGH, FEW = 0.6, 1.4, 4
-"""A server that counts requests in flight refuses at about the same number. Other refusals are about time, unless the
+"""A server with slots refuses at about the same number in flight. Refusals at other numbers are about time, unless the
 number is so small that other clients explain it."""
 
 MIN_PROBE_GAP_S, MAX_PROBE_GAP_S = 0.06, 5.0
@@ -19,13 +19,13 @@ PROBE_S = 0.005
 """Requests sent within this time of a raised limit are its probe."""
 
 LEFT_FREE, MOST_UNUSED = 0.1, 0.03
-"""The share of slots left to others after a refused probe, and what that may cost over time."""
+"""The share of slots that is left to others after a refused probe, and the most that this may cost over time."""
 
 STEP_ANSWERS, MAX_STEP_S = 8, 0.6
-"""A slot that was left free is taken back after so many answers."""
+"""The client takes back a slot that it left free after this many answers."""
 
 MIN_STEPS, MAX_STEPS = 5, 8
-"""The time from a limit that is taken back to the next probe for more."""
+"""The time from when the limit is restored to the next probe for more."""
 
 
 class Slots:
@@ -33,8 +33,9 @@ class Slots:
 
     Refusals lower it to the requests that were accepted, less a tenth that is left to other clients for a moment. It
     takes these back one by one, then single requests probe for more, without waiting for answers: refusals come at
-    once, and a request that is not refused was accepted. So clients that share a server come to equal parts: who has
-    more leaves more. A limit of 0 means that others hold all slots, or an outage; then requests probe ever more rarely.
+    once, and a request that is not refused was accepted. So clients that share a server approach equal shares, because
+    a client with more slots leaves more. A limit of 0 means that others hold all slots, or an outage; then requests
+    probe ever more rarely.
     """
 
     def __init__(self) -> None:
@@ -58,18 +59,19 @@ class Slots:
         return is_far and self._found > FEW
 
     def is_over(self, limit: float) -> bool:
-        """Return whether others that held nearly all slots are gone: ``limit`` requests are accepted again."""
+        """Return whether other clients that held nearly all slots are gone: the server accepts ``limit`` requests
+        again."""
         return self._found <= FEW and self.limit >= limit
 
     def accept(self, seconds: float, level: int) -> None:
-        """Take an answer to a request that was one of ``level``."""
+        """Record an answer to a request sent with ``level`` in flight."""
         self._latency_s += 0.1 * (seconds - self._latency_s) if self._latency_s else seconds
         if not self.is_known and self._most < level:
             self._most += 1
 
     def full_until(self, now: float) -> float:
         """Return when to ask again for a full limit; ``inf`` means when a request is settled."""
-        if self._probe_at == math.inf:  # what is left free is free from now on
+        if self._probe_at == math.inf:  # the time for which slots stay free begins
             self._probe_at = now + self._gap_s()
         if now < self._probe_at:
             return self._probe_at
@@ -84,9 +86,9 @@ class Slots:
         return now
 
     def refuse(self, now: float, flight: Flight, num_refused: int, limit: float, num_in_flight: int, seq: int) -> bool:
-        """Take a refusal, when ``seq`` requests were sent and ``num_refused`` were refused before.
+        """Record a refusal after ``seq`` requests, of which ``num_refused`` were refused before.
 
-        Return False if slots do not explain it. Requests sent before a cut that turn out to be refused only correct it.
+        Return False if slots do not explain it. Refusals of requests sent before a cut only correct the cut.
         """
         is_probe = flight.level > self._num_sure and flight.at < self._probed_at + PROBE_S
         self._refusal_s += 0.2 * (now - flight.at - self._refusal_s)

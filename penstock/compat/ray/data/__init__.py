@@ -1,4 +1,22 @@
-"""``ray.data``: readers, ``Dataset``, aggregations and expressions under the names and parameters of Ray Data."""
+"""``ray.data``: readers, ``Dataset``, aggregations and expressions under the names and parameters of Ray Data.
+
+dataset           ``Dataset``: a DataFrame with Ray Data's verbs
+result_verbs, write_verbs    its verbs that run the query, and that write
+grouped           ``GroupedData``
+iterator          ``DataIterator``; ``torch_pairs`` has its ``to_torch``
+aggregate         ``ray.data.aggregate``
+expressions       ``ray.data.expressions``
+llm               ``ray.data.llm``
+data_type         ``DataType``
+dataset_summary   ``Dataset.summary``
+custom            ``Datasource`` and ``Datasink``
+file_datasink, filenames    datasinks that write files, and the names of files
+arrow_options, json_files, bound_sql    options of the readers of CSV, JSON and SQL
+partitions        ``Partitioning``, its parser and its filter
+resource_options  parameters about resources and placement
+
+It may import everything.
+"""
 
 from __future__ import annotations
 
@@ -30,12 +48,12 @@ from penstock.compat.ray.data.custom import (
 )
 from penstock.compat.ray.data.data_type import RayDataType as DataType
 from penstock.compat.ray.data.dataset import Dataset, RaySchema as Schema
+from penstock.compat.ray.data.dataset_summary import DatasetSummary
 from penstock.compat.ray.data.file_datasink import BlockBasedFileDatasink, RowBasedFileDatasink
 from penstock.compat.ray.data.filenames import FilenameProvider
 from penstock.compat.ray.data.grouped import GroupedData
 from penstock.compat.ray.data.iterator import DataIterator
 from penstock.compat.ray.data.json_files import json_options, timestamp_columns
-from penstock.compat.ray.data.options import PLACEMENT, RESOURCES, check_filesystem, check_placement
 from penstock.compat.ray.data.partitions import (
     Partitioning,
     PartitionStyle,
@@ -44,7 +62,7 @@ from penstock.compat.ray.data.partitions import (
     is_hive,
     partition_types,
 )
-from penstock.compat.ray.data.summary import DatasetSummary
+from penstock.compat.ray.data.resource_options import PLACEMENT, RESOURCES, check_filesystem, check_placement
 from penstock.compat.remedies import refused_name
 from penstock.compat.translation import refusal, translated
 from penstock.errors import CorruptFileError, PathNotFoundError, load_extra
@@ -167,7 +185,7 @@ _read_json = globals()["read_json"]
 def read_json(
     *args: Any, lines: bool = False, read_options: Any = None, parse_options: Any = None, **options: Any
 ) -> Dataset:
-    """Read JSON; columns of text that Arrow takes for timestamps are timestamps, as in Ray Data, but not for ``lines``.
+    """Read JSON. Text that looks like timestamps to Arrow becomes timestamps, as in Ray Data, but not with ``lines``.
 
     The options are those of ``pyarrow.json``; files of lines are found by their content.
     """
@@ -218,7 +236,7 @@ _read_images = globals()["read_images"]
 
 
 def read_images(*args: Any, mode: str | None = None, **options: Any) -> Dataset:
-    """Read images; those of mode ``L`` have no axis of channels, as in Ray Data."""
+    """Read images; images of mode ``L`` have no axis of channels, as in Ray Data."""
     dataset: Dataset = _read_images(*args, **({} if mode is None else {"mode": mode}), **options)
     return dataset.map_batches(_without_channels) if mode == "L" else dataset
 
@@ -257,7 +275,8 @@ def read_iceberg(
     snapshot_id: int | None = None, catalog_kwargs: Mapping[str, Any] | None = None, catalog: Any = None,
     **options: Any,
 ) -> Dataset:  # fmt: skip
-    """Read a table of the catalog, or of the one that ``catalog_kwargs`` describe; ``row_filter`` is SQL."""
+    """Read a table of the default catalog, or of the catalog that ``catalog_kwargs`` describe; ``row_filter`` is
+    SQL."""
     check_placement("ray.data.read_iceberg", options)
     if catalog is None:
         library = load_extra("pyiceberg.catalog", "iceberg", "read_iceberg")
@@ -280,7 +299,7 @@ def read_datasource(datasource: Datasource, **options: Any) -> Dataset:
 
 
 def _record_reader(name: str, records: Callable[[ps.File], Iterator[dict[str, Any]]], kind: str) -> Any:
-    """Return a reader of files of records, whose values are the columns; the types are those of the first rows."""
+    """Return a reader of files of records, whose values are the columns; the first rows determine the types."""
 
     def read(
         paths: Any, *, file_extensions: list[str] | None = None, ignore_missing_paths: bool = False,

@@ -1,4 +1,4 @@
-"""The aggregations of ``ray.data.aggregate`` as expressions: one row each with the name of its result."""
+"""The aggregations of ``ray.data.aggregate`` as expressions: a table with one line for each."""
 
 from __future__ import annotations
 
@@ -49,7 +49,8 @@ class AggregateFn:
         self._row, self._block = accumulate_row, accumulate_block
 
     def expression(self, columns: Sequence[str], keys: Sequence[str]) -> Expression:
-        """Return the aggregation of ``columns`` as an expression under its name; ``keys`` are those of the groups."""
+        """Return the aggregation of ``columns`` as an expression under its name; ``keys`` are the keys of the
+        groups."""
         reduce: Callable[..., Expression] = udaf(self._of_rows(tuple(keys)), return_dtype=DataType.python())
         return reduce(to_struct(**{name: col(name) for name in columns})).alias(self.name)
 
@@ -102,7 +103,7 @@ def _share(condition: Expression) -> Expression:
 
 
 def _skipping(build: Build) -> Build:
-    """Return an aggregation that skips nulls, or is null if there are some."""
+    """Return an aggregation that skips nulls, or one that is null if there are any."""
 
     def aggregation(column: Expression, *args: Any, ignore_nulls: bool = True, **options: Any) -> Expression:
         found = build(column, *args, **options)
@@ -168,7 +169,7 @@ class AggregateFnV2(AggregateFn, ABC):
 
 
 class ApproximateTopK(AggregateFnV2):
-    """The ``k`` most frequent values with their numbers, which are exact here."""
+    """The ``k`` most frequent values with their counts, which are exact here."""
 
     def __init__(self, on: str, k: int, log_capacity: int = 15, alias_name: str | None = None) -> None:
         super().__init__(alias_name or f"approx_topk({on})", list, on=on, ignore_nulls=True)

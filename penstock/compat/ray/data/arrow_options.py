@@ -18,11 +18,11 @@ _OURS: dict[str, dict[str, str | None]] = {
         "strings_can_be_null": "strings_can_be_null",
     },
 }  # fmt: skip
-"""Our name of each option; None for those that change no result."""
+"""Penstock's name of each option; None if it changes no result."""
 
 
 def arrow_options(*given: Any) -> dict[str, Any]:
-    """Return the parameters for options of pyarrow; those that differ from the default and have none are refused.
+    """Return the parameters for options of pyarrow; refuse options without one, unless they have their default.
 
     >>> from pyarrow import csv
     >>> arrow_options(csv.ParseOptions(delimiter=";"), None)

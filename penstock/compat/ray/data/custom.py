@@ -46,7 +46,7 @@ class BlockMetadata:
 
 @dataclass
 class BlockReadTask:
-    """``ReadTask`` of Ray Data: a function that returns the blocks of a part, tables of Arrow or pandas."""
+    """Ray Data's ``ReadTask``: a function that returns the blocks of a part, tables of Arrow or pandas."""
 
     read_fn: Callable[[], Iterable[Any]]
     metadata: Any = None
@@ -64,7 +64,7 @@ class BlockReadTask:
 
 @dataclass
 class DatasourceAsSource:
-    """A Datasource as a ``ps.Source``; its schema is that of its first block."""
+    """A Datasource as a ``ps.Source``; its first block determines the schema."""
 
     datasource: Datasource
     can_filter = False
@@ -83,7 +83,7 @@ class DatasourceAsSource:
 
 
 class CollateFn:
-    """A function that makes tensors of a batch in ``iter_torch_batches``; its class names the format of the batch."""
+    """A function that makes tensors from a batch in ``iter_torch_batches``; its class names the format of the batch."""
 
     batch_format = "numpy"
 
@@ -116,7 +116,7 @@ class Datasink(ABC):
 
 
 class WebDatasetSink(Datasink):
-    """Tar files in which a row is several files of one name, as the package webdataset writes them."""
+    """Tar files in which a row is several files with the same name, as the package webdataset writes them."""
 
     def __init__(self, path: str) -> None:
         target = local_path(path.removeprefix("local://"))
@@ -159,7 +159,7 @@ class DatasinkAsSink:
 
     datasink: Datasink
     num_calls: int = 0
-    needs_one_writer = True  # sinks name files by the number of the call
+    needs_one_writer = True  # sinks name files after the number of the call
 
     def start(self) -> None:
         self.datasink.on_write_start()

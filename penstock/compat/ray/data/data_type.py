@@ -17,7 +17,7 @@ _TEMPORAL = {
 
 
 class RayDataType(DataType):
-    """The constructors of types; the types themselves are those of Penstock."""
+    """The constructors of types; they return Penstock's types."""
 
     from_arrow = staticmethod(DataType.from_arrow_type)
     infer_dtype = staticmethod(DataType.from_value)

@@ -14,12 +14,12 @@ import pyarrow as pa
 
 from penstock.compat.ray.data import aggregate
 from penstock.compat.ray.data.aggregate import AggregateFn, results_of
+from penstock.compat.ray.data.dataset_summary import DatasetSummary, summarized
 from penstock.compat.ray.data.expressions import parsed
 from penstock.compat.ray.data.grouped import GroupedData
 from penstock.compat.ray.data.iterator import DataIterator
-from penstock.compat.ray.data.options import FORMATS, check_placement, function_options, refuse_if
-from penstock.compat.ray.data.summary import DatasetSummary, summarized
-from penstock.compat.ray.data.write import DatasetWrites
+from penstock.compat.ray.data.resource_options import FORMATS, check_placement, function_options, refuse_if
+from penstock.compat.ray.data.write_verbs import DatasetWrites
 from penstock.compat.remedies import refused_name
 from penstock.compat.translation import refusal
 from penstock.errors import InvalidArgumentError
@@ -62,7 +62,7 @@ class RaySchema(Schema):
         return getattr(self, name)
 
     def __call__(self, fetch_if_missing: bool = True) -> RaySchema | None:
-        """Return the schema itself, or None if only the query can tell the columns and must not run."""
+        """Return the schema itself, or None if the query would have to run to tell the columns and must not."""
         return self if fetch_if_missing or self._fetch is None else None
 
     @property
@@ -80,7 +80,8 @@ class RaySchema(Schema):
 
 
 class RayColumnNames(list[str]):
-    """The names of the columns; ``ds.columns(fetch_if_missing=False)`` is None if only the query can tell them."""
+    """The names of the columns. ``ds.columns(fetch_if_missing=False)`` is None if only running the query can tell
+    them."""
 
     is_known = True
 
@@ -102,7 +103,7 @@ class Dataset(DatasetWrites):
         return names
 
     def _with_known_columns(self) -> Self:
-        """Run the query now if its columns are not known otherwise: verbs of two datasets need their names."""
+        """Run the query now if nothing else tells its columns: verbs of two datasets need their names."""
         return self if self._plan.schema is not None else self.materialize()
 
     # --- rows and columns ---
@@ -137,7 +138,7 @@ class Dataset(DatasetWrites):
     def add_column(
         self, col: str, fn: Callable[[Any], Any], *, batch_format: str | None = "pandas", **options: Any
     ) -> Self:
-        """Call ``fn`` with batches of a format, for a new column or a present one; the others stay as they are."""
+        """Call ``fn`` with batches of a format, for a new or an existing column; the others do not change."""
         refuse_if(not callable(fn), f"add_column takes a function; got {fn!r}")
         wanted = checked_format("add_column", str(FORMATS.get(batch_format, batch_format)))
 
@@ -202,7 +203,8 @@ class Dataset(DatasetWrites):
         right_on: Sequence[str] | None = None, left_suffix: str | None = None, right_suffix: str | None = None,
         **options: Any,
     ) -> Self:  # fmt: skip
-        """Join by equal keys, which have the names of the left side, and in a right outer join those of the right."""
+        """Join by equal keys. They keep the names of the left side, in a right outer join the names of the right
+        side."""
         check_placement("join", options)
         if join_type not in _JOINS or isinstance(on, str):
             kinds = ", ".join(_JOINS)
@@ -229,7 +231,8 @@ class Dataset(DatasetWrites):
         return super().rename_columns({name: to for name, to in names.items() if name != to})
 
     def mix(self, *other: Dataset, weights: Sequence[float] | None = None, stopping_condition: Any = None) -> Self:
-        """Interleave the rows of datasets in the proportion of ``weights``; a longer one goes on alone at the end."""
+        """Interleave the rows of datasets in the proportion of ``weights``; the longest one continues alone at the
+        end."""
         if stopping_condition is not None and getattr(stopping_condition, "name", "") != "STOP_ON_LONGEST_DROP":
             raise refusal(f"mix(stopping_condition={stopping_condition!r})", "limit() the longer dataset before")
         shares = list(weights or [1.0] * (len(other) + 1))
@@ -266,7 +269,7 @@ class Dataset(DatasetWrites):
         keys: Sequence[str] | None = None,
         sort: bool = False,
     ) -> Self:
-        """Ignore ``strict``, which says how blocks are made."""
+        """Ignore ``strict``, which is about the size of blocks."""
         by_rows = target_num_rows_per_block is not None
         refuse_if(
             not keys and (num_blocks is not None) == by_rows, "repartition takes a number of blocks or of rows each"

@@ -1,6 +1,6 @@
 """``ray.data.expressions``: columns, constants and functions, with the namespaces ``.str .list .struct .dt .arr .map``.
 
-``RayExpression`` has the namespaces; each is a table from Ray's name to our function.
+``RayExpression`` has the namespaces; each is a table from Ray's name to Penstock's function.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ __all__ = [
 
 
 class RayExpression(Expression):
-    """An expression with the methods of Ray Data. What its methods and operators build is one too."""
+    """An expression with the methods of Ray Data. Its methods and operators return such expressions."""
 
     __slots__ = ()
 
@@ -90,7 +90,7 @@ def _remainder(left: Any, right: Any) -> Expression:
 
 
 def _is_in(expr: Expression, values: Any) -> Expression:
-    """Check whether each value is one of ``values``, which may have null too; never null."""
+    """Check whether each value is one of ``values``, which may contain null; the result is never null."""
     if isinstance(values, Expression):
         return Expression.is_in(expr, values).fill_null(False)
     found = Expression.is_in(expr, [value for value in values if value is not None]).fill_null(False)
@@ -211,7 +211,7 @@ def _rounded(name: str) -> Callable[..., Expression]:
 
 
 def _of_arrow(**functions: str) -> dict[str, Callable[..., Expression]]:
-    """Return functions of ``pyarrow.compute``, which are those of Ray Data too, by their names there."""
+    """Return functions of ``pyarrow.compute`` by name; Ray Data uses the same."""
     return {name: functools.partial(_arrow, function) for name, function in functions.items()}
 
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from penstock.compat.ray.data.custom import Datasink
 from penstock.compat.ray.data.filenames import FilenameProvider
-from penstock.compat.ray.data.options import check_filesystem, check_placement
+from penstock.compat.ray.data.resource_options import check_filesystem, check_placement
 from penstock.compat.translation import refusal
 from penstock.storage.urls import local_path
 

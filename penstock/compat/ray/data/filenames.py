@@ -35,7 +35,7 @@ class FilenameProvider:
 class NamedFileSink(FileSink):
     """A ``FileSink`` that renames its staged files before the commit.
 
-    A file is a task of Ray Data. Images, one for each row, are rows of the first task, as ``<task>_000000_<row>``.
+    A file is a task of Ray Data. Images, one for each row, count as rows of the first task: ``<task>_000000_<row>``.
     """
 
     provider: Any = field(default=None, compare=False)

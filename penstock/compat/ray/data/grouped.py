@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from penstock.compat.ray.data import aggregate
-from penstock.compat.ray.data.options import function_options
+from penstock.compat.ray.data.resource_options import function_options
 from penstock.expr.column import Expression
 from penstock.expr.nodes import Aggregation
 from penstock.frame.dataframe import DataFrame

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from penstock.compat.ray.data.results import DatasetResults
+from penstock.compat.ray.data.result_verbs import DatasetResults
 
 
 class DataIterator:

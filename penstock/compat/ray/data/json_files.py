@@ -1,4 +1,4 @@
-"""JSON files as Ray Data reads them: the options of Arrow, and columns of text that Arrow takes for timestamps."""
+"""JSON files as Ray Data reads them: with Arrow's options, and text that looks like timestamps to Arrow."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def json_options(parse_options: Any, read_options: Any) -> dict[str, Any]:
 
 
 def timestamp_columns(path: str, texts: list[str]) -> list[str]:
-    """Return the columns that Arrow takes for timestamps in the first megabyte of a file of lines."""
+    """Return the columns that look like timestamps to Arrow in the first megabyte of a file of lines."""
     import pyarrow.json
 
     with find_files(path)[0].open_stream() as stream:

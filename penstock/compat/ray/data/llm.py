@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock.compat.ray.data.dataset import Dataset
-from penstock.compat.ray.data.options import PLACEMENT, RESOURCES
+from penstock.compat.ray.data.resource_options import PLACEMENT, RESOURCES
 from penstock.compat.remedies import refused_name
 from penstock.compat.translation import refusal
 from penstock.llm import (

@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import unquote
 
 import penstock as ps
-from penstock.compat.ray.data.options import check_filesystem
+from penstock.compat.ray.data.resource_options import check_filesystem
 from penstock.compat.translation import refusal
 from penstock.errors import ColumnNotFoundError, InvalidArgumentError, check_choice
 from penstock.io.hive import partition_values
@@ -103,7 +103,7 @@ def _converted(value: str, dtype: Any) -> Any:
 
 @dataclass(frozen=True)
 class PathPartitionFilter:
-    """A choice of files: ``filter_fn`` gets the values in the folders of each."""
+    """A choice of files: ``filter_fn`` gets the values in each file's folders."""
 
     parser: PathPartitionParser
     filter_fn: Callable[[dict[str, Any]], bool]
@@ -117,14 +117,14 @@ class PathPartitionFilter:
 
 
 def is_hive(given: Any) -> bool:
-    """Return True for a scheme of hive that covers the whole path; refuse others, which readers do not know."""
+    """Return True for a hive scheme that covers the whole path; refuse other schemes, which readers do not know."""
     if getattr(given, "style", given) != PartitionStyle.HIVE or getattr(given, "base_dir", ""):
         raise refusal(f"reading with {given}", "readers know only 'hive' partitioning of the whole path")
     return True
 
 
 def partition_types(paths: Sequence[str], scheme: Any, own_types: Callable[[str], dict[str, Any]]) -> dict[str, Any]:
-    """Return the types of the columns in the paths: those of the scheme, or of the first file itself, or text."""
+    """Return the types of the columns in the paths: as in the scheme, or in the first file itself, otherwise text."""
     keys = {key: None for path in paths for key in partition_values(path)}
     own = own_types(paths[0]) if keys else {}
     given = {**own, **(getattr(scheme, "field_types", None) or {})}

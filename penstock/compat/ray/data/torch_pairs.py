@@ -7,14 +7,14 @@ from typing import Any
 
 import torch.utils.data
 
-from penstock.compat.ray.data.results import DatasetResults
+from penstock.compat.ray.data.result_verbs import DatasetResults
 from penstock.errors import InvalidArgumentError, TypeMismatchError
 
 
 class TorchPairs(torch.utils.data.IterableDataset[Any]):  # type: ignore[misc]
     """Pairs of features and labels, a batch each; the query runs each time they are iterated.
 
-    Features are one tensor with a column for each of ``feature_columns``, or as many tensors as there are lists in it.
+    Features are one tensor with a column for each of ``feature_columns``, or one tensor for each list in it.
     """
 
     def __init__(

@@ -11,9 +11,9 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from penstock.errors import ReadError
-from penstock.io.batches import BATCH_ROWS, rows_per_batch
+from penstock.io.batch_sizes import BATCH_ROWS, rows_per_batch
 from penstock.io.formats.json_values import json_texts
-from penstock.io.tables.sql.session import (
+from penstock.io.tables.sql.driver import (
     DatabaseKind,
     Dialect,
     QueryDescription,
@@ -24,8 +24,8 @@ from penstock.io.tables.sql.session import (
 )
 from penstock.types.normalize import normal_type
 
-SAMPLE_ROWS = 1000  # determine the types of SQLite's columns, which have none of their own
-LOCK_TIMEOUT_MS = 60_000  # one writer waits this long for another, since SQLite admits one at a time
+SAMPLE_ROWS = 1000  # the rows that determine the types of SQLite's columns, which have none of their own
+LOCK_TIMEOUT_MS = 60_000  # time that a writer waits for another, since SQLite admits one at a time
 
 # PostgreSQL types that Arrow lacks, or that ADBC misreads, are read as text.
 _TEXT_TYPES = {"uuid", "interval", "money", "record"}
@@ -163,7 +163,7 @@ def _checked_times(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _storable(column: pa.Array, is_sqlite: bool) -> pa.Array:
-    """Return a column in a type that the database has; JSON text if it has none."""
+    """Return a column in a type that the database has, otherwise as JSON text."""
     column = plain(column)
     dtype = column.type
     if pt.is_uint64(dtype):

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from penstock.errors import ReadError
-from penstock.io.batches import rows_per_batch
+from penstock.io.batch_sizes import rows_per_batch
 from penstock.io.formats.json_values import json_texts
-from penstock.io.tables.sql.session import DatabaseKind, Dialect, QueryDescription, ResultColumn, TableName
+from penstock.io.tables.sql.driver import DatabaseKind, Dialect, QueryDescription, ResultColumn, TableName
 from penstock.types import to_arrow_array
 
 SAMPLE_ROWS = 1000
@@ -65,7 +65,7 @@ class AlchemySession:
 
 
 def described_by_rows(batches: Iterator[pa.RecordBatch]) -> QueryDescription:
-    """Return the columns of a query by its first batch of rows, and close the others."""
+    """Return the columns of a query, described by its first batch, and drop the other rows."""
     with contextlib.closing(batches):  # type: ignore[type-var]
         sample = next(batches)
     columns = tuple(ResultColumn(found.name, found.type) for found in sample.schema)

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from penstock.errors import InvalidArgumentError
 from penstock.io.tables.sql.alchemy import SAMPLE_ROWS, batch_of_rows, described_by_rows, fetched_batches
-from penstock.io.tables.sql.session import Dialect, QueryDescription
+from penstock.io.tables.sql.driver import Dialect, QueryDescription
 
 BACKTICK_MODULES = ("pymysql", "MySQLdb", "mysql")
 

@@ -16,9 +16,9 @@ import pyarrow as pa
 
 from penstock.errors import ColumnNotFoundError, InvalidArgumentError, OutputExistsError, WriteError, check_choice
 from penstock.io.commit.output import WRITE_MODES, new_run_id
-from penstock.io.conform import conform_rows
-from penstock.io.tables.sql.database import Connect, Database
-from penstock.io.tables.sql.session import Session, TableName
+from penstock.io.match_schema import conform_rows
+from penstock.io.tables.sql.database_spec import Connect, Database
+from penstock.io.tables.sql.driver import Session, TableName
 from penstock.protocols import Writer
 from penstock.storage.urls import short_path
 from penstock.types import Schema
@@ -78,8 +78,8 @@ class SqlSink:
 
     @property
     def parts(self) -> TableName:
-        """The table with the first row of each part whose rows are staged. Each is added with the rows of its part, so
-        that a part whose writer died is staged once.
+        """A table that lists the staged parts by their first rows. Each entry is added with the rows of its part, so
+        that a part whose writer died is staged only once.
         """
         return self.table.beside(f"{self.staging.name}_parts")
 
@@ -174,7 +174,7 @@ class SqlSink:
 
     @contextlib.contextmanager
     def _cleanup(self, table: TableName) -> Iterator[Session]:
-        """Log a failure instead of raising it: the rows are committed or abandoned by then."""
+        """Log failures instead of raising them, because the rows are already committed or abandoned."""
         try:
             with self.database.session(WriteError, f"Removing table {table}") as session:
                 yield session

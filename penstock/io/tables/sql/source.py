@@ -1,7 +1,7 @@
 """Read the result of a SQL query.
 
-Columns, filters and limits become part of the query where the database answers as we would. Rows are filtered again
-here, so the database may return too many but never too few.
+Columns, filters and limits become part of the query where the database answers as Penstock would. Rows are filtered
+again here, so the database may return too many but never too few.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ import pyarrow as pa
 
 from penstock.errors import InvalidArgumentError, ReadError
 from penstock.io.files import UNKNOWN
-from penstock.io.memory import MemorySource
+from penstock.io.memory_source import MemorySource
 from penstock.io.selection import Selection
-from penstock.io.tables.sql.database import Connect, Database
+from penstock.io.tables.sql.database_spec import Connect, Database
 from penstock.io.tables.sql.dbapi import rows_of
-from penstock.io.tables.sql.session import DatabaseKind, ResultColumn, Session, subquery
+from penstock.io.tables.sql.driver import DatabaseKind, ResultColumn, Session, subquery
 from penstock.protocols import Condition, ReadRequest
 from penstock.storage.urls import short_path
 from penstock.types import DataType, Schema
@@ -147,7 +147,7 @@ class SqlSource:
         return [text for text in found if text is not None]
 
     def _partitions(self) -> Iterator[list[str]]:
-        """Yield the conditions of each partition; every row meets those of exactly one."""
+        """Yield the conditions of each partition; every row belongs to exactly one."""
         bounds = [] if self.partition_col is None else self._bounds(self.partition_col)
         if not bounds:
             yield []
@@ -227,7 +227,7 @@ def sql_condition(name: str, dtype: pa.DataType, condition: Condition, kind: Dat
     operator, value = condition.operator, condition.value
     if operator in ("is null", "is not null"):
         return f"{name} {operator.upper()}"
-    if kind == "sqlite" and pa.types.is_string(dtype):  # a number there is not equal to its text, as which we read it
+    if kind == "sqlite" and pa.types.is_string(dtype):  # numbers that are read as text do not equal it there
         return None
     values = value if operator == "in" else (value,)
     literals = [sql_literal(each, kind) for each in values]
@@ -270,7 +270,7 @@ def sql_literal(value: Any, kind: DatabaseKind, is_bound: bool = False) -> str |
 
 
 def even_bounds(low: Any, high: Any, num_parts: int) -> list[Any]:
-    """Return the values that cut a range into ``num_parts`` of equal length; fewer for a range of few values.
+    """Return the values that cut a range into ``num_parts`` equal parts; fewer for a range of few values.
 
     >>> even_bounds(0, 9, 3), even_bounds(1, 2, 4), even_bounds(None, None, 4)
     ([3, 6], [2], [])

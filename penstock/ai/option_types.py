@@ -1,0 +1,185 @@
+"""The options of AI functions, for type checkers, editors and ``help``: a type and a line about each."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any, Literal, TypedDict, TypeVar, get_type_hints
+
+from penstock.expr.column import Expression
+from penstock.expr.udf import MaxErrors, OnError
+
+Number = float | Expression | None
+Count = int | Expression | None
+Switch = bool | Expression | None
+Text = str | Expression | None
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+class CallOptions(TypedDict, total=False):
+    """Options of calls, which all AI functions take."""
+
+    on_error: Annotated[
+        OnError | None, "'raise' (default) ends the query; 'null' records the row and gives null; 'log' logs it too"
+    ]
+    max_errors: Annotated[
+        MaxErrors, "end the query after more failed rows, a number or a share; None: not even if nearly all fail"
+    ]
+    max_retries: Annotated[int | None, "how often to repeat a request after a temporary error (5)"]
+    timeout: Annotated[float | None, "the most seconds of one request (600)"]
+    max_concurrency: Annotated[
+        int | None, "the most concurrent requests, or workers of a local model; the default adapts to the server"
+    ]
+    requests_per_minute: Annotated[float | None, "the most requests in a minute"]
+    tokens_per_minute: Annotated[float | None, "the most tokens in a minute"]
+    cache: Annotated[
+        bool | None, "True always caches answers, False never; by default if there is a cache_dir or a job"
+    ]
+    price: Annotated[
+        Mapping[str, float] | None,
+        "{'input': dollars, 'output': dollars} for a million tokens, in place of the price list",
+    ]
+    batch_api: Annotated[bool, "True uses the provider's batch API: half the price, answers within a day"]
+    batch_poll_interval: Annotated[float | None, "the seconds between two looks at a batch (30)"]
+    batch_max_requests: Annotated[int | None, "the most requests of a batch"]
+
+
+class WorkerOptions(TypedDict, total=False):
+    """Options of models on this machine."""
+
+    batch_size: Annotated[
+        int | Literal["auto"] | None, "rows of a batch; for remote embeddings the most texts of a request"
+    ]
+    concurrency: Annotated[int | None, "workers with a copy of the model each; replicas of vLLM's engine"]
+    device: Annotated[str | None, "'cpu', 'cuda' or 'cuda:1'"]
+    dtype: Annotated[str | None, "the type of the weights, such as 'bfloat16'"]
+    gpus: Annotated[float | None, "the number or share of GPUs for each worker"]
+    revision: Annotated[str | None, "the revision of the model on the hub"]
+    trust_remote_code: Annotated[bool | None, "True runs Python code that comes with the model"]
+    attn_implementation: Annotated[str | None, "the implementation of attention, as transformers names it"]
+    max_length: Annotated[int | None, "the most tokens of the input; the rest is cut off"]
+
+
+class GenerationOptions(WorkerOptions, total=False):
+    """Options of models that write text; each provider has some of them."""
+
+    temperature: Annotated[Number, "randomness of the answer; 0 is the most likely one"]
+    top_p: Annotated[Number, "sample only from the most likely tokens, up to this probability"]
+    top_k: Annotated[Count, "sample only from so many of the most likely tokens"]
+    max_output_tokens: Annotated[Count, "the most tokens of an answer, reasoning included"]
+    max_tokens: Annotated[Count, "the same under its older name"]
+    stop: Annotated[Text | Sequence[str], "a text, or a list of texts, that end an answer"]
+    seed: Annotated[Count, "a seed for sampling"]
+    frequency_penalty: Annotated[Number, "reduce the repetition of tokens by their count"]
+    presence_penalty: Annotated[Number, "reduce the repetition of tokens that occurred"]
+    logit_bias: Annotated[
+        Mapping[str, float] | Expression | None, "raise or lower the probability of tokens, by their ids"
+    ]
+    reasoning: Annotated[
+        str | Mapping[str, Any] | Expression | None,
+        "an effort from 'none' to 'max', or a dict such as {'effort': 'low', 'summary': 'auto'}",
+    ]
+    reasoning_effort: Annotated[Text, "the effort alone"]
+    verbosity: Annotated[Text, "'low', 'medium' or 'high'"]
+    tools: Annotated[
+        Sequence[Mapping[str, Any]] | Expression | None,
+        "tools that the provider runs, as its API describes them: [{'type': 'web_search'}]",
+    ]
+    tool_choice: Annotated[Text | Mapping[str, Any], "whether and which tool the model must call"]
+    parallel_tool_calls: Annotated[Switch, "False for at most one tool call at a time"]
+    max_tool_calls: Annotated[Count, "the most calls of the provider's tools"]
+    truncation: Annotated[Text, "'auto' drops the beginning of a conversation that is too long"]
+    include: Annotated[Sequence[str] | Expression | None, "further fields of the answer, by their names in the API"]
+    prediction: Annotated[
+        str | Mapping[str, Any] | Expression | None, "text that the answer probably contains, for a quicker answer"
+    ]
+    service_tier: Annotated[Text, "the tier of processing, such as 'flex'"]
+    store: Annotated[Switch, "True if the provider may store the answer"]
+    metadata: Annotated[Mapping[str, str] | Expression | None, "a dict that the provider stores with the answer"]
+    user: Annotated[Text, "an id of the user, for the provider"]
+    prompt_cache_key: Annotated[
+        str | Expression | None, "a key that groups requests with the same beginning for the provider's cache"
+    ]
+    safety_identifier: Annotated[Text, "an id of the user, for the provider's abuse detection"]
+    extra_body: Annotated[Mapping[str, Any] | Expression | None, "a dict of further fields, merged into every request"]
+    use_chat_completions: Annotated[bool | None, "True for servers without the Responses API"]
+    repetition_penalty: Annotated[Number, "reduce repetition; a factor above 1 (local models)"]
+    engine_kwargs: Annotated[Mapping[str, Any] | None, "arguments of vLLM's engine, such as {'max_model_len': 8192}"]
+    lora: Annotated[str | None, "the folder of a LoRA adapter (vLLM in this process)"]
+
+
+class PromptOptions(GenerationOptions, CallOptions, total=False):
+    """The options of ``prompt``."""
+
+    top_logprobs: Annotated[
+        int | None, "with logprobs=True, the number of the most likely tokens to list at each place (0)"
+    ]
+
+
+class ClassificationOptions(GenerationOptions, CallOptions, total=False):
+    """The options of ``classify_text`` and ``classify_image``."""
+
+    hypothesis_template: Annotated[str | None, "the sentence for a label, with {} in its place"]
+
+
+class ImageEmbeddingOptions(WorkerOptions, CallOptions, total=False):
+    """The options of ``embed_image``."""
+
+    normalize: Annotated[bool | None, "True scales vectors to length 1"]
+
+
+class TextEmbeddingOptions(ImageEmbeddingOptions, total=False):
+    """The options of ``embed_text``."""
+
+    prompt: Annotated[str | None, "a text that is put before each input"]
+    prompt_name: Annotated[str | None, "the name of such a text in the model's settings"]
+    extra_body: Annotated[Mapping[str, Any] | Expression | None, "a dict of further fields, merged into every request"]
+    user: Annotated[Text, "an id of the user, for the provider"]
+
+
+CALL_OPTIONS = tuple(CallOptions.__annotations__)
+"""Options of the engine, which all AI functions take."""
+
+PARAMETERS = {
+    "messages": "a column, or a list of columns and constants that make one message: text, images, files, bytes",
+    "text": "the column of texts",
+    "image": "the column of images",
+    "labels": "the labels to choose from",
+    "scores": "True gives a struct of the label, its score, and the scores of all labels (models on this machine)",
+    "return_format": "a pydantic model, a JSON schema or a type that answers must match; the column has its type",
+    "system_message": "instructions for the model; a text, or an expression with one for each row",
+    "provider": "the name of a provider, or a ps.Provider; the default is that of ps.set_provider",
+    "model": "the name of a model; prompt also takes an expression, with a name for each row",
+    "tool_functions": "Python functions that the model may call; they run in this process",
+    "usage": "True gives a struct of the value, its tokens, cost, latency, finish reason and reasoning",
+    "logprobs": "True gives a struct of the value and the log-probability of each token of the answer",
+    "n": "the number of answers for each row; more than one gives a list",
+    "max_reasks": "how often to ask again if an answer does not match return_format (1)",
+    "max_tool_rounds": "the most rounds of tool calls for one answer (10)",
+    "dimensions": "the length of the vectors, if the model supports several",
+    "long_input": "'truncate' texts that are too long (default), or 'average' the vectors of their parts",
+}
+
+
+def documented(options: type) -> Callable[[Function], Function]:
+    """Return a decorator that adds a line for each parameter of a function, and for each of its options."""
+    lines = {name: hint.__metadata__[0] for name, hint in get_type_hints(options, include_extras=True).items()}
+
+    def add(function: Function) -> Function:
+        names = [name for name in inspect.signature(function).parameters if name in PARAMETERS]
+        sections = {
+            "Parameters": {name: PARAMETERS[name] for name in names},
+            "Options of models; each provider has some of them": {
+                name: line for name, line in lines.items() if name not in CALL_OPTIONS
+            },
+            "Options of calls": {name: lines[name] for name in CALL_OPTIONS},
+        }
+        parts = [(function.__doc__ or "").rstrip()]
+        for title, table in sections.items():
+            width = max(map(len, table))
+            parts.append("\n".join([f"    {title}:", *(f"      {name:{width}}  {table[name]}" for name in table)]))
+        function.__doc__ = "\n\n".join(parts) + "\n    "
+        return function
+
+    return add
