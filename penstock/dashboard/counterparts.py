@@ -11,7 +11,7 @@ import pyarrow as pa
 from penstock.dashboard.cells import IN_TABLE, Cell, CellLimits, cells_of
 from penstock.errors import InvalidArgumentError
 from penstock.expr.column import col
-from penstock.types.arrays import NDArray
+from penstock.types.ndarrays import NDArray
 
 if TYPE_CHECKING:
     from penstock.frame.dataframe import DataFrame

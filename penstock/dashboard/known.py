@@ -19,7 +19,7 @@ from urllib.parse import urldefrag
 
 import orjson
 
-from penstock.io.settled import JOB_FOLDER
+from penstock.io.consistent_listing import JOB_FOLDER
 from penstock.storage.urls import redacted
 
 MAX_JOBS = 200

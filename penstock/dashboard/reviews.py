@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 
 from penstock.errors import InvalidArgumentError
-from penstock.io.commit.place import Place
+from penstock.io.commit.target import Place
 from penstock.types.row_numbers import RowPlace
 
 FILE = "_reviews/reviews.jsonl"

@@ -16,7 +16,7 @@ from penstock.dashboard.facets import contains_text, facet_values, facets_of, ma
 from penstock.dashboard.found_rows import RowsRequest
 from penstock.errors import PenstockError
 from penstock.events.events import RowError
-from penstock.types.arrays import NDArray
+from penstock.types.ndarrays import NDArray
 
 if TYPE_CHECKING:
     from penstock.frame.dataframe import DataFrame
