@@ -73,6 +73,7 @@ def pages() -> Iterator[tuple[str, str]]:
     yield "reference/errors.md", error_tree()
     yield "reference/command-line-options.md", commands()
     yield "start/examples.md", examples()
+    yield "internals/rooms.md", rooms()
 
 
 def public(name: str) -> Any:
@@ -96,7 +97,7 @@ def index() -> str:
     lines.append(f"- **Frames and expressions**: {', '.join(linked)}")
     lines.append("- **[Functions](functions.md)** of columns, as a table that you can search")
     lines.append("- **[Settings](settings.md)**, the [command line](command-line.md), [errors](errors.md)")
-    lines.append("- **[Formats and stores](stores.md)**")
+    lines.append("- **[Provider options](providers.md)**, and [formats and stores](stores.md)")
     return "\n".join(lines) + "\n"
 
 
@@ -301,4 +302,16 @@ def examples() -> str:
         code = "\n".join(source.splitlines()[tree.body[0].end_lineno or 0 :]).strip()
         text += f"\n## {path.stem.replace('_', ' ').capitalize()}\n\n{plain(first)} {plain(rest)}\n\n"
         text += f'```python title="examples/{path.name}"\n{code}\n```\n'
+    return text
+
+
+def rooms() -> str:
+    """Return the maps of the rooms: the docstrings of the package's folders."""
+    text = (
+        "# The rooms\n\nThe map of each folder of the package. The [architecture](../ARCHITECTURE.md) has the whole.\n"
+    )
+    for path in sorted((ROOT / "penstock").rglob("__init__.py")):
+        doc = ast.get_docstring(ast.parse(path.read_text()))
+        if doc and path.parent != ROOT / "penstock":
+            text += f"\n## {path.parent.relative_to(ROOT / 'penstock')}/\n\n{prose(doc)}\n"
     return text

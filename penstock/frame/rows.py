@@ -63,8 +63,8 @@ class RowVerbs(LazyTable):
 
         A ``batch_size`` of ``auto`` is found by measurement; None takes batches as they come. ``max_batch_bytes`` and
         ``max_batch_tokens`` limit the weight of a batch. A batch that raises ``split_on``, or that is too large for the
-        memory of a GPU, is halved. With ``cache=True`` results are cached; see ``docs/guides/jobs.md``. ``ray_options``
-        are options of the actors on Ray; see ``docs/guides/ray.md``.
+        memory of a GPU, is halved. With ``cache=True`` results are cached; see ``docs/guides/cache.md``.
+        ``ray_options`` are options of the actors on Ray; see ``docs/guides/ray.md``.
 
         >>> ps.range(3).map_batches(lambda batch: {"x": batch["id"] * 2}).to_pydict()
         {'x': [0, 2, 4]}
@@ -183,7 +183,8 @@ class RowVerbs(LazyTable):
         return [to_node(column) for column in columns] if columns else [ColumnRef(name) for name in self.columns]
 
     def _where_all(self, conditions: list[Expression]) -> Self:
-        """Keep the rows for which all conditions hold, by one filter if none can fail on rows that another drops."""
+        """Keep the rows for which all conditions hold; in one filter, unless a condition can fail on rows that another
+        drops."""
         if conditions and all(cannot_fail(condition._node) for condition in conditions):
             return self.where(reduce(and_, conditions))
         result = self

@@ -82,8 +82,7 @@ class RelationHandler:
             yield from self._pushed(side, rows)
 
     def _sides_ended(self, after: int) -> Iterator[pa.RecordBatch]:
-        """End the inputs after this one, and take their waiting rows. Inputs come one after another, the last one
-        first."""
+        """End the inputs with higher numbers, which come before this one, and take their waiting rows."""
         for side in reversed(range(after + 1, len(self._inputs))):
             for rows in self._inputs[side].end():
                 yield from self._pushed(side, rows)

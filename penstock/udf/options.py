@@ -75,7 +75,7 @@ OPTION_HELP = {
     "on_error": "'raise' ends the query; 'null' records the row in df.errors() and gives null; 'log' logs it too",
     "max_errors": "failed rows, a count or a fraction, that end the query; 'auto': when nearly all fail; None: never",
     "timeout": "seconds a call may take; needs an async function or use_process=True",
-    "cache": "True stores results and uses them again for the same code and arguments; see docs/guides/jobs.md",
+    "cache": "True stores results and uses them again for the same code and arguments; see docs/guides/cache.md",
     "version": "text that stands for the code in caches and jobs: change it when the results change",
     "ray_options": "options for the actors of this function on Ray",
 }
