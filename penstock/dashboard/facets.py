@@ -26,7 +26,7 @@ Operator = Literal["is", "is not", "has", "over", "under", "null", "filled"]
 
 
 @dataclass(frozen=True, slots=True)
-class Condition:
+class RowFilter:
     """A condition on a facet. ``over`` and ``under`` compare numbers, and the lengths of texts and lists."""
 
     facet: str
@@ -34,9 +34,9 @@ class Condition:
     value: str
 
     @staticmethod
-    def all_of(text: str) -> tuple[Condition, ...]:
+    def all_of(text: str) -> tuple[RowFilter, ...]:
         """Read conditions from JSON: ``[["stars", "over", "3"]]``."""
-        found = tuple(Condition(str(facet), operator, str(value)) for facet, operator, value in orjson.loads(text))
+        found = tuple(RowFilter(str(facet), operator, str(value)) for facet, operator, value in orjson.loads(text))
         if len(found) > MAX_CONDITIONS or any(each.operator not in get_args(Operator) for each in found):
             raise InvalidArgumentError(f"at most {MAX_CONDITIONS} conditions, each one of {get_args(Operator)}")
         return found
@@ -69,7 +69,7 @@ def facet_values(batch: pa.RecordBatch, name: str) -> pa.Array:
     return array
 
 
-def matches(batch: pa.RecordBatch, condition: Condition) -> pa.Array:
+def matches(batch: pa.RecordBatch, condition: RowFilter) -> pa.Array:
     """Return for each row whether it meets the condition. Null meets ``null`` and ``is not`` alone."""
     values, given = facet_values(batch, condition.facet), condition.value
     match condition.operator:

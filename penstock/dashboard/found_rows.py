@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.dashboard.cells import ALONE, IN_TABLE, CellLimits, cells_of
-from penstock.dashboard.facets import Condition, facets_of
+from penstock.dashboard.facets import RowFilter, facets_of
 from penstock.dashboard.prompts import PromptTemplate
 from penstock.errors import PenstockError
 from penstock.events.events import RowError
@@ -46,7 +46,7 @@ class RowsRequest:
     search: str = ""
     status: str = ""  # or "answered" or "failed"
     error: str = ""  # the kind of the error that rows failed with
-    conditions: tuple[Condition, ...] = ()
+    conditions: tuple[RowFilter, ...] = ()
     sort: str = ""  # a facet
     is_descending: bool = False
     is_different: bool = False
@@ -75,7 +75,7 @@ class RowsRequest:
             asked.get("search", "")[:1000],
             asked.get("status", ""),
             asked.get("error", ""),
-            Condition.all_of(asked.get("where") or "[]"),
+            RowFilter.all_of(asked.get("where") or "[]"),
             asked.get("sort", ""),
             asked.get("desc") == "1",
             asked.get("different") == "1",

@@ -25,8 +25,8 @@ from penstock.dashboard.live import MAX_ERRORS, LiveQuery, Order, error_values, 
 from penstock.dashboard.orders import PROMPTS, RUN, ControlWriter
 from penstock.dashboard.prompts import PromptTemplate, read_prompts
 from penstock.dashboard.reviews import Reviews, row_name
+from penstock.dashboard.row_search import RowSearch, selected_rows
 from penstock.dashboard.rows import InputRun, RowFile, RowReader, rows_page
-from penstock.dashboard.selection import Selection, selected_rows
 from penstock.errors import InvalidArgumentError
 from penstock.events.events import RowError
 from penstock.io.commit.output import JOB_LEDGER
@@ -149,7 +149,7 @@ class JobBoard:
         self._views = [JobFolderView(root.rstrip("/")) for root in roots]
         self._read = read
         self._selecting = threading.Lock()
-        self._selections: dict[tuple[RowsRequest, tuple[str, ...]], Selection] = {}  # the last ones
+        self._selections: dict[tuple[RowsRequest, tuple[str, ...]], RowSearch] = {}  # the last ones
 
     def home(self) -> dict[str, Any]:
         return {"jobs": [self.summary()], "queries": []}
@@ -231,14 +231,14 @@ class JobBoard:
         self._views[0].reviews.write(number, found.places[0], keys, {**asked, "other": other})
         return f"Kept in {self._views[0].root}/_reviews."
 
-    def _selection(self, wanted: RowsRequest, reader: RowReader, others: Sequence[RowFile]) -> Selection:
+    def _selection(self, wanted: RowsRequest, reader: RowReader, others: Sequence[RowFile]) -> RowSearch:
         """Return the search for these rows, which may have begun with an earlier page."""
         key = replace(wanted, first=0, is_alone=False), tuple(file.path for file in (*reader.files, *others))
         with self._selecting:
             if (found := self._selections.get(key)) is None or found.error is not None:
                 paths = [file.path for file in others]
                 compare = Differences(paths, self._read, wanted.key) if wanted.is_different and paths else None
-                found = Selection(reader.all(), reader.num_rows, reader.failed, wanted, compare)
+                found = RowSearch(reader.all(), reader.num_rows, reader.failed, wanted, compare)
                 self._selections[key] = found
                 if len(self._selections) > MAX_SELECTIONS:
                     self._selections.pop(next(iter(self._selections))).stop()

@@ -28,7 +28,7 @@ from penstock.dashboard.found_rows import (
     shown_rows,
 )
 from penstock.dashboard.prompts import PromptTemplate
-from penstock.dashboard.selection import has_status, mask_of, neighbours, order_of
+from penstock.dashboard.row_search import has_status, mask_of, neighbours, order_of
 from penstock.events.events import RowError, StageInfo
 from penstock.observe.printable import format_bytes
 from penstock.plan.stages import CallBatch, CallUdf

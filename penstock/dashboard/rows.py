@@ -24,7 +24,7 @@ from penstock.dashboard.found_rows import (
     shown_rows,
 )
 from penstock.dashboard.prompts import PromptTemplate
-from penstock.dashboard.selection import BATCH_ROWS, Selection, neighbours
+from penstock.dashboard.row_search import BATCH_ROWS, RowSearch, neighbours
 from penstock.events.events import RowError
 from penstock.types.row_numbers import RowPlace
 
@@ -124,7 +124,7 @@ def rows_page(
     others: Sequence[RowFile],
     read: ReadFiles,
     asked: RowsRequest,
-    selection: Selection | None,
+    selection: RowSearch | None,
     prompts: Mapping[str, PromptTemplate],
     open_ledger: OpenLedger,
 ) -> dict[str, Any]:
@@ -149,7 +149,7 @@ def rows_page(
 
 
 def _numbers(
-    reader: RowReader, asked: RowsRequest, selection: Selection | None
+    reader: RowReader, asked: RowsRequest, selection: RowSearch | None
 ) -> tuple[Sequence[int], dict[str, Any]]:
     """Return the numbers of the rows of a page, and the figures of all that match."""
     num_rows = reader.num_rows

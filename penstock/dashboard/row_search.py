@@ -49,7 +49,7 @@ def order_of(keys: pa.ChunkedArray, is_descending: bool) -> NDArray:
     return found
 
 
-class Selection:
+class RowSearch:
     """Finds the rows. ``numbers`` are known in the order of the output while it searches; if sorted, at its end."""
 
     def __init__(
