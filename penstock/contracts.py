@@ -79,7 +79,7 @@ class Origin(NamedTuple):
 
 
 task_origins: ContextVar[tuple[Origin, ...]] = ContextVar("penstock_task_origins", default=())
-"""The origins of the rows of the present async task; empty in a query without lineage."""
+"""The origins of the rows of the current async task; empty in a query without lineage."""
 
 
 def cut_origins(origins: Sequence[Origin], offset: int, num_rows: int) -> tuple[Origin, ...]:

@@ -55,7 +55,7 @@ class BatchSizeSearch:
         self._num_samples = min(num_workers, 8) + 2  # a first call at a new size may be slow in every worker
 
     def rows_within(self, nbytes_per_row: float) -> int:
-        """Return the size of the next task if its rows have ``nbytes_per_row`` each: bound by memory, at least one."""
+        """Return the rows of the next task if each has ``nbytes_per_row``: what fits in memory, at least one."""
         nbytes = nbytes_per_row + self._nbytes_out_per_row
         return self.num_rows if nbytes * self.num_rows <= self._max_nbytes else max(1, int(self._max_nbytes / nbytes))
 
@@ -116,7 +116,7 @@ class BatchSizeSearch:
         self.num_rows, self.is_settled = num_rows, True
 
     def _best_size(self) -> int:
-        """Return the smallest size that no larger one beats by the wanted gain."""
+        """Return the smallest size that is not clearly slower than a larger one."""
         first, *others = sorted(self._rates)
         for size in others:
             wanted_gain = _wanted_gain(self._task_s(size)) * math.log2(size / first)

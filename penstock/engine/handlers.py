@@ -38,7 +38,7 @@ class StatelessHandler:
 
 
 def one_or_more(outputs: Iterator[pa.RecordBatch]) -> pa.RecordBatch | Iterator[pa.RecordBatch]:
-    """Return a single output as it is, so that the pool sends one report instead of two; several as an iterator."""
+    """Return the only output as it is, so that the pool sends one report instead of two; else an iterator."""
     first, second = next(outputs), next(outputs, None)
     return first if second is None else itertools.chain((first, second), outputs)
 
@@ -56,8 +56,8 @@ class TransformHandler(StatelessHandler):
 class SlicedSteps:
     """Applies steps to batches, in slices if rows may grow: a short text repeated can fill gigabytes.
 
-    Neither the input nor the output of a slice exceeds a task's share of the budget, as estimated from earlier rows.
-    Before the first slice, a sample of its rows is computed, weighed and dropped.
+    The input and the output of a slice each fit into a task's share of the budget, judging by earlier rows.
+    Before the first slice, a few of its rows are computed, weighed and dropped.
     """
 
     def __init__(self, steps: Sequence[Step]) -> None:
@@ -85,7 +85,7 @@ class SlicedSteps:
             start += num_rows
 
     def _weigh(self, batch: pa.RecordBatch, first_row: int) -> None:
-        """Compute a few rows, evenly spaced, for the weight of their output."""
+        """Compute a few evenly spaced rows to weigh their output."""
         fitting = self._most_nbytes // FIRST_GROWTH * batch.num_rows // max(batch.nbytes, 1)
         step = batch.num_rows // max(1, min(SAMPLED_ROWS, fitting, batch.num_rows))
         sample = batch.take(arrow_numbers(np.arange(0, batch.num_rows, step)))
@@ -209,8 +209,7 @@ class PartHandler(StatelessHandler):
 
 
 class WritingHandler:
-    """A handler that gives one row for each row. It may write its own output where it runs, if that has
-    ``min_nbytes``."""
+    """A handler that gives one row for each row. Its worker may write an output of ``min_nbytes`` or more itself."""
 
     def __init__(self, handler: Handler, parts: PartHandler, min_nbytes: int) -> None:
         self.process, self.finish, self.close = handler.process, handler.finish, handler.close

@@ -23,7 +23,7 @@ def paced_rows(num_rows: int, busy_s: float, task_s: float = PACED_TASK_S) -> in
 
 
 def evenly_cut(num_rows: int, rows_per_task: int) -> int:
-    """Return how many of ``num_rows`` the next task takes, so that all tasks are about alike and none is a sliver.
+    """Return how many of ``num_rows`` the next task takes, so that all tasks have about the same size.
 
     >>> evenly_cut(41, 31), evenly_cut(100, 31), evenly_cut(10, 31)
     (41, 34, 10)
@@ -35,7 +35,7 @@ class RowPace:
     """Find how many rows make a task last ``PACED_TASK_S``, or three times its cost without any rows.
 
     A task over thousands of columns takes a tenth of a second for itself, so without the second rule tasks would
-    shrink to single rows. A line fitted to the recent tasks separates the cost of a task from that of its rows.
+    shrink to single rows. A line fitted to the recent tasks separates the cost of a task from the cost of its rows.
 
     >>> pace, sizes = RowPace(), [32]
     >>> for _ in range(8):
@@ -64,7 +64,7 @@ class RowPace:
 
 
 def gathering_s(seconds: float, elapsed_s: float) -> float:
-    """Return how long rows are gathered before they are written: ``seconds`` at first, longer in a long query.
+    """Return how long rows are gathered before they are written: ``seconds`` at first, more in a long query.
 
     A crash loses at most a fiftieth of the time spent, and a night's work makes hundreds of files, not thousands.
 

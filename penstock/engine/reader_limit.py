@@ -32,7 +32,7 @@ MAX_WASTE = 4
 
 
 class ReaderLimit:
-    """The number of rows that a stage may take. ``least_read`` is what the reader needs at least; None: all rows.
+    """Says how many rows a stage may take. ``least_read`` is the least that the reader needs; None: all rows.
 
     ``rows`` counts the rows in and out of the stage. ``taker`` is the limit of the next stage, and ``earlier`` are the
     counts of the inputs that the next stage takes before this one. The last stage gives its rows to ``results``.

@@ -277,7 +277,7 @@ class StageState:
         self.input.close_one(empty)
 
     def is_tolerated(self, report: Report) -> bool:
-        """Return whether a report is a failure on columns without rows, whose types may be wrong.
+        """Return True for a failure on columns without rows, whose types may be wrong.
 
         For example, ``np.array([])`` is float64.
         """

@@ -1,6 +1,6 @@
 """Logical plan nodes: frozen data, validated when built, so that an error points at the user's own line.
 
-``schema`` is None downstream of ``map_batches`` and the like, whose columns are only known when they run. Checks that
+``schema`` is None after ``map_batches`` and similar verbs, whose columns are only known when they run. Checks that
 need the schema then happen on the first batch.
 """
 
@@ -273,7 +273,7 @@ class MonotonicId(Unary):
 
 @frozen
 class IntoBatches(Unary):
-    """The same rows in batches of exactly ``size`` rows, except the last."""
+    """The same rows in batches of exactly ``size`` rows; only the last may be smaller."""
 
     size: int
     is_row_preserving: ClassVar[bool] = True

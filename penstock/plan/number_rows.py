@@ -1,4 +1,4 @@
-"""Let rows carry their number in the input to the functions that may fail on them.
+"""Number the rows of reads, so that a function that fails on a row can name it.
 
 A filter, an explode, a limit and a call keep the column of numbers. A sort, a join, a group-by, an unpivot and a
 function that makes rows of its own do not, so functions behind them count the rows of their own input.

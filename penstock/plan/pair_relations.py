@@ -94,9 +94,9 @@ def compares_vectors_or_texts(relation: Relation) -> bool:
 
 
 def check_keys(verb: str, left: Schema, name: str, right: Schema, other: str) -> None:
-    """Raise an error for keys that DuckDB would not compare by the values of their common type.
+    """Refuse keys of two temporal types, which DuckDB would compare wrongly.
 
-    It has no type for fine moments, which it gets as whole numbers.
+    It has no type for times in nanoseconds, so it gets whole numbers for them.
     """
     dtypes = left[name].dtype, right[other].dtype
     if dtypes[0] != dtypes[1] and all(dtype.is_temporal() for dtype in dtypes):

@@ -223,7 +223,7 @@ class SetOperation:
 class SqlQuery:
     """A query over the tables ``names``, one for each input. Only the first input streams, if ``is_streamed``.
 
-    ``title`` stands for the text in plans and errors. Days and hours are counted in ``timezone``.
+    ``title`` stands for the text in plans and errors. Days and hours are in ``timezone``.
     """
 
     text: str

@@ -40,12 +40,12 @@ def without_needless_alias(expr: Expr) -> Expr:
 
 
 def new_column(taken: Set[str]) -> str:
-    """Return a name for the result of a call that is not among those ``taken``."""
+    """Return a name for the result of a call that is not ``taken``."""
     return next(name for number in count() if (name := f"{_NEW_COLUMN}{number}") not in taken)
 
 
 def is_new_column(name: str) -> bool:
-    """Return whether a name is one of ``new_column``, which users do not know."""
+    """Return True for a name that ``new_column`` made, which users do not know."""
     return name.startswith(_NEW_COLUMN)
 
 

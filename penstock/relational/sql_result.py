@@ -24,7 +24,7 @@ class SqlMaker:
 
     ``read`` are the columns of each table that the query may read, ``selected`` the columns of the result that are
     columns of a table: their names in both. ``written`` is the SQL of the user, and ``functions`` are names beside
-    those of DuckDB that the user may have meant.
+    DuckDB's own that the user may have meant.
     """
 
     text: str

@@ -1,8 +1,8 @@
 """Batches in the formats of ``map_batches``: dicts of arrays or tensors, Arrow tables, DataFrames, lists of dicts.
 
 Neither arrays nor Python values hold all types: a nullable integer becomes a float with NaN, a timestamp loses its
-zone, an embedding becomes a plain array. So Penstock compares what a function returns with what it was given, and puts
-the original columns in place of unchanged ones.
+zone, an embedding becomes a plain array. So Penstock compares what a function returns with what it was
+given, and puts the original column in place of each unchanged one.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def _is_read_only(array: np.ndarray[Any, Any]) -> bool:
 
 
 def restore_columns(result: Any, given: Any, batch: pa.RecordBatch, batch_format: BatchFormat) -> Any:
-    """Return a result with the original columns in place of columns that the function did not change.
+    """Return a result in which the original columns replace the ones that the function left unchanged.
 
     A column is recognized by its name, or as the same array. ``given`` is the batch as the function got it; it may have
     been changed since.
@@ -170,7 +170,7 @@ def _with_series(result: Any, batch: pa.RecordBatch) -> Any:
 
 
 def _rows_of(result: Any, num_rows: int) -> Any:
-    """Return the rows of the batch that a DataFrame has: a slice for all in order, their numbers, or None."""
+    """Return which rows of the batch a DataFrame has: a slice for all in order, or row numbers; None if unknown."""
     import pandas
 
     index = result.index
@@ -187,7 +187,7 @@ def _is_kept_by_pandas(column: pa.Array) -> bool:
 
 
 def _with_values(result: list[Any], given: list[dict[str, Any]], batch: pa.RecordBatch) -> Any:
-    """Restore columns of a list of dicts, if these are the dicts that the function was given, or as many."""
+    """Restore columns of a list of dicts: the function's own dicts, or as many as it was given."""
     if not all(isinstance(row, dict) for row in result):
         return result
     numbers = {id(row): number for number, row in enumerate(given)}
@@ -203,7 +203,7 @@ def restored_rows(
     batch: pa.RecordBatch,
     is_kept: Callable[[pa.Array], bool] | None = None,
 ) -> dict[str, Any]:
-    """Return rows as columns, with the original columns in place of columns that kept the values of the parent rows.
+    """Return rows as columns; an original column replaces one that still has the values of the parent rows.
 
     Columns for which ``is_kept`` holds stay as they are.
     """

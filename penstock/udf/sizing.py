@@ -36,7 +36,7 @@ BATCHES_BEFORE_GROWTH = 32
 class BatchSizes:
     """The sizes of one worker's batches. ``what`` names the function in errors.
 
-    ``columns`` returns the arguments of a batch as arrays, ``weigh`` the result of ``batch_weight`` for them.
+    ``columns`` returns the arguments of a batch as arrays; ``weigh`` calls the user's ``batch_weight`` with them.
     """
 
     def __init__(
@@ -171,7 +171,7 @@ def _size(shares: Shares) -> float:
 
 
 class SafeSize:
-    """The size that memory holds: half of a size that was too large, doubled again after many batches that worked.
+    """The size that memory holds: half the size that was too large, doubled again after many batches that worked.
 
     One enormous row can fail batches of any size, which must not make all later batches small.
 
@@ -240,7 +240,7 @@ def row_nbytes(array: pa.Array) -> Weights:
 
 
 def row_tokens(columns: Sequence[pa.Array], what: str) -> Weights:
-    """Estimate the tokens of each row, at least one, from the columns that are text or contain text.
+    """Estimate the tokens of each row from the columns with text; at least one.
 
     >>> row_tokens([pa.array(["one two three", None])], "f").tolist()
     [4.0, 1.0]

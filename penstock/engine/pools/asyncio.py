@@ -25,7 +25,7 @@ from penstock.events.events import RowError
 
 
 class AsyncHandler(Protocol):
-    """The work of an async stage. One handler serves the stage; it is built, used and closed on the loop's thread."""
+    """Does the work of an async stage. One handler serves the stage; the loop's thread builds, uses and closes it."""
 
     async def process(
         self, batch: pa.RecordBatch, first_row: int

@@ -10,7 +10,7 @@ MIN_TASK_S = 0.01  # a shorter task is mostly engine overhead, and sending it to
 
 
 class GilWatch:
-    """Judges from the tasks of a stage on threads whether processes would run more of them.
+    """Decides, by watching a stage on threads, whether processes would run more of its tasks.
 
     Threads that use one core together, though several are busy all the time, wait for the GIL. Functions that release
     it use a core each; functions that wait for something else use hardly any.

@@ -119,7 +119,7 @@ def keep_from_children(*fds: int) -> None:
 
 
 def print_by_lines() -> None:
-    """Flush each line at once, even to a pipe or a file, because buffered output dies with the process."""
+    """Flush each line at once, even to a pipe or a file: buffered output is lost when a process is killed."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(line_buffering=True)

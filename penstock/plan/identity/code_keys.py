@@ -1,10 +1,9 @@
 """Identify functions, classes and values by content, with the same result in every process.
 
-The identity of a user's function is its bytecode, its defaults, the values of its closure, the globals that it reads
-when the query starts, and in the same way the user's functions and classes that it refers to. ``version=`` on a
-function replaces all of that. Functions and classes of libraries count by name and version. An object that pickle
-refuses, such as a client, a lock or an open file, counts by its type only, and so does an object of a library that
-holds one.
+The identity of a user's function is its bytecode, its defaults, and what it refers to when the query starts: closure
+variables and globals by value, other functions and classes of the user by their code. ``version=`` replaces all of it.
+Functions and classes of libraries count by name and version. An object that pickle refuses, such as a client, a lock or
+an open file, counts by its type only, and so does an object of a library that holds one.
 
 Line numbers, file names, addresses and ``hash()`` are never part of it. Bytecode differs between minor versions of
 Python, and so do identities. What a function reads in other ways, such as files or environment variables, is not seen;
@@ -82,7 +81,7 @@ def code_key(thing: Any) -> bytes:
 
 
 def nested_key(things: Iterable[Any]) -> bytes:
-    """Return the key of the last thing. The others are its parts, in an order that keeps the recursion shallow."""
+    """Return the key of the last thing. Its parts come before it, which keeps the recursion shallow."""
     walk = _Walk()
     digests = [walk.digest(thing) for thing in things]
     return hashed(_VERSION, digests[-1])
@@ -101,7 +100,7 @@ def code_identity(thing: Any) -> CodeIdentity:
 
 
 class _Walk:
-    """One pass over a thing and all that it refers to. A reference to an enclosing thing counts by its distance."""
+    """One pass over a thing and everything it refers to. A reference to an enclosing thing counts by its distance."""
 
     def __init__(self) -> None:
         self.uses: dict[str, Any] = {}
@@ -129,7 +128,7 @@ class _Walk:
         return hashed(tag, *map(self.digest, values))
 
     def _mapping(self, tag: str, items: Iterable[tuple[Any, Any]]) -> bytes:
-        """Return the digest of names with values, in any order."""
+        """Return a digest of names and values that does not depend on their order."""
         pairs = sorted(((self.digest(name), value) for name, value in items), key=lambda pair: pair[0])
         return hashed(tag, *(part for name, value in pairs for part in (name, self.digest(value))))
 
@@ -194,7 +193,7 @@ class _Walk:
         return self._object(value)
 
     def _object(self, value: Any) -> bytes:
-        """Return the digest of an object's pickle; of its type if pickle refuses it.
+        """Return the digest of what pickle stores of an object, or of its type if pickle refuses it.
 
         An object of a library that holds something opaque is opaque itself: most are clients, whose state says nothing
         about what they do.
