@@ -66,7 +66,7 @@ class Order:
 
     @property
     def done(self) -> str:
-        """What the page says when the order is on its way."""
+        """The answer to the person when the order is on its way."""
         return {
             "pause": "The query pauses: calls in flight finish, none starts.",
             "resume": "The query goes on.",
