@@ -51,7 +51,7 @@ def _json(value: object) -> bytes:
 
 
 def shapes(rows: pa.Table) -> list[dict[str, Any]]:
-    """Return the distributions of the columns and of the fields in them, as far as there is something to count."""
+    """Return the distribution of each column and field that has something to count."""
     batches = rows.combine_chunks().to_batches()
     found = []
     for name in facets_of(rows.schema) if batches else ():

@@ -191,14 +191,14 @@ def shape_of(
     num_null, kind = column.null_count, column.type
     if num_null == len(column):
         return None
-    told = {"facet": name, "num_rows": len(column), "num_null": num_null, "is_label": True}
+    figures = {"facet": name, "num_rows": len(column), "num_null": num_null, "is_label": True}
     if is_text(kind) or is_number(kind):
         counted = pc.value_counts(column.slice(0, 2_000).drop_null())
         if len(counted) <= max_labels and (len(counted) < len(column) or len(column) <= 3):
             counted = pc.value_counts(column.drop_null())
             if len(counted) <= max_labels:
                 bars = [[_label(each["values"].as_py()), each["counts"].as_py()] for each in counted]
-                return told | {"bars": sorted(bars, key=lambda bar: -bar[1])}
+                return figures | {"bars": sorted(bars, key=lambda bar: -bar[1])}
     numbers = pa.chunked_array([sizes(chunk) for chunk in column.chunks]).drop_null()
     if len(numbers) < 2:
         return None
@@ -211,7 +211,7 @@ def shape_of(
     middle = np.percentile(numbers.to_numpy(), [50, 95])
     bars = [[float(edge), int(count)] for edge, count in zip(edges, counts, strict=False)]
     measured = {"least": least, "most": most, "p50": float(middle[0]), "p95": float(middle[1])}
-    return told | measured | {"is_label": False, "bars": bars, "is_length": not is_number(kind)}
+    return figures | measured | {"is_label": False, "bars": bars, "is_length": not is_number(kind)}
 
 
 def _label(value: object) -> str:

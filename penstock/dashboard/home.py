@@ -20,7 +20,7 @@ MAX_JOBS = 200
 class HomeBoard:
     """Implements ``Board`` for many jobs: ``job`` names one of them, ``other`` another run to compare it with.
 
-    Other folders of the machine are not shown, whoever asks.
+    It shows no other folder of the machine.
     """
 
     def __init__(self, folder: str | None, read: ReadFiles) -> None:

@@ -170,6 +170,7 @@ class JobBoard:
         return {
             "source": content.command or " and ".join(view.root for view in self._views),
             "runs": [view.root for view in self._views],
+            "compared": [compared_run(view.content()) for view in self._views] if len(self._views) > 1 else [],
             "command": content.command,
             "output": "" if (folder := self._views[0].hidden_folder) is None else command_output(folder),
             "queries": [],
@@ -195,7 +196,8 @@ class JobBoard:
         reader = RowReader(content.files, self._read)
         selection = self._selection(wanted, reader, other_files) if wanted.is_filtered else None
         if asked.get("count") and selection is not None:
-            return {"num_found": selection.num_found, "is_counted": selection.is_complete}
+            figures = {"num_found": selection.num_found, "num_rows": reader.num_rows}
+            return figures | {"is_counted": selection.is_complete}
         open_ledger = self._views[0].open_ledger
         page = rows_page(reader, other_files, self._read, wanted, selection, content.prompts, open_ledger)
         reviews = self._views[0].reviews.read()
@@ -255,6 +257,19 @@ class JobBoard:
         order = Order.of(asked)
         view.orders.order(order)
         return order.done
+
+
+def compared_run(content: JobContent) -> dict[str, Any]:
+    """Return what two runs are compared by, as JSON values: their prompts, and the cost and latency of a call."""
+    models, latency = content.run["models"], content.run["history"].get("latency_so_far")
+    num_calls, dollars = sum(each["num_calls"] for each in models), [each["dollars"] for each in models]
+    systems = {f"system of {name}": prompt.system for name, prompt in content.prompts.items() if prompt.system}
+    return {
+        "models": [each["model"] for each in models],
+        "dollars": sum(dollars) / num_calls if num_calls and None not in dollars else None,
+        "latency_s": None if latency is None else latency[0],
+        "prompts": content.formulas | systems,
+    }
 
 
 def shown_state(state: str, run: Mapping[str, Any]) -> tuple[str, str]:

@@ -167,8 +167,8 @@ class DashboardServer:
             return exported(rows, request.query.get("format", "")), rows.num_rows
 
         content, num_rows = await _apart(export)
-        told = f"{num_rows:,} rows exported" + (", the most there may be." if num_rows == MAX_ROWS else ".")
-        return web.Response(body=content, content_type="application/octet-stream", headers={"X-Rows": told})
+        found = f"{num_rows:,} rows exported" + (", the most there may be." if num_rows == MAX_ROWS else ".")
+        return web.Response(body=content, content_type="application/octet-stream", headers={"X-Rows": found})
 
     async def _review(self, request: web.Request) -> web.Response:
         return _json({"done": await _apart(self._board.review, await _body(request))})

@@ -9,7 +9,7 @@ import { baseName, isOver, isPaused, percent, seconds, shareDone, shortened, sta
 const POLL_MS = 1000, FIRST_POLL_MS = 300, IDLE_POLL_MS = 3000, HIDDEN_POLL_MS = 2000, SAID_MS = 8000;
 const pageId = Math.random().toString(36).slice(2); // the process waits for open pages when it ends
 
-const page = { state: null, seenAt: null, seenEnd: null, notice: "", said: "", question: null, tick: 0, isGone: false };
+const page = { state: null, seenAt: null, seenEnd: null, notice: "", said: "", question: null, tick: 0, isGone: false, lastRows: null };
 let timer = 0, saidTimer = 0;
 const draw = () => render(html`<${App} />`, document.body);
 
@@ -48,7 +48,7 @@ async function poll() {
 
 // The process may be gone at once after its last query: the page gets the last rows before it says that it has all.
 async function keepEnd(end) {
-  await new Promise((done) => setTimeout(done, 200));
+  page.lastRows = await ask(`api/rows?${new URLSearchParams(chosenOf(RUN))}`);
   await ask("api/seen", { page: pageId, end });
   page.seenEnd = end;
 }
@@ -121,7 +121,7 @@ function Query({ state, view }) {
   }
   return html`<section id=${view} aria-label=${view === "rows" ? "Rows" : "Run"}>
     <${Headline} query=${query} state=${state} isSmall=${view === "rows"} />
-    ${view === "rows" ? html`<${Rows} query=${query} runs=${runs} tick=${page.tick} say=${say} />` : html`<${Run} query=${query} control=${control} theme=${theme()} output=${state.output} />`}
+    ${view === "rows" ? html`<${Rows} query=${query} runs=${runs} compared=${state.compared ?? []} tick=${page.tick} say=${say} last=${page.lastRows} />` : html`<${Run} query=${query} control=${control} theme=${theme()} output=${state.output} />`}
   </section>`;
 }
 

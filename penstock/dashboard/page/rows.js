@@ -2,6 +2,7 @@
 import { html, useEffect, useRef, useState } from "./vendor/preact.js";
 import { CellInTable, sameCell } from "./cells.js";
 import { RowPanel } from "./row.js";
+import { Compare } from "./compare.js";
 import { address, ask, chosen, chosenOf, fetched, follow, go, isGone, RUN } from "./server.js";
 import { baseName, count, counted, isOver, placeText, placeTitle, shortened } from "./text.js";
 import { Shapes } from "./shapes.js";
@@ -17,8 +18,8 @@ const hidden = () => { try { return JSON.parse(chosen("hide") || "[]"); } catch 
 export const filtered = (changes) => address({ first: null, row: null, ...changes });
 export const withCondition = (...added) => filtered({ where: JSON.stringify([...conditions().filter((each) => !added.some((one) => one[0] === each[0] && one[1] === each[1])), ...added]) });
 
-export function Rows({ query, runs, tick, say }) {
-  const [page, setPage] = useState(null), [problem, setProblem] = useState(""), [isReading, setReading] = useState(false);
+export function Rows({ query, runs, compared, tick, say, last }) {
+  const [page, setPage] = useState(last), [problem, setProblem] = useState(""), [isReading, setReading] = useState(false);
   const table = useRef(null), asked = useRef(0), state = useRef(""), open = chosen("row");
   const wanted = String(rowsQuery());
   // Rows that a person reads or has the focus on stay.
@@ -61,6 +62,7 @@ export function Rows({ query, runs, tick, say }) {
     table.current?.querySelector(`[data-number="${Number(open)}"]`)?.focus();
   };
   return html`<h1 class="rows-title">Rows</h1>
+    ${compared.length > 1 && html`<${Compare} runs=${runs} compared=${compared} />`}
     <${Filters} page=${page} runs=${runs} say=${say} />
     <p id="rows-summary" class="sub" role="status">${isReading && !page?.is_recent ? "Reading …" : problem === "gone" ? goneText(page) : problem || (page ? summary(page, query, runs) : "Reading …")}</p>
     ${chosen("shapes") && html`<${Shapes} />`}
@@ -101,7 +103,13 @@ function unshared(page, runs) {
 function Filters({ page, runs, say }) {
   const typing = useRef(0), isCompared = runs.length > 1, facets = page?.facets ?? [];
   const [facet, setFacet] = useState(""), [operator, setOperator] = useState("is"), [value, setValue] = useState("");
-  const search = (event) => { clearTimeout(typing.current); typing.current = setTimeout(() => go(filtered({ search: event.target.value }), true), TYPING_MS); };
+  const [typed, setTyped] = useState(null);
+  const search = (event) => {
+    const text = event.target.value;
+    setTyped(text);
+    clearTimeout(typing.current);
+    typing.current = setTimeout(() => { go(filtered({ search: text }), true); setTyped(null); }, TYPING_MS);
+  };
   const add = (event) => {
     event.preventDefault();
     go(withCondition([facet || facets[0], operator, value]));
@@ -117,7 +125,7 @@ function Filters({ page, runs, say }) {
     } catch (error) { say(error.message); }
   };
   return html`<form id="rows-form" class="filters" role="search" onSubmit=${(event) => event.preventDefault()}>
-      <label class="grow">Search <input id="search" type="search" autocomplete="off" placeholder="Text in any column" value=${chosen("search")} onInput=${search} /></label>
+      <label class="grow">Search <input id="search" type="search" autocomplete="off" placeholder="Text in any column" value=${typed ?? chosen("search")} onInput=${search} /></label>
       <label>Status <select id="status" value=${chosen("status")} onChange=${(event) => go(filtered({ status: event.target.value, error: null }))}>
         <option value="">all</option><option value="answered">answered</option><option value="failed">failed</option></select></label>
       <label>Sort by <select id="sort" value=${chosen("sort")} onChange=${(event) => go(filtered({ sort: event.target.value, desc: null }))}>
