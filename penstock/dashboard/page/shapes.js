@@ -20,12 +20,12 @@ export function Shapes() {
 function Shape({ shape }) {
   const most = Math.max(...shape.bars.map(([, number]) => number)), nulls = shape.num_null ? `, ${count(shape.num_null)} null` : "";
   if (shape.is_label) {
-    return html`<div class="card shape"><h3>${shape.facet}<small>${nulls}</small></h3><ul>${shape.bars.map(([label, number]) => html`<li>
+    return html`<div class="card shape"><h2>${shape.facet}<small>${nulls}</small></h2><ul>${shape.bars.map(([label, number]) => html`<li>
       <a href=${withCondition([shape.facet, "is", label])} onClick=${follow} title="Show these rows">${shortened(label, 24) || "(empty)"}</a>
       <meter min="0" max=${most} value=${number} aria-label=${`${shape.facet} ${label}`}></meter><span class="n">${count(number)}</span></li>`)}</ul></div>`;
   }
   const step = 100 / shape.bars.length;
-  return html`<div class="card shape"><h3>${shape.facet}<small>${shape.is_length ? " length" : ""}${nulls}</small></h3>
+  return html`<div class="card shape"><h2>${shape.facet}<small>${shape.is_length ? " length" : ""}${nulls}</small></h2>
     <svg viewBox="0 0 100 36" preserveAspectRatio="none" role="img" aria-label="${shape.facet} from ${compact(shape.least)} to ${compact(shape.most)}, half below ${compact(shape.p50)}">
       ${shape.bars.map(([, number], index) => html`<rect x=${index * step + 0.4} width=${step - 0.8} y=${36 - (36 * number) / most} height=${(36 * number) / most} />`)}</svg>
     <p class="usage">${precise(shape.least)} to ${precise(shape.most)}, half below ${precise(shape.p50)},${" "}
