@@ -30,9 +30,6 @@ RECORD = "record"  # the column that carries the records of a sink to the driver
 class StatelessHandler:
     """A handler that holds nothing between batches."""
 
-    def finish(self) -> Iterator[pa.RecordBatch]:
-        return iter(())
-
     def close(self) -> None:
         pass
 
@@ -212,7 +209,7 @@ class WritingHandler:
     """A handler that gives one row for each row. Its worker may write an output of ``min_nbytes`` or more itself."""
 
     def __init__(self, handler: Handler, parts: PartHandler, min_nbytes: int) -> None:
-        self.process, self.finish, self.close = handler.process, handler.finish, handler.close
+        self.process, self.close = handler.process, handler.close
         self._parts = parts
         self._min_nbytes = min_nbytes
 

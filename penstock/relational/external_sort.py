@@ -77,9 +77,6 @@ class SortHandler:
             self._take(batch)
         return iter(())
 
-    def finish(self) -> Iterator[pa.RecordBatch]:
-        return iter(())
-
     def interrupt(self, *, is_busy: bool) -> None:
         if self._database is not None:
             self._database.interrupt()

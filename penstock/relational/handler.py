@@ -50,9 +50,6 @@ class RelationHandler:
             return self._ended()
         return self._taken(int(item.schema.metadata[SIDE.encode()]), item)
 
-    def finish(self) -> Iterator[pa.RecordBatch]:
-        return iter(())
-
     def interrupt(self, *, is_busy: bool) -> None:
         self._is_interrupted = True
         if self._stream is not None:

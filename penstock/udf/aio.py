@@ -220,8 +220,5 @@ class OwnLoopHandler:
         result = self._loop.run(self._handler.process(item, first_row))
         return drawn(result, self._loop.run) if inspect.isasyncgen(result) else result
 
-    def finish(self) -> Iterator[pa.RecordBatch]:
-        return iter(())
-
     def close(self) -> None:
         self._loop.close(self._handler.close)

@@ -86,9 +86,6 @@ class BatchHandler:
             return self._stream(itertools.chain([] if first is None else [first], rest), first_row)
         return self._finished(first, first_row)
 
-    def finish(self) -> Iterator[pa.RecordBatch]:
-        return iter(())
-
     def close(self) -> None:
         close = functools.partial(close_instance, self._instance)
         try:

@@ -395,9 +395,6 @@ class UdfHandler:
                 return (self._process(part, first_row + start) for part, start in parts)
         return self._stream(item, first_row) if self._spec.is_streaming else self._process(item, first_row)
 
-    def finish(self) -> Iterator[pa.RecordBatch]:
-        return iter(())
-
     def close(self) -> None:
         try:
             close_instance_sync(self._calls.lease.close())

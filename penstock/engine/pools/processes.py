@@ -110,9 +110,6 @@ class RestartingHandler:
         given = self._attempt(item, first_row)
         return self._in_parts(item, first_row, given) if isinstance(given, WorkerDiedError) else given
 
-    def finish(self) -> Iterator[pa.RecordBatch]:
-        return iter(())
-
     def interrupt(self, *, is_busy: bool) -> None:
         if (worker := self._worker) is not None:
             worker.interrupt(is_busy=is_busy)
