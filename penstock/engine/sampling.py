@@ -113,6 +113,7 @@ def call_counts(state: StageState, inputs: Sequence[Total | None]) -> CallCounts
         counter.num_replies,
         counter.reply_s,
         counter.reply_s2,
+        tuple(counter.reply_times),
     )
 
 
