@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from penstock.ai.local.checkpoint import Checkpoint
-from penstock.ai.local.tokens import NO_LIMIT, DeviceTokens
+from penstock.ai.local.tokens import NO_LIMIT, DeviceTokens, first_position
 
 NDArray = np.ndarray[Any, Any]
 Tensor = Any
@@ -65,7 +65,7 @@ class BertEncoder:
         # All texts belong to the first segment, so its vector is added to that of each position.
         positions = weights["embeddings.position_embeddings.weight"]
         self._positions = positions + weights["embeddings.token_type_embeddings.weight"][0]
-        self._first_position = 0 if config["model_type"] == "bert" else config["pad_token_id"] + 1
+        self._first_position = first_position(config)
         self._norm = pair(weights, "embeddings.LayerNorm")
         self._layers = [layer_of(weights, number) for number in range(config["num_hidden_layers"])]
         has_small_matrices = self._layers[0].up[0].dtype != self._words.dtype

@@ -4,6 +4,7 @@ weights.py            find the files                    checkpoint.py   a model 
 local_model.py        base of all models
 sentence_modules.py   read the modules of an encoder    text_encoder.py   run them
 bert.py               encoders of the BERT family       batch_runner.py   run batches on the device
+packed.py             other models without padding      compiled.py       compile them while they run
 tokens.py             texts as batches of tokens        word_tokens.py    tokenize each word once
 text_classifier.py, vision.py
 generation.py         prompts and answers               chat.py         chat templates
@@ -42,7 +43,8 @@ from penstock.ai.provider import (
 from penstock.errors import InvalidArgumentError
 
 CLIP = "openai/clip-vit-base-patch32"
-TEXT_OPTIONS = (*OPTIONS, "max_length", "normalize", "prompt", "prompt_name")
+TEXT_OPTIONS = (*OPTIONS, "compile", "max_length")
+EMBEDDING_OPTIONS = (*TEXT_OPTIONS, "normalize", "prompt", "prompt_name")
 
 
 @dataclass(frozen=True)
@@ -78,10 +80,10 @@ class TransformersProvider(Provider):
                 check_options(task, self.name, PROMPT_OPTIONS, ROW_OPTIONS)
                 return TransformersPrompter(checkpoint, task)
             case TextEmbedding():
-                check_options(task, self.name, TEXT_OPTIONS)
+                check_options(task, self.name, EMBEDDING_OPTIONS)
                 return TextEmbedder(checkpoint.for_vectors(), task)
             case TextClassification():
-                check_options(task, self.name, (*OPTIONS, "max_length", "hypothesis_template"))
+                check_options(task, self.name, (*TEXT_OPTIONS, "hypothesis_template"))
                 return text_classifier(checkpoint, task)
             case ImageEmbedding():
                 check_options(task, self.name, (*OPTIONS, "normalize"))
