@@ -71,25 +71,31 @@ def packed_attention(
 ) -> tuple[Tensor, None]:
     """Attend within each text of one row. The arguments have the names and shapes that transformers passes."""
     is_causal = module.is_causal if is_causal is None else is_causal
-    query, key, value = (part[0].transpose(0, 1) for part in (query, key, value))  # (tokens, heads, width)
-    attend = _attend_on_gpu if query.is_cuda else _attend_on_cpu
-    found = attend(query, key, value, cu_seq_lens_q, max_length_q, scaling, sliding_window, is_causal)
+    parts = (part[0].transpose(0, 1) for part in (query, key, value))
+    found = attend(*parts, cu_seq_lens_q, max_length_q, scale=scaling, window=sliding_window, is_causal=is_causal)
     return found.unsqueeze(0), None
 
 
-def _attend_on_gpu(
+def attend(
     query: Tensor,
     key: Tensor,
     value: Tensor,
     stops: Tensor,
     longest: int,
-    scale: float | None,
-    window: int | None,
-    is_causal: bool,
+    *,
+    scale: float | None = None,
+    window: int | None = None,
+    is_causal: bool = False,
 ) -> Tensor:
+    """Attend within each text. The parts have the shape (tokens, heads, width); ``stops`` are as in `PackedTokens`.
+
+    A token sees its neighbours at a distance below ``window``, only those before it if ``is_causal``.
+    """
+    if not query.is_cuda:
+        return _attend_by_length(query, key, value, stops, scale, window, is_causal)
     import torch
 
-    before = -1 if window is None else window - 1
+    reach = -1 if window is None else window - 1
     # ``torch.nn.attention.varlen`` calls it too, but its first call imports torch's compiler, which takes seconds.
     return torch.ops.aten._flash_attention_forward(
         *(query, key, value, stops, stops, longest, longest),
@@ -97,17 +103,16 @@ def _attend_on_gpu(
         is_causal=is_causal,
         return_debug_mask=False,
         scale=scale,
-        window_size_left=before,
-        window_size_right=0 if is_causal else before,
+        window_size_left=reach,
+        window_size_right=0 if is_causal else reach,
     )[0]
 
 
-def _attend_on_cpu(
+def _attend_by_length(
     query: Tensor,
     key: Tensor,
     value: Tensor,
     stops: Tensor,
-    longest: int,
     scale: float | None,
     window: int | None,
     is_causal: bool,
@@ -118,9 +123,8 @@ def _attend_on_cpu(
 
     lengths, counts = torch.unique_consecutive(stops.diff(), return_counts=True)
     sizes = (lengths * counts).tolist()
-    parts = zip(lengths.tolist(), *(part.split(sizes) for part in (query, key, value)), strict=True)
     found = []
-    for length, *batch in parts:
+    for length, *batch in zip(lengths.tolist(), *(part.split(sizes) for part in (query, key, value)), strict=True):
         mask = _window_mask(length, window, is_causal) if window is not None and length > window else None
         attended = scaled_dot_product_attention(
             *(part.unflatten(0, (-1, length)).transpose(1, 2) for part in batch),
