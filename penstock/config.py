@@ -41,7 +41,7 @@ class Config:
       cache_dir            a folder that keeps the answers of models and the results of functions with cache=True
       cache_max_size       the most bytes in cache_dir, such as "10GB"; 0 means no limit
       cache_max_age        drop cached calls that were not used for so long ("30d"); 0 means no limit
-      prices               a file of model prices that precedes the built-in ones (docs/guides/prompts.md)
+      prices               a file of model prices that precedes the built-in ones (docs/guides/costs.md)
       temp_dir             a folder for what does not fit in memory; the default is that of the system
       runner               "local", or "ray" for a cluster
       allow_local_files    False forbids local paths in data (File, download)
@@ -89,7 +89,7 @@ def task_share(memory_bytes: int, num_cores: int) -> int:
 
 
 def machine_memory() -> int:
-    """Return the bytes of memory that this process may use: those of the machine, or of its control group if fewer."""
+    """Return the bytes of memory that this process may use: the machine's, or its control group's if fewer."""
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     for limit_file in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
         with contextlib.suppress(OSError, ValueError), open(limit_file) as file:

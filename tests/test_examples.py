@@ -2,23 +2,41 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 
+import nbformat
 import pytest
+from nbclient import NotebookClient
 
 from tests.architecture.imports import ROOT
 
 # The start of something that each example prints.
 PRINTS = {
     "quickstart": "480 reviews embedded and classified",
+    "structured_extraction": "drops the connection",
+    "budget_and_resume": "480 rows, ",
+    "batch_overnight": "480 prompts in batches for $0.0026",
+    "judge_two_models": "gpt-5-mini │     33",
+    "pdf_to_lance": "8 chunks from 4 pages",
+    "answer_questions": "three years from the day of purchase",
+    "caption_images": "A picture that is dark above",
+    "huggingface": "68% of the topics",
+    "vllm_shared_prefixes": "electronics",
+    "own_model": "Each photo and the one most like it",
+    "transcribe_audio": "(a tone of 2.5 seconds)",
+    "dedup_corpus": "354 rows without equal texts",
+    "database": "no     │   144",
+    "on_ray": "2 worker processes",
+    "test_pipeline": "3 passed",
 }
 
 
 def test_every_example_is_tested() -> None:
-    assert {path.stem for path in (ROOT / "examples").glob("*.py")} == set(PRINTS)
+    assert {path.stem for path in (ROOT / "examples").glob("*.py")} == {*PRINTS, "offline"}
 
 
 @pytest.mark.parametrize("name", PRINTS)
@@ -29,3 +47,19 @@ def test_an_example_runs(name: str, tmp_path: Path) -> None:
     run = subprocess.run([sys.executable, script], cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert run.returncode == 0, run.stdout + run.stderr
     assert PRINTS[name] in run.stdout, run.stdout
+
+
+# What an output of each notebook has: a table, pictures, progress.
+SHOWS = {"tables_and_prompts": "300 rows in", "images": "data:image/", "search": "distance"}
+
+
+@pytest.mark.parametrize("name", SHOWS)
+def test_a_notebook_runs_and_shows_something(name: str) -> None:
+    path = ROOT / "examples" / "notebooks" / f"{name}.ipynb"
+    notebook = nbformat.read(path, as_version=4)
+    environment = {key: value for key, value in os.environ.items() if not key.endswith(("_API_KEY", "_BASE_URL"))}
+    client = NotebookClient(notebook, timeout=120, resources={"metadata": {"path": str(path.parent)}})
+    client.execute(env=environment | {"PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1"})
+    outputs = json.dumps([cell.get("outputs") for cell in notebook.cells])
+    assert SHOWS[name] in outputs
+    assert "<table" in outputs

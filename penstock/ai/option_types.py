@@ -45,7 +45,7 @@ class CallOptions(TypedDict, total=False):
     batch_max_requests: Annotated[int | None, "the most requests of a batch"]
 
 
-class WorkerOptions(TypedDict, total=False):
+class LocalModelOptions(TypedDict, total=False):
     """Options of models on this machine."""
 
     batch_size: Annotated[
@@ -62,7 +62,7 @@ class WorkerOptions(TypedDict, total=False):
     compile: Annotated[bool | None, "True compiles a text model while it runs, False does not; by default on a GPU"]
 
 
-class GenerationOptions(WorkerOptions, total=False):
+class GenerationOptions(LocalModelOptions, total=False):
     """Options of models that write text; each provider has some of them."""
 
     temperature: Annotated[Number, "randomness of the answer; 0 is the most likely one"]
@@ -124,7 +124,7 @@ class ClassificationOptions(GenerationOptions, CallOptions, total=False):
     hypothesis_template: Annotated[str | None, "the sentence for a label, with {} in its place"]
 
 
-class ImageEmbeddingOptions(WorkerOptions, CallOptions, total=False):
+class ImageEmbeddingOptions(LocalModelOptions, CallOptions, total=False):
     """The options of ``embed_image``."""
 
     normalize: Annotated[bool | None, "True scales vectors to length 1"]

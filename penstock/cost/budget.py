@@ -89,6 +89,12 @@ class Budget:
             self._leave(queued)
             raise
 
+    def set_limit(self, dollars: float) -> None:
+        """Allow a new total, which includes what is spent. Calls that wait for money proceed if it covers them."""
+        with self._lock:
+            self._limit = round(dollars * NANO)
+            self._serve_queue()
+
     def _leave(self, queued: _QueuedCharge) -> None:
         """Remove a charge from the queue, and give back its reservation if it got one meanwhile."""
         with self._lock:
@@ -203,6 +209,14 @@ def _budget_of(account: Account) -> Budget | None:
         if account not in _budgets:
             _budgets[account] = Budget(account.budget)
         return _budgets[account]
+
+
+def set_budget(account: Account, dollars: float) -> None:
+    """Change the budget of an account whose queries run. Raises InvalidArgumentError if it has none."""
+    if (budget := _budget_of(account)) is None:
+        raise InvalidArgumentError("The query runs without a budget.")
+    account.budget = dollars
+    budget.set_limit(dollars)
 
 
 class Billing:

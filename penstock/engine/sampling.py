@@ -24,7 +24,7 @@ class Sampler:
         self._clock = clock
         self._measure = measure
         self._due_at_s = 0.0
-        self.reader_s = 0.0  # that the query has waited for the reader of its rows
+        self.reader_s = 0.0  # seconds that the query has waited for the reader of its rows
         self.is_paused = False
 
     def start(self) -> None:
@@ -75,7 +75,8 @@ def stage_sample(state: StageState, total: Total | None, calls: CallCounts | Non
 
 
 def total_rows(state: StageState, inputs: Sequence[Total | None]) -> Total | None:
-    """Return the rows that a stage will give, or write; None if unknown so far. ``inputs`` are those that feed it."""
+    """Return the rows that a stage will give, or write; None if unknown so far. ``inputs`` are the stages that feed
+    it."""
     work, num_rows_out = state.stage.work, state.num_rows_out
     if state.is_done and not state.is_cut_off and not isinstance(work, WriteOut):
         return num_rows_out, True
@@ -111,6 +112,7 @@ def call_counts(state: StageState, inputs: Sequence[Total | None]) -> CallCounts
         counter.num_replies,
         counter.reply_s,
         counter.reply_s2,
+        tuple(counter.reply_times),
     )
 
 
@@ -122,7 +124,7 @@ def _sum(inputs: Sequence[Total | None]) -> Total | None:
 
 
 def waiting_for(state: StageState) -> WaitingFor | None:
-    """Return what a stage waits for, after the executor has dispatched all it may.
+    """Return the thing that a stage waits for, once the executor has dispatched all it may.
 
     A stage that works on the last of its input waits for its workers.
     """

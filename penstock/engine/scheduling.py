@@ -8,23 +8,23 @@ from typing import Protocol, TypeVar
 
 
 class Candidate(Protocol):
-    """A stage, by all that decides whether its next task starts."""
+    """A stage, reduced to everything that decides whether its next task starts."""
 
     @property
     def has_capacity(self) -> bool:
-        """A worker is free."""
+        """True if a worker is free."""
 
     @property
     def has_input(self) -> bool:
-        """A task waits, or a resting task can continue."""
+        """True if a task waits, or a resting task can continue."""
 
     @property
     def has_part(self) -> bool:
-        """Rows wait that are too few for a task, but may leave as one if nothing better can be done."""
+        """True if rows wait that are too few for a task, but may leave as one if nothing better can be done."""
 
     @property
     def is_wanted(self) -> bool:
-        """The queue of the next stage is short, and the reader needs more rows."""
+        """True if the queue of the next stage is short, and the reader needs more rows."""
 
     @property
     def nbytes_expected(self) -> int:
@@ -64,14 +64,14 @@ def is_queue_short(
     taker_s: float | None = None,
     feeder_s: float | None = None,
 ) -> bool:
-    """Decide whether to feed a queue, by the workers that take from it and those that feed it.
+    """Decide whether a queue needs more tasks. Takers are the workers that it serves, feeders the ones that fill it.
 
     Two tasks per taker hide the latency of a hand-over. One per feeder covers the time until the feeders' next
     outputs; more would only hold memory. ``num_coming`` tasks, which running feeders will bring, count once the takers
     have enough: 40 downloads are several tasks of a decoder.
 
-    If feeders are quick, fewer tasks suffice instead of one per feeder: those that the takers finish in twice the usual
-    duration of a feeder's task, or none before the takers have finished a task. All coming tasks count then.
+    If feeders are quick, fewer tasks suffice than one per feeder: as many as the takers finish in twice the usual
+    duration of a feeder's task, and none before the takers have finished one. All coming tasks count then.
     """
     if feeder_s is not None:
         num_used = math.ceil(2 * num_takers * feeder_s / taker_s) if taker_s else 0
@@ -81,7 +81,7 @@ def is_queue_short(
 
 
 def num_admitted(waiting: Sequence[int], num_running: int, reserved: int, budget: int) -> int:
-    """Return how many of the tasks that wait for the memory of one node may start now: the first ones that fit.
+    """Return how many of the tasks that wait for memory on one node may start now: the first ones that fit.
 
     ``waiting`` has the bytes of each, in order; ``reserved`` bytes belong to the tasks that run on the node. If none
     runs, the first may start whatever it needs, so that no task waits forever.

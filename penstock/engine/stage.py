@@ -80,7 +80,7 @@ class StageState:
                 later.start_after(earlier)
 
     def start_after(self, earlier: StageState) -> None:
-        """Let neither this stage nor those that feed it start before ``earlier`` is done."""
+        """Let neither this stage nor the stages that feed it start before ``earlier`` is done."""
         if self._after is None:  # in nested concats the inner order is set first, and implies the outer
             self._after = earlier
         for upstream in self.inputs:
@@ -108,24 +108,24 @@ class StageState:
 
     @property
     def has_capacity(self) -> bool:
-        """A worker is free."""
+        """True if a worker is free."""
         if self.workers is not None and not self.workers.has_core:
             return False
         return self._in_flight.resting is not None or self.num_running < self.num_workers
 
     @property
     def has_input(self) -> bool:
-        """A task waits, or a resting task can continue."""
+        """True if a task waits, or a resting task can continue."""
         return self._may_start and (self._in_flight.resting is not None or self.input.has_task)
 
     @property
     def has_part(self) -> bool:
-        """Rows wait, but fewer than a task should have."""
+        """True if rows wait, but fewer than a task should have."""
         return self._may_start and self.input.has_part
 
     @property
     def is_wanted(self) -> bool:
-        """The queue of the next stage is short, and the reader needs more rows."""
+        """True if the queue of the next stage is short, and the reader needs more rows."""
         if self._in_flight.resting is None and not self._is_wanted_by_reader:
             return False
         taker = self.downstream
@@ -182,7 +182,7 @@ class StageState:
 
     @property
     def num_workers(self) -> int:
-        """Tasks that can run at once, if cores are free."""
+        """The number of tasks that can run at once, if cores are free."""
         return 0 if self.workers is None else self.workers.capacity
 
     @property
@@ -195,7 +195,7 @@ class StageState:
 
     @property
     def num_rows_done(self) -> int:
-        """Input rows whose tasks do not run."""
+        """The number of input rows whose tasks no longer run."""
         return self.num_rows_taken - self._in_flight.num_rows_running
 
     @property
@@ -204,7 +204,7 @@ class StageState:
 
     @property
     def nbytes_held(self) -> int:
-        """Everything that this stage keeps alive, with the expected outputs of its running tasks."""
+        """The bytes that this stage keeps alive, including the expected outputs of its running tasks."""
         return self.input.inbox.nbytes + self._in_flight.nbytes
 
     @property
@@ -214,12 +214,12 @@ class StageState:
 
     @property
     def is_working(self) -> bool:
-        """A report will come without anything being submitted."""
+        """True if a report will come without a new submission."""
         return not self.is_done and (self.num_running > 0 or self.is_finishing)
 
     @property
     def is_exhausted(self) -> bool:
-        """No task is in flight and none can come."""
+        """True if no task is in flight and none can come."""
         return not self._must_wait and self.input.is_at_end
 
     @property
@@ -229,7 +229,7 @@ class StageState:
 
     @property
     def batch_rows(self) -> int | None:
-        """The batch size found by measurement, if the rows sufficed to find one."""
+        """The batch size found by measurement; None if the rows did not suffice."""
         sizes = self.input.sizes
         return sizes.search.num_rows if isinstance(sizes, MeasuredRows) and sizes.search.is_settled else None
 
@@ -277,7 +277,7 @@ class StageState:
         self.input.close_one(empty)
 
     def is_tolerated(self, report: Report) -> bool:
-        """Return whether a report is a failure on columns without rows, whose types may be wrong.
+        """Return True for a failure on columns without rows, whose types may be wrong.
 
         For example, ``np.array([])`` is float64.
         """

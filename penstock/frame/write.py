@@ -242,7 +242,7 @@ class WriteVerbs(LazyTable):
         split: str = "train",
         data_dir: str = "data",
         revision: str = "main",
-        overwrite: bool = False,
+        mode: Literal["append", "overwrite"] = "append",
         commit_message: str = "Upload dataset with Penstock",
         commit_description: str | None = None,
         storage_options: Mapping[str, Any] | None = None,
@@ -252,8 +252,9 @@ class WriteVerbs(LazyTable):
     ) -> Self:
         """Run the query and write its rows as Parquet files into a Hugging Face dataset, in one commit.
 
-        They are added to the split's files, or replace them with ``overwrite``. The repository is created if it does
-        not exist. Until the upload the files are in a temporary folder. The token is as in ``read_huggingface``.
+        They are added to the split's files, or with ``mode="overwrite"`` replace them. The repository is created
+        if it does not exist. Until the upload the files are in a temporary folder. The token is as in
+        ``read_huggingface``.
         """
         options = options_of(locals(), "repo", *JOB_OPTIONS)
         from penstock.io.tables.huggingface import hub_sink

@@ -1,4 +1,4 @@
-"""``udaf``: aggregates in Python. DuckDB collects the values of each group in a list; a UDF is called with it."""
+"""``udaf``: aggregates in Python. DuckDB collects the values of each group in a list, and a UDF gets the list."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from penstock.expr.column import Expression, aggregate, call
 from penstock.expr.nodes import UdfCall
 from penstock.expr.udf import Target, UdfSpec
 from penstock.types import Series
+from penstock.udf.option_spellings import in_our_words
 from penstock.udf.options import CALL_OPTIONS, check_known
 from penstock.udf.specs import check_signature, make_spec, return_hint
 
@@ -28,7 +29,7 @@ def udaf(
     A function gets a ``Series`` for each argument, with the values of one group in no particular order, nulls included.
     A class has a method ``aggregate``, which gets these, and may have ``finalize``, which gets its result. Classes
     written for Daft run unchanged: ``combine`` and ``state`` are not used, because ``aggregate`` gets whole groups. The
-    other options are those of ``func``.
+    other options are the same as for ``func``.
 
     >>> @ps.udaf
     ... def spread(values) -> int:
@@ -37,7 +38,8 @@ def udaf(
     >>> df.groupby("k").agg(spread(ps.col("v")), ps.col("v").sum().alias("sum")).sort("k").to_pydict()
     {'k': ['x', 'y'], 'v': [4, 0], 'sum': [6, 2]}
     """
-    check_known("udaf", options, ["return_dtype", "state", *CALL_OPTIONS])
+    options = in_our_words("udaf", options, CALL_OPTIONS)
+    check_known("udaf", options, ["return_dtype", "state", *CALL_OPTIONS], "ps.func")
 
     def decorate(decorated: Any) -> Any:
         given = {"return_dtype": return_dtype, **options}

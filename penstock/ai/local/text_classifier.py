@@ -42,7 +42,8 @@ def text_classifier(checkpoint: Checkpoint, task: TextClassification) -> Classif
 
 
 class NearestLabel(LocalModel[tuple[TextEncoder, NDArray]], ScoringClassifier):
-    """Compare the vector of a text with those of the labels, each in a template. Scores are cosine similarities."""
+    """Compare the vector of a text with the vectors of the labels, each in a template. Scores are cosine
+    similarities."""
 
     def __init__(self, checkpoint: Checkpoint, task: TextClassification) -> None:
         self.labels, self._hypotheses = task.labels, hypotheses(task, default="{}")

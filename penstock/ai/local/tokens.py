@@ -167,7 +167,7 @@ class BatchTokenizer:
 def takes_plain_mask(config: Any) -> bool:
     """Return whether a model passes a mask with four dimensions to its attention unchanged.
 
-    To make such a mask of one with two dimensions, transformers looks at its content, and so waits for the device.
+    To make such a mask from one with two dimensions, transformers reads its content, and so waits for the device.
     """
     return config.model_type in _PLAIN_MASK_TYPES and config._attn_implementation == "sdpa"
 

@@ -1,16 +1,4 @@
-"""Models that run on this machine with transformers: from a folder, a package, the Hugging Face cache or the hub.
-
-weights.py            find the files                    checkpoint.py   a model as data
-local_model.py        base of all models
-sentence_modules.py   read the modules of an encoder    text_encoder.py   run them
-bert.py               encoders of the BERT family       batch_runner.py   run batches on the device
-packed.py             other models without padding      compiled.py       compile them while they run
-tokens.py             texts as batches of tokens        word_tokens.py    tokenize each word once
-text_classifier.py, vision.py
-generation.py         prompts and answers               chat.py         chat templates
-decoding.py           continue a batch of sequences
-sampling.py           choose the next tokens            constraint.py   tokens that a JSON schema allows
-"""
+"""Models that run on this machine with transformers: from a folder, a package, the Hugging Face cache or the hub."""
 
 from __future__ import annotations
 

@@ -28,13 +28,10 @@ CSV_OPTIONS = (
 )  # fmt: skip
 
 
-def read_file_format(
-    format: FileFormat, path: Paths, *, include_paths: bool = False, file_path_column: str | None = None, **options: Any
-) -> DataFrame:
+def read_file_format(format: FileFormat, path: Paths, **options: Any) -> DataFrame:
     from penstock.io.file_source import FileSource
 
-    path_column = file_path_column or ("path" if include_paths else None)
-    return DataFrame(Scan(FileSource(format, path, file_path_column=path_column, **options)))
+    return DataFrame(Scan(FileSource(format, path, **options)))
 
 
 @refusing_unknown("read_parquet")
@@ -44,7 +41,7 @@ def read_parquet(
     columns: Sequence[str] | None = None,
     schema: Mapping[str, Any] | None = None,
     infer_schema: bool = True,
-    file_path_column: str | None = None,
+    path_column: str | None = None,
     hive_partitioning: bool | None = None,
     ignore_corrupt_files: bool = False,
     storage_options: StorageOptions = None,
@@ -54,7 +51,7 @@ def read_parquet(
     The columns are those of the first file; a column that a later file lacks is null there. A column has a type that
     holds its values in the first 32 files; values of later files are cast. ``schema`` overrides types and adds columns;
     with ``infer_schema=False`` it is the whole schema. ``columns`` reads only the named columns.
-    ``file_path_column`` adds the path of each row's file. Values in ``key=value`` folders below ``path`` are columns if
+    ``path_column`` adds the path of each row's file. Values in ``key=value`` folders below ``path`` are columns if
     all files have them and their content has not; ``hive_partitioning=True`` takes those of the whole path and prefers
     them to the content, and False takes none.
     ``ignore_corrupt_files`` skips files that cannot be parsed, with a warning; rows before the damage remain.
@@ -89,7 +86,7 @@ def read_csv(
     null_values: Sequence[str] = ("",),
     strings_can_be_null: bool = True,
     allow_variable_columns: bool = False,
-    file_path_column: str | None = None,
+    path_column: str | None = None,
     hive_partitioning: bool | None = None,
     ignore_corrupt_files: bool = False,
     storage_options: StorageOptions = None,
@@ -134,7 +131,7 @@ def read_json(
     columns: Sequence[str] | None = None,
     schema: Mapping[str, Any] | None = None,
     infer_schema: bool = True,
-    file_path_column: str | None = None,
+    path_column: str | None = None,
     hive_partitioning: bool | None = None,
     ignore_corrupt_files: bool = False,
     storage_options: StorageOptions = None,
@@ -164,7 +161,7 @@ def read_text(
     encoding: str = "utf-8",
     skip_blank_lines: bool = True,
     whole_text: bool = False,
-    file_path_column: str | None = None,
+    path_column: str | None = None,
     hive_partitioning: bool | None = None,
     ignore_corrupt_files: bool = False,
     storage_options: StorageOptions = None,
@@ -186,9 +183,11 @@ def read_text(
 def read_images(
     path: Paths,
     *,
+    width: int | None = None,
+    height: int | None = None,
     size: tuple[int, int] | None = None,
     mode: str | None = "RGB",
-    include_paths: bool = False,
+    path_column: str | None = None,
     scaled: bool = True,
     on_error: MediaOnError = "raise",
     ignore_corrupt_files: bool = False,
@@ -196,20 +195,21 @@ def read_images(
 ) -> DataFrame:
     """Read image files (JPEG, PNG, WebP, GIF, BMP, TIFF) into the column ``image``, upright as EXIF says.
 
-    ``size`` is the height and width to resize to; together with a ``mode`` it makes a batch of images one array. A
-    ``mode`` of None keeps the mode of each image. ``include_paths`` adds the column ``path``. A file that cannot be
-    read or decoded stops the query; with ``on_error="null"`` its image is null and ``errors()`` lists it, and
-    ``ignore_corrupt_files`` leaves it out with a warning. ``scaled`` is as in ``decode_image``; paths and the other
-    options are as in ``read_parquet``.
+    ``width`` and ``height`` are those to resize to, given together (``size`` takes them in Ray Data's order, height
+    first); with a ``mode`` they make a batch of images one array. A ``mode`` of None keeps the mode of each image.
+    ``path_column`` adds the path of each row's file. A file that cannot be read or decoded stops the query; with
+    ``on_error="null"`` its image is null and ``errors()`` lists it, and ``ignore_corrupt_files`` leaves it out with a
+    warning. ``scaled`` is as in ``decode_image``; paths and the other options are as in ``read_parquet``.
 
     >>> import numpy as np
     >>> folder = getfixture("tmp_path") / "images"
     >>> df = ps.from_pydict({"image": [np.zeros((20, 30, 3), np.uint8)]}).select(ps.col("image").cast("image"))
     >>> _ = df.write_images(str(folder), "image")
-    >>> ps.read_images(folder, size=(8, 8)).schema["image"].dtype
+    >>> ps.read_images(folder, width=8, height=8).schema["image"].dtype
     image[RGB; 8x8]
     """
-    options = options_of(locals(), "path", "size", "mode", "scaled", "on_error")
+    size = size_of("read_images", width, height, size)
+    options = options_of(locals(), "path", "size", "width", "height", "mode", "scaled", "on_error")
     from penstock.functions.calls import decode_call
     from penstock.io.formats.images import SUFFIXES, ImageSource
     from penstock.media.images.decoder import checked_decoder
@@ -219,9 +219,21 @@ def read_images(
         return DataFrame(Scan(ImageSource(path, decoder, **options)))
     if ignore_corrupt_files:
         raise InvalidArgumentError(f"read_images takes ignore_corrupt_files=True or on_error={on_error!r}, not both")
-    contents = _contents("read_images", "path", path, SUFFIXES, on_error=on_error, storage_options=storage_options)
-    images = contents.select(decode_call(col("bytes"), decoder, on_error).alias("image"), col("path"))
-    return images if include_paths else images.select("image")
+    name = path_column or "path"
+    contents = _contents("read_images", name, path, SUFFIXES, on_error=on_error, storage_options=storage_options)
+    images = contents.select(decode_call(col("bytes"), decoder, on_error).alias("image"), col(name))
+    return images if path_column else images.select("image")
+
+
+def size_of(reader: str, width: int | None, height: int | None, size: Any = None) -> Any:
+    """Return the height and width to resize to, None to keep that of each image."""
+    if (width is None) != (height is None):
+        raise InvalidArgumentError(f"{reader} takes width= and height= together.")
+    if width is None:
+        return size
+    if size is not None:
+        raise InvalidArgumentError(f"{reader}: give width= and height=, or size=(height, width).")
+    return height, width
 
 
 @refusing_unknown("from_glob_path")
@@ -275,15 +287,14 @@ def _listed(path: Paths, storage_options: StorageOptions, hidden: bool = False) 
 def read_binary_files(
     path: Paths,
     *,
-    include_paths: bool = False,
-    file_path_column: str | None = None,
+    path_column: str | None = None,
     max_connections: int = 32,
     on_error: str = "raise",
     storage_options: StorageOptions = None,
 ) -> DataFrame:
     """Read whole files into the column ``bytes``, a row a file; paths are as in ``read_parquet``.
 
-    ``include_paths`` adds the column ``path``, ``file_path_column`` the same under another name. Files are read as by
+    ``path_column`` adds the path of each file. Files are read as by
     ``download``: ``max_connections`` at once, and with ``on_error="null"`` an unreadable file is null.
 
     >>> folder = getfixture("tmp_path")
@@ -291,18 +302,17 @@ def read_binary_files(
     >>> ps.read_binary_files(folder).to_pydict()
     {'bytes': [b'hello']}
     """
-    name = file_path_column or "path"
-    if name == "bytes":
-        raise InvalidArgumentError("file_path_column='bytes' is the column of the contents; choose another name.")
+    if path_column == "bytes":
+        raise InvalidArgumentError("path_column='bytes' is the column of the contents; choose another name.")
     contents = _contents(
         "read_binary_files",
-        name,
+        path_column or "path",
         path,
         max_connections=max_connections,
         on_error=on_error,
         storage_options=storage_options,
     )
-    return contents if include_paths or file_path_column else contents.select("bytes")
+    return contents if path_column else contents.select("bytes")
 
 
 def _contents(

@@ -129,7 +129,7 @@ def read_webdataset(
     suffixes: Sequence[str] | None = None,
     fileselect: Sequence[str] | Callable[[str], bool] | None = None,
     schema: Mapping[str, Any] | None = None,
-    include_paths: bool = False,
+    path_column: str | None = None,
     max_sample_bytes: int = 2**30,
     ignore_corrupt_files: bool = False,
     storage_options: Mapping[str, Any] | None = None,
@@ -165,13 +165,13 @@ def read_webdataset(
 def read_numpy(
     paths: Paths,
     *,
-    include_paths: bool = False,
+    path_column: str | None = None,
     ignore_corrupt_files: bool = False,
     storage_options: Mapping[str, Any] | None = None,
 ) -> DataFrame:
     """Read .npy files: the first dimension of each array is the rows of the column ``data``.
 
-    ``include_paths`` adds each row's file as ``path``. Files with Python objects are an error, since they may run code.
+    ``path_column`` adds the path of each row's file. Files with Python objects are an error, since they may run code.
 
     >>> import numpy as np
     >>> path = getfixture("tmp_path") / "a.npy"
@@ -189,7 +189,7 @@ def read_numpy(
 def read_orc(
     path: Paths,
     *,
-    file_path_column: str | None = None,
+    path_column: str | None = None,
     hive_partitioning: bool | None = None,
     ignore_corrupt_files: bool = False,
     storage_options: Mapping[str, Any] | None = None,
