@@ -78,12 +78,12 @@ class BertEncoder:
 
         batch = tokens.packed(rows)
 
-        def attend_within_texts(*parts: Tensor) -> Tensor:
+        def attend_within_texts(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
             if not self._has_small_matrices:
-                return attend(*parts, batch.stops, batch.longest)
+                return attend(query, key, value, batch.stops, batch.longest)
             with torch.autocast("cpu", enabled=False):
-                found = attend(*(part.float() for part in parts), batch.stops, batch.longest)
-            return found.to(parts[0].dtype)
+                found = attend(query.float(), key.float(), value.float(), batch.stops, batch.longest)
+            return found.to(query.dtype)
 
         return self._forward(batch.ids, batch.positions, attend_within_texts)[batch.places], batch.mask
 

@@ -71,8 +71,10 @@ def packed_attention(
 ) -> tuple[Tensor, None]:
     """Attend within each text of one row. The arguments have the names and shapes that transformers passes."""
     is_causal = module.is_causal if is_causal is None else is_causal
-    parts = (part[0].transpose(0, 1) for part in (query, key, value))
-    found = attend(*parts, cu_seq_lens_q, max_length_q, scale=scaling, window=sliding_window, is_causal=is_causal)
+    query, key, value = (part[0].transpose(0, 1) for part in (query, key, value))
+    found = attend(
+        *(query, key, value, cu_seq_lens_q, max_length_q), scale=scaling, window=sliding_window, is_causal=is_causal
+    )
     return found.unsqueeze(0), None
 
 
@@ -95,7 +97,7 @@ def attend(
         return _attend_by_length(query, key, value, stops, scale, window, is_causal)
     import torch
 
-    reach = -1 if window is None else window - 1
+    reach = None if window is None else window - 1
     # ``torch.nn.attention.varlen`` calls it too, but its first call imports torch's compiler, which takes seconds.
     return torch.ops.aten._flash_attention_forward(
         *(query, key, value, stops, stops, longest, longest),
@@ -104,7 +106,7 @@ def attend(
         return_debug_mask=False,
         scale=scale,
         window_size_left=reach,
-        window_size_right=0 if is_causal else reach,
+        window_size_right=0 if is_causal and reach is not None else reach,
     )[0]
 
 
@@ -126,8 +128,9 @@ def _attend_by_length(
     found = []
     for length, *batch in zip(lengths.tolist(), *(part.split(sizes) for part in (query, key, value)), strict=True):
         mask = _window_mask(length, window, is_causal) if window is not None and length > window else None
+        texts = [part.unflatten(0, (-1, length)).transpose(1, 2) for part in batch]
         attended = scaled_dot_product_attention(
-            *(part.unflatten(0, (-1, length)).transpose(1, 2) for part in batch),
+            *(texts[0], texts[1], texts[2]),
             attn_mask=mask,
             is_causal=is_causal and mask is None,
             scale=scale,

@@ -73,7 +73,7 @@ class SequenceModel:
 
     def __init__(self, checkpoint: Checkpoint, max_length: int | None, *, has_pairs: bool) -> None:
         self._packed = load_packed(checkpoint, "AutoModelForSequenceClassification")
-        self.model = self._packed or checkpoint.load("AutoModelForSequenceClassification")
+        self.model: Any = self._packed or checkpoint.load("AutoModelForSequenceClassification")
         tokenizer = checkpoint.from_pretrained("AutoTokenizer")
         if tokenizer.pad_token_id is None:
             tokenizer.pad_token = tokenizer.eos_token

@@ -31,7 +31,7 @@ class TransformersEncoder:
         is_encoder_decoder = checkpoint.config(subfolder).get("model_type") in _ENCODER_DECODERS
         auto_class = "AutoModelForTextEncoding" if is_encoder_decoder else "AutoModel"
         self._packed = load_packed(checkpoint, auto_class, subfolder)
-        self._model = self._packed or checkpoint.load(auto_class, subfolder)
+        self._model: Any = self._packed or checkpoint.load(auto_class, subfolder)
         self.config: dict[str, Any] = self._model.config.to_dict()
         self.tokenizer = checkpoint.from_pretrained("AutoTokenizer", subfolder)
         self.takes_plain_mask = takes_plain_mask(self._model.config)
