@@ -6,7 +6,7 @@ import functools
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any, Literal, Self, get_args
+from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, Unpack, get_args
 
 import pyarrow as pa
 
@@ -29,6 +29,16 @@ if TYPE_CHECKING:
 
 WriteMode = Literal["create", "append", "overwrite"]
 JOB_OPTIONS = ("resume", "budget", "job_dir")
+
+
+class LanceOptions(TypedDict, total=False):
+    """Options of Lance's writer."""
+
+    max_rows_per_file: int
+    max_rows_per_group: int
+    max_bytes_per_file: int
+    data_storage_version: str
+    enable_stable_row_ids: bool
 
 
 class WriteVerbs(LazyTable):
@@ -179,7 +189,7 @@ class WriteVerbs(LazyTable):
         resume: Resume = False,
         budget: float | None = None,
         job_dir: str | os.PathLike[str] | None = None,
-        **options: Any,
+        **options: Unpack[LanceOptions],
     ) -> Self:
         """Run the query and write its rows as a Lance dataset, in one commit; returns the new content.
 

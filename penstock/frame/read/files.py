@@ -58,8 +58,8 @@ def read_parquet(
     ``storage_options`` are the options of object stores: ``key``, ``secret``, ``token``, ``endpoint_url``, ``region``,
     ``anon`` (docs/guides/files.md).
 
-    >>> path = getfixture("tmp_path") / "numbers"
-    >>> _ = ps.from_pydict({"a": [1, 2]}).write_parquet(str(path))
+    >>> path = "numbers"
+    >>> _ = ps.from_pydict({"a": [1, 2]}).write_parquet(path)
     >>> ps.read_parquet(path).to_pydict()
     {'a': [1, 2]}
     """
@@ -100,7 +100,8 @@ def read_csv(
     are an error. ``encoding`` is one of Python's, such as ``"latin-1"`` or ``"utf-16"``. The other options are as in
     ``read_parquet``.
 
-    >>> path = getfixture("tmp_path") / "numbers.csv"
+    >>> from pathlib import Path
+    >>> path = Path("numbers.csv")
     >>> _ = path.write_text("a,b\n1,x\n2,\n")
     >>> ps.read_csv(path).to_pydict()
     {'a': [1, 2], 'b': ['x', None]}
@@ -143,7 +144,8 @@ def read_json(
     the forms that ``write_json`` gives to bytes (base64), times and durations (seconds). Compressed files are
     decompressed. The options are as in ``read_parquet``.
 
-    >>> path = getfixture("tmp_path") / "numbers.jsonl"
+    >>> from pathlib import Path
+    >>> path = Path("numbers.jsonl")
     >>> _ = path.write_text('{"a": 1}\n{"a": 2, "b": [3]}\n')
     >>> ps.read_json(path).to_pydict()
     {'a': [1, 2], 'b': [None, [3]]}
@@ -168,7 +170,8 @@ def read_text(
 ) -> DataFrame:
     r"""Read text files into the column ``text``: one row a line, or one row a file with ``whole_text``.
 
-    >>> path = getfixture("tmp_path") / "poem.txt"
+    >>> from pathlib import Path
+    >>> path = Path("poem.txt")
     >>> _ = path.write_text("Roses are red,\n\nviolets are blue.\n")
     >>> ps.read_text(path).to_pydict()
     {'text': ['Roses are red,', 'violets are blue.']}
@@ -202,9 +205,9 @@ def read_images(
     warning. ``scaled`` is as in ``decode_image``; paths and the other options are as in ``read_parquet``.
 
     >>> import numpy as np
-    >>> folder = getfixture("tmp_path") / "images"
+    >>> folder = "images"
     >>> df = ps.from_pydict({"image": [np.zeros((20, 30, 3), np.uint8)]}).select(ps.col("image").cast("image"))
-    >>> _ = df.write_images(str(folder), "image")
+    >>> _ = df.write_images(folder, "image")
     >>> ps.read_images(folder, width=8, height=8).schema["image"].dtype
     image[RGB; 8x8]
     """
@@ -243,7 +246,9 @@ def from_glob_path(path: Paths, *, storage_options: StorageOptions = None) -> Da
     A pattern matches hidden files too, and a folder stands for the files in it, not below it. ``storage_options`` then
     apply to the buckets of these files everywhere, so that ``download`` and functions can read them.
 
-    >>> folder = getfixture("tmp_path")
+    >>> from pathlib import Path
+    >>> folder = Path("folder")
+    >>> folder.mkdir()
     >>> _ = (folder / "a.txt").write_text("hello")
     >>> ps.from_glob_path(folder / "*.txt").select("size", "num_rows").to_pydict()
     {'size': [5], 'num_rows': [None]}
@@ -263,7 +268,9 @@ def from_files(path: Paths, *, storage_options: StorageOptions = None) -> DataFr
 
     ``storage_options`` then apply to the buckets of these files everywhere, so that functions can read them.
 
-    >>> folder = getfixture("tmp_path")
+    >>> from pathlib import Path
+    >>> folder = Path("folder")
+    >>> folder.mkdir()
     >>> _ = (folder / "a.txt").write_text("hello")
     >>> ps.from_files(folder / "*.txt").select(ps.col("file").file_size()).to_pydict()
     {'file': [5]}
@@ -297,7 +304,9 @@ def read_binary_files(
     ``path_column`` adds the path of each file. Files are read as by
     ``download``: ``max_connections`` at once, and with ``on_error="null"`` an unreadable file is null.
 
-    >>> folder = getfixture("tmp_path")
+    >>> from pathlib import Path
+    >>> folder = Path("folder")
+    >>> folder.mkdir()
     >>> _ = (folder / "a.bin").write_bytes(b"hello")
     >>> ps.read_binary_files(folder).to_pydict()
     {'bytes': [b'hello']}

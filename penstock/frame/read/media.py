@@ -41,7 +41,7 @@ def read_audio(
     the path of each row's file. ``ignore_corrupt_files`` skips files that
     cannot be decoded, with a warning.
 
-    >>> df = ps.read_audio(getfixture("tone"))
+    >>> df = ps.read_audio("tone.wav")
     >>> row = df.to_pylist()[0]
     >>> row["amplitude"].shape, row["sample_rate"]
     ((1, 8000), 8000)
@@ -79,7 +79,7 @@ def read_video_frames(
     frame's time and the average rate; otherwise frames are counted. ``ignore_corrupt_files`` returns the frames before
     the first decoding error, with a warning.
 
-    >>> df = ps.read_video_frames(getfixture("clip"), width=32, height=24, is_key_frame=True)
+    >>> df = ps.read_video_frames("clip.mp4", width=32, height=24, is_key_frame=True)
     >>> df.select("frame_index", "frame_time").to_pydict()
     {'frame_index': [0, 5, 10, 15], 'frame_time': [0.0, 0.5, 1.0, 1.5]}
     """
@@ -108,7 +108,7 @@ def read_pdf(
     The options are those of ``pdf_pages``. Pages are rendered a few at a time, so a PDF may have any number of pages.
     With ``on_error="null"`` a failed PDF gives one row with its path and nulls, and is recorded in ``errors()``.
 
-    >>> ps.read_pdf(getfixture("booklet"), use_process=False).select("page_number", "text").to_pydict()
+    >>> ps.read_pdf("booklet.pdf", use_process=False).select("page_number", "text").to_pydict()
     {'page_number': [1, 2], 'text': ['The first page.', 'The second page.']}
     """
     from penstock.functions.media import page_ranges, pages_call
