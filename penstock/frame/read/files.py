@@ -10,6 +10,7 @@ import pyarrow as pa
 from penstock.errors import InvalidArgumentError
 from penstock.expr.column import col
 from penstock.frame.dataframe import DataFrame
+from penstock.frame.option_lines import READING
 from penstock.frame.read.memory import from_table
 from penstock.plan.nodes import Scan
 from penstock.types import DataType, to_arrow_array
@@ -34,7 +35,7 @@ def read_file_format(format: FileFormat, path: Paths, **options: Any) -> DataFra
     return DataFrame(Scan(FileSource(format, path, **options)))
 
 
-@refusing_unknown("read_parquet")
+@refusing_unknown("read_parquet", READING)
 def read_parquet(
     path: Paths,
     *,
@@ -49,14 +50,9 @@ def read_parquet(
     """Read Parquet files: one path, a list, a pattern such as ``data/**/*.parquet``, or a folder with all below it.
 
     The columns are those of the first file; a column that a later file lacks is null there. A column has a type that
-    holds its values in the first 32 files; values of later files are cast. ``schema`` overrides types and adds columns;
-    with ``infer_schema=False`` it is the whole schema. ``columns`` reads only the named columns.
-    ``path_column`` adds the path of each row's file. Values in ``key=value`` folders below ``path`` are columns if
-    all files have them and their content has not; ``hive_partitioning=True`` takes those of the whole path and prefers
-    them to the content, and False takes none.
-    ``ignore_corrupt_files`` skips files that cannot be parsed, with a warning; rows before the damage remain.
-    ``storage_options`` are the options of object stores: ``key``, ``secret``, ``token``, ``endpoint_url``, ``region``,
-    ``anon`` (docs/guides/files.md).
+    holds its values in the first 32 files; values of later files are cast. Values in ``key=value`` folders below
+    ``path`` are columns if all files have them and their content has not; ``hive_partitioning=True`` takes those of the
+    whole path and prefers them to the content.
 
     >>> path = "numbers"
     >>> _ = ps.from_pydict({"a": [1, 2]}).write_parquet(path)
@@ -69,7 +65,7 @@ def read_parquet(
     return read_file_format(ParquetFormat(), path, **options)
 
 
-@refusing_unknown("read_csv")
+@refusing_unknown("read_csv", READING)
 def read_csv(
     path: Paths,
     *,
@@ -125,7 +121,7 @@ def read_csv(
     return read_file_format(format, path, **options)
 
 
-@refusing_unknown("read_json")
+@refusing_unknown("read_json", READING)
 def read_json(
     path: Paths,
     *,
@@ -156,7 +152,7 @@ def read_json(
     return read_file_format(JsonFormat(), path, **options)
 
 
-@refusing_unknown("read_text")
+@refusing_unknown("read_text", READING)
 def read_text(
     path: Paths,
     *,
@@ -182,7 +178,7 @@ def read_text(
     return read_file_format(TextFormat(encoding, skip_blank_lines, whole_text), path, **options)
 
 
-@refusing_unknown("read_images")
+@refusing_unknown("read_images", READING)
 def read_images(
     path: Paths,
     *,
@@ -290,7 +286,7 @@ def _listed(path: Paths, storage_options: StorageOptions, hidden: bool = False) 
     return files
 
 
-@refusing_unknown("read_binary_files")
+@refusing_unknown("read_binary_files", READING)
 def read_binary_files(
     path: Paths,
     *,

@@ -10,6 +10,7 @@ import pyarrow as pa
 from penstock.errors import require_extra
 from penstock.expr.column import col
 from penstock.frame.dataframe import DataFrame
+from penstock.frame.option_lines import READING
 from penstock.frame.read.files import read_file_format
 from penstock.frame.read.memory import from_table
 from penstock.types.plain import arrow_array
@@ -25,7 +26,7 @@ PAGES_PER_TASK = 4
 """Pages rendered in one task. Limits the memory for a long PDF, and lets workers share its pages."""
 
 
-@refusing_unknown("read_audio")
+@refusing_unknown("read_audio", READING)
 def read_audio(
     path: Paths,
     *,
@@ -55,7 +56,7 @@ def read_audio(
     return read_file_format(AudioFormat(sample_rate, mono), path, **options)
 
 
-@refusing_unknown("read_video_frames")
+@refusing_unknown("read_video_frames", READING)
 def read_video_frames(
     path: Paths,
     width: int | None = None,
@@ -92,7 +93,7 @@ def read_video_frames(
     return read_file_format(format, path, ignore_corrupt_files=ignore_corrupt_files, storage_options=storage_options)
 
 
-@refusing_unknown("read_pdf")
+@refusing_unknown("read_pdf", READING)
 def read_pdf(
     path: Paths,
     *,

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from penstock.frame.dataframe import DataFrame
+from penstock.frame.option_lines import READING
 from penstock.frame.read.files import read_file_format
 from penstock.plan.nodes import Scan
 from penstock.udf.options import options_of, refusing_unknown
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from penstock.io.files import Paths
 
 
-@refusing_unknown("read_sql")
+@refusing_unknown("read_sql", READING)
 def read_sql(
     sql: str,
     conn: Any,
@@ -54,7 +55,7 @@ def read_sql(
     return DataFrame(Scan(sql_source(sql, conn, **options)))
 
 
-@refusing_unknown("read_lance")
+@refusing_unknown("read_lance", READING)
 def read_lance(
     uri: str | os.PathLike[str],
     *,
@@ -84,7 +85,7 @@ def read_lance(
     return DataFrame(Scan(lance_source(uri, **options)))
 
 
-@refusing_unknown("read_deltalake")
+@refusing_unknown("read_deltalake", READING)
 def read_deltalake(table: Any, *, version: Any = None, storage_options: Mapping[str, Any] | None = None) -> DataFrame:
     """Read a Delta Lake table: a path, or a ``deltalake.DeltaTable``; ``version`` is a number or a time.
 
@@ -101,7 +102,7 @@ def read_deltalake(table: Any, *, version: Any = None, storage_options: Mapping[
     return DataFrame(Scan(delta_source(table, version=version, storage_options=storage_options)))
 
 
-@refusing_unknown("read_iceberg")
+@refusing_unknown("read_iceberg", READING)
 def read_iceberg(
     table: Any,
     *,
@@ -121,7 +122,7 @@ def read_iceberg(
     return DataFrame(Scan(iceberg_source(table, **options)))
 
 
-@refusing_unknown("read_webdataset")
+@refusing_unknown("read_webdataset", READING)
 def read_webdataset(
     paths: Paths,
     *,
@@ -161,7 +162,7 @@ def read_webdataset(
     return read_file_format(format, shard_paths(paths), **options)
 
 
-@refusing_unknown("read_numpy")
+@refusing_unknown("read_numpy", READING)
 def read_numpy(
     paths: Paths,
     *,
@@ -185,7 +186,7 @@ def read_numpy(
     return read_file_format(NumpyFormat(), paths, **options)
 
 
-@refusing_unknown("read_orc")
+@refusing_unknown("read_orc", READING)
 def read_orc(
     path: Paths,
     *,
@@ -208,7 +209,7 @@ def read_orc(
     return read_file_format(OrcFormat(), path, **options)
 
 
-@refusing_unknown("read_huggingface")
+@refusing_unknown("read_huggingface", READING)
 def read_huggingface(
     repo: str | os.PathLike[str],
     *,
