@@ -102,7 +102,7 @@ def resolve_call(
     model = _checked_model(function, model)
     given = AiOptions.of(function, options)
     chosen = find_provider(provider, function)
-    given.check_provider(function, chosen)
+    given = given.of_provider(function, chosen)
     task = task_type(model, given.rest, given.settings, **fields)
     found = _model_of_row(chosen, task) if has_model_of_row else chosen.model(task)
     whole = identity_of(function, chosen, found, model, given.rest, **fields, **(identity or {}))

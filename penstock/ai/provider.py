@@ -243,6 +243,11 @@ class Provider:
     default_models: ClassVar[Mapping[str, str]] = {}  # by function
     has_batch_api: ClassVar[bool] = False  # supports ``CallSettings.batch``
 
+    @property
+    def has_workers(self) -> bool:
+        """True if ``concurrency`` is the number of workers on this machine, not of concurrent requests."""
+        return False
+
     def model(self, task: ModelTask) -> Model:
         """Return the model for a task, or raise an error. Called when the plan is built, so it must be quick."""
         offered = ", ".join(self.default_models) or "something else"

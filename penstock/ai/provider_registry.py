@@ -7,7 +7,7 @@ import inspect
 import logging
 import os
 from collections.abc import Mapping
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypedDict, Unpack, get_args
 
 from penstock.ai.provider import Provider
 from penstock.errors import InvalidArgumentError, check_choice, did_you_mean
@@ -32,13 +32,28 @@ LOCAL = "transformers"
 Task = Literal["prompt", "embed", "classify"]
 PAID = ("openai", "anthropic", "google")
 
+
+class ProviderOptions(TypedDict, total=False):
+    """The options of the built-in providers; each takes some of them."""
+
+    api_key: Any
+    base_url: str | None
+    headers: Any
+    use_chat_completions: bool
+    use_completions: bool
+    device: str | None
+    dtype: str | None
+    engine_kwargs: Mapping[str, Any] | None
+    chat_template: str | None
+
+
 _log = logging.getLogger("penstock.ai")
 _attached: dict[str, Provider] = {}
 _chosen: dict[str, Provider] = {}  # by set_provider, for each task
 _switched: set[str] = set()  # tasks whose move from this machine to a paid provider was logged
 
 
-def set_provider(provider: str | Provider, *, task: Task | None = None, **options: Any) -> None:
+def set_provider(provider: str | Provider, *, task: Task | None = None, **options: Unpack[ProviderOptions]) -> None:
     """Set the default provider of one task, or of all AI functions, and its options.
 
     ``options`` are those of the provider, such as ``api_key`` and ``base_url``. A later ``provider="openai"`` in a call
@@ -56,7 +71,7 @@ def set_provider(provider: str | Provider, *, task: Task | None = None, **option
     _chosen.update(dict.fromkeys(get_args(Task) if task is None else (task,), chosen))
 
 
-def attach_provider(provider: str | Provider, name: str | None = None, **options: Any) -> None:
+def attach_provider(provider: str | Provider, name: str | None = None, **options: Unpack[ProviderOptions]) -> None:
     """Register a provider under its name, or another one, for ``prompt(..., provider=name)``.
 
     >>> ps.attach_provider("openai", "vllm-a", base_url="http://localhost:8000/v1", api_key="none")

@@ -42,8 +42,6 @@ def spending(budget: float | None = None) -> Iterator[Account]:
     All queries within share the budget. The query whose next call would exceed it fails with ``BudgetSpentError``,
     after its running calls are answered.
 
-    >>> server = getfixture("model_server")
-    >>> ps.set_provider("openai", base_url=server.openai_url, api_key="test")
     >>> with spending(0.01) as account:
     ...     answers = ps.from_pydict({"q": ["Hello there"]}).select(ps.prompt(ps.col("q"))).to_pydict()
     >>> account.num_calls, account.dollars < 0.01

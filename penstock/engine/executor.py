@@ -17,7 +17,7 @@ from penstock.engine.read_groups import in_groups
 from penstock.engine.read_queue import ReadQueue
 from penstock.engine.resources import Cores, QueryResources, Results
 from penstock.engine.sampling import INTERVAL_S, Sampler, stage_info
-from penstock.engine.scheduling import pick_stage
+from penstock.engine.scheduling import Candidate, pick_stage
 from penstock.engine.stage import StageState
 from penstock.engine.workers import PoolChoice
 from penstock.errors import QueryCancelledError, QueryStalledError
@@ -79,6 +79,7 @@ class Executor:
         task_nbytes = min(task_share(memory_bytes, cores.num_cores), most_task_nbytes or memory_bytes)
         self._resources = QueryResources(memory_bytes, task_nbytes, cores, self._results, clock, lineage)
         self._stages: list[StageState] = []
+        self._candidates: list[Candidate] = []
         self._stall_timeout_s = stall_timeout_s or None
         self._progress_at_s = 0.0
         self._is_paused = False
@@ -138,10 +139,10 @@ class Executor:
             for state in self._stages:
                 nbytes_held += state.nbytes_held
                 is_idle = is_idle and not state.is_working
-            picked = pick_stage(self._stages, self._resources.memory_bytes - nbytes_held, is_idle)
+            picked = pick_stage(self._candidates, self._resources.memory_bytes - nbytes_held, is_idle)
             if picked is None:
                 return
-            picked.submit_next()
+            picked.stage.submit_next()
 
     def _collect(self, *, may_wait: bool) -> Iterator[tuple[StageState, Report]]:
         """Yield the reports that have arrived; with ``may_wait``, wait for the first one."""
@@ -215,6 +216,7 @@ class Executor:
             self._stages.append(self._opened(index, stage))
         for state in reversed(self._stages):
             state.limit_to_reader(self._least_read)
+        self._candidates = list(map(Candidate, self._stages))
         if self._cancellation is not None:
             self._cancellation.on_request(self.cancel)
         for subscriber in self._subscribers:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from penstock.engine.lineage import is_row_preserving, kind_of
+from penstock.engine.scheduling import Candidate
 from penstock.engine.stage import StageState
 from penstock.events.events import CallCounts, Measures, QuerySampled, StageInfo, StageKind, StageSample, WaitingFor
 from penstock.plan.stages import CallBatch, CallUdf, Cut, Read, RunRelation, Stage, WriteOut
@@ -132,8 +133,9 @@ def waiting_for(state: StageState) -> WaitingFor | None:
         return None
     if state.is_finishing or 0 < state.num_workers <= state.num_running:
         return "workers"
-    if state.has_input:
-        return "output" if state.has_capacity else "workers"
+    candidate = Candidate(state)
+    if candidate.has_input:
+        return "output" if candidate.has_capacity else "workers"
     return "workers" if state.num_running and all(each.is_done for each in state.inputs) else "input"
 
 

@@ -13,6 +13,7 @@ from penstock.expr.nodes import ColumnRef, Expr
 from penstock.expr.udf import BatchFormat, BatchSize, MaxErrors, OnError
 from penstock.frame.columns import ColumnInput, checked_count, to_node
 from penstock.frame.lazy_table import LazyTable
+from penstock.frame.option_lines import BATCHES
 from penstock.frame.projection import with_added
 from penstock.plan import nodes
 from penstock.plan.expression_cost import cannot_fail
@@ -25,7 +26,7 @@ Predicate = Expression | str | Callable[[dict[str, Any]], bool]
 
 
 class RowVerbs(LazyTable):
-    @refusing_unknown("map_batches")
+    @refusing_unknown("map_batches", BATCHES)
     def map_batches(
         self,
         fn: Callable[..., Any],
@@ -60,15 +61,10 @@ class RowVerbs(LazyTable):
         ``fn`` may be a generator, or async. It returns a dict of arrays or lists, a pyarrow Table or RecordBatch, or a
         pandas DataFrame. NumPy arrays share memory with the columns if possible and are read-only then. Torch tensors
         share memory only with ``zero_copy_batch=True`` and must not be changed then. With ``zero_copy_batch=False``
-        ``fn`` may change both. It may always change a pandas DataFrame. With ``on_error="null"`` or ``"log"``
-        failed rows are dropped and recorded, see ``errors``; more than ``max_errors`` of them, a count or a fraction,
-        end the query. By default the query ends when nearly all of the last 1,000 rows failed with the same exception
-        class; ``max_errors=None`` tolerates any number.
+        ``fn`` may change both. It may always change a pandas DataFrame.
 
-        A ``batch_size`` of ``auto`` is found by measurement; None takes batches as they come. ``max_batch_bytes`` and
-        ``max_batch_tokens`` limit the weight of a batch. A batch that raises ``split_on``, or that is too large for the
-        memory of a GPU, is halved. With ``cache=True`` results are cached; see ``docs/guides/cache.md``.
-        ``ray_options`` are options of the actors on Ray; see ``docs/guides/ray.md``.
+        A batch that raises ``split_on``, or that is too large for the memory of a GPU, is halved. By default the query
+        ends when nearly all of the last 1,000 rows failed with the same exception class.
 
         >>> ps.range(3).map_batches(lambda batch: {"x": batch["id"] * 2}).to_pydict()
         {'x': [0, 2, 4]}

@@ -129,8 +129,8 @@ many, since bad rows often lie together."""
 # --- unknown options --------------------------------------------------------------------------------------------------
 
 
-def refusing_unknown(what: str) -> Callable[[AnyCallable], AnyCallable]:
-    """Make a function raise an error that lists its options when it gets an unknown one.
+def refusing_unknown(what: str, lines: Mapping[str, str] | None = None) -> Callable[[AnyCallable], AnyCallable]:
+    """Make a function raise an error when it gets an unknown option; ``lines`` about options extend its docstring.
 
     One with ``storage_options`` takes them as ``io_config`` too: an object that names them, as Daft's adapter has.
     Expected errors of the function itself show the frames of the user.
@@ -155,9 +155,18 @@ def refusing_unknown(what: str) -> Callable[[AnyCallable], AnyCallable]:
                 trim_traceback(exc)
                 raise
 
+        if lines is not None:
+            call.__doc__ = _with_lines(function, {name: lines[name] for name in known if name in lines})
         return cast(AnyCallable, call)
 
     return decorate
+
+
+def _with_lines(function: Callable[..., Any], lines: Mapping[str, str]) -> str:
+    """Return the docstring of a function with a line about each option before its examples."""
+    about, mark, examples = inspect.cleandoc(function.__doc__ or "").partition(">>>")
+    listed = "".join(f"  {name}: {line}\n" for name, line in lines.items())
+    return f"{about.rstrip()}\n\nOptions:\n{listed}\n{mark}{examples}"
 
 
 def taking_options(what: str, kind: type) -> Callable[[AnyCallable], AnyCallable]:
@@ -178,9 +187,7 @@ def taking_options(what: str, kind: type) -> Callable[[AnyCallable], AnyCallable
         own = [each for each in inspect.signature(function).parameters.values() if each.kind is not each.VAR_KEYWORD]
         shown = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=defaults[name]) for name in defaults]
         setattr(call, "__signature__", inspect.Signature([*own, *shown]))  # noqa: B010  # unknown to type checkers
-        lines = "".join(f"  {name}: {OPTION_HELP[name]}\n" for name in defaults)
-        about, mark, examples = inspect.cleandoc(function.__doc__ or "").partition(">>>")
-        call.__doc__ = f"{about}Options:\n{lines}\n{mark}{examples}"
+        call.__doc__ = _with_lines(function, {name: OPTION_HELP[name] for name in defaults})
         return cast(AnyCallable, call)
 
     return decorate

@@ -52,6 +52,10 @@ class TransformersProvider(Provider):
         "classify_image": CLIP,
     }
 
+    @property
+    def has_workers(self) -> bool:
+        return True
+
     def model(self, task: ModelTask) -> Model:
         model = self._find(task)
         model.cache = task.settings.cache

@@ -10,6 +10,7 @@ import pyarrow as pa
 from penstock.errors import InvalidArgumentError
 from penstock.expr.column import col
 from penstock.frame.dataframe import DataFrame
+from penstock.frame.option_lines import READING
 from penstock.frame.read.memory import from_table
 from penstock.plan.nodes import Scan
 from penstock.types import DataType, to_arrow_array
@@ -34,7 +35,7 @@ def read_file_format(format: FileFormat, path: Paths, **options: Any) -> DataFra
     return DataFrame(Scan(FileSource(format, path, **options)))
 
 
-@refusing_unknown("read_parquet")
+@refusing_unknown("read_parquet", READING)
 def read_parquet(
     path: Paths,
     *,
@@ -49,17 +50,12 @@ def read_parquet(
     """Read Parquet files: one path, a list, a pattern such as ``data/**/*.parquet``, or a folder with all below it.
 
     The columns are those of the first file; a column that a later file lacks is null there. A column has a type that
-    holds its values in the first 32 files; values of later files are cast. ``schema`` overrides types and adds columns;
-    with ``infer_schema=False`` it is the whole schema. ``columns`` reads only the named columns.
-    ``path_column`` adds the path of each row's file. Values in ``key=value`` folders below ``path`` are columns if
-    all files have them and their content has not; ``hive_partitioning=True`` takes those of the whole path and prefers
-    them to the content, and False takes none.
-    ``ignore_corrupt_files`` skips files that cannot be parsed, with a warning; rows before the damage remain.
-    ``storage_options`` are the options of object stores: ``key``, ``secret``, ``token``, ``endpoint_url``, ``region``,
-    ``anon`` (docs/guides/files.md).
+    holds its values in the first 32 files; values of later files are cast. Values in ``key=value`` folders below
+    ``path`` are columns if all files have them and their content has not; ``hive_partitioning=True`` takes those of the
+    whole path and prefers them to the content.
 
-    >>> path = getfixture("tmp_path") / "numbers"
-    >>> _ = ps.from_pydict({"a": [1, 2]}).write_parquet(str(path))
+    >>> path = "numbers"
+    >>> _ = ps.from_pydict({"a": [1, 2]}).write_parquet(path)
     >>> ps.read_parquet(path).to_pydict()
     {'a': [1, 2]}
     """
@@ -69,7 +65,7 @@ def read_parquet(
     return read_file_format(ParquetFormat(), path, **options)
 
 
-@refusing_unknown("read_csv")
+@refusing_unknown("read_csv", READING)
 def read_csv(
     path: Paths,
     *,
@@ -100,7 +96,8 @@ def read_csv(
     are an error. ``encoding`` is one of Python's, such as ``"latin-1"`` or ``"utf-16"``. The other options are as in
     ``read_parquet``.
 
-    >>> path = getfixture("tmp_path") / "numbers.csv"
+    >>> from pathlib import Path
+    >>> path = Path("numbers.csv")
     >>> _ = path.write_text("a,b\n1,x\n2,\n")
     >>> ps.read_csv(path).to_pydict()
     {'a': [1, 2], 'b': ['x', None]}
@@ -124,7 +121,7 @@ def read_csv(
     return read_file_format(format, path, **options)
 
 
-@refusing_unknown("read_json")
+@refusing_unknown("read_json", READING)
 def read_json(
     path: Paths,
     *,
@@ -143,7 +140,8 @@ def read_json(
     the forms that ``write_json`` gives to bytes (base64), times and durations (seconds). Compressed files are
     decompressed. The options are as in ``read_parquet``.
 
-    >>> path = getfixture("tmp_path") / "numbers.jsonl"
+    >>> from pathlib import Path
+    >>> path = Path("numbers.jsonl")
     >>> _ = path.write_text('{"a": 1}\n{"a": 2, "b": [3]}\n')
     >>> ps.read_json(path).to_pydict()
     {'a': [1, 2], 'b': [None, [3]]}
@@ -154,7 +152,7 @@ def read_json(
     return read_file_format(JsonFormat(), path, **options)
 
 
-@refusing_unknown("read_text")
+@refusing_unknown("read_text", READING)
 def read_text(
     path: Paths,
     *,
@@ -168,7 +166,8 @@ def read_text(
 ) -> DataFrame:
     r"""Read text files into the column ``text``: one row a line, or one row a file with ``whole_text``.
 
-    >>> path = getfixture("tmp_path") / "poem.txt"
+    >>> from pathlib import Path
+    >>> path = Path("poem.txt")
     >>> _ = path.write_text("Roses are red,\n\nviolets are blue.\n")
     >>> ps.read_text(path).to_pydict()
     {'text': ['Roses are red,', 'violets are blue.']}
@@ -179,7 +178,7 @@ def read_text(
     return read_file_format(TextFormat(encoding, skip_blank_lines, whole_text), path, **options)
 
 
-@refusing_unknown("read_images")
+@refusing_unknown("read_images", READING)
 def read_images(
     path: Paths,
     *,
@@ -202,9 +201,9 @@ def read_images(
     warning. ``scaled`` is as in ``decode_image``; paths and the other options are as in ``read_parquet``.
 
     >>> import numpy as np
-    >>> folder = getfixture("tmp_path") / "images"
+    >>> folder = "images"
     >>> df = ps.from_pydict({"image": [np.zeros((20, 30, 3), np.uint8)]}).select(ps.col("image").cast("image"))
-    >>> _ = df.write_images(str(folder), "image")
+    >>> _ = df.write_images(folder, "image")
     >>> ps.read_images(folder, width=8, height=8).schema["image"].dtype
     image[RGB; 8x8]
     """
@@ -243,7 +242,9 @@ def from_glob_path(path: Paths, *, storage_options: StorageOptions = None) -> Da
     A pattern matches hidden files too, and a folder stands for the files in it, not below it. ``storage_options`` then
     apply to the buckets of these files everywhere, so that ``download`` and functions can read them.
 
-    >>> folder = getfixture("tmp_path")
+    >>> from pathlib import Path
+    >>> folder = Path("folder")
+    >>> folder.mkdir()
     >>> _ = (folder / "a.txt").write_text("hello")
     >>> ps.from_glob_path(folder / "*.txt").select("size", "num_rows").to_pydict()
     {'size': [5], 'num_rows': [None]}
@@ -263,7 +264,9 @@ def from_files(path: Paths, *, storage_options: StorageOptions = None) -> DataFr
 
     ``storage_options`` then apply to the buckets of these files everywhere, so that functions can read them.
 
-    >>> folder = getfixture("tmp_path")
+    >>> from pathlib import Path
+    >>> folder = Path("folder")
+    >>> folder.mkdir()
     >>> _ = (folder / "a.txt").write_text("hello")
     >>> ps.from_files(folder / "*.txt").select(ps.col("file").file_size()).to_pydict()
     {'file': [5]}
@@ -283,7 +286,7 @@ def _listed(path: Paths, storage_options: StorageOptions, hidden: bool = False) 
     return files
 
 
-@refusing_unknown("read_binary_files")
+@refusing_unknown("read_binary_files", READING)
 def read_binary_files(
     path: Paths,
     *,
@@ -297,7 +300,9 @@ def read_binary_files(
     ``path_column`` adds the path of each file. Files are read as by
     ``download``: ``max_connections`` at once, and with ``on_error="null"`` an unreadable file is null.
 
-    >>> folder = getfixture("tmp_path")
+    >>> from pathlib import Path
+    >>> folder = Path("folder")
+    >>> folder.mkdir()
     >>> _ = (folder / "a.bin").write_bytes(b"hello")
     >>> ps.read_binary_files(folder).to_pydict()
     {'bytes': [b'hello']}

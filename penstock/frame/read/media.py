@@ -10,6 +10,7 @@ import pyarrow as pa
 from penstock.errors import require_extra
 from penstock.expr.column import col
 from penstock.frame.dataframe import DataFrame
+from penstock.frame.option_lines import READING
 from penstock.frame.read.files import read_file_format
 from penstock.frame.read.memory import from_table
 from penstock.types.plain import arrow_array
@@ -25,7 +26,7 @@ PAGES_PER_TASK = 4
 """Pages rendered in one task. Limits the memory for a long PDF, and lets workers share its pages."""
 
 
-@refusing_unknown("read_audio")
+@refusing_unknown("read_audio", READING)
 def read_audio(
     path: Paths,
     *,
@@ -41,7 +42,7 @@ def read_audio(
     the path of each row's file. ``ignore_corrupt_files`` skips files that
     cannot be decoded, with a warning.
 
-    >>> df = ps.read_audio(getfixture("tone"))
+    >>> df = ps.read_audio("tone.wav")
     >>> row = df.to_pylist()[0]
     >>> row["amplitude"].shape, row["sample_rate"]
     ((1, 8000), 8000)
@@ -55,7 +56,7 @@ def read_audio(
     return read_file_format(AudioFormat(sample_rate, mono), path, **options)
 
 
-@refusing_unknown("read_video_frames")
+@refusing_unknown("read_video_frames", READING)
 def read_video_frames(
     path: Paths,
     width: int | None = None,
@@ -79,7 +80,7 @@ def read_video_frames(
     frame's time and the average rate; otherwise frames are counted. ``ignore_corrupt_files`` returns the frames before
     the first decoding error, with a warning.
 
-    >>> df = ps.read_video_frames(getfixture("clip"), width=32, height=24, is_key_frame=True)
+    >>> df = ps.read_video_frames("clip.mp4", width=32, height=24, is_key_frame=True)
     >>> df.select("frame_index", "frame_time").to_pydict()
     {'frame_index': [0, 5, 10, 15], 'frame_time': [0.0, 0.5, 1.0, 1.5]}
     """
@@ -92,7 +93,7 @@ def read_video_frames(
     return read_file_format(format, path, ignore_corrupt_files=ignore_corrupt_files, storage_options=storage_options)
 
 
-@refusing_unknown("read_pdf")
+@refusing_unknown("read_pdf", READING)
 def read_pdf(
     path: Paths,
     *,
@@ -108,7 +109,7 @@ def read_pdf(
     The options are those of ``pdf_pages``. Pages are rendered a few at a time, so a PDF may have any number of pages.
     With ``on_error="null"`` a failed PDF gives one row with its path and nulls, and is recorded in ``errors()``.
 
-    >>> ps.read_pdf(getfixture("booklet"), use_process=False).select("page_number", "text").to_pydict()
+    >>> ps.read_pdf("booklet.pdf", use_process=False).select("page_number", "text").to_pydict()
     {'page_number': [1, 2], 'text': ['The first page.', 'The second page.']}
     """
     from penstock.functions.media import page_ranges, pages_call
