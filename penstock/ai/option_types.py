@@ -59,6 +59,7 @@ class LocalModelOptions(TypedDict, total=False):
     trust_remote_code: Annotated[bool | None, "True runs Python code that comes with the model"]
     attn_implementation: Annotated[str | None, "the implementation of attention, as transformers names it"]
     max_length: Annotated[int | None, "the most tokens of the input; the rest is cut off"]
+    compile: Annotated[bool | None, "True compiles a text model while it runs, False does not; by default on a GPU"]
 
 
 class GenerationOptions(LocalModelOptions, total=False):

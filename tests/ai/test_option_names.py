@@ -15,7 +15,7 @@ import penstock.functions as functions
 from penstock.ai import provider
 from penstock.ai.local.generation import PROMPT_OPTIONS
 from penstock.ai.local.local_model import OPTIONS
-from penstock.ai.local.transformers import TEXT_OPTIONS
+from penstock.ai.local.transformers import EMBEDDING_OPTIONS, TEXT_OPTIONS
 from penstock.ai.option_types import CALL_OPTIONS
 from penstock.ai.provider import (
     ImageClassification,
@@ -38,9 +38,9 @@ def test_parameters_are_those_of_the_function(task: type[ModelTask]) -> None:
 
 LOCAL = {
     "prompt": PROMPT_OPTIONS,
-    "embed_text": TEXT_OPTIONS,
+    "embed_text": EMBEDDING_OPTIONS,
     "embed_image": (*OPTIONS, "normalize"),
-    "classify_text": (*OPTIONS, "max_length", "hypothesis_template"),
+    "classify_text": (*TEXT_OPTIONS, "hypothesis_template"),
     "classify_image": (*OPTIONS, "hypothesis_template"),
 }
 REMOTE = {"embed_text": ("openai", "google"), "embed_image": ()}

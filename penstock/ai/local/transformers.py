@@ -31,7 +31,8 @@ from penstock.ai.provider import (
 from penstock.errors import InvalidArgumentError
 
 CLIP = "openai/clip-vit-base-patch32"
-TEXT_OPTIONS = (*OPTIONS, "max_length", "normalize", "prompt", "prompt_name")
+TEXT_OPTIONS = (*OPTIONS, "compile", "max_length")
+EMBEDDING_OPTIONS = (*TEXT_OPTIONS, "normalize", "prompt", "prompt_name")
 
 
 @dataclass(frozen=True)
@@ -71,10 +72,10 @@ class TransformersProvider(Provider):
                 check_options(task, self.name, PROMPT_OPTIONS, ROW_OPTIONS)
                 return TransformersPrompter(checkpoint, task)
             case TextEmbedding():
-                check_options(task, self.name, TEXT_OPTIONS)
+                check_options(task, self.name, EMBEDDING_OPTIONS)
                 return TextEmbedder(checkpoint.for_vectors(), task)
             case TextClassification():
-                check_options(task, self.name, (*OPTIONS, "max_length", "hypothesis_template"))
+                check_options(task, self.name, (*TEXT_OPTIONS, "hypothesis_template"))
                 return text_classifier(checkpoint, task)
             case ImageEmbedding():
                 check_options(task, self.name, (*OPTIONS, "normalize"))
