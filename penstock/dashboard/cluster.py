@@ -59,7 +59,7 @@ def _actors() -> list[dict[str, Any]] | None:
         from ray.util.state import list_actors
 
         found = list_actors(filters=[("state", "=", "ALIVE")], limit=MAX_ACTORS, timeout=API_TIMEOUT_S)
-    except Exception:  # there is none
+    except Exception:  # no API server
         _has_actor_list = False
         return None
     return [{"name": each.name or each.class_name, "node": each.node_id, "pid": each.pid} for each in found]
