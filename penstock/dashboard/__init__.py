@@ -8,6 +8,7 @@ known           the jobs and dashboards of this machine
 home            HomeBoard: the list of jobs and queries
 job             JobBoard: a job in a folder, which another process may write
 orders          WatchedJob: notes the figures of a job in its folder and follows the orders of a dashboard elsewhere
+cluster         nodes and actors of the Ray cluster
 commands        run the command line of a job again
 cells, prompts  values of rows as the page shows them; the prompts of rows, rendered as they were sent
 facets          columns and their fields: filters, sort keys, distributions

@@ -21,6 +21,7 @@ export function Run({ query, control, theme, output }) {
       <${Stages} query=${query} control=${control} />
     </div>
     <${Models} models=${query.models} />
+    <${Cluster} cluster=${query.cluster} />
     <${Gpus} gpus=${query.gpus ?? []} />
     ${query.counters.length > 0 && html`<section class="card" aria-labelledby="counters-title"><h2 id="counters-title">Counters</h2>
       <dl class="pairs">${query.counters.map(([name, value]) => html`<dt>${name}</dt><dd>${value.toLocaleString("en-US")}</dd>`)}</dl></section>`}
@@ -118,6 +119,18 @@ function Models({ models }) {
     name="${model.provider} / ${model.model}" labels=${labels} values=${[count(model.num_calls), count(model.num_cached), count(model.input_tokens),
       count(model.output_tokens), dollars(model.dollars), count(model.num_in_flight), model.num_allowed === null ? "–" : count(model.num_allowed),
       count(model.num_waiting), count(model.num_refused)]} />`)}<//>`;
+}
+
+// Ray tells which CPUs and GPUs are taken, not how busy they are.
+function Cluster({ cluster }) {
+  if (!cluster) return null;
+  const labels = ["Node", "State", "CPUs", "GPUs", "Memory"], { nodes, free, actors } = cluster;
+  const total = (name) => nodes.filter((node) => node.is_alive).reduce((sum, node) => sum + node[name], 0);
+  const taken = (name) => `${compact(total(name) - free[name])} of ${compact(total(name))} taken`;
+  return html`<${Table} id="nodes" title="Ray nodes" labels=${labels}>
+      ${nodes.map((node) => html`<${Cells} name="${node.name} ${node.address}" labels=${labels} values=${[node.is_alive ? "alive" : "gone", compact(node.cpu), `${compact(node.gpu)} ${node.gpu_kind}`, bytes(node.memory)]} />`)}
+      <${Cells} name="All" labels=${labels} values=${["", taken("cpu"), taken("gpu"), `${bytes(total("memory") - free.memory)} taken`]} /><//>
+    ${actors && html`<${Table} id="actors" title="Ray actors" labels=${["Actor", "Process"]}>${actors.map((actor) => html`<${Cells} name=${actor.name} labels=${["Actor", "Process"]} values=${[actor.pid]} />`)}<//>`}`;
 }
 
 function Gpus({ gpus }) {
