@@ -9,9 +9,9 @@ from typing import Any
 
 from penstock.errors import InvalidArgumentError
 from penstock.testing import faults, latency
+from penstock.testing.answer_times import Latency
 from penstock.testing.apis.model_api import ModelRequest
 from penstock.testing.faults import Fault
-from penstock.testing.latency import Latency
 
 AnswerFunction = Callable[[ModelRequest], "str | dict[str, Any] | list[Any] | Fault"]
 
