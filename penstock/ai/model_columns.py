@@ -212,7 +212,7 @@ def placed(spec: UdfSpec, model: Model, options: AiOptions) -> UdfSpec:
             resources = replace(resources, max_workers=max_concurrency)
         if resources.tasks_per_worker > 1:  # the handlers of a worker share one model
             spec = replace(spec, target=replace(spec.target, owner=uuid.uuid4().hex))
-        builtin = replace(spec.builtin, first_rows=model.first_rows, max_rows=model.max_rows)
+        builtin = replace(spec.builtin, first_rows=model.first_rows, max_rows=model.max_rows, note=model.note)
         return replace(spec, resources=resources, batch_size=model.batch_size, builtin=builtin)
     if options.settings.batch is not None:
         return _placed_for_batches(spec, model)

@@ -173,6 +173,8 @@ def _udf_details(spec: UdfSpec | BatchSpec) -> list[str]:
         details.insert(0, "generator")
     if spec.target.is_async:
         details.insert(0, "async")
+    if isinstance(spec, UdfSpec) and spec.builtin.note:
+        details.append(spec.builtin.note)
     return (
         details
         + _differences(spec.limits, BatchLimits())

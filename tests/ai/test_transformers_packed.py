@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+import penstock as ps
 from penstock.ai.local import compiled, text_encoder
 from penstock.ai.local.packed import PACKED_TYPES
 from penstock.ai.local.text_classifier import Entailment, OwnLabels, SequenceModel
@@ -92,6 +94,19 @@ def test_models_that_are_not_packed_are_padded(family: str, tmp_path: Path) -> N
     model = save_tiny(tmp_path, family)
     expected = by_sentence_transformers(TEXTS, model, normalize_embeddings=True)
     assert (embed(TEXTS, model) * expected).sum(1).min() > 0.9999
+
+
+def test_explain_says_how_a_model_runs(tmp_path: Path) -> None:
+    texts = ps.from_pydict({"text": TEXTS})
+
+    def plan(model: str, **options: Any) -> str:
+        written = io.StringIO()
+        texts.select(ps.col("text").embed_text(model=model, device="cpu", **options)).explain(file=written)
+        return written.getvalue()
+
+    assert "packed batches" in plan(save_tiny(tmp_path / "packed", "modernbert"))
+    assert "padded batches" in plan(save_tiny(tmp_path / "biased", "mpnet"))
+    assert "padded batches" in plan(str(tmp_path / "packed"), attn_implementation="eager")
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta", "distilbert", "electra", "modernbert", "qwen3", "mistral"])

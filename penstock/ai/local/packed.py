@@ -12,6 +12,7 @@ from typing import Any
 from penstock.ai.local.checkpoint import Checkpoint
 from penstock.ai.local.compiled import CompiledLater
 from penstock.ai.local.tokens import PackedTokens, first_position
+from penstock.ai.local.weights import has_gpu
 
 Tensor = Any
 ATTENTION = "penstock_packed"
@@ -48,11 +49,15 @@ def load_packed(checkpoint: Checkpoint, auto_class: str, subfolder: str = "") ->
 
 
 def has_kernel(checkpoint: Checkpoint) -> bool:
-    """Return whether the device attends within texts: NVIDIA GPUs in 16 bits, and CPUs."""
-    import torch
+    """Return whether the device attends within texts: NVIDIA GPUs in 16 bits, and CPUs. Loads nothing."""
+    kind = checkpoint.device or ("cuda" if has_gpu() else "cpu")
+    return kind == "cpu" or (kind.startswith("cuda") and checkpoint.dtype in (None, "bfloat16", "float16"))
 
-    kind, dtype = checkpoint.torch_device().type, checkpoint.torch_dtype()
-    return kind == "cpu" or (kind == "cuda" and dtype in (torch.bfloat16, torch.float16))
+
+def batches_of(checkpoint: Checkpoint, subfolder: str = "") -> str:
+    """Return the kind of batches in which a text model runs, for ``explain``."""
+    is_packed = can_pack(checkpoint, checkpoint.config(subfolder)) and has_kernel(checkpoint)
+    return "packed batches" if is_packed else "padded batches"
 
 
 def packed_attention(

@@ -15,7 +15,7 @@ import numpy as np
 from penstock.ai.local.batch_runner import BatchRunner
 from penstock.ai.local.checkpoint import Checkpoint
 from penstock.ai.local.local_model import LocalModel
-from penstock.ai.local.packed import load_packed
+from penstock.ai.local.packed import batches_of, load_packed
 from penstock.ai.local.sentence_modules import read_modules
 from penstock.ai.local.text_encoder import CPU_TOKENS, GPU_TOKENS, TextEncoder
 from penstock.ai.local.tokens import BatchTokenizer, max_input_tokens, takes_plain_mask
@@ -104,6 +104,7 @@ class SequenceClassifier(LocalModel[SequenceModel], ScoringClassifier):
 
     def __init__(self, checkpoint: Checkpoint, task: TextClassification, **options: Any) -> None:
         self.labels, self._max_length = task.labels, task.options.get("max_length")
+        self.note = batches_of(checkpoint)
         super().__init__(checkpoint, task, labels=self.labels, max_length=self._max_length, **options)
 
     def _build(self) -> SequenceModel:

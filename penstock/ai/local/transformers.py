@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 from penstock.ai.local.checkpoint import Checkpoint
 from penstock.ai.local.generation import PROMPT_OPTIONS, TransformersPrompter
 from penstock.ai.local.local_model import OPTIONS, LocalModel
+from penstock.ai.local.packed import batches_of
 from penstock.ai.local.sampling import ROW_OPTIONS
 from penstock.ai.local.sentence_modules import read_modules
 from penstock.ai.local.text_classifier import text_classifier
@@ -93,6 +94,7 @@ class TextEmbedder(LocalModel[TextEncoder], Embedder):
     def __init__(self, checkpoint: Checkpoint, task: TextEmbedding) -> None:
         self._modules = read_modules(checkpoint)
         self.dimensions = checked_dimensions(task, self._modules.width)
+        self.note = batches_of(checkpoint, self._modules.path)
         prompt = task.options.get("prompt")
         super().__init__(
             checkpoint,
