@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 from penstock.errors import InvalidArgumentError
@@ -32,6 +33,7 @@ def start_command(root: str, hidden_folder: Path, action: str) -> str:
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
+    threading.Thread(target=process.wait, name="penstock-command", daemon=True).start()
     return f"Started again as process {process.pid}."
 
 

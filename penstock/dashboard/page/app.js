@@ -169,7 +169,7 @@ function Question() {
   const answer = (isYes) => { const value = input.current?.value; confirm(null); if (isYes) question.act(value); };
   return html`<dialog id="confirm" ref=${dialog} aria-labelledby="confirm-text" onClose=${() => { if (page.question) confirm(null); }}>
     ${question && html`<p id="confirm-text">${question.text}</p>${question.detail && html`<pre>${question.detail}</pre>`}
-      ${question.value !== undefined && html`<input ref=${input} type="number" min="0.01" step="0.01" value=${question.value} aria-labelledby="confirm-text" />`}
+      ${question.value !== undefined && html`<input ref=${input} type="number" min="0" step="any" defaultValue=${question.value} aria-labelledby="confirm-text" />`}
       <div class="actions"><button type="button" onClick=${() => answer(false)}>${question.no}</button><button type="button" class="danger" onClick=${() => answer(true)}>${question.yes}</button></div>`}
   </dialog>`;
 }
