@@ -18,6 +18,9 @@ KNOWN: Mapping[str, tuple[str, str]] = {
     "google": ("penstock.ai.providers.google", "GoogleProvider"),
     "lm_studio": ("penstock.ai.providers.openai", "LmStudioProvider"),
     "ollama": ("penstock.ai.providers.openai", "OllamaProvider"),
+    "typesafe": ("penstock.ai.decisions.decision_services", "TypeSafeProvider"),
+    "perplexity": ("penstock.ai.decisions.decision_services", "PerplexityProvider"),
+    "upstage": ("penstock.ai.decisions.decision_services", "UpstageProvider"),
     "transformers": ("penstock.ai.local.transformers", "TransformersProvider"),
     "vllm": ("penstock.ai.local.serving.provider", "VllmProvider"),
     "sglang": ("penstock.ai.local.serving.provider", "SglangProvider"),
@@ -25,7 +28,7 @@ KNOWN: Mapping[str, tuple[str, str]] = {
 }
 
 # By default prompts go to the cloud, and models small enough for a laptop run on this machine.
-DEFAULTS = {"prompt": "openai"}
+DEFAULTS = {"prompt": "openai", "decide": "openai"}
 LOCAL = "transformers"
 
 _attached: dict[str, Provider] = {}
@@ -36,8 +39,8 @@ def set_provider(provider: str | Provider, **options: Any) -> None:
     """Set the default provider of the AI functions, and its options.
 
     ``options`` are options of the provider, such as ``api_key`` and ``base_url``. A later call with
-    ``provider="openai"`` uses them as well. The initial default is ``openai`` for ``prompt`` and ``transformers`` for
-    the others, unless PENSTOCK_PROVIDER names one.
+    ``provider="openai"`` uses them as well. The initial default is ``openai`` for ``prompt`` and ``decide``, and
+    ``transformers`` for the others, unless PENSTOCK_PROVIDER names one.
 
     >>> ps.set_provider("openai", base_url="http://localhost:8000/v1", api_key="none")
     """

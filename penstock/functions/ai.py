@@ -93,8 +93,8 @@ def prompt(
         max_tool_rounds=max_tool_rounds,
     )
     call, settings = given.call(provider)
-    check = functools.partial(_check_messages, row_options=tuple(given.of_rows))
-    return prompt_column(call, settings, (*_parts(messages), *given.of_rows.values()), check)
+    check = functools.partial(check_messages, row_options=tuple(given.of_rows))
+    return prompt_column(call, settings, (*message_parts("prompt", messages), *given.of_rows.values()), check)
 
 
 @method
@@ -204,15 +204,15 @@ def classify_image(
     return label_column(call, image, IMAGE, "image")
 
 
-def _parts(messages: Any) -> tuple[Any, ...]:
+def message_parts(function: str, messages: Any) -> tuple[Any, ...]:
     if isinstance(messages, list | tuple):
         if not messages:
-            raise InvalidArgumentError("prompt: messages is an empty list; give at least one column or text.")
+            raise InvalidArgumentError(f"{function}: messages is an empty list; give at least one column or text.")
         return tuple(messages)
-    return (text_argument("prompt", messages, "asks the same question for every row"),)
+    return (text_argument(function, messages, "asks the same question for every row"),)
 
 
-def _check_messages(*dtypes: DataType, row_options: Sequence[str] = ()) -> None:
+def check_messages(*dtypes: DataType, row_options: Sequence[str] = ()) -> None:
     """Check the types of the parts of a message, and of the options that follow them."""
     from penstock.ai.messages.message import check_message_types
 
