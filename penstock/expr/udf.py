@@ -126,7 +126,7 @@ class JoinsCalls(Protocol):
     """A function that can give the results of other functions with the same arguments in the same call."""
 
     def joined(self, spec: UdfSpec, other: UdfSpec) -> JoinedCall | None:
-        """Return one function for ``spec``, the function of this object, and ``other``; None if there is none."""
+        """Return one function for ``spec``, the function of this object, and ``other``, or None."""
 
 
 @frozen

@@ -30,7 +30,7 @@ def from_earlier_call(plan: Plan, find: Find) -> Plan:
 
 
 def _with_result(plan: Plan, call: UdfCall, find: Find) -> Found:
-    """Return this plan with the result of ``call`` added, and the name of that column; None if there is none."""
+    """Return this plan with the result of ``call`` added, and the name of that column, if ``find`` accepts one."""
     if plan.schema is None:
         return None
     match plan:

@@ -47,9 +47,11 @@ class DecisionWire(PromptWire):
 
     def read(self, body: Mapping[str, Any]) -> list[Generation]:
         found = self.answers(body)
-        for (name, _), given in zip(self.questions, found, strict=True):
-            if given is not None and not all(isinstance(each, int | float) for each in given):
-                raise InvalidAnswerError(f"the answer to question {name!r} has a probability that is not a number")
+        try:
+            for given in found:
+                sum(given or ())
+        except TypeError:
+            raise InvalidAnswerError("the answer has a probability that is not a number") from None
         return [Generation(answer_text(found), body.get("model"), **tokens_in(body), finish_reason="stop")]
 
 

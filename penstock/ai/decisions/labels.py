@@ -36,7 +36,7 @@ def labels_of(question: Question) -> tuple[str, ...]:
 
 
 def spellings(question: Question, label: str) -> tuple[str, ...]:
-    """Return the texts that a token of a label may have. A small letter may begin any word, so it is none."""
+    """Return the texts that a token of a label may have. A small letter may begin any word."""
     words = (label, label.lower(), label.upper()) if question.kind == "yes_no" else (label,)
     return tuple(f"{space}{word}" for word in words for space in ("", " "))
 

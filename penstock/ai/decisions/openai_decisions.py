@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from penstock.ai.conversation import Request, Text
-from penstock.ai.decisions.decision_wire import DecisionWire, parts_of, probabilities_of
+from penstock.ai.decisions.decision_wire import DecisionWire, parts_of
 from penstock.ai.decisions.questions import Probabilities, Question, QuestionLimits, Questions
 from penstock.ai.lenient_json import field_of
 from penstock.ai.providers.wire import data_url
@@ -56,13 +56,16 @@ def _kind(question: Question) -> dict[str, Any]:
     }
 
 
-def _read(name: str, question: Question, given: Mapping[str, Any] | None) -> Probabilities:
-    match given:
-        case {"type": "refusal"}:
+def _read(name: str, question: Question, given: Any) -> Probabilities:
+    try:
+        if given["type"] == "refusal":
             return None
-        case {"type": "predicate", "probability": int() | float() as yes}:
-            return [yes, 1 - yes]
-        case {"type": "choice" | "score", "probabilities": list(listed)}:
-            key = "value" if question.kind == "choice" else "label"
-            return probabilities_of(name, {each[key]: each["probability"] for each in listed}, question.options)
-    raise InvalidAnswerError(f"the answers lack one to question {name!r}, of kind {question.kind}")
+        if question.kind == "yes_no":
+            return [given["probability"], 1 - given["probability"]]
+        key = "value" if question.kind == "choice" else "label"
+        by_option = {each[key]: each["probability"] for each in given["probabilities"]}
+        return [by_option[option] for option in question.options]
+    except (KeyError, TypeError):
+        raise InvalidAnswerError(
+            f"the answer to question {name!r} is not one to a question of kind {question.kind}"
+        ) from None

@@ -57,17 +57,18 @@ class Decisions:
 
     def write(self, request: ModelRequest, answers: list[ModelAnswer]) -> dict[str, Any]:
         body, (answer,) = request.body, answers
+        asked = questions_of(body)
         given = json_or(answer.text, None)
         given = given if isinstance(given, dict) else {}
         found = {
             name: None
             if answer.refusal or (name in given and given[name] is None)
             else question.probabilities(given.get(name), request.text)
-            for name, question in questions_of(body).items()
+            for name, question in asked.items()
         }
         num_tokens = count_tokens(request.text) + count_tokens(as_text(body["questions"]))
         write = _system_one if is_system_one(body) else _sglang if is_sglang(body) else _openai
-        return {"model": request.model, **write(questions_of(body), found, num_tokens)}
+        return {"model": request.model, **write(asked, found, num_tokens)}
 
 
 def is_system_one(body: Mapping[str, Any]) -> bool:
