@@ -39,7 +39,7 @@ OF_UDFS     := $(patsubst %,tests/udf/test_%,cache.py::test_every_runner_keeps e
     user_errors.py::test_every_runner_keeps_the_class)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check test on-nodes on-ray compiled not-on-ray test-ray format stubs compat-table bench docs docs-serve clean
+.PHONY: help demo check test on-nodes on-ray compiled not-on-ray test-ray format stubs compat-table bench docs docs-serve release clean
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -93,6 +93,11 @@ docs: $(DEV)  ## Build the documentation site into site/
 
 docs-serve: $(DEV)  ## Show the site at http://127.0.0.1:8001 and rebuild it when a page changes
 	$(BIN)/mkdocs serve --dev-addr 127.0.0.1:8001 --watch scripts/site_pages.py
+
+release: $(DEV)  ## Build sdist and wheel into dist/ and check them
+	rm -rf dist
+	$(BIN)/python -m hatchling build
+	$(BIN)/python scripts/check_release.py
 
 clean:  ## Remove the environments, the caches and the demo's output
 	rm -rf $(VENV) $(PEERS) demo-output site build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import gc
+import re
 import signal
 import sys
 from collections.abc import Iterator
@@ -31,13 +32,31 @@ def pytest_collect_file(file_path: Path) -> None:
         import penstock.functions  # noqa: F401
 
 
-@pytest.fixture(autouse=True)
-def _penstock_as_ps(request: pytest.FixtureRequest) -> None:
-    """Give docstring examples the name ``ps``, as users import it."""
-    if isinstance(request.node, pytest.DoctestItem):
-        import penstock as ps
+EXAMPLE_FILES = {"tone.wav": "tone", "clip.mp4": "clip", "booklet.pdf": "booklet", '"clip"': "tiny_clip"}
+CALLS_OF_MODELS = re.compile(r"\b(prompt|embed_text|classify_text|classify_image|OpenAIProcessorConfig)\(")
 
-        request.getfixturevalue("doctest_namespace")["ps"] = ps
+
+@pytest.fixture(autouse=True)
+def _surroundings_of_examples(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run docstring examples as users paste them: with ``ps``, in a folder with the files they name, and with a key.
+
+    Models are those of a test server, which answers with what it is asked.
+    """
+    if not isinstance(request.node, pytest.DoctestItem):
+        return
+    import penstock as ps
+
+    request.getfixturevalue("doctest_namespace")["ps"] = ps
+    monkeypatch.chdir(request.getfixturevalue("tmp_path"))
+    source = "".join(example.source for example in request.node.dtest.examples)
+    for name, fixture in EXAMPLE_FILES.items():
+        if name in source:
+            request.getfixturevalue(fixture)
+    if CALLS_OF_MODELS.search(source):
+        server = request.getfixturevalue("model_server")
+        for name, value in {"OPENAI_BASE_URL": server.openai_url, "OPENAI_API_KEY": "test"}.items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.setenv("PENSTOCK_PROVIDER", "openai")
 
 
 @pytest.fixture(autouse=True)
@@ -103,7 +122,7 @@ def tiny_clip(tmp_path: Path) -> str:
     """A CLIP model of a few kilobytes, for docstring examples."""
     from tests.ai.local_models import save_clip
 
-    return save_clip(tmp_path)
+    return save_clip(tmp_path / "clip")
 
 
 @pytest.hookimpl(wrapper=True)

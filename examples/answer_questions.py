@@ -21,7 +21,7 @@ chunks = chunks.select("page_number", "chunk", embed_text(ps.col("chunk")).alias
 
 asked = ps.from_pydict({"question": QUESTIONS}).with_column("vector", embed_text("{question}"))
 found = chunks.nearest(asked, on="vector", k=2)
-found = found.groupby("question").agg(
+found = found.group_by("question").agg(
     ps.col("chunk").list_agg().alias("chunks"), ps.col("page_number").list_agg().alias("pages")
 )
 found = found.with_column("context", list_join(ps.col("chunks"), "\n"))

@@ -10,7 +10,6 @@ from pathlib import Path
 from offline import connect
 
 import penstock as ps
-from penstock.cost.budget import spending
 
 REVIEWS = Path(__file__).parent / "data" / "reviews.jsonl"
 
@@ -24,8 +23,8 @@ verdict = ps.prompt(
 )
 df = ps.read_json(str(REVIEWS)).with_column("happy", verdict)
 
-with spending(None) as account:
+with ps.spending(None) as account:
     df.write_parquet(output, resume=True)
 
 print(f"{account.num_calls} prompts in batches for ${account.dollars:.4f}, half the list price")
-ps.read_parquet(output).groupby("happy").agg(ps.col("rating").mean(), ps.col("id").count().alias("n")).show()
+ps.read_parquet(output).group_by("happy").agg(ps.col("rating").mean(), ps.col("id").count().alias("n")).show()

@@ -28,7 +28,7 @@ def run(output: str) -> None:
 def main() -> None:
     server = connect(latency=0.2, max_concurrency=20)
     assert server is not None, "this example counts calls: run it without OPENAI_API_KEY"
-    print(job().plan_cost(sample=10))
+    print(job().estimate_cost(sample=10))
 
     output = tempfile.mkdtemp()
     again = [sys.executable, __file__, output]

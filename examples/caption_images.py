@@ -9,7 +9,7 @@ import penstock as ps
 PHOTOS = Path(__file__).parent / "data" / "photos"
 
 connect()
-df = ps.read_images(str(PHOTOS), include_paths=True)
+df = ps.read_images(str(PHOTOS), path_column="path")
 df = df.with_column("small", ps.col("image").resize(160, 120))  # fewer tokens than the original
 df = df.with_column(
     "answer", ps.prompt(["Describe this picture in one sentence.", ps.col("small")], model="gpt-5-mini", usage=True)

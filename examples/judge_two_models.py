@@ -38,4 +38,4 @@ won = if_else((ps.col("verdict")["winner"] == "A") == ps.col("small_first"), "gp
 df = df.with_column("won", won).collect()
 
 df.select("small", "large", "won").show(4)
-df.groupby("won").agg(ps.col("id").count().alias("times")).sort("won").show()
+df.group_by("won").agg(ps.col("id").count().alias("times")).sort("won").show()

@@ -29,7 +29,7 @@ class Encoder:
             return torch.nn.functional.normalize(self.net(pixels)).cpu().numpy()
 
 
-df = ps.read_images(str(PHOTOS), size=(224, 224), include_paths=True)
+df = ps.read_images(str(PHOTOS), width=224, height=224, path_column="path")
 df = df.select(
     ps.col("path").split("/").list_get(-1).alias("photo"), Encoder(32).encode(ps.col("image")).alias("vector")
 )

@@ -25,7 +25,7 @@ else:
 df = ps.read_json(str(REVIEWS)).limit(100)
 df = df.with_column("manual", ps.lit(RULES) + "\nThe category is " + ps.col("category") + ".")  # four beginnings
 df = df.with_column("happy", ps.prompt("{manual}\nIs this customer happy? {text}", model="Qwen/Qwen3-0.6B", **engine))
-df = df.exclude("manual").collect()
+df = df.drop("manual").collect()
 
-df.groupby("category", "happy").agg(ps.col("id").count().alias("n")).sort(["category", "happy"]).show()
+df.group_by("category", "happy").agg(ps.col("id").count().alias("n")).sort(["category", "happy"]).show()
 print(df.stats().models)

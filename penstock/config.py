@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, Literal, TypedDict, TypeVar, Unpack
 
 from penstock.errors import InvalidArgumentError, did_you_mean
 
@@ -20,6 +20,8 @@ _UNITS = {**_DECIMAL, "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
 _AGES_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _SWITCH = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
 
+
+AnyCallable = TypeVar("AnyCallable", bound=Callable[..., Any])
 
 MAX_IMAGE_PIXELS = 89_478_485
 """A quarter of a gigabyte in color, and the number from which Pillow warns."""
@@ -41,7 +43,7 @@ class Config:
       cache_dir            a folder that keeps the answers of models and the results of functions with cache=True
       cache_max_size       the most bytes in cache_dir, such as "10GB"; 0 means no limit
       cache_max_age        drop cached calls that were not used for so long ("30d"); 0 means no limit
-      prices               a file of model prices that precedes the built-in ones (docs/guides/prompts.md)
+      prices               a file of model prices that precedes the built-in ones (docs/guides/costs.md)
       temp_dir             a folder for what does not fit in memory; the default is that of the system
       runner               "local", or "ray" for a cluster
       allow_local_files    False forbids local paths in data (File, download)
@@ -79,6 +81,27 @@ class Config:
         return task_share(self.memory_bytes, self.thread_count)
 
 
+class Settings(TypedDict, total=False):
+    """The fields of ``Config`` as users give them, with sizes and times as text too; None leaves one as it is."""
+
+    memory_limit: int | str | None
+    num_threads: int | None
+    max_image_pixels: int | None
+    max_response_bytes: int | str | None
+    checkpoint_interval: float | None
+    stall_timeout: float | str | None
+    progress: bool | None
+    dashboard: bool | None
+    cache_dir: str | os.PathLike[str] | None
+    cache_max_size: int | str | None
+    cache_max_age: float | str | None
+    prices: str | os.PathLike[str] | None
+    temp_dir: str | os.PathLike[str] | None
+    runner: Literal["local", "ray"] | None
+    allow_local_files: bool | None
+    allow_private_urls: bool | None
+
+
 def task_share(memory_bytes: int, num_cores: int) -> int:
     """Return how large the input or output of a task may be, so that tasks on all cores and their queues fit.
 
@@ -89,7 +112,7 @@ def task_share(memory_bytes: int, num_cores: int) -> int:
 
 
 def machine_memory() -> int:
-    """Return the bytes of memory that this process may use: those of the machine, or of its control group if fewer."""
+    """Return the bytes of memory that this process may use: the machine's, or its control group's if fewer."""
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     for limit_file in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
         with contextlib.suppress(OSError, ValueError), open(limit_file) as file:
@@ -247,13 +270,13 @@ def _parsed(name: str, value: Any) -> Any:
         raise InvalidArgumentError(f"{name}={value!r} {exc}") from None
 
 
-def updated(config: Config, settings: dict[str, Any]) -> Config:
+def updated(config: Config, settings: Mapping[str, Any]) -> Config:
     """Return ``config`` with changed ``settings``; refuse an unknown name or a bad value."""
     names = [f.name for f in fields(Config)]
     for name in settings:
         if name not in names:
             raise InvalidArgumentError(
-                f"Setting {name!r} is not known; known: {', '.join(names)}.{did_you_mean(name, names)}"
+                f"Setting {name!r} is not known.{did_you_mean(name, names)} help(ps.set_config) lists the settings."
             )
     changed = replace(config, **{name: _parsed(name, value) for name, value in settings.items() if value is not None})
     if changed.cache_max_size < 0:
@@ -307,7 +330,15 @@ def inherit_task_nbytes(nbytes: int) -> None:
     _driver_task_nbytes = nbytes
 
 
-def set_config(**settings: Any) -> None:
+def _listing_settings(function: AnyCallable) -> AnyCallable:
+    """Add the lines about each setting to a docstring."""
+    _, mark, lines = (Config.__doc__ or "").partition("    Settings:")
+    function.__doc__ = f"{function.__doc__}\n{mark}{lines}"
+    return function
+
+
+@_listing_settings
+def set_config(**settings: Unpack[Settings]) -> None:
     """Change settings for the whole process.
 
     >>> set_config(num_threads=2)
@@ -320,7 +351,8 @@ def set_config(**settings: Any) -> None:
 
 
 @contextlib.contextmanager
-def config(**settings: Any) -> Iterator[Config]:
+@_listing_settings
+def config(**settings: Unpack[Settings]) -> Iterator[Config]:
     """Change settings inside a ``with`` block only.
 
     >>> with config(num_threads=1) as settings:

@@ -51,11 +51,16 @@ class Handler(Protocol):
         its position in the input of the stage.
         """
 
-    def finish(self) -> Iterator[pa.RecordBatch]:
-        """Yield the rest of the output. Called once, after the last input."""
-
     def close(self) -> None:
         """Release everything. Called once, also after an error."""
+
+
+@runtime_checkable
+class HoldsOutput(Protocol):
+    """A handler that holds output until after its last input, such as a writer of files."""
+
+    def finish(self) -> Iterator[pa.RecordBatch]:
+        """Yield the rest of the output. Called once, after the last input."""
 
 
 @runtime_checkable
@@ -79,7 +84,7 @@ class Origin(NamedTuple):
 
 
 task_origins: ContextVar[tuple[Origin, ...]] = ContextVar("penstock_task_origins", default=())
-"""The origins of the rows of the present async task; empty in a query without lineage."""
+"""The origins of the rows of the current async task; empty in a query without lineage."""
 
 
 def cut_origins(origins: Sequence[Origin], offset: int, num_rows: int) -> tuple[Origin, ...]:

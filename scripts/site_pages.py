@@ -34,7 +34,8 @@ from penstock.frame.aggregate import GroupedDataFrame  # noqa: E402
 PAGES = {
     "reading": ("Reading data", ("penstock.frame.read", "penstock.frame.sql")),
     "udf": ("Your own functions", ("penstock.udf",)),
-    "models": ("Models and providers", ("penstock.ai", "penstock.functions")),
+    "columns": ("Columns", ("penstock.expr.column", "penstock.functions", "penstock.frame.sql_expression")),
+    "models": ("Models and providers", ("penstock.ai", "penstock.functions.ai", "penstock.cost")),
     "types": ("Types and files", ("penstock.types", "penstock.storage", "penstock.expr.series_methods")),
     "running": ("Running and settings", ("penstock.config", "penstock.runners", "penstock.events", "penstock.observe")),
     "protocols": ("Sources and sinks", ("penstock.protocols",)),
@@ -73,6 +74,7 @@ def pages() -> Iterator[tuple[str, str]]:
     yield "reference/errors.md", error_tree()
     yield "reference/command-line-options.md", commands()
     yield "start/examples.md", examples()
+    yield "internals/rooms.md", rooms()
 
 
 def public(name: str) -> Any:
@@ -81,22 +83,23 @@ def public(name: str) -> Any:
 
 def page_of(name: str) -> str | None:
     module = ps._MODULE_OF[name]
+    if module == "penstock.functions":  # which gathers the functions of its modules
+        module = inspect.unwrap(public(name)).__module__
+    if module.startswith(PAGES["models"][1]):
+        return "models"
     return next((page for page, (_, homes) in PAGES.items() if module.startswith(homes)), None)
 
 
 def index() -> str:
     """Link each public name of ``penstock`` to its place."""
     lines = ["# Reference\n", "Every public name, from its docstring. `help(ps.prompt)` shows the same in Python.\n"]
-    elsewhere = {"DataFrame": "dataframe.md", "Expression": "expressions.md"}
     for page, (heading, _) in PAGES.items():
         found = [f"[`{name}`]({page}.md#ps{name.lower()})" for name in ps.__all__ if page_of(name) == page]
         lines.append(f"- **[{heading}]({page}.md)**: {', '.join(found)}")
-    rest = [name for name in ps.__all__ if page_of(name) is None]
-    linked = [f"[`{name}`]({elsewhere.get(name, 'functions.md')})" for name in rest]
-    lines.append(f"- **Frames and expressions**: {', '.join(linked)}")
+    lines.append("- **[DataFrame](dataframe.md)**: every verb, and how to read, write and look at rows")
     lines.append("- **[Functions](functions.md)** of columns, as a table that you can search")
     lines.append("- **[Settings](settings.md)**, the [command line](command-line.md), [errors](errors.md)")
-    lines.append("- **[Formats and stores](stores.md)**")
+    lines.append("- **[Provider options](providers.md)**, and [formats and stores](stores.md)")
     return "\n".join(lines) + "\n"
 
 
@@ -131,7 +134,7 @@ def families() -> dict[str, list[str]]:
 
 
 def function_table() -> str:
-    count = len(functions.__all__)
+    count, column = len(functions.__all__), ps.col("x")
     lines = [
         "# Functions",
         "",
@@ -141,11 +144,11 @@ def function_table() -> str:
         '<input class="filter" type="search" placeholder="Filter: part of a name or description" aria-label="Filter">',
     ]
     for family, members in families().items():
-        lines += ["", f"## {title(family)}", "", "| function | method | |", "|---|---|---|"]
+        lines += ["", f"## {title(family)}", "", "| function | |", "|---|---|"]
         for name in members:
             first = plain((inspect.getdoc(functions.FUNCTIONS[name]) or "").split("\n\n")[0]).replace("|", "\\|")
-            is_method = "yes" if hasattr(ps.Expression, name) else ""
-            lines.append(f"| [`{call_of(name)}`](functions/{family}.md#{name}) | {is_method} | {first} |")
+            note = "" if hasattr(column, name) else " *Not a method.*"
+            lines.append(f"| [`{call_of(name)}`](functions/{family}.md#{name}) | {first}{note} |")
     return "\n".join(lines) + "\n"
 
 
@@ -166,7 +169,9 @@ def entry(name: str, found: Any, heading: str = "###") -> str:
     text = f"{heading} `{short}` {{ #{anchor} }}\n\n{signature(short, found)}{prose(inspect.getdoc(found) or '')}\n\n"
     if inspect.isclass(found) and name.startswith("ps.") and found is not ps.Series:
         for method, member in vars(found).items():
-            if not method.startswith("_") and inspect.getdoc(member):
+            if method.startswith("_") or method in functions.FUNCTIONS:
+                continue
+            if isinstance(member, property | classmethod | staticmethod) or inspect.isfunction(member):
                 text += f"**`{found.__name__}.{method}`**\n\n{prose(inspect.getdoc(member) or '')}\n\n"
     return text
 
@@ -240,11 +245,12 @@ def settings() -> str:
         "`ps.set_config(name=value)` sets them for the process, `with ps.config(name=value):` for a block, and an",
         "environment variable for a program. A size may be text such as `2GB`, a time text such as `30d`.",
         "",
-        "| setting | default | environment variable | |",
-        "|---|---|---|---|",
+        "| setting, environment variable | default | |",
+        "|---|---|---|",
     ]
     for name, field in Config.__dataclass_fields__.items():
-        lines.append(f"| `{name}` | `{field.default!r}` | `PENSTOCK_{name.upper()}` | {meanings[name]} |")
+        names = f"`{name}`<br>`PENSTOCK_{name.upper()}`"
+        lines.append(f"| {names} | `{field.default!r}` | {meanings[name]} |")
     return "\n".join(lines) + "\n"
 
 
@@ -301,4 +307,16 @@ def examples() -> str:
         code = "\n".join(source.splitlines()[tree.body[0].end_lineno or 0 :]).strip()
         text += f"\n## {path.stem.replace('_', ' ').capitalize()}\n\n{plain(first)} {plain(rest)}\n\n"
         text += f'```python title="examples/{path.name}"\n{code}\n```\n'
+    return text
+
+
+def rooms() -> str:
+    """Return the maps of the rooms: the docstrings of the package's folders."""
+    text = (
+        "# The rooms\n\nThe map of each folder of the package. The [architecture](../ARCHITECTURE.md) has the whole.\n"
+    )
+    for path in sorted((ROOT / "penstock").rglob("__init__.py")):
+        doc = ast.get_docstring(ast.parse(path.read_text()))
+        if doc and path.parent != ROOT / "penstock":
+            text += f"\n## {path.parent.relative_to(ROOT / 'penstock')}/\n\n{prose(doc)}\n"
     return text

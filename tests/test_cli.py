@@ -331,6 +331,14 @@ def test_doctor_names_no_key(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
     assert "sk-secret" not in shown
 
 
+def test_doctor_runs_where_the_system_knows_no_affinity(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delattr("os.sched_getaffinity")  # as on macOS
+    assert main(["doctor", "--json"]) == 0
+    assert int(json.loads(capsys.readouterr().out)["machine"]["cores"]) >= 1
+
+
 @pytest.mark.parametrize(
     ("args", "message"),
     [

@@ -9,6 +9,10 @@ penstock     `read_parquet`, `embed_text`, `write_parquet`
 hand-tuned   a loop that tokenizes ahead on threads, sorts by length, bounds batches by tokens and uses bfloat16
 gpu alone    the same batches, already tokenized and on the device; nothing is read or written
 daft         the same query by Daft, which calls sentence-transformers
+tokens       tokens per second of Penstock's query in the first minute, and after it
+
+`--shape qwen3-0.6b` and `--shape modernbert` have the real shapes of these models; they run the last part alone. The
+model is compiled while it runs, so the rate grows after some seconds. The lines on stderr show it every five seconds.
 
 Without a GPU the CPU computes. `--part` and `--folder` run parts in environments of their own on the same data.
 """
@@ -16,6 +20,7 @@ Without a GPU the CPU computes. `--part` and `--folder` run parts in environment
 from __future__ import annotations
 
 import json
+import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -27,10 +32,13 @@ import numpy as np
 from benchmarks.gpu.measure import (
     Figures,
     Place,
+    RowTimes,
     device,
     difference_figures,
     main,
     penstock_figures,
+    seconds_of,
+    start_seconds,
     synchronize,
 )
 
@@ -40,7 +48,38 @@ NUM_WORDS = 24_000
 SMALL_ROWS = 16
 WINDOW_ROWS = 4_096
 BATCH_TOKENS = 131_072
+COMPILED_AFTER = 0.75
+"""The share of the rows after which a model surely is compiled, if that pays."""
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
+
+
+SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
+    "minilm": (
+        "bert",
+        {
+            "vocab_size": 30_522,
+            "hidden_size": 384,
+            "num_hidden_layers": 6,
+            "num_attention_heads": 12,
+            "intermediate_size": 1_536,
+        },
+    ),
+    "qwen3-0.6b": (
+        "qwen3",
+        {
+            "vocab_size": 151_669,
+            "hidden_size": 1_024,
+            "num_hidden_layers": 28,
+            "num_attention_heads": 16,
+            "num_key_value_heads": 8,
+            "head_dim": 128,
+            "intermediate_size": 3_072,
+            "max_position_embeddings": 32_768,
+        },
+    ),
+    "modernbert": ("modernbert", {"pad_token_id": 0}),
+}
+"""The types of models and their sizes. ModernBERT-base has the sizes of its type's defaults."""
 
 
 def prepare(place: Place) -> None:
@@ -49,9 +88,9 @@ def prepare(place: Place) -> None:
 
     rng = np.random.default_rng(0)
     words = made_up_words(rng)
-    save_model(Path(place.model), words)
     # The last fifth of the words is not in the vocabulary, so that they take two or three tokens, as rare words do.
     texts = list(made_up_texts(rng, [*words, *(a + b for a, b in zip(words[::5], words[1::5], strict=True))], place))
+    save_model(Path(place.model), place.shape, words, texts)
     table = pa.table({"id": np.arange(len(texts)), "text": texts})
     pq.write_table(table, place.input, row_group_size=16_384)
     pq.write_table(table.slice(0, SMALL_ROWS), place.small_input)
@@ -77,34 +116,56 @@ def num_words(rng: np.random.Generator, place: Place) -> np.ndarray:
     return np.clip(rng.lognormal(np.log(25), 0.9, place.num_rows), MIN_WORDS, MAX_WORDS).astype(int)
 
 
-def save_model(folder: Path, words: list[str]) -> None:
-    """Write a BERT of the shape of all-MiniLM-L6-v2 with its tokenizer, in the layout of sentence-transformers."""
+def save_model(folder: Path, shape: str, words: list[str], texts: list[str]) -> None:
+    """Write a model with random weights and its tokenizer, in the layout of sentence-transformers."""
     import torch
-    from tokenizers import BertWordPieceTokenizer
-    from transformers import BertConfig, BertModel, BertTokenizerFast
+    from transformers import AutoConfig, AutoModel
 
     folder.mkdir(parents=True)
-    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    pieces = [*LETTERS, *(f"##{letter}" for letter in LETTERS), *(f"##{word}" for word in words if len(word) < 5)]
-    vocabulary = {piece: number for number, piece in enumerate(dict.fromkeys([*special, *pieces, *words]))}
-    backend = BertWordPieceTokenizer(vocabulary, lowercase=True)
-    BertTokenizerFast(tokenizer_object=backend._tokenizer, model_max_length=MAX_TOKENS).save_pretrained(folder)
+    save_tokenizer = save_word_pieces if shape == "minilm" else save_byte_pairs
+    save_tokenizer(folder, words, texts)
     torch.manual_seed(0)
-    config = BertConfig(
-        vocab_size=30_522, hidden_size=384, num_hidden_layers=6, num_attention_heads=12, intermediate_size=1_536
-    )
-    BertModel(config).save_pretrained(folder)
+    family, sizes = SHAPES[shape]
+    config = AutoConfig.for_model(family, **sizes)
+    with torch.device(device()):
+        AutoModel.from_config(config, dtype=torch.float32 if shape == "minilm" else torch.bfloat16).save_pretrained(
+            folder
+        )
     modules = [
         {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"},
         {"idx": 1, "name": "1", "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
         {"idx": 2, "name": "2", "path": "2_Normalize", "type": "sentence_transformers.models.Normalize"},
     ]
-    pooling = {"word_embedding_dimension": 384, "pooling_mode_mean_tokens": True}
+    mode = "lasttoken" if family == "qwen3" else "mean_tokens"
+    pooling = {"word_embedding_dimension": config.hidden_size, f"pooling_mode_{mode}": True}
     (folder / "1_Pooling").mkdir()
     (folder / "2_Normalize").mkdir()
     (folder / "modules.json").write_text(json.dumps(modules))
     (folder / "1_Pooling" / "config.json").write_text(json.dumps(pooling))
     (folder / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": MAX_TOKENS}))
+
+
+def save_word_pieces(folder: Path, words: list[str], texts: list[str]) -> None:
+    from tokenizers import BertWordPieceTokenizer
+    from transformers import BertTokenizerFast
+
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    pieces = [*LETTERS, *(f"##{letter}" for letter in LETTERS), *(f"##{word}" for word in words if len(word) < 5)]
+    vocabulary = {piece: number for number, piece in enumerate(dict.fromkeys([*special, *pieces, *words]))}
+    backend = BertWordPieceTokenizer(vocabulary, lowercase=True)
+    BertTokenizerFast(tokenizer_object=backend._tokenizer, model_max_length=MAX_TOKENS).save_pretrained(folder)
+
+
+def save_byte_pairs(folder: Path, words: list[str], texts: list[str]) -> None:
+    from tokenizers import ByteLevelBPETokenizer
+    from transformers import PreTrainedTokenizerFast
+
+    backend = ByteLevelBPETokenizer(add_prefix_space=True)
+    backend.train_from_iterator(texts[:5_000], vocab_size=16_000, special_tokens=["<pad>"], show_progress=False)
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=backend._tokenizer, model_max_length=MAX_TOKENS, pad_token="<pad>"
+    )
+    tokenizer.save_pretrained(folder)
 
 
 # --- the parts ---
@@ -120,6 +181,43 @@ def penstock(place: Place) -> Figures:
         ps.read_parquet(sources).select("id", vector.alias("vector")).write_parquet(target, mode="overwrite")
 
     return penstock_figures(place, run)
+
+
+def tokens(place: Place) -> Figures:
+    import penstock as ps
+
+    ps.set_config(progress=False)
+
+    def run(sources: list[str], target: str) -> None:
+        vector = ps.col("text").embed_text(provider="transformers", model=place.model)
+        ps.read_parquet(sources).select("id", vector.alias("vector")).write_parquet(target, mode="overwrite")
+
+    per_row = tokens_per_row(place)
+    times = RowTimes()
+    ps.attach_subscriber(times)
+    starts = start_seconds(place, run)
+    total_s = seconds_of(run, [place.input], place.output("out"))
+    for number, rate in enumerate(times.rates(5.0)):
+        print(f"{5 * number:>4} to {5 * number + 5} s: {per_row * rate:>12,.0f} tokens/s", file=sys.stderr)
+    first_minute = times.rates(60.0)[0] if times.outputs[-1][0] - times.outputs[0][0] > 60 else times.rate_after(0.0)
+    return {
+        "first start s": starts[0],
+        "start s": starts[1],
+        "total s": total_s,
+        "tokens/row": per_row,
+        "tokens/s 1st minute": per_row * first_minute,
+        "tokens/s at end": per_row * times.rate_after(COMPILED_AFTER),
+    }
+
+
+def tokens_per_row(place: Place) -> float:
+    import pyarrow.parquet as pq
+    from transformers import AutoTokenizer
+
+    backend = AutoTokenizer.from_pretrained(place.model).backend_tokenizer
+    backend.enable_truncation(MAX_TOKENS)
+    texts = pq.read_table(place.input)["text"].to_pylist()[:20_000]
+    return float(np.mean([len(encoding.ids) for encoding in backend.encode_batch_fast(texts)]))
 
 
 def daft(place: Place) -> Figures:
@@ -239,5 +337,15 @@ if __name__ == "__main__":
         "gpu alone": gpu_alone,
         "sentence-transformers": sentence_transformers,
         "daft": daft,
+        "tokens": tokens,
     }
-    main("benchmarks.gpu.embed_text", NUM_ROWS, prepare, parts, variants=("reviews", "uniform"))
+    variants = ("reviews", "uniform")
+    main(
+        "benchmarks.gpu.embed_text",
+        NUM_ROWS,
+        prepare,
+        parts,
+        variants=variants,
+        shapes=tuple(SHAPES),
+        shape_part="tokens",
+    )

@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 Figures = dict[str, float]
 Run = Callable[..., None]
 """Takes the inputs, the output and, if it is profiled, a provider."""
@@ -31,6 +33,7 @@ class Place:
     folder: Path
     num_rows: int
     variant: str = ""
+    shape: str = ""
 
     @property
     def model(self) -> str:
@@ -55,31 +58,41 @@ def main(
     parts: Mapping[str, Callable[[Place], Figures]],
     argv: list[str] | None = None,
     variants: Sequence[str] = ("",),
+    shapes: Sequence[str] = ("",),
+    shape_part: str = "",
 ) -> None:
+    """Run the parts. With ``--shape``, which gives the model its shape, only ``shape_part`` runs by default."""
     parser = argparse.ArgumentParser(prog=f"python -m {module}")
     parser.add_argument("--rows", type=int, default=num_rows)
     parser.add_argument("--folder", type=Path, help="keep the model and the data here, and use them again")
     parser.add_argument("--part", choices=parts, action="append", help="run only this part; may be given several times")
     parser.add_argument("--variant", choices=variants, default=variants[0], help="of the data")
+    if shape_part:
+        parser.add_argument("--shape", choices=shapes, help=f"of the model; runs the part {shape_part!r} by default")
     parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args(argv)
+    has_shape = getattr(given, "shape", None) is not None
+    shape = given.shape if has_shape else shapes[0]
     if given.here:
-        print(json.dumps(parts[given.part[0]](Place(given.folder, given.rows, given.variant))))
+        print(json.dumps(parts[given.part[0]](Place(given.folder, given.rows, given.variant, shape))))
         return
     with contextlib.ExitStack() as closing:
         folder = given.folder or Path(closing.enter_context(tempfile.TemporaryDirectory()))
-        place = Place(folder, given.rows, given.variant)
+        place = Place(folder, given.rows, given.variant, shape)
         if not Path(place.small_input).exists():
             folder.mkdir(parents=True, exist_ok=True)
             prepare(place)
-        found = {part: _in_process(module, part, place) for part in given.part or parts}
+        found = {
+            part: _in_process(module, part, place) for part in given.part or ([shape_part] if has_shape else parts)
+        }
     print(_table(found))
-    print(json.dumps({"benchmark": module, "variant": given.variant, "rows": given.rows, **found}))
+    print(json.dumps({"benchmark": module, "variant": given.variant, "shape": shape, "rows": given.rows, **found}))
 
 
 def _in_process(module: str, part: str, place: Place) -> Figures:
     command = [sys.executable, "-m", module, "--here", "--part", part, "--folder", str(place.folder)]
     command += ["--rows", str(place.num_rows), "--variant", place.variant]
+    command += ["--shape", place.shape] if place.shape else []
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True)
     if done.returncode:
         print(f"{part} ended with exit code {done.returncode}", file=sys.stderr)
@@ -118,6 +131,12 @@ class RowTimes:
         end_s, num_rows = self.outputs[-1]
         start_s, num_before = next(each for each in self.outputs if each[1] >= share * num_rows)
         return (num_rows - num_before) / max(end_s - start_s, 1e-9)
+
+    def rates(self, every_s: float) -> list[float]:
+        """Return the rows per second in each ``every_s`` seconds after the first output."""
+        times, rows = zip(*self.outputs, strict=True)
+        edges = np.arange(times[0], times[-1], every_s)
+        return list(np.diff(np.interp(edges, times, rows)) / every_s)
 
 
 def start_seconds(place: Place, run: Run) -> list[float]:

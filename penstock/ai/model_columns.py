@@ -102,7 +102,7 @@ def resolve_call(
     model = _checked_model(function, model)
     given = AiOptions.of(function, options)
     chosen = find_provider(provider, function)
-    given.check_provider(function, chosen)
+    given = given.of_provider(function, chosen)
     task = task_type(model, given.rest, given.settings, **fields)
     found = _model_of_row(chosen, task) if has_model_of_row else chosen.model(task)
     whole = identity_of(function, chosen, found, model, given.rest, **fields, **(identity or {}))
@@ -212,7 +212,7 @@ def placed(spec: UdfSpec, model: Model, options: AiOptions) -> UdfSpec:
             resources = replace(resources, max_workers=max_concurrency)
         if resources.tasks_per_worker > 1:  # the handlers of a worker share one model
             spec = replace(spec, target=replace(spec.target, owner=uuid.uuid4().hex))
-        builtin = replace(spec.builtin, first_rows=model.first_rows, max_rows=model.max_rows)
+        builtin = replace(spec.builtin, first_rows=model.first_rows, max_rows=model.max_rows, note=model.note)
         return replace(spec, resources=resources, batch_size=model.batch_size, builtin=builtin)
     if options.settings.batch is not None:
         return _placed_for_batches(spec, model)

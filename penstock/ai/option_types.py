@@ -28,9 +28,10 @@ class CallOptions(TypedDict, total=False):
     ]
     max_retries: Annotated[int | None, "how often to repeat a request after a temporary error (5)"]
     timeout: Annotated[float | None, "the most seconds of one request (600)"]
-    max_concurrency: Annotated[
-        int | None, "the most concurrent requests, or workers of a local model; the default adapts to the server"
+    concurrency: Annotated[
+        int | None, "the most concurrent requests (by default found by trying); workers of a local model"
     ]
+    max_concurrency: Annotated[int | None, "the same; with vLLM in this process the most requests in its engine"]
     requests_per_minute: Annotated[float | None, "the most requests in a minute"]
     tokens_per_minute: Annotated[float | None, "the most tokens in a minute"]
     cache: Annotated[
@@ -45,13 +46,12 @@ class CallOptions(TypedDict, total=False):
     batch_max_requests: Annotated[int | None, "the most requests of a batch"]
 
 
-class WorkerOptions(TypedDict, total=False):
+class LocalModelOptions(TypedDict, total=False):
     """Options of models on this machine."""
 
     batch_size: Annotated[
         int | Literal["auto"] | None, "rows of a batch; for remote embeddings the most texts of a request"
     ]
-    concurrency: Annotated[int | None, "workers with a copy of the model each; replicas of vLLM's engine"]
     device: Annotated[str | None, "'cpu', 'cuda' or 'cuda:1'"]
     dtype: Annotated[str | None, "the type of the weights, such as 'bfloat16'"]
     gpus: Annotated[float | None, "the number or share of GPUs for each worker"]
@@ -59,9 +59,10 @@ class WorkerOptions(TypedDict, total=False):
     trust_remote_code: Annotated[bool | None, "True runs Python code that comes with the model"]
     attn_implementation: Annotated[str | None, "the implementation of attention, as transformers names it"]
     max_length: Annotated[int | None, "the most tokens of the input; the rest is cut off"]
+    compile: Annotated[bool | None, "True compiles a text model while it runs, False does not; by default on a GPU"]
 
 
-class GenerationOptions(WorkerOptions, total=False):
+class GenerationOptions(LocalModelOptions, total=False):
     """Options of models that write text; each provider has some of them."""
 
     temperature: Annotated[Number, "randomness of the answer; 0 is the most likely one"]
@@ -136,7 +137,7 @@ class ClassificationOptions(GenerationOptions, CallOptions, total=False):
     hypothesis_template: Annotated[str | None, "the sentence for a label, with {} in its place"]
 
 
-class ImageEmbeddingOptions(WorkerOptions, CallOptions, total=False):
+class ImageEmbeddingOptions(LocalModelOptions, CallOptions, total=False):
     """The options of ``embed_image``."""
 
     normalize: Annotated[bool | None, "True scales vectors to length 1"]
@@ -151,8 +152,8 @@ class TextEmbeddingOptions(ImageEmbeddingOptions, total=False):
     user: Annotated[Text, "an id of the user, for the provider"]
 
 
-CALL_OPTIONS = tuple(CallOptions.__annotations__)
-"""Options of the engine, which all AI functions take."""
+CALL_OPTIONS = tuple(name for name in CallOptions.__annotations__ if name != "concurrency")
+"""Options of the engine, which all AI functions take; ``concurrency`` may be an option of the provider."""
 
 PARAMETERS = {
     "messages": "a column, or a list of columns and constants that make one message: text, images, files, bytes",
@@ -185,9 +186,9 @@ def documented(options: type) -> Callable[[Function], Function]:
         sections = {
             "Parameters": {name: PARAMETERS[name] for name in names},
             "Options of models; each provider has some of them": {
-                name: line for name, line in lines.items() if name not in CALL_OPTIONS
+                name: line for name, line in lines.items() if name not in CallOptions.__annotations__
             },
-            "Options of calls": {name: lines[name] for name in CALL_OPTIONS},
+            "Options of calls": {name: lines[name] for name in CallOptions.__annotations__},
         }
         parts = [(function.__doc__ or "").rstrip()]
         for title, table in sections.items():

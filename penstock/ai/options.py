@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from penstock.ai.client.limits.caps import Caps
@@ -68,13 +68,26 @@ class AiOptions:
         )
         return AiOptions(policy, settings, given, tuple(name for name in REMOTE_ONLY if name in taken))
 
-    def check_provider(self, function: str, provider: Provider) -> None:
-        """Refuse ``batch_api`` if the provider has none."""
+    def of_provider(self, function: str, provider: Provider) -> AiOptions:
+        """Return the options for a provider: without workers here, ``concurrency`` is that of requests.
+
+        Refuse ``batch_api`` if the provider has none.
+        """
         if self.settings.batch is not None and not provider.has_batch_api:
             raise InvalidArgumentError(
                 f"{function}: batch_api=True is for providers with a batch API, 'openai' and 'anthropic'; "
                 f"{provider.name!r} has none. Leave it out to send requests one by one."
             )
+        if provider.has_workers or "concurrency" not in self.rest:
+            return self
+        rest = dict(self.rest)
+        check_whole(function, "concurrency", most := rest.pop("concurrency"), 1)
+        if self.settings.caps.max_concurrency is not None:
+            raise InvalidArgumentError(f"{function}: max_concurrency= means concurrency=; give one of them.")
+        if self.settings.batch is not None:
+            raise InvalidArgumentError(f"{function}: concurrency has no effect with batch_api=True; leave it out.")
+        caps = replace(self.settings.caps, max_concurrency=most)
+        return replace(self, settings=replace(self.settings, caps=caps), rest=rest)
 
     def check_local(self, function: str, model: str) -> None:
         """Refuse options that have no effect on a model that sends no requests."""

@@ -149,6 +149,7 @@ class Model:
     batch_size: BatchSize = "auto"  # of models that take batches
     first_rows: int | None = None  # of a first batch with ``batch_size="auto"``
     max_rows: int | None = None  # of a batch with ``batch_size="auto"``
+    note: str | None = None  # on how it runs, for ``explain``
     cache: bool | None = None  # None: cache results if there is a ledger
     event_loop: str | None = None  # async models with the same name share an event loop; None: that of all APIs
     num_waiting: int | None = None  # rows that wait for an async model concurrently; None: as for an API
@@ -250,6 +251,11 @@ class Provider:
     name: str
     default_models: ClassVar[Mapping[str, str]] = {}  # by function
     has_batch_api: ClassVar[bool] = False  # supports ``CallSettings.batch``
+
+    @property
+    def has_workers(self) -> bool:
+        """True if ``concurrency`` is the number of workers on this machine, not of concurrent requests."""
+        return False
 
     def model(self, task: ModelTask) -> Model:
         """Return the model for a task, or raise an error. Called when the plan is built, so it must be quick."""

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from penstock.cli.app import AsJson, app, print_json
-from penstock.config import get_config
+from penstock.config import available_cpus, get_config
 from penstock.errors import PenstockError
 from penstock.storage.urls import redacted
 
@@ -77,7 +77,7 @@ def _machine() -> dict[str, str]:
         "penstock": __version__,
         "python": platform.python_version(),
         "system": platform.platform(terse=True),
-        "cores": str(len(os.sched_getaffinity(0))),
+        "cores": str(available_cpus()),
         "memory limit": str(get_config().memory_limit or "automatic"),
     }
 

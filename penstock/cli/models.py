@@ -200,7 +200,7 @@ def cost(
 
 
 def _filled(template: str, is_alone: bool = True) -> Any:
-    """Return the expression of a template; one that ``is_alone`` must name a column."""
+    """Return the expression of a template; a template that ``is_alone`` must name a column."""
     import penstock as ps
     from penstock.expr.templates import split_template
 

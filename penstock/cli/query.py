@@ -63,8 +63,7 @@ def run(
     """
     import penstock as ps
 
-    settings = {"runner": runner, "memory_limit": memory_limit, "dashboard": dashboard or None}
-    ps.set_config(**{name: value for name, value in settings.items() if value is not None})
+    ps.set_config(runner=runner, memory_limit=memory_limit, dashboard=dashboard or None)  # type: ignore[arg-type]
     sys.argv = [str(script), *context.args]
     sys.path[0] = str(script.parent.absolute())
     try:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from penstock.errors import InvalidArgumentError
+from penstock.udf.option_spellings import ACCEPTED
 
 Translate = Callable[[Any], Any]
 
@@ -38,7 +39,7 @@ def translated(
             if key in ignored:
                 continue
             ours = (renamed or {}).get(key, key)
-            if ours not in parameters and not takes_any:
+            if ours not in parameters and ACCEPTED.get(ours) not in parameters and not takes_any:
                 if given is not None:
                     raise refusal(f"{name}({key}=...)")
                 continue

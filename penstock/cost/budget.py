@@ -42,8 +42,6 @@ def spending(budget: float | None = None) -> Iterator[Account]:
     All queries within share the budget. The query whose next call would exceed it fails with ``BudgetSpentError``,
     after its running calls are answered.
 
-    >>> server = getfixture("model_server")
-    >>> ps.set_provider("openai", base_url=server.openai_url, api_key="test")
     >>> with spending(0.01) as account:
     ...     answers = ps.from_pydict({"q": ["Hello there"]}).select(ps.prompt(ps.col("q"))).to_pydict()
     >>> account.num_calls, account.dollars < 0.01
@@ -88,6 +86,12 @@ class Budget:
         except BaseException:  # cancelled, or the budget is spent
             self._leave(queued)
             raise
+
+    def set_limit(self, dollars: float) -> None:
+        """Allow a new total, which includes what is spent. Calls that wait for money proceed if it covers them."""
+        with self._lock:
+            self._limit = round(dollars * NANO)
+            self._serve_queue()
 
     def _leave(self, queued: _QueuedCharge) -> None:
         """Remove a charge from the queue, and give back its reservation if it got one meanwhile."""
@@ -203,6 +207,14 @@ def _budget_of(account: Account) -> Budget | None:
         if account not in _budgets:
             _budgets[account] = Budget(account.budget)
         return _budgets[account]
+
+
+def set_budget(account: Account, dollars: float) -> None:
+    """Change the budget of an account whose queries run. Raises InvalidArgumentError if it has none."""
+    if (budget := _budget_of(account)) is None:
+        raise InvalidArgumentError("The query runs without a budget.")
+    account.budget = dollars
+    budget.set_limit(dollars)
 
 
 class Billing:

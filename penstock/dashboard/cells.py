@@ -41,7 +41,7 @@ def cells_of(column: pa.Array, limits: CellLimits) -> list[Cell]:
     >>> cells_of(pa.array(["hi", None]), IN_TABLE)
     [{'text': 'hi'}, None]
     >>> cells_of(pa.array([{"answer": "yes", "tokens": 3}]), IN_TABLE)
-    [{'text': '{\\n  "answer": "yes",\\n  "tokens": 3\\n}'}]
+    [{'text': '{\\n  "answer": "yes",\\n  "tokens": 3\\n}', 'json': True}]
     """
     is_image = isinstance(column.type, ImageType)
     return [_cell(value, is_image, limits) for value in column.to_pylist()]
@@ -68,12 +68,12 @@ def _cell(value: Any, is_image: bool, limits: CellLimits) -> Cell:
             return {**(_cell(answer, False, limits) or {"text": "null"}), "usage": _plain_values(usage)}
         case dict() | list() | tuple():
             options = orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY
-            return text_cell(orjson.dumps(value, default=_plain, option=options).decode(), limits)
+            return {**text_cell(orjson.dumps(value, default=_plain, option=options).decode(), limits), "json": True}
         case _:
             return text_cell(str(value), limits)
 
 
-def text_cell(text: str, limits: CellLimits) -> Cell:
+def text_cell(text: str, limits: CellLimits) -> dict[str, Any]:
     if len(text) <= limits.max_chars:
         return {"text": text}
     return {"text": f"{text[: limits.max_chars]}…", "num_chars": len(text)}

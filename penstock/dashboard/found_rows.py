@@ -8,9 +8,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from penstock.dashboard.cells import ALONE, IN_TABLE, CellLimits, cells_of
+from penstock.dashboard.facets import RowFilter, facets_of
 from penstock.dashboard.prompts import PromptTemplate
 from penstock.errors import PenstockError
 from penstock.events.events import RowError
@@ -24,7 +24,10 @@ EMPTY_PAGE: dict[str, Any] = {
     "num_rows": 0,
     "num_found": 0,  # rows that match, if the person asked for some only
     "is_counted": True,  # else at least so many match
-    "next": None,
+    "next": None,  # where the next page starts
+    "before": None,  # of a row alone: the numbers of the rows before and after it
+    "after": None,
+    "facets": [],
     "columns": [],
     "rows": [],
     "keys": [],
@@ -37,42 +40,54 @@ EMPTY_PAGE: dict[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class RowsRequest:
-    """A page that the person asks for, from the row ``first`` of all rows on."""
+    """A page that the person asks for, from the row ``first`` of those that match on; alone, the row of that number."""
 
     first: int = 0
     search: str = ""
-    is_failed: bool = False
+    status: str = ""  # or "answered" or "failed"
+    error: str = ""  # the kind of the error that rows failed with
+    conditions: tuple[RowFilter, ...] = ()
+    sort: str = ""  # a facet
+    is_descending: bool = False
     is_different: bool = False
     key: str = ""
     is_alone: bool = False  # one row, with all its text
+    jump: int | None = None  # the number in the input of the row alone
 
     @property
     def is_filtered(self) -> bool:
-        return bool(self.search) or self.is_failed or self.is_different
+        """True if the rows are not simply all in the order of the output."""
+        return self.reads_rows or bool(self.status or self.error)
+
+    @property
+    def reads_rows(self) -> bool:
+        """True if the values of the rows decide."""
+        return bool(self.search or self.conditions or self.sort) or self.is_different
 
     @property
     def limits(self) -> CellLimits:
         return ALONE if self.is_alone else IN_TABLE
-
-    @property
-    def num_rows(self) -> int:
-        return 1 if self.is_alone else PAGE_ROWS
 
     @staticmethod
     def of(asked: Mapping[str, str]) -> RowsRequest:
         return RowsRequest(
             max(int(asked.get("first") or 0), 0),
             asked.get("search", "")[:1000],
-            asked.get("failed") == "1",
+            asked.get("status", ""),
+            asked.get("error", ""),
+            RowFilter.all_of(asked.get("where") or "[]"),
+            asked.get("sort", ""),
+            asked.get("desc") == "1",
             asked.get("different") == "1",
             asked.get("key", ""),
             asked.get("alone") == "1",
+            int(asked["jump"]) if asked.get("jump") else None,
         )
 
 
 @dataclass(frozen=True, slots=True)
 class FoundRows:
-    """Rows of one batch that match, with their numbers among all rows. The next batch starts at row ``end``.
+    """Rows with their numbers among all rows.
 
     ``places`` are the rows of the input that they were made from, None where that is not known.
     """
@@ -81,12 +96,11 @@ class FoundRows:
     numbers: list[int]
     errors: list[RowError | None]
     places: list[RowPlace | None]
-    end: int
 
     def take(self, kept: Sequence[int]) -> FoundRows:
         numbers, errors = [self.numbers[row] for row in kept], [self.errors[row] for row in kept]
         places = [self.places[row] for row in kept]
-        return FoundRows(self.batch.take(pa.array(kept, pa.int64())), numbers, errors, places, self.end)
+        return FoundRows(self.batch.take(pa.array(kept, pa.int64())), numbers, errors, places)
 
 
 def place_of(error: RowError | None) -> RowPlace | None:
@@ -101,7 +115,6 @@ def joined(pieces: Sequence[FoundRows]) -> FoundRows:
         [number for piece in pieces for number in piece.numbers],
         [error for piece in pieces for error in piece.errors],
         [place for piece in pieces for place in piece.places],
-        pieces[-1].end,
     )
 
 
@@ -126,13 +139,13 @@ def shown_rows(
             found.numbers, found.errors, found.places, zip(*columns, strict=True), strict=True
         )
     ]
-    if asked.is_alone and rows:
+    if asked.is_alone and rows and asked.jump is None:
         row = found.batch.slice(0, 1)
         sent = {name: template.messages(row, ALONE) for name, template in prompts.items()}
         rows[0]["prompts"] = {name: messages for name, messages in sent.items() if messages}
         rows[0]["usage"] = _usage(row, prompts, open_ledger)
     described = [{"name": each.name, "type": str(each.dtype)} for each in Schema.from_arrow(found.batch.schema)]
-    return EMPTY_PAGE | {"columns": described, "rows": rows}
+    return EMPTY_PAGE | {"columns": described, "rows": rows, "facets": list(facets_of(found.batch.schema))}
 
 
 def _usage(
@@ -147,35 +160,3 @@ def _usage(
     with closing(ledger):
         found = {name: template.usage(row, name, ledger) for name, template in prompts.items()}
     return {name: usage for name, usage in found.items() if usage is not None}
-
-
-def contains_text(batch: pa.RecordBatch, text: str) -> pa.Array:
-    """Return whether a text or number anywhere in a row contains ``text``, in any case.
-
-    >>> batch = pa.RecordBatch.from_pydict({"a": ["Red", None], "b": [{"c": ["x"]}, {"c": ["dark RED"]}]})
-    >>> contains_text(batch, "red").to_pylist(), contains_text(batch, "dark").to_pylist()
-    ([True, True], [False, True])
-    """
-    found = pa.array([False] * batch.num_rows)
-    for column in batch.columns:
-        found = pc.or_(found, pc.fill_null(_contains(column, text), False))
-    return found
-
-
-def _contains(array: pa.Array, text: str) -> pa.Array:
-    kind = array.type
-    if isinstance(kind, pa.BaseExtensionType):
-        return pa.nulls(len(array), pa.bool_())
-    if pa.types.is_struct(kind):
-        found = pa.nulls(len(array), pa.bool_())
-        for part in array.flatten():
-            found = pc.or_kleene(found, _contains(part, text))
-        return found
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        parents = pc.list_parent_indices(array).filter(pc.fill_null(_contains(array.flatten(), text), False))
-        return pc.is_in(pa.array(range(len(array)), pa.int64()), pc.cast(parents, pa.int64()))
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        return pc.match_substring(array, text, ignore_case=True)
-    if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind):
-        return pc.match_substring(pc.cast(array, pa.string()), text, ignore_case=True)
-    return pa.nulls(len(array), pa.bool_())

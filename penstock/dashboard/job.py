@@ -1,4 +1,4 @@
-"""A job in a folder, which another process may write to at the moment."""
+"""A job in a folder, to which another process may be writing."""
 
 from __future__ import annotations
 
@@ -8,16 +8,25 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import itemgetter
+from pathlib import Path
 from typing import Any
+
+import pyarrow as pa
 
 from penstock.cache.ledger.maintenance import has_records
 from penstock.cache.ledger.open_ledgers import SharedLedger
+from penstock.config import config
 from penstock.contracts import Origin
+from penstock.dashboard.commands import command_output, start_command
+from penstock.dashboard.counterparts import Counterparts, Differences, ReadFiles
+from penstock.dashboard.error_kinds import ErrorKinds
 from penstock.dashboard.found_rows import RowsRequest
-from penstock.dashboard.live import MAX_ERRORS, LiveQuery, error_values
+from penstock.dashboard.live import MAX_ERRORS, LiveQuery, Order, error_values, summary_of
 from penstock.dashboard.orders import PROMPTS, RUN, ControlWriter
 from penstock.dashboard.prompts import PromptTemplate, read_prompts
-from penstock.dashboard.rows import InputRun, MatchCount, ReadFiles, RowFile, rows_page
+from penstock.dashboard.reviews import Reviews, row_name
+from penstock.dashboard.row_search import RowSearch, selected_rows
+from penstock.dashboard.rows import InputRun, RowFile, RowReader, rows_page
 from penstock.errors import InvalidArgumentError
 from penstock.events.events import RowError
 from penstock.io.commit.output import JOB_LEDGER
@@ -29,7 +38,8 @@ from penstock.jobs.summary import command_text, open_folder, run_state
 from penstock.protocols import Ledger
 from penstock.types.row_numbers import RowPlace
 
-MAX_SEARCHES = 4  # of several pages, that are counted at the same time
+MAX_SELECTIONS = 8  # of several pages
+MAX_EXPORT_S = 60.0
 REREAD_S = 1.0  # the folder is read at most so often
 KILLED = (
     "The process of this run was killed, or its machine stopped. The job keeps what is committed: run it again with "
@@ -46,6 +56,7 @@ class JobContent:
     run: dict[str, Any]
     files: list[RowFile]
     errors: list[RowError]
+    error_kinds: list[dict[str, Any]]
     formulas: dict[str, str]  # by column, the expression that computes it
     prompts: dict[str, PromptTemplate]  # by column
     command: str | None
@@ -57,21 +68,45 @@ class JobFolderView:
     def __init__(self, root: str) -> None:
         self.root = root
         self._folder = open_folder(root)
+        self.reviews = Reviews(self._folder.output.place)
         self.orders = ControlWriter(self._folder.notes)
         self._lock = threading.Lock()
         self._content: JobContent | None = None
         self._read_at_s = 0.0
+        self._read_mark: tuple[object, ...] | None = None
         if self._folder.notes.read("job") is None:
             raise InvalidArgumentError(
                 f"There is no job in {root!r}. A write with --resume, or resume=True in Python, is a job."
             )
 
     def content(self) -> JobContent:
-        """Return the content, not older than a second. A run in another process learns that a person watches."""
+        """Return the content, at most a second old. This tells a run in another process that a person watches."""
         with self._lock:
-            if self._content is None or time.monotonic() - self._read_at_s > REREAD_S:
-                self._content, self._read_at_s = self._read(), time.monotonic()
-            return self._content
+            content = self._content
+            if content is None or time.monotonic() - self._read_at_s > REREAD_S:
+                mark = self._mark()
+                if content is None or mark is None or mark != self._read_mark:
+                    content = self._content = self._read()
+                    self._read_mark = mark
+                self._read_at_s = time.monotonic()
+            if content.order_interval_s is not None:
+                self.orders.beat(content.order_interval_s)
+            return content
+
+    def _mark(self) -> tuple[object, ...] | None:
+        """Return something that changes with the folder; None if its files are not here."""
+        place = self._folder.output.place
+        if not isinstance(place, LocalPlace):
+            return None
+        names = ("", JOB_FOLDER, f"{JOB_FOLDER}/journal", f"{JOB_FOLDER}/{RUN}.json")
+        files = [path.stat() for name in names if (path := place.path(name)).exists()]
+        return run_state(self._folder), *((file.st_mtime_ns, file.st_size) for file in files)
+
+    @property
+    def hidden_folder(self) -> Path | None:
+        """The folder with the data of the job; None if it is not on this machine."""
+        place = self._folder.output.place
+        return place.path(JOB_FOLDER) if isinstance(place, LocalPlace) else None
 
     def open_ledger(self) -> Ledger | None:
         """Return the ledger of the job, None if its files are not here. The caller must close it."""
@@ -94,14 +129,13 @@ class JobFolderView:
         described, at_present = folder.notes.read("job") or {}, run_state(folder)
         prompts = folder.notes.read(PROMPTS) or {"columns": {}}
         interval_s = folder.notes.poll_interval_s if at_present == "running" else None
-        if interval_s is not None:
-            self.orders.beat(interval_s)
         return JobContent(
             at_present,
             interval_s,
             run,
             row_files(state, paths),
             errors,
+            ErrorKinds(errors).values(),
             column_formulas(described),
             read_prompts(prompts["columns"]),
             command_text(folder),
@@ -114,62 +148,128 @@ class JobBoard:
     def __init__(self, roots: Sequence[str], read: ReadFiles) -> None:
         self._views = [JobFolderView(root.rstrip("/")) for root in roots]
         self._read = read
-        self._counting = threading.Lock()
-        self._counts: dict[RowsRequest, MatchCount] = {}  # the last searches
+        self._selecting = threading.Lock()
+        self._selections: dict[tuple[RowsRequest, tuple[str, ...]], RowSearch] = {}  # the last ones
 
-    def state(self, query: int | None) -> dict[str, Any]:
+    def home(self) -> dict[str, Any]:
+        return {"jobs": [self.summary()], "queries": []}
+
+    def summary(self) -> dict[str, Any]:
+        """Return the line of the job in a list of jobs."""
         content = self._views[0].content()
-        run = content.run
-        state, error = shown_state(content.state, run)
-        if state == "stopped":
-            run = run | {"left_s": None, "stages": [as_stopped(stage) for stage in run["stages"]]}
-        run = run | {
-            "name": run["name"] or self._views[0].root,
-            "state": state,
-            "error": error,
+        return summary_of(self._run(content)) | {"root": self._views[0].root, "command": content.command}
+
+    def state(self, asked: Mapping[str, str]) -> dict[str, Any]:
+        content = self._views[0].content()
+        run = self._run(content) | {
             "can_control": content.order_interval_s is not None,
             "order_interval_s": content.order_interval_s,
-            "num_failed": len(content.errors),
             "errors": [error_values(error) for error in content.errors[: -MAX_ERRORS - 1 : -1]],
-            "num_rows": sum(file.num_rows for file in content.files),
+            "error_kinds": content.error_kinds,
         }
         return {
             "source": content.command or " and ".join(view.root for view in self._views),
             "runs": [view.root for view in self._views],
+            "compared": [compared_run(view.content()) for view in self._views] if len(self._views) > 1 else [],
+            "command": content.command,
+            "output": "" if (folder := self._views[0].hidden_folder) is None else command_output(folder),
             "queries": [],
             "query": run,
         }
 
-    def rows(self, asked: dict[str, str]) -> dict[str, Any]:
+    def _run(self, content: JobContent) -> dict[str, Any]:
+        """Return the figures of the last run, with what the folder knows better."""
+        run, (state, error) = content.run, shown_state(content.state, content.run)
+        if state == "stopped":
+            run = run | {"left_s": None, "stages": [as_stopped(stage) for stage in run["stages"]]}
+        return run | {
+            "name": run["name"] or self._views[0].root,
+            "state": state,
+            "error": error,
+            "num_failed": len(content.errors),
+            "num_rows": sum(file.num_rows for file in content.files),
+        }
+
+    def rows(self, asked: Mapping[str, str]) -> dict[str, Any]:
         content, *others = [view.content() for view in self._views]
-        other_files = others[0].files if others else []
-        wanted, open_ledger = RowsRequest.of(asked), self._views[0].open_ledger
-        if asked.get("count"):
-            return self._count(wanted, content.files, other_files)
-        page = rows_page(content.files, other_files, self._read, wanted, content.prompts, open_ledger)
-        if wanted.is_filtered and not wanted.is_alone:
-            page |= self._count(wanted, content.files, other_files, is_new=not wanted.first)
-        return page | {"formulas": content.formulas}
+        wanted, other_files = RowsRequest.of(asked), others[0].files if others else []
+        reader = RowReader(content.files, self._read)
+        selection = self._selection(wanted, reader, other_files) if wanted.is_filtered else None
+        if asked.get("count") and selection is not None:
+            figures = {"num_found": selection.num_found, "num_rows": reader.num_rows}
+            return figures | {"is_counted": selection.is_complete}
+        open_ledger = self._views[0].open_ledger
+        page = rows_page(reader, other_files, self._read, wanted, selection, content.prompts, open_ledger)
+        reviews = self._views[0].reviews.read()
+        for row in page["rows"]:
+            place = None if row["row"] is None else RowPlace(row["source"], row["row"])
+            row["review"] = reviews.get(row_name(row["number"], place))
+        return page | {"formulas": content.formulas, "can_review": True}
 
-    def _count(
-        self, wanted: RowsRequest, files: Sequence[RowFile], others: Sequence[RowFile], is_new: bool = False
-    ) -> dict[str, Any]:
-        """Return the number of rows that match so far. A search that ``is_new`` is counted again."""
-        wanted = replace(wanted, first=0)
-        with self._counting:
-            if is_new or wanted not in self._counts:
-                if (last := self._counts.pop(wanted, None)) is not None:
-                    last.stop()
-                self._counts[wanted] = MatchCount(files, others, self._read, wanted)
-                if len(self._counts) > MAX_SEARCHES:
-                    self._counts.pop(next(iter(self._counts))).stop()
-            count = self._counts[wanted]
-        return {"num_found": count.num_found, "is_counted": count.is_complete}
+    def table(self, asked: Mapping[str, str], max_rows: int) -> pa.Table:
+        wanted, content = RowsRequest.of(asked), self._views[0].content()
+        reader, selection = RowReader(content.files, self._read), None
+        if wanted.is_filtered:
+            selection = self._selection(
+                wanted, reader, [file for view in self._views[1:] for file in view.content().files]
+            )
+            selection.wait(max_rows, MAX_EXPORT_S)
+        with config(progress=False, dashboard=False):
+            return selected_rows(reader.all(), None if selection is None else selection.numbers, max_rows)
 
-    def control(self, query: int, action: str, stage: int, max_running: int) -> None:
-        if self._views[0].content().order_interval_s is None:
+    def review(self, asked: Mapping[str, Any]) -> str:
+        """Keep a person's note, thumb or verdict on a row."""
+        number, content = int(asked["number"]), self._views[0].content()
+        with config(progress=False, dashboard=False):
+            found = RowReader(content.files, self._read).rows([number])
+        if found is None:
+            raise InvalidArgumentError(f"There is no row {number}.")
+        keys = {}
+        if len(self._views) > 1:
+            others = [file.path for file in self._views[1].content().files]
+            key = Counterparts(others, self._read, str(asked.get("key", "")), found.batch).key
+            keys = {key: found.batch.column(key)[0].as_py()}
+        other = self._views[1].root if len(self._views) > 1 else ""
+        self._views[0].reviews.write(number, found.places[0], keys, {**asked, "other": other})
+        return f"Kept in {self._views[0].root}/_reviews."
+
+    def _selection(self, wanted: RowsRequest, reader: RowReader, others: Sequence[RowFile]) -> RowSearch:
+        """Return the search for these rows, which may have begun with an earlier page."""
+        key = replace(wanted, first=0, is_alone=False), tuple(file.path for file in (*reader.files, *others))
+        with self._selecting:
+            if (found := self._selections.get(key)) is None or found.error is not None:
+                paths = [file.path for file in others]
+                compare = Differences(paths, self._read, wanted.key) if wanted.is_different and paths else None
+                found = RowSearch(reader.all(), reader.num_rows, reader.failed, wanted, compare)
+                self._selections[key] = found
+                if len(self._selections) > MAX_SELECTIONS:
+                    self._selections.pop(next(iter(self._selections))).stop()
+            return found
+
+    def control(self, asked: Mapping[str, Any]) -> str:
+        view = self._views[0]
+        if asked.get("action") in ("continue", "retry") and view.hidden_folder is not None:
+            if view.content().state == "running":
+                raise InvalidArgumentError("The job runs already.")
+            return start_command(view.root, view.hidden_folder, asked["action"])
+        if view.content().order_interval_s is None:
             raise InvalidArgumentError("The job does not run, or its folder is not yours to write to.")
-        self._views[0].orders.order(action, stage, max_running)
+        order = Order.of(asked)
+        view.orders.order(order)
+        return order.done
+
+
+def compared_run(content: JobContent) -> dict[str, Any]:
+    """Return what two runs are compared by, as JSON values: their prompts, and the cost and latency of a call."""
+    models, latency = content.run["models"], content.run["history"].get("latency_so_far")
+    num_calls, dollars = sum(each["num_calls"] for each in models), [each["dollars"] for each in models]
+    systems = {f"system of {name}": prompt.system for name, prompt in content.prompts.items() if prompt.system}
+    return {
+        "models": [each["model"] for each in models],
+        "dollars": sum(dollars) / num_calls if num_calls and None not in dollars else None,
+        "latency_s": None if latency is None else latency[0],
+        "prompts": content.formulas | systems,
+    }
 
 
 def shown_state(state: str, run: Mapping[str, Any]) -> tuple[str, str]:
@@ -195,7 +295,7 @@ def as_stopped(stage: dict[str, Any]) -> dict[str, Any]:
 
 
 def column_formulas(description: Mapping[str, Any]) -> dict[str, str]:
-    """Return the expression of each column that a job computes, as its description has it.
+    """Return the expression of each column that a job computes, from the job's description.
 
     >>> steps = [{"step": "read"}, {"step": "select", "column 'a'": {"expression": "prompt(col(t)) as a"}}]
     >>> column_formulas({"query": {"steps": [*steps, {"step": "select", "column 'a'": {"expression": "col(a)"}}]}})
@@ -211,7 +311,7 @@ def column_formulas(description: Mapping[str, Any]) -> dict[str, str]:
 
 
 def row_files(state: JobState, paths: dict[str, str]) -> list[RowFile]:
-    """Return the files of a job that exist, in the order of their names, with the rows of them that failed."""
+    """Return the existing files of a job, in the order of their names, with their failed rows."""
     failures: dict[int, list[tuple[int, RowError]]] = {}  # by read, with the number of the row there
     for failure in state.failures:
         if failure.origin is not None and failure.origin.start is not None:

@@ -5,11 +5,16 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import pairwise
 from typing import Any, Literal
 
 from penstock.contracts import QueryControl
+from penstock.cost.accounts import current_account
+from penstock.cost.budget import set_budget
+from penstock.dashboard.cluster import cluster_state
+from penstock.dashboard.error_kinds import ErrorKinds
 from penstock.errors import InvalidArgumentError, QueryCancelledError
 from penstock.events.events import (
     BundleProduced,
@@ -21,7 +26,9 @@ from penstock.events.events import (
     QueryStarted,
     RowError,
     RowsFailed,
+    StageFinished,
 )
+from penstock.events.latency import NUM_DURATIONS, percentile
 from penstock.observe.bottleneck import bottleneck
 from penstock.observe.printable import fit
 from penstock.observe.stage_stats import StageStats
@@ -34,10 +41,40 @@ MAX_NAME_CHARS = 200  # of a stage
 MAX_NAMES = 6  # of stages in the name of a query
 MAX_SHORT_NAME_CHARS = 60  # of each of them
 MAX_POINTS = 200  # of a chart
+MAX_LOG = 100  # lines
 RATE_S = 3.0  # over which the rate is measured
+FORECAST_S = 10.0  # the range of the remaining time is that of the forecasts of these seconds
+MIN_RANGE = 0.1  # of the remaining time, to both sides
 
 End = Literal["finished", "failed", "cancelled"]
+HOW_IT_ENDED: dict[End, str] = {"finished": "finished", "failed": "failed", "cancelled": "was stopped"}
 State = Literal["running", "pausing", "paused"] | End
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """A change of a running query, by a person."""
+
+    action: str
+    stage: int = 0
+    max_running: int = 1
+    dollars: float = 0.0
+
+    @staticmethod
+    def of(asked: Mapping[str, Any]) -> Order:
+        values = int(asked.get("stage", 0)), int(asked.get("max_running", 1)), float(asked.get("dollars", 0))
+        return Order(str(asked["action"]), *values)
+
+    @property
+    def done(self) -> str:
+        """The answer to the person when the order is on its way."""
+        return {
+            "pause": "The query pauses: calls in flight finish, none starts.",
+            "resume": "The query goes on.",
+            "cancel": "The query stops. A job keeps what it has committed.",
+            "limit": f"At most {self.max_running:,} at once from now on.",
+            "budget": f"The budget is ${self.dollars:,.2f} now.",
+        }.get(self.action, "")
 
 
 class LiveQuery:
@@ -52,7 +89,11 @@ class LiveQuery:
         self._started_s = self._now_s = 0.0  # by the clock of the events
         self._started_at_s = time.time()
         self._recent: deque[tuple[float, list[int]]] = deque()  # times of the last seconds, with the rows by stage
+        self._ends: deque[tuple[float, float]] = deque()  # times of the last seconds, with the end expected then
         self._errors: deque[RowError] = deque(maxlen=MAX_ERRORS)
+        self._kinds = ErrorKinds()
+        self._log: deque[tuple[float, str]] = deque(maxlen=MAX_LOG)
+        self._account = current_account()
         self._error = ""
         self._control: QueryControl | None = None
         self._limits: dict[int, int] = {}  # by stage, as the person has set them
@@ -73,7 +114,7 @@ class LiveQuery:
         return "pausing" if any(self._num_under_way()) else "paused"
 
     def _num_under_way(self) -> tuple[int, int]:
-        """Return the calls in flight and the other tasks that run."""
+        """Return the number of calls in flight and of other running tasks."""
         control = self._control
         return (0, 0) if control is None else control.num_under_way()
 
@@ -91,15 +132,24 @@ class LiveQuery:
             match event:
                 case QueryStarted(time_s=time_s):
                     self._started_s = self._now_s = time_s
+                    self._say("The query started.")
                 case RowsFailed(errors=errors):
                     self._errors.extend(errors)
+                    for error in errors:
+                        if self._kinds.add(error):
+                            self._say(f"First {error.error_type} in {error.operator}: {error.message[:200]}")
+                case StageFinished(stage, time_s):
+                    self._now_s = time_s
+                    self._say(f"{self._stats.stages[stage].stage[:MAX_NAME_CHARS]} is done.")
                 case QuerySampled(time_s=time_s):
                     self._now_s = time_s
                     self._note_recent()
+                    self._note_expected_end()
                 case QueryFinished(error, time_s):
                     self._now_s, self._control, self._end = time_s, None, "finished"
                     if error is not None:
                         self.fail(error)
+                    self._say(f"The query {HOW_IT_ENDED[self._end]}.")
 
     def fail(self, error: BaseException) -> None:
         """Record the error that ended the query, or that followed it: the commit of a job may fail."""
@@ -109,20 +159,29 @@ class LiveQuery:
         elif isinstance(error, QueryCancelledError):
             self._end = "cancelled"
 
-    def control(self, action: str, stage: int, max_running: int) -> None:
-        """Pause, resume or cancel the query, or limit the tasks of a stage. Does nothing after its end.
+    def _say(self, text: str) -> None:
+        self._log.append((self._now_s - self._started_s, text))
 
-        The limit of a stage that calls a model by an API is one on concurrent requests to that model.
+    def control(self, order: Order) -> None:
+        """Pause, resume or cancel the query, limit the tasks of a stage, or set the budget. Does nothing after its end.
+
+        For a stage that calls a model by an API, the limit applies to concurrent requests to that model.
         """
         control = self._control
         if control is None:
             return
+        action, stage, max_running = order.action, order.stage, order.max_running
         match action:
+            case "budget" if order.dollars > 0 and self._account is not None:
+                set_budget(self._account, order.dollars)
+                self._say(f"A person set the budget to ${order.dollars:,.2f}.")
             case "pause" | "resume":
                 control.set_paused(action == "pause")
                 self._is_paused = action == "pause"
+                self._say(f"A person {action}d the query.")
             case "cancel":
                 control.cancel()
+                self._say("A person stopped the query.")
             case "limit" if 0 <= stage < len(self._stats.stages) and max_running >= 1:
                 if (model := self._stats.stages[stage].model) is None:
                     control.limit_tasks(stage, max_running)
@@ -131,6 +190,9 @@ class LiveQuery:
 
                     limit_requests(*model, max_running)
                 self._limits[stage] = max_running
+                self._say(
+                    f"A person limited {self._stats.stages[stage].stage[:MAX_NAME_CHARS]} to {max_running:,} at once."
+                )
             case _:
                 raise InvalidArgumentError(f"The dashboard knows no action {action!r} with these values.")
 
@@ -160,19 +222,24 @@ class LiveQuery:
                 "can_control": self._control is not None,
                 "error": self._error,
                 "elapsed_s": elapsed_s,
-                "left_s": stats.forecast.seconds_left() if self.state == "running" else None,
+                "left_s": (left_s := stats.forecast.seconds_left() if self.state == "running" else None),
+                "left_range": None if left_s is None else self._range(left_s),
+                "budget": None if self._account is None else self._account.budget,
                 "stages": [
                     self._stage(index, *each) for index, each in enumerate(zip(stats.stages, rates, strict=True))
                 ],
                 "bottleneck": next((index for index, stage in enumerate(stats.stages) if stage is slowest), None),
                 "history": self._history(),
                 "errors": [error_values(error) for error in reversed(self._errors)],
+                "error_kinds": self._kinds.values(),
+                "log": list(self._log),
                 "num_failed": sum(stage.num_failed_so_far for stage in stats.stages),
                 "calls_stage": self._calls_stage(),
                 "models": [
                     asdict(model) | {"projected_dollars": stats.forecast.dollars(model)} for model in stats.models
                 ],
                 "gpus": [asdict(gpu) for gpu in stats.gpus],
+                "cluster": cluster_state() if not self.is_ended else None,
                 "counters": [*stats.counters.items(), *stats.gauges.items()],
             }
 
@@ -220,7 +287,11 @@ class LiveQuery:
         return stats.num_rows if stats.writes is None else self._stats.stages[stats.writes].num_rows
 
     def _history(self) -> dict[str, Any]:
-        """Return points over time: memory of the process, data in flight, and the rows or calls of each stage."""
+        """Return points over time: memory of the process, data in flight, and the rows or calls of each stage.
+
+        ``models`` adds up the tokens, refusals and dollars of all models. ``latency`` has the 50th and the 95th
+        percentile of the requests since the point before, None without any.
+        """
         timeline = self._stats.timeline
         points = timeline[:: -(-len(timeline) // MAX_POINTS) or 1]
         if timeline and points[-1] is not timeline[-1]:
@@ -236,6 +307,9 @@ class LiveQuery:
                 ]
                 for point in points
             ],
+            "models": [_model_totals(point.sample.measures.models) for point in points],
+            "latency": [None, *(_latency(before, after) for before, after in pairwise(points))][: len(points)],
+            "latency_so_far": _percentiles(_reply_times(points[-1])) if points else None,
         }
 
     def _note_recent(self) -> None:
@@ -243,8 +317,20 @@ class LiveQuery:
         while self._recent[0][0] < self._now_s - RATE_S:
             self._recent.popleft()
 
+    def _note_expected_end(self) -> None:
+        if (left_s := self._stats.forecast.seconds_left()) is not None and not self._is_paused:
+            self._ends.append((self._now_s, self._now_s + left_s))
+        while self._ends and self._ends[0][0] < self._now_s - FORECAST_S:
+            self._ends.popleft()
+
+    def _range(self, left_s: float) -> tuple[float, float]:
+        """Return the least and the most of the remaining time by the forecasts of the last seconds."""
+        expected = [end_s - self._now_s for _, end_s in self._ends]
+        least, most = left_s * (1 - MIN_RANGE), left_s * (1 + MIN_RANGE)
+        return max(min([least, *expected]), 0.0), max([most, *expected])
+
     def _rates(self) -> Sequence[float]:
-        """Return the rows per second of each stage: lately, or until its end."""
+        """Return the rows per second of each stage: recently, or until its end."""
         rows = list(map(self._num_done, self._stats.stages))
         since_s, before = self._started_s, [0] * len(rows)
         if self._recent and self._now_s - self._recent[0][0] > RATE_S / 2:
@@ -266,9 +352,35 @@ def _call_values(calls: CallCounts, *, is_ended: bool) -> dict[str, Any]:
 
 
 def _num_done(point: TimelinePoint, stage: int, of: int) -> int:
-    """Return the calls of a stage at a point in time, or the rows of the stage ``of``."""
+    """Return the number of a stage's calls at a point in time, or of the rows of stage ``of``."""
     calls = point.sample.stages[stage].calls
     return point.num_rows[of] if calls is None else calls.num_done
+
+
+def _model_totals(models: Sequence[ModelSample]) -> tuple[int, int, float]:
+    return (
+        sum(each.input_tokens + each.output_tokens for each in models),
+        sum(each.num_refused for each in models),
+        sum(each.dollars or 0.0 for each in models),
+    )
+
+
+def _reply_times(point: TimelinePoint) -> list[int]:
+    counts = [0] * NUM_DURATIONS
+    for stage in point.sample.stages:
+        if stage.calls is not None:
+            for index, count in enumerate(stage.calls.reply_times):
+                counts[index] += count
+    return counts
+
+
+def _latency(before: TimelinePoint, after: TimelinePoint) -> tuple[float, float] | None:
+    return _percentiles([new - old for old, new in zip(_reply_times(before), _reply_times(after), strict=True)])
+
+
+def _percentiles(counts: Sequence[int]) -> tuple[float, float] | None:
+    half, most = percentile(counts, 0.5), percentile(counts, 0.95)
+    return None if half is None or most is None else (half, most)
 
 
 def _name(model: ModelSample) -> tuple[str, str]:
@@ -277,6 +389,23 @@ def _name(model: ModelSample) -> tuple[str, str]:
 
 def _per_second(num_rows: int, seconds: float) -> float:
     return num_rows / seconds if seconds else 0.0
+
+
+def summary_of(run: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the line of a query or job in a list, from its snapshot."""
+    stages, models = run["stages"], run["models"]
+    counted = stages[run["calls_stage"]] if run.get("calls_stage") is not None else (stages or [None])[-1]
+    total, dollars = counted and counted["total"], [each["dollars"] for each in models]
+    return {
+        **{
+            name: run[name]
+            for name in ("id", "name", "state", "started_at", "error", "elapsed_s", "left_s", "num_failed")
+        },
+        "num_rows": run.get("num_rows", counted["num_rows"] if counted else 0),
+        "share": counted["num_done"] / total if counted and total else None,
+        "models": [each["model"] for each in models],
+        "dollars": None if None in dollars or not dollars else sum(dollars),
+    }
 
 
 def error_values(error: RowError) -> dict[str, Any]:

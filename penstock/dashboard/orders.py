@@ -1,4 +1,4 @@
-"""Orders to a job that runs, from the dashboard of another process, through the folder of the job.
+"""Orders to a running job, from the dashboard of another process, through the folder of the job.
 
 A dashboard writes a note with its orders, and a new *beat* every second while a person watches. The run looks at the
 note once a second, follows the orders that it has not seen, and notes its own figures as long as the beat changes. A
@@ -12,10 +12,12 @@ import secrets
 import threading
 import time
 from contextlib import suppress
+from dataclasses import asdict
 from typing import Any
 
 from penstock.contracts import QueryControl
-from penstock.dashboard.live import LiveQuery
+from penstock.dashboard.known import note_job
+from penstock.dashboard.live import LiveQuery, Order
 from penstock.dashboard.prompts import described_prompts
 from penstock.errors import PenstockError
 from penstock.events.events import Event, QuerySampled
@@ -42,9 +44,9 @@ class ControlWriter:
             with suppress(PenstockError):  # another dashboard writes at this moment
                 self._write([])
 
-    def order(self, action: str, stage: int, max_running: int) -> None:
-        """Leave an order; see ``LiveQuery.control``."""
-        self._write([{"id": secrets.token_hex(8), "action": action, "stage": stage, "max_running": max_running}])
+    def order(self, order: Order) -> None:
+        """Leave an order."""
+        self._write([{"id": secrets.token_hex(8), **asdict(order)}])
 
     def _write(self, orders: list[dict[str, Any]]) -> None:
         self._beat_at_s = time.monotonic()
@@ -60,7 +62,7 @@ def watch_job(plan: Plan, notes: JobNotes) -> WatchedJob:
 class WatchedJob:
     """Implements ``JobWatch``, the side of the run: notes its figures, and follows the orders that people leave.
 
-    It looks for orders on a thread, as a disk or a store may be slow.
+    It looks for orders on a thread, because a disk or a store may be slow.
     """
 
     def __init__(self, plan: Plan, notes: JobNotes) -> None:
@@ -71,6 +73,7 @@ class WatchedJob:
         self._looking: threading.Thread | None = None
         self._seen = set[str]() if self._interval_s is None else {order["id"] for order in _orders(self._ordered())}
         self._beat, self._beat_at_s = "", 0.0
+        note_job(notes.root)
         with suppress(PenstockError):
             notes.write(PROMPTS, {"columns": described_prompts(plan)})
         self.note()  # in place of the last run's, which may have failed
@@ -107,7 +110,7 @@ class WatchedJob:
             if order["id"] not in self._seen:
                 self._seen.add(order["id"])
                 with suppress(PenstockError):  # an order that fits no stage
-                    self._live.control(order["action"], order["stage"], order["max_running"])
+                    self._live.control(Order.of(order))
         if note["beat"] != self._beat:
             self._beat, self._beat_at_s = note["beat"], now_s
         if now_s - self._beat_at_s <= MAX_UNWATCHED * interval_s:

@@ -1,4 +1,4 @@
-"""The dashboard of this process: it is started with the first query that is watched, and ends with the process."""
+"""The dashboard of this process. It starts with the first watched query and ends with the process."""
 
 from __future__ import annotations
 
@@ -9,12 +9,17 @@ import os
 import sys
 import threading
 from collections import deque
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
 
 from penstock.contracts import Report
 from penstock.dashboard.found_rows import EMPTY_PAGE, RowsRequest
-from penstock.dashboard.live import LiveQuery
+from penstock.dashboard.known import forget_process, note_process
+from penstock.dashboard.live import LiveQuery, Order, summary_of
 from penstock.dashboard.recent import RecentRows, watched_stage
+from penstock.errors import InvalidArgumentError
 from penstock.events.events import Event, QueryStarted
 from penstock.storage.urls import redacted
 
@@ -55,13 +60,17 @@ class LiveBoard:
         self._queries.append(WatchedQuery(next(self._numbers)))
         return self._queries[-1]
 
-    def state(self, query: int | None) -> dict[str, Any]:
-        queries, chosen = self._started(), self._chosen(query)
+    def home(self) -> dict[str, Any]:
+        return {"queries": [summary_of(each.snapshot()) for each in reversed(self._started())]}
+
+    def state(self, asked: Mapping[str, str]) -> dict[str, Any]:
+        queries, chosen = self._started(), self._chosen(asked)
         return {
             "source": " ".join(map(redacted, sys.argv))[:300],
             "queries": [each.headline() for each in reversed(queries)],
             "query": None if chosen is None else chosen.snapshot(),
             "end": self.end,
+            "has_home": len(queries) > 1,
         }
 
     @property
@@ -70,24 +79,35 @@ class LiveBoard:
         queries = self._started()
         return str(queries[-1].number) if queries and all(each.is_ended for each in queries) else None
 
-    def rows(self, asked: dict[str, str]) -> dict[str, Any]:
-        chosen = self._chosen(int(asked["query"]) if asked.get("query") else None)
+    def rows(self, asked: Mapping[str, str]) -> dict[str, Any]:
+        chosen = self._chosen(asked)
         page = EMPTY_PAGE if chosen is None else chosen.recent.page(RowsRequest.of(asked))
         return page | {"is_recent": True}
+
+    def table(self, asked: Mapping[str, str], max_rows: int) -> pa.Table:
+        chosen = self._chosen(asked)
+        found = None if chosen is None else chosen.recent.table(RowsRequest.of(asked))
+        return pa.table({}) if found is None else found.slice(0, max_rows)
+
+    def review(self, asked: Mapping[str, Any]) -> str:
+        raise InvalidArgumentError("Notes are kept beside a job: write the rows with resume=True.")
 
     def _started(self) -> list[WatchedQuery]:
         return [each for each in list(self._queries) if each.is_started]
 
-    def _chosen(self, number: int | None) -> WatchedQuery | None:
+    def _chosen(self, asked: Mapping[str, str]) -> WatchedQuery | None:
         """Return a query by its number, or else the last one that runs, or the last one."""
+        number = int(asked["query"]) if asked.get("query") else None
         queries = self._started()
         running = [each for each in queries if not each.is_ended]
         return next(iter([each for each in queries if each.number == number] or running[-1:] or queries[-1:]), None)
 
-    def control(self, query: int, action: str, stage: int, max_running: int) -> None:
+    def control(self, asked: Mapping[str, Any]) -> str:
+        order = Order.of(asked)
         for each in list(self._queries):
-            if each.number == query:
-                each.control(action, stage, max_running)
+            if each.number == int(asked["query"]):
+                each.control(order)
+        return order.done
 
 
 _board = LiveBoard()
@@ -110,14 +130,17 @@ def start_dashboard() -> DashboardServer:
 
             _server = DashboardServer(_board)
             atexit.register(_wait_for_pages, os.getpid())
+            note_process(_server.url)
             print(f"Dashboard: {_server.url}", file=sys.stderr)  # noqa: T201, the user asked for it
         return _server
 
 
 def _wait_for_pages(pid: int) -> None:
     """Let open pages show how the last query ended, before their server is gone. A forked child has no server."""
-    if pid == os.getpid() and _server is not None and (end := _board.end) is not None:
-        _server.wait_for_pages(end, MAX_WAIT_S)
+    if pid == os.getpid() and _server is not None:
+        if (end := _board.end) is not None:
+            _server.wait_for_pages(end, MAX_WAIT_S)
+        forget_process()
 
 
 def stop_dashboard() -> None:
@@ -127,4 +150,5 @@ def stop_dashboard() -> None:
         if _server is not None:
             atexit.unregister(_wait_for_pages)
             _server.close()
+            forget_process()
             _server = None

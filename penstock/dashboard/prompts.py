@@ -43,7 +43,8 @@ class PromptTemplate:
 
     @staticmethod
     def of(call: Expr) -> PromptTemplate | None:
-        """Return the template of a call of ``prompt``; None of anything else, and of a call for some rows alone."""
+        """Return the template of a call of ``prompt``; None for other calls, and for a call that is made for some rows
+        only."""
         from penstock.ai.dialogue import PromptSettings
 
         if not isinstance(call, UdfCall) or call.condition is not None:
@@ -122,8 +123,8 @@ def _cell(part: Part, limits: CellLimits) -> Cell:
 def described_prompts(plan: Plan) -> dict[str, Any]:
     """Return the templates of a plan by column, as JSON values.
 
-    Left out are those that the rows of the result cannot fill: a column that they read is dropped or changed later, or
-    they call a function that must not run again, such as one of the user.
+    Leaves out templates that the rows of the result cannot fill: a column that they read is dropped or changed later,
+    or they call a function that must not run again, such as a user's.
     """
     found: dict[str, Any] = {}
     kept = set(plan.schema.names) if plan.schema is not None else set[str]()

@@ -17,16 +17,18 @@ import pyarrow as pa
 from penstock.cache.ledger.maintenance import has_records
 from penstock.cache.ledger.open_ledgers import current_ledger, job_folder
 from penstock.contracts import Bundle, RemoteBatch, Report, WrittenOutput
+from penstock.dashboard.facets import facet_values, sort_keys
 from penstock.dashboard.found_rows import (
     EMPTY_PAGE,
+    PAGE_ROWS,
     FoundRows,
     RowsRequest,
-    contains_text,
     joined,
     place_of,
     shown_rows,
 )
 from penstock.dashboard.prompts import PromptTemplate
+from penstock.dashboard.row_search import has_status, mask_of, neighbours, order_of
 from penstock.events.events import RowError, StageInfo
 from penstock.observe.printable import format_bytes
 from penstock.plan.stages import CallBatch, CallUdf
@@ -99,7 +101,7 @@ class RecentRows:
         row_numbers = columns.pop(ROW_NUMBER, None)
         positions, failed = [start + row for row in kept], [errors.get(row) for row in kept]
         places = _places(work, row_numbers, positions) if inputs else list(map(place_of, failed))
-        found = FoundRows(pa.RecordBatch.from_pydict(columns), positions, failed, places, 0)
+        found = FoundRows(pa.RecordBatch.from_pydict(columns), positions, failed, places)
         if found.batch.nbytes <= MAX_NBYTES:
             self._keep(found)
         if isinstance(work, CallUdf) and not self._prompts and (template := PromptTemplate.of(work.call)) is not None:
@@ -128,15 +130,37 @@ class RecentRows:
         if not pieces:
             return EMPTY_PAGE | {"note": self._note}
         found = joined(pieces)
-        rows = range(len(found.numbers) - 1, -1, -1)
+        chosen = _chosen(found, asked)
         if asked.is_alone:
+            rows = range(len(found.numbers) - 1, -1, -1)
             alone = [row for row in rows if found.numbers[row] == asked.first][:1]
-            return shown_rows(found.take(alone), asked, self._prompts, self._open_ledger)
-        matches = contains_text(found.batch, asked.search).to_pylist() if asked.search else [True] * len(rows)
-        chosen = [row for row in rows if matches[row] and (found.errors[row] or not asked.is_failed)]
-        end = asked.first + asked.num_rows
+            if asked.jump is not None:
+                wanted = [row for row in rows if (place := found.places[row]) and place.number == asked.jump]
+                alone = wanted[:1]
+            before, after = neighbours([found.numbers[row] for row in chosen], asked.first)
+            shown = shown_rows(found.take(alone), asked, self._prompts, self._open_ledger)
+            return shown | {"before": before, "after": after}
+        end = asked.first + PAGE_ROWS
         page = shown_rows(found.take(chosen[asked.first : end]), asked, self._prompts, self._open_ledger)
         return page | {"num_rows": len(chosen), "num_found": len(chosen), "next": end if end < len(chosen) else None}
+
+    def table(self, asked: RowsRequest) -> pa.Table | None:
+        """Return the rows that match, the newest first; None without any."""
+        with self._lock:
+            pieces = list(self._pieces)
+        return (
+            None if not pieces else pa.Table.from_batches([(found := joined(pieces)).take(_chosen(found, asked)).batch])
+        )
+
+
+def _chosen(found: FoundRows, asked: RowsRequest) -> list[int]:
+    """Return the places of the rows that match, sorted or the newest first."""
+    mask = mask_of(found.batch, asked)
+    rows = [row for row in reversed(range(len(mask))) if mask[row] and has_status(found.errors[row], asked)]
+    if asked.sort:
+        keys = sort_keys(facet_values(found.batch, asked.sort)).take(pa.array(rows, pa.int64()))
+        rows = [rows[place] for place in order_of(pa.chunked_array([keys]), asked.is_descending)]
+    return rows
 
 
 def _places(work: object, row_numbers: pa.Array | None, positions: Sequence[int]) -> list[RowPlace | None]:

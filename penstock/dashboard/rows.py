@@ -3,44 +3,35 @@
 from __future__ import annotations
 
 import itertools
-import threading
-import time
-from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from bisect import bisect_left, bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from penstock.config import config
-from penstock.dashboard.cells import IN_TABLE, Cell, CellLimits, cells_of
+from penstock.dashboard.counterparts import Counterparts, ReadFiles
 from penstock.dashboard.found_rows import (
     EMPTY_PAGE,
+    PAGE_ROWS,
     FoundRows,
     OpenLedger,
     RowsRequest,
-    contains_text,
     joined,
     place_of,
     shown_rows,
 )
 from penstock.dashboard.prompts import PromptTemplate
-from penstock.errors import InvalidArgumentError, PenstockError
+from penstock.dashboard.row_search import BATCH_ROWS, RowSearch, neighbours
 from penstock.events.events import RowError
-from penstock.expr.column import col
 from penstock.types.row_numbers import RowPlace
 
 if TYPE_CHECKING:
     from penstock.frame.dataframe import DataFrame
 
-BATCH_ROWS = 4096
-MAX_SEARCH_S = 3.0  # then the page shows what was found, and the person may go on
-FIRST_COUNT_S = 0.5  # for a total with the first rows; then the page asks for it again
-KEY_NAMES = ("id", "_id", "key", "uuid", "path", "url")
-
-ReadFiles = Callable[[Sequence[str]], "DataFrame"]
+MAX_SEARCH_S = 3.0  # then the page shows what was found, and asks again
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,27 +63,84 @@ class RowFile:
         return RowPlace(run.first.input, run.first.number + row - run.start)
 
 
+class RowReader:
+    """Rows of a job by their numbers among all rows, in the order of the output."""
+
+    def __init__(self, files: Sequence[RowFile], read: ReadFiles) -> None:
+        self.files, self._read = files, read
+        self._ends = list(itertools.accumulate(file.num_rows for file in files))
+        self.num_rows = self._ends[-1] if files else 0
+
+    def all(self) -> DataFrame:
+        return self._read([file.path for file in self.files])
+
+    @property
+    def failed(self) -> dict[int, RowError]:
+        """The failed rows by number."""
+        return {
+            end - file.num_rows + row: error
+            for file, end in zip(self.files, self._ends, strict=True)
+            for row, error in file.failed.items()
+        }
+
+    def number_of(self, row: int) -> int | None:
+        """Return the number of the first row that was made from a row of the input, by its number there."""
+        for file, end in zip(self.files, self._ends, strict=True):
+            for run in file.runs:
+                if 0 <= row - run.first.number < run.num_rows:
+                    return end - file.num_rows + run.start + row - run.first.number
+        is_known = any(file.runs for file in self.files)
+        return None if is_known or row >= self.num_rows else row
+
+    def rows(self, numbers: Sequence[int]) -> FoundRows | None:
+        """Return rows in the order of the numbers; None without any."""
+        wanted = [number for number in numbers if number < self.num_rows]
+        by_file: dict[int, list[int]] = {}
+        for number in sorted(wanted):
+            by_file.setdefault(bisect_right(self._ends, number), []).append(number)
+        pieces = [self._rows_of(index, found) for index, found in by_file.items()]
+        if not pieces:
+            return None
+        found = joined(pieces)
+        place = {number: row for row, number in enumerate(found.numbers)}
+        return found.take([place[number] for number in wanted])
+
+    def _rows_of(self, index: int, numbers: Sequence[int]) -> FoundRows:
+        file, start = self.files[index], self._ends[index] - self.files[index].num_rows
+        rows = [number - start for number in numbers]
+        first, num_rows = rows[0], rows[-1] - rows[0] + 1
+        position, taken = first, []
+        some = self._read([file.path]).offset(first).limit(num_rows)
+        for table in some.iter_batches(batch_format="pyarrow", batch_size=min(num_rows, BATCH_ROWS)):
+            here = rows[bisect_left(rows, position) : bisect_left(rows, position + table.num_rows)]
+            taken.append(table.take(pa.array([row - position for row in here], pa.int64())))
+            position += table.num_rows
+        batch = pa.concat_tables(taken).combine_chunks().to_batches()[0]
+        return FoundRows(batch, list(numbers), [file.failed.get(row) for row in rows], list(map(file.place, rows)))
+
+
 def rows_page(
-    files: Sequence[RowFile],
+    reader: RowReader,
     others: Sequence[RowFile],
     read: ReadFiles,
     asked: RowsRequest,
+    selection: RowSearch | None,
     prompts: Mapping[str, PromptTemplate],
     open_ledger: OpenLedger,
 ) -> dict[str, Any]:
     """Return a page of rows as JSON values. With ``others``, each row has the row of the other job with the same key.
 
-    ``next`` is the row at which the next page starts, None after the last one.
+    ``selection`` has the numbers of the rows that match, None if all do; the page waits some time for them. ``next`` is
+    where the next page starts, None after the last one.
     """
+    numbers, page = _numbers(reader, asked, selection)
     with config(progress=False, dashboard=False):
-        pieces, following = _gathered(files, others, read, asked)
-        numbers = {"num_rows": sum(file.num_rows for file in files), "next": following}
-        if not pieces:
-            return EMPTY_PAGE | numbers
-        found = joined(pieces)
-        page = shown_rows(found, asked, prompts, open_ledger) | numbers
+        found = reader.rows(numbers)
+        if found is None:
+            return EMPTY_PAGE | page
+        page = shown_rows(found, asked, prompts, open_ledger) | page
         if others:
-            counterparts = Counterparts(others, read, asked.key, found.batch)
+            counterparts = Counterparts([file.path for file in others], read, asked.key, found.batch)
             page |= {"keys": counterparts.keys, "key": counterparts.key}
             page |= {"only_here": counterparts.only_here, "only_there": counterparts.only_there}
             for row, other in zip(page["rows"], counterparts.cells(asked.limits), strict=True):
@@ -100,143 +148,25 @@ def rows_page(
     return page
 
 
-def _gathered(
-    files: Sequence[RowFile], others: Sequence[RowFile], read: ReadFiles, asked: RowsRequest
-) -> tuple[list[FoundRows], int | None]:
-    """Return the rows of a page, and the row at which the next page starts. Give up after ``MAX_SEARCH_S``."""
-    until_s, num_missing = time.monotonic() + MAX_SEARCH_S, asked.num_rows
-    pieces: list[FoundRows] = []
-    for found in _wanted(files, others, read, asked):
-        if len(found.numbers) > num_missing:
-            following = found.numbers[num_missing]
-            return [*pieces, found.take(range(num_missing))] if num_missing else pieces, following
-        if found.numbers:
-            pieces.append(found)
-            num_missing -= len(found.numbers)
-        if time.monotonic() > until_s:
-            return pieces, found.end if found.end < sum(file.num_rows for file in files) else None
-    return pieces, None
-
-
-class MatchCount:
-    """Counts all rows that match, on a thread of its own, until the end or ``stop``."""
-
-    def __init__(
-        self, files: Sequence[RowFile], others: Sequence[RowFile], read: ReadFiles, asked: RowsRequest
-    ) -> None:
-        self.num_found = 0
-        self.is_complete = False
-        self._is_stopped = False
-        if asked.is_failed and not asked.search and not asked.is_different:
-            self.num_found, self.is_complete = sum(len(file.failed) for file in files), True
-            return
-        matches = _wanted(files, others, read, replace(asked, first=0))
-        self._thread = threading.Thread(target=self._count, args=(matches,), name="penstock-count", daemon=True)
-        self._thread.start()
-        self._thread.join(FIRST_COUNT_S)
-
-    def stop(self) -> None:
-        self._is_stopped = True
-
-    def _count(self, matches: Iterator[FoundRows]) -> None:
-        with config(progress=False, dashboard=False), suppress(PenstockError):  # files may change meanwhile
-            for found in matches:
-                self.num_found += len(found.numbers)
-                if self._is_stopped:
-                    return
-        self.is_complete = True
-
-
-def _wanted(
-    files: Sequence[RowFile], others: Sequence[RowFile], read: ReadFiles, asked: RowsRequest
-) -> Iterator[FoundRows]:
-    """Yield the rows that match, batch by batch, even if a batch has none."""
-    for found in _found(files, read, asked):
-        if asked.is_different and others and found.numbers:
-            found = _different(found, Counterparts(others, read, asked.key, found.batch))
-        yield found
-
-
-def _found(files: Sequence[RowFile], read: ReadFiles, asked: RowsRequest) -> Iterator[FoundRows]:
-    """Yield the rows from the first one asked for on, batch by batch, without those that do not match."""
-    batch_rows = BATCH_ROWS if asked.is_filtered else asked.num_rows + 1
-    start = 0
-    for file in files:
-        position = max(asked.first - start, 0)
-        if position < file.num_rows and (file.failed or not asked.is_failed):
-            rows = read([file.path]).offset(position)
-            for table in rows.iter_batches(batch_format="pyarrow", batch_size=batch_rows):
-                for batch in table.combine_chunks().to_batches():
-                    yield _matching(batch, start, position, file, asked)
-                    position += batch.num_rows
-        start += file.num_rows
-
-
-def _matching(batch: pa.RecordBatch, start: int, position: int, file: RowFile, asked: RowsRequest) -> FoundRows:
-    """Return the rows of a batch that match. It starts at ``position`` of a file that starts at row ``start``."""
-    in_file = range(position, position + batch.num_rows)
-    numbers, errors = [start + row for row in in_file], [file.failed.get(row) for row in in_file]
-    found = FoundRows(batch, numbers, errors, [file.place(row) for row in in_file], numbers[-1] + 1)
-    if asked.is_failed:
-        found = found.take([row for row, error in enumerate(found.errors) if error])
-    if asked.search:
-        found = found.take([row for row, has in enumerate(contains_text(found.batch, asked.search).to_pylist()) if has])
-    return found
-
-
-def _different(found: FoundRows, counterparts: Counterparts) -> FoundRows:
-    """Return the rows whose counterpart is missing or shows something else in a column of both jobs.
-
-    The usage of calls does not count.
-    """
-    is_shared = [name not in counterparts.only_here for name in found.batch.schema.names]
-
-    def shown(cells: Sequence[Cell] | None) -> list[tuple[Any, Any]] | None:
-        if cells is None:
-            return None
-        return [(each and each["text"], each and each.get("image")) for each in itertools.compress(cells, is_shared)]
-
-    mine = zip(*(cells_of(column, IN_TABLE) for column in found.batch.columns), strict=True)
-    pairs = zip(mine, counterparts.cells(IN_TABLE), strict=True)
-    return found.take([row for row, (cells, others) in enumerate(pairs) if shown(cells) != shown(others)])
-
-
-class Counterparts:
-    """The rows of another job that have the keys of a batch, in the order of the batch."""
-
-    def __init__(self, files: Sequence[RowFile], read: ReadFiles, key: str, batch: pa.RecordBatch) -> None:
-        rows = read([file.path for file in files])
-        self._names = batch.schema.names
-        self.keys = [name for name in self._names if name in rows.column_names and _can_be_key(batch.schema, name)]
-        if not self.keys:
-            raise InvalidArgumentError(
-                "The two jobs have no column of texts or whole numbers in common to match rows by."
-            )
-        self.key = key if key in self.keys else next((name for name in KEY_NAMES if name in self.keys), self.keys[0])
-        self._values = batch.column(self.key).to_pylist()
-        wanted = list({value for value in self._values if value is not None})
-        shared = [name for name in self._names if name in rows.column_names]
-        self.only_here = [name for name in self._names if name not in shared]
-        self.only_there = [name for name in rows.column_names if name not in shared]
-        self._table = rows.where(col(self.key).is_in(wanted)).select(*shared).to_arrow()
-
-    def cells(self, limits: CellLimits) -> list[list[Cell] | None]:
-        """Return the cells of the counterpart of each row; None for a row that the other job does not have."""
-        table = self._table.combine_chunks()
-        columns = {
-            name: cells_of(table.column(name).chunk(0), limits) if table.num_rows else [] for name in table.column_names
-        }
-        places: dict[Any, int] = {}
-        for place, value in enumerate(table.column(self.key).to_pylist()):
-            places.setdefault(value, place)
-        return [
-            [columns[name][places[value]] if name in columns else None for name in self._names]
-            if value in places
-            else None
-            for value in self._values
-        ]
-
-
-def _can_be_key(schema: pa.Schema, name: str) -> bool:
-    kind = schema.field(name).type
-    return bool(pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind))
+def _numbers(
+    reader: RowReader, asked: RowsRequest, selection: RowSearch | None
+) -> tuple[Sequence[int], dict[str, Any]]:
+    """Return the numbers of the rows of a page, and the figures of all that match."""
+    num_rows = reader.num_rows
+    if asked.jump is not None:
+        number = reader.number_of(asked.jump)
+        return [] if number is None else [number], {"num_rows": num_rows}
+    if selection is not None:
+        selection.wait(asked.first + PAGE_ROWS + 1, MAX_SEARCH_S)
+    if asked.is_alone:
+        before, after = neighbours(range(num_rows) if selection is None else selection.numbers, asked.first)
+        return [asked.first], {"num_rows": num_rows, "before": before, "after": after}
+    known = range(num_rows) if selection is None else selection.numbers
+    is_counted = selection is None or selection.is_complete
+    end = asked.first + PAGE_ROWS
+    return [int(number) for number in known[asked.first : end]], {
+        "num_rows": num_rows,
+        "num_found": len(known) if selection is None else selection.num_found,
+        "is_counted": is_counted,
+        "next": end if end < len(known) or not is_counted else None,
+    }

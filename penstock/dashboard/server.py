@@ -14,21 +14,19 @@ import secrets
 import socket
 import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
 import orjson
+import pyarrow as pa
 from aiohttp import web
 
+from penstock.dashboard.export import MAX_ROWS, MAX_SHAPE_ROWS, exported, shapes
 from penstock.errors import InvalidArgumentError, PenstockError
 
 PAGE = Path(__file__).parent / "page"
-FILES = {
-    "/": ("index.html", "text/html"),
-    "/app.css": ("app.css", "text/css"),
-    "/app.js": ("app.js", "text/javascript"),
-}
+TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
     "img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
@@ -48,14 +46,23 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 class Board(Protocol):
     """The content of a dashboard. Called on several threads; each call may block."""
 
-    def state(self, query: int | None) -> dict[str, Any]:
-        """Return the list of queries, and the state of one of them; None for the latest."""
+    def home(self) -> dict[str, Any]:
+        """Return the lists of jobs and queries."""
 
-    def rows(self, asked: dict[str, str]) -> dict[str, Any]:
+    def state(self, asked: Mapping[str, str]) -> dict[str, Any]:
+        """Return the state of a query or job, of the latest query if none is named."""
+
+    def rows(self, asked: Mapping[str, str]) -> dict[str, Any]:
         """Return a page of rows; see ``found_rows.RowsRequest``."""
 
-    def control(self, query: int, action: str, stage: int, max_running: int) -> None:
-        """Change a running query; see ``LiveQuery.control``."""
+    def table(self, asked: Mapping[str, str], max_rows: int) -> pa.Table:
+        """Return the rows that a person asks for, on all pages."""
+
+    def review(self, asked: Mapping[str, Any]) -> str:
+        """Keep a note on a row; see ``reviews``. Return what was done, for the person."""
+
+    def control(self, asked: Mapping[str, Any]) -> str:
+        """Change a running query; see ``live.Order``. Return what was done, for the person."""
 
 
 class DashboardServer:
@@ -108,10 +115,15 @@ class DashboardServer:
         app.on_response_prepare.append(_add_headers)
         app.router.add_routes(
             [
-                *(web.get(path, _static(*file)) for path, file in FILES.items()),
+                web.get("/", _static(PAGE / "index.html")),
+                *(web.get(f"/{file.relative_to(PAGE).as_posix()}", _static(file)) for file in PAGE.rglob("*.*s")),
+                web.get("/api/home", self._home),
                 web.get("/api/state", self._state),
                 web.get("/api/rows", self._rows),
+                web.get("/api/shape", self._shape),
+                web.get("/api/export", self._export),
                 web.post("/api/control", self._control),
+                web.post("/api/review", self._review),
                 web.post("/api/seen", self._seen),
             ]
         )
@@ -133,22 +145,40 @@ class DashboardServer:
             return _json({"error": str(exc)}, status)
 
     async def _state(self, request: web.Request) -> web.Response:
-        query = request.query.get("query")
         self._note_page(request.query.get("page", ""))
-        return _json(await _apart(self._board.state, None if query is None else int(query)))
+        return _json(await _apart(self._board.state, dict(request.query)))
+
+    async def _home(self, request: web.Request) -> web.Response:
+        return _json(await _apart(self._board.home))
 
     async def _rows(self, request: web.Request) -> web.Response:
         return _json(await _apart(self._board.rows, dict(request.query)))
 
+    async def _shape(self, request: web.Request) -> web.Response:
+        def shape() -> dict[str, Any]:
+            rows = self._board.table(dict(request.query), MAX_SHAPE_ROWS)
+            return {"num_rows": rows.num_rows, "shapes": shapes(rows)}
+
+        return _json(await _apart(shape))
+
+    async def _export(self, request: web.Request) -> web.Response:
+        def export() -> tuple[bytes, int]:
+            rows = self._board.table(dict(request.query), MAX_ROWS)
+            return exported(rows, request.query.get("format", "")), rows.num_rows
+
+        content, num_rows = await _apart(export)
+        found = f"{num_rows:,} rows exported" + (", the most there may be." if num_rows == MAX_ROWS else ".")
+        return web.Response(body=content, content_type="application/octet-stream", headers={"X-Rows": found})
+
+    async def _review(self, request: web.Request) -> web.Response:
+        return _json({"done": await _apart(self._board.review, await _body(request))})
+
     async def _control(self, request: web.Request) -> web.Response:
-        asked = orjson.loads(await request.read())
-        given = int(asked["query"]), str(asked["action"]), int(asked.get("stage", 0)), int(asked.get("max_running", 1))
-        await _apart(self._board.control, *given)
-        return _json({})
+        return _json({"done": await _apart(self._board.control, await _body(request))})
 
     async def _seen(self, request: web.Request) -> web.Response:
         """Take note that a page shows the end of all queries, which the state named, and their last rows."""
-        asked = orjson.loads(await request.read())
+        asked = await _body(request)
         self._note_page(str(asked["page"]), str(asked["end"]))
         return _json({})
 
@@ -188,12 +218,19 @@ def _listening_socket(host: str, port: int) -> socket.socket:
         ) from None
 
 
-def _static(name: str, content_type: str) -> Handler:
+def _static(file: Path) -> Handler:
     async def serve(request: web.Request) -> web.Response:
-        body = await _apart((PAGE / name).read_bytes)
-        return web.Response(body=body, content_type=content_type, charset="utf-8")
+        body = await _apart(file.read_bytes)
+        return web.Response(body=body, content_type=TYPES[file.suffix], charset="utf-8")
 
     return serve
+
+
+async def _body(request: web.Request) -> dict[str, Any]:
+    body = orjson.loads(await request.read())
+    if not isinstance(body, dict):
+        raise ValueError("The body is no JSON object.")
+    return body
 
 
 async def _apart(function: Callable[..., Any], *args: Any) -> Any:

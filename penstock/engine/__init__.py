@@ -3,8 +3,8 @@
 A query is one loop on the driver's thread: dispatch a task, collect reports, deliver outputs.
 
 executor      the loop, and the control of a running query: pause, cancel
-scheduling    pick_stage: which stage starts a task next, and why others do not; pure
-stage         StageState: one running stage, as the loop and ``pick_stage`` see it
+scheduling    Candidate, pick_stage: which stage starts a task next, and why the others do not
+stage         StageState: one running stage
                   stage_input   the next task: of a read, of rows, of columns alone -> inbox, read_queue
                   task_sizes    its rows: one class for each inbox policy -> pacing, batch_size
                   task_costs    the memory and time that it takes, by those before it

@@ -10,16 +10,16 @@ from __future__ import annotations
 import math
 
 FIRST_ROWS = 8
-TASK_COST_S = 0.0003  # the engine's own cost of a task, which a cheap function spreads over more rows
-BYTE_COST_S = 1e-9  # the cost of a byte in other stages: a function cheaper than that gains nothing from larger batches
+TASK_COST_S = 0.0003  # seconds of the engine for each task; a cheap function spreads them over more rows
+BYTE_COST_S = 1e-9  # seconds that other stages need for a byte: a cheaper function gains nothing from larger batches
 LONG_S = 1.0
 MIN_GAIN = 0.05  # in rows per second, for each doubling of the size; proportionally more for batches above ``LONG_S``
 NUM_TRIES = 2  # sizes without a gain before the best one is taken: one may have been measured at a bad moment
 LARGE_NBYTES = 2**21  # batches above this, or after tasks of half of ``LONG_S``, are tried only after a gain
-SHORT_SHARE = 0.25  # of the engine's cost of a task: a size whose tasks take less is skipped
+SHORT_SHARE = 0.25  # in costs of a task: a size whose tasks take less time is skipped
 SHORT_S = 0.1
 FIRST_PATIENCE = 32  # tasks shorter than ``SHORT_S`` until a settled size is measured again; doubled each time
-MEMORY_SHARE = 0.25  # of the query's budget, for the inputs and outputs of all workers of the stage
+MEMORY_SHARE = 0.25  # share of the query's budget for the inputs and outputs of all workers of the stage
 
 
 class BatchSizeSearch:
@@ -42,7 +42,7 @@ class BatchSizeSearch:
         """Search for the best size, from ``num_rows`` upwards, or downwards if its tasks take long."""
         self.num_rows = num_rows
         self.is_settled = False
-        self._samples: list[float] = []  # rows per second of tasks of the present size
+        self._samples: list[float] = []  # rows per second of tasks of the current size
         self._rates: dict[int, float] = {}
         self._num_without_gain = 0
         self._num_short = 0  # short tasks since the size was settled
@@ -55,12 +55,12 @@ class BatchSizeSearch:
         self._num_samples = min(num_workers, 8) + 2  # a first call at a new size may be slow in every worker
 
     def rows_within(self, nbytes_per_row: float) -> int:
-        """Return the size of the next task if its rows have ``nbytes_per_row`` each: bound by memory, at least one."""
+        """Return the rows of the next task if each has ``nbytes_per_row``: what fits in memory, at least one."""
         nbytes = nbytes_per_row + self._nbytes_out_per_row
         return self.num_rows if nbytes * self.num_rows <= self._max_nbytes else max(1, int(self._max_nbytes / nbytes))
 
     def note(self, num_rows: int, busy_s: float, nbytes_in: int, nbytes_out: int) -> None:
-        """Record a finished task. Only tasks of the present size count."""
+        """Record a finished task. Only tasks of the current size count."""
         # A large output counts for some time: the next row may give as much.
         self._nbytes_out_per_row = max(nbytes_out / num_rows, 0.9 * self._nbytes_out_per_row)
         if self._num_to_ignore:
@@ -89,7 +89,7 @@ class BatchSizeSearch:
             self._start(self.num_rows)
 
     def _judge(self, nbytes_per_row: float) -> None:
-        """Choose the next size, or settle on the best, now that the present size is measured."""
+        """Choose the next size, or settle on the best, now that the current size is measured."""
         size, best, top = self.num_rows, self._best_size(), max(self._rates)
         if best == size == min(self._rates) and size > 1 and self._task_s(size) > 2 * LONG_S:
             self.num_rows = size // 2
@@ -116,7 +116,7 @@ class BatchSizeSearch:
         self.num_rows, self.is_settled = num_rows, True
 
     def _best_size(self) -> int:
-        """Return the smallest size that no larger one beats by the wanted gain."""
+        """Return the smallest size that is not clearly slower than a larger one."""
         first, *others = sorted(self._rates)
         for size in others:
             wanted_gain = _wanted_gain(self._task_s(size)) * math.log2(size / first)

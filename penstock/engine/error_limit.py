@@ -10,7 +10,7 @@ from penstock.events.events import RowError
 from penstock.plan.stages import CallBatch, CallUdf
 
 MIN_ROWS = 100  # a fraction of fewer rows says little
-NEARLY_ALL = 0.95  # of the recent rows: the share of failures with one reason that trips the breaker
+NEARLY_ALL = 0.95  # share of the recent rows that fail for the same reason, from which the breaker trips
 JUDGED = ContentFilteredError.__name__
 """A filter judges each row by itself, so any number of such rows is a result and trips no breaker."""
 
@@ -27,7 +27,7 @@ class ErrorLimit:
         self._last: RowError | None = None
 
     def add(self, errors: tuple[RowError, ...], num_rows_done: int, num_rows_taken: int) -> None:
-        """Record the failed rows of a report, and the number of rows with a result or an error since the last one."""
+        """Record the failed rows of a report, and how many rows have got a result or an error since the last report."""
         if errors:
             self._first, self._last = self._first or errors[0], errors[-1]
             self._num_errors += len(errors)
@@ -70,7 +70,7 @@ def is_too_many(max_errors: int | float | None, num_errors: int, num_rows_taken:
 
 
 class Breaker:
-    """A circuit breaker: looks at the last tasks of a stage that have at least ``num_rows`` rows together.
+    """A circuit breaker: it looks at the last tasks of a stage, as many as have ``num_rows`` rows together.
 
     >>> breaker = Breaker(100)
     >>> breaker.add(90, ["ValueError"] * 90), breaker.add(10, ["ValueError"] * 6), breaker.add(90, ["ValueError"] * 90)
@@ -81,13 +81,13 @@ class Breaker:
         self._min_rows = num_rows
         self._recent: deque[tuple[int, Counter[str]]] = deque()
         self._reasons: Counter[str] = Counter()
-        self._early: Counter[str] = Counter()  # of tasks that are not done yet
+        self._early: Counter[str] = Counter()  # rows of tasks that are not done yet
         self.num_rows = 0  # recent ones
         self.num_failed = 0  # of those, for the most frequent reason
         self.reason = ""
 
     def add(self, num_rows: int, reasons: Iterable[str]) -> bool:
-        """Take the rows of a task, and the error class of each that failed. Return whether the query must stop."""
+        """Add the rows of a task, and the error class of each failed row. Return True if the query must stop."""
         self._early.update(reason for reason in reasons if reason != JUDGED)
         if not num_rows:
             return False

@@ -17,7 +17,7 @@ from penstock.engine.read_groups import in_groups
 from penstock.engine.read_queue import ReadQueue
 from penstock.engine.resources import Cores, QueryResources, Results
 from penstock.engine.sampling import INTERVAL_S, Sampler, stage_info
-from penstock.engine.scheduling import pick_stage
+from penstock.engine.scheduling import Candidate, pick_stage
 from penstock.engine.stage import StageState
 from penstock.engine.workers import PoolChoice
 from penstock.errors import QueryCancelledError, QueryStalledError
@@ -34,11 +34,11 @@ END_TIMEOUT_S = 30.0  # for calls in flight when a query ends by an error or Ctr
 END_NOTICE_S = 1.0  # from then on a warning says why the query has not ended
 END_CHECK_S = 0.02
 
-NUM_RESULTS_HELD = 2  # by a reader: the one it works on, and a copy of it in another format
+NUM_RESULTS_HELD = 2  # copies that a reader holds: the result that it works on, and a copy in another format
 
 
 class Executor:
-    """Runs stages to their end. ``run`` may be called once; closing its iterator cancels the query.
+    """Runs the stages of one query. Call ``run`` once; closing its iterator cancels the query.
 
     The caller's thread is the driver. Pools report from their own threads into one mailbox. ``num_ahead`` results are
     taken before they are needed. With ``is_read_gradually`` the reader may stop at any row, so stages of calls start
@@ -79,6 +79,7 @@ class Executor:
         task_nbytes = min(task_share(memory_bytes, cores.num_cores), most_task_nbytes or memory_bytes)
         self._resources = QueryResources(memory_bytes, task_nbytes, cores, self._results, clock, lineage)
         self._stages: list[StageState] = []
+        self._candidates: list[Candidate] = []
         self._stall_timeout_s = stall_timeout_s or None
         self._progress_at_s = 0.0
         self._is_paused = False
@@ -130,7 +131,7 @@ class Executor:
     # --- the three parts of a step ---
 
     def _dispatch(self) -> None:
-        """Give the pools all the work that memory and workers allow, the most downstream first."""
+        """Start all tasks that memory and workers allow, of the most downstream stage first."""
         for state in self._stages:
             self._finish_if_exhausted(state)
         while not self._is_paused:
@@ -138,10 +139,10 @@ class Executor:
             for state in self._stages:
                 nbytes_held += state.nbytes_held
                 is_idle = is_idle and not state.is_working
-            picked = pick_stage(self._stages, self._resources.memory_bytes - nbytes_held, is_idle)
+            picked = pick_stage(self._candidates, self._resources.memory_bytes - nbytes_held, is_idle)
             if picked is None:
                 return
-            picked.submit_next()
+            picked.stage.submit_next()
 
     def _collect(self, *, may_wait: bool) -> Iterator[tuple[StageState, Report]]:
         """Yield the reports that have arrived; with ``may_wait``, wait for the first one."""
@@ -203,7 +204,7 @@ class Executor:
         self._wake()
 
     def _wake(self) -> None:
-        """Make the driver look again at what it may do."""
+        """Wake the driver, so that it checks again what it may do."""
         put_report(self._mailbox, len(self._stages) - 1, Report(None, None, is_done=False))
 
     # --- inside ---
@@ -215,6 +216,7 @@ class Executor:
             self._stages.append(self._opened(index, stage))
         for state in reversed(self._stages):
             state.limit_to_reader(self._least_read)
+        self._candidates = list(map(Candidate, self._stages))
         if self._cancellation is not None:
             self._cancellation.on_request(self.cancel)
         for subscriber in self._subscribers:
@@ -304,7 +306,7 @@ class Executor:
             self._results.put(empty)
 
     def _await_calls(self, is_interrupted: bool = False) -> None:
-        """Start no call, and wait for those in flight whose answers a ledger keeps. A Ctrl-C ends the wait."""
+        """Start no call, and wait for running calls whose answers a ledger keeps. Ctrl-C ends the wait."""
         self._gate.shut()
         began_s, is_told = self._clock(), False
         try:
@@ -339,7 +341,7 @@ class Executor:
 
 
 def _cut_rows(last: Stage) -> int | None:
-    """Return the rows of a batch if the reader cuts the output of the last stage into batches."""
+    """Return the batch size of a reader that cuts the last stage's output into batches; None for others."""
     match last.work, last.inbox:
         case Transform(()), Exactly(num_rows, True):
             return num_rows
@@ -348,5 +350,5 @@ def _cut_rows(last: Stage) -> int | None:
 
 
 def put_report(mailbox: SimpleQueue[tuple[int, Report]], index: int, report: Report) -> None:
-    """Send a report of the pool of a stage. Pools do not refer to the executor, so that it is freed with the query."""
+    """Send a report of a stage's pool. Pools do not refer to the executor, so that it is freed with the query."""
     mailbox.put((index, report))

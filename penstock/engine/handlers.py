@@ -30,15 +30,12 @@ RECORD = "record"  # the column that carries the records of a sink to the driver
 class StatelessHandler:
     """A handler that holds nothing between batches."""
 
-    def finish(self) -> Iterator[pa.RecordBatch]:
-        return iter(())
-
     def close(self) -> None:
         pass
 
 
 def one_or_more(outputs: Iterator[pa.RecordBatch]) -> pa.RecordBatch | Iterator[pa.RecordBatch]:
-    """Return a single output as it is, so that the pool sends one report instead of two; several as an iterator."""
+    """Return the only output as it is, so that the pool sends one report instead of two; else an iterator."""
     first, second = next(outputs), next(outputs, None)
     return first if second is None else itertools.chain((first, second), outputs)
 
@@ -56,8 +53,8 @@ class TransformHandler(StatelessHandler):
 class SlicedSteps:
     """Applies steps to batches, in slices if rows may grow: a short text repeated can fill gigabytes.
 
-    Neither the input nor the output of a slice exceeds the share of a task in the budget, by what the rows so far gave.
-    Before the first slice, a sample of its rows is computed, weighed and dropped.
+    The input and the output of a slice each fit into a task's share of the budget, judging by earlier rows.
+    Before the first slice, a few of its rows are computed, weighed and dropped.
     """
 
     def __init__(self, steps: Sequence[Step]) -> None:
@@ -65,7 +62,7 @@ class SlicedSteps:
         self._may_grow = any(map(may_grow, steps)) and not any(isinstance(step, TakeSample) for step in steps)
         self._most_nbytes = piece_nbytes(MAX_SLICE_NBYTES)
         self._growth = GrowthEstimate()
-        self._row_nbytes = 0.0  # of the largest recent output
+        self._row_nbytes = 0.0  # bytes of a row of the largest recent output
 
     def __call__(self, batch: pa.RecordBatch, first_row: int) -> pa.RecordBatch | Iterator[pa.RecordBatch]:
         """Return the output of a batch; an iterator if that is more than one batch."""
@@ -85,7 +82,7 @@ class SlicedSteps:
             start += num_rows
 
     def _weigh(self, batch: pa.RecordBatch, first_row: int) -> None:
-        """Compute a few rows, evenly spaced, for the weight of their output."""
+        """Compute a few evenly spaced rows to weigh their output."""
         fitting = self._most_nbytes // FIRST_GROWTH * batch.num_rows // max(batch.nbytes, 1)
         step = batch.num_rows // max(1, min(SAMPLED_ROWS, fitting, batch.num_rows))
         sample = batch.take(arrow_numbers(np.arange(0, batch.num_rows, step)))
@@ -194,7 +191,7 @@ class WriteHandler:
 
 
 class PartHandler(StatelessHandler):
-    """Writes each batch, or some batches, as a complete part of the output. The records of a part travel with it."""
+    """Writes each batch, or several batches, as a complete part of the output. The records of a part travel with it."""
 
     def __init__(self, sink: PartSink) -> None:
         self._sink = sink
@@ -209,10 +206,10 @@ class PartHandler(StatelessHandler):
 
 
 class WritingHandler:
-    """A handler of one row for each row. Its output may be written where it is made, if it has ``min_nbytes``."""
+    """A handler that gives one row for each row. Its worker may write an output of ``min_nbytes`` or more itself."""
 
     def __init__(self, handler: Handler, parts: PartHandler, min_nbytes: int) -> None:
-        self.process, self.finish, self.close = handler.process, handler.finish, handler.close
+        self.process, self.close = handler.process, handler.close
         self._parts = parts
         self._min_nbytes = min_nbytes
 

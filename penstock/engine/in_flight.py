@@ -39,7 +39,7 @@ class InFlight:
 
     @property
     def is_head_resting(self) -> bool:
-        """The task whose outputs all others wait for is the next to resume."""
+        """The next task to resume is the one whose outputs all others wait for."""
         return bool(self._resting) and self._resting[0][1] is next(iter(self._submitted))
 
     def start(self, task: Task | None, nbytes_expected: int) -> Task:
@@ -75,7 +75,7 @@ class InFlight:
         return self._release(self._submitted if self._is_ordered else (task,))
 
     def num_rows_settled(self, num_rows_used: int) -> int:
-        """Count the rows of the first tasks that together gave at most ``num_rows_used`` rows."""
+        """Count the input rows of the first tasks, whose outputs are all among the first ``num_rows_used`` rows."""
         while self._ends and self._ends[0][0] <= num_rows_used:
             _, self._num_rows_settled = self._ends.popleft()
         return self._num_rows_settled
@@ -87,7 +87,7 @@ class InFlight:
         self.num_running = self.num_rows_running = self.nbytes = self.nbytes_expected = 0
 
     def _release(self, tasks: Iterable[Task]) -> Sequence[Bundle]:
-        """Return the outputs of the first of ``tasks``, and those of the next once it is done."""
+        """Return the outputs of ``tasks`` up to and including the first one that is not done."""
         released: list[Bundle] = []
         gone: list[Task] = []
         for task in tasks:

@@ -79,12 +79,12 @@ class Gate:
 
     @property
     def is_satisfied(self) -> bool:
-        """No further row is wanted."""
+        """True if no further row is wanted."""
         return self._to_give == 0
 
     @property
     def num_rows_missing(self) -> int | None:
-        """Rows that must still come; None without a limit."""
+        """The number of rows that must still come; None without a limit."""
         return None if self._to_give is None else self._to_skip + self._to_give
 
     def total_rows(self, num_rows_in: int) -> int:
@@ -93,7 +93,7 @@ class Gate:
         return total if self._to_give is None else min(total, self.num_rows_out + self._to_give)
 
     def num_rows_settled(self, num_rows_used: int) -> int:
-        """Count the rows that passed or were dropped before ``num_rows_used`` rows had been given."""
+        """Count the input rows that passed or were dropped up to output row ``num_rows_used``."""
         return self.num_rows_in - (self.num_rows_out - num_rows_used)
 
     def pass_on(self, bundle: Bundle) -> Bundle | None:

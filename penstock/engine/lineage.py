@@ -47,11 +47,11 @@ class ReadSelection(Protocol):
     """Selects the rows of a source that a run reads."""
 
     def register(self, scan: int, number: int, task: ReadTask) -> tuple[int, Sequence[RowRange]]:
-        """Return an id for the ``number``-th task of the ``scan``-th source, and the rows of it to read."""
+        """Return an id for task ``number`` of source ``scan``, and the rows to read."""
 
 
 def is_traceable(stages: Sequence[Stage]) -> bool:
-    """Return whether the result of a row is independent of the number of other rows and of its position."""
+    """Return True if no result of a row depends on other rows or on its position."""
     for stage in stages:
         if isinstance(stage.work, RunRelation) or isinstance(stage.inbox, Cut):
             return False
@@ -67,7 +67,7 @@ def is_row_preserving(steps: Sequence[Step]) -> bool:
 
 
 def kind_of(work: Work | None) -> Kind:
-    """Return how the output rows of a stage are related to its input rows."""
+    """Return the relation between the output rows of a stage and its input rows."""
     match work:
         case Read():
             return "read"
@@ -107,7 +107,7 @@ class Lot:
 
 @dataclass(slots=True)
 class LineageUpdate:
-    """Facts about rows since the previous update."""
+    """The changes to rows since the previous update."""
 
     ends: dict[int, int] = field(default_factory=dict)  # by read, its number of rows
     done_lots: list[Lot] = field(default_factory=list)
@@ -183,7 +183,7 @@ class Lineage:
         self._release_all(origins)
 
     def take_update(self) -> LineageUpdate:
-        """Return the facts since the previous call."""
+        """Return the changes since the previous call."""
         update, self._update = self._update, LineageUpdate()
         return update
 
@@ -238,7 +238,7 @@ class Lineage:
 
 
 def lot_rows(s_per_row: float) -> int:
-    """Return the number of rows of a read for one lot.
+    """Return how many rows of a read make one lot.
 
     >>> lot_rows(1.0), lot_rows(0.001), lot_rows(0.0)
     (64, 1000, 65536)
@@ -247,7 +247,7 @@ def lot_rows(s_per_row: float) -> int:
 
 
 def origins_of(task: Task) -> tuple[Origin, ...]:
-    """Return the origins of the input rows of a task; the rows of a read are their own origin."""
+    """Return the origins of a task's input rows; the rows of a read are their own origin."""
     if isinstance(task.item, TrackedRead):
         ranges = ((start, sys.maxsize if stop is None else stop) for start, stop in task.item.ranges)
         return tuple(Origin(task.item.number, start, stop - start) for start, stop in ranges)

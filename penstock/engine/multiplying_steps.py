@@ -40,7 +40,7 @@ def explode(batch: pa.RecordBatch, columns: Sequence[str]) -> Iterator[pa.Record
     ends = np.cumsum(repeats)
 
     def piece(start: int, stop: int) -> pa.RecordBatch:
-        """Return the output rows from ``start`` to ``stop``, of the input rows from ``first`` to ``last``."""
+        """Return the output rows from ``start`` to ``stop``."""
         first, last = np.searchsorted(ends, [start, stop - 1], "right") if stop else (0, -1)
         rows = slice(first, last + 1)
         times, begins = repeats[rows].copy(), starts[rows].copy()
@@ -67,7 +67,7 @@ def explode(batch: pa.RecordBatch, columns: Sequence[str]) -> Iterator[pa.Record
 
 
 def _as_lists(array: pa.Array) -> pa.Array:
-    """Return a fixed-size list as a variable-size list, whose null rows hold no elements; nulls as null lists."""
+    """Return fixed-size lists as lists whose null rows hold no elements, and a column of nulls as null lists."""
     if pa.types.is_null(array.type):
         return pa.nulls(len(array), pa.list_(pa.null()))
     if pa.types.is_fixed_size_list(array.type):
@@ -76,7 +76,7 @@ def _as_lists(array: pa.Array) -> pa.Array:
 
 
 def melt(step: Melt, schema: Schema) -> Callable[[pa.RecordBatch, int], Iterator[pa.RecordBatch]]:
-    """Return a function that yields a row for each value of a row, beside its ids."""
+    """Return a function that yields a row for each of a row's values, with the row's ids."""
     common = DataType.null()
     for name in step.values:
         common = supertype(common, schema[name].dtype) or common
@@ -107,7 +107,7 @@ def melt(step: Melt, schema: Schema) -> Callable[[pa.RecordBatch, int], Iterator
 
 
 def row_nbytes(columns: Sequence[pa.Array], num_rows: int) -> Numbers:
-    """Return the bytes of each row: of text and binary values exactly, of others on average."""
+    """Return the bytes of each row: exact for text and binary values, the average for others."""
     nbytes = np.zeros(num_rows, np.int64)
     for column in columns:
         nbytes += column.nbytes // max(num_rows, 1)

@@ -7,7 +7,7 @@ from penstock.engine.task_costs import RECENT
 PACED_TASK_S = 0.1
 GROUPED_TASK_S = 0.02  # of several batches: a hand-over to a process then costs some percent
 MAX_PACED_ROWS = 2**16
-MIN_SPREAD = 0.02  # the variance of the rows of tasks, relative to their mean squared, that shows the cost of a task
+MIN_SPREAD = 0.02  # the relative variance of row counts from which the cost of a task can be seen
 
 
 def paced_rows(num_rows: int, busy_s: float, task_s: float = PACED_TASK_S) -> int:
@@ -23,7 +23,7 @@ def paced_rows(num_rows: int, busy_s: float, task_s: float = PACED_TASK_S) -> in
 
 
 def evenly_cut(num_rows: int, rows_per_task: int) -> int:
-    """Return how many of ``num_rows`` the next task takes, so that all tasks are about alike and none is a sliver.
+    """Return how many of ``num_rows`` the next task takes, so that all tasks have about the same size.
 
     >>> evenly_cut(41, 31), evenly_cut(100, 31), evenly_cut(10, 31)
     (41, 34, 10)
@@ -32,10 +32,10 @@ def evenly_cut(num_rows: int, rows_per_task: int) -> int:
 
 
 class RowPace:
-    """Find how many rows a task should have to take ``PACED_TASK_S``, or three times what it costs without any rows.
+    """Find how many rows make a task last ``PACED_TASK_S``, or three times its cost without any rows.
 
     A task over thousands of columns takes a tenth of a second for itself, so without the second rule tasks would
-    shrink to single rows. A line fitted to the recent tasks separates the cost of a task from that of its rows.
+    shrink to single rows. A line fitted to the recent tasks separates the cost of a task from the cost of its rows.
 
     >>> pace, sizes = RowPace(), [32]
     >>> for _ in range(8):
@@ -64,7 +64,7 @@ class RowPace:
 
 
 def gathering_s(seconds: float, elapsed_s: float) -> float:
-    """Return how long rows are gathered before they are written: ``seconds`` at first, longer in a long query.
+    """Return how long rows are gathered before they are written: ``seconds`` at first, more in a long query.
 
     A crash loses at most a fiftieth of the time spent, and a night's work makes hundreds of files, not thousands.
 

@@ -53,7 +53,7 @@ class ReadGroup:
 
 
 def in_groups(tasks: Iterable[ReadTask]) -> Iterator[ReadTask]:
-    """Yield the tasks in order, small neighbours as groups.
+    """Yield the tasks in order, with small neighbours joined into groups.
 
     The first groups are smaller, so that a query that needs a few rows reads few files.
     """

@@ -79,7 +79,7 @@ class _Weight:
         self._num_tasks += 1
 
     def share_of(self, total: _Weight) -> float:
-        """Return the part of ``total`` that these tasks are, by rows if they are known, else by bytes or number."""
+        """Return these tasks as a share of ``total``: by rows if they are known, otherwise by bytes or number."""
         for part, whole in (
             (self.num_rows, total.num_rows),
             (self._nbytes, total._nbytes),

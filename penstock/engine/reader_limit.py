@@ -32,7 +32,7 @@ MAX_WASTE = 4
 
 
 class ReaderLimit:
-    """The number of rows that a stage may take. ``least_read`` is what the reader needs at least; None: all rows.
+    """Says how many rows a stage may take. ``least_read`` is the least that the reader needs; None: all rows.
 
     ``rows`` counts the rows in and out of the stage. ``taker`` is the limit of the next stage, and ``earlier`` are the
     counts of the inputs that the next stage takes before this one. The last stage gives its rows to ``results``.
@@ -76,14 +76,14 @@ class ReaderLimit:
 
     @property
     def _num_rows_settled(self) -> int:
-        """Input rows whose results the reader has used, or that gave none."""
+        """The number of input rows whose results the reader has used, or that gave none."""
         if isinstance(self._rows, Gate) and not self.may_stop_early:
             return self._rows.num_rows_in
         return self._rows.num_rows_settled(self._num_rows_used)
 
     @property
     def _num_rows_used(self) -> int:
-        """Output rows that the reader has used, or that later stages have dropped."""
+        """The number of output rows that the reader has used, or that later stages have dropped."""
         if self._taker is None:
             return self._results.num_rows_used
         return self._taker._num_rows_settled - sum(rows.num_rows_out for rows in self._earlier)
@@ -123,9 +123,10 @@ def _may_add_rows(work: Work | None) -> bool:
 def rows_to_take(num_settled: int, least: int, num_found: int = 0, num_missing: int | None = None) -> int:
     """Return how many rows a stage of calls may have taken in all, while its reader may still stop early.
 
-    ``num_settled`` of its rows are used up: their results were read, or dropped on the way. All of them were needed, so
-    four times as many cost at most four times what is needed. If a limit still misses ``num_missing`` rows after
-    ``num_found``, the share of rows found so far shows how many more are needed; half as many again allow for chance.
+    ``num_settled`` of its rows are settled: their results were read, or dropped on the way. All of these were needed,
+    so taking four times as many costs at most four times what is needed. If a limit still misses ``num_missing`` rows
+    after ``num_found``, the share of rows found so far shows how many more are needed; half as many again allow for
+    chance.
 
     >>> rows_to_take(0, least=1), rows_to_take(0, least=100), rows_to_take(100, least=1)
     (16, 100, 416)

@@ -23,9 +23,8 @@ class Cores:
 
 
 class Results:
-    """Outputs of the last stage that wait for the reader. The reader still holds the last ``num_held`` it took.
-
-    The last ``num_unused`` were taken ahead, and the reader has not used them yet. With ``batch_rows`` the reader cuts
+    """Outputs of the last stage that wait for the reader. The reader still holds the last ``num_held`` outputs that it
+    took. It took the last ``num_unused`` ahead of time and has not used them yet. With ``batch_rows`` the reader cuts
     them into batches, and may stop after the first one of the output that it is at.
     """
 
@@ -34,7 +33,7 @@ class Results:
         self._nbytes_taken: deque[int] = deque(maxlen=num_held)
         self._rows_unused: deque[int] = deque([0] * num_unused)
         self._batch_rows = batch_rows
-        self._rows_left = 0  # of the output that the reader is at, after its first batch
+        self._rows_left = 0  # rows of the output that the reader is at, after its first batch
         self.num_rows_used = 0
         self.nbytes_waiting = 0
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from penstock.engine.lineage import is_row_preserving, kind_of
+from penstock.engine.scheduling import Candidate
 from penstock.engine.stage import StageState
 from penstock.events.events import CallCounts, Measures, QuerySampled, StageInfo, StageKind, StageSample, WaitingFor
 from penstock.plan.stages import CallBatch, CallUdf, Cut, Read, RunRelation, Stage, WriteOut
@@ -24,7 +25,7 @@ class Sampler:
         self._clock = clock
         self._measure = measure
         self._due_at_s = 0.0
-        self.reader_s = 0.0  # that the query has waited for the reader of its rows
+        self.reader_s = 0.0  # seconds that the query has waited for the reader of its rows
         self.is_paused = False
 
     def start(self) -> None:
@@ -75,7 +76,8 @@ def stage_sample(state: StageState, total: Total | None, calls: CallCounts | Non
 
 
 def total_rows(state: StageState, inputs: Sequence[Total | None]) -> Total | None:
-    """Return the rows that a stage will give, or write; None if unknown so far. ``inputs`` are those that feed it."""
+    """Return the rows that a stage will give, or write; None if unknown so far. ``inputs`` are the stages that feed
+    it."""
     work, num_rows_out = state.stage.work, state.num_rows_out
     if state.is_done and not state.is_cut_off and not isinstance(work, WriteOut):
         return num_rows_out, True
@@ -111,6 +113,7 @@ def call_counts(state: StageState, inputs: Sequence[Total | None]) -> CallCounts
         counter.num_replies,
         counter.reply_s,
         counter.reply_s2,
+        tuple(counter.reply_times),
     )
 
 
@@ -122,7 +125,7 @@ def _sum(inputs: Sequence[Total | None]) -> Total | None:
 
 
 def waiting_for(state: StageState) -> WaitingFor | None:
-    """Return what a stage waits for, after the executor has dispatched all it may.
+    """Return the thing that a stage waits for, once the executor has dispatched all it may.
 
     A stage that works on the last of its input waits for its workers.
     """
@@ -130,8 +133,9 @@ def waiting_for(state: StageState) -> WaitingFor | None:
         return None
     if state.is_finishing or 0 < state.num_workers <= state.num_running:
         return "workers"
-    if state.has_input:
-        return "output" if state.has_capacity else "workers"
+    candidate = Candidate(state)
+    if candidate.has_input:
+        return "output" if candidate.has_capacity else "workers"
     return "workers" if state.num_running and all(each.is_done for each in state.inputs) else "input"
 
 

@@ -4,41 +4,83 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Protocol, TypeVar
+
+from penstock.engine.stage import StageState
+from penstock.plan.stages import Exactly
 
 
-class Candidate(Protocol):
+class Candidate:
     """A stage, by all that decides whether its next task starts."""
+
+    def __init__(self, stage: StageState) -> None:
+        self.stage = stage
 
     @property
     def has_capacity(self) -> bool:
         """A worker is free."""
+        stage = self.stage
+        if stage.workers is not None and not stage.workers.has_core:
+            return False
+        return stage.in_flight.resting is not None or stage.num_running < stage.num_workers
 
     @property
     def has_input(self) -> bool:
         """A task waits, or a resting task can continue."""
+        return self._may_start and (self.stage.in_flight.resting is not None or self.stage.input.has_task)
 
     @property
     def has_part(self) -> bool:
         """Rows wait that are too few for a task, but may leave as one if nothing better can be done."""
+        return self._may_start and self.stage.input.has_part
 
     @property
     def is_wanted(self) -> bool:
         """The queue of the next stage is short, and the reader needs more rows."""
+        stage = self.stage
+        if stage.in_flight.resting is None and not self._is_wanted_by_reader:
+            return False
+        taker = stage.downstream
+        while taker is not None and taker.workers is None:
+            taker = taker.downstream
+        if taker is None:
+            return True
+        num_tasks = taker.input.next_task.num_ready
+        num_coming = stage.in_flight.num_rows_running * num_tasks // max(taker.input.inbox.num_rows, 1)
+        durations = taker.costs.usual_s, stage.costs.usual_s
+        return is_queue_short(num_tasks, taker.num_workers, stage.num_workers, num_coming, *durations)
 
     @property
     def nbytes_expected(self) -> int:
         """Expected size of the next output, with the copies of its input."""
+        stage = self.stage
+        num_copies = stage.costs.footprint.num_inputs if stage.in_flight.resting is None else 0
+        return stage.next_output_nbytes + num_copies * (stage.input.next_nbytes or 0)
 
     @property
     def nbytes_ahead(self) -> int:
-        """Bytes between this stage and the end: its own outputs and all that later stages hold."""
+        """Bytes between this stage and the end: its own outputs and everything that later stages hold."""
+        in_flight, taker = self.stage.in_flight, self.stage.downstream
+        nbytes = self.stage.resources.results.nbytes_waiting
+        while taker is not None:
+            nbytes += taker.nbytes_held
+            taker = taker.downstream
+        return nbytes if in_flight.is_head_resting else nbytes + in_flight.nbytes
+
+    @property
+    def _may_start(self) -> bool:
+        return not (self.stage.is_done or self.stage.is_finishing or self.stage.must_wait)
+
+    @property
+    def _is_wanted_by_reader(self) -> bool:
+        stage = self.stage
+        if not stage.is_limited:
+            return True
+        policy, num_rows = stage.stage.inbox, stage.input.inbox.num_rows
+        least = min(policy.num_rows, num_rows) if isinstance(policy, Exactly) else 1
+        return stage.reader_limit.num_rows_allowed(stage.num_rows_taken) >= least
 
 
-Chosen = TypeVar("Chosen", bound=Candidate)
-
-
-def pick_stage(stages: Sequence[Chosen], free_bytes: int, is_idle: bool) -> Chosen | None:
+def pick_stage(stages: Sequence[Candidate], free_bytes: int, is_idle: bool) -> Candidate | None:
     """Return the most downstream stage that may do more work.
 
     Draining the end first frees memory soonest. A stage with nothing ahead of it always qualifies, so one oversized
@@ -64,14 +106,14 @@ def is_queue_short(
     taker_s: float | None = None,
     feeder_s: float | None = None,
 ) -> bool:
-    """Decide whether to feed a queue, by the workers that take from it and those that feed it.
+    """Decide whether a queue needs more tasks. Takers are the workers that it serves, feeders the ones that fill it.
 
     Two tasks per taker hide the latency of a hand-over. One per feeder covers the time until the feeders' next
     outputs; more would only hold memory. ``num_coming`` tasks, which running feeders will bring, count once the takers
     have enough: 40 downloads are several tasks of a decoder.
 
-    If feeders are quick, fewer tasks suffice instead of one per feeder: those that the takers finish in twice the usual
-    duration of a feeder's task, or none before the takers have finished a task. All coming tasks count then.
+    If feeders are quick, fewer tasks suffice than one per feeder: as many as the takers finish in twice the usual
+    duration of a feeder's task, and none before the takers have finished one. All coming tasks count then.
     """
     if feeder_s is not None:
         num_used = math.ceil(2 * num_takers * feeder_s / taker_s) if taker_s else 0
@@ -81,7 +123,7 @@ def is_queue_short(
 
 
 def num_admitted(waiting: Sequence[int], num_running: int, reserved: int, budget: int) -> int:
-    """Return how many of the tasks that wait for the memory of one node may start now: the first ones that fit.
+    """Return how many of the tasks that wait for memory on one node may start now: the first ones that fit.
 
     ``waiting`` has the bytes of each, in order; ``reserved`` bytes belong to the tasks that run on the node. If none
     runs, the first may start whatever it needs, so that no task waits forever.

@@ -16,7 +16,6 @@ from penstock.engine.lineage import kind_of
 from penstock.engine.read_queue import ReadQueue
 from penstock.engine.reader_limit import FIRST_ROWS, ReaderLimit
 from penstock.engine.resources import QueryResources
-from penstock.engine.scheduling import is_queue_short
 from penstock.engine.stage_input import StageInput
 from penstock.engine.task_costs import FIRST_GROWTH, LEAST_FOOTPRINT, TaskCosts
 from penstock.engine.task_sizes import MeasuredRows, task_sizes
@@ -39,7 +38,7 @@ class StageState:
     """One stage of a running query. The executor moves bundles, the workers do the work.
 
     A stage without workers is a gate: bundles pass through at once. ``reads`` are the tasks of a stage that reads.
-    Together with ``scheduling.pick_stage``, the properties of a candidate say why a task starts or not.
+    ``scheduling.Candidate`` says why its next task starts or not.
     """
 
     def __init__(
@@ -59,19 +58,19 @@ class StageState:
         self.workers = None if choice is None else Workers(choice, resources.cores)
         self.is_finishing = self.is_done = self.is_cut_off = False
         self.empty_output: Bundle | None = None  # has the columns of a result without rows
-        self._costs = _costs(stage, choice)
-        self._in_flight = InFlight(self._costs.footprint, is_ordered=stage.is_ordered)
+        self.costs = _costs(stage, choice)
+        self.in_flight = InFlight(self.costs.footprint, is_ordered=stage.is_ordered)
         sizes = task_sizes(_gathering(stage.inbox, choice), resources.clock)
-        self.input = StageInput(stage.work, sizes, self._in_flight, resources.clock, len(inputs), reads)
-        self._resources = resources
+        self.input = StageInput(stage.work, sizes, self.in_flight, resources.clock, len(inputs), reads)
+        self.resources = resources
         self._error_limit = ErrorLimit(stage.work) if isinstance(stage.work, CallUdf | CallBatch) else None
         self._kind = kind_of(stage.work)
         self._after: StageState | None = None  # must be done before this stage starts
-        self._reader_limit: ReaderLimit  # set by ``limit_to_reader``, as is the next
-        self._is_limited = False  # the reader may stop before the stage has taken all rows
-        self.input.limit_tasks(self._costs.most_input(resources.task_nbytes))
+        self.reader_limit: ReaderLimit  # set by ``limit_to_reader``, as is the next
+        self.is_limited = False  # the reader may stop before the stage has taken all rows
+        self.input.limit_tasks(self.costs.most_input(resources.task_nbytes))
         if choice is not None and isinstance(sizes, MeasuredRows):
-            num_copies = 1 + self._costs.footprint.num_inputs
+            num_copies = 1 + self.costs.footprint.num_inputs
             sizes.search.fit(resources.memory_bytes // num_copies, self.num_workers, choice.task_cost_s)
         for upstream in inputs:
             upstream.downstream = self
@@ -80,7 +79,7 @@ class StageState:
                 later.start_after(earlier)
 
     def start_after(self, earlier: StageState) -> None:
-        """Let neither this stage nor those that feed it start before ``earlier`` is done."""
+        """Let neither this stage nor the stages that feed it start before ``earlier`` is done."""
         if self._after is None:  # in nested concats the inner order is set first, and implies the outer
             self._after = earlier
         for upstream in self.inputs:
@@ -93,101 +92,38 @@ class StageState:
         """
         taker = self.downstream
         earlier = [] if taker is None else takewhile(lambda each: each is not self, taker.inputs)  # as in a concat
-        self._reader_limit = ReaderLimit(
+        self.reader_limit = ReaderLimit(
             self.stage,
             self._rows,
-            None if taker is None else taker._reader_limit,
+            None if taker is None else taker.reader_limit,
             [each._rows for each in earlier],
-            self._resources.results,
+            self.resources.results,
             least_read,
         )
-        self._is_limited = self._reader_limit.is_needed
-        self._in_flight.tracks_settled_rows = self._reader_limit.may_stop_early
-
-    # --- why a task starts or not: the view of ``pick_stage`` ---
-
-    @property
-    def has_capacity(self) -> bool:
-        """A worker is free."""
-        if self.workers is not None and not self.workers.has_core:
-            return False
-        return self._in_flight.resting is not None or self.num_running < self.num_workers
-
-    @property
-    def has_input(self) -> bool:
-        """A task waits, or a resting task can continue."""
-        return self._may_start and (self._in_flight.resting is not None or self.input.has_task)
-
-    @property
-    def has_part(self) -> bool:
-        """Rows wait, but fewer than a task should have."""
-        return self._may_start and self.input.has_part
-
-    @property
-    def is_wanted(self) -> bool:
-        """The queue of the next stage is short, and the reader needs more rows."""
-        if self._in_flight.resting is None and not self._is_wanted_by_reader:
-            return False
-        taker = self.downstream
-        while taker is not None and taker.workers is None:
-            taker = taker.downstream
-        if taker is None:
-            return True
-        num_tasks = taker.input.next_task.num_ready
-        num_coming = self._in_flight.num_rows_running * num_tasks // max(taker.input.inbox.num_rows, 1)
-        durations = taker._costs.usual_s, self._costs.usual_s
-        return is_queue_short(num_tasks, taker.num_workers, self.num_workers, num_coming, *durations)
-
-    @property
-    def nbytes_expected(self) -> int:
-        """Expected size of the next output, with the copies of its input."""
-        num_copies = self._costs.footprint.num_inputs if self._in_flight.resting is None else 0
-        return self._next_output_nbytes + num_copies * (self.input.next_nbytes or 0)
-
-    @property
-    def nbytes_ahead(self) -> int:
-        """Bytes between this stage and the end: its own outputs and all that later stages hold."""
-        own = 0 if self._in_flight.is_head_resting else self._in_flight.nbytes
-        return own + self._nbytes_downstream
-
-    @property
-    def _may_start(self) -> bool:
-        return not (self.is_done or self.is_finishing or self._must_wait)
-
-    @property
-    def _must_wait(self) -> bool:
-        return self._after is not None and not self._after.is_done
-
-    @property
-    def _is_wanted_by_reader(self) -> bool:
-        if not self._is_limited:
-            return True
-        policy, num_rows = self.stage.inbox, self.input.inbox.num_rows
-        least = min(policy.num_rows, num_rows) if isinstance(policy, Exactly) else 1
-        return self._reader_limit.num_rows_allowed(self.num_rows_taken) >= least
-
-    @property
-    def _next_output_nbytes(self) -> int:
-        """Expected bytes that the next task holds while it makes its next output."""
-        resting = self._in_flight.resting
-        is_read = self.input.reads is not None
-        return self._costs.nbytes_of_output(self.input.next_nbytes if is_read or resting is None else resting.nbytes)
-
-    @property
-    def _nbytes_downstream(self) -> int:
-        taker = self.downstream
-        return self._resources.results.nbytes_waiting if taker is None else taker.nbytes_held + taker._nbytes_downstream
+        self.is_limited = self.reader_limit.is_needed
+        self.in_flight.tracks_settled_rows = self.reader_limit.may_stop_early
 
     # --- the state of the stage ---
 
     @property
+    def must_wait(self) -> bool:
+        return self._after is not None and not self._after.is_done
+
+    @property
+    def next_output_nbytes(self) -> int:
+        """Expected bytes that the next task holds while it makes its next output."""
+        resting = self.in_flight.resting
+        is_read = self.input.reads is not None
+        return self.costs.nbytes_of_output(self.input.next_nbytes if is_read or resting is None else resting.nbytes)
+
+    @property
     def num_workers(self) -> int:
-        """Tasks that can run at once, if cores are free."""
+        """The number of tasks that can run at once, if cores are free."""
         return 0 if self.workers is None else self.workers.capacity
 
     @property
     def num_running(self) -> int:
-        return self._in_flight.num_running
+        return self.in_flight.num_running
 
     @property
     def num_rows_taken(self) -> int:
@@ -195,8 +131,8 @@ class StageState:
 
     @property
     def num_rows_done(self) -> int:
-        """Input rows whose tasks do not run."""
-        return self.num_rows_taken - self._in_flight.num_rows_running
+        """The number of input rows whose tasks no longer run."""
+        return self.num_rows_taken - self.in_flight.num_rows_running
 
     @property
     def num_rows_out(self) -> int:
@@ -204,23 +140,23 @@ class StageState:
 
     @property
     def nbytes_held(self) -> int:
-        """Everything that this stage keeps alive, with the expected outputs of its running tasks."""
-        return self.input.inbox.nbytes + self._in_flight.nbytes
+        """The bytes that this stage keeps alive, including the expected outputs of its running tasks."""
+        return self.input.inbox.nbytes + self.in_flight.nbytes
 
     @property
     def nbytes_coming(self) -> int:
         """The part of ``nbytes_held`` that is only expected."""
-        return self._in_flight.nbytes_expected
+        return self.in_flight.nbytes_expected
 
     @property
     def is_working(self) -> bool:
-        """A report will come without anything being submitted."""
+        """True if a report will come without a new submission."""
         return not self.is_done and (self.num_running > 0 or self.is_finishing)
 
     @property
     def is_exhausted(self) -> bool:
-        """No task is in flight and none can come."""
-        return not self._must_wait and self.input.is_at_end
+        """True if no task is in flight and none can come."""
+        return not self.must_wait and self.input.is_at_end
 
     @property
     def due_at_s(self) -> float:
@@ -229,7 +165,7 @@ class StageState:
 
     @property
     def batch_rows(self) -> int | None:
-        """The batch size found by measurement, if the rows sufficed to find one."""
+        """The batch size found by measurement; None if the rows did not suffice."""
         sizes = self.input.sizes
         return sizes.search.num_rows if isinstance(sizes, MeasuredRows) and sizes.search.is_settled else None
 
@@ -242,22 +178,22 @@ class StageState:
     @property
     def _rows(self) -> Gate | InFlight:
         """The counter of the rows in and out."""
-        return self._in_flight if self.gate is None else self.gate
+        return self.in_flight if self.gate is None else self.gate
 
     # --- the actions of the executor ---
 
     def count_rows_ahead(self, until_s: float) -> None:
         """Look for the number of rows to read until a time, unless the reader may stop before the end."""
         reads = self.input.reads
-        if reads is not None and not self.is_done and not self._reader_limit.may_stop_early:
-            reads.look_ahead(until_s, self._resources.clock)
+        if reads is not None and not self.is_done and not self.reader_limit.may_stop_early:
+            reads.look_ahead(until_s, self.resources.clock)
 
     def submit_next(self) -> None:
         """Give a worker one task: the oldest that rests, or a new one."""
         assert self.workers is not None
-        expected = self._next_output_nbytes
-        task = None if self._in_flight.resting is not None else self._new_task()
-        self.workers.submit(self._in_flight.start(task, expected))
+        expected = self.next_output_nbytes
+        task = None if self.in_flight.resting is not None else self._new_task()
+        self.workers.submit(self.in_flight.start(task, expected))
 
     def receive(self, report: Report) -> Sequence[Bundle]:
         """Record a report and return the outputs to pass on. Raise TooManyErrorsError past the error limit."""
@@ -277,7 +213,7 @@ class StageState:
         self.input.close_one(empty)
 
     def is_tolerated(self, report: Report) -> bool:
-        """Return whether a report is a failure on columns without rows, whose types may be wrong.
+        """Return True for a failure on columns without rows, whose types may be wrong.
 
         For example, ``np.array([])`` is float64.
         """
@@ -298,7 +234,7 @@ class StageState:
         self.is_done = True
         num_running = self.num_running
         self.input.clear()
-        self._in_flight.clear()
+        self.in_flight.clear()
         with ExitStack() as closing:
             if self.workers is not None:
                 closing.callback(self.workers.close, num_running)
@@ -306,9 +242,9 @@ class StageState:
                 closing.callback(self.input.reads.close)
 
     def _new_task(self) -> Task:
-        if not self._is_limited:
+        if not self.is_limited:
             return self.input.take(None)
-        allowed = self._reader_limit.num_rows_allowed(self.num_rows_taken)
+        allowed = self.reader_limit.num_rows_allowed(self.num_rows_taken)
         return self.input.take(
             allowed if allowed > 0 else max(self.num_rows_taken, FIRST_ROWS)
         )  # 0: nothing else can run
@@ -316,17 +252,17 @@ class StageState:
     def _receive_task(self, task: Task, report: Report) -> Sequence[Bundle]:
         assert self.workers is not None
         self.workers.note_stopped()
-        lineage = self._resources.lineage
+        lineage = self.resources.lineage
         task.busy_s += report.busy_s
         output = report.output if lineage is None else lineage.note(self._kind, task, report)
         if output is not None:
-            self._costs.learn_output(task, output)
+            self.costs.learn_output(task, output)
         if report.is_done and task.num_rows:
-            self._costs.learn(task)
+            self.costs.learn(task)
         if report.is_done:
             self.input.learn(task)
-        self.input.limit_tasks(self._costs.most_input(self._resources.task_nbytes))
-        released = self._in_flight.stop(task, output, is_done=report.is_done)
+        self.input.limit_tasks(self.costs.most_input(self.resources.task_nbytes))
+        released = self.in_flight.stop(task, output, is_done=report.is_done)
         return released if lineage is None or self._kind != "read" else lineage.in_lots(released)
 
 

@@ -1,4 +1,4 @@
-"""The rows and reads that wait for the workers of one stage, and the next task that is made of them."""
+"""The rows and reads that wait for the workers of one stage, and the next task made from them."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from penstock.plan.stages import CallBatch, CallUdf, RunRelation, Work
 class StageInput:
     """Makes the tasks of a stage: reads, rows of its inbox, columns without rows, or the end of the input.
 
-    ``reads`` are the tasks of a stage that reads. A stage that gets no rows processes the columns alone, unless only
-    a call tells its result. The last task of a relation is the end of its input.
+    ``reads`` are the tasks of a stage that reads. A stage that gets no rows processes an empty batch for its columns,
+    unless only a call tells its result. The last task of a relation is the end of its input.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class StageInput:
 
     @property
     def has_task(self) -> bool:
-        """A new task may leave now."""
+        """True if a new task may leave now."""
         if self.reads is not None:
             return self.reads.has_task
         if self.next_task.num_ready or self._is_due:
@@ -66,12 +66,12 @@ class StageInput:
 
     @property
     def has_part(self) -> bool:
-        """Rows wait that are too few for a task, but may leave as one if nothing better can be done."""
+        """True if rows wait that are too few for a task, but may leave as one if nothing better can be done."""
         return not self.next_task.num_ready and self.next_task.idle_at_s < math.inf
 
     @property
     def is_at_end(self) -> bool:
-        """No task is in flight and none can come."""
+        """True if no task is in flight and none can come."""
         if self._in_flight or (self.reads is None and self._num_open):
             return False
         return not self.has_task
@@ -113,7 +113,7 @@ class StageInput:
             self._next = None
 
     def limit_tasks(self, max_nbytes: int) -> None:
-        """Make tasks of at most so many bytes, unless the policy promises their size."""
+        """Make tasks of at most this many bytes, unless the policy promises their size."""
         self.inbox.max_task_nbytes = max_nbytes
         self._next = None
 
@@ -123,7 +123,7 @@ class StageInput:
 
     @property
     def _is_due(self) -> bool:
-        """An incomplete task has waited long enough."""
+        """True if an incomplete task has waited long enough."""
         due_at_s = self.next_task.due_at_s
         if not self._in_flight.num_running:
             due_at_s = min(due_at_s, self.next_task.idle_at_s)

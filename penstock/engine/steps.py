@@ -105,7 +105,7 @@ class _Columns(nodes.Plan):
 
 
 def check(step: Step, schema: Schema) -> None:
-    """Raise the errors that building the plan would have raised if its columns had been known."""
+    """Raise the errors that the plan would have raised if its columns had been known."""
     match step:
         case Where(predicate):
             nodes.Filter(_Columns(schema), predicate)
@@ -120,9 +120,9 @@ def check(step: Step, schema: Schema) -> None:
 
 
 def in_place(exprs: Sequence[Expr], schema: Schema) -> Sequence[Expr]:
-    """Return the select list of a with_columns or rename over unknown columns, in column order.
+    """Return a select list over unknown columns, of with_columns or rename, in the order of the columns.
 
-    The n-th expression after the star replaces the n-th column that the star excludes; the rest come last.
+    The n-th expression after the star replaces the n-th column that the star excludes; the others come last.
 
     >>> in_place((Star(("b",)), Alias(ColumnRef("b"), "x")), Schema.from_pydict({"b": "int64", "c": "string"}))
     (Alias(child=ColumnRef(column='b'), alias='x'), ColumnRef(column='c'))
@@ -147,7 +147,7 @@ def _where(program: Program) -> Apply:
 
 
 def sample(batch: pa.RecordBatch, step: TakeSample, first_row: int) -> pa.RecordBatch:
-    """Draw the share of each block of SAMPLED_ROWS rows. A batch starts with a block."""
+    """Draw a share of every SAMPLED_ROWS rows. A batch starts with such a block."""
     starts = range(0, batch.num_rows, SAMPLED_ROWS)
     drawn = [_drawn(step, first_row + at, min(SAMPLED_ROWS, batch.num_rows - at)) + at for at in starts]
     return batch.take(arrow_numbers(np.concatenate([np.empty(0, np.int64), *drawn])))
@@ -163,10 +163,10 @@ def _drawn(step: TakeSample, first_row: int, num_rows: int) -> np.ndarray[Any, A
 
 
 def num_sampled(step: TakeSample, num_rows: int) -> int:
-    """Return the size of the sample of the first ``num_rows`` rows: their share, rounded up.
+    """Return how many of the first ``num_rows`` rows are in the sample: their share, rounded up.
 
-    Past the first block it may be one less: it is rounded at a point that the seed chooses, because otherwise a small
-    sample would come from the same blocks for every seed.
+    Past the first block it may be one less, because the seed chooses where to round. Otherwise a small sample would
+    come from the same blocks for every seed.
 
     >>> [num_sampled(TakeSample(0.25, 1, False), num_rows) for num_rows in (0, 1, 5, 4000)]
     [0, 1, 2, 1000]

@@ -13,7 +13,7 @@ FIRST_READ_NBYTES = 16 * 2**20  # assumed output of a read before the first one
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """Copies of its data that a task holds while it runs: of its input, besides the bundles, and of its output.
+    """The copies of its input (besides the bundles) and of its output that a task holds while it runs.
 
     A function gets a copy of its input that it may change, and returns objects that are then copied into Arrow memory.
     Memory that user code allocates for itself is unknown and not counted.
@@ -41,7 +41,7 @@ class GrowthEstimate:
         self._num_outputs += 1
 
     def add_task(self, nbytes_in: int) -> None:
-        """Record that a task ended. One without any output counts as output of zero bytes."""
+        """Record that a task ended. A task without output counts as zero bytes."""
         if not self._num_outputs:
             self._total_in += nbytes_in
 
@@ -59,7 +59,7 @@ class GrowthEstimate:
         return self._total_out // self._num_outputs if self._num_outputs else FIRST_READ_NBYTES
 
     def most_input(self, share: int) -> int:
-        """Return the largest input of a task such that neither the input nor the output exceeds ``share``.
+        """Return the largest input for which neither the input nor the output of a task exceeds ``share``.
 
         A large output counts for some time: the next rows may give as much.
 

@@ -14,8 +14,8 @@ from penstock.engine.pacing import GROUPED_TASK_S, PACED_TASK_S, RowPace, evenly
 from penstock.plan.stages import AtMost, Evenly, Exactly, Gathered, Inbox as Policy, Measured, Paced
 
 FIRST_PACED_ROWS = 4  # few: each may give megabytes
-FIRST_ROWS = 32  # of a task that transfers files
-QUICK_ROW_S = 1e-4  # a row that takes less waits for nothing
+FIRST_ROWS = 32  # duration of a task that transfers files
+QUICK_ROW_S = 1e-4  # a row that takes less does not wait for anything
 MAX_LULL_S = 1.0
 LULL_FACTOR = 4
 """An idle stage waits for an incomplete batch to fill up: this many times the duration of its last task, at most
@@ -23,10 +23,8 @@ LULL_FACTOR = 4
 
 
 class NextTask(NamedTuple):
-    """The tasks that an inbox could give now, and the rows of the first.
-
-    If no task is ready, the rows are too few for one. They leave all the same at ``due_at_s``, or at ``idle_at_s`` if
-    no task of the stage runs.
+    """The number of tasks that an inbox could give now, and the rows of the first. Without a ready task the rows are
+    too few for one; they leave anyway at ``due_at_s``, or at ``idle_at_s`` if no task of the stage runs.
     """
 
     num_ready: int
@@ -156,13 +154,14 @@ class MeasuredRows:
 
 
 class GatheredBytes:
-    """Bundles joined until they hold the bytes of the policy, never cut. With ``seconds`` they wait at most so long."""
+    """Bundles joined until they hold the bytes of the policy, never cut. With ``seconds`` they wait at most this
+    long."""
 
     def __init__(self, policy: Gathered, clock: Callable[[], float]) -> None:
         self._policy = policy
         self._clock = clock
         self._started_at_s = self._taken_at_s = clock()
-        self._ends: deque[int] = deque()  # of the complete tasks, in rows since the start of the query
+        self._ends: deque[int] = deque()  # the ends of the complete tasks, in rows since the start of the query
         self._num_taken = 0  # rows
         self._end = self._nbytes = 0  # of the incomplete task
 
@@ -185,7 +184,7 @@ class GatheredBytes:
         return self._taken_at_s + gathering_s(seconds, self._clock() - self._started_at_s)
 
     def _note_taken(self, inbox: Inbox) -> None:
-        """Forget the tasks that have left. An incomplete one leaves only when it is alone."""
+        """Forget the tasks that have left. An incomplete task leaves only when no complete one waits."""
         self._num_taken, self._taken_at_s = inbox.num_rows_taken, self._clock()
         while self._ends and self._ends[0] <= self._num_taken:
             self._ends.popleft()

@@ -41,7 +41,7 @@ class Workers:
 
     @property
     def capacity(self) -> int:
-        """Tasks that can run at once, if cores are free."""
+        """The number of tasks that can run at once, if cores are free."""
         return self._pool.capacity if self.max_running is None else min(self._pool.capacity, self.max_running)
 
     @property
@@ -56,7 +56,7 @@ class Workers:
 
     @property
     def described_tasks(self) -> list[str]:
-        """Some tasks that run, for an error message."""
+        """A few running tasks, described for an error message."""
         pool: object = self._pool
         return pool.described_tasks()[:MAX_DESCRIBED] if isinstance(pool, DescribesTasks) else []
 

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from contextvars import ContextVar
 
+from penstock.events.latency import NUM_DURATIONS, duration_index
+
 
 class CallCounter:
     """The calls of a stage so far. The thread of the calls writes, others may read.
 
     A row is answered when its call succeeds, or when it needs no call: a ledger has the answer, or its value is null.
     ``num_calls`` calls are under way. A client of an API also counts its requests, some of which may repeat a call:
-    ``num_requests`` are under way, and ``num_replies`` had an answer. ``reply_s`` is the sum of the seconds that these
-    took, ``reply_s2`` the sum of the squares. With ``is_stored`` a ledger keeps the answers.
+    ``num_requests`` are under way, and ``num_replies`` had an answer. ``reply_s`` is the sum of the seconds they took,
+    ``reply_s2`` the sum of the squares, ``reply_times`` counts them by duration (see ``latency``). With ``is_stored`` a
+    ledger keeps the answers.
     """
 
     __slots__ = (
         *("is_stored", "num_answered", "num_calls", "num_failed", "num_replies", "num_requests", "reply_s"),
-        "reply_s2",
+        *("reply_s2", "reply_times"),
     )
 
     def __init__(self) -> None:
@@ -25,11 +28,13 @@ class CallCounter:
         self.num_requests: int | None = None  # None if no client counts them
         self.num_replies = 0
         self.reply_s = self.reply_s2 = 0.0
+        self.reply_times = [0] * NUM_DURATIONS
 
     def count_reply(self, seconds: float) -> None:
         self.num_replies += 1
         self.reply_s += seconds
         self.reply_s2 += seconds * seconds
+        self.reply_times[duration_index(seconds)] += 1
 
     @property
     def num_in_flight(self) -> int:

@@ -92,7 +92,8 @@ class CallCounts:
     """The calls of a stage so far: rows that are answered and failed, and calls under way.
 
     ``total_rows`` is the number of rows that the stage takes in all, None if unknown. ``num_replies`` requests to an
-    API had an answer; ``reply_s`` and ``reply_s2`` add up the seconds that they took, and the squares of these.
+    API had an answer; ``reply_s`` and ``reply_s2`` add up the seconds that those took, and their squares, and
+    ``reply_times`` counts them by duration (see ``latency``).
     """
 
     num_answered: int
@@ -103,6 +104,7 @@ class CallCounts:
     num_replies: int = 0
     reply_s: float = 0.0
     reply_s2: float = 0.0
+    reply_times: tuple[int, ...] = ()
 
     @property
     def num_done(self) -> int:

@@ -145,6 +145,7 @@ class Builtin:
     has_cut: bool = False  # ``function.cut(*args)`` returns the number of rows of each part of a batch
     has_lookup: bool = False  # the instance gets the arguments of all rows of a task, and may have some results already
     model: str | None = None  # shown in plans and in the names of stages
+    note: str | None = None  # on how it runs, shown in plans
     row_options: tuple[str, ...] = ()  # the names of the last arguments, shown in plans
     at_once: str | None = None
     """An async method of the instance. It gets the argument columns of a task and returns the column of results, or

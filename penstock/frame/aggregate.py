@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 from penstock.errors import InvalidArgumentError
 from penstock.expr.column import Expression, lit
@@ -17,8 +17,9 @@ from penstock.frame.relational import Columns, nodes_of
 from penstock.plan import nodes
 from penstock.plan.nodes import Plan, check_columns
 from penstock.plan.relations import GroupRows
-from penstock.udf.options import check_known
-from penstock.udf.specs import GROUP_OPTIONS, make_batch_spec
+from penstock.udf.option_spellings import in_our_words
+from penstock.udf.options import GroupOptions, check_known
+from penstock.udf.specs import make_batch_spec
 
 Aggregates = Expression | Iterable[Expression]
 
@@ -166,20 +167,22 @@ class GroupedDataFrame(AggregateShortcuts):
         plan = aggregated(self._frame._plan, self._keys, flat(aggregates), "agg")
         return self._frame._with(plan)
 
-    def map_groups(self, fn: Callable[..., Any], **options: Any) -> Any:
+    def map_groups(self, fn: Callable[..., Any], **options: Unpack[GroupOptions]) -> Any:
         """Run a function, or a class built once per worker, over whole groups; it may change columns and row count.
 
         ``fn`` gets the rows of one group, keys included, in input order, and returns rows. Formats and options are as
-        in ``map_batches``, without the options of batch sizes. ``fn`` may be a generator, or async. With ``on_error``
-        of ``log`` or ``ignore`` failed groups are dropped and recorded by their keys. A group must fit in memory.
+        in ``map_batches``, without the options of batch sizes. ``fn`` may be a generator, or async. With
+        ``on_error="null"`` or ``"log"`` failed groups are dropped and recorded by their keys. A group must fit in
+        memory.
 
         >>> df = ps.from_pydict({"k": ["x", "y", "x"], "v": [1, 2, 3]})
         >>> df.groupby("k").map_groups(lambda g: {"k": g["k"][:1], "top": [g["v"].max()]}).sort("k").to_pydict()
         {'k': ['x', 'y'], 'top': [3, 2]}
         """
-        check_known("map_groups", options, GROUP_OPTIONS)
+        given = in_our_words("map_groups", options, GroupOptions.__annotations__)
+        check_known("map_groups", given, GroupOptions.__annotations__, "df.map_batches")
         names = tuple(key.name for key in self._keys)
-        spec = make_batch_spec("map_groups", fn, options, names)
+        spec = make_batch_spec("map_groups", fn, given, names)
         plan = nodes.MonotonicId(self._with_keys("map_groups"), "__row")
         return self._frame._with(nodes.MapBatches(nodes.Relate((plan,), GroupRows(names, "__row")), spec))
 

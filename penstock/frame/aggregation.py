@@ -1,4 +1,4 @@
-"""The plan of aggregates: what is computed before them, and of their results."""
+"""The plan of aggregates, with the columns to compute before them and after them."""
 
 from __future__ import annotations
 

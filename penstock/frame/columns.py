@@ -186,7 +186,8 @@ def to_node(column: ColumnInput) -> Expr:
 
 
 def named_node(name: str, value: Any) -> Expr:
-    """Return a value or an expression as a column; the columns of an unnest are named after its fields instead."""
+    """Return a value or an expression as a column with a name. An unnest stays as it is, because its fields name the
+    columns."""
     if isinstance(value, str):
         raise InvalidArgumentError(
             f"Column {checked_name(name)!r} is given the text {value!r}; write ps.col({value!r}) for that column, "

@@ -109,7 +109,7 @@ class DataFrame(
         """Run the query on a sample of its rows, write nothing, and project tokens, dollars and time to all of them.
 
         The sample is spread over all rows if their number is known or small, and is the same each time. Its answers
-        are cached if there is a ``cache_dir``, so that they are not paid for again. See ``docs/guides/prompts.md``.
+        are cached if there is a ``cache_dir``, so that they are not paid for again. See ``docs/guides/costs.md``.
 
         >>> df = ps.from_pydict({"q": ["Tell me more"] * 1000}).select(ps.prompt(ps.col("q"), model="gpt-5-mini"))
         >>> cost = df.estimate_cost()

@@ -76,7 +76,7 @@ class PairVerbs(LazyTable):
 
 
 def _related(left: Plan, right: Plan, maker: RelationMaker) -> Plan:
-    """Return the plan of a relation, which is made now if the columns of both sides are known."""
+    """Return the plan of a relation; make the relation now if the columns of both sides are known."""
     if left.schema is None or right.schema is None:
         return nodes.Relate((left, right), DeferredRelation(maker))
     return nodes.Relate((left, right), maker.made(left.schema, right.schema))

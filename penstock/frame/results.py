@@ -271,7 +271,7 @@ class ResultVerbs(LazyTable):
 
         ``operator`` is the name of the function, ``input`` its arguments as JSON; ``error_type``, ``message`` and
         ``traceback`` describe the error. ``row`` is the number of the row in ``source``, such as a file, counted from
-        0; see docs/guides/jobs.md. A write puts the same rows into the folder ``_errors`` of its output.
+        0; see docs/guides/failures.md. A write puts the same rows into the folder ``_errors`` of its output.
 
         >>> half = ps.func(lambda x: 6 // x, return_dtype=ps.DataType.int64(), on_error="null")
         >>> df = ps.from_pydict({"a": [1, 0]}).select(half(ps.col("a"))).collect()

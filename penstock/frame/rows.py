@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from functools import reduce
 from operator import and_
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, Unpack
 
 from penstock.errors import InvalidArgumentError
 from penstock.expr.column import Expression
@@ -13,16 +13,20 @@ from penstock.expr.nodes import ColumnRef, Expr
 from penstock.expr.udf import BatchFormat, BatchSize, MaxErrors, OnError
 from penstock.frame.columns import ColumnInput, checked_count, to_node
 from penstock.frame.lazy_table import LazyTable
+from penstock.frame.option_lines import BATCHES
 from penstock.frame.projection import with_added
 from penstock.plan import nodes
 from penstock.plan.expression_cost import cannot_fail
 from penstock.plan.nodes import check_columns
-from penstock.udf.options import check_known, options_of, refusing_unknown
-from penstock.udf.specs import ROW_OPTIONS, Compute, make_batch_spec
+from penstock.udf.option_spellings import in_our_words
+from penstock.udf.options import RowOptions, check_known, options_of, refusing_unknown
+from penstock.udf.specs import Compute, make_batch_spec
+
+Predicate = Expression | str | Callable[[dict[str, Any]], bool]
 
 
 class RowVerbs(LazyTable):
-    @refusing_unknown("map_batches")
+    @refusing_unknown("map_batches", BATCHES)
     def map_batches(
         self,
         fn: Callable[..., Any],
@@ -40,10 +44,11 @@ class RowVerbs(LazyTable):
         fn_kwargs: Mapping[str, Any] | None = None,
         fn_constructor_args: Iterable[Any] = (),
         fn_constructor_kwargs: Mapping[str, Any] | None = None,
-        num_cpus: float | None = None,
-        num_gpus: float | None = None,
+        cpus: float | None = None,
+        gpus: float | None = None,
         memory: int | str | None = None,
         max_retries: int = 0,
+        retry_on: type[BaseException] | tuple[type[BaseException], ...] | None = None,
         on_error: OnError = "raise",
         max_errors: MaxErrors = "auto",
         timeout: float | None = None,
@@ -56,15 +61,10 @@ class RowVerbs(LazyTable):
         ``fn`` may be a generator, or async. It returns a dict of arrays or lists, a pyarrow Table or RecordBatch, or a
         pandas DataFrame. NumPy arrays share memory with the columns if possible and are read-only then. Torch tensors
         share memory only with ``zero_copy_batch=True`` and must not be changed then. With ``zero_copy_batch=False``
-        ``fn`` may change both. It may always change a pandas DataFrame. With ``on_error="null"`` or ``"log"``
-        failed rows are dropped and recorded, see ``errors``; more than ``max_errors`` of them, a count or a fraction,
-        end the query. By default the query ends when nearly all of the last 1,000 rows failed with the same exception
-        class; ``max_errors=None`` tolerates any number.
+        ``fn`` may change both. It may always change a pandas DataFrame.
 
-        A ``batch_size`` of ``auto`` is found by measurement; None takes batches as they come. ``max_batch_bytes`` and
-        ``max_batch_tokens`` limit the weight of a batch. A batch that raises ``split_on``, or that is too large for the
-        memory of a GPU, is halved. With ``cache=True`` results are cached; see ``docs/guides/jobs.md``. ``ray_options``
-        are options of the actors on Ray; see ``docs/guides/ray.md``.
+        A batch that raises ``split_on``, or that is too large for the memory of a GPU, is halved. By default the query
+        ends when nearly all of the last 1,000 rows failed with the same exception class.
 
         >>> ps.range(3).map_batches(lambda batch: {"x": batch["id"] * 2}).to_pydict()
         {'x': [0, 2, 4]}
@@ -72,7 +72,7 @@ class RowVerbs(LazyTable):
         spec = make_batch_spec("map_batches", fn, options_of(locals(), "fn"))
         return self._with(nodes.MapBatches(self._plan, spec))
 
-    def map(self, fn: Callable[..., Any], **options: Any) -> Self:
+    def map(self, fn: Callable[..., Any], **options: Unpack[RowOptions]) -> Self:
         """Run a function from row to row, both dicts; the options are those of ``map_batches``.
 
         >>> ps.range(2).map(lambda row: {"x": row["id"] + 1}).to_pydict()
@@ -80,7 +80,7 @@ class RowVerbs(LazyTable):
         """
         return self._map("map", fn, options)
 
-    def flat_map(self, fn: Callable[..., Any], **options: Any) -> Self:
+    def flat_map(self, fn: Callable[..., Any], **options: Unpack[RowOptions]) -> Self:
         """Run a function from one row to a list of rows; the options are those of ``map_batches``.
 
         >>> ps.range(2).flat_map(lambda row: [row, row]).to_pydict()
@@ -88,11 +88,12 @@ class RowVerbs(LazyTable):
         """
         return self._map("flat_map", fn, options)
 
-    def _map(self, verb: Literal["map", "flat_map", "filter"], fn: Callable[..., Any], options: dict[str, Any]) -> Self:
-        check_known(verb, options, ROW_OPTIONS)
+    def _map(self, verb: Literal["map", "flat_map", "filter"], fn: Callable[..., Any], given: RowOptions) -> Self:
+        options = in_our_words(verb, given, RowOptions.__annotations__)
+        check_known(verb, options, RowOptions.__annotations__, "df.map_batches")
         return self._with(nodes.MapBatches(self._plan, make_batch_spec(verb, fn, options)))
 
-    def where(self, predicate: Expression | str | Callable[[dict[str, Any]], bool], **options: Any) -> Self:
+    def where(self, predicate: Predicate, **options: Unpack[RowOptions]) -> Self:
         """Keep the rows for which a condition holds, given as an expression, in SQL, or as a function of a row.
 
         >>> df = ps.from_pydict({"a": [1, 2, 3]})
@@ -113,7 +114,7 @@ class RowVerbs(LazyTable):
             raise InvalidArgumentError(f"where takes an expression or a function of a row; got {predicate!r}")
         return self._map("filter", predicate, options)
 
-    def filter(self, predicate: Expression | str | Callable[[dict[str, Any]], bool], **options: Any) -> Self:
+    def filter(self, predicate: Predicate, **options: Unpack[RowOptions]) -> Self:
         """Keep the rows for which a condition holds; the same as ``where``."""
         return self.where(predicate, **options)
 
@@ -183,7 +184,8 @@ class RowVerbs(LazyTable):
         return [to_node(column) for column in columns] if columns else [ColumnRef(name) for name in self.columns]
 
     def _where_all(self, conditions: list[Expression]) -> Self:
-        """Keep the rows for which all conditions hold, by one filter if none can fail on rows that another drops."""
+        """Keep the rows for which all conditions hold; in one filter, unless a condition can fail on rows that another
+        drops."""
         if conditions and all(cannot_fail(condition._node) for condition in conditions):
             return self.where(reduce(and_, conditions))
         result = self

@@ -13,7 +13,7 @@ from penstock.plan.substitution import named
 
 
 def with_windows(plan: Plan, exprs: Sequence[Expr]) -> tuple[Plan, list[Expr]]:
-    """Return a plan that has every window function as a column, and the expressions with these columns."""
+    """Return a plan with a column for every window function, and the expressions over these columns."""
     inputs: dict[Expr, str] = {}
     columns: dict[Expr, WindowColumn] = {}
 

@@ -6,7 +6,7 @@ import functools
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any, Literal, Self, get_args
+from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, Unpack, get_args
 
 import pyarrow as pa
 
@@ -14,6 +14,7 @@ from penstock.errors import InvalidArgumentError, check_choice
 from penstock.events.tracebacks import TrimmedErrors
 from penstock.expr.column import Expression, col
 from penstock.frame.lazy_table import LazyTable, query_subscribers
+from penstock.frame.option_lines import WRITING
 from penstock.frame.projection import projected, with_added
 from penstock.frame.results import SHOWN_ROWS
 from penstock.plan import nodes
@@ -31,6 +32,16 @@ WriteMode = Literal["create", "append", "overwrite"]
 JOB_OPTIONS = ("resume", "budget", "job_dir")
 
 
+class LanceOptions(TypedDict, total=False):
+    """Options of Lance's writer."""
+
+    max_rows_per_file: int
+    max_rows_per_group: int
+    max_bytes_per_file: int
+    data_storage_version: str
+    enable_stable_row_ids: bool
+
+
 class WriteVerbs(LazyTable):
     """Verbs that write the rows.
 
@@ -39,7 +50,7 @@ class WriteVerbs(LazyTable):
     dollars; such a write is a job too.
     """
 
-    @refusing_unknown("write_parquet")
+    @refusing_unknown("write_parquet", WRITING)
     def write_parquet(
         self,
         path: str,
@@ -54,16 +65,14 @@ class WriteVerbs(LazyTable):
     ) -> Self:
         """Run the query and write its rows as Parquet files into a folder; returns the list of files.
 
-        Nothing is visible in the folder before all is written. If the folder holds data, ``mode`` decides: raise an
-        error (``create``), add to it (``append``), or replace it once the new data is complete (``overwrite``).
-        The values of ``partition_cols``, columns or expressions, become ``key=value`` folders.
+        Nothing is visible in the folder before all is written.
         """
         options = options_of(locals(), "path")
         from penstock.io.formats.parquet import parquet_sink
 
         return self._write_files(parquet_sink, path, **options)
 
-    @refusing_unknown("write_csv")
+    @refusing_unknown("write_csv", WRITING)
     def write_csv(
         self,
         path: str,
@@ -89,7 +98,7 @@ class WriteVerbs(LazyTable):
 
         return self._write_files(csv_sink, path, **options)
 
-    @refusing_unknown("write_json")
+    @refusing_unknown("write_json", WRITING)
     def write_json(
         self,
         path: str,
@@ -108,7 +117,7 @@ class WriteVerbs(LazyTable):
 
         return self._write_files(json_sink, path, **options)
 
-    @refusing_unknown("write_orc")
+    @refusing_unknown("write_orc", WRITING)
     def write_orc(
         self,
         path: str,
@@ -127,7 +136,7 @@ class WriteVerbs(LazyTable):
 
         return self._write_files(orc_sink, path, **options)
 
-    @refusing_unknown("write_numpy")
+    @refusing_unknown("write_numpy", WRITING)
     def write_numpy(
         self,
         path: str,
@@ -149,7 +158,7 @@ class WriteVerbs(LazyTable):
         chosen = self._with(projected(self._plan, [col(column).alias(COLUMN)._node]))
         return chosen._write_files(functools.partial(numpy_sink, column=column), path, **options)
 
-    @refusing_unknown("write_sql")
+    @refusing_unknown("write_sql", WRITING)
     def write_sql(
         self,
         table_name: str,
@@ -179,7 +188,7 @@ class WriteVerbs(LazyTable):
         resume: Resume = False,
         budget: float | None = None,
         job_dir: str | os.PathLike[str] | None = None,
-        **options: Any,
+        **options: Unpack[LanceOptions],
     ) -> Self:
         """Run the query and write its rows as a Lance dataset, in one commit; returns the new content.
 
@@ -191,7 +200,7 @@ class WriteVerbs(LazyTable):
         sink = lance_sink(uri, mode=mode, schema=self._schema_of_values(), storage_options=storage_options, **options)
         return self.write_sink(sink, resume=resume, budget=budget, job_dir=job_dir)
 
-    @refusing_unknown("write_deltalake")
+    @refusing_unknown("write_deltalake", WRITING)
     def write_deltalake(
         self,
         table: Any,
@@ -220,7 +229,7 @@ class WriteVerbs(LazyTable):
         )
         return self._written(_files(paths))
 
-    @refusing_unknown("write_iceberg")
+    @refusing_unknown("write_iceberg", WRITING)
     def write_iceberg(self, table: Any, *, mode: WriteMode = "create") -> Self:
         """Run the query and write its rows into a table of PyIceberg, in one commit; returns the list of its new files.
 
@@ -234,7 +243,10 @@ class WriteVerbs(LazyTable):
         rows = pa.Table.from_batches(unified(batches)) if batches else self.schema.to_arrow().empty_table()
         return self._written(_files(write_iceberg_table(table, rows, mode)))
 
-    @refusing_unknown("write_huggingface")
+    @refusing_unknown(
+        "write_huggingface",
+        WRITING | {"mode": "'append' adds to the files of the split, 'overwrite' replaces them"},
+    )
     def write_huggingface(
         self,
         repo: str,
@@ -242,7 +254,7 @@ class WriteVerbs(LazyTable):
         split: str = "train",
         data_dir: str = "data",
         revision: str = "main",
-        overwrite: bool = False,
+        mode: Literal["append", "overwrite"] = "append",
         commit_message: str = "Upload dataset with Penstock",
         commit_description: str | None = None,
         storage_options: Mapping[str, Any] | None = None,
@@ -252,8 +264,8 @@ class WriteVerbs(LazyTable):
     ) -> Self:
         """Run the query and write its rows as Parquet files into a Hugging Face dataset, in one commit.
 
-        They are added to the split's files, or replace them with ``overwrite``. The repository is created if it does
-        not exist. Until the upload the files are in a temporary folder. The token is as in ``read_huggingface``.
+        The repository is created if it does not exist. Until the upload the files are in a temporary folder. The token
+        is as in ``read_huggingface``.
         """
         options = options_of(locals(), "repo", *JOB_OPTIONS)
         from penstock.io.tables.huggingface import hub_sink
@@ -261,7 +273,7 @@ class WriteVerbs(LazyTable):
         sink = hub_sink(repo, schema=self._plan.schema, **options)
         return self.write_sink(sink, resume=resume, budget=budget, job_dir=job_dir)
 
-    @refusing_unknown("write_turbopuffer")
+    @refusing_unknown("write_turbopuffer", WRITING)
     def write_turbopuffer(
         self,
         namespace: str | Expression,
@@ -294,7 +306,7 @@ class WriteVerbs(LazyTable):
             rows = self._with(with_added(self._plan, [namespace.alias(NAMESPACE)._node]))
         return rows.write_sink(sink, resume=resume, budget=budget, job_dir=job_dir)
 
-    @refusing_unknown("write_images")
+    @refusing_unknown("write_images", WRITING)
     def write_images(
         self,
         path: str,
@@ -319,7 +331,7 @@ class WriteVerbs(LazyTable):
         sink = image_sink(path, file_format, mode=mode, storage_options=storage_options)
         return self._with(images).write_sink(sink, resume=resume, budget=budget)
 
-    @refusing_unknown("write_sink")
+    @refusing_unknown("write_sink", WRITING)
     def write_sink(
         self,
         sink: Sink,

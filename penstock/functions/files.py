@@ -190,7 +190,8 @@ def download(
     addresses, also behind redirects; a list of prefixes allows only URLs below them. None applies the settings
     (``ps.set_config(allow_local_files=..., allow_private_urls=...)``).
 
-    >>> path = getfixture("tmp_path") / "a.txt"
+    >>> from pathlib import Path
+    >>> path = Path("a.txt")
     >>> _ = path.write_text("hello")
     >>> ps.from_pydict({"path": [str(path)]}).select(download(ps.col("path"))).to_pydict()
     {'path': [b'hello']}
@@ -221,8 +222,7 @@ def upload(
     In a folder every file gets a unique name. A file appears whole or not at all. The settings apply to paths from a
     column: with ``allow_local_files=False`` they may not be local.
 
-    >>> folder = str(getfixture("tmp_path"))
-    >>> df = ps.from_pydict({"data": [b"hello"]}).select(upload(ps.col("data"), folder).alias("path"))
+    >>> df = ps.from_pydict({"data": [b"hello"]}).select(upload(ps.col("data"), "uploads").alias("path"))
     >>> df.with_column("data", ps.col("path").download()).select("data").to_pydict()
     {'data': [b'hello']}
     """

@@ -29,7 +29,7 @@ def image_file_metadata(file_expr: Expression, *, on_error: MediaOnError = "rais
     """Return the header of image files: ``width``, ``height``, ``format``, ``mode``. Nothing is decoded.
 
     >>> from PIL import Image
-    >>> path = str(getfixture("tmp_path") / "a.png")
+    >>> path = "a.png"
     >>> Image.new("L", (3, 2)).save(path)
     >>> ps.from_pydict({"f": [path]}).select(image_file_metadata(ps.col("f"))).to_pydict()
     {'f': [{'width': 3, 'height': 2, 'format': 'PNG', 'mode': 'L'}]}
@@ -45,7 +45,7 @@ def audio_metadata(file_expr: Expression, *, on_error: MediaOnError = "raise") -
 
     The column holds files, paths or bytes. Nothing is decoded.
 
-    >>> path = getfixture("tone")  # a WAV file of a second
+    >>> path = "tone.wav"  # a second
     >>> ps.from_pydict({"a": [path]}).select(audio_metadata(ps.col("a"))).to_pydict()
     {'a': [{'sample_rate': 8000, 'channels': 1, 'frames': 8000, 'format': 'WAV', 'subtype': 'PCM_16'}]}
     """
@@ -61,7 +61,7 @@ def decode_audio(
 
     ``sample_rate`` resamples them, ``mono`` averages their channels.
 
-    >>> path = getfixture("tone")
+    >>> path = "tone.wav"
     >>> df = ps.from_pydict({"a": [path]}).select(decode_audio(ps.col("a"), sample_rate=16000))
     >>> df.to_pydict()["a"][0]["amplitude"].shape
     (1, 16000)
@@ -82,7 +82,7 @@ def resample(
 
     More channels give ``(channels, frames)``; ``mono`` averages them. soxr resamples in high quality.
 
-    >>> path = getfixture("tone")
+    >>> path = "tone.wav"
     >>> df = ps.from_pydict({"a": [path]}).select(resample(ps.col("a"), 16000))
     >>> df.to_pydict()["a"][0].shape
     (16000,)
@@ -104,7 +104,7 @@ def video_metadata(file_expr: Expression, *, on_error: MediaOnError = "raise") -
     The column holds files, paths or bytes. Nothing is decoded. If a container does not count its frames,
     ``frame_count`` is estimated from the duration.
 
-    >>> path = getfixture("clip")  # two seconds, a key frame every half
+    >>> path = "clip.mp4"  # two seconds, a key frame every half
     >>> found = ps.from_pydict({"v": [path]}).select(video_metadata(ps.col("v"))).to_pydict()["v"][0]
     >>> found["width"], found["height"], found["fps"], found["duration"], found["frame_count"]
     (64, 48, 10.0, 2.0, 20)
@@ -133,7 +133,7 @@ def video_frames(
     A list is in memory as a whole and may take a GiB: for all frames of long videos use ``read_video_frames``, which
     streams.
 
-    >>> path = getfixture("clip")
+    >>> path = "clip.mp4"
     >>> df = ps.from_pydict({"v": [path]}).select(video_frames(ps.col("v"), sample_interval_seconds=0.7).explode())
     >>> df.select(ps.col("v").unnest()).select("frame_time", "is_key_frame").to_pydict()
     {'frame_time': [0.0, 0.7, 1.4], 'is_key_frame': [True, False, False]}
@@ -158,7 +158,7 @@ def video_keyframes(
 ) -> Expression:
     """Decode the key frames of videos to lists of images; the frames between them are not decoded.
 
-    >>> path = getfixture("clip")
+    >>> path = "clip.mp4"
     >>> df = ps.from_pydict({"v": [path]}).select(video_keyframes(ps.col("v"), end_time=1.0).explode())
     >>> [image.shape for image in df.to_pydict()["v"]]
     [(48, 64, 3), (48, 64, 3), (48, 64, 3)]
@@ -192,7 +192,7 @@ def pdf_pages(
     PDFium allows one thread in a process, so the pages are extracted in one worker process for each core, and a PDF
     that crashes its worker is one failed row. ``use_process=False`` uses this process, one PDF at a time.
 
-    >>> path = getfixture("booklet")  # a PDF of two pages
+    >>> path = "booklet.pdf"  # a PDF of two pages
     >>> df = ps.from_pydict({"p": [path]}).select(pdf_pages(ps.col("p"), use_process=False).explode())
     >>> df.select(ps.col("p").unnest()).to_pydict()
     {'page_number': [1, 2], 'text': ['The first page.', 'The second page.']}

@@ -142,7 +142,7 @@ class FileSource:
         columns: Sequence[str] | None = None,
         schema: Mapping[str, Any] | Callable[[Sequence[DataFile]], Mapping[str, Any]] | None = None,
         infer_schema: bool = True,
-        file_path_column: str | None = None,
+        path_column: str | None = None,
         hive_partitioning: bool | None = None,
         ignore_corrupt_files: bool = False,
         storage_options: Mapping[str, Any] | None = None,
@@ -158,7 +158,7 @@ class FileSource:
         self._hints = {name: DataType.of(dtype).arrow for name, dtype in hints.items()}
         self._infers = infer_schema
         self._columns = columns
-        self._path_column = file_path_column
+        self._path_column = path_column
         self._hive = hive_partitioning
         self._folders = [] if hive_partitioning is not None else [folder_of(name) for name in paths]
         self._ignores_corrupt = ignore_corrupt_files
@@ -184,7 +184,7 @@ class FileSource:
             "columns": self._columns,
             "schema": {name: str(dtype) for name, dtype in self._hints.items()},
             "infer_schema": self._infers,
-            "file_path_column": self._path_column,
+            "path_column": self._path_column,
             "hive_partitioning": bool(self._partition_types),
             "ignore_corrupt_files": self._ignores_corrupt,
         }
@@ -238,7 +238,7 @@ class FileSource:
         full = Schema([*self._content, *(Field(name, DataType(t)) for name, t in self._path_types.items())])
         if self._columns is None:
             return full
-        # file_path_column= adds its column to any choice of columns.
+        # path_column= adds its column to any choice of columns.
         return full.select(dict.fromkeys([*self._columns, *([self._path_column] if self._path_column else [])]))
 
     @cached_property
@@ -252,8 +252,7 @@ class FileSource:
         fields = {name: dtype for name, dtype in (found | self._hints).items() if name not in self._partition_types}
         if self._path_column in fields:
             raise InvalidArgumentError(
-                f"file_path_column={self._path_column!r} is already a column of {str(self.files[0])!r}; "
-                "choose another name."
+                f"path_column={self._path_column!r} is already a column of {str(self.files[0])!r}; choose another name."
             )
         return Schema(Field(name, DataType(dtype)) for name, dtype in fields.items())
 

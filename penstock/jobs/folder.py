@@ -40,6 +40,10 @@ class Notes:
         self._place = place
 
     @property
+    def root(self) -> str:
+        return self._place.root
+
+    @property
     def poll_interval_s(self) -> float | None:
         """Seconds between two reads of a note that another process may have written; None if this process may not write
         notes."""

@@ -31,13 +31,19 @@ class JobSummary:
 
 def summaries_below(root: str) -> Iterator[JobSummary]:
     """Yield the jobs in a local folder and the folders below it, or the job at a URL."""
-    if "://" in root:
-        if (found := job_summary(root)) is not None:
+    for folder in roots_below(root):
+        if (found := job_summary(folder) if "://" in folder else _summary_or_damage(folder)) is not None:
             yield found
+
+
+def roots_below(root: str) -> Iterator[str]:
+    """Yield the folders with a job in a local folder and below it; or the URL, which may have one."""
+    if "://" in root:
+        yield root
         return
     for folder, names, _ in os.walk(root):
-        if JOB_FOLDER in names and (found := _summary_or_damage(folder)) is not None:
-            yield found
+        if JOB_FOLDER in names:
+            yield folder
         names[:] = sorted(name for name in names if name[0] not in "._")
 
 

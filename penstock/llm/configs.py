@@ -45,11 +45,6 @@ class ProcessorConfig:
         if self.batch_size is not None:
             check_whole(name, "batch_size", self.batch_size, 1)
         check_concurrency(name, self.concurrency)
-        if self.on_error == "null":
-            raise InvalidArgumentError(
-                f"{name}: on_error='null' is for columns; a processor returns rows. A failed row is omitted with "
-                "on_error='null' or 'log', and kept with its error with should_continue_on_error=True."
-            )
         if self.should_continue_on_error and self.on_error != "raise":
             raise InvalidArgumentError(
                 f"{name}: a failed row is either kept (should_continue_on_error=True) or omitted "

@@ -103,8 +103,7 @@ def build_processor(
     ``http_response``. It returns the row of the result. With ``n`` in the sampling parameters the first two are lists.
     See ``docs/guides/processors.md``.
 
-    >>> server = getfixture("model_server")  # repeats the prompt
-    >>> config = OpenAIProcessorConfig(model="gpt-5-mini", base_url=server.openai_url, api_key="test")
+    >>> config = OpenAIProcessorConfig(model="gpt-5-mini")
     >>> processor = build_processor(
     ...     config,
     ...     preprocess=lambda row: {"messages": [{"role": "user", "content": f"{row['id']} ** 3 = ?"}]},

@@ -18,6 +18,10 @@ class JobNotes(Protocol):
     """The small JSON documents in the folder of a job."""
 
     @property
+    def root(self) -> str:
+        """The folder or URL of the job."""
+
+    @property
     def poll_interval_s(self) -> float | None:
         """Seconds between two reads of a note that another process may have written; None if this process may not write
         notes."""

@@ -14,12 +14,12 @@ _FALSE = Literal(arrow_flags(np.zeros(1, bool))[0])  # pa.scalar would import pa
 
 
 def with_conditions(exprs: Sequence[Expr]) -> list[Expr]:
-    """Return expressions in which each call has the condition under which its value is used.
+    """Return the expressions; each call in a branch gets the condition under which its value is used.
 
     if_else(a > 1, f(a), g(a))  ->  if_else(a > 1, f(a) if a > 1, g(a) if not a > 1)
     coalesce(a, f(b))           ->  coalesce(a, f(b) if a is null)
 
-    A call that is also made for all rows gets no condition.
+    A call that is made for all rows anyway gets no condition.
     """
     conditional = [_conditional(expr, None, {}) for expr in exprs]
     calls = {node for expr in conditional for node in walk(expr) if isinstance(node, UdfCall)}

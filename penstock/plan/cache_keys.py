@@ -21,7 +21,7 @@ log = logging.getLogger("penstock.udf")
 def with_cache_keys(stages: Sequence[Stage]) -> tuple[Stage, ...]:
     """Return the stages with the keys of their cached functions. Raise InvalidArgumentError if there is no ledger.
 
-    Called when a query begins, since a function may refer to names that are defined after it.
+    Runs when a query begins, because a function may refer to names that are defined after it.
     """
     return tuple(map(_with_key, stages))
 

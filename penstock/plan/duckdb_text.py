@@ -30,7 +30,7 @@ def to_sql(expr: Expr, schema: Schema) -> str | None:
             number = to_sql(value, schema)
             if number is None:
                 return None
-            rest = f"({number} % {divisor.as_py()})"  # has the sign of the number; ours that of the divisor
+            rest = f"({number} % {divisor.as_py()})"  # here DuckDB uses another sign
             return f"(case when {rest} < 0 then {rest} + {divisor.as_py()} else {rest} end)"
         case Call(function, (left, right)) if function in _FLOAT_OPERATORS and {
             dtype_of(left, schema),

@@ -35,7 +35,7 @@ def explain_query(plan: Plan, width: int | None = None) -> str:
 
 
 def wrapped(tree: str, width: int | None) -> str:
-    r"""Return a tree with long lines broken, and the lines of the tree drawn beside their ends.
+    r"""Return a tree with long lines broken; the tree's own lines are drawn beside the broken parts.
 
     >>> print(wrapped("Limit 5\n└─ Project col(a), col(a) + 1 as next_number\n   └─ Scan table", 44))
     Limit 5
@@ -59,7 +59,7 @@ def wrapped(tree: str, width: int | None) -> str:
 
 
 def _branch(line: str) -> str:
-    """Return the lines of a tree before a text."""
+    """Return the lines of the tree that stand before a text."""
     found = _TREE.match(line)
     return found[0] if found else ""
 
@@ -90,7 +90,7 @@ def explain_stages(stages: Sequence[Stage]) -> str:
 
 
 def _drawn(head: str, branches: list[list[str]]) -> list[str]:
-    """Return the lines of a tree, given those of its branches."""
+    """Return the lines of a tree, from its head and the lines of its branches."""
     lines = [head]
     for position, (first, *rest) in enumerate(branches):
         is_last = position == len(branches) - 1
@@ -145,7 +145,7 @@ def _line(plan: Plan) -> str:
 
 
 def _selected(child: Plan, exprs: Sequence[Expr]) -> list[str]:
-    """Return the items of a select list, with ``*`` for all columns of the input where they come first."""
+    """Return the items of a select list; if all input columns come first, ``*`` stands for them."""
     names = child.schema.names if child.schema is not None else []
     has_all = bool(names) and list(exprs[: len(names)]) == [ColumnRef(name) for name in names]
     rest = exprs[len(names) :] if has_all else exprs
@@ -153,7 +153,7 @@ def _selected(child: Plan, exprs: Sequence[Expr]) -> list[str]:
 
 
 def _listed(names: Sequence[str]) -> str:
-    """Return names with commas between them; of many, the first and a count."""
+    """Return names with commas between them; after the first ones, only how many more there are."""
     left = len(names) - MAX_COLUMNS
     return ", ".join(names) if left <= 0 else f"{', '.join(names[:MAX_COLUMNS])} and {left:,} more"
 
@@ -173,6 +173,8 @@ def _udf_details(spec: UdfSpec | BatchSpec) -> list[str]:
         details.insert(0, "generator")
     if spec.target.is_async:
         details.insert(0, "async")
+    if isinstance(spec, UdfSpec) and spec.builtin.note:
+        details.append(spec.builtin.note)
     return (
         details
         + _differences(spec.limits, BatchLimits())

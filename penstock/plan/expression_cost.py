@@ -13,7 +13,7 @@ MAX_SIZE = 32  # nodes of an expression
 
 
 def is_trivial(expr: Expr) -> bool:
-    """Return True for a column or a constant, under any name: nothing is computed."""
+    """Return True for a column or a constant under any name, which costs nothing."""
     return isinstance(unalias(expr), (ColumnRef, Literal))
 
 

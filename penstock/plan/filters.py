@@ -1,8 +1,7 @@
 """Convert predicates to Arrow expressions, for sources that filter while they read.
 
-The converted predicate is true for exactly the same rows; a predicate that might differ for some row is not converted.
-Null instead of false makes no difference under ``and`` and ``or``, but does under ``not``, so the conversion depends on
-whether a ``not`` is above.
+The converted predicate is true for exactly the same rows; if it might differ for some row, it is not converted.
+Null in place of false changes nothing under ``and`` and ``or``, but it does under ``not``.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ _OPERATORS: dict[str, Any] = {
 }  # fmt: skip
 _EXACT_IN_FLOAT = 2**53
 
-MAX_NODES = 500  # of a converted predicate: Arrow visits shared parts repeatedly and recursively
+MAX_NODES = 500  # the largest converted predicate: Arrow visits shared parts repeatedly and recursively
 
 
 def to_arrow_filter(expr: Expr, schema: Schema) -> pc.Expression | None:
@@ -54,7 +53,7 @@ def _comparison(function: str, column: str, scalar: pa.Scalar, schema: Schema) -
 
 
 def num_nodes(expr: Expr) -> int:
-    """Return the size of the tree, with shared parts counted each time."""
+    """Return the size of the tree. A shared part counts each time it occurs."""
     sizes: dict[int, int] = {}
     for node in bottom_up(expr):
         sizes[id(node)] = 1 + sum(sizes[id(child)] for child in node.children)

@@ -25,7 +25,7 @@ ASYNC_BATCH_ROWS = 1024
 CACHED_BATCH_ROWS = 256
 """Rows of a batch whose result is cached. A size found by measurement differs in each run, and so would the keys."""
 MAX_BATCH_ROWS = 2**20
-PREPARED_ROWS = 1024  # of a task whose results are all cached: it is quick, and no slow row delays the others
+PREPARED_ROWS = 1024  # rows of a task whose results are all cached: it is quick, and no slow row delays the others
 WRITTEN_NBYTES = 2**20  # for a writer at once: a small result becomes one file, in input order
 SPLIT_NBYTES = 16 * 2**20  # for a writer that splits rows among many files
 
@@ -36,7 +36,7 @@ _DEFAULT = Resources()
 def lower(
     plan: Plan, *, is_ordered: bool, parts: stages.Gathered | None = None, batch_rows: int | None = None
 ) -> tuple[stages.Stage, ...]:
-    """Return the stages of a plan whose UDF calls are split, each after its inputs; the last one gives the rows.
+    """Return the stages of a plan whose UDF calls are split. Each comes after its inputs; the last one gives the rows.
 
     With ``is_ordered`` the rows come in input order. Otherwise they come as they are done, and only stages whose result
     depends on the order get their input in order. With ``parts`` a write makes parts of that size that can be committed
@@ -58,7 +58,7 @@ class _Stages:
         self._parts = parts
 
     def add(self, plan: Plan, sources: list[int]) -> int:
-        """Add the stages of one node over those of its inputs; return the index of the stage that gives its rows."""
+        """Add a node's stages after the stages of its inputs. Return the index of the stage that gives its rows."""
         source = sources[0] if sources else -1
         match plan:
             case nodes.Scan():
@@ -138,7 +138,7 @@ class _Stages:
         return self._add(work, source, inbox=inbox, resources=work.spec.resources)
 
     def _step(self, source: int, step: stages.Step) -> int:
-        """Add a step to the stage that makes the rows, or as a stage of its own if workers should be separate."""
+        """Add a step to the stage that makes the rows, or a stage of its own if it should have separate workers."""
         stage = self.built[source]
         match stage.work:
             case stages.Read() if self._parts is not None:
@@ -246,7 +246,7 @@ def _depends_on_order(stage: stages.Stage) -> bool:
 
 
 def with_error_columns(plan: UdfProject) -> Plan:
-    """Return the input of a call. If failed rows are recorded, it also has the columns that its arguments came from.
+    """Return the input of a call. If failed rows are recorded, add the columns that its arguments came from.
 
     UdfProject(UdfProject(x, download(path) as t, keep=[]), decode_image(t) as i, keep=[])
         ->  the inner one with keep=[path], which the outer one drops

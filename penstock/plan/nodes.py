@@ -1,6 +1,6 @@
 """Logical plan nodes: frozen data, validated when built, so that an error points at the user's own line.
 
-``schema`` is None downstream of ``map_batches`` and the like, whose columns are only known when they run. Checks that
+``schema`` is None after ``map_batches`` and similar verbs, whose columns are only known when they run. Checks that
 need the schema then happen on the first batch.
 """
 
@@ -29,7 +29,7 @@ class Plan:
     """One node of a plan."""
 
     schema: Schema | None = field(init=False)
-    line: str | None = field(default=None, kw_only=True)  # of the user, if it is needed
+    line: str | None = field(default=None, kw_only=True)  # the user's line, if errors need it
     is_row_preserving: ClassVar[bool] = False  # row i of the output is made of row i of the input alone
 
     def __post_init__(self) -> None:
@@ -198,7 +198,7 @@ class Limit(Unary):
 
 @frozen
 class Sample(Unary):
-    """A share of the rows, drawn from each SAMPLED_ROWS of them; with a seed, the same rows every time."""
+    """A share of the rows, drawn from each run of SAMPLED_ROWS rows; with a seed, the same rows every time."""
 
     fraction: float
     seed: int | None = None
@@ -273,7 +273,7 @@ class MonotonicId(Unary):
 
 @frozen
 class IntoBatches(Unary):
-    """The same rows in batches of exactly ``size`` rows, but for the last."""
+    """The same rows in batches of exactly ``size`` rows; only the last may be smaller."""
 
     size: int
     is_row_preserving: ClassVar[bool] = True
@@ -344,7 +344,7 @@ class Write(Unary):
 
 
 def sink_name(sink: Sink) -> str:
-    """Return the name of a sink in plans and errors: its ``name``, or that of its class."""
+    """Return the name of a sink in plans and errors: its ``name``, or the name of its class."""
     return sink.name if isinstance(sink, NamedSink) else type(sink).__name__
 
 

@@ -1,4 +1,4 @@
-"""Let rows carry their number in the input to the functions that may fail on them.
+"""Number the rows of reads, so that a function that fails on a row can name it.
 
 A filter, an explode, a limit and a call keep the column of numbers. A sort, a join, a group-by, an unpivot and a
 function that makes rows of its own do not, so functions behind them count the rows of their own input.
@@ -71,7 +71,7 @@ def with_row_numbers(stages: Sequence[Stage]) -> tuple[Stage, ...]:
 
 
 def _keeps_numbers(work: Work | None) -> bool:
-    """Return whether the output of a stage can have the numbers of its input, or its own if it reads."""
+    """Return whether the output of a stage can carry row numbers: its input's, or its own if it reads."""
     match work:
         case Read(source, steps=steps):
             return isinstance(source, NumberedSource) and bool(source.row_inputs()) and _are_keeping(steps)

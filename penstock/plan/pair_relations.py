@@ -16,7 +16,7 @@ PairColumns = tuple[tuple[Literal[0, 1, 2], str, str], ...]
 
 @frozen
 class Keys:
-    """The columns of an input that are compared, and those added for it, which are not in the result."""
+    """The columns of an input that are compared; some were added for the comparison and are not in the result."""
 
     names: tuple[str, ...]
     added: tuple[str, ...]
@@ -94,9 +94,9 @@ def compares_vectors_or_texts(relation: Relation) -> bool:
 
 
 def check_keys(verb: str, left: Schema, name: str, right: Schema, other: str) -> None:
-    """Raise an error for keys of which DuckDB would compare other values than those of their common type.
+    """Refuse keys of two temporal types, which DuckDB would compare wrongly.
 
-    It has no type for fine moments, which it gets as whole numbers.
+    It has no type for times in nanoseconds, so it gets whole numbers for them.
     """
     dtypes = left[name].dtype, right[other].dtype
     if dtypes[0] != dtypes[1] and all(dtype.is_temporal() for dtype in dtypes):
@@ -108,7 +108,7 @@ def check_keys(verb: str, left: Schema, name: str, right: Schema, other: str) ->
 def join_columns(
     left: Sequence[str], right: Sequence[str], keys: Mapping[str, str], how: str, prefix: str | None, suffix: str | None
 ) -> PairColumns:
-    """Return the output columns of a join. Keys of one name on both sides are one column, and come first."""
+    """Return the output columns of a join. Keys with the same name on both sides are one column, and come first."""
     merged = {name for name, other in keys.items() if name == other}
     sides: dict[str, Literal[0, 1, 2]] = {"outer": 2, "right": 1}
     if how in ("semi", "anti"):

@@ -67,7 +67,7 @@ def _joined_sides(join: Join, columns: Set[str]) -> dict[int, dict[str, str]]:
 def narrowed(
     relation: Relation, needed: Collection[str], inputs: Sequence[Schema | None]
 ) -> tuple[Relation, list[set[str]]]:
-    """Return a relation with the ``needed`` columns and few others, and the columns that it reads of each input."""
+    """Return a relation with the ``needed`` columns and few others, and the columns that it reads from each input."""
     names = set(needed)
     match relation:
         case Sort(keys):

@@ -118,7 +118,7 @@ GROUP = "rows"  # the column of GroupRows
 class GroupRows:
     """A row for each combination of keys: the list of its rows, in the order of the column ``number``, which it drops.
 
-    A group as one value is never split, and groups are cut into tasks as rows are.
+    A group is then one value: it is never split, and groups are cut into tasks like rows.
     """
 
     keys: tuple[str, ...]
@@ -223,7 +223,7 @@ class SetOperation:
 class SqlQuery:
     """A query over the tables ``names``, one for each input. Only the first input streams, if ``is_streamed``.
 
-    ``title`` stands for the text in plans and errors. Days and hours are those of ``timezone``.
+    ``title`` stands for the text in plans and errors. Days and hours are in ``timezone``.
     """
 
     text: str

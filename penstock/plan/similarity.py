@@ -50,7 +50,7 @@ class Nearest:
 
 @frozen
 class DropNear:
-    """The rows whose vector is not near that of an earlier row of the output, by cosine similarity."""
+    """The rows whose vectors are not near an earlier row of the output, by cosine similarity."""
 
     on: str
     threshold: float
@@ -80,7 +80,7 @@ class DropSimilar:
 
 
 def check_vectors(verb: str, column: str, dtype: DataType) -> None:
-    """Raise an error that names the verb and the column unless its type is one of vectors."""
+    """Raise an error that names the verb and the column unless the column holds vectors."""
     try:
         VECTOR.check(dtype)
     except TypeMismatchError as exc:

@@ -23,7 +23,8 @@ _VERBS = {"embed_text": "embed", "embed_image": "embed", "classify_text": "class
 
 
 def with_names(built: Sequence[stages.Stage]) -> tuple[stages.Stage, ...]:
-    """Return the stages with distinct names: calls of the same name get their column, others a number."""
+    """Return the stages with distinct names: calls with the same name also get their column's name, other stages a
+    number."""
     calls = {stage.work.column: stage.work.call for stage in built if isinstance(stage.work, stages.CallUdf)}
     hidden_calls = {column: call for column, call in calls.items() if is_new_column(column)}
     named = [replace(stage, name=_safe_name(stage, hidden_calls)) for stage in built]
@@ -50,7 +51,7 @@ def _with_column(stage: stages.Stage) -> str:
 
 
 def _name(stage: stages.Stage, calls: Mapping[str, Expr]) -> str:
-    """Return the name of a stage. ``calls`` are those whose column users do not know."""
+    """Return the name of a stage. ``calls`` are the calls whose columns users do not know."""
     match stage.work:
         case stages.Read(source):
             name = _short_name(source, source.name)
@@ -85,7 +86,8 @@ def _short_name(place: Source | Sink, name: str) -> str:
 
 
 def _function_name(spec: UdfSpec) -> str:
-    """Return the name of a function: that of its model if it has one, and ``udf`` before one of the user."""
+    """Return the name of a function: its model's name if it has a model, else its own, after ``udf`` for a user's
+    function."""
     if spec.builtin.model is not None:
         return f"{_VERBS.get(spec.name, spec.name)} {short_path(spec.builtin.model)}"
     is_ours = getattr(spec.target.function, "__module__", "").partition(".")[0] == __name__.partition(".")[0]

@@ -62,7 +62,7 @@ SIDE = "penstock.side"  # in the metadata of a batch: the number of the input of
 
 @frozen
 class MarkSide:
-    """Notes on each batch that it belongs to the input ``side`` of a relation."""
+    """Marks each batch as belonging to the input ``side`` of a relation."""
 
     side: int
 
@@ -185,7 +185,8 @@ class Measured:
 
 @frozen
 class Gathered:
-    """Bundles joined until they hold ``nbytes`` or no more come; never cut. With ``seconds`` they wait at most so long.
+    """Bundles joined until they hold ``nbytes`` or no more come; never cut. With ``seconds`` they wait at most this
+    long.
 
     The time grows with the duration of the query; see ``scheduling.gathering_s``.
     """

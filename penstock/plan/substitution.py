@@ -26,7 +26,7 @@ def substitute(expr: Expr, definitions: Mapping[str, Expr]) -> Expr:
 
 
 def replace_columns(expr: AnyExpr, definitions: Mapping[str, Expr]) -> AnyExpr:
-    """Return the expression with columns replaced by their definitions, also if it then has another name."""
+    """Return the expression with columns replaced by their definitions, even if this changes its name."""
 
     def change(node: Expr) -> Expr:
         return definitions.get(node.column, node) if isinstance(node, ColumnRef) else node
@@ -40,17 +40,17 @@ def without_needless_alias(expr: Expr) -> Expr:
 
 
 def new_column(taken: Set[str]) -> str:
-    """Return a name for the result of a call that is not among those ``taken``."""
+    """Return a name for the result of a call that is not ``taken``."""
     return next(name for number in count() if (name := f"{_NEW_COLUMN}{number}") not in taken)
 
 
 def is_new_column(name: str) -> bool:
-    """Return whether a name is one of ``new_column``, which users do not know."""
+    """Return True for a name that ``new_column`` made, which users do not know."""
     return name.startswith(_NEW_COLUMN)
 
 
 def merged(project: Project) -> Project:
-    """Return one select list for two, if the inner one has no large part that the outer one computes with.
+    """Merge two select lists into one, unless the inner one has a large part that the outer one computes with.
 
     A part that both use is one step of the compiled list, so nothing is computed twice.
     """

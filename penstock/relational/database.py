@@ -26,7 +26,7 @@ BATCH = "penstock_batch"
 class TemporaryDatabase:
     """A connection whose tables and spilled rows live in memory and in a temporary folder.
 
-    Of the files of this machine it reads ``paths`` alone. A small process removes the folder when this one ends, also
+    It may read no files of this machine except ``paths``. A small process removes the folder when this one ends, also
     after ``kill -9``.
     """
 
@@ -88,7 +88,7 @@ class TemporaryDatabase:
 
     @contextmanager
     def naming_errors(self, relation: str) -> Iterator[None]:
-        """Raise errors of DuckDB as ours. They come through Arrow, which leaves only their text."""
+        """Translate DuckDB's errors. They come through Arrow, which leaves only their text."""
         try:
             yield
         except PenstockError:

@@ -35,7 +35,7 @@ RUNS_IN_MEMORY = 12  # a run that fills, its copy in order, a run that is kept, 
 MAX_RUN_NBYTES = 2**30  # Arrow counts the bytes of a column with 31 bits
 BLOCKS_PER_RUN = 128  # a merge holds one block of each run
 KEY_NBYTES = 64  # for each row, while DuckDB sorts the keys
-CHUNK_ROWS = 2**17  # of keys, for each thread of DuckDB
+CHUNK_ROWS = 2**17  # bytes of keys, for each thread of DuckDB
 DRAWN = SortKey("penstock.draw")  # the key of a sort without keys
 FIRST_ROW = arrow_numbers(np.zeros(1, np.int64))
 
@@ -75,9 +75,6 @@ class SortHandler:
             return self._ended()
         for batch in self._input.add(item):
             self._take(batch)
-        return iter(())
-
-    def finish(self) -> Iterator[pa.RecordBatch]:
         return iter(())
 
     def interrupt(self, *, is_busy: bool) -> None:
@@ -135,7 +132,7 @@ class SortHandler:
         yield from self._pieces(rows, self._order(self._keys_of(rows)), nbytes)
 
     def _stored(self, rows: pa.RecordBatch) -> Block:
-        """Return a block. About as many as make a run stay in memory."""
+        """Store rows as a block. About one run of blocks stays in memory."""
         first = self._keys_of(rows).take(FIRST_ROW)  # a copy, which does not keep the block
         if self._nbytes_kept + rows.nbytes <= self._run_nbytes:
             self._nbytes_kept += rows.nbytes
@@ -154,9 +151,8 @@ class SortHandler:
     def _merged(self) -> Iterator[pa.RecordBatch]:
         """Yield all rows in order.
 
-        Blocks are loaded in the order of their first keys. Rows up to the first key of the next block are then final,
-        because every later block starts there or after it. At most one block of each run remains. The next key comes
-        after rows with an equal key, so that these leave too.
+        Load blocks in the order of their first keys. Rows up to the first key of the next block are then final, because
+        every later block starts there or after it. At most one block of each run remains.
         """
         order = self._order(pa.concat_batches([block.first for block in self._blocks]))
         blocks = deque(self._blocks[number] for number in order)
@@ -187,7 +183,7 @@ class SortHandler:
         return rows.select([key.column for key in self._keys])
 
     def _order(self, keys: pa.RecordBatch) -> Order:
-        """Return the numbers of the rows in the order of their keys; equal keys stay in the order of the rows."""
+        """Return the row numbers in the order of the keys; rows with equal keys stay in their order."""
         check_not_cancelled(self._is_cancelled)
         columns = to_duckdb(keys).columns
         by_numbers = order_of_numbers(columns, [key.is_descending for key in self._keys])

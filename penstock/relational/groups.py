@@ -30,7 +30,7 @@ def whole_groups(batches: Iterable[pa.RecordBatch], keys: Sequence[str], schema:
 
 
 def _starts(previous: Sequence[pa.RecordBatch], batch: pa.RecordBatch, keys: Sequence[str]) -> npt.NDArray[np.int64]:
-    """Return the rows of a batch that start a group: the very first row, and rows whose keys change."""
+    """Return the rows of a batch that start a group: the very first one, and each whose keys changed."""
     before = [part.slice(part.num_rows - 1) for part in previous]
     is_start = np.zeros(batch.num_rows, bool)
     for key in keys:
@@ -42,7 +42,8 @@ def _starts(previous: Sequence[pa.RecordBatch], batch: pa.RecordBatch, keys: Seq
 
 
 def _changes(column: pa.Array) -> npt.NDArray[np.bool_]:
-    """Return True for each value but the first that differs from the one before. Null equals null, NaN equals NaN."""
+    """Return True for each value, except the first, that differs from the value before it. Null equals null, NaN equals
+    NaN."""
     if pt.is_nested(column.type):
         column = arrow_array(map(repr, column.to_pylist()), pa.string())
     here, before = column[1:], column[:-1]

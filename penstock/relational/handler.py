@@ -31,7 +31,8 @@ from penstock.types import DataType, Field, Schema
 
 
 class RelationHandler:
-    """Runs one relation. DuckDB pulls the inputs of a join as they come; of others, all but the first are stored."""
+    """Runs one relation. DuckDB pulls the inputs of a join as they come; for other relations, all inputs but the first
+    are stored."""
 
     def __init__(self, relation: TableRelation | DeferredRelation, work: RunRelation) -> None:
         self._relation = relation
@@ -48,9 +49,6 @@ class RelationHandler:
         if isinstance(item, EndOfInput):
             return self._ended()
         return self._taken(int(item.schema.metadata[SIDE.encode()]), item)
-
-    def finish(self) -> Iterator[pa.RecordBatch]:
-        return iter(())
 
     def interrupt(self, *, is_busy: bool) -> None:
         self._is_interrupted = True
@@ -81,7 +79,7 @@ class RelationHandler:
             yield from self._pushed(side, rows)
 
     def _sides_ended(self, after: int) -> Iterator[pa.RecordBatch]:
-        """Take the rows that wait in the inputs after this one. Inputs come one after another, the last one first."""
+        """End the inputs with higher numbers, which come before this one, and take their waiting rows."""
         for side in reversed(range(after + 1, len(self._inputs))):
             for rows in self._inputs[side].end():
                 yield from self._pushed(side, rows)
@@ -161,7 +159,7 @@ class RelationHandler:
 def columns_without_rows(
     relation: TableRelation | DeferredRelation, side: int, known: Sequence[Schema | None]
 ) -> Schema | None:
-    """Return columns for an input that had none, because no row reached the function that makes them.
+    """Return columns for an input whose columns are unknown, because no row reached the function that makes them.
 
     None: the result has no rows, and its columns are unknown too.
     """

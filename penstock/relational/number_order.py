@@ -18,7 +18,7 @@ MAX_CODES = 2**64
 
 
 def order_of_numbers(keys: Sequence[pa.Array], descending: Sequence[bool]) -> npt.NDArray[np.int64] | None:
-    """Return the numbers of the rows in the order of their keys; equal keys stay in the order of the rows.
+    """Return the row numbers in the order of the keys; rows with equal keys stay in their order.
 
     None if a key has nulls, NaN or other values than numbers and times, or if the keys together exceed 64 bits.
 
@@ -56,7 +56,7 @@ def _numbers(key: pa.Array) -> Numbers | None:
 
 
 def _codes(columns: Sequence[Numbers], ends: Sequence[tuple[int, int]], descending: Sequence[bool]) -> Numbers:
-    """Return one number for each row that orders like its values; the first column counts most."""
+    """Combine the values of each row into one number with the same order; the first column counts most."""
     codes: Any = np.uint64(0)
     for column, (smallest, largest), is_descending in zip(columns, ends, descending, strict=False):
         values = column.astype(np.uint64)  # of negative numbers modulo 2**64, as the differences
@@ -68,7 +68,7 @@ def _codes(columns: Sequence[Numbers], ends: Sequence[tuple[int, int]], descendi
 
 
 def _stable_order(values: Numbers) -> npt.NDArray[np.int64]:
-    """Return the order of values. NumPy's fast sort is not stable, so equal ones are sorted by row afterwards."""
+    """Return the order of values. NumPy's fast sort is not stable, so sort equal values by row afterwards."""
     order = np.argsort(values)
     ordered = values[order]
     is_new = ordered[1:] != ordered[:-1]

@@ -111,7 +111,7 @@ def result_schema(
 ) -> pa.Schema:
     """Return the columns of a query over tables; raise an error that points at what is wrong.
 
-    ``written`` is the SQL of the user, which may differ from ``text``. ``functions`` are names beside those of DuckDB
+    ``written`` is the SQL of the user, which may differ from ``text``. ``functions`` are other names than DuckDB's
     that the user may have meant.
     """
     import duckdb
@@ -121,7 +121,7 @@ def result_schema(
         set_timezone(connection, timezone)
         for name, table in tables.items():
             connection.register(name, table)
-        connection.execute(text).fetchall()  # its errors have a position, those of sql() do not
+        connection.execute(text).fetchall()  # its errors have a position; errors of sql() have none
         relation = connection.sql(text)
         schema: pa.Schema = relation.to_arrow_table().schema
         wide = {name for name, dtype in zip(relation.columns, relation.types, strict=True) if str(dtype) == "HUGEINT"}

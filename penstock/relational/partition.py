@@ -43,14 +43,15 @@ class HashParts:
 
 @frozen
 class RangeParts:
-    """Parts follow each other in the order of the keys. ``bounds`` are the least sort keys of the second part on."""
+    """Parts follow each other in the order of the keys. ``bounds`` are the least sort keys of all parts but the
+    first."""
 
     keys: tuple[SortKey, ...]
     bounds: tuple[bytes, ...] = ()
 
 
 def parts_of(relation: Relation, schemas: Sequence[Schema | None]) -> HashParts | RangeParts | None:
-    """Return how the rows of a relation can be divided; None if it needs all rows at once, or few."""
+    """Return the way to divide the rows of a relation; None if it needs all rows at once, or only a few."""
     match relation:
         case Sort(keys, None) if keys:
             return RangeParts(keys)
@@ -106,7 +107,7 @@ def _ranged(rows: pa.RecordBatch, parts: RangeParts) -> Numbers:
 
 
 def sampled(rows: pa.RecordBatch, keys: Sequence[SortKey]) -> list[bytes]:
-    """Return the sort keys of some rows; none if a key has no type, as its values may have one in other rows."""
+    """Return the sort keys of some rows; none if a key has no type here, because it may have one in other rows."""
     if any(pa.types.is_null(rows.column(key.column).type) for key in keys):
         return []
     places = np.linspace(0, rows.num_rows - 1, min(rows.num_rows, SAMPLED_KEYS)).astype(np.int64)
@@ -114,7 +115,7 @@ def sampled(rows: pa.RecordBatch, keys: Sequence[SortKey]) -> list[bytes]:
 
 
 def bounds_of(samples: Sequence[bytes], num_parts: int) -> tuple[bytes, ...]:
-    """Return the bounds of parts with about as many of the sampled sort keys each.
+    """Return bounds of parts so that each has about as many of the sampled sort keys.
 
     >>> bounds_of([b"d", b"a", b"c", b"b"], 2), bounds_of([], 2)
     ((b'c',), (b'',))
@@ -136,7 +137,8 @@ def sort_keys(rows: pa.RecordBatch, keys: Sequence[SortKey]) -> list[bytes]:
 
 
 def _computed(columns: Sequence[pa.Array], template: str) -> pa.Array:
-    """Return an SQL expression of the columns for each row; ``template`` has a place for each, or one for all."""
+    """Compute an SQL expression of the columns for each row; ``template`` has one place for each column, or one for
+    all."""
     names = [f"k{number}" for number in range(len(columns))]
     keys = to_duckdb(pa.RecordBatch.from_arrays(list(columns), names=names))
     sql = template.format(*names) if template.count("{}") == len(names) else template.format(", ".join(names))

@@ -77,7 +77,7 @@ class ZipMaker:
 
 @frozen
 class UnionMaker:
-    """Makes the rows of both inputs, by the names of their columns; one that an input lacks is null there.
+    """Makes the rows of both inputs, matching columns by name; a column that an input lacks is null there.
 
     With ``number``, the column with the numbers of the rows, the rows of the first input come first, else distinct
     rows come in any order.

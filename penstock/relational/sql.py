@@ -62,7 +62,7 @@ def _list(names: tuple[str, ...]) -> str:
 
 
 def ordered(keys: tuple[SortKey, ...]) -> str:
-    """Return the list of an ORDER BY."""
+    """Return the text after ORDER BY."""
 
     def term(key: SortKey) -> str:
         direction, nulls = "desc" if key.is_descending else "asc", "first" if key.is_nulls_first else "last"

@@ -1,4 +1,4 @@
-"""The columns of a query in SQL, which DuckDB finds from those of its tables."""
+"""The columns of a query in SQL, which DuckDB derives from the columns of its tables."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class SqlMaker:
 
     ``read`` are the columns of each table that the query may read, ``selected`` the columns of the result that are
     columns of a table: their names in both. ``written`` is the SQL of the user, and ``functions`` are names beside
-    those of DuckDB that the user may have meant.
+    DuckDB's own that the user may have meant.
     """
 
     text: str
@@ -52,7 +52,7 @@ class SqlMaker:
 
 
 def _restored(field: Field, inputs: Sequence[Schema], selected: Mapping[str, str]) -> Field:
-    """Return a column of the result. One that is selected as it is keeps its extension type and its time zone."""
+    """Return a column of the result. A column that is selected unchanged keeps its extension type and its time zone."""
     source = selected.get(field.name, field.name)
     source = source if any(source in schema for schema in inputs) else source.rpartition(".")[2]
     for schema in inputs:
@@ -75,7 +75,7 @@ def _in_utc(dtype: pa.DataType) -> pa.DataType:
 
 
 def _timezone(inputs: Sequence[Schema]) -> str | None:
-    """Return the time zone of a query: that of its tables if they have one, UTC if they have several."""
+    """Return the time zone of a query: the zone of its tables if they have only one, else UTC."""
     zones = {zone for schema in inputs for field in schema.to_arrow() for zone in _zones(field.type)}
     return None if not zones else zones.pop() if len(zones) == 1 else UTC
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from penstock.errors import QueryCancelledError
 
-QUEUE_NBYTES = 4 * 2**20  # of input, and of output, that wait; a single batch may be larger
+QUEUE_NBYTES = 4 * 2**20  # bytes of waiting input, and of waiting output; a single batch may be larger
 
 
 class QueryStream:
@@ -18,7 +18,7 @@ class QueryStream:
 
     DuckDB pulls its inputs, while the engine pushes them. ``push`` gives outputs while DuckDB takes no input, because
     it may wait for its outputs to be taken. ``sides`` are the inputs in the order in which they are pushed, one after
-    the other; DuckDB must pull them in that order too.
+    the other; DuckDB must pull them in the same order.
     """
 
     def __init__(

@@ -22,7 +22,8 @@ Step = tuple[str, DataType]  # the SQL of a column, and its type
 
 
 def in_two_steps(relation: Relation, schema: Schema) -> tuple[SqlQuery, SqlQuery] | None:
-    """Return a query over some rows, and one over the results of the first that gives those of the relation.
+    """Return a query over some rows, and a query over the results of the first one that gives the result of the
+    relation.
 
     None: a column needs all rows of a group at once, such as a median.
     """
@@ -96,7 +97,7 @@ def halves_rows(query: SqlQuery, rows: pa.RecordBatch) -> bool:
 
 
 def estimated_groups(num_sampled: int, num_found: int, num_rows: int) -> float:
-    """Return the number of groups of ``num_rows`` rows if a sample has ``num_found``, and all groups are
+    """Estimate the number of groups in ``num_rows`` rows from ``num_found`` groups in a sample, as if all groups were
     equally large.
 
     >>> [round(estimated_groups(1000, found, 100_000)) for found in (1, 500, 900, 1000)]

@@ -14,7 +14,7 @@ from penstock.types.cast import cast
 from penstock.types.ipc import from_ipc, to_ipc
 from penstock.types.supertype import has_null_type
 
-HELD_NBYTES = 16 * 2**20  # of batches in memory; the others wait in a file
+HELD_NBYTES = 16 * 2**20  # bytes of batches in memory; the others wait in a file
 
 
 class TypedInput:
@@ -33,7 +33,7 @@ class TypedInput:
         self._places: list[tuple[int, int]] = []  # in the file: start and size of each batch
 
     def add(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """Yield the batches that need not wait any more."""
+        """Yield the batches that no longer need to wait."""
         if self.schema is None:
             self._types = batch.schema if self._types is None else _merged(self._title, self._types, batch.schema)
             self._hold(batch)

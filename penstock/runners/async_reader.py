@@ -16,7 +16,7 @@ async def read_async(start: Callable[[Cancellation], Generator[T, None, None]]) 
     """Yield the items of ``start``, each drawn on a thread when the caller asks for it.
 
     The thread sees the reader's context, such as its settings. Closing the generator, or cancelling the task that waits
-    for an item, stops the query, and returns when the items are closed and the thread has ended.
+    for an item, stops the query and returns once the items are closed and the thread has ended.
     """
     import asyncio
     from concurrent.futures import ThreadPoolExecutor

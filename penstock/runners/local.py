@@ -40,7 +40,7 @@ PROCESS_WORK = Footprint(num_inputs=2, num_outputs=3)  # the same, and both in s
 WRITE_WORK = Footprint(num_inputs=1, num_outputs=1)  # the encoded rows
 
 MAX_MOVED_NBYTES = 64 * 2**20
-"""A function that carries more data stays on threads unless it asks for processes: each would hold the data again."""
+"""A function that carries more data stays on threads unless it asks for processes, because each would hold a copy."""
 
 
 class LocalRunner:
@@ -112,7 +112,7 @@ class LocalPools:
         from penstock.engine.pools.thread_to_process import ThreadToProcessPool
         from penstock.events.cpu_clock import wanted_cpu_s
 
-        context = copy_context()  # of the query: workers record in its account
+        context = copy_context()  # the query's context: workers record in its account
 
         def make_processes(emit: Emit) -> ThreadPool | None:
             try:

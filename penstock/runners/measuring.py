@@ -20,7 +20,7 @@ PAGE_NBYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 def measuring(account: Account, metrics: Metrics, gpu_uses: Callable[[], tuple[GpuUse, ...]]) -> Callable[[], Measures]:
-    """Return a function that measures a query. An account may serve several queries, and its figures are of all."""
+    """Return a function that measures a query. If several queries share the account, its figures cover all of them."""
     refused_before = {name: state.refused for name, state in _limiter_states().items()}
 
     def measure() -> Measures:

@@ -21,7 +21,7 @@ ASYNC_SPARE_TASKS = 8  # so that the loop makes the calls of the next task while
 ASYNC_OVERSUBSCRIPTION = 8
 """Factor on the tasks in flight of an API stage. Answers of models differ in length, and so in time, by a factor of ten
 and more, so most tasks wait for their slowest row."""
-MIN_SHARE = 0.01  # of a GPU: less would start hundreds of workers
+MIN_SHARE = 0.01  # share of a GPU: less would start hundreds of workers
 _SLACK = 1e-9  # fractions such as 0.1 do not add up to exactly one
 
 
@@ -84,7 +84,7 @@ def placed_workers(machine: Machine, stages: Sequence[Stage], num_cores: int) ->
 
 
 def sharing_key(stage: Stage) -> str:
-    """Return a key that is equal for stages that share workers: they call methods of one object in the same way."""
+    """Return the same key for stages that share workers, because they call methods of one object in the same way."""
     match stage.work:
         case CallUdf(call) if call.udf.target.owner is not None:
             return f"{call.udf.target.owner} {call.udf.target.is_async} {stage.resources}"
@@ -93,14 +93,14 @@ def sharing_key(stage: Stage) -> str:
 
 
 def worker_count(spec: UdfSpec | BatchSpec, num_cores: int) -> int:
-    """Return how many workers a function gets: as requested, else one for a class, whose model may be large."""
+    """Return how many workers a function gets: the requested number, else one for a class, whose model may be large."""
     if spec.resources.max_workers is not None:
         return spec.resources.max_workers
     return 1 if spec.target.is_class else num_cores
 
 
 def num_async_tasks(stage: Stage, spec: UdfSpec) -> int:
-    """Return how many tasks of an async stage are in flight at once, so that as many calls wait as are allowed."""
+    """Return how many tasks of an async stage run at once, enough for as many calls as the user allows."""
     calls_per_task = 1
     if isinstance(stage.inbox, Exactly | AtMost) and not spec.target.is_batch:
         calls_per_task = stage.inbox.num_rows
@@ -111,8 +111,9 @@ def num_async_tasks(stage: Stage, spec: UdfSpec) -> int:
 def place(machine: Machine, requests: Sequence[WorkerRequest]) -> list[list[Devices]]:
     """Return the devices of each worker of each request. No device is given out twice.
 
-    All stages run at the same time, so each first gets its minimum: the largest first, so that the small ones fill the
-    gaps. The rest is given out in turn, one worker at a time. Raise InvalidArgumentError if the minimum does not fit.
+    All stages run at the same time, so each first gets its minimum, the largest before the small ones, which fill gaps.
+    Then the stages get one more worker each, in turn, while there is room. Raise InvalidArgumentError if a minimum does
+    not fit.
     """
     for request in requests:
         _check(machine, request)

@@ -20,8 +20,8 @@ def prefetched(
     """Yield the items of ``start``, drawn on another thread up to ``num_ahead`` before they are needed.
 
     The thread sees the reader's context, such as its settings. Closing the generator requests the cancellation, closes
-    the items on their thread and waits for it. After a Ctrl-C that interrupts the reader's wait for an item, the query
-    may wait for its calls in flight; a second one ends that wait.
+    the items on their thread and waits for it. After Ctrl-C, the query may wait for running calls; a second
+    Ctrl-C ends that wait.
     """
     ready: SimpleQueue[object] = SimpleQueue()
     room: SimpleQueue[None] = SimpleQueue()  # one entry for each item that may still be drawn ahead

@@ -101,7 +101,7 @@ def _computed_rows(
 
 
 def check_calls(plan: Plan, *, has_ledger: bool = False) -> None:
-    """Raise InvalidArgumentError for calls without a known price under a budget, and for a cache without a ledger."""
+    """Raise InvalidArgumentError for a call whose price is unknown under a budget, and for a cache without a ledger."""
     account = current_account()
     has_budget = account is not None and account.budget is not None
     has_ledger = has_ledger or bool(job_folder() or get_config().cache_dir)
@@ -142,7 +142,7 @@ def written_records(plan: Write, runner: Runner, subscribers: Sequence[Subscribe
 
 
 def stages_in_parts(plan: Write, parts: Gathered) -> tuple[Stage, ...] | None:
-    """Return the stages of a write whose parts can be committed; None if the result of a row depends on others."""
+    """Return the stages of a write that commits its rows part by part; None if a row's result depends on other rows."""
     check_calls(plan)
     stages = lower(optimize(plan, RULES), is_ordered=is_written_in_order(plan), parts=parts)
     return _ready(stages) if is_traceable(stages) else None
@@ -167,7 +167,7 @@ def is_written_in_order(plan: Plan) -> bool:
 
 
 def _ready(stages: Sequence[Stage]) -> tuple[Stage, ...]:
-    """Return the stages with all that is decided when a query begins: keys of cached results, numbers of rows."""
+    """Return the stages with what is decided when the query begins: keys of cached results, and row numbers."""
     return with_row_numbers(with_cache_keys(stages))
 
 
@@ -218,7 +218,8 @@ def _logs_failures(stage: Stage) -> bool:
 
 
 def with_memory(stages: Sequence[Stage], memory_bytes: int) -> tuple[Sequence[Stage], int]:
-    """Divide half of the memory among the relations; return the stages and the memory for everything else."""
+    """Divide half of the memory among the relations; return the stages, and the memory that remains for everything
+    else."""
     num_relations = sum(isinstance(stage.work, RunRelation) for stage in stages)
     if not num_relations:
         return stages, memory_bytes

@@ -44,9 +44,6 @@ class DropNearHandler:
             is_kept[rows[part]] = ~self._is_near(vectors[part])
         return item.filter(arrow_array(is_kept)).replace_schema_metadata(None)
 
-    def finish(self) -> Iterator[pa.RecordBatch]:
-        return iter(())
-
     def close(self) -> None:
         self._kept.close()
 

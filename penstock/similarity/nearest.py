@@ -64,9 +64,6 @@ class NearestHandler:
                 self._add(batch)
         return iter(())
 
-    def finish(self) -> Iterator[pa.RecordBatch]:
-        return iter(())
-
     def close(self) -> None:
         self._query_batches, self._best, self._held = [], None, _HeldRows()
         self._rows.close()

@@ -44,9 +44,6 @@ class DropSimilarHandler:
         self._hold(self._input.add(item))
         return iter(())
 
-    def finish(self) -> Iterator[pa.RecordBatch]:
-        return iter(())
-
     def close(self) -> None:
         self._input.close()
         self._rows_file.close()

@@ -1,4 +1,4 @@
-"""``udaf``: aggregates in Python. DuckDB collects the values of each group in a list; a UDF is called with it."""
+"""``udaf``: aggregates in Python. DuckDB collects the values of each group in a list, and a UDF gets the list."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import inspect
 import uuid
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, Unpack
 
 import pyarrow as pa
 
@@ -16,19 +16,24 @@ from penstock.expr.column import Expression, aggregate, call
 from penstock.expr.nodes import UdfCall
 from penstock.expr.udf import Target, UdfSpec
 from penstock.types import Series
-from penstock.udf.options import CALL_OPTIONS, check_known
+from penstock.udf.option_spellings import in_our_words
+from penstock.udf.options import CALL_OPTIONS, ClsOptions, check_known
 from penstock.udf.specs import check_signature, make_spec, return_hint
 
 
 def udaf(
-    aggregate: Callable[..., Any] | type | None = None, *, return_dtype: Any = None, state: Any = None, **options: Any
+    aggregate: Callable[..., Any] | type | None = None,
+    *,
+    return_dtype: Any = None,
+    state: Any = None,
+    **options: Unpack[ClsOptions],
 ) -> Any:
     """Make a function, or a class, that combines the values of a group work in ``agg`` beside the built-in aggregates.
 
     A function gets a ``Series`` for each argument, with the values of one group in no particular order, nulls included.
     A class has a method ``aggregate``, which gets these, and may have ``finalize``, which gets its result. Classes
     written for Daft run unchanged: ``combine`` and ``state`` are not used, because ``aggregate`` gets whole groups. The
-    other options are those of ``func``.
+    other options are the same as for ``func``.
 
     >>> @ps.udaf
     ... def spread(values) -> int:
@@ -37,10 +42,11 @@ def udaf(
     >>> df.groupby("k").agg(spread(ps.col("v")), ps.col("v").sum().alias("sum")).sort("k").to_pydict()
     {'k': ['x', 'y'], 'v': [4, 0], 'sum': [6, 2]}
     """
-    check_known("udaf", options, ["return_dtype", "state", *CALL_OPTIONS])
+    named = in_our_words("udaf", options, CALL_OPTIONS)
+    check_known("udaf", named, ["return_dtype", "state", *CALL_OPTIONS], "ps.func")
 
     def decorate(decorated: Any) -> Any:
-        given = {"return_dtype": return_dtype, **options}
+        given = {"return_dtype": return_dtype, **named}
         if not inspect.isclass(decorated):
             return Udaf(decorated, decorated, given)
         if not callable(getattr(decorated, "aggregate", None)):

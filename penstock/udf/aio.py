@@ -60,7 +60,7 @@ class AsyncCaller:
     async def leading_rows(
         self, calls: Iterator[Any], num_rows: int, on_error: OnRowError, order: int = 0
     ) -> AsyncGenerator[tuple[int, list[Any]], None]:
-        """Make the calls. Yield the number of leading results that should leave, and the list of all results."""
+        """Make the calls. Yield how many leading results should leave now, and the list of all results."""
         group = self._group(calls, num_rows, on_error, order)
         async with aclosing(self._pool.leading(group)) as ends:
             async for end in ends:
@@ -68,7 +68,7 @@ class AsyncCaller:
 
     @staticmethod
     def _group(calls: Iterator[Any], num_rows: int, on_error: OnRowError, order: int) -> CallGroup:
-        # A coroutine that another batch started may make a call of this one; its failure is recorded with this one.
+        # A coroutine that another batch started may make a call of this batch, which then records the failure.
         context = contextvars.copy_context()
 
         def fail(row: int, exc: BaseException) -> Any:
@@ -219,9 +219,6 @@ class OwnLoopHandler:
     def process(self, item: pa.RecordBatch, first_row: int) -> pa.RecordBatch | Iterator[pa.RecordBatch]:
         result = self._loop.run(self._handler.process(item, first_row))
         return drawn(result, self._loop.run) if inspect.isasyncgen(result) else result
-
-    def finish(self) -> Iterator[pa.RecordBatch]:
-        return iter(())
 
     def close(self) -> None:
         self._loop.close(self._handler.close)

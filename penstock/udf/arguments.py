@@ -16,7 +16,7 @@ from penstock.types import Schema, Series
 from penstock.types.row_numbers import POSITION, ROW_NUMBER
 from penstock.udf.parameters import as_pil, pil_arguments
 
-MAX_TEXT_LENGTH = 200  # of the text columns that identify a row
+MAX_TEXT_LENGTH = 200  # characters of the text columns that identify a row
 
 
 class Arguments:
@@ -45,7 +45,8 @@ class Arguments:
     ) -> Iterator[Any]:
         """Return an iterator that calls ``function`` with each row, and with its key as first argument, if given.
 
-        It is a ``map`` over lists: no code of ours runs between two calls, and it continues after an exception.
+        It is a ``map`` over lists: no Python code of the engine runs between two calls, and it continues after an
+        exception.
         """
         columns = zip(self.arrays(batch), self._wants_pil, strict=True)
         lists = iter(
@@ -72,7 +73,7 @@ class Arguments:
     def row_values(self, batch: pa.RecordBatch, row: int) -> dict[str, Any]:
         """Return the values of one row by column name, for messages; a second column of the same name is numbered.
 
-        If they do not identify the row, as bytes and images do not, its other short texts and numbers are added.
+        If they do not identify the row (bytes, images), add its other short texts and numbers.
         """
         values: dict[str, Any] = {}
         for name, array in zip(self._column_names, self.arrays(batch.slice(row, 1)), strict=True):

@@ -37,7 +37,7 @@ READ_ONLY_REMEDY = (
     "set zero_copy_batch=False in map_batches, which passes copies; or write array = array.copy() first."
 )
 FIRST_ROWS = 1024  # of the first chunk of flat_map: its columns and types are found from these
-_FAILED = object()  # the result of a failed call that is tolerated
+_FAILED = object()  # stands for the result of a tolerated failed call
 
 
 def weight(spec: BatchSpec, batch: pa.RecordBatch) -> Any:
@@ -86,9 +86,6 @@ class BatchHandler:
             return self._stream(itertools.chain([] if first is None else [first], rest), first_row)
         return self._finished(first, first_row)
 
-    def finish(self) -> Iterator[pa.RecordBatch]:
-        return iter(())
-
     def close(self) -> None:
         close = functools.partial(close_instance, self._instance)
         try:
@@ -134,7 +131,8 @@ class BatchHandler:
         return self._steps(rows, first_row) if rows.num_rows else self._columns_alone(rows, first_row)
 
     def _columns_alone(self, rows: pa.RecordBatch, first_row: int) -> Iterator[pa.RecordBatch]:
-        """Yield an output without rows for its columns; nothing if it has none, or if the steps refuse untyped ones."""
+        """Yield an output without rows, which only tells the columns; nothing without columns, or if the steps need
+        typed ones."""
         if rows.num_columns:
             with suppress(PenstockError):
                 yield self._steps(rows, first_row)
@@ -180,7 +178,7 @@ class BatchHandler:
             self._failures.row(part, 0, None, self._explained(exc))
 
     def _checked(self, result: Any) -> Any:
-        """Return a result that can be used. If failures are tolerated, conversion errors count as failures."""
+        """Convert a result. If failures are tolerated, conversion errors count as failures."""
         if not self._failures.is_tolerant:
             return result
         if isinstance(result, Iterator):
@@ -333,7 +331,8 @@ def groups_of(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 def _joined(batches: Sequence[pa.RecordBatch], what: str) -> pa.RecordBatch:
-    """Return the outputs of groups as one batch. A column that some lack, or have as null, has the type of others."""
+    """Return the outputs of groups as one batch. If some groups lack a column or have only nulls, the others give its
+    type."""
     tables = [pa.Table.from_batches([batch]) for batch in batches if batch.num_rows]
     if not tables:
         return pa.RecordBatch.from_arrays([], names=[])
@@ -344,7 +343,8 @@ def _joined(batches: Sequence[pa.RecordBatch], what: str) -> pa.RecordBatch:
 
 
 def values_of(spec: BatchSpec) -> Callable[[pa.RecordBatch, int], dict[str, Any]]:
-    """Return a function that gets the values that identify one row of an input: all, or the keys of a group."""
+    """Return a function that returns the values that identify one row of an input: all values, or the keys of a
+    group."""
     if not spec.keys:
         return row_values
 

@@ -35,7 +35,7 @@ from penstock.udf.sizing import BatchSizes, Parts
 
 ApplySteps = Callable[[pa.RecordBatch, int], pa.RecordBatch]
 
-CANCEL_CHECK_S = 0.02  # how long rows run between two looks at the cancel flag
+CANCEL_CHECK_S = 0.02  # how long rows run between two checks of the cancel flag
 
 
 class Caller(Protocol):
@@ -164,12 +164,12 @@ class UdfCalls:
 
     @property
     def can_leave_early(self) -> bool:
-        """The results of the first rows may leave before all rows of a task have theirs."""
+        """True if the results of the first rows may leave before all rows of a task are done."""
         target, has_result = self._spec.target, self._memo is None and self._condition is None
         return has_result and not (target.is_batch or target.is_generator)
 
     async def pieces(self, batch: pa.RecordBatch, first_row: int) -> AsyncGenerator[tuple[int, pa.RecordBatch], None]:
-        """Yield the output in pieces of rows, each with its end: all at once, unless results take too much memory."""
+        """Yield the output in pieces, each with its end row; a single piece, unless results take too much memory."""
         if self._at_once is not None and (column := await self._at_once(*self.arguments.arrays(batch))) is not None:
             self._counter.num_answered += batch.num_rows
             yield batch.num_rows, self._steps(with_column(batch, self._work, column), first_row)
@@ -210,7 +210,7 @@ class UdfCalls:
         return results, missing, self._row_calls(batch, first_row, self._finish, missing, unfinished)
 
     async def _conditional_column(self, batch: pa.RecordBatch, first_row: int, condition: pa.Array) -> pa.Array:
-        """Return the results of the rows for which the condition is true, and null for the others."""
+        """Return results for the rows that fulfil the condition, and null for the others."""
         needed = pc.fill_null(condition, False)
         positions = arrow_numbers(np.arange(first_row, first_row + batch.num_rows, dtype=np.int64))
         part = batch.append_column(POSITION, positions).filter(needed)
@@ -226,7 +226,7 @@ class UdfCalls:
         return column.take(arrow_numbers(np.cumsum(flags) - 1, ~flags))
 
     def stream(self, batch: pa.RecordBatch, first_row: int) -> Iterator[pa.RecordBatch]:
-        """Yield the values of generators as they come."""
+        """Yield the values of generators as soon as they come."""
         results, fail = self.arguments.rows(batch, self._caller.function), self._failing(batch, first_row)
         for chunk in chunks(map(several, results), batch.num_rows, self._chunk_size, fail):
             yield self._output(batch, first_row, *chunk)
@@ -271,7 +271,7 @@ class UdfCalls:
         return column
 
     async def _call_batches(self, task: pa.RecordBatch, first_row: int) -> pa.Array:
-        """Call the function with the batches of a task, which has several if the user's size makes them short."""
+        """Call the function with the batches of a task, which has several if the user's batch size is small."""
         size = self._spec.batch_size if isinstance(self._spec.batch_size, int) else task.num_rows
         starts = range(0, task.num_rows, size) if size < task.num_rows else (0,)
         columns = [await self._call_batch(task.slice(start, size), first_row + start) for start in starts]
@@ -394,9 +394,6 @@ class UdfHandler:
                 parts = ((item.slice(start, length), start) for start, length in zip(starts, lengths, strict=False))
                 return (self._process(part, first_row + start) for part, start in parts)
         return self._stream(item, first_row) if self._spec.is_streaming else self._process(item, first_row)
-
-    def finish(self) -> Iterator[pa.RecordBatch]:
-        return iter(())
 
     def close(self) -> None:
         try:

@@ -35,11 +35,11 @@ class CallGroup:
     ) -> None:
         self.order = order
         self.next_call = calls.__next__
-        self.numbers = iter(range(num_calls))  # of the calls to make
+        self.numbers = iter(range(num_calls))  # the number of the next call
         self.num_calls = self.num_unfinished = num_calls
         self.num_started = 0
         self.results: list[Any] = [None] * num_calls
-        self.nbytes: list[int] = [-1] * num_calls  # of each result, -1 until there is one
+        self.nbytes: list[int] = [-1] * num_calls  # bytes of each result, -1 until there is one
         self.is_awaited = True  # False while results that were handed on have not left
         self.news = asyncio.Event()
         self._num_leading = self._leading_nbytes = self._nbytes_gone = 0
@@ -60,7 +60,7 @@ class CallGroup:
 
     @property
     def num_leading(self) -> int:
-        """The calls that have ended, as have all before them."""
+        """The number of calls that have ended, together with all calls before them."""
         while self._num_leading < self.num_calls and self.nbytes[self._num_leading] >= 0:
             self._leading_nbytes += self.nbytes[self._num_leading]
             self._num_leading += 1
@@ -75,7 +75,7 @@ class CallGroup:
         return sum(self.nbytes) + self.nbytes.count(-1) - self._nbytes_gone
 
     def take_leading(self) -> int:
-        """Return the bytes of the leading results, which are not held any more."""
+        """Release the leading results and return their bytes."""
         nbytes, self._leading_nbytes = self._leading_nbytes, 0
         self._nbytes_gone += nbytes
         return nbytes
@@ -117,7 +117,7 @@ class CallerPool:
         self._gate = current_gate()
 
     async def rest(self, seconds: float = 0.0) -> None:
-        """Sleep, and then wait until the query is not paused. Meanwhile no call of this coroutine is under way."""
+        """Sleep, then wait until the query is not paused. Meanwhile this coroutine counts as making no call."""
         self._counter.num_calls -= 1
         try:
             await asyncio.sleep(seconds)
@@ -137,11 +137,11 @@ class CallerPool:
         return group.results
 
     async def close(self) -> None:
-        """Cancel the calls that a failed group left in flight, because the query may still store their answers."""
+        """Cancel the calls that a failed group left running so that the query could still store their answers."""
         await self._cancel(self._callers)
 
     async def leading(self, group: CallGroup) -> AsyncGenerator[int, None]:
-        """Make the calls of a group. Yield the number of leading results that should leave; at last, that of all."""
+        """Make the calls of a group. Yield how many leading results should leave; at the end, the number of all."""
         self._begin(group)
         num_given = 0
         try:

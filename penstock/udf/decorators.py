@@ -16,14 +16,15 @@ from penstock.errors import InvalidArgumentError, did_you_mean
 from penstock.expr.column import Expression
 from penstock.expr.nodes import Expr, PythonValue, Unnest
 from penstock.expr.udf import Target, UdfSpec
+from penstock.udf.option_spellings import in_our_words
 from penstock.udf.options import (
     BATCH_OPTIONS,
     CALL_OPTIONS,
     BatchFuncOptions,
     ClsOptions,
     FuncOptions,
+    check_call_options,
     check_known,
-    check_options,
     taking_options,
 )
 from penstock.udf.parameters import parameter_hints, with_files
@@ -31,9 +32,10 @@ from penstock.udf.specs import ClsObject, check_signature, make_spec
 
 _OPTIONS_ATTRIBUTE = "__penstock_options__"
 
-Options = dict[str, Any]  # those that the user gave, by name
+Options = dict[str, Any]  # the options that the user gave, by name
 P = ParamSpec("P")
 R = TypeVar("R")
+C = TypeVar("C")
 R_co = TypeVar("R_co", covariant=True)
 
 
@@ -49,7 +51,8 @@ class ColumnFunction(Protocol[P, R_co]):
 
 
 class ColumnMethod(Protocol[P, R_co]):
-    """A decorated method for type checkers. They do not see what ``cls`` does to a class, so it must be decorated."""
+    """A decorated method for type checkers. They do not see that ``cls`` changes a class, so each method must be
+    decorated."""
 
     def __get__(self, instance: Any, owner: Any = None, /) -> ColumnFunction[P, R_co]: ...
 
@@ -64,6 +67,12 @@ class MethodDecorator(Protocol):
     """The result of ``method(...)`` and ``method.batch(...)`` for type checkers."""
 
     def __call__(self, function: Callable[Concatenate[Any, P], R], /) -> ColumnMethod[P, R]: ...
+
+
+class ClassDecorator(Protocol):
+    """The result of ``cls(...)`` for type checkers: the class keeps its type."""
+
+    def __call__(self, wrapped: type[C], /) -> type[C]: ...
 
 
 def _build_call(spec: UdfSpec, hints: dict[str, Any], unnest: bool, args: Any, kwargs: dict[str, Any]) -> Expression:
@@ -172,7 +181,7 @@ class _MethodDecorator:
     @overload
     def __call__(self, **options: Unpack[FuncOptions]) -> MethodDecorator: ...
     def __call__(self, function: Callable[..., Any] | None = None, **options: Any) -> Any:
-        """Set options of one method of a ``cls`` class: those of ``func``."""
+        """Set options of one method of a ``cls`` class, the same as for ``func``."""
         return self._attach(function, options, is_batch=False)
 
     @overload
@@ -182,12 +191,14 @@ class _MethodDecorator:
     @overload
     def batch(self, **options: Unpack[BatchFuncOptions]) -> MethodDecorator: ...
     def batch(self, function: Callable[..., Any] | None = None, **options: Any) -> Any:
-        """Make a method of a ``cls`` class take whole ``Series``: the options are those of ``func.batch``."""
+        """Make a method of a ``cls`` class take whole ``Series``, with the options of ``func.batch``."""
         return self._attach(function, options, is_batch=True)
 
     def _attach(self, function: Callable[..., Any] | None, options: Options, *, is_batch: bool) -> Any:
         batch_options = ("batch_size", *BATCH_OPTIONS) if is_batch else ()
-        check_known("method", options, ["return_dtype", "unnest", *CALL_OPTIONS, *batch_options])
+        known = ["return_dtype", "unnest", *CALL_OPTIONS, *batch_options]
+        options = in_our_words("method", options, known)
+        check_known("method", options, known, "ps.func")
         given = {
             name: value for name, value in options.items() if value is not None or name in ("batch_size", "max_errors")
         }
@@ -213,7 +224,7 @@ class Cls(ClsObject):
         functools.update_wrapper(self, wrapped, updated=())
         self._wrapped = wrapped
         self._options = options
-        check_options(wrapped.__name__, options)
+        check_call_options(wrapped.__name__, options)
 
     def __call__(self, *args: Any, **kwargs: Any) -> ClsInstance:
         check_signature(self._wrapped, self._wrapped.__name__, args, kwargs)
@@ -322,12 +333,14 @@ class BoundMethod(OptionsAsAttributes):
 
 
 @overload
-def cls(wrapped: type, /, **options: Unpack[ClsOptions]) -> Any: ...
+def cls(wrapped: type[C], /, **options: Unpack[ClsOptions]) -> type[C]: ...
 @overload
-def cls(**options: Unpack[ClsOptions]) -> Any: ...
+def cls(**options: Unpack[ClsOptions]) -> ClassDecorator: ...
 @taking_options("cls", ClsOptions)
 def cls(wrapped: type | None = None, **options: Any) -> Any:
     """Make a class whose instances live in the workers: built once in each, then called for every row or batch.
+
+    For type checkers the class keeps its type; decorate methods with ``ps.method``, so that they take columns there.
 
     >>> @ps.cls
     ... class Adder:

@@ -101,7 +101,7 @@ class Failures:
         self._record(row_error_of(self._name, self._values(batch, row), exc, place, position))
 
     def message(self, batch: pa.RecordBatch, row: int, position: int | None, exc: BaseException) -> str:
-        """Return the text of an error: with the values of the row, unless a batch function failed on several rows."""
+        """Return the text of an error, with the values of the row unless a batch function failed on several rows."""
         if batch.num_rows == 1 or not self._is_batch:
             where = f"{self._place(batch, row, position) or f'the {self._unit}'} ({self._shown(batch, row)})"
         else:
@@ -113,7 +113,7 @@ class Failures:
         return f'{text}\nTo continue {self._remedy}, set on_error="null"; df.errors() then lists them.'
 
     def _place(self, batch: pa.RecordBatch, row: int, position: int | None) -> RowPlace | None:
-        """Return the place of a row in the input of the query if it has a number, else in the input of the function."""
+        """Return a row's place: in the query's input if the row has a number, else in the function's input."""
         if self._row_inputs is not None:
             return self._row_inputs.place(batch.column(ROW_NUMBER)[row].as_py())
         position = _position(batch, row, position)
@@ -127,7 +127,7 @@ class Failures:
 
 
 def _position(batch: pa.RecordBatch, row: int, position: int | None) -> int | None:
-    """Return the position of a row in the input of the stage, also of a row that was picked from its batch."""
+    """Return a row's position in the input of the stage. A row that was picked from its batch has it in a column."""
     return batch.column(POSITION)[row].as_py() if POSITION in batch.schema.names else position
 
 

@@ -1,8 +1,8 @@
 """Batches in the formats of ``map_batches``: dicts of arrays or tensors, Arrow tables, DataFrames, lists of dicts.
 
 Neither arrays nor Python values hold all types: a nullable integer becomes a float with NaN, a timestamp loses its
-zone, an embedding becomes a plain array. So what a function returns is compared with what it was given, and the
-original columns take the place of those that are unchanged.
+zone, an embedding becomes a plain array. So Penstock compares what a function returns with what it was
+given, and puts the original column in place of each unchanged one.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ def checked_format(verb: str, batch_format: str) -> BatchFormat:
 def batch_in_format(batch: pa.RecordBatch, batch_format: BatchFormat, *, zero_copy: bool | None = False) -> Any:
     """Return a batch in a format. Arrow data shares memory with it; the caller may change all other data.
 
-    With ``zero_copy`` of True or None arrays share memory too if the layouts agree, and are read-only then. With True
-    so do tensors, which must not be changed, as torch cannot make them read-only.
+    Unless ``zero_copy`` is False, arrays share memory if the layouts agree, and are then read-only. With True, tensors
+    do as well; do not change them, because torch cannot make them read-only.
     """
     match batch_format:
         case "pyarrow":
@@ -107,7 +107,7 @@ def _is_read_only(array: np.ndarray[Any, Any]) -> bool:
 
 
 def restore_columns(result: Any, given: Any, batch: pa.RecordBatch, batch_format: BatchFormat) -> Any:
-    """Return a result with the original columns in place of those that have the values that the function was given.
+    """Return a result in which the original columns replace the ones that the function left unchanged.
 
     A column is recognized by its name, or as the same array. ``given`` is the batch as the function got it; it may have
     been changed since.
@@ -170,7 +170,7 @@ def _with_series(result: Any, batch: pa.RecordBatch) -> Any:
 
 
 def _rows_of(result: Any, num_rows: int) -> Any:
-    """Return the rows of the batch that a DataFrame has: a slice for all in order, their numbers, or None."""
+    """Return which rows of the batch a DataFrame has: a slice for all in order, or row numbers; None if unknown."""
     import pandas
 
     index = result.index
@@ -187,7 +187,7 @@ def _is_kept_by_pandas(column: pa.Array) -> bool:
 
 
 def _with_values(result: list[Any], given: list[dict[str, Any]], batch: pa.RecordBatch) -> Any:
-    """Restore columns of a list of dicts: of the same dicts, or of as many as the function was given."""
+    """Restore columns of a list of dicts: the function's own dicts, or as many as it was given."""
     if not all(isinstance(row, dict) for row in result):
         return result
     numbers = {id(row): number for number, row in enumerate(given)}
@@ -203,7 +203,7 @@ def restored_rows(
     batch: pa.RecordBatch,
     is_kept: Callable[[pa.Array], bool] | None = None,
 ) -> dict[str, Any]:
-    """Return rows as columns, with the original columns in place of those that have the values of the parent rows.
+    """Return rows as columns; an original column replaces one that still has the values of the parent rows.
 
     Columns for which ``is_kept`` holds stay as they are.
     """
@@ -227,7 +227,8 @@ def is_kept_by_lists(column: pa.Array) -> bool:
 
 
 def is_number_or_kept(column: pa.Array) -> bool:
-    """Return True for numbers too, which a row function makes int64 or float64 whether it changes them or not.
+    """Return True for kept columns and for numbers, which become int64 or float64 whether a row function changes them
+    or not.
 
     Their type then does not depend on the values of a batch.
     """
@@ -246,7 +247,7 @@ def columns_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
 
 
 def _is_unchanged(value: Any, original: Any) -> bool:
-    """Compare values of a column. Objects of other types count as changed, as their ``==`` may have any meaning."""
+    """Compare values of a column. Objects of other types count as changed, because their ``==`` may mean anything."""
     if type(value) is not type(original):
         return False
     match original:

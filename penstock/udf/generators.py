@@ -30,7 +30,7 @@ class ValueChunk(NamedTuple):
 
 
 class ChunkSize:
-    """The most values of a chunk: as many as weigh a megabyte, by measurement."""
+    """The largest number of values of a chunk: as many as weigh a megabyte, by measurement."""
 
     def __init__(self, num_values: int = 64) -> None:
         self.num_values = num_values
@@ -76,7 +76,7 @@ def _values_of_next_row(results: Iterator[Any]) -> Iterator[Any]:
 
 
 async def async_chunks(results: Iterator[Any], size: ChunkSize, on_error: OnRowError) -> AsyncIterator[ValueChunk]:
-    """Yield the values of async generators in the same way."""
+    """Yield the values of async generators as ``chunks`` does."""
     chunk, started = ValueChunk([], []), time.perf_counter()
     for row, result in enumerate(results):
         values = _values(result)

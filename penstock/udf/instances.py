@@ -1,8 +1,8 @@
 """Instances of user classes: each worker builds one, shared by all methods that a query calls in that worker.
 
 Each stage has a handler for each of its workers, and each handler holds a lease of an instance. Handlers of different
-stages share an instance; those of the same stage, which run in parallel, have one each, unless the function says that a
-worker may run several tasks at once.
+stages share an instance; handlers of the same stage run in parallel, so each has its own, unless a worker of the
+function may run several tasks at once.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ log = logging.getLogger("penstock.udf")
 
 
 class _Instance:
-    """An instance, the ids of the works whose handlers hold it, and the lock of the thread that uses it."""
+    """An instance, the ids of the stages whose handlers hold it, and the lock of the thread that uses it."""
 
     def __init__(self) -> None:
         self.value: Any = None
@@ -112,7 +112,7 @@ class Lease:
         return callable_of(self._target, self._instance.value)
 
     def _acquire(self) -> _Instance:
-        """Return an instance that no handler of this work holds, or fewer than may call it at once, or a new one."""
+        """Return an instance that this work may still call, or a new one."""
         with _guard:
             known = _shared.setdefault(self._key, []) if self._target.owner is not None else []
             found = next((each for each in known if each.holders[id(self._work)] < self._num_tasks), None)
@@ -192,5 +192,5 @@ async def _await_close(instance: Any, closing: Awaitable[Any]) -> None:
 
 
 def _log_close(instance: Any, error: Exception) -> None:
-    """Log an error of ``close()``; one of ours without its traceback."""
+    """Log an error of ``close()``; Penstock's own errors without their traceback."""
     log.warning("%s.close() failed: %s", type(instance).__name__, error, exc_info=not isinstance(error, PenstockError))

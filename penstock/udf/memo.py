@@ -48,7 +48,7 @@ class FunctionMemo:
         """Return a key for each row of arguments; ``names`` are part of it for functions that see column names."""
         prefix = self._prefix + b"row" + marshal.dumps(tuple(names), 2)
         lists = [_plain_values(column) for column in columns]
-        # Version 2 has no references: equal values give equal bytes, also if they are one object.
+        # Version 2 has no references: equal values give equal bytes, even if they are one object.
         rows = zip(*lists, strict=True) if lists else ((),) * num_rows
         return [key_of(prefix + marshal.dumps(row, 2)) for row in rows]
 

@@ -1,39 +1,47 @@
-"""Other spellings of options, which error messages answer with the one to use."""
+"""Other spellings of options: some are accepted, and error messages answer the others with the one to use."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from penstock.errors import InvalidArgumentError
+
+ACCEPTED = {
+    "file_path_column": "path_column",
+    "image_height": "height",
+    "image_width": "width",
+    "include_paths": "path_column",
+    "max_concurrency": "concurrency",
+    "memory_bytes": "memory",
+    "num_cpus": "cpus",
+    "num_gpus": "gpus",
+    "overwrite": "mode",
+}
+"""Spellings of other engines that stand for ours where a function has that."""
 
 OURS: dict[str, tuple[str, ...]] = {
     "accelerator_type": ("ray_options",),
     "arrow_open_stream_args": ("storage_options",),
-    "compute": ("concurrency", "max_concurrency"),
+    "compute": ("concurrency",),
     "concurrency": ("max_concurrency",),
-    "cpus": ("num_cpus",),
     "descending": ("desc",),
     "dtype": ("return_dtype", "schema"),
-    "file_path_col": ("file_path_column",),
+    "file_path_col": ("path_column",),
     "filesystem": ("storage_options",),
     "fs": ("storage_options",),
-    "gpus": ("num_gpus",),
-    "include_paths": ("file_path_column",),
     "io_config": ("storage_options",),
     "key": ("by",),
     "limit": ("n",),
-    "max_api_concurrency": ("max_concurrency",),
+    "max_api_concurrency": ("concurrency",),
     "max_completion_tokens": ("max_output_tokens", "max_tokens"),
-    "max_concurrency": ("concurrency",),
     "max_rows_per_file": ("rows_per_file",),
-    "memory_bytes": ("memory",),
     "min_rows_per_file": ("rows_per_file",),
-    "num_cpus": ("cpus",),
-    "num_gpus": ("gpus",),
     "num_rows_per_file": ("rows_per_file",),
-    "num_workers": ("concurrency", "max_concurrency"),
+    "num_workers": ("concurrency",),
     "partition_by": ("partition_cols",),
     "partition_on": ("partition_cols",),
     "partitioning": ("hive_partitioning",),
-    "path_column": ("file_path_column",),
     "paths": ("path",),
     "ray_remote_args": ("ray_options",),
     "resources": ("ray_options",),
@@ -74,6 +82,28 @@ ADVICE = {
     "target_num_rows_per_block": "Use into_batches(n).",
     "try_create_dir": "Leave it out: folders are created.",
 }
+
+
+def in_our_words(what: str, given: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]:
+    """Return options under our names.
+
+    >>> in_our_words("read_csv", {"include_paths": True, "columns": ["a"]}, ["columns", "path_column"])
+    {'columns': ['a'], 'path_column': 'path'}
+    """
+    others = {name: ACCEPTED[name] for name in given if name not in known and ACCEPTED.get(name) in known}
+    renamed = {name: value for name, value in given.items() if name not in others}
+    for name, ours in others.items():
+        value = given[name]
+        match name:
+            case "include_paths":  # the name of the column may be given too
+                renamed.setdefault(ours, "path" if value else None)
+                continue
+            case "overwrite":
+                value = "overwrite" if value else "append"
+        if renamed.get(ours) is not None:
+            raise InvalidArgumentError(f"{what}: {name}= means {ours}=; give one of them.")
+        renamed[ours] = value
+    return renamed
 
 
 def spelling_hint(name: str, known: Collection[str]) -> str:

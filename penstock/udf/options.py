@@ -5,15 +5,15 @@ from __future__ import annotations
 import functools
 import inspect
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, TypedDict, TypeVar, cast, get_args
 
 from penstock.config import parse_bytes
 from penstock.errors import InvalidArgumentError, PenstockError, check_choice, did_you_mean
 from penstock.events.tracebacks import trim_traceback
-from penstock.expr.udf import BatchLimits, BatchSize, MaxErrors, OnError, Policy
+from penstock.expr.udf import BatchFormat, BatchLimits, BatchSize, MaxErrors, OnError, Policy
 from penstock.storage.storage_options import StoreSettings
-from penstock.udf.option_spellings import spelling_hint
+from penstock.udf.option_spellings import in_our_words, spelling_hint
 
 AnyCallable = TypeVar("AnyCallable", bound=Callable[..., Any])
 Rule = tuple[Callable[[Any], bool], str]  # a check of a value, and the message if it fails
@@ -24,8 +24,9 @@ class ClsOptions(TypedDict, total=False):
 
     cpus: float | None
     gpus: float
+    memory: int | str | None
+    concurrency: int | None
     use_process: bool | None
-    max_concurrency: int | None
     max_retries: int | None
     retry_on: Any
     on_error: OnError | None
@@ -53,6 +54,41 @@ class BatchFuncOptions(FuncOptions, total=False):
     split_on: Any
 
 
+class WorkerOptions(TypedDict, total=False):
+    """The options of verbs that run a function in workers; ``map_batches`` has more."""
+
+    compute: Any
+    concurrency: int | tuple[int, int] | None
+    fn_args: Iterable[Any]
+    fn_kwargs: Mapping[str, Any] | None
+    fn_constructor_args: Iterable[Any]
+    fn_constructor_kwargs: Mapping[str, Any] | None
+    cpus: float | None
+    gpus: float | None
+    memory: int | str | None
+    max_retries: int
+    retry_on: Any
+    on_error: OnError
+    max_errors: MaxErrors
+    timeout: float | None
+    use_process: bool | None
+    cache: bool
+    ray_options: dict[str, Any] | None
+
+
+class RowOptions(WorkerOptions, total=False):
+    """The options of ``map``, ``flat_map`` and ``filter``."""
+
+    batch_size: BatchSize
+
+
+class GroupOptions(WorkerOptions, total=False):
+    """The options of ``map_groups``: a group is called as a row is, and seen as a batch is."""
+
+    batch_format: BatchFormat
+    zero_copy_batch: bool | None
+
+
 DEFAULTS = {"batch_size": "auto", "cache": False, "gpus": 0, "max_errors": "auto", "unnest": False}  # None for others
 CALL_OPTIONS = tuple(ClsOptions.__annotations__)
 BATCH_OPTIONS = ("max_batch_bytes", "max_batch_tokens", "batch_weight", "split_on")
@@ -68,18 +104,22 @@ OPTION_HELP = {
     "split_on": "exception classes that mean: too large; the batch is halved and tried again",
     "cpus": "cores that each worker reserves",
     "gpus": "GPUs that each worker reserves; it sees only those. Implies processes",
+    "memory": "bytes of memory that each worker reserves, a number or text such as '4GB'",
+    "concurrency": "the most workers; for an async function, the most calls at once",
     "use_process": "True runs in worker processes, False on threads; None moves from threads if the GIL is held",
-    "max_concurrency": "the most workers; for an async function, the most calls at once",
     "max_retries": "how often a call that raises is made again (0)",
     "retry_on": "exception classes to retry; by default all",
     "on_error": "'raise' ends the query; 'null' records the row in df.errors() and gives null; 'log' logs it too",
     "max_errors": "failed rows, a count or a fraction, that end the query; 'auto': when nearly all fail; None: never",
     "timeout": "seconds a call may take; needs an async function or use_process=True",
-    "cache": "True stores results and uses them again for the same code and arguments; see docs/guides/jobs.md",
+    "cache": "True stores results and uses them again for the same code and arguments; see docs/guides/cache.md",
     "version": "text that stands for the code in caches and jobs: change it when the results change",
     "ray_options": "options for the actors of this function on Ray",
 }
 
+
+MOST_LISTED = 6
+"""Options that an error about another one lists; of more it says where they are listed."""
 
 BREAKER_ROWS = 1000
 """Rows of a user's function that nearly all must fail for the same reason before the circuit breaker stops the query:
@@ -89,8 +129,8 @@ many, since bad rows often lie together."""
 # --- unknown options --------------------------------------------------------------------------------------------------
 
 
-def refusing_unknown(what: str) -> Callable[[AnyCallable], AnyCallable]:
-    """Make a function raise an error that lists its options when it gets an unknown one.
+def refusing_unknown(what: str, lines: Mapping[str, str] | None = None) -> Callable[[AnyCallable], AnyCallable]:
+    """Make a function raise an error when it gets an unknown option; ``lines`` about options extend its docstring.
 
     One with ``storage_options`` takes them as ``io_config`` too: an object that names them, as Daft's adapter has.
     Expected errors of the function itself show the frames of the user.
@@ -98,23 +138,35 @@ def refusing_unknown(what: str) -> Callable[[AnyCallable], AnyCallable]:
 
     def decorate(function: AnyCallable) -> AnyCallable:
         code = inspect.unwrap(function).__code__  # ``inspect.signature`` is slow, and this runs at import
-        known = [name for name in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount] if name != "self"]
+        names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+        known = [name for name in names if name != "self"]
+        place = f"df.{what}" if "self" in names else f"ps.{what}"
 
         @functools.wraps(function)
         def call(*args: Any, **options: Any) -> Any:
             if "storage_options" in known and isinstance(options.get("io_config"), StoreSettings | None):
                 settings = options.pop("io_config", None)
                 options |= {} if settings is None else {"storage_options": settings.storage_options()}
-            check_known(what, options, known)
+            options = in_our_words(what, options, known)
+            check_known(what, options, known, place)
             try:
                 return function(*args, **options)
             except PenstockError as exc:
                 trim_traceback(exc)
                 raise
 
+        if lines is not None:
+            call.__doc__ = _with_lines(function, {name: lines[name] for name in known if name in lines})
         return cast(AnyCallable, call)
 
     return decorate
+
+
+def _with_lines(function: Callable[..., Any], lines: Mapping[str, str]) -> str:
+    """Return the docstring of a function with a line about each option before its examples."""
+    about, mark, examples = inspect.cleandoc(function.__doc__ or "").partition(">>>")
+    listed = "".join(f"  {name}: {line}\n" for name, line in lines.items())
+    return f"{about.rstrip()}\n\nOptions:\n{listed}\n{mark}{examples}"
 
 
 def taking_options(what: str, kind: type) -> Callable[[AnyCallable], AnyCallable]:
@@ -124,7 +176,8 @@ def taking_options(what: str, kind: type) -> Callable[[AnyCallable], AnyCallable
     def decorate(function: AnyCallable) -> AnyCallable:
         @functools.wraps(function)
         def call(*args: Any, **options: Any) -> Any:
-            check_known(what, options, list(defaults))
+            options = in_our_words(what, options, defaults)
+            check_known(what, options, list(defaults), f"ps.{what}")
             try:
                 return function(*args, **(defaults | options))
             except PenstockError as exc:
@@ -134,24 +187,24 @@ def taking_options(what: str, kind: type) -> Callable[[AnyCallable], AnyCallable
         own = [each for each in inspect.signature(function).parameters.values() if each.kind is not each.VAR_KEYWORD]
         shown = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=defaults[name]) for name in defaults]
         setattr(call, "__signature__", inspect.Signature([*own, *shown]))  # noqa: B010  # unknown to type checkers
-        lines = "".join(f"  {name}: {OPTION_HELP[name]}\n" for name in defaults)
-        about, mark, examples = inspect.cleandoc(function.__doc__ or "").partition(">>>")
-        call.__doc__ = f"{about}Options:\n{lines}\n{mark}{examples}"
+        call.__doc__ = _with_lines(function, {name: OPTION_HELP[name] for name in defaults})
         return cast(AnyCallable, call)
 
     return decorate
 
 
-def check_known(what: str, given: Mapping[str, Any], known: list[str]) -> None:
-    """Raise an error for options with names that are not ``known``."""
+def check_known(what: str, given: Mapping[str, Any], known: Collection[str], place: str | None = None) -> None:
+    """Raise an error for options with names that are not ``known``; ``place`` has the help that lists them."""
     for name in given:
         if name not in known:
             hint = spelling_hint(name, known) or did_you_mean(name, known)
-            raise InvalidArgumentError(f"{what} has no option {name!r}; known: {', '.join(known)}.{hint}")
+            if len(known) <= MOST_LISTED:
+                raise InvalidArgumentError(f"{what} has no option {name!r}; known: {', '.join(known)}.{hint}")
+            raise InvalidArgumentError(f"{what} has no option {name!r}.{hint} help({place or what}) lists its options.")
 
 
 def options_of(arguments: Mapping[str, Any], *positional: str) -> dict[str, Any]:
-    """Return the options among the ``locals()`` of a function at its start, without its positional arguments."""
+    """Return the options among a function's ``locals()``, taken at its start, without its positional arguments."""
     return {name: value for name, value in arguments.items() if name not in ("self", *positional)}
 
 
@@ -195,11 +248,8 @@ RULES: dict[str, Rule] = {
     "gpus": _AMOUNT,
     "max_batch_bytes": (_is_nbytes, "must be a number of bytes of 1 or more, or text such as '64MB'"),
     "max_batch_tokens": _POSITIVE,
-    "max_concurrency": _POSITIVE,
     "max_errors": (_is_max_errors, "is a number of rows, or a fraction of them above 0 and below 1, or 'auto' or None"),
     "max_retries": (lambda value: _is_whole(value, 0), "must be a whole number of 0 or more"),
-    "num_cpus": _AMOUNT,
-    "num_gpus": _AMOUNT,
     "on_error": (lambda value: value in get_args(OnError), "must be 'raise', 'null' or 'log'"),
     "ray_options": (lambda value: isinstance(value, Mapping), "must be a dict of the options of Ray's actors"),
     "retry_on": _EXCEPTIONS,
@@ -219,6 +269,13 @@ def check_options(name: str, given: Mapping[str, Any]) -> None:
             if not is_valid(value):
                 hint = did_you_mean(str(value), get_args(OnError)) if option == "on_error" else ""
                 raise InvalidArgumentError(f"{name}: {option} {rule}; got {value!r}.{hint}")
+
+
+def check_call_options(name: str, given: Mapping[str, Any]) -> None:
+    """Check the options of a function on columns, whose ``concurrency`` is one number."""
+    check_options(name, given)
+    if given.get("concurrency") is not None:
+        check_whole(name, "concurrency", given["concurrency"], 1)
 
 
 def check_whole(name: str, option: str, value: Any, least: int) -> None:

@@ -36,7 +36,7 @@ def pil_parameters(hints: dict[str, Any]) -> tuple[int | str, ...]:
 
 
 def pil_arguments(call: UdfCall) -> set[int]:
-    """Return the numbers of the arguments of a call that are given to such parameters."""
+    """Return the positions of the arguments in a call that such parameters receive."""
     keys = [*range(len(call.args)), *(name for name, _ in call.kwargs)]
     return {number for number, key in enumerate(keys) if key in call.udf.target.pil_parameters}
 

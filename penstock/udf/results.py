@@ -25,9 +25,9 @@ from penstock.udf.failures import Failures
 def with_column(
     batch: pa.RecordBatch, work: CallUdf, column: pa.Array, parents: pa.Array | None = None
 ) -> pa.RecordBatch:
-    """Return the columns that the call keeps and the computed one, which replaces a column of its name.
+    """Return the columns that the call keeps and the computed column, which replaces one with the same name.
 
-    ``parents`` are the numbers of the rows that the values of a generator came from.
+    ``parents`` has, for each value of a generator, the number of its row.
     """
     columns = {name: batch.column(name) for name in (batch.schema.names if work.keep is None else work.keep)}
     if parents is not None:
@@ -77,7 +77,7 @@ def column_of_batch(result: Any, dtype: DataType, num_rows: int, what: str) -> p
 
 
 def flattened(results: Sequence[Iterable[Any] | None]) -> tuple[list[Any], list[int]]:
-    """Return the values of all generators in one list, and the row of each value.
+    """Return the values of all generators as one list, and for each value its row.
 
     A failed row, and a generator that yields nothing, gives one null.
     """

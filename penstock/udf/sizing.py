@@ -36,7 +36,7 @@ BATCHES_BEFORE_GROWTH = 32
 class BatchSizes:
     """The sizes of one worker's batches. ``what`` names the function in errors.
 
-    ``columns`` returns the arguments of a batch as arrays, ``weigh`` the result of ``batch_weight`` for them.
+    ``columns`` returns the arguments of a batch as arrays; ``weigh`` calls the user's ``batch_weight`` with them.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class Parts(Iterator[pa.RecordBatch]):
         return self._last[0]
 
     def split(self) -> bool:
-        """Put the halves of the last part in its place; return False if it is a single row."""
+        """Replace the last part by its halves; return False if it is a single row."""
         part, shares = self._last
         half = part.num_rows // 2
         if half:
@@ -130,11 +130,11 @@ class Parts(Iterator[pa.RecordBatch]):
         return bool(half)
 
     def worked(self) -> None:
-        """Note that the last part was not too large."""
+        """Record that the last part was not too large."""
         self._sizes.worked(self._last[1])
 
     def has_shrunk(self, exc: BaseException) -> bool:
-        """Put halves in the place of the last part if its error says that it was too large; return False if not."""
+        """Replace the last part by its halves if its error says that it was too large; return False otherwise."""
         if not self._sizes.is_too_large(exc):
             return False
         release_memory(exc)
@@ -171,7 +171,7 @@ def _size(shares: Shares) -> float:
 
 
 class SafeSize:
-    """The size that memory holds: half of a size that was too large, doubled again after many batches that worked.
+    """The size that memory holds: half the size that was too large, doubled again after many batches that worked.
 
     One enormous row can fail batches of any size, which must not make all later batches small.
 
@@ -186,13 +186,13 @@ class SafeSize:
         self._num_good = 0
 
     def failed(self, size: float) -> None:
-        """Note a size that was too large."""
+        """Record a size that was too large."""
         if size:
             self.limit = min(self.limit, size / 2)
         self._num_good = 0
 
     def worked(self, size: float) -> None:
-        """Note a size that was not too large. A size far below the limit does not count."""
+        """Record a size that was not too large. A size far below the limit does not count."""
         if size <= self.limit / 2:
             return
         self._num_good += 1
@@ -223,7 +223,7 @@ def release_memory(exc: BaseException) -> None:
 
 
 def row_nbytes(array: pa.Array) -> Weights:
-    """Return the bytes of each value; those of a nested value include its offsets.
+    """Return the bytes of each value; a nested value includes its offsets.
 
     >>> row_nbytes(pa.array(["abc", None, ""])).tolist()
     [3.0, 0.0, 0.0]
@@ -240,7 +240,7 @@ def row_nbytes(array: pa.Array) -> Weights:
 
 
 def row_tokens(columns: Sequence[pa.Array], what: str) -> Weights:
-    """Estimate the tokens of each row, at least one, from the columns that are text or contain text.
+    """Estimate the tokens of each row from the columns with text; at least one.
 
     >>> row_tokens([pa.array(["one two three", None])], "f").tolist()
     [4.0, 1.0]
@@ -261,7 +261,7 @@ def checked_weights(weights: Any, num_rows: int, what: str) -> Weights:
     try:
         array = np.asarray(weights.to_pylist() if hasattr(weights, "to_pylist") else weights)
     except ValueError:
-        array = np.empty(0, object)  # lists of several lengths
+        array = np.empty(0, object)  # lists of different lengths
     if array.shape != (num_rows,) or (num_rows and array.dtype.kind not in "iuf"):
         raise TypeMismatchError(
             f"{what}: batch_weight returned {weights!r:.80} for {num_rows} rows; return a list or array with one "

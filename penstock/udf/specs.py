@@ -15,7 +15,7 @@ from penstock.expr.udf import BatchSpec, BatchVerb, Resources, Target, UdfSpec
 from penstock.types import DataType
 from penstock.types.frozen import frozen
 from penstock.udf.formats import checked_format
-from penstock.udf.options import check_options, check_whole, make_limits, make_policy
+from penstock.udf.options import check_call_options, check_options, check_whole, make_limits, make_policy
 from penstock.udf.parameters import parameter_hints, pil_parameters
 
 _SEVERAL = (
@@ -43,11 +43,11 @@ def check_signature(function: Callable[..., Any], name: str, args: tuple[Any, ..
 def _common_parts(
     name: str, options: Mapping[str, Any], workers: tuple[int, int | None], is_async: bool
 ) -> dict[str, Any]:
-    """Return the fields that both kinds of specs have. ``map_batches`` calls cpus and gpus by the names of Ray Data."""
-    gpus = options.get("gpus") or options.get("num_gpus") or 0
+    """Return the fields that both kinds of specs have."""
+    gpus = options.get("gpus") or 0
     memory, use_process = options.get("memory"), options.get("use_process")
     resources = Resources(
-        cpus=options.get("cpus", options.get("num_cpus")),
+        cpus=options.get("cpus"),
         gpus=gpus,
         memory_bytes=None if memory is None else parse_bytes(memory),
         min_workers=workers[0],
@@ -78,13 +78,13 @@ class ClsObject:
 def make_spec(
     function: Callable[..., Any], options: Mapping[str, Any], *, is_batch: bool = False, method: Target | None = None
 ) -> UdfSpec:
-    """Return the spec of a function, or of a method: then ``method`` has its class, and ``function`` its signature."""
+    """Return the spec of a function or a method. A ``method`` has the class; ``function`` has its signature."""
     name = getattr(function, "__name__", type(function).__name__)
     if method is not None:
         name = (
             method.function.__name__ if method.method == "__call__" else f"{method.function.__name__}.{method.method}"
         )
-    check_options(name, options)
+    check_call_options(name, options)
     hint = return_hint(function)
     is_async = _is_async(function)
     is_generator = inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
@@ -103,7 +103,7 @@ def make_spec(
         target=target,
         return_dtype=_return_dtype(name, options.get("return_dtype"), hint, is_batch, is_generator),
         version=options.get("version"),
-        **_common_parts(name, options, (1, options.get("max_concurrency")), is_async),
+        **_common_parts(name, options, (1, options.get("concurrency")), is_async),
     )
 
 
@@ -160,17 +160,6 @@ class TaskPoolStrategy:
 
 
 Compute = ActorPoolStrategy | TaskPoolStrategy
-
-ROW_OPTIONS = [
-    "batch_size", "compute", "concurrency", "fn_args", "fn_kwargs", "fn_constructor_args", "fn_constructor_kwargs",
-    "num_cpus", "num_gpus", "memory", "max_retries", "on_error", "max_errors", "timeout", "use_process", "cache",
-    "ray_options",
-]  # fmt: skip
-"""The options of ``map``, ``flat_map`` and ``filter``; ``map_batches`` has more."""
-
-
-GROUP_OPTIONS = ["batch_format", "zero_copy_batch", *ROW_OPTIONS[1:]]
-"""The options of ``map_groups``: a group is called as a row is, and seen as a batch is."""
 
 
 def make_batch_spec(verb: BatchVerb, fn: Any, options: Mapping[str, Any], keys: tuple[str, ...] = ()) -> BatchSpec:

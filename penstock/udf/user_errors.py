@@ -9,7 +9,7 @@ from penstock.errors import QueryCancelledError, UdfError, WorkerDiedError
 
 _IS_HEAP_TYPE = 1 << 9  # a flag of classes made by a class statement
 _SIGNALS = (StopIteration, StopAsyncIteration, QueryCancelledError, WorkerDiedError)
-"""Classes that mean something else to a generator or to the engine than to the function."""
+"""Classes with a special meaning to generators or to the engine."""
 
 
 def udf_error(message: str, cause: BaseException) -> UdfError:
@@ -48,7 +48,7 @@ def _class_of(message: str, kind: type[Exception]) -> Any:
         (kind,) if issubclass(kind, UdfError) else (UdfError, kind),
         {
             "__module__": UdfError.__module__,
-            "__str__": lambda error: message,  # not that of the class, which may need its own arguments
+            "__str__": lambda error: message,  # not the class's own constructor, which may need other arguments
             "__reduce__": lambda error: (_restored, (message, kind)),
         },
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -106,3 +108,17 @@ def test_a_plan_loads_neither_torch_nor_transformers() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+def test_the_packaged_weights_are_those_of_the_hub(tmp_path: Path) -> None:
+    packaged = local_weights.local_folder("minilm")
+    assert packaged is not None
+    local_weights.check_minilm(packaged)
+    copy = shutil.copytree(packaged, tmp_path / "model")
+    with open(copy / "model.safetensors", "r+b") as file:
+        file.seek(-1, os.SEEK_END)
+        file.write(b"?")
+    with pytest.raises(
+        RequestRefusedError, match=r"model.safetensors is not the file of sentence-transformers/all-MiniLM"
+    ):
+        local_weights.check_minilm(copy)

@@ -15,7 +15,7 @@ import penstock.functions as functions
 from penstock.ai import provider
 from penstock.ai.local.generation import PROMPT_OPTIONS
 from penstock.ai.local.local_model import OPTIONS
-from penstock.ai.local.transformers import TEXT_OPTIONS
+from penstock.ai.local.transformers import EMBEDDING_OPTIONS, TEXT_OPTIONS
 from penstock.ai.option_types import CALL_OPTIONS
 from penstock.ai.provider import (
     ImageClassification,
@@ -26,6 +26,7 @@ from penstock.ai.provider import (
     TextEmbedding,
 )
 from penstock.errors import InvalidArgumentError
+from penstock.expr.nodes import UdfCall
 from penstock.functions import classify_text, embed_text, prompt
 
 
@@ -37,9 +38,9 @@ def test_parameters_are_those_of_the_function(task: type[ModelTask]) -> None:
 
 LOCAL = {
     "prompt": PROMPT_OPTIONS,
-    "embed_text": TEXT_OPTIONS,
+    "embed_text": EMBEDDING_OPTIONS,
     "embed_image": (*OPTIONS, "normalize"),
-    "classify_text": (*OPTIONS, "max_length", "hypothesis_template"),
+    "classify_text": (*TEXT_OPTIONS, "hypothesis_template"),
     "classify_image": (*OPTIONS, "hypothesis_template"),
 }
 REMOTE = {"embed_text": ("openai", "google"), "embed_image": ()}
@@ -74,3 +75,14 @@ def test_a_model_is_one_name(name: str, model: Any) -> None:
     for call in (prompt, partial(classify_text, labels=["x", "y"]), embed_text):
         with pytest.raises(InvalidArgumentError, match=words):
             call(ps.col("t"), provider=name, model=model)
+
+
+def test_concurrency_limits_the_requests_to_a_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    call = prompt("{x}", model="gpt-5", concurrency=3)._node
+    assert isinstance(call, UdfCall)
+    assert call.udf.resources.max_workers == 3
+    with pytest.raises(InvalidArgumentError, match="max_concurrency= means concurrency="):
+        prompt("{x}", model="gpt-5", concurrency=3, max_concurrency=4)
+    with pytest.raises(InvalidArgumentError, match="concurrency has no effect with batch_api=True"):
+        prompt("{x}", model="gpt-5", concurrency=3, batch_api=True)

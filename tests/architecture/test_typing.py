@@ -45,7 +45,7 @@ def double(x: Series) -> list[int]:
     return [2 * value for value in x]
 
 
-@ps.cls(gpus=0, max_concurrency=2)
+@ps.cls(gpus=0, concurrency=2)
 class Model:
     def __init__(self, scale: float) -> None:
         self.scale = scale
@@ -106,6 +106,63 @@ number = shout(col("t"))
 """
 
 
+TYPOS = """
+ps.read_parqet("x")
+ps.read_csv("x", delimeter=";")
+ps.read_parquet("x", file_path_colum="p")
+ps.from_pandsa(None)
+ps.prompt("{a}", temprature=0.0)
+ps.prompt("{a}", modle="gpt-5")
+ps.prompt("{a}", on_error="nul")
+ps.embed_text("{a}", dimension=8)
+ps.classify_text("{a}", ["x"], score=True)
+ps.set_config(memory_limt="1GB")
+ps.config(num_thread=1)
+ps.set_provider("openai", task="embedding")
+df.map_batches(double, batchsize=8)
+df.map(double, retries=1)
+df.group_by("a").map_groups(double, gpu=1)
+df.write_parquet("x", mode="overwrit")
+df.write_lance("x", rows=1)
+df.selct("a")
+ps.col("a").upperr()
+ps.func(max_retry=1)
+ps.cls(gpu=1)
+Model().predct("x")
+functions.upprr(ps.col("a"))
+""".strip().splitlines()
+
+BEFORE_TYPOS = """
+import penstock as ps
+from penstock import functions
+
+
+def double(row: dict[str, int]) -> dict[str, int]:
+    return row
+
+
+@ps.cls
+class Model:
+    @ps.method
+    def predict(self, text: str) -> str:
+        return text
+
+
+df = ps.range(3)
+"""
+
+
+def test_a_typo_is_an_error(tmp_path: Path) -> None:
+    """As in editors; pyright says the same, but its package downloads the program, so a test cannot run it."""
+    (tmp_path / "typos.py").write_text(BEFORE_TYPOS + "\n".join(TYPOS))
+    command = [sys.executable, "-m", "mypy", "--strict", "--no-pretty", str(tmp_path / "typos.py")]
+    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    first = len(BEFORE_TYPOS.splitlines()) + 1
+    found = {int(line.split(":")[1]) - first for line in run.stdout.splitlines() if ": error: " in line}
+    assert [line for number, line in enumerate(TYPOS) if number not in found] == []
+    assert min(found) >= 0, run.stdout
+
+
 def test_a_script_is_clean_and_mistakes_are_found(tmp_path: Path) -> None:
     (tmp_path / "good.py").write_text(GOOD)
     (tmp_path / "bad.py").write_text(BAD)
@@ -121,7 +178,7 @@ def test_a_script_is_clean_and_mistakes_are_found(tmp_path: Path) -> None:
     run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     errors = [line.partition("bad.py:")[2] for line in run.stdout.splitlines() if ": error: " in line]
     assert [error.split(":")[0] for error in errors] == ["5", "6", "7", "15", "16"], run.stdout + run.stderr
-    assert '"Expression" has no attribute "upperr"; maybe "upper"?' in errors[0]
+    assert '"Expression" has no attribute "upperr"' in errors[0]
     assert 'has type "str", variable has type "int"' in errors[3]
     assert 'has type "Expression"' in errors[4]
 

@@ -50,6 +50,12 @@ def page(browser: Browser) -> Iterator[Page]:
     assert [each for each in problems if not any(reason in each for reason in expected)] == []
 
 
+@pytest.fixture(autouse=True)
+def _home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The jobs that this machine knows are those of the test."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("home")))
+
+
 @pytest.fixture
 def dashboard() -> Iterator[DashboardServer]:
     yield start_dashboard()

@@ -16,7 +16,7 @@ from playwright.sync_api import Page, Route, expect
 
 import penstock as ps
 from penstock.ai.client.limits.limiter import LimiterKey, limiter_for
-from penstock.dashboard.live import LiveQuery
+from penstock.dashboard.live import LiveQuery, Order
 from penstock.dashboard.server import DashboardServer
 from penstock.errors import QueryCancelledError
 from penstock.events.events import (
@@ -97,7 +97,7 @@ def test_the_last_rows_of_a_query_that_runs(dashboard: DashboardServer, page: Pa
         page.goto(dashboard.url)
         page.get_by_role("link", name="Rows").press("Enter")
         open_row = page.get_by_role("button", name="Open row 7")
-        page.get_by_label("Failed rows only").check()
+        page.get_by_label("Status").select_option("failed")
         expect(page.locator("#rows-summary")).to_have_text("1 row found among the last rows, the newest first.")
         expect(page.locator("#rows-table tbody tr").last).to_have_text(f"ValueError: {MARKUP}")
         page.get_by_label("Search").fill("no such text")
@@ -207,8 +207,8 @@ def test_calls_in_flight_finish_before_a_query_is_paused(dashboard: DashboardSer
         assert num_requests < 100
         assert counts(url)["in_flight"] == 0
         expect(page.get_by_role("button", name="Resume")).to_be_visible()
-        page.get_by_role("button", name="Cancel", exact=True).click()
-        page.get_by_role("button", name="Cancel the query").click()
+        page.get_by_role("button", name="Stop", exact=True).click()
+        page.get_by_role("button", name="Stop the query").click()
         expect(page.locator("#query-state")).to_have_text("cancelled")
         thread.join()
         assert counts(url)["requests"] == num_requests
@@ -227,7 +227,7 @@ def test_the_limit_of_a_stage_that_calls_a_model_is_one_on_requests() -> None:
     query = LiveQuery()
     query.on_control(Control())
     query.on_event(QueryStarted((StageInfo(0, "prompt", model=("provider", "model")),), 0.0))
-    query.control("limit", 0, 3)
+    query.control(Order("limit", 0, 3))
     assert limiter.state().limit == 3
     assert query.snapshot()["stages"][0]["limit"] == 3
 
@@ -267,7 +267,7 @@ def test_the_headline_counts_answered_calls_not_bundles() -> None:
 def test_cancel_by_keyboard(dashboard: DashboardServer, page: Page) -> None:
     with Running() as running:
         page.goto(dashboard.url)
-        page.get_by_role("button", name="Cancel", exact=True).focus()
+        page.get_by_role("button", name="Stop", exact=True).focus()
         page.keyboard.press("Enter")
         expect(page.get_by_role("dialog")).to_be_visible()
         page.keyboard.press("Escape")

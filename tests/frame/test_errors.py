@@ -225,7 +225,7 @@ class Decorated:
             lambda df: df.map_batches(Model, fn_constructor_args="m", compute=ps.TaskPoolStrategy(), concurrency=1),
             "give compute= or concurrency=, not both",
         ),
-        (lambda df: df.map_batches(Model, fn_constructor_args="m", num_gpus=-1), "num_gpus must be a number of 0 or"),
+        (lambda df: df.map_batches(Model, fn_constructor_args="m", num_gpus=-1), "gpus must be a number of 0 or"),
         (lambda df: df.map_batches(Model, fn_constructor_args="m", max_retries=-1), "max_retries must be a whole"),
         (lambda df: df.map_batches(Model, fn_constructor_args="m", memory="lots"), "'lots' is not a size"),
         (lambda df: ps.ActorPoolStrategy(size=0), "ActorPoolStrategy: size must be a whole number of 1 or more; got 0"),

@@ -102,11 +102,12 @@ def test_all_options_at_once() -> None:
         "fn_kwargs": {"name": "y"},
         "fn_constructor_args": (10,),
         "fn_constructor_kwargs": {"offset": 1},
-        "num_cpus": 0.5,
-        "num_gpus": 0,
+        "cpus": 0.5,
+        "gpus": 0,
         "memory": "10MB",
         "max_retries": 1,
-        "on_error": "ignore",
+        "retry_on": ValueError,
+        "on_error": "null",
         "max_errors": 3,
         "timeout": 30,
         "use_process": True,
@@ -213,3 +214,27 @@ def test_a_strategy_has_at_least_one_worker(make: Any) -> None:
 def test_a_strategy_has_its_bounds_in_order() -> None:
     with pytest.raises(InvalidArgumentError, match="max_size must not be less than min_size"):
         ActorPoolStrategy(min_size=3, max_size=2)
+
+
+def test_the_spellings_of_other_engines_are_ours() -> None:
+    options: dict[str, Any] = {"num_cpus": 0.5, "num_gpus": 0, "max_retries": 1, "retry_on": ValueError}
+    assert ps.range(2).map_batches(lambda batch: batch, **options).count_rows() == 2
+    assert ps.range(2).map(lambda row: row, num_cpus=0.5).count_rows() == 2
+    double = ps.func(lambda x: 2 * x, return_dtype=int, max_concurrency=2, num_cpus=0.5)  # type: ignore[call-overload]
+    assert ps.range(2).select(x=double(ps.col("id"))).to_pydict() == {"x": [0, 2]}
+    with pytest.raises(InvalidArgumentError, match="num_cpus= means cpus=; give one of them"):
+        ps.range(2).map_batches(lambda batch: batch, cpus=1, num_cpus=1)
+
+
+def test_retry_on_repeats_only_its_exceptions() -> None:
+    calls: list[int] = []
+
+    def fail_once(batch: dict[str, Any]) -> dict[str, Any]:
+        calls.append(1)
+        if len(calls) == 1:
+            raise KeyError("again")
+        return batch
+
+    df = ps.range(2).map_batches(fail_once, max_retries=1, retry_on=KeyError, use_process=False)
+    assert df.count_rows() == 2
+    assert len(calls) == 2

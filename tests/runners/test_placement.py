@@ -260,5 +260,5 @@ def test_without_gpus_the_message_says_so(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_amounts_must_be_finite() -> None:
     for amount in (float("nan"), float("inf")):
-        with pytest.raises(InvalidArgumentError, match="num_gpus must be a number of 0 or more"):
+        with pytest.raises(InvalidArgumentError, match="gpus must be a number of 0 or more"):
             ps.range(3).map_batches(identity, num_gpus=amount)

@@ -489,7 +489,7 @@ def test_bad_options(options: dict[str, Any], message: str) -> None:
 
 @pytest.mark.parametrize("option", ["max_batch_bytes", "max_batch_tokens", "batch_weight", "split_on"])
 def test_functions_over_rows_have_no_batches(option: str) -> None:
-    message = f"no option '{option}'; known: "
+    message = f"no option '{option}'. "
     given: dict[str, Any] = {option: 5}
     with pytest.raises(InvalidArgumentError, match=f"func has {message}"):
         ps.func(**given)

@@ -381,13 +381,13 @@ def hinted(x: int) -> int:
     ("decorate", "message"),
     [
         (lambda: ps.func(lambda x: x), r"annotate it \(`-> str`\) or give return_dtype"),
-        (lambda: ps.func(return_type=int), "func has no option 'return_type'; .* Did you mean 'return_dtype'"),
+        (lambda: ps.func(return_type=int), "func has no option 'return_type'. Did you mean 'return_dtype'"),
         (lambda: ps.func.batch(batchsize=3), "Did you mean 'batch_size'"),
         (lambda: ps.func(3), "func decorates a function; got 3"),
         (lambda: ps.func(Point), "For a class, use cls"),
         (
             lambda: ps.func(max_concurrency=0)(hinted),
-            "hinted: max_concurrency must be a whole number of 1 or more; got 0",
+            "hinted: concurrency must be a whole number of 1 or more; got 0",
         ),
         (lambda: ps.func(version=2)(hinted), "hinted: version must be a string; got 2"),
         (lambda: ps.func(max_retries="3")(hinted), "hinted: max_retries must be a whole number of 0 or more; got '3'"),

@@ -1,7 +1,7 @@
 """Encoders of the BERT family in a few lines of torch, read from their files.
 
 Most models for text embedding are of this family. transformers would take seconds to import, and compute the padding of
-each batch. Here a batch on a GPU is packed: its texts lie end to end in one row, and attention stays within each text.
+each batch. Here a batch is packed, as in ``packed.py``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 
 from penstock.ai.local.checkpoint import Checkpoint
-from penstock.ai.local.tokens import NO_LIMIT, DeviceTokens
+from penstock.ai.local.packed import attend, has_kernel
+from penstock.ai.local.tokens import NO_LIMIT, DeviceTokens, first_position
 
 NDArray = np.ndarray[Any, Any]
 Tensor = Any
@@ -65,45 +66,26 @@ class BertEncoder:
         # All texts belong to the first segment, so its vector is added to that of each position.
         positions = weights["embeddings.position_embeddings.weight"]
         self._positions = positions + weights["embeddings.token_type_embeddings.weight"][0]
-        self._first_position = 0 if config["model_type"] == "bert" else config["pad_token_id"] + 1
+        self._first_position = first_position(config)
         self._norm = pair(weights, "embeddings.LayerNorm")
         self._layers = [layer_of(weights, number) for number in range(config["num_hidden_layers"])]
-        has_small_matrices = self._layers[0].up[0].dtype != self._words.dtype
-        self._casting: Any = torch.autocast("cpu", torch.bfloat16) if has_small_matrices else nullcontext()
-        self._is_packed = self._words.device.type == "cuda" and self._words.dtype in (torch.bfloat16, torch.float16)
+        self._has_small_matrices = self._layers[0].up[0].dtype != self._words.dtype
+        self._casting: Any = torch.autocast("cpu", torch.bfloat16) if self._has_small_matrices else nullcontext()
 
     def hidden(self, tokens: DeviceTokens, rows: NDArray) -> tuple[Tensor, Tensor]:
         """Return a vector for each token of some rows, in padded batches, and the mask: True for tokens."""
-        if self._is_packed:
-            return self._packed(tokens, rows)
-        import torch
-        from torch.nn.functional import scaled_dot_product_attention
-
-        inputs, mask = tokens.batch(rows)
-        shape = mask.shape
-
-        def attend(*parts: Tensor) -> Tensor:
-            """Attend in float32: in bfloat16 the length of the longest text of a batch would change the others."""
-            query, key, value = (part.float().unflatten(0, shape).transpose(1, 2) for part in parts)
-            with torch.autocast("cpu", enabled=False):
-                found = scaled_dot_product_attention(query, key, value, attn_mask=inputs.get("attention_mask"))
-            return found.transpose(1, 2).flatten(0, 1).to(parts[0].dtype)
-
-        positions = torch.arange(shape[1], device=mask.device).repeat(shape[0])
-        return self._forward(inputs["input_ids"].flatten(), positions, attend).unflatten(0, shape), mask
-
-    def _packed(self, tokens: DeviceTokens, rows: NDArray) -> tuple[Tensor, Tensor]:
         import torch
 
         batch = tokens.packed(rows)
-        bounds = (batch.stops, batch.stops, batch.longest, batch.longest)
-        # ``torch.nn.attention.varlen`` calls it too, but its first call imports torch's compiler, which takes seconds.
-        flash_attention = torch.ops.aten._flash_attention_forward
 
-        def attend(*parts: Tensor) -> Tensor:
-            return flash_attention(*parts, *bounds, dropout_p=0.0, is_causal=False, return_debug_mask=False)[0]
+        def attend_within_texts(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+            if not self._has_small_matrices:
+                return attend(query, key, value, batch.stops, batch.longest)
+            with torch.autocast("cpu", enabled=False):
+                found = attend(query.float(), key.float(), value.float(), batch.stops, batch.longest)
+            return found.to(query.dtype)
 
-        return self._forward(batch.ids, batch.positions, attend)[batch.places], batch.mask
+        return self._forward(batch.ids, batch.positions, attend_within_texts)[batch.places], batch.mask
 
     def _forward(self, ids: Tensor, positions: Tensor, attend: Attend) -> Tensor:
         from torch.nn.functional import embedding, gelu, layer_norm, linear
@@ -172,6 +154,7 @@ def can_load(checkpoint: Checkpoint, config: Mapping[str, Any], folder: Path) ->
         and not config.get("is_decoder")
         and not (checkpoint.trust_remote_code and "auto_map" in config)
         and checkpoint.attn_implementation is None
+        and has_kernel(checkpoint)
         and all((folder / name).is_file() for name in ("model.safetensors", "tokenizer.json", "tokenizer_config.json"))
     )
 

@@ -37,7 +37,7 @@ def messages_of(request: Request, *, takes_images: bool) -> list[Message]:
 
 
 def system_text(request: Request) -> str:
-    """Return the system message: that of the user, and the schema of a structured output."""
+    """Return the system message: the user's, followed by the schema of a structured output."""
     parts = [request.system] if request.system else []
     if request.output is not None:
         schema = json.dumps(request.output.schema, ensure_ascii=False)
@@ -46,7 +46,8 @@ def system_text(request: Request) -> str:
 
 
 def rendered(tokenizer: Any, messages: list[Message], **arguments: Any) -> str:
-    """Return the text that the model continues. ``arguments`` are those of the template, such as enable_thinking."""
+    """Return the text that the model continues. ``arguments`` are arguments of the template, such as
+    enable_thinking."""
     if not (arguments.get("chat_template") or tokenizer.chat_template):
         return plain(messages)
     import jinja2

@@ -18,7 +18,10 @@ DTYPES = ("float32", "bfloat16", "float16", "auto")
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A ``dtype`` of None means float32 on a CPU and the fastest 16-bit type on a GPU; ``auto`` that of the weights."""
+    """A ``dtype`` of None means float32 on a CPU and the fastest 16-bit type on a GPU; ``auto`` that of the weights.
+
+    ``compile`` tells whether text models compile their layers while they run; None means on a GPU.
+    """
 
     name: str
     revision: str | None = None
@@ -27,6 +30,7 @@ class Checkpoint:
     trust_remote_code: bool = False
     attn_implementation: str | None = None
     has_small_matrices: bool = False
+    compile: bool | None = None
 
     @staticmethod
     def of(name: str, task: ModelTask) -> Checkpoint:
@@ -43,6 +47,7 @@ class Checkpoint:
             dtype,
             bool(options.get("trust_remote_code", False)),
             options.get("attn_implementation"),
+            compile=options.get("compile"),
         )
 
     def for_vectors(self) -> Checkpoint:
@@ -103,11 +108,14 @@ class Checkpoint:
             return torch.float32
         return torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float16
 
-    def load(self, auto_class: str, subfolder: str = "") -> Any:
-        """Return the weights as the named class of transformers, on the device, ready for inference."""
+    def load(self, auto_class: str, subfolder: str = "", *, attention: str | None = None) -> Any:
+        """Return the weights as the named class of transformers, on the device, ready for inference.
+
+        ``attention`` is the name of an attention function, by default the one that the user chose, if any.
+        """
         options: dict[str, Any] = {"dtype": self.torch_dtype()}
-        if self.attn_implementation is not None:
-            options["attn_implementation"] = self.attn_implementation
+        if (attention := attention or self.attn_implementation) is not None:
+            options["attn_implementation"] = attention
         model = self.from_pretrained(auto_class, subfolder, **options).to(self.torch_device()).eval()
         if self.has_small_matrices:
             import torch

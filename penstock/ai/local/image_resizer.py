@@ -60,7 +60,7 @@ class ImageResizer:
 
 
 def _stacked(images: Sequence[NDArray], device: Any) -> Any:
-    """Copy images of one shape to a device, as one tensor; to a GPU from pinned memory, without waiting."""
+    """Copy images with equal shapes to a device, as one tensor; to a GPU from pinned memory, without waiting."""
     import torch
 
     shape = (len(images), *images[0].shape)

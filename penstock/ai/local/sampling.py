@@ -20,7 +20,7 @@ DEFAULT_TOP_K = 50  # of transformers, for models that set none
 
 @dataclass(frozen=True)
 class Sampling:
-    """Sampling options of all rows or of one."""
+    """Sampling options of all rows, or of a single row."""
 
     max_new: int
     stop: tuple[str, ...]
@@ -36,7 +36,7 @@ class Sampling:
         return Sampling(limits[0] if limits else MAX_OUTPUT_TOKENS, _checked_stop(given), rest)
 
     def changed(self, options: Mapping[str, Any] | None) -> Sampling:
-        """Return these options with those of one request in their place."""
+        """Return these options, overridden by the options of one request."""
         if not options:
             return self
         check_row_options(options, ROW_OPTIONS)
@@ -56,7 +56,7 @@ class Sampling:
 
 
 class TokenChooser:
-    """Chooses tokens from logits; options that the user omits are those of the model's ``generation_config``."""
+    """Chooses tokens from logits. The model's ``generation_config`` gives the options that the user omits."""
 
     def __init__(self, defaults: Any) -> None:
         self._defaults = defaults

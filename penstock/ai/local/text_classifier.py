@@ -15,6 +15,7 @@ import numpy as np
 from penstock.ai.local.batch_runner import BatchRunner
 from penstock.ai.local.checkpoint import Checkpoint
 from penstock.ai.local.local_model import LocalModel
+from penstock.ai.local.packed import batches_of, load_packed
 from penstock.ai.local.sentence_modules import read_modules
 from penstock.ai.local.text_encoder import CPU_TOKENS, GPU_TOKENS, TextEncoder
 from penstock.ai.local.tokens import BatchTokenizer, max_input_tokens, takes_plain_mask
@@ -41,7 +42,8 @@ def text_classifier(checkpoint: Checkpoint, task: TextClassification) -> Classif
 
 
 class NearestLabel(LocalModel[tuple[TextEncoder, NDArray]], ScoringClassifier):
-    """Compare the vector of a text with those of the labels, each in a template. Scores are cosine similarities."""
+    """Compare the vector of a text with the vectors of the labels, each in a template. Scores are cosine
+    similarities."""
 
     def __init__(self, checkpoint: Checkpoint, task: TextClassification) -> None:
         self.labels, self._hypotheses = task.labels, hypotheses(task, default="{}")
@@ -70,7 +72,8 @@ class SequenceModel:
     """A model for sequence classification, its tokenizer and its device."""
 
     def __init__(self, checkpoint: Checkpoint, max_length: int | None, *, has_pairs: bool) -> None:
-        self.model = checkpoint.load("AutoModelForSequenceClassification")
+        self._packed = load_packed(checkpoint, "AutoModelForSequenceClassification")
+        self.model: Any = self._packed or checkpoint.load("AutoModelForSequenceClassification")
         tokenizer = checkpoint.from_pretrained("AutoTokenizer")
         if tokenizer.pad_token_id is None:
             tokenizer.pad_token = tokenizer.eos_token
@@ -85,7 +88,13 @@ class SequenceModel:
         tokens = self._tokenizer.tokens(texts)
         is_plain = takes_plain_mask(self.model.config)
         on_device = tokens.on(self._device, self._padding, self._max_length, takes_plain_mask=is_plain)
-        return self._runner.run(tokens.lengths, lambda rows: self.model(**on_device.batch(rows)[0]).logits)
+
+        def forward(rows: NDArray) -> Any:
+            if self._packed is not None:
+                return self._packed.logits(on_device.packed(rows), self._padding)
+            return self.model(**on_device.batch(rows)[0]).logits
+
+        return self._runner.run(tokens.lengths, forward)
 
 
 class SequenceClassifier(LocalModel[SequenceModel], ScoringClassifier):
@@ -95,6 +104,7 @@ class SequenceClassifier(LocalModel[SequenceModel], ScoringClassifier):
 
     def __init__(self, checkpoint: Checkpoint, task: TextClassification, **options: Any) -> None:
         self.labels, self._max_length = task.labels, task.options.get("max_length")
+        self.note = batches_of(checkpoint)
         super().__init__(checkpoint, task, labels=self.labels, max_length=self._max_length, **options)
 
     def _build(self) -> SequenceModel:

@@ -10,6 +10,7 @@ import numpy as np
 from penstock.ai.local.batch_runner import BatchRunner
 from penstock.ai.local.bert import load_bert
 from penstock.ai.local.checkpoint import Checkpoint
+from penstock.ai.local.packed import load_packed
 from penstock.ai.local.sentence_modules import DenseLayer, SentenceModules
 from penstock.ai.local.tokens import BatchTokenizer, DeviceTokens, Tokens, max_input_tokens, takes_plain_mask
 from penstock.errors import RequestRefusedError
@@ -28,13 +29,18 @@ class TransformersEncoder:
 
     def __init__(self, checkpoint: Checkpoint, subfolder: str) -> None:
         is_encoder_decoder = checkpoint.config(subfolder).get("model_type") in _ENCODER_DECODERS
-        self._model = checkpoint.load("AutoModelForTextEncoding" if is_encoder_decoder else "AutoModel", subfolder)
+        auto_class = "AutoModelForTextEncoding" if is_encoder_decoder else "AutoModel"
+        self._packed = load_packed(checkpoint, auto_class, subfolder)
+        self._model: Any = self._packed or checkpoint.load(auto_class, subfolder)
         self.config: dict[str, Any] = self._model.config.to_dict()
         self.tokenizer = checkpoint.from_pretrained("AutoTokenizer", subfolder)
         self.takes_plain_mask = takes_plain_mask(self._model.config)
 
     def hidden(self, tokens: DeviceTokens, rows: NDArray) -> tuple[Any, Any]:
         """Return a vector for each token of some rows, in padded batches, and the mask: True for tokens."""
+        if self._packed is not None:
+            batch = tokens.packed(rows)
+            return self._packed.hidden(batch), batch.mask
         inputs, mask = tokens.batch(rows)
         return self._model(**inputs).last_hidden_state, mask
 

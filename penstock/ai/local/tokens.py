@@ -63,8 +63,10 @@ class DeviceTokens:
         line = torch.repeat_interleave(sizes, output_size=total)
         positions = torch.arange(total, device=self._device) - starts[line]
         steps = torch.arange(longest, device=self._device)
+        sources = self._starts[where][line] + positions
         return PackedTokens(
-            self._ids[self._starts[where][line] + positions].long(),
+            self._ids[sources].long(),
+            None if self._types is None else self._types[sources].long(),
             positions,
             torch.nn.functional.pad(stops, (1, 0)).int(),
             longest,
@@ -103,9 +105,11 @@ class PackedTokens:
     """A batch of texts end to end, as tensors on the device.
 
     ``stops`` has 0 and the end of each text. ``places`` finds the tokens of a padded batch, where ``mask`` is True.
+    ``types`` has the segment of each token, for models that tell the texts of a pair apart.
     """
 
     ids: Any
+    types: Any | None
     positions: Any
     stops: Any
     longest: int
@@ -163,7 +167,7 @@ class BatchTokenizer:
 def takes_plain_mask(config: Any) -> bool:
     """Return whether a model passes a mask with four dimensions to its attention unchanged.
 
-    To make such a mask of one with two dimensions, transformers looks at its content, and so waits for the device.
+    To make such a mask from one with two dimensions, transformers reads its content, and so waits for the device.
     """
     return config.model_type in _PLAIN_MASK_TYPES and config._attn_implementation == "sdpa"
 
@@ -189,6 +193,11 @@ def to_device(values: NDArray, device: Any) -> Any:
 def max_input_tokens(config: Mapping[str, Any], tokenizer: Any, wanted: int | None) -> int:
     """Return the smaller of the wanted length (by default the tokenizer's) and the positions of the model."""
     positions = config.get("max_position_embeddings")
-    if positions and config.get("model_type") in ("roberta", "xlm-roberta", "camembert", "mpnet"):
-        positions -= config["pad_token_id"] + 1  # their positions start after that of the padding
-    return int(min(wanted or tokenizer.model_max_length, positions or NO_LIMIT, NO_LIMIT))
+    positions = positions - first_position(config) if positions else NO_LIMIT
+    return int(min(wanted or tokenizer.model_max_length, positions, NO_LIMIT))
+
+
+def first_position(config: Mapping[str, Any]) -> int:
+    """Return the position of a text's first token. In the family of RoBERTa, positions start after the padding's."""
+    is_roberta = config.get("model_type") in ("roberta", "xlm-roberta", "xlm-roberta-xl", "camembert", "mpnet")
+    return int(config["pad_token_id"]) + 1 if is_roberta else 0

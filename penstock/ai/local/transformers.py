@@ -1,15 +1,4 @@
-"""Models that run on this machine with transformers: from a folder, a package, the Hugging Face cache or the hub.
-
-weights.py            find the files                    checkpoint.py   a model as data
-local_model.py        base of all models
-sentence_modules.py   read the modules of an encoder    text_encoder.py   run them
-bert.py               encoders of the BERT family       batch_runner.py   run batches on the device
-tokens.py             texts as batches of tokens        word_tokens.py    tokenize each word once
-text_classifier.py, vision.py
-generation.py         prompts and answers               chat.py         chat templates
-decoding.py           continue a batch of sequences
-sampling.py           choose the next tokens            constraint.py   tokens that a JSON schema allows
-"""
+"""Models that run on this machine with transformers: from a folder, a package, the Hugging Face cache or the hub."""
 
 from __future__ import annotations
 
@@ -21,6 +10,7 @@ from penstock.ai.decisions.transformers_decider import TransformersDecider
 from penstock.ai.local.checkpoint import Checkpoint
 from penstock.ai.local.generation import PROMPT_OPTIONS, TransformersPrompter
 from penstock.ai.local.local_model import OPTIONS, LocalModel
+from penstock.ai.local.packed import batches_of
 from penstock.ai.local.sampling import ROW_OPTIONS
 from penstock.ai.local.sentence_modules import read_modules
 from penstock.ai.local.text_classifier import text_classifier
@@ -44,7 +34,8 @@ from penstock.ai.provider import (
 from penstock.errors import InvalidArgumentError
 
 CLIP = "openai/clip-vit-base-patch32"
-TEXT_OPTIONS = (*OPTIONS, "max_length", "normalize", "prompt", "prompt_name")
+TEXT_OPTIONS = (*OPTIONS, "compile", "max_length")
+EMBEDDING_OPTIONS = (*TEXT_OPTIONS, "normalize", "prompt", "prompt_name")
 
 
 @dataclass(frozen=True)
@@ -66,6 +57,10 @@ class TransformersProvider(Provider):
         "classify_image": CLIP,
     }
 
+    @property
+    def has_workers(self) -> bool:
+        return True
+
     def model(self, task: ModelTask) -> Model:
         model = self._find(task)
         model.cache = task.settings.cache
@@ -84,10 +79,10 @@ class TransformersProvider(Provider):
                 check_options(task, self.name, (*OPTIONS, "max_length"))
                 return TransformersDecider(checkpoint, task)
             case TextEmbedding():
-                check_options(task, self.name, TEXT_OPTIONS)
+                check_options(task, self.name, EMBEDDING_OPTIONS)
                 return TextEmbedder(checkpoint.for_vectors(), task)
             case TextClassification():
-                check_options(task, self.name, (*OPTIONS, "max_length", "hypothesis_template"))
+                check_options(task, self.name, (*TEXT_OPTIONS, "hypothesis_template"))
                 return text_classifier(checkpoint, task)
             case ImageEmbedding():
                 check_options(task, self.name, (*OPTIONS, "normalize"))
@@ -105,6 +100,7 @@ class TextEmbedder(LocalModel[TextEncoder], Embedder):
     def __init__(self, checkpoint: Checkpoint, task: TextEmbedding) -> None:
         self._modules = read_modules(checkpoint)
         self.dimensions = checked_dimensions(task, self._modules.width)
+        self.note = batches_of(checkpoint, self._modules.path)
         prompt = task.options.get("prompt")
         super().__init__(
             checkpoint,

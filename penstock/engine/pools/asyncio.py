@@ -25,7 +25,7 @@ from penstock.events.events import RowError
 
 
 class AsyncHandler(Protocol):
-    """The work of an async stage. One handler serves the stage; it is built, used and closed on the loop's thread."""
+    """Does the work of an async stage. One handler serves the stage; the loop's thread builds, uses and closes it."""
 
     async def process(
         self, batch: pa.RecordBatch, first_row: int
@@ -76,7 +76,7 @@ class LoopThread:
         self.loop = fast_loop() if is_fast else asyncio.new_event_loop()
         self._is_fast = is_fast
         self._is_serving = self._is_closed = False
-        self._lock = threading.Lock()  # guards both
+        self._lock = threading.Lock()  # guards the two fields above
         if is_fast:
             RareCollections.begin()
         self._thread = threading.Thread(target=self._serve, name="penstock-asyncio", daemon=True)
@@ -145,7 +145,7 @@ async def cancel(tasks: Iterable[asyncio.Task[Any]]) -> None:
 
 
 _recorded: contextvars.ContextVar[list[RowError]] = contextvars.ContextVar("recorded")
-"""Failed rows of the present task. Tasks share one handler, but each has its own context."""
+"""Failed rows of the current task. Tasks share one handler, but each has its own context."""
 
 
 def record(error: RowError) -> None:
@@ -258,7 +258,7 @@ class AsyncPool:
         self._emit(Report(task, output, is_done=True, busy_s=busy_s, errors=tuple(errors)))
 
     async def _hand_on(self, task: Task, outputs: AsyncGenerator[pa.RecordBatch, None], errors: list[RowError]) -> None:
-        """Report each output, and wait until the task is submitted again. It stays in one asyncio task throughout."""
+        """Report each output, and wait until the task is submitted again. It never leaves its asyncio task."""
         resumed, started = asyncio.Event(), time.perf_counter()
         self._resting[task] = resumed
         async with aclosing(outputs):

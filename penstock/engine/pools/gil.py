@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 WINDOW_S = 0.3  # how long to watch before judging
-NUM_WINDOWS = 2  # that must agree: an import or a garbage collection also stops all threads for a moment
+NUM_WINDOWS = 2  # judgements that must agree, because an import or a garbage collection stops all threads for a moment
 MIN_CORES = 0.75  # functions that use less wait for a disk or a server
 MIN_WORKERS_PER_CORE = 1.4
 MIN_TASK_S = 0.01  # a shorter task is mostly engine overhead, and sending it to a process costs more
 
 
 class GilWatch:
-    """Judges from the tasks of a stage on threads whether processes would run more of them.
+    """Decides, by watching a stage on threads, whether processes would run more of its tasks.
 
     Threads that use one core together, though several are busy all the time, wait for the GIL. Functions that release
     it use a core each; functions that wait for something else use hardly any.

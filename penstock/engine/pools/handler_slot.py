@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.contracts import Handler, WorkerContext
+from penstock.contracts import Handler, HoldsOutput, WorkerContext
 from penstock.events.events import RowError
 
 OpenHandler = Callable[[WorkerContext], Handler]
@@ -48,7 +48,9 @@ class HandlerSlot:
 
     def finish(self) -> Output:
         """Return the first output that the handler still holds; ``next`` returns the others."""
-        self.outputs = iter(()) if self.handler is None else self.handler.finish()
+        self.outputs = iter(())
+        if isinstance(self.handler, HoldsOutput):
+            self.outputs = self.handler.finish()
         return self.next()
 
     def take_errors(self) -> tuple[RowError, ...]:

@@ -37,7 +37,7 @@ a module of the standard library."""
 class WorkerProcess:
     """The driver's end of one process, which serves several handlers, each by its key.
 
-    It has ``num_channels`` threads for handlers. The handlers of one channel are called one at a time.
+    The process has a thread for each of its ``num_channels``, and runs one call of a channel at a time.
     """
 
     def __init__(self, env: Mapping[str, str], num_channels: int = 1) -> None:

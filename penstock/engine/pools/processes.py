@@ -33,7 +33,7 @@ def pack(open_handler: OpenHandler) -> bytes:
 
 
 def process_opener(packed_open: bytes, group: ProcessGroup, restart: RestartPolicy | None = None) -> OpenHandler:
-    """Return a function that opens handlers in ``group``, that of worker i in process i.
+    """Return a function that opens the handler of worker i in process i of ``group``.
 
     Without ``restart`` the death of a process is an error.
     """
@@ -46,7 +46,7 @@ def process_opener(packed_open: bytes, group: ProcessGroup, restart: RestartPoli
 
 
 class RemoteHandler:
-    """Represents one handler in a worker process. It ``is_open`` once the process has built it for the first batch."""
+    """One handler in a worker process. It ``is_open`` once the process has built it, for the first batch."""
 
     def __init__(self, group: ProcessGroup, packed_open: bytes, context: WorkerContext) -> None:
         self._group = group
@@ -70,7 +70,7 @@ class RemoteHandler:
             yield from self._outputs(output)
 
     def interrupt(self, *, is_busy: bool) -> None:
-        """Kill a busy process, also for other stages that share it; they retry their batches in another process."""
+        """Kill a busy process. Other stages that share it try their batches again in another process."""
         if is_busy:
             self._process.kill()
         elif self._process.num_users == 1:
@@ -96,7 +96,7 @@ class RemoteHandler:
 
 
 class RestartingHandler:
-    """Runs a handler without state between batches in a process, and in another one if that process dies."""
+    """Runs a handler in a process, and in another one if that dies. The handler keeps nothing between batches."""
 
     def __init__(self, start: Callable[[], RemoteHandler], policy: RestartPolicy, record: Record) -> None:
         self._start = start
@@ -110,9 +110,6 @@ class RestartingHandler:
         given = self._attempt(item, first_row)
         return self._in_parts(item, first_row, given) if isinstance(given, WorkerDiedError) else given
 
-    def finish(self) -> Iterator[pa.RecordBatch]:
-        return iter(())
-
     def interrupt(self, *, is_busy: bool) -> None:
         if (worker := self._worker) is not None:
             worker.interrupt(is_busy=is_busy)
@@ -125,7 +122,7 @@ class RestartingHandler:
     def _attempt(
         self, item: pa.RecordBatch, first_row: int
     ) -> pa.RecordBatch | Iterator[pa.RecordBatch] | WorkerDiedError:
-        """Return the output, or the error of a process that died. A cancelled query raises QueryCancelledError."""
+        """Return the output, or the error of a process that died. Raise QueryCancelledError in a stopped query."""
         if self._worker is None:
             self._worker = self._start()
         try:

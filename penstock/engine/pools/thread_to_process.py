@@ -36,7 +36,7 @@ class ThreadToProcessPool:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._emit = emit
-        self._name = name  # of the function, for the log
+        self._name = name  # the name of the function, for the log
         self._watch = watch or GilWatch()
         self._clock = clock
         self._lock = threading.Lock()  # reports come from other threads
@@ -99,7 +99,7 @@ class ThreadToProcessPool:
             self._threads.close()
 
     def _passing_on(self, pass_on: Callable[[ThreadToProcessPool, Report], None]) -> Emit:
-        """Return the receiver of the reports of a pool, which does not keep this object."""
+        """Return a receiver for a pool's reports that does not keep this object alive."""
         return partial(ThreadToProcessPool._or_fail, weakref.proxy(self), pass_on)
 
     def _or_fail(self, pass_on: Callable[[ThreadToProcessPool, Report], None], report: Report) -> None:

@@ -3,7 +3,7 @@
 The data travels as descriptors of anonymous files. They have no name, so nothing is left behind however a process ends,
 and they are not limited by the size of ``/dev/shm``. The writer copies once; the reader maps the same pages. A large
 column has a file of its own, so that its pages are freed with it even if other columns are still in use. An answer
-names the columns of the question that it has unchanged, and does not copy them back.
+names the unchanged columns of the question instead of copying them back.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ KnownColumn = tuple[int, int, pa.Field]  # the index of a column, and its index 
 
 
 class PeerClosedError(EOFError):
-    """The other side is gone."""
+    """The process on the other side is gone."""
 
 
 def send(
@@ -113,7 +113,7 @@ def _joined(
     unchanged: list[KnownColumn],
     known: pa.RecordBatch | None,
 ) -> pa.RecordBatch | None:
-    """Return one batch with the columns of all, in their original order."""
+    """Return one batch with the columns of all batches, in their original order."""
     if len(batches) < 2 and not unchanged:
         return batches[0] if batches else None
     placed = {

@@ -112,14 +112,14 @@ class HandlerServer:
 
 
 def keep_from_children(*fds: int) -> None:
-    """Close the descriptors in child processes: each side learns from a closed socket that the other is gone."""
+    """Close the descriptors in child processes, so that the other side sees them closed when this process ends."""
     for fd in fds:
         os.set_inheritable(fd, False)
         os.register_at_fork(after_in_child=partial(os.close, fd))
 
 
 def print_by_lines() -> None:
-    """Flush each line at once, also to a pipe or a file: buffered output dies with the process."""
+    """Flush each line at once, even to a pipe or a file: buffered output is lost when a process is killed."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(line_buffering=True)

@@ -18,7 +18,7 @@ _write_lock = threading.Lock()  # keeps the lines of several workers apart
 class OutputForwarder:
     """Threads that forward the pipes of a process line by line, so that the process never waits for a reader.
 
-    Lines go to the present ``sys.stdout`` and ``sys.stderr``, so that a notebook, ``redirect_stdout`` and a progress
+    Lines go to the current ``sys.stdout`` and ``sys.stderr``, so that a notebook, ``redirect_stdout`` and a progress
     display see them.
     """
 

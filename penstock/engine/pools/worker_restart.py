@@ -12,7 +12,7 @@ import pyarrow as pa
 from penstock.errors import WorkerDiedError
 from penstock.events.events import RowError
 
-MAX_SINGLE_ROWS = 16  # of a part that is cut into single rows at once
+MAX_SINGLE_ROWS = 16  # rows of a part that is cut into single rows at once
 Record = Callable[[RowError], None]
 GiveUp = Callable[[pa.RecordBatch, int, WorkerDiedError, Record], pa.RecordBatch | None]
 
@@ -35,7 +35,7 @@ class RestartPolicy:
 
 
 class Part(NamedTuple):
-    """Consecutive rows of a batch, with the number of times that they may be tried again as a whole."""
+    """Consecutive rows of a batch, and how often they may be tried again as a whole."""
 
     offset: int
     num_rows: int
@@ -43,10 +43,10 @@ class Part(NamedTuple):
 
 
 class RestartPlan:
-    """The parts of one batch that are not done, in order. After deaths they are cut, in the end into single rows.
+    """The unfinished parts of one batch, in order. Deaths cut them into smaller parts, finally into single rows.
 
-    The start of a worker takes seconds, and it works on part after part until one kills it. So a batch is cut into many
-    parts, of the square root of its rows: a row among 256 is found with four deaths and a few dozen calls.
+    Starting a worker takes seconds, and a worker does part after part until one kills it. So a batch is cut into many
+    parts, each with the square root of its rows: this finds one row among 256 with four deaths and a few dozen calls.
 
     >>> plan = RestartPlan(2, RestartPolicy(lambda *_: None))
     >>> plan.note_death(), plan.part, plan.note_death(), plan.part

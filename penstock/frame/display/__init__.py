@@ -1,4 +1,11 @@
-"""Tables on a terminal and in a notebook. All data is shown as text; none is interpreted."""
+"""Tables on a terminal and in a notebook. All data is shown as text; none is interpreted.
+
+cells    values as text, and the part of a table that is shown
+text     aligned text, fitted to the width of the terminal
+html     self-contained HTML
+
+It may import ``types``, ``media`` and ``observe.printable``.
+"""
 
 from __future__ import annotations
 

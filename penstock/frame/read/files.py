@@ -10,6 +10,7 @@ import pyarrow as pa
 from penstock.errors import InvalidArgumentError
 from penstock.expr.column import col
 from penstock.frame.dataframe import DataFrame
+from penstock.frame.option_lines import READING
 from penstock.frame.read.memory import from_table
 from penstock.plan.nodes import Scan
 from penstock.types import DataType, to_arrow_array
@@ -28,23 +29,20 @@ CSV_OPTIONS = (
 )  # fmt: skip
 
 
-def read_file_format(
-    format: FileFormat, path: Paths, *, include_paths: bool = False, file_path_column: str | None = None, **options: Any
-) -> DataFrame:
+def read_file_format(format: FileFormat, path: Paths, **options: Any) -> DataFrame:
     from penstock.io.file_source import FileSource
 
-    path_column = file_path_column or ("path" if include_paths else None)
-    return DataFrame(Scan(FileSource(format, path, file_path_column=path_column, **options)))
+    return DataFrame(Scan(FileSource(format, path, **options)))
 
 
-@refusing_unknown("read_parquet")
+@refusing_unknown("read_parquet", READING)
 def read_parquet(
     path: Paths,
     *,
     columns: Sequence[str] | None = None,
     schema: Mapping[str, Any] | None = None,
     infer_schema: bool = True,
-    file_path_column: str | None = None,
+    path_column: str | None = None,
     hive_partitioning: bool | None = None,
     ignore_corrupt_files: bool = False,
     storage_options: StorageOptions = None,
@@ -52,17 +50,12 @@ def read_parquet(
     """Read Parquet files: one path, a list, a pattern such as ``data/**/*.parquet``, or a folder with all below it.
 
     The columns are those of the first file; a column that a later file lacks is null there. A column has a type that
-    holds its values in the first 32 files; values of later files are cast. ``schema`` overrides types and adds columns;
-    with ``infer_schema=False`` it is the whole schema. ``columns`` reads only the named columns.
-    ``file_path_column`` adds the path of each row's file. Values in ``key=value`` folders below ``path`` are columns if
-    all files have them and their content has not; ``hive_partitioning=True`` takes those of the whole path and prefers
-    them to the content, and False takes none.
-    ``ignore_corrupt_files`` skips files that cannot be parsed, with a warning; rows before the damage remain.
-    ``storage_options`` are the options of object stores: ``key``, ``secret``, ``token``, ``endpoint_url``, ``region``,
-    ``anon`` (docs/guides/files.md).
+    holds its values in the first 32 files; values of later files are cast. Values in ``key=value`` folders below
+    ``path`` are columns if all files have them and their content has not; ``hive_partitioning=True`` takes those of the
+    whole path and prefers them to the content.
 
-    >>> path = getfixture("tmp_path") / "numbers"
-    >>> _ = ps.from_pydict({"a": [1, 2]}).write_parquet(str(path))
+    >>> path = "numbers"
+    >>> _ = ps.from_pydict({"a": [1, 2]}).write_parquet(path)
     >>> ps.read_parquet(path).to_pydict()
     {'a': [1, 2]}
     """
@@ -72,7 +65,7 @@ def read_parquet(
     return read_file_format(ParquetFormat(), path, **options)
 
 
-@refusing_unknown("read_csv")
+@refusing_unknown("read_csv", READING)
 def read_csv(
     path: Paths,
     *,
@@ -89,7 +82,7 @@ def read_csv(
     null_values: Sequence[str] = ("",),
     strings_can_be_null: bool = True,
     allow_variable_columns: bool = False,
-    file_path_column: str | None = None,
+    path_column: str | None = None,
     hive_partitioning: bool | None = None,
     ignore_corrupt_files: bool = False,
     storage_options: StorageOptions = None,
@@ -103,7 +96,8 @@ def read_csv(
     are an error. ``encoding`` is one of Python's, such as ``"latin-1"`` or ``"utf-16"``. The other options are as in
     ``read_parquet``.
 
-    >>> path = getfixture("tmp_path") / "numbers.csv"
+    >>> from pathlib import Path
+    >>> path = Path("numbers.csv")
     >>> _ = path.write_text("a,b\n1,x\n2,\n")
     >>> ps.read_csv(path).to_pydict()
     {'a': [1, 2], 'b': ['x', None]}
@@ -127,14 +121,14 @@ def read_csv(
     return read_file_format(format, path, **options)
 
 
-@refusing_unknown("read_json")
+@refusing_unknown("read_json", READING)
 def read_json(
     path: Paths,
     *,
     columns: Sequence[str] | None = None,
     schema: Mapping[str, Any] | None = None,
     infer_schema: bool = True,
-    file_path_column: str | None = None,
+    path_column: str | None = None,
     hive_partitioning: bool | None = None,
     ignore_corrupt_files: bool = False,
     storage_options: StorageOptions = None,
@@ -146,7 +140,8 @@ def read_json(
     the forms that ``write_json`` gives to bytes (base64), times and durations (seconds). Compressed files are
     decompressed. The options are as in ``read_parquet``.
 
-    >>> path = getfixture("tmp_path") / "numbers.jsonl"
+    >>> from pathlib import Path
+    >>> path = Path("numbers.jsonl")
     >>> _ = path.write_text('{"a": 1}\n{"a": 2, "b": [3]}\n')
     >>> ps.read_json(path).to_pydict()
     {'a': [1, 2], 'b': [None, [3]]}
@@ -157,21 +152,22 @@ def read_json(
     return read_file_format(JsonFormat(), path, **options)
 
 
-@refusing_unknown("read_text")
+@refusing_unknown("read_text", READING)
 def read_text(
     path: Paths,
     *,
     encoding: str = "utf-8",
     skip_blank_lines: bool = True,
     whole_text: bool = False,
-    file_path_column: str | None = None,
+    path_column: str | None = None,
     hive_partitioning: bool | None = None,
     ignore_corrupt_files: bool = False,
     storage_options: StorageOptions = None,
 ) -> DataFrame:
     r"""Read text files into the column ``text``: one row a line, or one row a file with ``whole_text``.
 
-    >>> path = getfixture("tmp_path") / "poem.txt"
+    >>> from pathlib import Path
+    >>> path = Path("poem.txt")
     >>> _ = path.write_text("Roses are red,\n\nviolets are blue.\n")
     >>> ps.read_text(path).to_pydict()
     {'text': ['Roses are red,', 'violets are blue.']}
@@ -182,13 +178,15 @@ def read_text(
     return read_file_format(TextFormat(encoding, skip_blank_lines, whole_text), path, **options)
 
 
-@refusing_unknown("read_images")
+@refusing_unknown("read_images", READING)
 def read_images(
     path: Paths,
     *,
+    width: int | None = None,
+    height: int | None = None,
     size: tuple[int, int] | None = None,
     mode: str | None = "RGB",
-    include_paths: bool = False,
+    path_column: str | None = None,
     scaled: bool = True,
     on_error: MediaOnError = "raise",
     ignore_corrupt_files: bool = False,
@@ -196,20 +194,21 @@ def read_images(
 ) -> DataFrame:
     """Read image files (JPEG, PNG, WebP, GIF, BMP, TIFF) into the column ``image``, upright as EXIF says.
 
-    ``size`` is the height and width to resize to; together with a ``mode`` it makes a batch of images one array. A
-    ``mode`` of None keeps the mode of each image. ``include_paths`` adds the column ``path``. A file that cannot be
-    read or decoded stops the query; with ``on_error="null"`` its image is null and ``errors()`` lists it, and
-    ``ignore_corrupt_files`` leaves it out with a warning. ``scaled`` is as in ``decode_image``; paths and the other
-    options are as in ``read_parquet``.
+    ``width`` and ``height`` are those to resize to, given together (``size`` takes them in Ray Data's order, height
+    first); with a ``mode`` they make a batch of images one array. A ``mode`` of None keeps the mode of each image.
+    ``path_column`` adds the path of each row's file. A file that cannot be read or decoded stops the query; with
+    ``on_error="null"`` its image is null and ``errors()`` lists it, and ``ignore_corrupt_files`` leaves it out with a
+    warning. ``scaled`` is as in ``decode_image``; paths and the other options are as in ``read_parquet``.
 
     >>> import numpy as np
-    >>> folder = getfixture("tmp_path") / "images"
+    >>> folder = "images"
     >>> df = ps.from_pydict({"image": [np.zeros((20, 30, 3), np.uint8)]}).select(ps.col("image").cast("image"))
-    >>> _ = df.write_images(str(folder), "image")
-    >>> ps.read_images(folder, size=(8, 8)).schema["image"].dtype
+    >>> _ = df.write_images(folder, "image")
+    >>> ps.read_images(folder, width=8, height=8).schema["image"].dtype
     image[RGB; 8x8]
     """
-    options = options_of(locals(), "path", "size", "mode", "scaled", "on_error")
+    size = size_of("read_images", width, height, size)
+    options = options_of(locals(), "path", "size", "width", "height", "mode", "scaled", "on_error")
     from penstock.functions.calls import decode_call
     from penstock.io.formats.images import SUFFIXES, ImageSource
     from penstock.media.images.decoder import checked_decoder
@@ -219,9 +218,21 @@ def read_images(
         return DataFrame(Scan(ImageSource(path, decoder, **options)))
     if ignore_corrupt_files:
         raise InvalidArgumentError(f"read_images takes ignore_corrupt_files=True or on_error={on_error!r}, not both")
-    contents = _contents("read_images", "path", path, SUFFIXES, on_error=on_error, storage_options=storage_options)
-    images = contents.select(decode_call(col("bytes"), decoder, on_error).alias("image"), col("path"))
-    return images if include_paths else images.select("image")
+    name = path_column or "path"
+    contents = _contents("read_images", name, path, SUFFIXES, on_error=on_error, storage_options=storage_options)
+    images = contents.select(decode_call(col("bytes"), decoder, on_error).alias("image"), col(name))
+    return images if path_column else images.select("image")
+
+
+def size_of(reader: str, width: int | None, height: int | None, size: Any = None) -> Any:
+    """Return the height and width to resize to, None to keep that of each image."""
+    if (width is None) != (height is None):
+        raise InvalidArgumentError(f"{reader} takes width= and height= together.")
+    if width is None:
+        return size
+    if size is not None:
+        raise InvalidArgumentError(f"{reader}: give width= and height=, or size=(height, width).")
+    return height, width
 
 
 @refusing_unknown("from_glob_path")
@@ -231,7 +242,9 @@ def from_glob_path(path: Paths, *, storage_options: StorageOptions = None) -> Da
     A pattern matches hidden files too, and a folder stands for the files in it, not below it. ``storage_options`` then
     apply to the buckets of these files everywhere, so that ``download`` and functions can read them.
 
-    >>> folder = getfixture("tmp_path")
+    >>> from pathlib import Path
+    >>> folder = Path("folder")
+    >>> folder.mkdir()
     >>> _ = (folder / "a.txt").write_text("hello")
     >>> ps.from_glob_path(folder / "*.txt").select("size", "num_rows").to_pydict()
     {'size': [5], 'num_rows': [None]}
@@ -251,7 +264,9 @@ def from_files(path: Paths, *, storage_options: StorageOptions = None) -> DataFr
 
     ``storage_options`` then apply to the buckets of these files everywhere, so that functions can read them.
 
-    >>> folder = getfixture("tmp_path")
+    >>> from pathlib import Path
+    >>> folder = Path("folder")
+    >>> folder.mkdir()
     >>> _ = (folder / "a.txt").write_text("hello")
     >>> ps.from_files(folder / "*.txt").select(ps.col("file").file_size()).to_pydict()
     {'file': [5]}
@@ -271,38 +286,38 @@ def _listed(path: Paths, storage_options: StorageOptions, hidden: bool = False) 
     return files
 
 
-@refusing_unknown("read_binary_files")
+@refusing_unknown("read_binary_files", READING)
 def read_binary_files(
     path: Paths,
     *,
-    include_paths: bool = False,
-    file_path_column: str | None = None,
+    path_column: str | None = None,
     max_connections: int = 32,
     on_error: str = "raise",
     storage_options: StorageOptions = None,
 ) -> DataFrame:
     """Read whole files into the column ``bytes``, a row a file; paths are as in ``read_parquet``.
 
-    ``include_paths`` adds the column ``path``, ``file_path_column`` the same under another name. Files are read as by
+    ``path_column`` adds the path of each file. Files are read as by
     ``download``: ``max_connections`` at once, and with ``on_error="null"`` an unreadable file is null.
 
-    >>> folder = getfixture("tmp_path")
+    >>> from pathlib import Path
+    >>> folder = Path("folder")
+    >>> folder.mkdir()
     >>> _ = (folder / "a.bin").write_bytes(b"hello")
     >>> ps.read_binary_files(folder).to_pydict()
     {'bytes': [b'hello']}
     """
-    name = file_path_column or "path"
-    if name == "bytes":
-        raise InvalidArgumentError("file_path_column='bytes' is the column of the contents; choose another name.")
+    if path_column == "bytes":
+        raise InvalidArgumentError("path_column='bytes' is the column of the contents; choose another name.")
     contents = _contents(
         "read_binary_files",
-        name,
+        path_column or "path",
         path,
         max_connections=max_connections,
         on_error=on_error,
         storage_options=storage_options,
     )
-    return contents if include_paths or file_path_column else contents.select("bytes")
+    return contents if path_column else contents.select("bytes")
 
 
 def _contents(

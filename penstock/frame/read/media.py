@@ -10,6 +10,7 @@ import pyarrow as pa
 from penstock.errors import require_extra
 from penstock.expr.column import col
 from penstock.frame.dataframe import DataFrame
+from penstock.frame.option_lines import READING
 from penstock.frame.read.files import read_file_format
 from penstock.frame.read.memory import from_table
 from penstock.types.plain import arrow_array
@@ -25,24 +26,23 @@ PAGES_PER_TASK = 4
 """Pages rendered in one task. Limits the memory for a long PDF, and lets workers share its pages."""
 
 
-@refusing_unknown("read_audio")
+@refusing_unknown("read_audio", READING)
 def read_audio(
     path: Paths,
     *,
     sample_rate: int | None = None,
     mono: bool = False,
-    include_paths: bool = False,
-    file_path_column: str | None = None,
+    path_column: str | None = None,
     ignore_corrupt_files: bool = False,
     storage_options: Options = None,
 ) -> DataFrame:
     """Read audio files, one row each: ``amplitude``, float32 of shape ``(channels, frames)``, and ``sample_rate``.
 
-    With ``sample_rate`` they are resampled to it, with ``mono`` their channels are averaged. ``include_paths`` adds the
-    column ``path``, ``file_path_column`` the same under another name. ``ignore_corrupt_files`` skips files that
+    With ``sample_rate`` they are resampled to it, with ``mono`` their channels are averaged. ``path_column`` adds
+    the path of each row's file. ``ignore_corrupt_files`` skips files that
     cannot be decoded, with a warning.
 
-    >>> df = ps.read_audio(getfixture("tone"))
+    >>> df = ps.read_audio("tone.wav")
     >>> row = df.to_pylist()[0]
     >>> row["amplitude"].shape, row["sample_rate"]
     ((1, 8000), 8000)
@@ -56,11 +56,11 @@ def read_audio(
     return read_file_format(AudioFormat(sample_rate, mono), path, **options)
 
 
-@refusing_unknown("read_video_frames")
+@refusing_unknown("read_video_frames", READING)
 def read_video_frames(
     path: Paths,
-    image_height: int | None = None,
-    image_width: int | None = None,
+    width: int | None = None,
+    height: int | None = None,
     is_key_frame: bool | None = None,
     *,
     sample_interval_seconds: float | None = None,
@@ -72,15 +72,15 @@ def read_video_frames(
     """Read videos, one row a frame, while they are decoded, so that a video is never in memory as a whole.
 
     The columns are ``path``, ``frame_index``, ``frame_time`` in seconds, ``frame_time_base``, ``frame_pts``,
-    ``frame_dts``, ``frame_duration``, ``is_key_frame`` and ``data``, the image; with a height and a width, all images
-    have one shape. If ``data`` is not used, frames are not converted.
+    ``frame_dts``, ``frame_duration``, ``is_key_frame`` and ``data``, the image; with a ``width`` and a
+    ``height``, all images have one shape. If ``data`` is not used, frames are not converted.
 
     ``is_key_frame=True`` decodes key frames only. ``sample_interval_seconds`` takes the first frame of each interval,
     and skips the frames between if the container has an index. In both cases ``frame_index`` is computed from the
     frame's time and the average rate; otherwise frames are counted. ``ignore_corrupt_files`` returns the frames before
     the first decoding error, with a warning.
 
-    >>> df = ps.read_video_frames(getfixture("clip"), image_height=24, image_width=32, is_key_frame=True)
+    >>> df = ps.read_video_frames("clip.mp4", width=32, height=24, is_key_frame=True)
     >>> df.select("frame_index", "frame_time").to_pydict()
     {'frame_index': [0, 5, 10, 15], 'frame_time': [0.0, 0.5, 1.0, 1.5]}
     """
@@ -88,12 +88,12 @@ def read_video_frames(
     from penstock.media.video import FrameChoice
 
     require_extra("av", "video", "read_video_frames")
-    choice = FrameChoice(start_time, end_time, sample_interval_seconds, is_key_frame, image_width, image_height)
+    choice = FrameChoice(start_time, end_time, sample_interval_seconds, is_key_frame, width, height)
     format = VideoFramesFormat(choice)
     return read_file_format(format, path, ignore_corrupt_files=ignore_corrupt_files, storage_options=storage_options)
 
 
-@refusing_unknown("read_pdf")
+@refusing_unknown("read_pdf", READING)
 def read_pdf(
     path: Paths,
     *,
@@ -109,7 +109,7 @@ def read_pdf(
     The options are those of ``pdf_pages``. Pages are rendered a few at a time, so a PDF may have any number of pages.
     With ``on_error="null"`` a failed PDF gives one row with its path and nulls, and is recorded in ``errors()``.
 
-    >>> ps.read_pdf(getfixture("booklet"), use_process=False).select("page_number", "text").to_pydict()
+    >>> ps.read_pdf("booklet.pdf", use_process=False).select("page_number", "text").to_pydict()
     {'page_number': [1, 2], 'text': ['The first page.', 'The second page.']}
     """
     from penstock.functions.media import page_ranges, pages_call

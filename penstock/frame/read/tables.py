@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from penstock.frame.dataframe import DataFrame
+from penstock.frame.option_lines import READING
 from penstock.frame.read.files import read_file_format
 from penstock.plan.nodes import Scan
 from penstock.udf.options import options_of, refusing_unknown
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from penstock.io.files import Paths
 
 
-@refusing_unknown("read_sql")
+@refusing_unknown("read_sql", READING)
 def read_sql(
     sql: str,
     conn: Any,
@@ -39,7 +40,7 @@ def read_sql(
     ``disable_pushdowns_to_sql``. With ``partition_col``, a column of numbers, dates or timestamps,
     ``num_partitions`` ranges of it are read at once, each with its own query. ``schema`` overrides the types found.
 
-    >>> path = getfixture("tmp_path") / "words.db"
+    >>> path = "words.db"
     >>> url = f"sqlite:///{path}"
     >>> _ = ps.from_pydict({"id": [1, 2], "word": ["to", "be"]}).write_sql("words", url)
     >>> ps.read_sql("SELECT * FROM words WHERE id > 1", url).to_pydict()
@@ -54,7 +55,7 @@ def read_sql(
     return DataFrame(Scan(sql_source(sql, conn, **options)))
 
 
-@refusing_unknown("read_lance")
+@refusing_unknown("read_lance", READING)
 def read_lance(
     uri: str | os.PathLike[str],
     *,
@@ -73,7 +74,7 @@ def read_lance(
     Lance applies columns, filters and limits. A task reads one fragment, or ``fragment_group_size`` of them;
     ``include_fragment_id`` adds the column ``fragment_id``. The other options go to ``lance.dataset``.
 
-    >>> path = getfixture("tmp_path") / "words.lance"
+    >>> path = "words.lance"
     >>> _ = ps.from_pydict({"id": [1, 2], "word": ["to", "be"]}).write_lance(path)
     >>> ps.read_lance(path).where(ps.col("id") > 1).to_pydict()
     {'id': [2], 'word': ['be']}
@@ -84,14 +85,14 @@ def read_lance(
     return DataFrame(Scan(lance_source(uri, **options)))
 
 
-@refusing_unknown("read_deltalake")
+@refusing_unknown("read_deltalake", READING)
 def read_deltalake(table: Any, *, version: Any = None, storage_options: Mapping[str, Any] | None = None) -> DataFrame:
     """Read a Delta Lake table: a path, or a ``deltalake.DeltaTable``; ``version`` is a number or a time.
 
     Files are skipped if their partition or statistics exclude the filter.
 
     >>> import deltalake, pyarrow as pa
-    >>> path = getfixture("tmp_path") / "words"
+    >>> path = "words"
     >>> deltalake.write_deltalake(path, pa.table({"id": [1, 2], "word": ["to", "be"]}))
     >>> ps.read_deltalake(path).select("word").to_pydict()
     {'word': ['to', 'be']}
@@ -101,7 +102,7 @@ def read_deltalake(table: Any, *, version: Any = None, storage_options: Mapping[
     return DataFrame(Scan(delta_source(table, version=version, storage_options=storage_options)))
 
 
-@refusing_unknown("read_iceberg")
+@refusing_unknown("read_iceberg", READING)
 def read_iceberg(
     table: Any,
     *,
@@ -121,7 +122,7 @@ def read_iceberg(
     return DataFrame(Scan(iceberg_source(table, **options)))
 
 
-@refusing_unknown("read_webdataset")
+@refusing_unknown("read_webdataset", READING)
 def read_webdataset(
     paths: Paths,
     *,
@@ -129,7 +130,7 @@ def read_webdataset(
     suffixes: Sequence[str] | None = None,
     fileselect: Sequence[str] | Callable[[str], bool] | None = None,
     schema: Mapping[str, Any] | None = None,
-    include_paths: bool = False,
+    path_column: str | None = None,
     max_sample_bytes: int = 2**30,
     ignore_corrupt_files: bool = False,
     storage_options: Mapping[str, Any] | None = None,
@@ -143,7 +144,7 @@ def read_webdataset(
     ``train-{000..146}.tar`` names 147 shards, ``{train,val}.tar`` two.
 
     >>> import io, tarfile
-    >>> path = getfixture("tmp_path") / "shard.tar"
+    >>> path = "shard.tar"
     >>> with tarfile.open(path, "w") as tar:
     ...     for name, content in {"1.txt": b"one", "1.cls": b"7"}.items():
     ...         member = tarfile.TarInfo(name)
@@ -161,20 +162,20 @@ def read_webdataset(
     return read_file_format(format, shard_paths(paths), **options)
 
 
-@refusing_unknown("read_numpy")
+@refusing_unknown("read_numpy", READING)
 def read_numpy(
     paths: Paths,
     *,
-    include_paths: bool = False,
+    path_column: str | None = None,
     ignore_corrupt_files: bool = False,
     storage_options: Mapping[str, Any] | None = None,
 ) -> DataFrame:
     """Read .npy files: the first dimension of each array is the rows of the column ``data``.
 
-    ``include_paths`` adds each row's file as ``path``. Files with Python objects are an error, since they may run code.
+    ``path_column`` adds the path of each row's file. Files with Python objects are an error, since they may run code.
 
     >>> import numpy as np
-    >>> path = getfixture("tmp_path") / "a.npy"
+    >>> path = "a.npy"
     >>> np.save(path, np.arange(3))
     >>> ps.read_numpy(path).to_pydict()
     {'data': [0, 1, 2]}
@@ -185,11 +186,11 @@ def read_numpy(
     return read_file_format(NumpyFormat(), paths, **options)
 
 
-@refusing_unknown("read_orc")
+@refusing_unknown("read_orc", READING)
 def read_orc(
     path: Paths,
     *,
-    file_path_column: str | None = None,
+    path_column: str | None = None,
     hive_partitioning: bool | None = None,
     ignore_corrupt_files: bool = False,
     storage_options: Mapping[str, Any] | None = None,
@@ -197,7 +198,7 @@ def read_orc(
     """Read ORC files; the options are those of ``read_parquet``.
 
     >>> from pyarrow import orc
-    >>> path = getfixture("tmp_path") / "a.orc"
+    >>> path = "a.orc"
     >>> orc.write_table(ps.from_pydict({"x": [1, 2]}).to_arrow(), path)
     >>> ps.read_orc(path).to_pydict()
     {'x': [1, 2]}
@@ -208,7 +209,7 @@ def read_orc(
     return read_file_format(OrcFormat(), path, **options)
 
 
-@refusing_unknown("read_huggingface")
+@refusing_unknown("read_huggingface", READING)
 def read_huggingface(
     repo: str | os.PathLike[str],
     *,
@@ -224,7 +225,9 @@ def read_huggingface(
     makes. With ``HF_HUB_OFFLINE=1`` the local cache is read. The token comes from ``HF_TOKEN`` or from logging in with
     ``hf auth login``; ``storage_options`` may hold ``token`` and ``endpoint``.
 
-    >>> folder = getfixture("tmp_path")
+    >>> from pathlib import Path
+    >>> folder = Path("folder")
+    >>> folder.mkdir()
     >>> _ = (folder / "test.csv").write_text("a,b\n1,x\n")
     >>> _ = (folder / "train.csv").write_text("a,b\n2,y\n")
     >>> ps.read_huggingface(folder, split="train").to_pydict()

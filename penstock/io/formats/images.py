@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.config import piece_nbytes
-from penstock.errors import CorruptFileError
+from penstock.errors import CorruptFileError, InvalidArgumentError
 from penstock.io.batch_sizes import BATCH_NBYTES, grouped
 from penstock.io.file_format import reading
 from penstock.io.file_source import report_skipped
@@ -23,7 +23,7 @@ from penstock.types import DataType, Field, PartialColumn, Schema
 from penstock.types.plain import arrow_array
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff")
-IMAGE, PATH = "image", "path"
+IMAGE = "image"
 TASK_FILES = 32
 TASK_NBYTES = 8 * 2**20
 """The limits of a task: about a tenth of a second of work, to keep all cores busy until the end."""
@@ -44,17 +44,20 @@ class ImageSource:
         path: Paths,
         decoder: ImageDecoder,
         *,
-        include_paths: bool = False,
+        path_column: str | None = None,
         ignore_corrupt_files: bool = False,
         storage_options: Mapping[str, Any] | None = None,
     ) -> None:
+        if path_column == IMAGE:
+            raise InvalidArgumentError("path_column='image' is the column of the images; choose another name.")
         given = path_list(path)
         self.files = find_files(given, SUFFIXES, storage_options)
         self.short_name = short_name(given, self.files)
         self.name = f"read_images({self.files[0]}{f' and {len(self.files) - 1} more' * (len(self.files) > 1)})"
         self._decoder = decoder
         self._ignores_corrupt = ignore_corrupt_files
-        paths = [Field(PATH, DataType.string())] if include_paths else []
+        paths = [Field(path_column, DataType.string())] if path_column else []
+        self._path_column = path_column
         self._schema = Schema([Field(IMAGE, decoder.dtype), *paths])
 
     def schema(self) -> Schema:
@@ -66,7 +69,7 @@ class ImageSource:
     def options(self) -> Mapping[str, Any]:
         return {
             "decoder": self._decoder,
-            "include_paths": PATH in self._schema,
+            "path_column": self._path_column,
             "ignore_corrupt_files": self._ignores_corrupt,
         }
 
@@ -120,8 +123,9 @@ class ImageTask:
         return [row for row in range(len(files)) if row not in column.failures]
 
     def _batch(self, files: Sequence[DataFile], images: pa.Array | None) -> pa.RecordBatch:
-        made = {IMAGE: images, PATH: arrow_array([file.url for file in files], pa.string())}
-        return pa.RecordBatch.from_arrays([made[name] for name in self.columns], names=list(self.columns))
+        paths = arrow_array([file.url for file in files], pa.string())
+        columns = [images if name == IMAGE else paths for name in self.columns]
+        return pa.RecordBatch.from_arrays(columns, names=list(self.columns))
 
 
 def _contents(files: Sequence[DataFile]) -> Iterator[tuple[DataFile, bytes]]:

@@ -203,7 +203,7 @@ class HubSink:
     split: str = "train"
     data_dir: str = "data"
     revision: str = "main"
-    overwrite: bool = False
+    mode: str = "append"
     commit_message: str = "Upload dataset with Penstock"
     commit_description: str | None = None
     storage_options: StorageOptions = field(default_factory=StorageOptions)
@@ -237,7 +237,7 @@ class HubSink:
             api = hub.HfApi(endpoint=self.storage_options.get("endpoint"), token=self.storage_options.get("token"))
             api.create_repo(self.repo, repo_type="dataset", exist_ok=True)
             operations: list[Any] = [hub.CommitOperationAdd(*pair) for pair in zip(names, paths, strict=True)]
-            if self.overwrite:
+            if self.mode == "overwrite":
                 present = api.list_repo_files(self.repo, repo_type="dataset", revision=self.revision)
                 operations += [hub.CommitOperationDelete(old) for old in present if old.startswith(prefix)]
             info = api.create_commit(
@@ -266,6 +266,7 @@ def hub_sink(
     """Return the sink for the user's arguments."""
     if not isinstance(repo, str) or not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", repo):
         raise InvalidArgumentError(f"repo={repo!r} must name a dataset repository, as in 'user/name'.")
+    check_choice("mode", options.get("mode", "append"), ("append", "overwrite"))
     folder = Path(get_config().temp_dir or tempfile.gettempdir()) / f"penstock-hub-{new_run_id()}"
     files = parquet_sink(str(folder), schema=schema)
     return HubSink(repo, files, storage_options=StorageOptions.of(storage_options), **options)

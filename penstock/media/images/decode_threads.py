@@ -85,5 +85,5 @@ class DecodeTurns:
 
 @functools.cache
 def decode_turns() -> DecodeTurns:
-    """Return the turns of this process."""
+    """Return the ``DecodeTurns`` of this process."""
     return DecodeTurns(available_cpus())

@@ -45,7 +45,7 @@ class EncodedImage(Protocol):
         """Decode into an array of another height and width; ``is_scaled`` allows decoding at a reduced size."""
 
     def read_into(self, mode: str, out: NDArray) -> None:
-        """Decode into an array of its own shape."""
+        """Decode into an array with the shape of the image."""
 
 
 class Scratch:

@@ -1,10 +1,9 @@
 """Identify functions, classes and values by content, with the same result in every process.
 
-The identity of a function of the user is its bytecode, its defaults, the values of its closure and of the globals that
-it reads as they are when the query starts, and the user's functions and classes that it refers to, by their code in
-turn. ``version=`` on a function replaces all of that. Functions and classes of libraries count by name and version. An
-object that pickle refuses, such as a client, a lock or an open file, counts by its type only, and so does an object of
-a library that holds one.
+The identity of a user's function is its bytecode, its defaults, and what it refers to when the query starts: closure
+variables and globals by value, other functions and classes of the user by their code. ``version=`` replaces all of it.
+Functions and classes of libraries count by name and version. An object that pickle refuses, such as a client, a lock or
+an open file, counts by its type only, and so does an object of a library that holds one.
 
 Line numbers, file names, addresses and ``hash()`` are never part of it. Bytecode differs between minor versions of
 Python, and so do identities. What a function reads in other ways, such as files or environment variables, is not seen;
@@ -60,9 +59,9 @@ _CODE = (types.FunctionType, type, types.ModuleType, types.MethodType, *_BUILTIN
 class CodeIdentity:
     """The identity of a function, class or value.
 
-    ``uses`` lists what the user's functions in it refer to, by description, for messages about what changed:
-    ``{"the code of function score": "digest ...", "the global THRESHOLD of function score": 3}``. ``opaque`` are the
-    types of the objects that count by their type only.
+    ``uses`` lists what the user's functions in it refer to, by description, for messages about what changed: ``{"the
+    code of function score": "digest ...", "the global THRESHOLD of function score": 3}``. ``opaque`` are the types of
+    objects that count only by their type.
     """
 
     digest: bytes
@@ -82,7 +81,7 @@ def code_key(thing: Any) -> bytes:
 
 
 def nested_key(things: Iterable[Any]) -> bytes:
-    """Return the key of the last thing; the others are parts of it, in an order that keeps the recursion shallow."""
+    """Return the key of the last thing. Its parts come before it, which keeps the recursion shallow."""
     walk = _Walk()
     digests = [walk.digest(thing) for thing in things]
     return hashed(_VERSION, digests[-1])
@@ -101,7 +100,7 @@ def code_identity(thing: Any) -> CodeIdentity:
 
 
 class _Walk:
-    """One pass over a thing and all that it refers to. A reference to an enclosing thing counts by its distance."""
+    """One pass over a thing and everything it refers to. A reference to an enclosing thing counts by its distance."""
 
     def __init__(self) -> None:
         self.uses: dict[str, Any] = {}
@@ -129,7 +128,7 @@ class _Walk:
         return hashed(tag, *map(self.digest, values))
 
     def _mapping(self, tag: str, items: Iterable[tuple[Any, Any]]) -> bytes:
-        """Return the digest of names with values, in any order."""
+        """Return a digest of names and values that does not depend on their order."""
         pairs = sorted(((self.digest(name), value) for name, value in items), key=lambda pair: pair[0])
         return hashed(tag, *(part for name, value in pairs for part in (name, self.digest(value))))
 
@@ -194,7 +193,7 @@ class _Walk:
         return self._object(value)
 
     def _object(self, value: Any) -> bytes:
-        """Return the digest of what pickle stores of an object; of its type if pickle refuses it.
+        """Return the digest of what pickle stores of an object, or of its type if pickle refuses it.
 
         An object of a library that holds something opaque is opaque itself: most are clients, whose state says nothing
         about what they do.
@@ -224,7 +223,7 @@ class _Walk:
     # --- functions and classes ---
 
     def _named(self, value: Any) -> bytes | None:
-        """Return the digest of a function or class that a library has under a name, None for any other.
+        """Return the digest of a function or class that a library defines under a name; None for any other.
 
         A Python function is looked up in the module of its code, because ``functools.wraps`` copies ``__module__``, and
         in ``__module__`` if that is a library too, because libraries wrap their own functions. A method of an object

@@ -1,6 +1,6 @@
 """Read compiled code: its instructions without source positions, and the globals and modules that it refers to.
 
-The user's functions are identified by their code, those of libraries by name and version: this module tells them apart.
+The user's functions count by their code, library functions by name and version. This module tells them apart.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _OURS = __name__.partition(".")[0]
 
 
 def call_signature(code: CodeType) -> tuple[Any, ...]:
-    """Return how code is called: the number, kinds and names of its arguments."""
+    """Return the number, kinds and names of the arguments of code."""
     names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
     return code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags & _CALLING_FLAGS, *names
 
@@ -80,7 +80,7 @@ def imported_modules(code: CodeType, package: str) -> Iterator[str]:
 
 @functools.cache
 def is_users(module_name: str) -> bool:
-    """Return whether a module is the user's own: not installed, and not part of Python or of Penstock."""
+    """Return True for a module of the user: not installed, and not part of Python or of Penstock."""
     top = module_name.partition(".")[0]
     if top == _OURS:
         return False
@@ -97,7 +97,7 @@ def _is_users_file(path: str) -> bool:
 
 @functools.cache
 def version_of(module_name: str) -> str:
-    """Return the version of a library; nothing for Python's own modules, and where it is not known.
+    """Return the version of a library; an empty text for Python's own modules and unknown versions.
 
     Penstock's version is left out so that a job continues after an upgrade.
     """

@@ -74,7 +74,7 @@ def _entries(path: tuple[str, ...], then: Mapping[str, Any], now: Mapping[str, A
 
 
 def _items(path: tuple[str, ...], then: Sequence[Any], now: Sequence[Any]) -> Iterator[str]:
-    """Compare the items of the same name, in order; the others are gone or new."""
+    """Compare items with the same name, in order; all others are gone or new."""
     old, new = ([_name(item) for item in items] for items in (then, now))
     for kind, i1, i2, j1, j2 in difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
         if kind == "equal":
@@ -90,7 +90,7 @@ def _name(item: Any) -> str:
 
 
 def _is_same_expression(then: Any, now: Any) -> bool:
-    """Return whether two expressions compute the same, whatever text describes them to people."""
+    """Return True if two expressions compute the same, even if their texts differ."""
     are_expressions = all(isinstance(each, Mapping) and "expression" in each for each in (then, now))
     return are_expressions and "digest" in then and then["digest"] == now.get("digest")
 
@@ -104,7 +104,7 @@ def _place(path: tuple[str, ...]) -> str:
 
 
 def _shown(value: Any) -> str:
-    """Return a value as text without digests: of an expression its text, of another object its entries."""
+    """Return a value as text without digests: the text of an expression, the entries of another object."""
     if isinstance(value, Mapping):
         entries = [f"{name} {_shown(each)}" for name, each in value.items() if name not in _DETAILS]
         text = str(value.get("expression") or ", ".join(entries))

@@ -26,7 +26,7 @@ _STEPS = {"Project": "select", "MonotonicId": "monotonic id", "IntoBatches": "in
 
 
 def fingerprint(plan: Plan) -> dict[str, Any]:
-    """Return the fingerprint of a plan as the user built it; the fingerprint of a write is that of its rows.
+    """Return the fingerprint of a plan as the user built it. A write has the fingerprint of its rows.
 
     ``inputs`` are the sources in the order of the plan: ``name``, ``options``, ``columns``, and ``versions``, one for
     each file. ``steps`` are the operations from first to last; a concat has the steps of each of its ``branches``.
@@ -110,7 +110,7 @@ def _options(source: Source, is_native: bool) -> dict[str, Any]:
 
 
 def _state(source: Source) -> dict[str, str]:
-    """Return the version of a source that does not say what it reads: a digest of its attributes."""
+    """Return a version of a source without versions of its own: a digest of its attributes."""
     found = code_identity(source)
     return {source.name: "unknown content" if found.opaque else f"digest {found.digest.hex()}"}
 
@@ -119,7 +119,7 @@ def _state(source: Source) -> dict[str, str]:
 
 
 def _expression(expr: Expr) -> dict[str, Any]:
-    """Return an expression as text, with the functions that it calls, its constants and a digest of all of it."""
+    """Return an expression as text, with the functions it calls, its constants, and a digest of everything."""
     calls = [_call(node) for node in walk(expr) if isinstance(node, UdfCall)]
     constants = [_readable(node.scalar.as_py()) for node in walk(expr) if isinstance(node, Literal)]
     return {

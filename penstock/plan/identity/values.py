@@ -23,7 +23,7 @@ MAX_TEXT = 200  # characters of a text that are shown; a longer text is its begi
 
 
 def hashed(tag: str, *parts: bytes | memoryview) -> bytes:
-    """Return the digest of a tag and of some parts with their lengths, so that no part can run into the next."""
+    """Return the digest of a tag and some parts with their lengths, so that no part can run into the next."""
     hasher = hashlib.sha256(tag.encode("utf-8", "surrogatepass") + b"\0")  # 2.5 times as fast as blake2b in hardware
     for part in parts:
         hasher.update(len(part).to_bytes(8, "little"))
@@ -43,7 +43,7 @@ def atom(value: Any) -> bytes:
 
 
 def reduced(value: Any) -> Any:
-    """Return what pickle stores of an object."""
+    """Return the parts that pickle would store of an object."""
     special = copyreg.dispatch_table.get(type(value))
     return special(value) if special is not None else value.__reduce_ex__(4)
 

@@ -33,7 +33,7 @@ def choose_rows_before_calls(plan: nodes.Plan) -> nodes.Plan:
     inputs = (call.child, *plan.inputs[1:])
     if not isinstance(plan.relation, Join):
         return call.with_child(replace(plan, inputs=inputs))
-    # All columns pass the join, and those of its output are selected after the call.
+    # All columns pass the join; the project after the call selects its output.
     join = replace(plan.relation, columns=tuple((0, name, name) for name in available.names))
     outputs = tuple(Alias(ColumnRef(column), name) for _, column, name in plan.relation.columns)
     return nodes.Project(call.with_child(nodes.Relate(inputs, join)), outputs)

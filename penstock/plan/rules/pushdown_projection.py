@@ -90,7 +90,8 @@ def _needed_exprs(project: nodes.Project, needed: Set[str]) -> tuple[Expr, ...]:
 
 
 def _is_unused(project: nodes.Project, needed: Set[str]) -> bool:
-    """Return True if only the number of rows is needed, which the input has as well. Its columns may be unknown."""
+    """Return True if only the number of rows is needed, and the input has the same number. Its columns may be
+    unknown."""
     return any(isinstance(expr, Star) for expr in project.exprs) and not _needed_exprs(project, needed)
 
 
@@ -107,7 +108,7 @@ def _with_names(exprs: Sequence[Expr], needed: Set[str]) -> Sequence[Expr]:
 
 
 def _must_stay(expr: Expr) -> bool:
-    """Return True if it gives columns of unknown names, or decides the number of rows."""
+    """Return True if the expression gives columns with unknown names, or decides the number of rows."""
     return any(
         isinstance(node, (Star, Unnest)) or (isinstance(node, UdfCall) and node.udf.target.is_generator)
         for node in walk(expr)

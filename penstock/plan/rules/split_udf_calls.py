@@ -36,7 +36,7 @@ def split_udf_calls(plan: Plan) -> Plan:
 
 @dataclass(slots=True)
 class _Calls:
-    """The UDF calls so far, each with its column. Inner calls come before those that use them."""
+    """The UDF calls so far, each with its column. Inner calls come before the calls that use them."""
 
     taken: set[str]
     columns: dict[UdfCall, str] = field(default_factory=dict)
@@ -114,7 +114,7 @@ def _generator_late(columns: dict[UdfCall, str]) -> list[tuple[UdfCall, str]]:
 
 
 def _final_names(steps: Sequence[tuple[UdfCall, str]], exprs: Sequence[Expr]) -> dict[str, str]:
-    """Return the temporary columns that can have their final name from the start."""
+    """Return the temporary columns that can have their final names from the start."""
     stars = [expr for expr in exprs if isinstance(expr, Star)]
     if any(isinstance(expr, Unnest) for expr in exprs):
         return {}

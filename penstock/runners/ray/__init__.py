@@ -12,6 +12,16 @@ engines, ledgers, blocks          inference engines; the driver's ledgers; resul
 An actor keeps a generator between two outputs without holding a core, as a resting task should. A Ray streaming
 generator under back-pressure keeps its core, so enough of them would leave none for the stages that drain them. The
 driver owns the objects that an actor returns, so they outlive the actor. Only this room imports ``ray``.
+
+Decisions
+---------
+- A bundle has a recipe: the task that made the batch, and the recipes of its inputs. If a node is lost, Penstock
+  recomputes the batches that it still needs, back to the read if necessary. Ray's own reconstruction cannot do that,
+  because the state of an actor has moved on.
+- The worker of a function writes a large output itself. The number of its first row puts its files in order.
+- A relation runs in the driver's process. One that outgrows its memory is divided by its keys, and the workers of the
+  other stages compute the parts; rows are aggregated before they move.
+- The driver makes the calls to remote models, so one limiter, one budget and one ledger hold for its queries.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ class PoolActor:
 
     @property
     def is_busy_elsewhere(self) -> bool:
-        """While it has no task: it works for another stage."""
+        """True if it has no task here, but works for another stage."""
         return any(reply is not self.opened for reply in list(self.process.replies))
 
 
@@ -82,7 +82,7 @@ class GroupOwner(Protocol):
 
 
 class ActorGroup:
-    """Starts the actors of a pool and lends them to tasks. ``name`` is that of the stage.
+    """Starts the actors of a pool and lends them to tasks. ``name`` is the stage's.
 
     With ``can_leave``, actors are released when their node drains. The lock is not held during calls of Ray: they wait
     for its threads, which wait for the lock.
@@ -111,7 +111,7 @@ class ActorGroup:
 
     @property
     def capacity(self) -> int:
-        """The number of tasks that the actors could take, with those that may be started."""
+        """The number of tasks that the actors could take, including actors that may still be started."""
         return self._num_allowed * self._size.tasks_per_worker
 
     @property
@@ -210,7 +210,7 @@ class ActorGroup:
         return self._size.tasks_per_worker > 1 and not actor.is_alone
 
     def is_first_note(self, actor: PoolActor) -> bool:
-        """Return whether the death of an actor is news: several tasks may have waited for it, or been in it."""
+        """Return True for the first report of an actor's death: several tasks may report it."""
         process = actor.process
         with self._lock:
             is_first, process.is_death_noted = not process.is_death_noted, True
@@ -227,7 +227,7 @@ class ActorGroup:
         return error
 
     def follow_size(self) -> None:
-        """Allow as many actors as the cluster and the other stages leave room for."""
+        """Allow as many actors as the cluster has room for beside the other stages."""
         most = max(self._size.most(), self._size.least)
         if most > self._most:
             self._may_start = True
@@ -366,7 +366,8 @@ class ActorGroup:
         self._owner.capacity_changed()
 
     def _take_waiting(self, actor: PoolActor) -> None:
-        """Give a free actor a task that waits for another one to open: that may take long, or fail for lack of room."""
+        """Give a free actor a task that waits for another actor to open, which may take long or fail for lack of
+        room."""
         if self._waiting and actor.place is not None:
             borrower = self._waiting.pop(0)
             assert borrower.actor is not None

@@ -55,7 +55,7 @@ class Process:
         return *batches, reply
 
     def note_death(self, reply: Any) -> None:
-        """Record that a reply did not come because the process is gone."""
+        """Record that a reply is missing because the process is gone."""
         self.is_gone = True
         if self._deadly is None:
             self._deadly = [*self.replies, reply][0]
@@ -90,7 +90,7 @@ class ActorSource(Protocol):
     options: Mapping[str, Any]  # Ray's, of each actor
 
     def acquire(self, node_id: str | None = None, *, is_alone: bool = False) -> Process:
-        """Return an actor that this stage does not have, on the node if one there is idle.
+        """Return an actor that is new to this stage, on the node if one there is idle.
 
         With ``is_alone`` no other task uses it.
         """
@@ -99,7 +99,8 @@ class ActorSource(Protocol):
         """Take back an actor that must get no more work, and that works on nothing for this stage."""
 
     def release(self, idle: Sequence[Process], running: Mapping[Any, Process]) -> None:
-        """Take actors back. The calls of this stage in ``running``, by the replies they owe, are stopped."""
+        """Take actors back, and stop the calls of this stage in ``running``, which are named by the replies they
+        owe."""
 
 
 class Spares:

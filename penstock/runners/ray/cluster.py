@@ -64,7 +64,8 @@ class Cluster:
         return task_share(int(STORE_SHARE * least_per_core(self.usable.values())), num_cores=1)
 
     def node_nbytes(self, node_id: str, memory_limit: int = 0) -> int:
-        """Return the bytes that tasks on a node may hold: of its store, of its heaps, and of its share of the limit."""
+        """Return the bytes that tasks on a node may hold, bounded by its store, its heaps and its share of the
+        limit."""
         node = self.usable.get(node_id, {})
         nbytes = STORE_SHARE * node.get("object_store_memory", 0)
         if memory_limit:
@@ -140,7 +141,7 @@ def is_node_alive(node_id: str) -> bool:
 def reachable_address(named: str) -> str:
     """Return the address of the cluster that the user names, of the one on this machine, or "local" without one.
 
-    Ray waits forever for a cluster that does not answer, also for one that was killed and has left its address here.
+    Ray waits forever for a cluster that does not answer, even for one that was killed and left its address here.
     """
     address = ray._private.services.canonicalize_bootstrap_address(named or None)
     if address is None:
@@ -210,7 +211,7 @@ def least_per_core(nodes: Iterable[Mapping[str, float]]) -> float:
 
 
 def emptiest_node(nodes: Mapping[str, Mapping[str, float]], places: Iterable[str | None]) -> str | None:
-    """Return the node with the most cores for each worker, if it gets one more; None without cores.
+    """Return the node that would have the most cores per worker with one more worker; None without cores.
 
     ``places`` are the nodes of the workers.
 

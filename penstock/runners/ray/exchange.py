@@ -34,7 +34,7 @@ log = logging.getLogger("penstock.workers")
 
 PARTS_PER_CORE = 4
 MAX_PARTS = 256
-GROUP_NBYTES = 64 * 2**20  # of batches that are divided at once
+GROUP_NBYTES = 64 * 2**20  # bytes of batches that are divided at once
 
 MakePool = Callable[..., RayPool]  # of an opener and the receiver of reports, with options of the pool
 Piece = tuple[int, int, Bundle]  # its input, its group, its rows
@@ -98,7 +98,7 @@ class RowExchange:
         return forms, counts, nbytes, node_id, refs
 
     def divide_again(self, found: DividedGroup) -> None:
-        """Make the pieces of a group again that are lost, with those of all groups on its node."""
+        """Recompute the lost pieces of every group on this node."""
         lost = [group for group in self._groups if group is found or group.node_id == found.node_id]
         log.warning("%s: a node is lost, so %d groups of rows are divided again", self._work.relation, len(lost))
         with ThreadPoolExecutor(self._num_cores, "penstock-ray-exchange") as threads:
@@ -193,7 +193,7 @@ class DividedGroup:
         return piece.ref
 
     def divide_again(self) -> None:
-        """Make the pieces again that are still needed."""
+        """Recompute the pieces that are still needed."""
         needed = list(self._pieces)
         with self._lock:
             if needed or self._kept:
@@ -217,7 +217,7 @@ def part_task(pieces: Sequence[Piece]) -> Task:
 
 
 def neighbours(parts: Sequence[list[Piece]], num_tasks: int) -> Iterator[list[Piece]]:
-    """Yield the pieces of parts, or of as many that follow each other as leave ``num_tasks`` or more.
+    """Yield the pieces of each part, or of several neighbouring parts while ``num_tasks`` or more groups remain.
 
     >>> [len(pieces) for pieces in neighbours([[piece] for piece in "abcdefgh"], 3)]
     [2, 2, 2, 2]

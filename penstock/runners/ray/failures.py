@@ -43,9 +43,9 @@ def is_death(exc: BaseException) -> bool:
 
 
 def translated(exc: BaseException, worker: str = "", why: str = "") -> BaseException:
-    """Return an exception of Ray, from a call to the actor ``worker``, as one of ours; ``why`` it ends the query.
+    """Translate an exception of Ray from a call to the actor ``worker``; ``why`` says why it ends the query.
 
-    Exceptions of others are returned as they are.
+    Other exceptions are returned unchanged.
     """
     if not isinstance(exc, RayError):
         return exc

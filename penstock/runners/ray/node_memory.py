@@ -34,7 +34,7 @@ class NodeMemory:
             return not node.waiting and self._num_admitted(node_id, [nbytes]) == 1
 
     def reserve(self, node_id: str, nbytes: int, start: Callable[[], None]) -> bool:
-        """Reserve memory for a task, and say whether there is room. If not, ``start`` is called once it is reserved."""
+        """Reserve memory for a task and return True, or return False and call ``start`` once it is reserved."""
         with self._lock:
             node = self._nodes[node_id]
             if node.waiting or not self._num_admitted(node_id, [nbytes]):

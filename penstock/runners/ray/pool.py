@@ -1,4 +1,4 @@
-"""The worker pool on Ray actors: runs tasks, starts them again after failures, and makes lost batches again."""
+"""The worker pool on Ray actors: runs tasks, starts them again after failures, and recomputes lost batches."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ class RayPool:
     # --- a task ---
 
     def _start(self, run: RunningTask) -> None:
-        """Start the present part of a task, or the rest of it, in an actor."""
+        """Start the current part of a task, or the rest of it, in an actor."""
         run.input = run.input or run.part_input()
         has_room = partial(self._memory.has_room, nbytes=self._nbytes_reserved(run))
         if self._group.lend(run, run.input.node_id(), is_alone=run.num_deaths > 1, has_room=has_room):
@@ -304,7 +304,7 @@ class RayPool:
     def result_of(
         self, method: str, leading: tuple[Any, ...], rows: TaskInput, num_returns: int = 2
     ) -> tuple[list[Any], Any]:
-        """Call a method of an actor, again if that dies or batches are lost. Blocks.
+        """Call a method of an actor; repeat it if the actor dies or batches are lost. Blocks.
 
         Return references to the objects that the method returns, without the last, and the last object itself.
         """
@@ -376,7 +376,7 @@ class RayPool:
     ) -> None:
         """Call a method of an actor; its reply goes to ``receive``, while the batch stays in the object store.
 
-        ``reserved`` bytes of the actor's node are released then.
+        The reply releases ``reserved`` bytes of the actor's node.
         """
         batch, reply = actor.process.call(method, *self._source.address, *args)
         self._awaited[reply] = actor

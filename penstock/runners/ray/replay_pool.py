@@ -31,7 +31,7 @@ class PastTask:
         return PastTask(Task(item, task.first_row, task.nbytes, task.num_rows), batches)
 
     def again(self) -> Task:
-        """Return an equal task. Blocks while lost batches are made again."""
+        """Return an equal task. Blocks while lost batches are recomputed."""
         if isinstance(self.task.item, EndOfInput):
             return replace(self.task)
         found = ((each.batch() if isinstance(each, Recipe) else each, part) for each, part in self.batches)
@@ -112,7 +112,7 @@ class ReplayPool:
             self._on_thread(partial(self._pool.submit, task))
 
     def _repeat(self, number: int) -> None:
-        """Give another actor the tasks so far, unless it dies too."""
+        """Give another actor all tasks so far, unless that dies as well."""
         dead, self._pool, self._held = self._pool, self._make_pool(self._receive), []
         dead.close()
         if self._is_closed:  # close() may have found the dead pool

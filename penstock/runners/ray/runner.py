@@ -99,7 +99,8 @@ class RayRunner:
             cluster.close()
 
     def _connect(self) -> None:
-        """Connect to the cluster, unless this process is connected. Raise InvalidArgumentError if to another one."""
+        """Connect to the cluster, unless this process is connected. Raise InvalidArgumentError if it is connected to
+        another."""
         address = self._address or os.environ.get("RAY_ADDRESS", "")
         if address.startswith("ray://") or ray.util.client.ray.is_connected():
             raise InvalidArgumentError(
@@ -128,7 +129,7 @@ class RayRunner:
 class RayPools:
     """Makes the pools of one query. Stages that share processes or an event loop on one machine share actors.
 
-    ``requests`` are the actors that need resources. With ``may_grow``, Ray adds nodes for actors that find no room.
+    ``requests`` are requests for actors with resources. With ``may_grow``, Ray adds nodes for actors that find no room.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Batches in the object store, and how to make them again if the node that holds them is lost.
+"""Batches in the object store, and how to recompute them if the node that holds them is lost.
 
 Ray could remake the output of an actor only while the same actor, with the same state, is alive; it cannot for ours.
 So each batch has a recipe: the task that made it and the recipes of its inputs. Recipes hold no batches, so the store
@@ -52,7 +52,7 @@ class StoredBatch:
         return unpacked_batch(fetched(self))
 
     def restore(self, lost: str) -> None:
-        """Make the batch again, unless another task has done so since its object was ``lost``."""
+        """Recompute the batch, unless another task has done so since its object was ``lost``."""
         assert self.recipe is not None
         with self.recipe.lock:
             if self.ref.hex() == lost:
@@ -73,7 +73,7 @@ class Recipe:
     stored: weakref.ref[StoredBatch] | None = None
 
     def batch(self) -> StoredBatch:
-        """Return the batch, which is made again if no bundle holds it."""
+        """Return the batch; recompute it if no bundle holds it."""
         with self.lock:
             stored = self.stored and self.stored()
             return stored or StoredBatch(self.remaker.remake(self), self)
@@ -111,7 +111,7 @@ class TaskInput:
         return Recipe(remaker, self.first_row, self.slices, self.sources(), start, num_rows)
 
     def sources(self) -> tuple[Any, ...]:
-        """Return the items of a recipe, which holds no batches that can be made again."""
+        """Return the items of a recipe, which holds no batches that can be recomputed."""
         return tuple(item.recipe or item if isinstance(item, StoredBatch) else item for item in self.items)
 
     def fetched(self) -> pa.RecordBatch:
@@ -120,7 +120,7 @@ class TaskInput:
 
 
 def batches_of(sources: Sequence[Any]) -> list[Any]:
-    """Return the inputs of a task by the items of its recipe: a read task, or batches, which may be made again."""
+    """Return the task's inputs, a read task or batches; recompute batches that no longer exist."""
     with ThreadPoolExecutor(NUM_REMADE_AT_ONCE, "penstock-ray-recovery") as threads:
         return list(threads.map(lambda item: item.batch() if isinstance(item, Recipe) else item, sources))
 
@@ -131,10 +131,11 @@ def arguments(items: Sequence[Any]) -> list[Any]:
 
 
 def has_restored(items: Sequence[Any], given: Sequence[Any], failure: BaseException) -> bool:
-    """Make the items again whose loss made a call fail, which was ``given`` their references. Blocks.
+    """Recompute the items whose loss made a call fail; ``given`` are their references. Blocks.
 
     Return False if the call failed for another reason, or the item has no recipe. A batch may hold the error of its
-    task, whose worker or node died, and that does not name the batch: those of lost nodes are made again, or else all.
+    task, whose worker or node died, and which does not name the batch. Then recompute the batches of lost nodes, or
+    else all.
     """
     lost = lost_object(failure)
     known = [
@@ -152,7 +153,7 @@ def has_restored(items: Sequence[Any], given: Sequence[Any], failure: BaseExcept
 
 
 def fetched(stored: StoredBatch) -> PackedBatch:
-    """Return the object of a batch, which is made again if it is lost."""
+    """Return the object of a batch; recompute it if it is lost."""
     while True:
         ref = stored.ref
         try:

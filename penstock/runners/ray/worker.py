@@ -34,7 +34,7 @@ Slices = tuple[tuple[int, int], ...]  # offset and number of rows of each object
 
 
 class ActorPlace(NamedTuple):
-    """The node of an actor, and its process and address for messages; why it has not opened a handler."""
+    """The node, process and address of an actor, for messages; and the reason if it has not opened a handler."""
 
     node_id: str
     name: str
@@ -65,7 +65,7 @@ class ActorReport:
     busy_s: float = 0.0
     error: bytes | BaseException | None = None
     errors: tuple[RowError, ...] = ()
-    metrics: MetricValues | None = None  # of the functions since the last report
+    metrics: MetricValues | None = None  # errors of the functions since the last report
     written: WrittenBatch | None = None  # the output, if the worker has written it
 
     @property
@@ -119,7 +119,7 @@ class Worker:
     def remake(
         self, stage: int, first_row: int, start: int, num_rows: int, slices: Slices | None, *items: Any
     ) -> Reply:
-        """Return ``num_rows`` rows from ``start`` on of the output of a task, beside the task that may rest here."""
+        """Return ``num_rows`` rows of a task's output, starting at ``start``, beside the task that may rest here."""
 
         def rows(opened: OpenedStage) -> Output:
             given = opened.slot.open().process(input_from(slices, items), first_row)
@@ -229,7 +229,7 @@ class OpenedStage:
         return handler.write(output, first_row) if isinstance(handler, WritingHandler) and output is not None else None
 
     def gathered(self, first: Output) -> Output:
-        """Return an output with those after it, as long as they are small and come quickly: each call has its cost."""
+        """Join an output with the next ones while they are small and come quickly, because each call has a cost."""
         started, (batch, is_done) = time.perf_counter(), first
         found, nbytes = list[pa.RecordBatch](), 0
         while batch is not None:
@@ -241,7 +241,7 @@ class OpenedStage:
         return (joined(found) if found else None), is_done
 
     def rest(self, first: Output) -> Output:
-        """Return an output with all that come after it."""
+        """Join an output with all outputs after it."""
         found, (batch, is_done) = list[pa.RecordBatch](), first
         while batch is not None:
             found.append(batch)
@@ -312,8 +312,8 @@ class AsyncWorker:
     async def _process(
         self, stage: int, replies: TaskReplies, batch: pa.RecordBatch, first_row: int, num_skipped: int
     ) -> None:
-        """Give the outputs of a task, joined while they are small and come quickly. They come from one asyncio task:
-        a function may enter a context, such as a timeout, that belongs to it.
+        """Give the outputs of a task, joined while they are small and come quickly. One asyncio task makes them all,
+        because a function may enter a context, such as a timeout, that belongs to its asyncio task.
         """
         nbytes, started, found = self._openings[stage][1], time.perf_counter(), list[pa.RecordBatch]()
         try:
@@ -412,7 +412,7 @@ def input_from(slices: Slices | None, items: Sequence[Any]) -> Any:
 
 
 def rows_of(batches: Iterable[pa.RecordBatch], start: int, num_rows: int) -> pa.RecordBatch:
-    """Return ``num_rows`` rows from ``start`` on of some batches as one batch."""
+    """Return ``num_rows`` rows of several batches, starting at ``start``, as one batch."""
     found, num_missing = list[pa.RecordBatch](), num_rows
     for batch in batches:
         if start < batch.num_rows or not num_rows:

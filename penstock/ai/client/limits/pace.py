@@ -180,7 +180,7 @@ class Pace:
 
     @property
     def is_full(self) -> bool:
-        """True if another request can only be sent when one is settled, or after a time that was returned before."""
+        """True if the next request must wait until another is settled, or for a time that ``try_send`` has returned."""
         return self._concurrency.in_flight >= self._concurrency.limit
 
     @property

@@ -82,7 +82,8 @@ class Feed:
             self._begin_start(replica)
 
     async def generate(self, request: Request, options: Mapping[str, Any], key: str = "") -> list[Generation]:
-        """Return the answers to a request. Requests with similar keys leave together, those without in order."""
+        """Return the answers to a request. Requests with similar keys leave together, requests without keys in
+        order."""
         if self._failure is not None:
             raise self._failure
         if not self._queue and not any(replica.in_flight for replica in self._replicas):
@@ -201,7 +202,7 @@ class Feed:
         self._begin_start(replica, dead)
 
     def _end_calls(self, failure: BaseException) -> None:
-        """End all requests with an error, those that wait now and those to come."""
+        """End all requests with an error, both waiting and future ones."""
         self._failure = failure
         waiting = [call for replica in self._replicas for call in (*replica.in_flight, *replica.suspects)]
         while (queued := self._queue.take()) is not None:

@@ -93,7 +93,8 @@ class EnginePrompter(Prompter):
 
 
 def prefix_of(request: Request, options: Mapping[str, Any]) -> str:
-    """Return a text whose beginning is shared by requests whose prompts begin alike, of at most ``PREFIX_CHARS``.
+    """Return the beginning of a request's prompt, at most ``PREFIX_CHARS`` long: prompts that begin alike give texts
+    that begin alike.
 
     >>> prefix_of(Request((UserTurn((Text("Who?"),)),), system="Be brief."), {"lora": "pirate"})
     'pirate\\x00Be brief.\\x00Who?'

@@ -53,6 +53,10 @@ class ServedProvider(OpenAIProvider):
     def has_server(self) -> bool:
         return bool(self.base_url or os.environ.get(self.url_variable))
 
+    @property
+    def has_workers(self) -> bool:
+        return not self.has_server
+
     def model(self, task: ModelTask) -> Model:
         return super().model(task) if self.has_server else self.local_model(task)
 

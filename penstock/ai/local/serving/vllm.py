@@ -28,8 +28,8 @@ _start_lock = threading.Lock()  # the devices and the start method of a replica 
 
 @dataclass(frozen=True)
 class VllmSpec:
-    """An engine of vLLM with the weights of a model. ``arguments`` are those of ``AsyncEngineArgs`` as JSON, so that
-    specs compare.
+    """An engine of vLLM with the weights of a model. ``arguments`` are arguments of ``AsyncEngineArgs`` as JSON, so
+    that specs can be compared.
     """
 
     name: str
@@ -211,7 +211,7 @@ def _environment(devices: str | None) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _without_main_module() -> Iterator[None]:
-    """Keep the processes that this thread spawns from running the user's script again: it may lack a main guard."""
+    """Keep spawned processes from running the user's script again, which may lack a main guard."""
     original, thread = multiprocessing.spawn.get_preparation_data, threading.get_ident()
 
     def prepared(name: str) -> dict[str, Any]:

@@ -90,7 +90,7 @@ def _dataset(frame: ps.DataFrame) -> Dataset:
 
 
 def _reader(name: str, original: str, defaults: dict[str, Any]) -> Callable[..., Dataset]:
-    renamed = {"paths": "path", "include_paths": "file_path_column"} if name not in _OWN_PATHS else {}
+    renamed = {"paths": "path", "include_paths": "path_column"} if name not in _OWN_PATHS else {}
     read: Callable[..., Dataset] = translated(
         getattr(ps, original),
         f"ray.data.{name}",

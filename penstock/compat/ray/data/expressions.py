@@ -149,7 +149,7 @@ def udf(return_dtype: Any) -> Callable[[Any], Any]:
     def decorate(function: Any) -> Any:
         if isinstance(function, type):  # one object for each worker
             methods = {"__call__": method.batch(return_dtype=dtype)(_on_arrays(function.__call__))}
-            made = cls(type(function.__name__, (function,), {**methods, "__module__": function.__module__}))
+            made: Any = cls(type(function.__name__, (function,), {**methods, "__module__": function.__module__}))
             return functools.wraps(function, updated=())(lambda *args, **options: _keeping(made(*args, **options)))
         return _keeping(func.batch(return_dtype=dtype)(_on_arrays(function)))
 

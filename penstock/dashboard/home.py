@@ -1,0 +1,75 @@
+"""The jobs and running queries of this machine, or of a folder, and each of the jobs."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.dashboard.counterparts import ReadFiles
+from penstock.dashboard.job import JobBoard
+from penstock.dashboard.known import known_jobs, queries_of_processes
+from penstock.errors import InvalidArgumentError, PenstockError
+from penstock.jobs.summary import roots_below
+
+MAX_JOBS = 200
+
+
+class HomeBoard:
+    """Implements ``Board`` for many jobs: ``job`` names one of them, ``other`` another run to compare it with.
+
+    It shows no other folder of the machine.
+    """
+
+    def __init__(self, folder: str | None, read: ReadFiles) -> None:
+        """Show the jobs in ``folder`` and below it; None for those of this machine."""
+        self._folder, self._read = folder, read
+        self._boards: dict[tuple[str, ...], JobBoard] = {}
+        self._lock = threading.Lock()
+
+    def home(self) -> dict[str, Any]:
+        jobs = [self._summary(root) for root in self._roots()]
+        jobs.sort(key=lambda job: (job["state"] != "running", -job["started_at"]))
+        return {"folder": self._folder, "jobs": jobs, "queries": [] if self._folder else queries_of_processes()}
+
+    def state(self, asked: Mapping[str, str]) -> dict[str, Any]:
+        if not asked.get("job"):
+            return {"source": self._folder or "this machine", "has_home": True, "queries": [], "query": None}
+        return self._board(asked).state(asked) | {"has_home": True}
+
+    def rows(self, asked: Mapping[str, str]) -> dict[str, Any]:
+        return self._board(asked).rows(asked)
+
+    def table(self, asked: Mapping[str, str], max_rows: int) -> pa.Table:
+        return self._board(asked).table(asked, max_rows)
+
+    def review(self, asked: Mapping[str, Any]) -> str:
+        return self._board(asked).review(asked)
+
+    def control(self, asked: Mapping[str, Any]) -> str:
+        return self._board(asked).control(asked)
+
+    def _roots(self) -> list[str]:
+        return known_jobs() if self._folder is None else list(roots_below(self._folder))[:MAX_JOBS]
+
+    def _board(self, asked: Mapping[str, str]) -> JobBoard:
+        return self._board_of(*(asked[name] for name in ("job", "other") if asked.get(name)))
+
+    def _board_of(self, *roots: str) -> JobBoard:
+        with self._lock:
+            if roots not in self._boards:
+                known = self._roots()
+                if unknown := [root for root in roots if root not in known]:
+                    raise InvalidArgumentError(f"The job {unknown[0]!r} is not listed here, or is gone.")
+                self._boards[roots] = JobBoard(roots, self._read)
+            return self._boards[roots]
+
+    def _summary(self, root: str) -> dict[str, Any]:
+        try:
+            return self._board_of(root).summary()
+        except (PenstockError, OSError) as exc:
+            unknown = dict.fromkeys(("elapsed_s", "left_s", "share", "dollars", "command"))
+            figures = {"num_rows": 0, "num_failed": 0, "models": [], "started_at": 0.0}
+            return {"id": 0, "name": root, "root": root, "state": "damaged", "error": str(exc), **unknown, **figures}

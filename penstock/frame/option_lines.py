@@ -1,0 +1,38 @@
+"""One line about each option of readers, writers and ``map_batches``, for ``help``."""
+
+from penstock.udf.options import OPTION_HELP
+
+READING = {
+    "columns": "the columns to read; the default is all",
+    "schema": "types by column, which override those of the files; columns that they lack are added",
+    "infer_schema": "False: the schema is the whole schema",
+    "path_column": "the name of a new column with the path of each row's file",
+    "hive_partitioning": "key=value folders as columns: True for the whole path, False for none",
+    "ignore_corrupt_files": "True skips files that cannot be parsed, with a warning; rows before the damage remain",
+    "on_error": "'raise' ends the query at an unreadable file; 'null' records it and gives null; 'log' logs it too",
+    "max_connections": "the most files that are read at once",
+    "storage_options": "options of the store: key, secret, token, endpoint_url, region, anon (docs/guides/files.md)",
+}
+
+WRITING = {
+    "mode": "if there is data: 'create' raises an error, 'append' adds to it, 'overwrite' replaces it at the end",
+    "partition_cols": "columns, or expressions, that become key=value folders",
+    "compression": "the compression of the files, such as 'zstd'",
+    "rows_per_file": "the most rows of a file",
+    "storage_options": "options of the store: key, secret, token, endpoint_url, region, anon (docs/guides/files.md)",
+    "resume": "True makes the write a job, which continues after an interruption (docs/guides/jobs.md)",
+    "budget": "the most dollars that the model calls of one run may cost; such a write is a job too",
+    "job_dir": "the folder of the job, if the output is not one",
+}
+
+BATCHES = OPTION_HELP | {
+    "batch_format": "what the function gets: 'numpy', 'pandas', 'pyarrow', 'pylist' or 'torch'",
+    "zero_copy_batch": "False: the function may change its arrays; True: torch tensors share memory too",
+    "compute": "an ActorPoolStrategy or TaskPoolStrategy in place of concurrency",
+    "concurrency": "the workers: a number, or a pair of the least and the most",
+    "fn_args": "further positional arguments of the function",
+    "fn_kwargs": "further named arguments of the function",
+    "fn_constructor_args": "positional arguments of the class, which each worker builds once",
+    "fn_constructor_kwargs": "named arguments of the class",
+    "on_error": "'raise' ends the query; 'null' drops the row and records it in df.errors(); 'log' logs it too",
+}

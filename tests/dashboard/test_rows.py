@@ -1,0 +1,163 @@
+"""Rows are sorted, filtered, counted, exported and reviewed; what a person chose is in the address."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, TypedDict
+
+import orjson
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from playwright.sync_api import Page, expect
+
+import penstock as ps
+from penstock.cli.dashboard import read_files
+from penstock.dashboard.export import exported, shapes
+from penstock.dashboard.job import JobBoard
+from penstock.errors import InvalidArgumentError
+from tests.dashboard.test_job import MARKUP, served
+from tests.dashboard.test_live import check_access
+
+NUM_ROWS = 300
+
+
+class Answer(TypedDict):
+    label: str
+    cost: float
+    text: str
+
+
+def write_rows(out: Path, suffix: str = "") -> None:
+    @ps.func(on_error="ignore", use_process=False, version="1")
+    def answer(id: int) -> Answer:
+        if id in (41, 42):
+            raise ValueError(f"row {id} has no answer")
+        return {
+            "label": ("good", "bad")[id % 2],
+            "cost": id / 1000,
+            "text": f"**{id}** {MARKUP}{suffix if id < 3 else ''}",
+        }
+
+    df = ps.range(NUM_ROWS).with_column("a.b", ps.col("id") % 7)
+    df.with_column("answer", answer(ps.col("id"))).write_parquet(str(out), resume=True)
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("rows") / "out"
+    write_rows(out)
+    return out
+
+
+@pytest.fixture(scope="module")
+def board(job: Path) -> Iterator[JobBoard]:
+    return JobBoard([str(job)], read_files)
+
+
+def ids(page: dict[str, Any]) -> list[int]:
+    return [int(row["cells"][0]["text"]) for row in page["rows"]]
+
+
+def test_rows_are_sorted_and_filtered_by_columns_and_fields(board: JobBoard) -> None:
+    found = board.rows({"sort": "answer.cost", "desc": "1"})
+    assert ids(found) == list(range(299, 274, -1))
+    assert ids(board.rows({"sort": "answer.cost", "desc": "1", "first": "290"})) == [*range(7, -1, -1), 41, 42]
+    where = orjson.dumps([["answer.label", "is", "bad"], ["id", "over", "100"], ["a.b", "is", "3"]]).decode()
+    found = board.rows({"where": where})
+    assert ids(found) == [id for id in range(101, 300) if id % 2 and id % 7 == 3][:25]
+    assert ids(board.rows({"status": "failed"})) == [41, 42]
+    assert ids(board.rows({"status": "answered", "where": '[["id", "under", "44"], ["id", "over", "39"]]'})) == [40, 43]
+    alone = board.rows({"sort": "id", "desc": "1", "first": "120", "alone": "1"})
+    assert (alone["before"], alone["after"]) == (121, 119)
+    for wrong in ({"sort": "nothing"}, {"where": '[["id", "over", "many"]]'}, {"where": '[["id", "near", "1"]]'}):
+        with pytest.raises(InvalidArgumentError):
+            board.rows(wrong)
+
+
+def test_a_selection_is_counted_and_exported(board: JobBoard) -> None:
+    rows = board.table({"where": '[["answer.label", "is", "good"]]'}, 1000)
+    assert rows.num_rows == NUM_ROWS // 2 - 1
+    found = {shape["facet"]: shape for shape in shapes(board.table({}, 1000))}
+    assert found["answer.label"]["bars"] == [["good", 149], ["bad", 149]]
+    assert (found["answer.cost"]["least"], found["answer.cost"]["num_null"]) == (0.0, 2)
+    assert pq.read_table(io.BytesIO(exported(rows, "parquet"))).equals(rows)
+    assert [orjson.loads(line) for line in exported(rows, "jsonl").splitlines()] == rows.to_pylist()
+    assert exported(rows, "csv").count(b"\n") == rows.num_rows + 1
+
+
+def test_a_person_reads_and_reviews_rows(job: Path, page: Page) -> None:
+    with served(job) as server:
+        page.goto(server.url)
+        page.locator("#error-kinds a").click()
+        expect(page.locator("#rows-summary")).to_have_text("2 rows found among 300.")
+        page.get_by_role("button", name="Open row 41").click()
+        expect(page.locator("#row-title")).to_contain_text("Row 41")
+        page.keyboard.press("ArrowRight")
+        expect(page.locator("#row-body")).to_contain_text("row 42 has no answer")
+        expect(page.get_by_role("button", name="Next row")).to_be_disabled()
+        page.get_by_role("button", name="Thumb down").click()
+        page.get_by_label("Note", exact=True).fill(MARKUP)
+        page.get_by_label("Note", exact=True).press("Tab")
+        expect(page.locator("#said")).to_contain_text("_reviews")
+        check_access(page)
+        page.reload()
+        expect(page.get_by_label("Note", exact=True)).to_have_value(MARKUP)
+        expect(page.locator("#rows-summary")).to_have_text("2 rows found among 300.")
+        page.set_viewport_size({"width": 390, "height": 800})
+        check_access(page)
+        page.set_viewport_size({"width": 1280, "height": 900})
+        page.get_by_role("button", name="Close").click()
+        page.get_by_role("link", name="Remove the filter").click()
+        page.get_by_label("Status").select_option("")
+        page.get_by_label("Sort by").select_option("answer.cost")
+        page.get_by_label("Largest first").check()
+        expect(page.get_by_role("button", name="Open row 299")).to_be_visible()
+        page.get_by_role("button", name="Open row 298").click()
+        expect(page.locator("#row-body .fields")).to_contain_text("good")
+        page.get_by_label("View", exact=True).select_option("json")
+        expect(page.locator("#row-body pre")).to_contain_text('"label": "good"')
+        page.get_by_role("button", name="Close").click()
+        page.get_by_text("Filter by column, hide columns").click()
+        page.get_by_role("button", name="Distributions").click()
+        page.locator("#shapes").get_by_role("link", name="bad").click()
+        expect(page.locator("#rows-summary")).to_have_text("149 rows found among 300. These are 25 of them.")
+        check_access(page)
+        with page.expect_download() as download:
+            page.get_by_label("Export").select_option("jsonl")
+        assert download.value.suggested_filename == "rows.jsonl"
+        assert len(Path(download.value.path()).read_bytes().splitlines()) == 149
+        page.go_back()
+        expect(page.locator("#rows-summary")).to_have_text("1 to 25 of 300 rows, by answer.cost.")
+        assert page.locator("[onerror]").count() == 0
+    kept = ps.read_json(f"{job}/_reviews/").to_pylist()
+    assert [(each["row"], each["thumb"], each["note"]) for each in kept] == [(42, -1, MARKUP)]
+
+
+def test_two_runs_and_a_verdict(job: Path, tmp_path: Path, page: Page) -> None:
+    write_rows(tmp_path / "other", " better")
+    with served(job, tmp_path / "other") as server:
+        page.goto(f"{server.url.replace('/#', '/?view=rows&different=1#')}")
+        expect(page.locator("#compare-summary")).to_contain_text("of 300 rows differ")
+        page.get_by_role("button", name="Open row 1", exact=False).first.click()
+        expect(page.locator("#row-body ins")).to_contain_text(["better"])
+        page.get_by_role("button", name="Second is better").click()
+        expect(page.locator("#said")).to_contain_text("_reviews")
+        check_access(page)
+    verdicts = [each for each in ps.read_json(f"{job}/_reviews/").to_pylist() if each["verdict"]]
+    assert [(each["id"], each["verdict"], each["other"]) for each in verdicts] == [
+        (1, "second", str(tmp_path / "other"))
+    ]
+
+
+def test_every_row_of_many_files_is_found(tmp_path: Path) -> None:
+    """Pages, searches and jumps cross the bounds of files."""
+    table = pa.table({"id": list(range(1000))})
+    ps.from_arrow(table).write_parquet(str(tmp_path / "out"), resume=True, rows_per_file=130)
+    board = JobBoard([str(tmp_path / "out")], read_files)
+    assert ids(board.rows({"first": "120"})) == list(range(120, 145))
+    assert ids(board.rows({"where": '[["id", "is", "999"]]'})) == [999]
+    assert ids(board.rows({"sort": "id", "desc": "1", "first": "500"})) == list(range(499, 474, -1))
+    assert ids(board.rows({"alone": "1", "jump": "777"})) == [777]
