@@ -118,7 +118,7 @@ class PromptOptions(GenerationOptions, CallOptions, total=False):
     ]
 
 
-class DecisionOptions(WorkerOptions, CallOptions, total=False):
+class DecisionOptions(LocalModelOptions, CallOptions, total=False):
     """The options of ``decide``."""
 
     wire: Annotated[

@@ -61,8 +61,8 @@ def set_provider(provider: str | Provider, *, task: Task | None = None, **option
 
     ``options`` are those of the provider, such as ``api_key`` and ``base_url``. A later ``provider="openai"`` in a call
     uses them too. The initial default is ``openai`` for ``prompt`` and ``decide``, and ``transformers``, models on this
-    machine, for ``embed`` and ``classify``, unless PENSTOCK_PROVIDER names one. When a default sends one of these to a paid provider
-    for the first time, Penstock logs a warning.
+    machine, for ``embed`` and ``classify``, unless PENSTOCK_PROVIDER names one. When a default sends one of these to a
+    paid provider for the first time, Penstock logs a warning.
 
     >>> ps.set_provider("openai", base_url="http://localhost:8000/v1", api_key="none")
     >>> ps.set_provider("transformers", task="embed")  # embeddings stay on this machine

@@ -310,7 +310,7 @@ def test_a_failed_row_is_its_own_error(server: ModelServer) -> None:
 def test_decisions_are_paid_from_the_budget(server: ModelServer, tmp_path: Path) -> None:
     """The price of decisions is known, and the next run finds the answers that are paid for."""
     df = ps.from_pydict({"text": [f"yes {number}" for number in range(50)]})
-    df = df.with_column("d", decide("{text}", {"q": yes_no("?")}, max_concurrency=2))
+    df = df.with_column("d", decide("{text}", {"q": yes_no("?")}, concurrency=2))
     with pytest.raises(BudgetSpentError):
         df.write_parquet(str(tmp_path / "out"), budget=60e-6, resume=True)
     num_paid = server.num_requests
