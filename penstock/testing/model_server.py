@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from penstock.testing.answer_times import Latency
 from penstock.testing.faults import Fault
 from penstock.testing.http_server import HOST, Counts, SeenRequest
-from penstock.testing.latency import Latency
 from penstock.testing.script import AnswerFunction, BatchTiming, EmbeddingLimits, Limits, Script
 from penstock.testing.server_runner import ServerProcess, ServerThread
 
