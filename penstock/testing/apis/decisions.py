@@ -175,7 +175,7 @@ def _sglang(asked: dict[str, AskedQuestion], answers: Answers, num_tokens: int) 
         question = asked[name]
         found = found or question.probabilities(None, "")
         names = [str(level) for level in range(len(found))] if question.type == "score" else question.options
-        own = {"score": _mean(found)} if question.type == "score" else {}
+        own: dict[str, Any] = {"score": _mean(found)} if question.type == "score" else {}
         by_name = dict(zip(names, found, strict=True))
         if question.type == "choice":
             own = {"choice": max(by_name, key=by_name.__getitem__)}
