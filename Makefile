@@ -51,6 +51,7 @@ check: $(DEV)  ## Format, lint and types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	MYPYPATH=examples $(BIN)/mypy --explicit-package-bases examples/*.py
 
 # Two at a time, since each of them leaves a part of the machine idle.
 test: on-nodes  ## Run every test and every docstring example
