@@ -1,4 +1,4 @@
-"""A server for tests that speaks the APIs of OpenAI, Anthropic and Google, and fails by a script.
+"""A server for tests that speaks the APIs of OpenAI, Anthropic, Google and System One, and fails by a script.
 
 model_server   the handle for tests
 script         settings, as data or as text

@@ -14,7 +14,7 @@ from penstock.testing.server_runner import ServerProcess, ServerThread
 
 
 class ModelServer:
-    """A server on loopback that speaks the APIs of OpenAI, Anthropic and Google, and follows a script.
+    """A server on loopback that speaks the APIs of OpenAI, Anthropic, Google and System One, and follows a script.
 
     It runs in a process of its own; ``in_thread=True`` keeps it in this one, for an ``answer`` that shares objects
     with the test. Without ``answer`` it repeats the prompt, or answers with an instance of the requested JSON schema.

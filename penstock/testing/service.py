@@ -17,6 +17,7 @@ from penstock.testing.answer_times import as_latency
 from penstock.testing.apis import embeddings, google
 from penstock.testing.apis.anthropic import Anthropic, Messages
 from penstock.testing.apis.batch_apis import AnthropicBatch, BatchStore, OpenAIBatch, OpenAIFiles, page
+from penstock.testing.apis.decisions import Decisions
 from penstock.testing.apis.model_api import (
     Api,
     BadRequestError,
@@ -53,6 +54,8 @@ PROMPT_APIS: dict[str, tuple[Vendor, Api]] = {
     "/chat/completions": (OPENAI, Chat()),
     "/completions": (OPENAI, Completions()),
     "/responses": (OPENAI, Responses()),
+    "/decisions": (OPENAI, DECISIONS := Decisions()),
+    "/systemone": (OPENAI, DECISIONS),
     "/messages": (ANTHROPIC, Messages()),
     ":generateContent": (GOOGLE, google.GenerateContent()),
 }
