@@ -5,7 +5,7 @@
 
 from pathlib import Path
 
-import datasets
+import datasets  # type: ignore[import-untyped]
 
 import penstock as ps
 from penstock.functions import classify_text

@@ -1,8 +1,8 @@
 """Run a PyTorch model of your own: it is built once in each worker and gets whole batches, sized by measurement."""
 
-import sys
 from pathlib import Path
 
+import numpy as np
 import torch
 
 import penstock as ps
@@ -23,10 +23,11 @@ class Encoder:
         ).to(self.device).eval()  # fmt: skip
 
     @ps.method.batch(return_dtype=ps.DataType.embedding(ps.DataType.float32(), 32))
-    def encode(self, images: ps.Series):  # (n, 224, 224, 3), uint8, one buffer without a copy
+    def encode(self, images: ps.Series) -> np.ndarray:  # (n, 224, 224, 3), uint8, one buffer without a copy
         pixels = torch.tensor(images.to_numpy(), device=self.device).permute(0, 3, 1, 2) / 255
         with torch.inference_mode():
-            return torch.nn.functional.normalize(self.net(pixels)).cpu().numpy()
+            vectors: np.ndarray = torch.nn.functional.normalize(self.net(pixels)).cpu().numpy()
+            return vectors
 
 
 df = ps.read_images(str(PHOTOS), width=224, height=224, path_column="path")
@@ -39,4 +40,3 @@ df.sort("photo").show()
 pairs = df.nearest(df, on="vector", k=2).where(ps.col("rank") == 2)
 print("Each photo and the one most like it:")
 pairs.select(ps.col("right.photo").alias("photo"), ps.col("photo").alias("nearest"), "distance").sort("photo").show()
-sys.stdout.flush()

@@ -15,16 +15,15 @@ RULES = "You label product reviews.\n" + "\n".join(
     f"Rule {n}: be exact, be short, and cite the text." for n in range(40)
 )
 
-if shutil.which("nvidia-smi"):
-    engine = {"provider": "vllm-prefix-caching", "engine_kwargs": {"max_model_len": 4096}}
-else:
+provider = "vllm-prefix-caching" if shutil.which("nvidia-smi") else "vllm"
+if provider == "vllm":
     server = connect()
     ps.attach_provider("vllm", base_url=server.openai_url if server else "http://localhost:8000/v1")
-    engine = {"provider": "vllm"}
 
 df = ps.read_json(str(REVIEWS)).limit(100)
 df = df.with_column("manual", ps.lit(RULES) + "\nThe category is " + ps.col("category") + ".")  # four beginnings
-df = df.with_column("happy", ps.prompt("{manual}\nIs this customer happy? {text}", model="Qwen/Qwen3-0.6B", **engine))
+answer = ps.prompt("{manual}\nIs this customer happy? {text}", provider=provider, model="Qwen/Qwen3-0.6B")
+df = df.with_column("happy", answer)
 df = df.drop("manual").collect()
 
 df.group_by("category", "happy").agg(ps.col("id").count().alias("n")).sort(["category", "happy"]).show()

@@ -307,7 +307,8 @@ def examples() -> str:
         code = "\n".join(source.splitlines()[tree.body[0].end_lineno or 0 :]).strip()
         text += f"\n## {path.stem.replace('_', ' ').capitalize()}\n\n{plain(first)} {plain(rest)}\n\n"
         text += f'```python title="examples/{path.name}"\n{code}\n```\n'
-    return text
+    books = ", ".join(f"`{path.name}`" for path in sorted((ROOT / "examples" / "notebooks").glob("*.ipynb")))
+    return f"{text}\n## Notebooks\n\nIn `examples/notebooks/`, with tables, pictures and progress: {books}.\n"
 
 
 def rooms() -> str:

@@ -20,8 +20,9 @@ messages/          values of a row to a message
 structured/        return formats, and tools
 client/            one call: sent, retried, billed, cached
 providers/         the API of each provider
+decisions/         typed questions, answered with probabilities
 local/             models on this machine
 
-The folders know nothing of expressions and columns. ``providers`` builds on ``client``. ``local`` uses neither, except
-``providers.wire``. Nothing here imports pools or ``io``.
+The folders know nothing of expressions and columns, except ``decisions``. ``providers`` builds on ``client``. ``local``
+uses neither, except ``providers.wire`` and the judges of ``decisions``. Nothing here imports pools or ``io``.
 """

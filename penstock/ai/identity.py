@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from penstock.ai.client.addresses import shown
+from penstock.ai.decisions.questions import Question
 from penstock.ai.provider import Model, Provider
 from penstock.ai.structured.return_formats import OutputFormat
 from penstock.ai.structured.tools import ToolFunction
@@ -54,5 +55,7 @@ def _plain(value: Any) -> Any:
         case tuple() if value and isinstance(value[0], ToolFunction):
             tools = ((tool.name, (tool.description, tool.schema, tool.function)) for tool in value)
             return [f"{name}, digest {code_key(parts).hex()[:10]}" for name, parts in tools]
+        case ((str(), Question()), *_):
+            return {name: dataclasses.asdict(question) for name, question in value}
         case _:
             return value

@@ -118,6 +118,19 @@ class PromptOptions(GenerationOptions, CallOptions, total=False):
     ]
 
 
+class DecisionOptions(LocalModelOptions, CallOptions, total=False):
+    """The options of ``decide``."""
+
+    wire: Annotated[
+        Literal["openai", "systemone", "sglang", "logprobs"] | None,
+        "the API of the server: that of a service for decisions, or a language model's log-probabilities",
+    ]
+    reasoning_effort: Annotated[str | None, "the effort of a language model; its first token must be the answer"]
+    extra_body: Annotated[Mapping[str, Any] | None, "a dict of further fields, merged into every request"]
+    safety_identifier: Annotated[str | None, "an id of the user, for the provider's abuse detection"]
+    engine_kwargs: Annotated[Mapping[str, Any] | None, "arguments of vLLM's engine, such as {'max_model_len': 8192}"]
+
+
 class ClassificationOptions(GenerationOptions, CallOptions, total=False):
     """The options of ``classify_text`` and ``classify_image``."""
 
@@ -144,6 +157,7 @@ CALL_OPTIONS = tuple(name for name in CallOptions.__annotations__ if name != "co
 
 PARAMETERS = {
     "messages": "a column, or a list of columns and constants that make one message: text, images, files, bytes",
+    "questions": "a dict of names and questions, made by yes_no, choice and score",
     "text": "the column of texts",
     "image": "the column of images",
     "labels": "the labels to choose from",

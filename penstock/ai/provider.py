@@ -37,6 +37,7 @@ import numpy as np
 
 from penstock.ai.client.limits.caps import NO_CAPS, Caps
 from penstock.ai.conversation import Generation, Request
+from penstock.ai.decisions.questions import Questions
 from penstock.ai.option_types import CALL_OPTIONS
 from penstock.errors import InvalidArgumentError, did_you_mean
 from penstock.expr.udf import BatchSize, Resources
@@ -98,6 +99,13 @@ class Prompting(ModelTask):
         *("messages", "return_format", "system_message", "tool_functions"),
         *("usage", "logprobs", "n", "max_reasks", "max_tool_rounds"),
     )
+
+
+@frozen
+class Deciding(ModelTask):
+    function: ClassVar[str] = "decide"
+    parameters: ClassVar[tuple[str, ...]] = ("messages", "questions")
+    questions: Questions = ()
 
 
 @frozen

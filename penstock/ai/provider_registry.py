@@ -19,6 +19,9 @@ KNOWN: Mapping[str, tuple[str, str]] = {
     "google": ("penstock.ai.providers.google", "GoogleProvider"),
     "lm_studio": ("penstock.ai.providers.openai", "LmStudioProvider"),
     "ollama": ("penstock.ai.providers.openai", "OllamaProvider"),
+    "typesafe": ("penstock.ai.decisions.decision_services", "TypeSafeProvider"),
+    "perplexity": ("penstock.ai.decisions.decision_services", "PerplexityProvider"),
+    "upstage": ("penstock.ai.decisions.decision_services", "UpstageProvider"),
     "transformers": ("penstock.ai.local.transformers", "TransformersProvider"),
     "vllm": ("penstock.ai.local.serving.provider", "VllmProvider"),
     "sglang": ("penstock.ai.local.serving.provider", "SglangProvider"),
@@ -26,10 +29,10 @@ KNOWN: Mapping[str, tuple[str, str]] = {
 }
 
 # By default prompts go to the cloud, and models small enough for a laptop run on this machine.
-DEFAULTS = {"prompt": "openai"}
+DEFAULTS = {"prompt": "openai", "decide": "openai"}
 LOCAL = "transformers"
 
-Task = Literal["prompt", "embed", "classify"]
+Task = Literal["prompt", "decide", "embed", "classify"]
 PAID = ("openai", "anthropic", "google")
 
 
@@ -57,9 +60,9 @@ def set_provider(provider: str | Provider, *, task: Task | None = None, **option
     """Set the default provider of one task, or of all AI functions, and its options.
 
     ``options`` are those of the provider, such as ``api_key`` and ``base_url``. A later ``provider="openai"`` in a call
-    uses them too. The initial default is ``openai`` for ``prompt`` and ``transformers``, models on this machine, for
-    ``embed`` and ``classify``, unless PENSTOCK_PROVIDER names one. When a default sends one of these to a paid provider
-    for the first time, Penstock logs a warning.
+    uses them too. The initial default is ``openai`` for ``prompt`` and ``decide``, and ``transformers``, models on this
+    machine, for ``embed`` and ``classify``, unless PENSTOCK_PROVIDER names one. When a default sends one of these to a
+    paid provider for the first time, Penstock logs a warning.
 
     >>> ps.set_provider("openai", base_url="http://localhost:8000/v1", api_key="none")
     >>> ps.set_provider("transformers", task="embed")  # embeddings stay on this machine

@@ -100,6 +100,9 @@ def wait_for_first(is_first: IsFirst) -> None:
     _is_first.set(is_first)
 
 
+_SCALARS = frozenset((type(None), bool, str, bytes, int, float))
+
+
 def value_nbytes(value: Any) -> int:
     """Estimate the bytes of a Python value.
 
@@ -109,7 +112,9 @@ def value_nbytes(value: Any) -> int:
     if value is None or isinstance(value, str | bytes | int | float):
         return getsizeof(value)
     if isinstance(value, dict):
-        return getsizeof(value) + sum(map(value_nbytes, value.values()))
+        return getsizeof(value) + sum(
+            getsizeof(each) if type(each) in _SCALARS else value_nbytes(each) for each in value.values()
+        )
     if isinstance(value, list | tuple | set):
         sampled = list(islice(value, SAMPLED_ITEMS))
         return getsizeof(value) + sum(map(value_nbytes, sampled)) * len(value) // max(len(sampled), 1)

@@ -24,7 +24,7 @@ def percentile(counts: Sequence[int], share: float) -> float | None:
     >>> for seconds in (0.5, 0.8, 0.8, 3.0):
     ...     counts[duration_index(seconds)] += 1
     >>> round(percentile(counts, 0.5), 2), percentile([0], 0.5)
-    (0.76, None)
+    (0.83, None)
     """
     wanted = share * sum(counts)
     for index, count in enumerate(counts):

@@ -122,6 +122,13 @@ class BatchLimits:
 API_LOOP = "penstock.ai"  # the event loop of the calls of remote models
 
 
+class JoinsCalls(Protocol):
+    """A function that can give the results of other functions with the same arguments in the same call."""
+
+    def joined(self, spec: UdfSpec, other: UdfSpec) -> JoinedCall | None:
+        """Return one function for ``spec``, the function of this object, and ``other``, or None."""
+
+
 @frozen
 class Builtin:
     """Settings that only Penstock's own functions have."""
@@ -143,6 +150,7 @@ class Builtin:
     at_once: str | None = None
     """An async method of the instance. It gets the argument columns of a task and returns the column of results, or
     None if the rows must be called one by one."""
+    joins: JoinsCalls | None = None  # several calls on the same rows become one
 
 
 @frozen
@@ -184,6 +192,18 @@ class UdfSpec:
     def max_concurrent_calls(self) -> int:
         """The maximum number of concurrent calls of an async function."""
         return self.resources.max_workers or (MAX_ASYNC_BATCHES if self.target.is_batch else MAX_ASYNC_ROWS)
+
+
+@frozen
+class JoinedCall:
+    """A function whose result is a struct: the result of one function in field ``first``, of the other in ``second``.
+
+    ``first`` is None if the struct has all fields of the first function's own result.
+    """
+
+    udf: UdfSpec
+    first: str | None
+    second: str
 
 
 @frozen

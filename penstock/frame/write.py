@@ -25,7 +25,7 @@ from penstock.types import unified
 from penstock.udf.options import options_of, refusing_unknown
 
 if TYPE_CHECKING:
-    from penstock.jobs.job import Resume
+    from penstock.jobs.job_run import Resume
     from penstock.observe.closing_line import Destination
 
 WriteMode = Literal["create", "append", "overwrite"]

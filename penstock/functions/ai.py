@@ -1,14 +1,16 @@
-"""AI functions of columns: prompts, embeddings and classification."""
+"""AI functions of columns: prompts, decisions, embeddings and classification."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, Unpack
 
+from penstock.ai.decisions.questions import Question, checked_questions, choice, score, yes_no
 from penstock.ai.model_columns import embedding_column, label_column, prompt_column, resolve_call, scored_label_column
 from penstock.ai.option_types import (
     ClassificationOptions,
+    DecisionOptions,
     ImageEmbeddingOptions,
     PromptOptions,
     TextEmbeddingOptions,
@@ -25,12 +27,18 @@ from penstock.ai.provider import (
 from penstock.errors import InvalidArgumentError, TypeMismatchError, check_choice
 from penstock.expr.column import Expression
 from penstock.expr.kinds import TEXT, Kind
-from penstock.expr.public_functions import method
+from penstock.expr.public_functions import function, method
 from penstock.expr.templates import text_argument
 from penstock.types import DataType
 from penstock.udf.options import check_whole
 
-__all__ = ["classify_image", "classify_text", "embed_image", "embed_text", "prompt"]
+__all__ = [
+    *("choice", "classify_image", "classify_text", "decide", "embed_image", "embed_text", "prompt", "score", "yes_no"),
+]
+
+function(yes_no)
+function(choice)
+function(score)
 
 
 def _is_image(dtype: DataType) -> bool:
@@ -91,8 +99,39 @@ def prompt(
         max_tool_rounds=max_tool_rounds,
     )
     call, settings = given.call(provider)
-    check = functools.partial(_check_messages, row_options=tuple(given.of_rows))
-    return prompt_column(call, settings, (*_parts(messages), *given.of_rows.values()), check)
+    check = functools.partial(check_messages, row_options=tuple(given.of_rows))
+    return prompt_column(call, settings, (*message_parts("prompt", messages), *given.of_rows.values()), check)
+
+
+@method
+@documented(DecisionOptions)
+def decide(
+    messages: Expression | str | Sequence[Any],
+    questions: Mapping[str, Question],
+    *,
+    provider: str | Provider | None = None,
+    model: str | None = None,
+    **options: Unpack[DecisionOptions],
+) -> Expression:
+    """Answer typed questions about each row, with a probability for every option.
+
+    The result is a struct with the answer to each question: ``value``, ``probability`` (of yes, or of the value),
+    ``probabilities`` of all options, and ``refused``. The answer to a score has the mean level as ``score``. All
+    questions about a row are one request, if the model answers several. See ``docs/guides/decisions.md``.
+
+    >>> from penstock.functions import choice, yes_no
+    >>> server = getfixture("model_server")  # finds the option that the text names
+    >>> ps.set_provider("openai", base_url=server.openai_url, api_key="test")
+    >>> df = ps.from_pydict({"text": ["a bug, and yes, I want a refund"]})
+    >>> asked = {"refund": yes_no("A refund?"), "topic": choice("About what?", ["billing", "bug"])}
+    >>> df = df.with_column("d", decide("{text}", asked, model="gpt-6-luna"))
+    >>> df.where(ps.col("d")["refund"]["probability"] > 0.5).select(ps.col("d")["topic"]["value"]).to_pydict()
+    {'value': ['bug']}
+    """
+    from penstock.ai.decisions.decide_column import decide_column
+
+    parts = message_parts("decide", messages)
+    return decide_column(parts, checked_questions(questions), provider, model, options, check_messages)
 
 
 @method
@@ -196,15 +235,15 @@ def classify_image(
     return label_column(call, image, IMAGE, "image")
 
 
-def _parts(messages: Any) -> tuple[Any, ...]:
+def message_parts(function: str, messages: Any) -> tuple[Any, ...]:
     if isinstance(messages, list | tuple):
         if not messages:
-            raise InvalidArgumentError("prompt: messages is an empty list; give at least one column or text.")
+            raise InvalidArgumentError(f"{function}: messages is an empty list; give at least one column or text.")
         return tuple(messages)
-    return (text_argument("prompt", messages, "asks the same question for every row"),)
+    return (text_argument(function, messages, "asks the same question for every row"),)
 
 
-def _check_messages(*dtypes: DataType, row_options: Sequence[str] = ()) -> None:
+def check_messages(*dtypes: DataType, row_options: Sequence[str] = ()) -> None:
     """Check the types of the parts of a message, and of the options that follow them."""
     from penstock.ai.messages.message import check_message_types
 

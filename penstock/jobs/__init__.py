@@ -1,7 +1,7 @@
 """Resumable writes: begun once, resumed after any crash, with each input row in the output exactly once.
 
 write_job    run a write as a job, into files or, by way of staged files, into another sink
-job          ``Job``: begin or resume, write parts, commit
+job_run      ``Job``: begin or resume, write parts, commit
 description  ``Description``: the query, inputs and output of a job, to detect changes
 state        ``JobState``: the rows that are in each file, as recorded in the journal; pure
 reconcile    the part of a state that is still valid: files lost, inputs changed, rows to retry; pure

@@ -26,7 +26,7 @@ from penstock.io.formats.parquet import ParquetFormat, parquet_sink
 from penstock.io.memory_source import MemorySource
 from penstock.io.writer import FileSink
 from penstock.jobs.folder import Note, Notes, open_job_folder
-from penstock.jobs.job import Resume, run_job, say
+from penstock.jobs.job_run import Resume, run_job, say
 from penstock.jobs.ledger import jobs_home
 from penstock.plan.nodes import Scan, Write
 from penstock.protocols import ModeSink, NamedSink, OnceSink, RunSink, Sink, Source, Subscriber

@@ -15,8 +15,8 @@ MAX_NAME_WIDTH = 48
 REMEDIES: dict[StageKind, str] = {
     "read": "Faster storage, fewer columns or a filter on the source would help.",
     "expressions": "More cores would help.",
-    "function": "More workers (concurrency=, max_concurrency=) or cores would help.",
-    "async function": "A higher max_concurrency= would help.",
+    "function": "More workers (concurrency=) or cores would help.",
+    "async function": "A higher concurrency= would help.",
     "relation": "More memory (memory_limit=) or fewer columns would help.",
     "write": "More cores, faster storage or another compression would help.",
     "limit": "",
@@ -77,4 +77,4 @@ def _model_remedy(model: ModelSample) -> str:
     if model.num_refused:
         refused = format_count(model.num_refused, "request")
         return f"{model.provider} refused {refused}: a higher rate limit or batch_api=True would help."
-    return "A faster model or a higher max_concurrency= would help."
+    return "A faster model or a higher concurrency= would help."

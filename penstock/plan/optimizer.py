@@ -12,6 +12,7 @@ from penstock.plan.rules.aggregate_files import aggregate_files
 from penstock.plan.rules.choose_rows_before_calls import choose_rows_before_calls
 from penstock.plan.rules.fold_constants import fold_constants
 from penstock.plan.rules.fuse_decode_resize import fuse_decode_resize
+from penstock.plan.rules.join_calls import join_calls
 from penstock.plan.rules.merge_filters import merge_filters
 from penstock.plan.rules.merge_projects import merge_projects
 from penstock.plan.rules.pushdown_filter import pushdown_filter
@@ -34,6 +35,7 @@ RULES: tuple[Rule, ...] = (
     choose_rows_before_calls,
     pushdown_projection,
     reuse_udf_results,  # after pushdown_projection, which drops unused calls
+    join_calls,
     merge_projects,
     fuse_decode_resize,  # after pushdown_projection, which drops an unused full image
 )

@@ -1,8 +1,8 @@
-"""A server for tests that speaks the APIs of OpenAI, Anthropic and Google, and fails by a script.
+"""A server for tests that speaks the APIs of OpenAI, Anthropic, Google and System One, and fails by a script.
 
 model_server   the handle for tests
 script         settings, as data or as text
-faults, latency, rate_limits    what goes wrong; how long answers take; token buckets
+faults, answer_times, rate_limits    what goes wrong; how long answers take; token buckets
 server_runner  run the server on a thread or in a process of its own
 http_server    connections, and the log of requests
 service        from a request to its reply
@@ -14,9 +14,9 @@ apis/          the wire format of each API
 """
 
 from penstock.testing import faults
+from penstock.testing.answer_times import Fixed, LogNormal, Uniform
 from penstock.testing.apis.model_api import ModelRequest
 from penstock.testing.http_server import Counts, SeenRequest
-from penstock.testing.latency import Fixed, LogNormal, Uniform
 from penstock.testing.model_server import ModelServer
 from penstock.testing.script import BatchTiming, EmbeddingLimits, Limits, Script
 

@@ -22,8 +22,8 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
+from penstock.testing.answer_times import Latency, as_latency
 from penstock.testing.apis.model_api import ModelRequest
-from penstock.testing.latency import Latency, as_latency
 
 
 @dataclass(frozen=True, kw_only=True)

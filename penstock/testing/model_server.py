@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from penstock.testing.answer_times import Latency
 from penstock.testing.faults import Fault
 from penstock.testing.http_server import HOST, Counts, SeenRequest
-from penstock.testing.latency import Latency
 from penstock.testing.script import AnswerFunction, BatchTiming, EmbeddingLimits, Limits, Script
 from penstock.testing.server_runner import ServerProcess, ServerThread
 
 
 class ModelServer:
-    """A server on loopback that speaks the APIs of OpenAI, Anthropic and Google, and follows a script.
+    """A server on loopback that speaks the APIs of OpenAI, Anthropic, Google and System One, and follows a script.
 
     It runs in a process of its own; ``in_thread=True`` keeps it in this one, for an ``answer`` that shares objects
     with the test. Without ``answer`` it repeats the prompt, or answers with an instance of the requested JSON schema.

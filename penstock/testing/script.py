@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from penstock.errors import InvalidArgumentError
-from penstock.testing import faults, latency
+from penstock.testing import answer_times, faults
+from penstock.testing.answer_times import Latency
 from penstock.testing.apis.model_api import ModelRequest
 from penstock.testing.faults import Fault
-from penstock.testing.latency import Latency
 
 AnswerFunction = Callable[[ModelRequest], "str | dict[str, Any] | list[Any] | Fault"]
 
@@ -63,7 +63,7 @@ class Script:
 SCRIPT_FIELDS = ("latency", "faults", "limits", "api_key", "models", "dimensions", "seed")
 KINDS = {
     name: kind
-    for module in (faults, latency)
+    for module in (faults, answer_times)
     for name, kind in vars(module).items()
     if isinstance(kind, type) and issubclass(kind, Fault | Latency)
 }

@@ -13,9 +13,11 @@ from typing import Any
 import orjson
 
 from penstock.testing.answer_text import FaultInsteadError, answer
+from penstock.testing.answer_times import as_latency
 from penstock.testing.apis import embeddings, google
 from penstock.testing.apis.anthropic import Anthropic, Messages
 from penstock.testing.apis.batch_apis import AnthropicBatch, BatchStore, OpenAIBatch, OpenAIFiles, page
+from penstock.testing.apis.decisions import Decisions
 from penstock.testing.apis.model_api import (
     Api,
     BadRequestError,
@@ -43,7 +45,6 @@ from penstock.testing.faults import (
     Truncated,
 )
 from penstock.testing.http_server import HttpReply, HttpRequest
-from penstock.testing.latency import as_latency
 from penstock.testing.rate_limits import RateLimits
 from penstock.testing.script import BatchTiming, Script
 
@@ -53,6 +54,8 @@ PROMPT_APIS: dict[str, tuple[Vendor, Api]] = {
     "/chat/completions": (OPENAI, Chat()),
     "/completions": (OPENAI, Completions()),
     "/responses": (OPENAI, Responses()),
+    "/decisions": (OPENAI, DECISIONS := Decisions()),
+    "/systemone": (OPENAI, DECISIONS),
     "/messages": (ANTHROPIC, Messages()),
     ":generateContent": (GOOGLE, google.GenerateContent()),
 }

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import penstock as ps
 from penstock import DataType, col
-from penstock.functions import prompt
+from penstock.functions import decide, prompt, yes_no
 from tests.faults.killed_jobs import KINDS
 
 
@@ -42,7 +42,16 @@ def impatient(folder: Path, out: str) -> None:
     ps.read_parquet(str(folder)).with_column("answer", answer).write_parquet(out, resume=True, rows_per_file=4)
 
 
-JOBS = KINDS | {each.__name__: each for each in (small_files, large_file, large_ledger, impatient)}
+def decisions(folder: Path, out: str) -> None:
+    """Two columns of answers by one request for each row."""
+    rows = ps.read_parquet(str(folder))
+    for name in ("loud", "short"):
+        answer = decide("{text}", {name: yes_no(f"Is it {name}?")}, provider="openai", max_concurrency=4)
+        rows = rows.with_column(name, answer)
+    rows.write_parquet(out, resume=True, rows_per_file=4)
+
+
+JOBS = KINDS | {each.__name__: each for each in (small_files, large_file, large_ledger, impatient, decisions)}
 
 
 def main(kind: str, folder: str, url: str, max_file_nbytes: int | None = None) -> None:

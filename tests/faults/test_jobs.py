@@ -223,6 +223,22 @@ def test_a_full_disk_under_the_ledger_stops_the_calls(tmp_path: Path, server: Mo
     assert set(found["answer"]) == {2000}
 
 
+def test_decisions_of_a_killed_job_are_asked_once(tmp_path: Path, server: ModelServer) -> None:
+    """Only calls that were under way are repeated, and each row is one request for both columns."""
+    server.change(latency=0.03, answer=None)
+    runs = Runs(tmp_path, "decisions", server.openai_url)
+    runs.run_and_kill(server, NUM_ROWS // 2)
+    status, said = runs.run()
+    assert status == 0, said
+    asked = texts_asked(server)
+    assert set(asked) == set(rows_of("job"))
+    assert asked.total() <= NUM_ROWS + MOST_UNDER_WAY
+    assert {len(request.body["questions"]) for request in server.requests} == {2}
+    found = ps.read_parquet(str(runs.out)).to_pydict()
+    assert sorted(found["text"]) == sorted(rows_of("job"))
+    assert all(answer["loud"]["value"] is not None for answer in found["loud"])
+
+
 def test_a_staged_file_is_deleted_and_the_ledger_is_damaged(tmp_path: Path, server: ModelServer) -> None:
     server.change(latency=0.03)
     runs = Runs(tmp_path, "write_parquet", server.openai_url)

@@ -89,8 +89,8 @@ def test_copies_and_pickles_look_for_no_columns(df: ps.DataFrame) -> None:
 def test_show_takes_the_number_once(df: ps.DataFrame, capsys: pytest.CaptureFixture[str]) -> None:
     df.show(1)
     assert "y" not in capsys.readouterr().out
-    with pytest.raises(InvalidArgumentError, match=r"show has no option 'limit'.*Use n= instead"):
-        df.show(limit=1)  # type: ignore[call-arg]
+    df.show(limit=1)  # type: ignore[call-arg]  # as Ray Data spells it
+    assert "y" not in capsys.readouterr().out
 
 
 def test_a_delta_table_is_written_and_read(df: ps.DataFrame, tmp_path: Path) -> None:

@@ -369,12 +369,12 @@ def test_a_dashboard_pauses_and_cancels_a_job(bucket: Bucket, monkeypatch: pytes
     try:
         begun.wait()
         board = dashboard_job.JobBoard([out(bucket)], read_files)
-        board.control(0, "pause", 0, 1)
-        while board.state(None)["query"]["state"] != "pausing":  # the task that has begun goes on
+        board.control({"action": "pause"})
+        while board.state({})["query"]["state"] != "pausing":  # the task that has begun goes on
             assert thread.is_alive()
-        board.control(0, "cancel", 0, 1)
+        board.control({"action": "cancel"})
     finally:
         release.set()
         thread.join()
     assert len(ends) == 1
-    assert board.state(None)["query"]["state"] == "cancelled"
+    assert board.state({})["query"]["state"] == "cancelled"

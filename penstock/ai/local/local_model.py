@@ -8,6 +8,7 @@ from typing import Any, Generic, TypeVar
 from penstock.ai.local.checkpoint import Checkpoint
 from penstock.ai.local.weights import has_gpu
 from penstock.ai.provider import (
+    Deciding,
     ImageClassification,
     ImageEmbedding,
     Model,
@@ -101,7 +102,7 @@ def resources_of(task: ModelTask) -> Resources:
 
 def tasks_at_once(task: ModelTask, *, is_on_gpu: bool) -> int:
     match task:
-        case Prompting():
+        case Prompting() | Deciding():
             return 1
         case ImageEmbedding() | ImageClassification() if is_on_gpu:
             return IMAGE_TASKS

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
+from penstock.ai.decisions.transformers_decider import TransformersDecider
 from penstock.ai.local.checkpoint import Checkpoint
 from penstock.ai.local.generation import PROMPT_OPTIONS, TransformersPrompter
 from penstock.ai.local.local_model import OPTIONS, LocalModel
@@ -17,6 +18,7 @@ from penstock.ai.local.text_encoder import TextEncoder
 from penstock.ai.local.vision import ImageClassifier, ImageEmbedder, image_width
 from penstock.ai.local.weights import MINILM
 from penstock.ai.provider import (
+    Deciding,
     Embedder,
     ImageClassification,
     ImageEmbedding,
@@ -48,6 +50,7 @@ class TransformersProvider(Provider):
     name: str = "transformers"
     default_models: ClassVar[Mapping[str, str]] = {
         "prompt": "Qwen/Qwen2.5-0.5B-Instruct",
+        "decide": "Qwen/Qwen2.5-0.5B-Instruct",
         "embed_text": MINILM,
         "classify_text": MINILM,  # an NLI model is better, and far larger
         "embed_image": CLIP,
@@ -72,6 +75,9 @@ class TransformersProvider(Provider):
             case Prompting():
                 check_options(task, self.name, PROMPT_OPTIONS, ROW_OPTIONS)
                 return TransformersPrompter(checkpoint, task)
+            case Deciding():
+                check_options(task, self.name, (*OPTIONS, "max_length"))
+                return TransformersDecider(checkpoint, task)
             case TextEmbedding():
                 check_options(task, self.name, EMBEDDING_OPTIONS)
                 return TextEmbedder(checkpoint.for_vectors(), task)

@@ -17,6 +17,7 @@ from penstock.ai.client.addresses import checked_address, shown
 from penstock.ai.client.api_call import ApiCall, Endpoint
 from penstock.ai.lenient_json import field_of, field_or_none
 from penstock.ai.provider import (
+    Deciding,
     ImageClassification,
     Model,
     ModelTask,
@@ -51,8 +52,13 @@ class OpenAIProvider(RemoteProvider):
     url_variable: ClassVar[str | None] = "OPENAI_BASE_URL"
     default_url: ClassVar[str] = "https://api.openai.com/v1"
     if_unreachable: ClassVar[str] = ""
-    default_models: ClassVar[Mapping[str, str]] = {"prompt": "gpt-5-mini", "embed_text": "text-embedding-3-small"}
+    default_models: ClassVar[Mapping[str, str]] = {
+        "prompt": "gpt-5-mini",
+        "decide": "gpt-6-luna",
+        "embed_text": "text-embedding-3-small",
+    }
     has_batch_api: ClassVar[bool] = True
+    decision_wire: ClassVar[str] = "openai"
 
     def model(self, task: ModelTask) -> Model:
         match task:
@@ -60,6 +66,11 @@ class OpenAIProvider(RemoteProvider):
                 return self._prompter(task)
             case TextEmbedding():
                 return self._embedder(task)
+            case Deciding():
+                from penstock.ai.decisions.remote_decider import remote_decider
+
+                batches = OpenAIBatchService()
+                return remote_decider(task, self.model_name(task), self.endpoint(), self.decision_wire, batches)
             case _:
                 return super().model(task)
 
@@ -98,6 +109,7 @@ class LmStudioProvider(OpenAIProvider):
     )
     default_models: ClassVar[Mapping[str, str]] = {"embed_text": "text-embedding-nomic-embed-text-v1.5"}
     has_batch_api: ClassVar[bool] = False
+    decision_wire: ClassVar[str] = "logprobs"
     url_variable: ClassVar[str | None] = None
     default_url: ClassVar[str] = "http://localhost:1234/v1"
 
@@ -112,6 +124,7 @@ class OllamaProvider(OpenAIProvider):
     if_unreachable: ClassVar[str] = "Start it with `ollama serve`, or give base_url=."
     default_models: ClassVar[Mapping[str, str]] = {"embed_text": "nomic-embed-text"}
     has_batch_api: ClassVar[bool] = False
+    decision_wire: ClassVar[str] = "logprobs"
 
     def address(self) -> str:
         host = os.environ.get("OLLAMA_HOST") or "localhost:11434"

@@ -9,6 +9,8 @@ import orjson
 
 from penstock.ai.client.addresses import shown
 from penstock.ai.conversation import Request, recorded_answers
+from penstock.ai.decisions.openai_decisions import OpenAIDecisionWire
+from penstock.ai.decisions.system_one import SystemOneWire
 from penstock.ai.dialogue import PromptSettings
 from penstock.ai.providers.anthropic import MessagesWire
 from penstock.ai.providers.chat_completions import ChatWire, CompletionsWire
@@ -23,6 +25,8 @@ from penstock.protocols import Ledger
 
 WIRES: Mapping[str, type[PromptWire]] = {
     "chat": ChatWire,
+    "decisions": OpenAIDecisionWire,
+    "system one": SystemOneWire,
     "completions": CompletionsWire,
     "generate": GenerateWire,
     "messages": MessagesWire,

@@ -7,13 +7,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from penstock.ai.decisions.composed_decider import ComposedDecider
+from penstock.ai.decisions.labels import judge_prompt
 from penstock.ai.local.serving.prompter import EnginePrompter
 from penstock.ai.local.serving.sampling import ROW_OPTIONS
 from penstock.ai.local.serving.vllm import VllmSpec
 from penstock.ai.provider import (
+    Deciding,
     ImageClassification,
     Model,
     ModelTask,
+    Prompter,
     Prompting,
     TextClassification,
     check_options,
@@ -40,6 +44,7 @@ class ServedProvider(OpenAIProvider):
     key_variables: ClassVar[tuple[str, ...]] = ()
     default_models: ClassVar[Mapping[str, str]] = {}
     has_batch_api: ClassVar[bool] = False
+    decision_wire: ClassVar[str] = "logprobs"
     url_variable: ClassVar[str]
     serve: ClassVar[str]  # the command that starts a server
     row_options: ClassVar[tuple[str, ...]] = ROW_OPTIONS
@@ -86,6 +91,10 @@ class VllmProvider(ServedProvider):
     if_unreachable: ClassVar[str] = f"Start it with `{serve}`, or give base_url=."
 
     def local_model(self, task: ModelTask) -> Model:
+        if isinstance(task, Deciding):
+            judge = self.local_model(judge_prompt(task, "max_tokens"))
+            assert isinstance(judge, Prompter)
+            return ComposedDecider.by_labels(judge, task.questions)
         if not isinstance(task, Prompting | TextClassification | ImageClassification):
             return super().local_model(task)
         logprobs = LOGPROBS if isinstance(task, Prompting) else ()
@@ -127,6 +136,7 @@ class SglangProvider(ServedProvider):
     """An SGLang server."""
 
     name: str = "sglang"
+    decision_wire: ClassVar[str] = "sglang"
     url_variable: ClassVar[str] = "PENSTOCK_SGLANG_BASE_URL"
     serve: ClassVar[str] = "sglang serve --model-path MODEL"
     if_unreachable: ClassVar[str] = f"Start it with `{serve}`, or give base_url=."

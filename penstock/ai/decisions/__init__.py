@@ -1,0 +1,27 @@
+"""Typed questions about a text, answered with a probability for every option: ``decide``.
+
+questions            yes/no questions, choices and scores; what their answers look like in a column
+decision_format      the answers of one call, in the ledger and in the column
+decision_wire        the interface of a service for decisions
+
+openai_decisions     OpenAI's ``/v1/decisions``
+system_one           ``/v1/systemone`` of TypeSafe, Upstage, LiteLLM, OpenRouter; Perplexity has it at another path
+sglang_decisions     SGLang's ``/v1/decisions``, which has other fields than OpenAI's
+labels               a language model as a judge: a prompt for each question, and labels of one token
+composed_decider     several calls for the questions of one row: a judge, or a service that limits their number
+remote_decider       choose one of these for a server
+decision_services    TypeSafe, Perplexity and Upstage
+transformers_decider a judge on this machine: the scores of the next token, without generating
+
+decide_column        the column, and several calls of ``decide`` as one request
+
+Every model here is a ``Prompter`` whose answer is the text that ``DecisionFormat`` reads, so calls, ledger, limits,
+budget and batches are those of ``prompt``. The room may import ``providers``, ``local`` and everything below them;
+providers import ``remote_decider`` when they are asked for a model.
+
+Decisions
+---------
+- ``probability`` of a yes/no question is that of yes, as in the services, so ``> 0.9`` selects what it reads like.
+- A judge answers a choice with a letter. Letters are single tokens that always differ; the words of options may not.
+- A judge gets the text before the question: all questions about a row share a prefix that servers cache.
+"""

@@ -1,0 +1,97 @@
+"""Several calls for the questions about one row: one for each question to a judge, or as many as a service requires."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Sequence
+from dataclasses import replace
+
+import orjson
+
+from penstock.ai.conversation import Generation, Request
+from penstock.ai.decisions.decision_format import answer_text
+from penstock.ai.decisions.labels import judged, label_probabilities
+from penstock.ai.decisions.questions import Probabilities, Question, Questions
+from penstock.ai.provider import Prompter
+from penstock.ai.providers.remote_prompter import ApiPrompter
+
+
+class ComposedDecider(Prompter):
+    """Asks several models at once and joins their answers.
+
+    ``questions`` has a question for each call of a judge, None for a model that answers its own questions.
+    """
+
+    def __init__(self, models: Sequence[Prompter], questions: Sequence[Question | None]) -> None:
+        self._models, self._questions = tuple(models), tuple(questions)
+        first = models[0]
+        self.model_name, self.base_url, self.cache = first.model_name, first.base_url, first.cache
+        self.resources, self.event_loop, self.num_waiting = first.resources, first.event_loop, first.num_waiting
+
+    @classmethod
+    def by_labels(cls, judge: Prompter, questions: Questions) -> ComposedDecider:
+        """Return a decider that asks a judge each question."""
+        return cls([judge] * len(questions), [question for _, question in questions])
+
+    def load(self) -> None:
+        for model in {id(model): model for model in self._models}.values():
+            model.load()
+
+    async def close(self) -> None:
+        for model in {id(model): model for model in self._models}.values():
+            if inspect.isawaitable(closing := model.close()):
+                await closing
+
+    async def generate(self, request: Request) -> list[Generation]:
+        pairs = zip(self._models, self._questions, strict=True)
+        answers = await asyncio.gather(*(self._ask(model, question, request) for model, question in pairs))
+        found = [
+            each for answer, question in zip(answers, self._questions, strict=True) for each in _read(answer, question)
+        ]
+        return [_joined(answers, answer_text(found))]
+
+    async def _ask(self, model: Prompter, question: Question | None, request: Request) -> Generation:
+        asked = replace(request, key=None) if question is None else judged(request, question)
+        answers: list[Generation] = await model.generate(asked)
+        return answers[0]
+
+
+class RemoteDecider(ComposedDecider):
+    """Calls of one remote model, which cost what its calls cost."""
+
+    def __init__(self, models: Sequence[ApiPrompter], questions: Sequence[Question | None]) -> None:
+        super().__init__(models, questions)
+        self._first = models[0]
+        self.is_service = None in self._questions
+
+    @property
+    def billed_as(self) -> tuple[str, str]:
+        return self._first.billed_as
+
+    def check_price(self) -> None:
+        self._first.check_price()
+
+
+def _read(answer: Generation, question: Question | None) -> list[Probabilities]:
+    if question is not None:
+        return [label_probabilities(question, answer)]
+    found: list[Probabilities] = orjson.loads(answer.text)
+    return found
+
+
+def _joined(answers: Sequence[Generation], text: str) -> Generation:
+    """Return one answer with the tokens of all."""
+
+    def total(name: str) -> int | None:
+        known = [value for answer in answers if (value := getattr(answer, name)) is not None]
+        return sum(known) if known else None
+
+    return Generation(
+        text,
+        answers[0].model,
+        total("input_tokens"),
+        total("output_tokens"),
+        total("cached_tokens"),
+        latency_s=max((answer.latency_s or 0.0 for answer in answers), default=None),
+    )
