@@ -25,13 +25,16 @@ def _answers_type(dtype: DataType, *, questions: Questions) -> DataType:
 def decisions(value: Value, *, questions: Questions) -> Value:
     """Return the answers to ``questions``, whose probabilities come first in each list; null for a null list."""
     table, is_null = _table(value)
+    num_options = sum(len(question.options) for _, question in questions)
+    table = table[:, :num_options] if table.shape[1] else np.full((len(table), num_options), np.nan)
+    columns = pa.array(np.ascontiguousarray(table.T).reshape(-1), from_pandas=True)  # converted once: NaN is null
     arrays, start = [], 0
     for _, question in questions:
         stop = start + len(question.options)
-        arrays.append(_answers(question, table[:, start:stop]))
+        shares = [columns.slice(number * len(table), len(table)) for number in range(start, stop)]
+        arrays.append(_answers(question, table[:, start:stop], shares))
         start = stop
-    fields = [pa.field(name, each.type) for (name, _), each in zip(questions, arrays, strict=True)]
-    return pa.StructArray.from_arrays(arrays, fields=fields, mask=pa.array(is_null))
+    return pa.StructArray.from_arrays(arrays, [name for name, _ in questions], mask=pa.array(is_null))
 
 
 @strict("list_items", lambda dtype, **_: dtype)
@@ -56,25 +59,24 @@ def _table(value: Any) -> tuple[NDArray, NDArray]:
     return table, is_null
 
 
-def _answers(question: Question, table: NDArray) -> pa.StructArray:
-    if not table.shape[1]:  # all rows are null
-        table = np.full((len(table), len(question.options)), np.nan)
+def _answers(question: Question, table: NDArray, shares: list[pa.Array]) -> pa.StructArray:
+    """Return the answers to one question; ``shares`` are the columns of ``table``."""
     refused = np.isnan(table[:, 0])
-    best = np.where(refused, 0, np.nan_to_num(table, nan=-1).argmax(1))
+    mask = refused if refused.any() else None
+    best = table.argmax(1) if mask is None else np.nan_to_num(table, nan=-1).argmax(1)
     if question.kind == "yes_no":
-        value, probability = pa.array(best == 0, mask=refused), table[:, 0]
+        value, probability = pa.array(best == 0, mask=mask), shares[0]
     else:
-        value = pa.array(question.options).take(pa.array(best, mask=refused))
-        probability = table[np.arange(len(table)), best]
-    columns = [pa.array(np.ascontiguousarray(each), mask=refused) for each in table.T]
-    by_option = pa.StructArray.from_arrays(columns, question.options, mask=pa.array(refused))
+        value = pa.array(np.array(question.options, object)[best], pa.string(), mask=mask)
+        probability = pa.array(table[np.arange(len(table)), best], from_pandas=True)
+    arrow_mask = None if mask is None else pa.array(mask)
     arrays = {
         "value": value,
-        "probability": pa.array(probability, mask=refused),
-        "probabilities": by_option,
+        "probability": probability,
+        "probabilities": pa.StructArray.from_arrays(shares, question.options, mask=arrow_mask),
         "refused": pa.array(refused),
     }
     if question.kind == "score":
         with np.errstate(invalid="ignore", divide="ignore"):
-            arrays["score"] = pa.array(table @ np.arange(table.shape[1]) / table.sum(1), mask=refused)
+            arrays["score"] = pa.array(table @ np.arange(table.shape[1]) / table.sum(1), from_pandas=True)
     return pa.StructArray.from_arrays(list(arrays.values()), list(arrays))
