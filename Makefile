@@ -89,11 +89,11 @@ bench: $(DEV) $(PEERS)/.installed  ## Measure against Daft and Ray Data, side by
 	$(BIN)/python -m benchmarks.run --peers-python $(PEERS)/bin/python
 
 docs: $(DEV)  ## Build the documentation site into site/
-	$(BIN)/mkdocs build --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 	@echo "Open site/index.html; to search it, run make docs-serve"
 
 docs-serve: $(DEV)  ## Show the site at http://127.0.0.1:8001 and rebuild it when a page changes
-	$(BIN)/mkdocs serve --dev-addr 127.0.0.1:8001 --watch scripts/site_pages.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve --dev-addr 127.0.0.1:8001 --watch scripts/site_pages.py
 
 release: $(DEV)  ## Build sdist and wheel into dist/ and check them
 	rm -rf dist

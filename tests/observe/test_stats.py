@@ -167,7 +167,7 @@ def test_a_slow_reader_is_the_bottleneck() -> None:
     [
         ("read", None, 0, (), "Faster storage"),
         ("async function", ("openai", "gpt"), 5, (), "openai refused 5 requests: a higher rate limit"),
-        ("async function", ("openai", "gpt"), 0, (), "A faster model or a higher max_concurrency="),
+        ("async function", ("openai", "gpt"), 0, (), "A faster model or a higher concurrency="),
         ("function", None, 0, (GpuUse("0", 0.95, 1, 1, None),), "More GPUs"),
         ("function", None, 0, (GpuUse("0", 0.25, 1, 1, None),), "Larger batches would help: GPUs were 25% busy"),
     ],
