@@ -97,6 +97,7 @@ def prompt(
     """
     from penstock.ai.prompt_arguments import PromptArguments
 
+    parts = message_parts("prompt", messages)
     given = PromptArguments.of(
         return_format,
         options,
@@ -111,7 +112,7 @@ def prompt(
     )
     call, settings = given.call(provider)
     check = functools.partial(check_messages, row_options=tuple(given.of_rows))
-    return prompt_column(call, settings, (*message_parts("prompt", messages), *given.of_rows.values()), check)
+    return prompt_column(call, settings, (*parts, *given.of_rows.values()), check)
 
 
 @method
