@@ -58,6 +58,8 @@ def _is_alike(built: pa.DataType, wanted: pa.DataType | None) -> bool:
     is_null = pa.types.is_null(built) and not isinstance(wanted, pa.BaseExtensionType)
     if wanted in (None, built) or is_null:
         return True
+    if pa.types.is_string(built):
+        return pa.types.is_large_string(wanted)
     return any(is_kind(built) and is_kind(wanted) for is_kind in (pa.types.is_integer, pa.types.is_floating))
 
 

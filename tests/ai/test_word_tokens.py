@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 
@@ -69,3 +71,14 @@ def test_other_tokenizers_are_not_split() -> None:
     with_phrase = minilm("changed")
     with_phrase.add_tokens([AddedToken("New York")])
     assert not splits_at_spaces(FileTokenizer(with_phrase, 512, 0, "right"))
+
+
+def test_embedding_does_not_import_pandas() -> None:
+    """Its import takes a third of a second in the user's process, and in each worker."""
+    code = (
+        "import sys, penstock as ps; df = ps.from_pydict({'t': ['a b', None]}); "
+        "df.select(v=ps.functions.embed_text(ps.col('t'), device='cpu')).to_arrow(); "
+        "print('torch' in sys.modules, 'pandas' in sys.modules)"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.split() == ["True", "False"]

@@ -16,6 +16,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.types.plain import arrow_array, numpy_values
+
 NDArray = np.ndarray[Any, Any]
 
 MAX_KNOWN_IDS = 2_000_000
@@ -32,7 +34,7 @@ class KnownWords:
     sizes: NDArray
 
 
-NO_WORDS = KnownWords(pa.array([], pa.large_string()), *(np.empty(0, kind) for kind in (np.int32, np.int64, np.int64)))
+NO_WORDS = KnownWords(pa.nulls(0, pa.large_string()), *(np.empty(0, kind) for kind in (np.int32, np.int64, np.int64)))
 
 
 class WordTokenizer:
@@ -49,17 +51,18 @@ class WordTokenizer:
 
     def tokens(self, texts: Sequence[str]) -> tuple[NDArray, NDArray]:
         """Return the ids of all texts in one array, and how many each text has, special tokens included."""
-        words = pc.split_pattern(pa.array(texts, pa.large_string()), " ")
+        words = pc.split_pattern(arrow_array(texts, pa.large_string()), " ")
         encoded = words.flatten().dictionary_encode()
         known, places = self._look_up(encoded.dictionary)
-        used = places[encoded.indices.to_numpy()]
+        used = places[numpy_values(encoded.indices)]
         sizes = known.sizes[used]
         ends = np.concatenate([[0], np.cumsum(sizes)])
-        row_ends = ends[words.offsets.to_numpy()]
+        offsets = numpy_values(words.offsets)
+        row_ends = ends[offsets]
         lengths = np.diff(row_ends)
         if len(lengths) and lengths.max() > self._max_length:
             lengths = np.minimum(lengths, self._max_length)
-            last = np.repeat(row_ends[:-1] + lengths, np.diff(words.offsets.to_numpy()))
+            last = np.repeat(row_ends[:-1] + lengths, np.diff(offsets))
             sizes = np.clip(last - ends[:-1], 0, sizes)
             ends = np.concatenate([[0], np.cumsum(sizes)])
         ids = known.ids[np.arange(ends[-1]) + np.repeat(known.starts[used] - ends[:-1], sizes)]
@@ -79,7 +82,7 @@ class WordTokenizer:
             with self._lock:
                 known = self._learned(words)
             places = pc.index_in(words, value_set=known.words)
-        return known, places.to_numpy()
+        return known, numpy_values(places)
 
     def _learned(self, words: pa.Array) -> KnownWords:
         known = self._known if len(self._known.ids) < MAX_KNOWN_IDS else NO_WORDS
