@@ -144,11 +144,13 @@ def _wait_for_pages(pid: int) -> None:
 
 
 def stop_dashboard() -> None:
-    """Close the dashboard of this process, if it is open. The next watched query starts another."""
-    global _server
+    """Close the dashboard of this process, if it is open. The next watched query starts another, without the queries
+    before it.
+    """
+    global _board, _server
     with _lock:
         if _server is not None:
             atexit.unregister(_wait_for_pages)
             _server.close()
             forget_process()
-            _server = None
+            _board, _server = LiveBoard(), None

@@ -48,8 +48,8 @@ class WriteVerbs(LazyTable):
 
     ``resume=True`` makes a write a job: killed at any instant and run again, it continues, and writes every row exactly
     once. See docs/guides/jobs.md, also for ``"force"`` and ``"errors"``. ``budget`` is the maximum cost of one run in
-    dollars; such a write is a job too. ``on_finish`` is a function, or the URL of a webhook, that is told how the write
-    ended.
+    dollars; such a write is a job too. ``on_finish`` is a function or the URL of a webhook: Penstock tells it how the
+    write ended.
     """
 
     @refusing_unknown("write_parquet", WRITING)
