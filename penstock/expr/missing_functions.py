@@ -50,6 +50,7 @@ _WAYS = {
     "columns of Arrow's unions keep their type": "as_union",
     "use a struct of the values, their places and the shape": "as_sparse_tensor",
     "use the storage type": "as_extension",
+    "write the method on the column itself, as in ps.col(name).upper()": "str dt arr",
 }
 INSTEAD = {name: way for way, names in _WAYS.items() for name in names.split()}
 

@@ -123,7 +123,7 @@ API_LOOP = "penstock.ai"  # the event loop of the calls of remote models
 
 
 class JoinsCalls(Protocol):
-    """A function that can give the results of other functions with the same arguments in the same call."""
+    """A function of lists that can give the items of other functions with the same arguments in the same call."""
 
     def joined(self, spec: UdfSpec, other: UdfSpec) -> JoinedCall | None:
         """Return one function for ``spec``, the function of this object, and ``other``, or None."""
@@ -196,14 +196,10 @@ class UdfSpec:
 
 @frozen
 class JoinedCall:
-    """A function whose result is a struct: the result of one function in field ``first``, of the other in ``second``.
-
-    ``first`` is None if the struct has all fields of the first function's own result.
-    """
+    """A function whose lists begin with the items of one function; those of the other are at ``positions``."""
 
     udf: UdfSpec
-    first: str | None
-    second: str
+    positions: tuple[int, ...]
 
 
 @frozen

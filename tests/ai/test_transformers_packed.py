@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -155,6 +156,32 @@ def test_a_compiled_model_takes_over_while_batches_go_on(tmp_path: Path, monkeyp
     assert later._compiled is not None
     np.testing.assert_allclose(encoder.embed(TEXTS), before, atol=1e-5)
     np.testing.assert_allclose(encoder.embed(TEXTS[::-1] * 3), np.tile(before[::-1], (3, 1)), atol=1e-5)
+
+
+def test_modules_run_as_they_are_while_another_thread_traces() -> None:
+    """While torch.fx traces, it replaces the call of every module: a thread that called one then got its NameError."""
+    inner, begun, ends = torch.nn.Linear(2, 2), threading.Event(), list[bool]()
+
+    class Slow(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            begun.set()
+            ends.append(called.wait(0.5))  # the other thread waits for the end of the trace
+            return x + 1
+
+    called = threading.Event()
+
+    def trace() -> None:
+        with compiled.tracing_alone():
+            torch.fx.symbolic_trace(Slow())
+
+    thread = threading.Thread(target=trace)
+    thread.start()
+    begun.wait()
+    with compiled.CALLING_MODULES:
+        inner(torch.zeros(1, 2))
+        called.set()
+    thread.join()
+    assert ends == [False]
 
 
 @pytest.mark.usefixtures("always_by_transformers")

@@ -73,6 +73,8 @@ def test_dates_that_functions_of_other_engines_make() -> None:
 def test_a_removed_function_names_the_way_around() -> None:
     with pytest.raises(AttributeError, match=r'no method .bin.\. Use ps.sql_expr\("bin\(a\)"\)'):
         ps.col("a").bin()
+    with pytest.raises(AttributeError, match=r"no method .str.\. Write the method on the column itself"):
+        ps.col("a").str.upper()
     with pytest.raises(AttributeError, match=r"no function 'soundex'. Write it as a @ps.func"):
         _ = functions.soundex
     with pytest.raises(InvalidArgumentError, match=r"no function 'soundex'. Write it as a @ps.func"):

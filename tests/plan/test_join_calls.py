@@ -4,34 +4,32 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from penstock.ai.decisions.answer_columns import PROBABILITIES
 from penstock.expr.column import col
 from penstock.expr.nodes import UdfCall
 from penstock.expr.udf import Builtin, JoinedCall, Target, UdfSpec
 from penstock.plan.nodes import Filter, Plan, UdfProject
 from penstock.plan.optimizer import optimize
 from penstock.plan.rules.join_calls import join_calls
-from penstock.types import DataType
 from tests.plan.sources import a, b, node, scan, select
 
 
 @dataclass(frozen=True)
 class Numbers:
-    """Answers with numbers; answers to several calls are a struct."""
+    """Gives a list with a number for each question."""
 
     numbers: tuple[int, ...]
     topic: str = ""
 
     def spec(self) -> UdfSpec:
-        number, many = DataType.int64(), len(self.numbers) > 1
-        dtype = DataType.struct({str(each): number for each in range(len(self.numbers))}) if many else number
-        return UdfSpec("numbers", Target(print), dtype, builtin=Builtin(joins=self))
+        return UdfSpec("numbers", Target(print), PROBABILITIES, builtin=Builtin(joins=self))
 
     def joined(self, spec: UdfSpec, other: UdfSpec) -> JoinedCall | None:
         more = other.builtin.joins
-        if not isinstance(more, Numbers) or more.topic != self.topic or len(more.numbers) > 1:
+        if not isinstance(more, Numbers) or more.topic != self.topic:
             return None
         whole = replace(self, numbers=self.numbers + more.numbers)
-        return JoinedCall(whole.spec(), None if len(self.numbers) > 1 else "0", str(len(self.numbers)))
+        return JoinedCall(whole.spec(), tuple(range(len(self.numbers), len(whole.numbers))))
 
 
 def asked(child: Plan, number: int, column: str, *keep: str, of: str = "a", topic: str = "") -> UdfProject:
@@ -50,7 +48,7 @@ def test_two_calls_become_one() -> None:
     assert calls_of(found) == [(1, 2)]
     assert found.schema == plan.schema
     below = found.children[0]
-    assert [expr.name for expr in below.exprs] == ["a", "b", "c", "__udf_1"]  # type: ignore[attr-defined]
+    assert [expr.name for expr in below.exprs] == ["a", "b", "c", "__udf_0"]  # type: ignore[attr-defined]
 
 
 def test_many_calls_with_other_work_between_become_one() -> None:
@@ -58,7 +56,7 @@ def test_many_calls_with_other_work_between_become_one() -> None:
     for number in range(4):
         plan = asked(plan, number, f"c{number}")
         plan = select(plan, *(name for name in plan.schema.names if name != "b"), (b + 1).alias("b"))  # type: ignore[union-attr]
-    plan = Filter(plan, node(col("c1") > 2))
+    plan = Filter(plan, node(col("c1")[0] > 2))
     found = optimize(plan)
     assert sorted(calls_of(found)[0]) == [0, 1, 2, 3]
     assert len(calls_of(found)) == 1

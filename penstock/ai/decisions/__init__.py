@@ -1,7 +1,8 @@
 """Typed questions about a text, answered with a probability for every option: ``decide``.
 
-questions            yes/no questions, choices and scores; what their answers look like in a column
-decision_format      the answers of one call, in the ledger and in the column
+questions            yes/no questions, choices and scores
+answer_columns       probabilities to answers, all rows at once
+decision_format      the probabilities that a call gives, in the ledger and in a column
 decision_wire        the interface of a service for decisions
 
 openai_decisions     OpenAI's ``/v1/decisions``

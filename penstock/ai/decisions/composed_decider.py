@@ -10,9 +10,8 @@ from dataclasses import replace
 import orjson
 
 from penstock.ai.conversation import Generation, Request
-from penstock.ai.decisions.decision_format import answer_text
 from penstock.ai.decisions.labels import judged, label_probabilities
-from penstock.ai.decisions.questions import Probabilities, Question, Questions
+from penstock.ai.decisions.questions import Question, Questions
 from penstock.ai.provider import Prompter
 from penstock.ai.providers.remote_prompter import ApiPrompter
 
@@ -46,10 +45,8 @@ class ComposedDecider(Prompter):
     async def generate(self, request: Request) -> list[Generation]:
         pairs = zip(self._models, self._questions, strict=True)
         answers = await asyncio.gather(*(self._ask(model, question, request) for model, question in pairs))
-        found = [
-            each for answer, question in zip(answers, self._questions, strict=True) for each in _read(answer, question)
-        ]
-        return [_joined(answers, answer_text(found))]
+        found = [share for pair in zip(answers, self._questions, strict=True) for share in _read(*pair)]
+        return [_joined(answers, orjson.dumps(found).decode())]
 
     async def _ask(self, model: Prompter, question: Question | None, request: Request) -> Generation:
         asked = replace(request, key=None) if question is None else judged(request, question)
@@ -73,11 +70,13 @@ class RemoteDecider(ComposedDecider):
         self._first.check_price()
 
 
-def _read(answer: Generation, question: Question | None) -> list[Probabilities]:
-    if question is not None:
-        return [label_probabilities(question, answer)]
-    found: list[Probabilities] = orjson.loads(answer.text)
-    return found
+def _read(answer: Generation, question: Question | None) -> list[float | None]:
+    """Return the probabilities in an answer: those of a judge's question, or those of all questions of a model."""
+    if question is None:
+        found: list[float | None] = orjson.loads(answer.text)
+        return found
+    shares = label_probabilities(question, answer)
+    return [None] * len(question.options) if shares is None else list(shares)
 
 
 def _joined(answers: Sequence[Generation], text: str) -> Generation:

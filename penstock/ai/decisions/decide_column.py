@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from penstock.ai.decisions.composed_decider import RemoteDecider
-from penstock.ai.decisions.decision_format import DecisionFormat, Groups, distinct
+from penstock.ai.decisions.decision_format import DECISIONS
 from penstock.ai.decisions.questions import Questions
 from penstock.ai.dialogue import PromptSettings
 from penstock.ai.model_columns import prompt_column, resolve_call
 from penstock.ai.provider import Deciding, Model, Provider
 from penstock.ai.provider_registry import find_provider
 from penstock.ai.providers.remote_prompter import ApiPrompter
-from penstock.expr.column import Expression
+from penstock.expr.column import Expression, call
 from penstock.expr.nodes import UdfCall
 from penstock.expr.udf import JoinedCall, UdfSpec
 
@@ -26,37 +27,59 @@ class DecideCall:
     provider: Provider
     model: str | None
     options: Mapping[str, Any]
-    groups: Groups
+    questions: Questions
 
-    def column(self, parts: Sequence[Any], check: Callable[..., None]) -> Expression:
-        call = resolve_call(Deciding, self.model, self.provider, self.options, {"questions": distinct(self.groups)})
-        paid = call.options.settings
+    def probabilities(self, parts: Sequence[Any], check: Callable[..., None]) -> Expression:
+        """Return the column of probabilities, which the model gives."""
+        found = resolve_call(Deciding, self.model, self.provider, self.options, {"questions": self.questions})
+        paid = found.options.settings
         settings = PromptSettings(
-            call.provider,
-            output=DecisionFormat.of_groups(self.groups),
-            max_reasks=0,
-            price=paid.price,
-            is_batch=paid.batch is not None,
+            found.provider, output=DECISIONS, max_reasks=0, price=paid.price, is_batch=paid.batch is not None
         )
-        column = prompt_column(call, settings, parts, check)
-        if not is_service(call.model):
+        column = prompt_column(found, settings, parts, check)
+        if not is_service(found.model):
             return column
-        node = column._node
-        assert isinstance(node, UdfCall)
+        node = node_of(column)
         return Expression(replace(node, udf=replace(node.udf, builtin=replace(node.udf.builtin, joins=self))))
 
     def joined(self, spec: UdfSpec, other: UdfSpec) -> JoinedCall | None:
         asked = other.builtin.joins
-        if not isinstance(asked, DecideCall) or len(asked.groups) > 1 or replace(asked, groups=self.groups) != self:
+        if not isinstance(asked, DecideCall) or replace(asked, questions=self.questions) != self:
             return None
-        added = (str(len(self.groups)), asked.groups[0][1])
-        groups = (("0", self.groups[0][1]), *self.groups[1:], added)
+        questions = all_of(self.questions, asked.questions)
         check = spec.builtin.check
         assert check is not None
-        column = replace(self, groups=groups).column((), check)
-        node = column._node
-        assert isinstance(node, UdfCall)
-        return JoinedCall(node.udf, None if len(self.groups) > 1 else "0", added[0])
+        udf = node_of(replace(self, questions=questions).probabilities((), check)).udf
+        starts = dict(zip((question for _, question in questions), starts_of(questions), strict=True))
+        positions = [starts[each] + number for _, each in asked.questions for number in range(len(each.options))]
+        return JoinedCall(udf, tuple(positions))
+
+
+def node_of(column: Expression) -> UdfCall:
+    node = column._node
+    assert isinstance(node, UdfCall)
+    return node
+
+
+def starts_of(questions: Questions) -> Sequence[int]:
+    """Return the position of the first option of each question."""
+    return list(itertools.accumulate((len(question.options) for _, question in questions[:-1]), initial=0))
+
+
+def all_of(first: Questions, second: Questions) -> Questions:
+    """Return the questions of two calls, each once, under a name that no other one has.
+
+    >>> from penstock.ai.decisions.questions import yes_no
+    >>> [name for name, _ in all_of((("q", yes_no("Old?")),), (("q", yes_no("New?")), ("r", yes_no("Old?"))))]
+    ['q', 'q_2']
+    """
+    found = list(first)
+    for name, question in second:
+        if all(question != known for _, known in found):
+            names = {known for known, _ in found}
+            unused = (f"{name}_{number}" for number in itertools.count(2))
+            found.append((name if name not in names else next(each for each in unused if each not in names), question))
+    return tuple(found)
 
 
 def is_service(model: Model) -> bool:
@@ -74,4 +97,5 @@ def decide_column(
 ) -> Expression:
     """Return a column of answers to ``questions`` about ``parts``, the parts of a message."""
     found = find_provider(provider, Deciding.function)
-    return DecideCall(found, model, options, (("", questions),)).column(parts, check)
+    asked = DecideCall(found, model, options, questions)
+    return call("decisions", asked.probabilities(parts, check), questions=questions)

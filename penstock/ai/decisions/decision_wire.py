@@ -52,7 +52,9 @@ class DecisionWire(PromptWire):
                 sum(given or ())
         except TypeError:
             raise InvalidAnswerError("the answer has a probability that is not a number") from None
-        return [Generation(answer_text(found), body.get("model"), **tokens_in(body), finish_reason="stop")]
+        return [
+            Generation(answer_text(self.questions, found), body.get("model"), **tokens_in(body), finish_reason="stop")
+        ]
 
 
 def parts_of(request: Request) -> list[Text | Image]:

@@ -16,7 +16,7 @@ Probabilities = Sequence[float] | None
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question for ``decide``. ``yes_no``, ``choice`` and ``score`` make one."""
+    """A question for ``decide``. ``yes_no``, ``choice`` and ``score`` make one. ``dtype`` is the type of its answer."""
 
     kind: Kind
     text: str
@@ -35,24 +35,6 @@ class Question:
                 **({"score": number} if self.kind == "score" else {}),
             }
         )
-
-    def answer(self, probabilities: Probabilities) -> dict[str, Any]:
-        """Return the value of an answer in a column.
-
-        >>> score("How angry?", ["calm", "cross", "furious"]).answer([0.1, 0.6, 0.3])  # doctest: +NORMALIZE_WHITESPACE
-        {'value': 'cross', 'probability': 0.6, 'probabilities': {'calm': 0.1, 'cross': 0.6, 'furious': 0.3},
-         'refused': False, 'score': 1.2}
-        """
-        own = {"score": _mean(probabilities)} if self.kind == "score" else {}
-        if probabilities is None:
-            return {"value": None, "probability": None, "probabilities": None, "refused": True, **own}
-        best = max(range(len(probabilities)), key=probabilities.__getitem__)
-        if self.kind == "yes_no":
-            found: dict[str, Any] = {"value": best == 0, "probability": probabilities[0]}
-        else:
-            found = {"value": self.options[best], "probability": probabilities[best]}
-        by_option = dict(zip(self.options, probabilities, strict=True))
-        return {**found, "probabilities": by_option, "refused": False, **own}
 
 
 Questions = tuple[tuple[str, Question], ...]
@@ -127,12 +109,6 @@ def checked_questions(given: Any) -> Questions:
                 f"decide: question {name!r} is {type(question).__name__}; make it with yes_no(), choice() or score()."
             )
     return tuple(given.items())
-
-
-def _mean(probabilities: Probabilities) -> float | None:
-    if probabilities is None or not (total := sum(probabilities)):
-        return None
-    return sum(level * each for level, each in enumerate(probabilities)) / total
 
 
 def _checked_text(function: str, text: Any) -> str:

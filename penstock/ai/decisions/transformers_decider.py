@@ -7,8 +7,9 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import orjson
+
 from penstock.ai.conversation import Generation, Request
-from penstock.ai.decisions.decision_format import answer_text
 from penstock.ai.decisions.labels import LETTER_LIMITS, judged, labels_of, spellings
 from penstock.ai.decisions.questions import Question
 from penstock.ai.local.checkpoint import Checkpoint
@@ -81,7 +82,7 @@ class TransformersDecider(TransformersPrompter):
 
     def _answer(self, row: Sequence[_Asked]) -> Generation:
         return Generation(
-            answer_text([each.probabilities for each in row]),
+            orjson.dumps([share for each in row for share in each.probabilities]).decode(),
             model=self._checkpoint.name,
             input_tokens=sum(len(each.row.prompt) for each in row),
             output_tokens=0,

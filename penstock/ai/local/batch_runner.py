@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from penstock.ai.local.compiled import CALLING_MODULES
 from penstock.ai.local.tokens import to_device
 from penstock.config import available_cpus
 
@@ -73,7 +74,8 @@ class BatchRunner:
             while left:
                 rows = left.pop()
                 try:
-                    parts.append(forward(rows).float())
+                    with CALLING_MODULES:
+                        parts.append(forward(rows).float())
                     order.append(rows)
                 except torch.OutOfMemoryError:
                     if len(rows) == 1:

@@ -11,6 +11,8 @@ import logging
 import os
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,9 @@ PAYS_AFTER_S = 5.0
 """Seconds of work after which compiling starts. The rows that are left are unknown, but long work tends to go on."""
 
 BACKEND = "inductor"
+
+CALLING_MODULES = threading.RLock()
+"""Held while a thread calls modules, and while torch.fx traces, which replaces the call of each module of a process."""
 
 
 class CompiledLater:
@@ -36,7 +41,8 @@ class CompiledLater:
     def __call__(self, **inputs: Any) -> Any:
         if self._compiled is None:
             self._compile_if_it_pays(inputs)
-            return self._eager(**inputs)
+            with CALLING_MODULES:
+                return self._eager(**inputs)
         import torch
 
         with torch.compiler.set_stance("eager_on_recompile"):  # a batch of an odd shape does not wait for a compiler
@@ -62,12 +68,30 @@ class CompiledLater:
             compiled = copy_with_same_weights(self._model)
             for layer in repeated_layers(compiled):
                 layer.compile(dynamic=True, backend=BACKEND)
-            with torch.inference_mode():
+            with torch.inference_mode(), tracing_alone():
                 for inputs in batches:
                     compiled(**inputs)
             self._compiled = compiled
         except Exception:  # a compiler fails in many ways; the eager model goes on
             logging.getLogger("penstock").warning("The model could not be compiled and runs as it is.", exc_info=True)
+
+
+@contextmanager
+def tracing_alone() -> Iterator[None]:
+    """Let torch.fx trace only while no other thread calls modules; the slow part of compiling is not tracing."""
+    from torch.fx import Tracer
+
+    trace = Tracer.trace
+
+    def locked(*args: Any, **kwargs: Any) -> Any:
+        with CALLING_MODULES:
+            return trace(*args, **kwargs)
+
+    Tracer.trace = locked
+    try:
+        yield
+    finally:
+        Tracer.trace = trace
 
 
 def copy_with_same_weights(model: Any) -> Any:
