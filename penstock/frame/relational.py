@@ -207,6 +207,8 @@ def without(plan: Plan, names: Sequence[str]) -> Plan:
 
 
 def _for_each(option: str, given: bool | list[bool], num_keys: int) -> list[bool]:
+    if isinstance(given, str | Expression):
+        raise InvalidArgumentError("sort takes several keys as a list, such as sort(['a', 'b']).")
     flags = given if isinstance(given, list) else [given] * num_keys
     if len(flags) != num_keys or not all(isinstance(flag, bool) for flag in flags):
         raise InvalidArgumentError(f"sort takes {option} as a bool, or a list of one bool for each key; got {given!r}")

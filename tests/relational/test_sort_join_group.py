@@ -225,6 +225,7 @@ def test_images_pass_through_a_sort() -> None:
         (lambda df: df.sort("z"), ColumnNotFoundError, "'z' not found in sort"),
         (lambda df: df.sort([]), InvalidArgumentError, "at least one key"),
         (lambda df: df.sort("k", desc=[True, False]), InvalidArgumentError, "one bool for each key"),
+        (lambda df: df.sort("k", "x"), InvalidArgumentError, r"as a list, such as sort\(\['a', 'b'\]\)"),
         (lambda df: df.join(df), InvalidArgumentError, "either on="),
         (lambda df: df.join(df, on="k", how="full"), InvalidArgumentError, "use one of inner"),
         (lambda df: df.join(df.select(k="t"), on="k"), TypeMismatchError, "cast one of them"),

@@ -191,7 +191,7 @@ class ApiClient:
                 observer.failed()
             elif outcome != "late":
                 lost.num_lost = await self.crash_search.num_lost(number)
-            raise lost from exc
+            raise lost from None
         finally:
             counter.num_requests -= 1
             self.crash_search.settled(rank)

@@ -95,7 +95,7 @@ class Retries:
                     tally = client.tally
                     verdict = failed.add(exc, tally, waited_s)
                     if (unusable := self._unusable(exc, failed.num_counted, waited_s)) is not None:
-                        raise unusable from exc
+                        raise unusable from None
                     if verdict == "row" or (verdict == "unsure" and (check.probe is None or rank == "probe")):
                         raise
                     draw = 1.0 if rank == "probe" else random.random()
