@@ -24,7 +24,7 @@ def is_decided(function: str, provider: str | Provider | None, model: str | None
 
 
 def decided_label(
-    column: Expression,
+    column: Expression | str,
     what: str,
     labels: tuple[str, ...],
     provider: str | Provider | None,
