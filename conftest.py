@@ -32,7 +32,13 @@ def pytest_collect_file(file_path: Path) -> None:
         import penstock.functions  # noqa: F401
 
 
-EXAMPLE_FILES = {"tone.wav": "tone", "clip.mp4": "clip", "booklet.pdf": "booklet", '"clip"': "tiny_clip"}
+EXAMPLE_FILES = {
+    "tone.wav": "tone",
+    "clip.mp4": "clip",
+    "booklet.pdf": "booklet",
+    '"clip"': "tiny_clip",
+    '"reranker"': "tiny_reranker",
+}
 CALLS_OF_MODELS = re.compile(r"\b(prompt|embed_text|classify_text|classify_image|OpenAIProcessorConfig)\(")
 
 
@@ -123,6 +129,14 @@ def tiny_clip(tmp_path: Path) -> str:
     from tests.ai.local_models import save_clip
 
     return save_clip(tmp_path / "clip")
+
+
+@pytest.fixture
+def tiny_reranker(tmp_path: Path) -> str:
+    """A cross-encoder of a few kilobytes, for docstring examples."""
+    from tests.ai.local_models import save_reranker
+
+    return save_reranker(tmp_path / "reranker")
 
 
 @pytest.hookimpl(wrapper=True)

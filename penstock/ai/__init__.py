@@ -13,6 +13,7 @@ identity           what determines the results, for jobs
 prompt             prompts in a worker: rows to requests
 dialogue           one conversation: tools, validation
 embed, classify    embeddings of columns, and labels
+rerank             the relevance of texts for queries
 cached_model       batch models with cached results
 lenient_json       JSON of servers, which is not always valid
 

@@ -18,6 +18,7 @@ from penstock.ai.provider import (
     ModelTask,
     Prompter,
     Provider,
+    Reranker,
     ScoringClassifier,
     TextClassification,
 )
@@ -200,6 +201,20 @@ def scored_label_column(call: AiCall, column: Any) -> Expression:
         )
     target = Target(BatchScores, "classify", (call.model,), is_batch=True)
     return call.column(target, scored_label(call.model.labels), TEXT.check, column)
+
+
+def relevance_column(call: AiCall, query: Any, text: Any) -> Expression:
+    from penstock.ai.rerank import BatchRelevance
+
+    if not isinstance(call.model, Reranker):
+        raise InvalidArgumentError(f"{call.name} needs a reranker; got {type(call.model).__name__}.")
+    target = Target(BatchRelevance, "score", (call.model,), is_batch=True)
+    return call.column(target, DataType.float64(), check_texts, query, text)
+
+
+def check_texts(*dtypes: DataType) -> None:
+    for dtype in dtypes:
+        TEXT.check(dtype)
 
 
 def placed(spec: UdfSpec, model: Model, options: AiOptions) -> UdfSpec:

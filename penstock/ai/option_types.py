@@ -140,6 +140,10 @@ class ClassificationOptions(GenerationOptions, CallOptions, total=False):
     hypothesis_template: Annotated[str | None, "the sentence for a label, with {} in its place"]
 
 
+class RelevanceOptions(LocalModelOptions, CallOptions, total=False):
+    """The options of ``relevance``."""
+
+
 class ImageEmbeddingOptions(LocalModelOptions, CallOptions, total=False):
     """The options of ``embed_image``."""
 
@@ -161,6 +165,7 @@ CALL_OPTIONS = tuple(name for name in CallOptions.__annotations__ if name != "co
 PARAMETERS = {
     "messages": "a column, or a list of columns and constants that make one message: text, images, files, bytes",
     "questions": "a dict of names and questions, made by yes_no, choice and score",
+    "query": "the query, or a column of queries",
     "text": "the column of texts",
     "image": "the column of images",
     "labels": "the labels to choose from",

@@ -137,6 +137,12 @@ class ImageClassification(ModelTask):
     labels: tuple[str, ...] = ()
 
 
+@frozen
+class TextRelevance(ModelTask):
+    function: ClassVar[str] = "relevance"
+    parameters: ClassVar[tuple[str, ...]] = ("query", "text")
+
+
 class Model:
     """A model that a worker calls. Its methods run on one thread (or one event loop) at a time.
 
@@ -245,6 +251,14 @@ class ScoringClassifier(Classifier, ABC):
         return [self.labels[best] for best in self.scores(inputs).argmax(1)] if inputs else []
 
 
+class Reranker(Model, ABC):
+    """Scores how well texts answer queries."""
+
+    @abstractmethod
+    def relevance(self, pairs: Sequence[tuple[str, str]]) -> NDArray:
+        """Return an array with a score for each pair of a query and a text; higher is more relevant."""
+
+
 class Provider:
     """A source of models. Picklable; its keys are ``Secret``."""
 
@@ -300,6 +314,7 @@ __all__ = [
     "Prompter",
     "Provider",
     "Request",
+    "Reranker",
     "ScoringClassifier",
     "check_options",
 ]

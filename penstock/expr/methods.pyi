@@ -4,7 +4,15 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, Unpack
 
-from penstock.ai.option_types import ClassificationOptions, ImageEmbeddingOptions, PromptOptions, TextEmbeddingOptions
+from penstock.ai.decisions.questions import Question
+from penstock.ai.option_types import (
+    ClassificationOptions,
+    DecisionOptions,
+    ImageEmbeddingOptions,
+    PromptOptions,
+    RelevanceOptions,
+    TextEmbeddingOptions,
+)
 from penstock.ai.provider import Provider
 from penstock.expr.column import Expression
 from penstock.functions.aggregates import CountMode, Window
@@ -154,6 +162,15 @@ class Methods:
         """Return the weekday, from 0 for Monday to 6 for Sunday."""
     def day_of_year(self) -> Expression:
         """Return the day of the year, from 1 to 366."""
+    def decide(
+        self,
+        questions: Mapping[str, Question],
+        *,
+        provider: str | Provider | None = None,
+        model: str | None = None,
+        **options: Unpack[DecisionOptions],
+    ) -> Expression:
+        """Answer typed questions about each row, with a probability for every option."""
     def decode(self, charset: str) -> Expression:
         """Decode with the charset utf-8, base64, hex."""
     def decode_audio(
@@ -469,6 +486,15 @@ class Methods:
         r"""Replace every match of a regular expression; ``\1`` or ``$1`` stands for a group, ``\0`` for the whole match."""
     def regexp_split(self, pattern: Expression | str) -> Expression:
         """Split text at every match of a regular expression into a list."""
+    def relevance(
+        self,
+        text: Expression | str,
+        *,
+        provider: str | Provider | None = None,
+        model: str | None = None,
+        **options: Unpack[RelevanceOptions],
+    ) -> Expression:
+        """Score how well each text answers a query, by a reranker: a model that reads both at once (a cross-encoder)."""
     def repeat(self, n: Expression | int) -> Expression:
         """Repeat text ``n`` times."""
     def replace(self, search: Expression | str, replacement: Expression | str) -> Expression:

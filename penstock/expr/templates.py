@@ -39,8 +39,10 @@ def filled(texts: Sequence[str], columns: Sequence[Any]) -> Expression:
     return call("format", *(col(each) if isinstance(each, str) else each for each in columns), texts=texts)
 
 
-def text_argument(function: str, value: Any, effect: str) -> Any:
-    """Return the texts of an AI function as a column; a plain string is a template. Refuse one without columns.
+def text_argument(function: str, value: Any, effect: str | None) -> Any:
+    """Return the texts of an AI function as a column; a plain string is a template.
+
+    Refuse a template without columns, which has the named effect. None accepts it.
 
     >>> text_argument("prompt", "Summarise: {text}", "asks the same question for every row")
     format("Summarise: {text}")
@@ -51,7 +53,7 @@ def text_argument(function: str, value: Any, effect: str) -> Any:
     if not isinstance(value, str):
         return value
     texts, fields = split_template(function, value)
-    if not fields:
+    if not fields and effect is not None:
         raise InvalidArgumentError(
             f"{function}: {shortened(repr(value), 60)} names no column, so it {effect}; write {{name}} or "
             "ps.col('name') for a column, or use ps.lit(...) if you mean it."

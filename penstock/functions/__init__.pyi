@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from penstock.ai.decisions.questions import choice as choice, score as score, yes_no as yes_no
 from penstock.expr.column import Expression, when as when
 from penstock.functions.aggregates import (
     any_value as any_value,
@@ -23,9 +24,11 @@ from penstock.functions.aggregates import (
 from penstock.functions.ai import (
     classify_image as classify_image,
     classify_text as classify_text,
+    decide as decide,
     embed_image as embed_image,
     embed_text as embed_text,
     prompt as prompt,
+    relevance as relevance,
 )
 from penstock.functions.calendar import current_date as current_date, current_timestamp as current_timestamp
 from penstock.functions.chunks import (

@@ -1,4 +1,4 @@
-"""AI functions of columns: prompts, decisions, embeddings and classification."""
+"""AI functions of columns: prompts, decisions, embeddings, classification and relevance."""
 
 from __future__ import annotations
 
@@ -7,12 +7,20 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, Unpack
 
 from penstock.ai.decisions.questions import Question, checked_questions, choice, score, yes_no
-from penstock.ai.model_columns import embedding_column, label_column, prompt_column, resolve_call, scored_label_column
+from penstock.ai.model_columns import (
+    embedding_column,
+    label_column,
+    prompt_column,
+    relevance_column,
+    resolve_call,
+    scored_label_column,
+)
 from penstock.ai.option_types import (
     ClassificationOptions,
     DecisionOptions,
     ImageEmbeddingOptions,
     PromptOptions,
+    RelevanceOptions,
     TextEmbeddingOptions,
     documented,
 )
@@ -23,6 +31,7 @@ from penstock.ai.provider import (
     Provider,
     TextClassification,
     TextEmbedding,
+    TextRelevance,
 )
 from penstock.errors import InvalidArgumentError, TypeMismatchError, check_choice
 from penstock.expr.column import Expression
@@ -33,7 +42,8 @@ from penstock.types import DataType
 from penstock.udf.options import check_whole
 
 __all__ = [
-    *("choice", "classify_image", "classify_text", "decide", "embed_image", "embed_text", "prompt", "score", "yes_no"),
+    *("choice", "classify_image", "classify_text", "decide", "embed_image", "embed_text", "prompt", "relevance"),
+    *("score", "yes_no"),
 ]
 
 function(yes_no)
@@ -53,6 +63,7 @@ TEMPLATE_ARGUMENTS = {
     "prompt": ("messages", "system_message"),
     "embed_text": ("text",),
     "classify_text": ("text",),
+    "relevance": ("query", "text"),
 }
 """The arguments of AI functions that are templates if they are plain texts; the first is positional too."""
 
@@ -243,6 +254,34 @@ def classify_image(
         return decided_label(image, "image", fields["labels"], provider, model, options, IMAGE.check)["label"]
     call = resolve_call(ImageClassification, model, provider, options, fields)
     return label_column(call, image, IMAGE, "image")
+
+
+@method
+@documented(RelevanceOptions)
+def relevance(
+    query: Expression | str,
+    text: Expression | str,
+    *,
+    provider: str | Provider | None = None,
+    model: str | None = None,
+    **options: Unpack[RelevanceOptions],
+) -> Expression:
+    """Score how well each text answers a query, by a reranker: a model that reads both at once (a cross-encoder).
+
+    The query and the text are columns or templates; a query without columns is the same for all rows. A score is
+    between 0 and 1, except for models whose configuration asks for another range. If the query or the text is null, the
+    score is null. A model runs on this machine (``pip install "penstock[transformers]"``).
+
+    >>> folder = "reranker"  # a model on disk
+    >>> df = ps.from_pydict({"t": ["a joy to read", None]})
+    >>> df = df.with_column("score", relevance("a good book", "{t}", model=folder))
+    >>> [score is None for score in df.to_pydict()["score"]]
+    [False, True]
+    """
+    query = text_argument("relevance", query, None)
+    text = text_argument("relevance", text, "scores the same text for every row")
+    call = resolve_call(TextRelevance, model, provider, options, {})
+    return relevance_column(call, query, text)
 
 
 def message_parts(function: str, messages: Any) -> tuple[Any, ...]:

@@ -68,6 +68,23 @@ def save_entailment(folder: Path) -> str:
     return str(folder)
 
 
+def save_reranker(folder: Path, family: str = "bert", **settings: Any) -> str:
+    """Write a cross-encoder with the words of ``TEXTS``; ``settings`` are of its configuration."""
+    from transformers import AutoConfig, AutoModelForSequenceClassification
+
+    torch.manual_seed(0)
+    tokenizer = _word_tokenizer(TEXTS)
+    config = AutoConfig.for_model(
+        family,
+        vocab_size=len(tokenizer), hidden_size=16, intermediate_size=32, num_hidden_layers=2, num_attention_heads=2,
+        max_position_embeddings=32, initializer_range=0.5, num_labels=1, pad_token_id=tokenizer.pad_token_id,
+        num_key_value_heads=2, type_vocab_size=2, **settings,
+    )  # fmt: skip
+    AutoModelForSequenceClassification.from_config(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return str(folder)
+
+
 CHAT_TEMPLATE = (
     "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"
     "{% if add_generation_prompt %}<assistant>{% endif %}"

@@ -33,6 +33,7 @@ def test_a_provider_is_for_all_tasks_or_for_one() -> None:
     assert defaults() == ["anthropic", *["transformers"] * 4]
     ps.set_provider("openai")
     assert defaults() == ["openai"] * 5
+    assert find_provider(None, "relevance").name == "transformers"  # no API has it
     ps.set_provider("transformers", task="embed")
     assert defaults() == ["openai", "transformers", "transformers", "openai", "openai"]
 

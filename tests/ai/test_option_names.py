@@ -24,13 +24,16 @@ from penstock.ai.provider import (
     Prompting,
     TextClassification,
     TextEmbedding,
+    TextRelevance,
 )
 from penstock.errors import InvalidArgumentError
 from penstock.expr.nodes import UdfCall
 from penstock.functions import classify_text, embed_text, prompt
 
+TASKS = (Prompting, TextEmbedding, ImageEmbedding, TextClassification, ImageClassification, TextRelevance)
 
-@pytest.mark.parametrize("task", [Prompting, TextEmbedding, ImageEmbedding, TextClassification, ImageClassification])
+
+@pytest.mark.parametrize("task", TASKS)
 def test_parameters_are_those_of_the_function(task: type[ModelTask]) -> None:
     taken = set(inspect.signature(getattr(functions, task.function)).parameters)
     assert {"provider", "model", "options", *task.parameters} == taken
@@ -42,8 +45,9 @@ LOCAL = {
     "embed_image": (*OPTIONS, "normalize"),
     "classify_text": (*TEXT_OPTIONS, "hypothesis_template"),
     "classify_image": (*OPTIONS, "hypothesis_template"),
+    "relevance": TEXT_OPTIONS,
 }
-REMOTE = {"embed_text": ("openai", "google"), "embed_image": ()}
+REMOTE = {"embed_text": ("openai", "google"), "embed_image": (), "relevance": ()}
 
 
 @pytest.mark.parametrize("name", LOCAL)

@@ -27,7 +27,14 @@ PAGES = sorted(page for page in (ROOT / "README.md", *(ROOT / "docs").rglob("*.m
 BLOCK = re.compile(
     r'^```python(?: title="([^"]*)")?\n(.*?)^```\n(?:\n```text title="Output"\n(.*?)^```\n)?', re.MULTILINE | re.DOTALL
 )
-NOT_RUN = {"Part of a script", "Needs a GPU", "Needs a cluster", "Needs an account", "Needs a database"}
+NOT_RUN = {
+    "Part of a script",
+    "Needs a GPU",
+    "Needs a cluster",
+    "Needs a database",
+    "Needs a download",
+    "Needs an account",
+}
 """Titles that a reader sees above a block that the test only compiles."""
 
 

@@ -8,7 +8,7 @@ sentence_modules  the modules of a text encoder -> text_encoder: run them; bert:
 packed            other encoders without padding -> compiled: compile them while they run
 tokens            texts as batches of tokens -> word_tokens: tokenize each word once
 batch_runner      run batches on the device
-text_classifier   labels of texts
+text_classifier   labels of texts -> text_reranker: the relevance of texts
 vision            vectors and labels of images -> image_resizer
 generation        prompts and answers -> chat: chat templates; decoding: a batch of sequences; sampling: choose the
                   next tokens; constraint: tokens that a JSON schema allows

@@ -16,6 +16,7 @@ from penstock.ai.provider import (
     Prompting,
     TextClassification,
     TextEmbedding,
+    TextRelevance,
 )
 from penstock.errors import InvalidArgumentError
 from penstock.expr.udf import BatchSize, Resources
@@ -113,7 +114,7 @@ def tasks_at_once(task: ModelTask, *, is_on_gpu: bool) -> int:
 def first_rows_of(task: ModelTask, *, is_on_gpu: bool) -> int | None:
     """Return the rows of a first batch: enough for batches of similar lengths, few enough to show progress."""
     match task:
-        case TextEmbedding() | TextClassification():
+        case TextEmbedding() | TextClassification() | TextRelevance():
             return 4_096 if is_on_gpu else 64
         case ImageEmbedding() | ImageClassification():
             return GPU_IMAGES if is_on_gpu else 16

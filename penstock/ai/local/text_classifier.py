@@ -18,7 +18,7 @@ from penstock.ai.local.local_model import LocalModel
 from penstock.ai.local.packed import batches_of, load_packed
 from penstock.ai.local.sentence_modules import read_modules
 from penstock.ai.local.text_encoder import CPU_TOKENS, GPU_TOKENS, TextEncoder
-from penstock.ai.local.tokens import BatchTokenizer, max_input_tokens, takes_plain_mask
+from penstock.ai.local.tokens import BatchTokenizer, Truncation, max_input_tokens, takes_plain_mask
 from penstock.ai.provider import Classifier, ImageClassification, NDArray, ScoringClassifier, TextClassification
 from penstock.errors import InvalidArgumentError
 
@@ -71,7 +71,9 @@ class NearestLabel(LocalModel[tuple[TextEncoder, NDArray]], ScoringClassifier):
 class SequenceModel:
     """A model for sequence classification, its tokenizer and its device."""
 
-    def __init__(self, checkpoint: Checkpoint, max_length: int | None, *, has_pairs: bool) -> None:
+    def __init__(
+        self, checkpoint: Checkpoint, max_length: int | None, *, has_pairs: bool, truncation: Truncation
+    ) -> None:
         self._packed = load_packed(checkpoint, "AutoModelForSequenceClassification")
         self.model: Any = self._packed or checkpoint.load("AutoModelForSequenceClassification")
         tokenizer = checkpoint.from_pretrained("AutoTokenizer")
@@ -79,12 +81,12 @@ class SequenceModel:
             tokenizer.pad_token = tokenizer.eos_token
         self._padding = tokenizer.pad_token_id
         self._max_length = max_input_tokens(self.model.config.to_dict(), tokenizer, max_length)
-        self._tokenizer = BatchTokenizer(tokenizer, self._max_length, has_pairs=has_pairs)
+        self._tokenizer = BatchTokenizer(tokenizer, self._max_length, has_pairs=has_pairs, truncation=truncation)
         self._device = checkpoint.torch_device()
         self._runner = BatchRunner(self._device, cpu_tokens=CPU_TOKENS, gpu_tokens=GPU_TOKENS)
 
     def logits(self, texts: Sequence[str] | Sequence[tuple[str, str]]) -> NDArray:
-        """Return the logits of texts, or of pairs of texts; a long first text is truncated."""
+        """Return the logits of texts, or of pairs of texts."""
         tokens = self._tokenizer.tokens(texts)
         is_plain = takes_plain_mask(self.model.config)
         on_device = tokens.on(self._device, self._padding, self._max_length, takes_plain_mask=is_plain)
@@ -108,7 +110,8 @@ class SequenceClassifier(LocalModel[SequenceModel], ScoringClassifier):
         super().__init__(checkpoint, task, labels=self.labels, max_length=self._max_length, **options)
 
     def _build(self) -> SequenceModel:
-        return SequenceModel(self._checkpoint, self._max_length, has_pairs=self._has_pairs)
+        truncation: Truncation = "only_first" if self._has_pairs else "longest_first"  # a label stays whole
+        return SequenceModel(self._checkpoint, self._max_length, has_pairs=self._has_pairs, truncation=truncation)
 
 
 class OwnLabels(SequenceClassifier):
@@ -121,7 +124,7 @@ class OwnLabels(SequenceClassifier):
     def scores(self, inputs: Sequence[str]) -> NDArray:
         logits = self.runtime.logits(inputs)
         is_multi_label = self.runtime.model.config.problem_type == "multi_label_classification"
-        probabilities: NDArray = 1 / (1 + np.exp(-logits)) if is_multi_label else softmax(logits)
+        probabilities = sigmoid(logits) if is_multi_label else softmax(logits)
         return probabilities[:, self._columns]
 
 
@@ -142,6 +145,11 @@ class Entailment(SequenceClassifier):
         pairs = [(text, hypothesis) for text in inputs for hypothesis in self._hypotheses]
         logits = self.runtime.logits(pairs)[:, self._entailment]
         return softmax(logits.reshape(len(inputs), len(self._hypotheses)))
+
+
+def sigmoid(logits: NDArray) -> NDArray:
+    probabilities: NDArray = np.exp(-np.logaddexp(0, -logits))
+    return probabilities
 
 
 def softmax(logits: NDArray) -> NDArray:

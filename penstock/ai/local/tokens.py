@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from penstock.ai.local.word_tokens import WordTokenizer, splits_at_spaces
 from penstock.errors import RequestRefusedError
 
 NDArray = np.ndarray[Any, Any]
+Truncation = Literal["longest_first", "only_first"]
 NO_LIMIT = 1_000_000
 GPU_MULTIPLE = 8
 """The padded length on a GPU is a multiple of this, as its matrix units and attention kernels prefer."""
@@ -118,13 +119,15 @@ class PackedTokens:
 
 
 class BatchTokenizer:
-    """The tokenizer of a model, for texts or pairs of texts. The first text of a pair is truncated."""
+    """The tokenizer of a model, for texts or pairs of texts. ``truncation`` tells which text of a pair is cut."""
 
-    def __init__(self, tokenizer: Any, max_length: int, *, has_pairs: bool = False) -> None:
+    def __init__(
+        self, tokenizer: Any, max_length: int, *, has_pairs: bool = False, truncation: Truncation = "longest_first"
+    ) -> None:
         self._tokenizer = tokenizer
         self._max_length = max_length
         self._has_types = has_pairs and "token_type_ids" in tokenizer.model_input_names
-        self._truncation = "only_first" if has_pairs else "longest_first"
+        self._truncation = truncation
         self._backend = tokenizer.backend_tokenizer if tokenizer.is_fast else None
         if self._backend is not None:
             self._backend.no_padding()

@@ -15,6 +15,7 @@ from penstock.ai.local.sampling import ROW_OPTIONS
 from penstock.ai.local.sentence_modules import read_modules
 from penstock.ai.local.text_classifier import text_classifier
 from penstock.ai.local.text_encoder import TextEncoder
+from penstock.ai.local.text_reranker import CrossEncoder
 from penstock.ai.local.vision import ImageClassifier, ImageEmbedder, image_width
 from penstock.ai.local.weights import MINILM
 from penstock.ai.provider import (
@@ -29,6 +30,7 @@ from penstock.ai.provider import (
     Provider,
     TextClassification,
     TextEmbedding,
+    TextRelevance,
     check_options,
 )
 from penstock.errors import InvalidArgumentError
@@ -55,6 +57,7 @@ class TransformersProvider(Provider):
         "classify_text": MINILM,  # an NLI model is better, and far larger
         "embed_image": CLIP,
         "classify_image": CLIP,
+        "relevance": "cross-encoder/ms-marco-MiniLM-L6-v2",
     }
 
     @property
@@ -90,6 +93,9 @@ class TransformersProvider(Provider):
             case ImageClassification():
                 check_options(task, self.name, (*OPTIONS, "hypothesis_template"))
                 return ImageClassifier(checkpoint, task)
+            case TextRelevance():
+                check_options(task, self.name, TEXT_OPTIONS)
+                return CrossEncoder(checkpoint, task)
             case _:
                 return super().model(task)
 
