@@ -103,10 +103,11 @@ class LiveBoard:
         return next(iter([each for each in queries if each.number == number] or running[-1:] or queries[-1:]), None)
 
     def control(self, asked: Mapping[str, Any]) -> str:
-        order = Order.of(asked)
-        for each in list(self._queries):
-            if each.number == int(asked["query"]):
-                each.control(order)
+        order, number = Order.of(asked), int(asked["query"])
+        found = next((each for each in list(self._queries) if each.number == number), None)
+        if found is None:
+            raise InvalidArgumentError(f"There is no query {number}.")
+        found.control(order)
         return order.done
 
 
