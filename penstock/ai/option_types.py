@@ -134,6 +134,9 @@ class DecisionOptions(LocalModelOptions, CallOptions, total=False):
 class ClassificationOptions(GenerationOptions, CallOptions, total=False):
     """The options of ``classify_text`` and ``classify_image``."""
 
+    wire: Annotated[
+        Literal["openai", "systemone", "sglang", "logprobs"] | None, "answer by ``decide``, with this API of the server"
+    ]
     hypothesis_template: Annotated[str | None, "the sentence for a label, with {} in its place"]
 
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+import numpy as np
 import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -137,12 +138,45 @@ def sizes(values: pa.Array) -> pa.Array:
 
 
 def sort_keys(values: pa.Array) -> pa.Array:
-    """Return what rows are sorted by: numbers, texts, times, and the lengths of lists."""
+    """Return what rows are sorted by: numbers, texts, times, and the lengths of lists.
+
+    >>> sort_keys(pa.array(["B", "a", None]).slice(1)).to_pylist(), sort_keys(pa.array(["É", "a"])).to_pylist()
+    (['a', None], ['é', 'a'])
+    """
     if is_text(values.type):
-        return pc.utf8_lower(pc.utf8_slice_codeunits(values.cast(pa.large_string()), 0, MAX_KEY_CHARS))
+        texts = values.cast(pa.large_string())
+        if is_ascii(texts):  # several times as fast
+            return pc.ascii_lower(pc.binary_slice(texts.cast(pa.large_binary()), 0, MAX_KEY_CHARS).cast(texts.type))
+        return pc.utf8_lower(pc.utf8_slice_codeunits(texts, 0, MAX_KEY_CHARS))
     if pa.types.is_temporal(values.type):
         return _texts(values)
     return sizes(values)
+
+
+def is_ascii(texts: pa.LargeStringArray) -> bool:
+    """Return whether all texts consist of ASCII characters."""
+    if not len(texts):
+        return True
+    offsets = np.frombuffer(texts.buffers()[1], np.int64)[texts.offset : texts.offset + len(texts) + 1]
+    return offsets[0] == offsets[-1] or bool(
+        np.frombuffer(texts.buffers()[2], np.uint8)[offsets[0] : offsets[-1]].max() < 128
+    )
+
+
+def is_searched(kind: pa.DataType) -> bool:
+    """Return whether a search for a text looks into values of a type: not into images or the numbers of embeddings.
+
+    >>> embedding, tags = pa.list_(pa.float32()), pa.list_(pa.string())
+    >>> [is_searched(kind) for kind in (pa.int64(), embedding, tags, pa.struct({"tags": tags, "of": embedding}))]
+    [True, False, True, True]
+    """
+    if isinstance(kind, pa.BaseExtensionType):
+        return False
+    if pa.types.is_struct(kind):
+        return any(is_searched(field.type) for field in kind)
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return not is_number(kind.value_type) and is_searched(kind.value_type)
+    return is_text(kind) or is_number(kind)
 
 
 def contains_text(batch: pa.RecordBatch, text: str) -> pa.Array:
@@ -160,7 +194,7 @@ def contains_text(batch: pa.RecordBatch, text: str) -> pa.Array:
 
 def contains(array: pa.Array, text: str) -> pa.Array:
     kind = array.type
-    if isinstance(kind, pa.BaseExtensionType):
+    if not is_searched(kind):
         return pa.nulls(len(array), pa.bool_())
     if pa.types.is_struct(kind):
         found = pa.nulls(len(array), pa.bool_())
@@ -205,8 +239,6 @@ def shape_of(
     least, most = pc.min_max(numbers).as_py().values()
     if not (math.isfinite(least) and math.isfinite(most)) or least == most:
         return None
-    import numpy as np
-
     counts, edges = np.histogram(numbers.to_numpy(), num_bars)
     middle = np.percentile(numbers.to_numpy(), [50, 95])
     bars = [[float(edge), int(count)] for edge, count in zip(edges, counts, strict=False)]

@@ -163,13 +163,15 @@ class LiveQuery:
         self._log.append((self._now_s - self._started_s, text))
 
     def control(self, order: Order) -> None:
-        """Pause, resume or cancel the query, limit the tasks of a stage, or set the budget. Does nothing after its end.
+        """Pause, resume or cancel the query, limit the tasks of a stage, or set the budget.
+
+        Raises InvalidArgumentError if the query has ended.
 
         For a stage that calls a model by an API, the limit applies to concurrent requests to that model.
         """
         control = self._control
         if control is None:
-            return
+            raise InvalidArgumentError("The query has ended, so nothing was changed.")
         action, stage, max_running = order.action, order.stage, order.max_running
         match action:
             case "budget" if order.dollars > 0 and self._account is not None:

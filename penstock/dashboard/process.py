@@ -103,10 +103,11 @@ class LiveBoard:
         return next(iter([each for each in queries if each.number == number] or running[-1:] or queries[-1:]), None)
 
     def control(self, asked: Mapping[str, Any]) -> str:
-        order = Order.of(asked)
-        for each in list(self._queries):
-            if each.number == int(asked["query"]):
-                each.control(order)
+        order, number = Order.of(asked), int(asked["query"])
+        found = next((each for each in list(self._queries) if each.number == number), None)
+        if found is None:
+            raise InvalidArgumentError(f"There is no query {number}.")
+        found.control(order)
         return order.done
 
 
@@ -144,11 +145,13 @@ def _wait_for_pages(pid: int) -> None:
 
 
 def stop_dashboard() -> None:
-    """Close the dashboard of this process, if it is open. The next watched query starts another."""
-    global _server
+    """Close the dashboard of this process, if it is open. The next watched query starts another, without the queries
+    before it.
+    """
+    global _board, _server
     with _lock:
         if _server is not None:
             atexit.unregister(_wait_for_pages)
             _server.close()
             forget_process()
-            _server = None
+            _board, _server = LiveBoard(), None

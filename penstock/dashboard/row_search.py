@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from penstock.config import config
 from penstock.dashboard.error_kinds import error_kind
-from penstock.dashboard.facets import contains_text, facet_values, facets_of, matches, sort_keys
+from penstock.dashboard.facets import contains_text, facet_values, facets_of, is_searched, matches, sort_keys
 from penstock.dashboard.found_rows import RowsRequest
 from penstock.errors import PenstockError
 from penstock.events.events import RowError
@@ -140,12 +140,14 @@ class RowSearch:
 
     def _scanned(self) -> DataFrame:
         """Return the rows with the columns that are looked at."""
-        if self._asked.search or self._compare is not None:
+        if self._compare is not None:
             return self._rows
         schema = self._rows.schema.to_arrow()
         facets = facets_of(schema)
         wanted = [each.facet for each in self._asked.conditions] + ([self._asked.sort] if self._asked.sort else [])
         names = {facets[name][0] for name in wanted if name in facets}
+        if self._asked.search:
+            names |= {field.name for field in schema if is_searched(field.type)}
         return self._rows.select(*(name for name in schema.names if name in names)) if names else self._rows
 
 

@@ -105,7 +105,8 @@ class Executor:
                     self._deliver(state, report)
                     del report  # it holds batches, and the next report may take long
                 self._check_progress()
-        except GeneratorExit:
+        except GeneratorExit as exc:
+            error = _interrupt_behind(exc)
             if self._cancellation is not None and self._cancellation.is_program_over:
                 error = QueryCancelledError("The program has ended.")
             if self._resources.lineage is not None:  # parts of a job are never left early: the job has failed
@@ -338,6 +339,13 @@ class Executor:
     def _publish(self, event: events.Event) -> None:
         for subscriber in self._subscribers:
             subscriber.on_event(event)
+
+
+def _interrupt_behind(error: BaseException | None) -> BaseException | None:
+    """Return the Ctrl-C that made a reader close its query, None if the reader just stopped."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__context__
+    return error
 
 
 def _cut_rows(last: Stage) -> int | None:

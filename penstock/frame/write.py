@@ -27,9 +27,10 @@ from penstock.udf.options import options_of, refusing_unknown
 if TYPE_CHECKING:
     from penstock.jobs.job_run import Resume
     from penstock.observe.closing_line import Destination
+    from penstock.observe.on_finish import OnFinish
 
 WriteMode = Literal["create", "append", "overwrite"]
-JOB_OPTIONS = ("resume", "budget", "job_dir")
+JOB_OPTIONS = ("resume", "budget", "job_dir", "on_finish")
 
 
 class LanceOptions(TypedDict, total=False):
@@ -47,7 +48,8 @@ class WriteVerbs(LazyTable):
 
     ``resume=True`` makes a write a job: killed at any instant and run again, it continues, and writes every row exactly
     once. See docs/guides/jobs.md, also for ``"force"`` and ``"errors"``. ``budget`` is the maximum cost of one run in
-    dollars; such a write is a job too.
+    dollars; such a write is a job too. ``on_finish`` is a function or the URL of a webhook: Penstock tells it how the
+    write ended.
     """
 
     @refusing_unknown("write_parquet", WRITING)
@@ -62,6 +64,7 @@ class WriteVerbs(LazyTable):
         storage_options: Mapping[str, Any] | None = None,
         resume: Resume = False,
         budget: float | None = None,
+        on_finish: OnFinish | None = None,
     ) -> Self:
         """Run the query and write its rows as Parquet files into a folder; returns the list of files.
 
@@ -87,6 +90,7 @@ class WriteVerbs(LazyTable):
         storage_options: Mapping[str, Any] | None = None,
         resume: Resume = False,
         budget: float | None = None,
+        on_finish: OnFinish | None = None,
     ) -> Self:
         """Run the query and write its rows as CSV files into a folder; the options are those of ``write_parquet``.
 
@@ -110,6 +114,7 @@ class WriteVerbs(LazyTable):
         storage_options: Mapping[str, Any] | None = None,
         resume: Resume = False,
         budget: float | None = None,
+        on_finish: OnFinish | None = None,
     ) -> Self:
         """Run the query and write its rows as JSON lines into a folder; the options are those of ``write_parquet``."""
         options = options_of(locals(), "path")
@@ -129,6 +134,7 @@ class WriteVerbs(LazyTable):
         storage_options: Mapping[str, Any] | None = None,
         resume: Resume = False,
         budget: float | None = None,
+        on_finish: OnFinish | None = None,
     ) -> Self:
         """Run the query and write its rows as ORC files into a folder; the options are those of ``write_parquet``."""
         options = options_of(locals(), "path")
@@ -147,6 +153,7 @@ class WriteVerbs(LazyTable):
         storage_options: Mapping[str, Any] | None = None,
         resume: Resume = False,
         budget: float | None = None,
+        on_finish: OnFinish | None = None,
     ) -> Self:
         """Run the query and write a column as .npy files into a folder: numbers, or arrays that all have one shape.
 
@@ -168,6 +175,7 @@ class WriteVerbs(LazyTable):
         resume: Resume = False,
         budget: float | None = None,
         job_dir: str | os.PathLike[str] | None = None,
+        on_finish: OnFinish | None = None,
     ) -> Self:
         """Run the query and write its rows as a table of a database; ``conn`` is as in ``read_sql``.
 
@@ -177,7 +185,7 @@ class WriteVerbs(LazyTable):
         from penstock.io.tables.sql.sink import sql_sink
 
         sink = sql_sink(table_name, conn, mode=mode, schema=self._schema_of_values())
-        return self.write_sink(sink, resume=resume, budget=budget, job_dir=job_dir)
+        return self.write_sink(sink, resume=resume, budget=budget, job_dir=job_dir, on_finish=on_finish)
 
     def write_lance(
         self,
@@ -188,6 +196,7 @@ class WriteVerbs(LazyTable):
         resume: Resume = False,
         budget: float | None = None,
         job_dir: str | os.PathLike[str] | None = None,
+        on_finish: OnFinish | None = None,
         **options: Unpack[LanceOptions],
     ) -> Self:
         """Run the query and write its rows as a Lance dataset, in one commit; returns the new content.
@@ -198,7 +207,7 @@ class WriteVerbs(LazyTable):
         from penstock.io.tables.lance import lance_sink
 
         sink = lance_sink(uri, mode=mode, schema=self._schema_of_values(), storage_options=storage_options, **options)
-        return self.write_sink(sink, resume=resume, budget=budget, job_dir=job_dir)
+        return self.write_sink(sink, resume=resume, budget=budget, job_dir=job_dir, on_finish=on_finish)
 
     @refusing_unknown("write_deltalake", WRITING)
     def write_deltalake(
@@ -261,6 +270,7 @@ class WriteVerbs(LazyTable):
         resume: Resume = False,
         budget: float | None = None,
         job_dir: str | os.PathLike[str] | None = None,
+        on_finish: OnFinish | None = None,
     ) -> Self:
         """Run the query and write its rows as Parquet files into a Hugging Face dataset, in one commit.
 
@@ -271,7 +281,7 @@ class WriteVerbs(LazyTable):
         from penstock.io.tables.huggingface import hub_sink
 
         sink = hub_sink(repo, schema=self._plan.schema, **options)
-        return self.write_sink(sink, resume=resume, budget=budget, job_dir=job_dir)
+        return self.write_sink(sink, resume=resume, budget=budget, job_dir=job_dir, on_finish=on_finish)
 
     @refusing_unknown("write_turbopuffer", WRITING)
     def write_turbopuffer(
@@ -289,6 +299,7 @@ class WriteVerbs(LazyTable):
         resume: Resume = False,
         budget: float | None = None,
         job_dir: str | os.PathLike[str] | None = None,
+        on_finish: OnFinish | None = None,
     ) -> Self:
         """Run the query and write each row as a document of a turbopuffer namespace; returns the number in each.
 
@@ -304,7 +315,7 @@ class WriteVerbs(LazyTable):
         rows = self
         if isinstance(namespace, Expression):
             rows = self._with(with_added(self._plan, [namespace.alias(NAMESPACE)._node]))
-        return rows.write_sink(sink, resume=resume, budget=budget, job_dir=job_dir)
+        return rows.write_sink(sink, resume=resume, budget=budget, job_dir=job_dir, on_finish=on_finish)
 
     @refusing_unknown("write_images", WRITING)
     def write_images(
@@ -318,6 +329,7 @@ class WriteVerbs(LazyTable):
         storage_options: Mapping[str, Any] | None = None,
         resume: Resume = False,
         budget: float | None = None,
+        on_finish: OnFinish | None = None,
     ) -> Self:
         """Run the query and write the images of a column into a folder, one file each, none for null.
 
@@ -329,7 +341,7 @@ class WriteVerbs(LazyTable):
         encoded = encode_image(col(column), file_format, quality=quality).alias(column)
         images = nodes.Filter(projected(self._plan, [encoded._node]), col(column).not_null()._node)
         sink = image_sink(path, file_format, mode=mode, storage_options=storage_options)
-        return self._with(images).write_sink(sink, resume=resume, budget=budget)
+        return self._with(images).write_sink(sink, resume=resume, budget=budget, on_finish=on_finish)
 
     @refusing_unknown("write_sink", WRITING)
     def write_sink(
@@ -339,27 +351,31 @@ class WriteVerbs(LazyTable):
         resume: Resume = False,
         budget: float | None = None,
         job_dir: str | os.PathLike[str] | None = None,
+        on_finish: OnFinish | None = None,
     ) -> Self:
         """Run the query and write its rows into a custom sink; returns the result of its ``commit``.
 
         With ``resume`` the rows are first written to files in ``job_dir``, then to the sink at once.
         """
+        from penstock.observe.on_finish import telling
+
         if not isinstance(sink, Sink):
             raise InvalidArgumentError(f"write_sink takes a Sink (see protocols.py); got {type(sink).__name__}")
 
-        plan, log = nodes.Write(self._plan, sink), self._new_log()
         if resume is False and budget is None and job_dir is not None:
             raise InvalidArgumentError("job_dir= is the folder of a job; set resume=True too.")
-        if resume is False and budget is None:
-            with TrimmedErrors():
-                table = write(plan, subscribers=query_subscribers(log, _destination(sink)))
-        else:
-            from penstock.cost.budget import spending
-            from penstock.jobs.write_job import write_job
+        plan, log, is_job = nodes.Write(self._plan, sink), self._new_log(), resume is not False or budget is not None
+        destination = _destination(sink, is_job=is_job)
+        with TrimmedErrors(), telling(on_finish, destination.name, log):
+            watching = query_subscribers(log, destination)
+            if not is_job:
+                table = write(plan, subscribers=watching)
+            else:
+                from penstock.cost.budget import spending
+                from penstock.jobs.write_job import write_job
 
-            with TrimmedErrors(), nullcontext() if budget is None else spending(budget):
-                watching = query_subscribers(log, _destination(sink, is_job=True))
-                table = write_job(plan, resume, job_dir, subscribers=watching)
+                with nullcontext() if budget is None else spending(budget):
+                    table = write_job(plan, resume, job_dir, subscribers=watching)
         return self._written(table)
 
     def _written(self, table: pa.Table) -> Self:
@@ -379,6 +395,7 @@ class WriteVerbs(LazyTable):
         partition_cols: Iterable[str | Expression] | None = None,
         resume: Resume = False,
         budget: float | None = None,
+        on_finish: OnFinish | None = None,
         **options: Any,
     ) -> Self:
         given = [partition_cols] if isinstance(partition_cols, str | Expression) else list(partition_cols or ())
@@ -391,11 +408,11 @@ class WriteVerbs(LazyTable):
                 )
             added = [each.alias(name)._node for name, each in computed.items()]
             return self._with(with_added(self._plan, added))._write_files(
-                make_sink, path, partition_cols=columns, resume=resume, budget=budget, **options
+                make_sink, path, partition_cols=columns, resume=resume, budget=budget, on_finish=on_finish, **options
             )
         check_columns(schema, columns, "partition_cols")
         sink = make_sink(path, partition_cols=columns, schema=schema, **options)
-        return self.write_sink(sink, resume=resume, budget=budget)
+        return self.write_sink(sink, resume=resume, budget=budget, on_finish=on_finish)
 
 
 def _destination(sink: Sink, *, is_job: bool = False) -> Destination:

@@ -212,14 +212,20 @@ def classify_text(
     """Pick the best of ``labels`` for each text.
 
     Without a provider a small model runs on this machine (``pip install "penstock[local]"``). A language model gets a
-    prompt that asks for a label.
+    prompt that asks for a label; a decision model, and any remote model that is asked for ``scores``, answers by
+    ``decide``.
 
     >>> df = ps.from_pydict({"t": ["I love it"]}).select(classify_text(ps.col("t"), ["good", "bad"]))
     >>> df.to_pydict()["t"][0] in ("good", "bad")
     True
     """
+    from penstock.ai.decisions.decided_labels import decided_label, is_decided
+
     text = text_argument("classify_text", text, "classifies the same text for every row")
     fields = {"labels": check_labels("classify_text", labels)}
+    if is_decided("classify_text", provider, model, has_scores=scores or "wire" in options):
+        found = decided_label(text, "text", fields["labels"], provider, model, options, TEXT.check)
+        return found if scores else found["label"]
     call = resolve_call(TextClassification, model, provider, options, fields, {"scores": scores or None})
     return scored_label_column(call, text) if scores else label_column(call, text, TEXT, "text")
 
@@ -241,9 +247,12 @@ def classify_image(
     >>> df.to_pydict()["i"][0] in ("cat", "dog")
     True
     """
-    call = resolve_call(
-        ImageClassification, model, provider, options, {"labels": check_labels("classify_image", labels)}
-    )
+    from penstock.ai.decisions.decided_labels import decided_label, is_decided
+
+    fields = {"labels": check_labels("classify_image", labels)}
+    if is_decided("classify_image", provider, model, has_scores="wire" in options):
+        return decided_label(image, "image", fields["labels"], provider, model, options, IMAGE.check)["label"]
+    call = resolve_call(ImageClassification, model, provider, options, fields)
     return label_column(call, image, IMAGE, "image")
 
 

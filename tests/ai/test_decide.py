@@ -13,7 +13,7 @@ import pytest
 import penstock as ps
 from penstock import col
 from penstock.errors import BudgetSpentError, InvalidArgumentError
-from penstock.functions import choice, decide, prompt, score, yes_no
+from penstock.functions import choice, classify_image, classify_text, decide, prompt, score, yes_no
 from penstock.testing import ModelServer, faults
 
 ASKED = {
@@ -255,6 +255,26 @@ def test_a_judge_that_reasons_first_is_an_error_of_the_row(start_server: Any) ->
     df = ps.from_pydict({"text": ["a"]}).select(d=decide("{text}", {"r": yes_no("b?")}, model="m", on_error="null"))
     assert df.to_pydict()["d"] == [None]
     assert "reasoning_effort" in str(df.errors().to_pydict())
+
+
+# --- labels ---
+
+
+def test_a_decision_model_classifies(server: ModelServer) -> None:
+    attach(server)
+    df = ps.from_pydict({"text": ["a bug", None], "image": [np.zeros((4, 4, 3), np.uint8), None]})
+    labels = ["billing", "bug"]
+    df = df.with_columns(
+        a=classify_text("{text}", labels, model="gpt-6-luna"),
+        b=classify_text("{text}", labels, model="gpt-6-luna", scores=True),
+        c=classify_text("{text}", labels, provider="typesafe"),
+        d=classify_image(col("image"), labels, model="gpt-6-luna"),
+    )
+    found = df.select("a", "b", "c", "d").to_pydict()
+    assert (found["a"], found["c"]) == (["bug", None], ["bug", None])
+    assert found["b"][0] == {"label": "bug", "score": 0.9, "scores": {"billing": 0.1, "bug": 0.9}}
+    assert found["d"][0] in labels
+    assert server.num_requests == 3
 
 
 # --- refused when the query is built ---

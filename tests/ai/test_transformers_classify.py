@@ -104,10 +104,10 @@ def test_scores_are_fields_of_their_labels(tmp_path: Path) -> None:
                     assert sum(row["scores"].values()) == pytest.approx(1)
 
 
-def test_a_model_that_answers_prompts_gives_no_scores(model_server: Any) -> None:
-    ps.set_provider("openai", base_url=model_server.openai_url, api_key="test")
-    with pytest.raises(InvalidArgumentError, match="scores=True needs a classifier"):
-        ps.functions.classify_text(ps.col("t"), ["a", "b"], scores=True, provider="openai")
+def test_a_provider_without_decisions_gives_no_scores() -> None:
+    ps.attach_provider("anthropic", api_key="test")
+    with pytest.raises(InvalidArgumentError, match="'anthropic' has no decide"):
+        ps.functions.classify_text(ps.col("t"), ["a", "b"], scores=True, provider="anthropic")
 
 
 def test_labels_that_the_model_lacks(tmp_path: Path) -> None:

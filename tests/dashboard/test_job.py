@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -24,7 +25,7 @@ from penstock.dashboard.prompts import described_prompts
 from penstock.dashboard.server import DashboardServer
 from penstock.errors import InvalidArgumentError
 from penstock.testing import ModelServer
-from tests.dashboard.test_live import check_access
+from tests.dashboard.test_live import check_access, pause
 from tests.plain_server import counts, plain_server
 
 MARKUP = "<img src=x onerror=alert(1)>"
@@ -72,6 +73,19 @@ def test_the_rows_of_a_finished_job(jobs: tuple[Path, Path], page: Page) -> None
         expect(summary).to_have_text("1 to 25 of 60 rows, in the order of the output.")
         expect(lines.first).to_contain_text(f"question {MARKUP}: answer 0")
         assert lines.first.locator("img").evaluate("image => image.naturalWidth") == 8
+        page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+        page.get_by_role("button", name="Open row 0").click()
+        assert page.locator("#row-body img").evaluate("image => image.decode().then(() => image.naturalWidth)") == 8
+        page.get_by_role("button", name="Copy").click()
+        expect(page.locator("#said")).to_have_text("The row is copied as JSON.")
+        assert json.loads(page.evaluate("navigator.clipboard.readText()"))["id"] == 0
+        page.get_by_role("button", name="Link", exact=True).click()
+        expect(page.locator("#said")).to_contain_text("The link is copied. It holds the token")
+        linked = page.context.browser.new_page()  # a tab of its own, without the token
+        linked.goto(page.evaluate("navigator.clipboard.readText()"))
+        expect(linked.locator("#row-title")).to_have_text("Row 0 of the input")
+        linked.close()
+        page.get_by_role("button", name="Close").click()
         page.get_by_role("button", name="Next", exact=True).click()
         expect(summary).to_have_text("26 to 50 of 60 rows, in the order of the output.")
         page.get_by_role("button", name="Previous", exact=True).click()
@@ -259,7 +273,7 @@ def test_a_job_that_runs_is_followed_and_paused(tmp_path: Path, page: Page) -> N
             page.goto(server.url)
             expect(page.locator("#query-state")).to_have_text("running")
             expect(page.locator("#stages tbody th", has_text="halve")).to_be_visible()
-            page.get_by_role("button", name="Pause").click()
+            pause(page)
             expect(page.locator("#query-state")).to_have_text(re.compile("^pausing, [12] tasks? running$"))
             release.set()
             expect(page.locator("#query-state")).to_have_text("paused")
@@ -290,7 +304,7 @@ def test_the_calls_of_a_job_in_another_process_stop(tmp_path: Path, page: Page) 
                 assert process.poll() is None
             with served(out) as server:
                 page.goto(server.url)
-                page.get_by_role("button", name="Pause").click()
+                pause(page)
                 expect(page.locator("#query-state")).to_have_text("paused")
                 num_requests = counts(url)["requests"]
                 with page.expect_response("**/api/state*"), page.expect_response("**/api/state*"):

@@ -170,10 +170,21 @@ def test_pause_limit_and_resume(dashboard: DashboardServer, page: Page) -> None:
         page.goto(dashboard.url)
         most = page.get_by_label("Most tasks at once of udf halve")
         expect(most).to_have_value("2")
-        ordered(page, lambda: (most.fill("9"), most.press("Tab")))
+        most.fill("9")
+        most.press("Tab")
+        expect(most).to_have_value("2")  # there are no more workers
+        most.fill("1")
+        most.press("Tab")
+        expect(page.get_by_role("dialog")).to_contain_text("Let udf halve run at most 1 tasks at once, in place of 2?")
+        page.get_by_role("button", name="Leave it").click()
         expect(most).to_have_value("2")
-        ordered(page, lambda: (most.fill("1"), most.press("Tab")))
-        ordered(page, page.get_by_role("button", name="Pause").click)
+        most.fill("1")
+        most.press("Tab")
+        ordered(page, page.get_by_role("button", name="Change it").click)
+        expect(page.locator("#said")).to_have_text("At most 1 at once from now on.")
+        expect(most).to_have_value("1")
+        pause(page)
+        expect(page.locator("#said")).to_have_text("The query pauses: calls in flight finish, none starts.")
         expect(page.locator("#query-state")).to_have_text(re.compile("^pausing, [12] tasks? running$"))
         running.release.set()
         expect(page.locator("#query-state")).to_have_text("paused")
@@ -182,6 +193,9 @@ def test_pause_limit_and_resume(dashboard: DashboardServer, page: Page) -> None:
         expect(page.locator("#query-state")).to_have_text("finished")
     state = json.loads(ask(dashboard, "GET", "/api/state")[2])
     assert [stage["limit"] for stage in state["query"]["stages"]] == [None, 1]
+    status, _, body = ask(dashboard, "POST", "/api/control", body='{"query": 1, "action": "pause"}')
+    assert status == 400
+    assert "The query has ended, so nothing was changed." in body.decode()
 
 
 def test_calls_in_flight_finish_before_a_query_is_paused(dashboard: DashboardServer, page: Page) -> None:
@@ -200,7 +214,7 @@ def test_calls_in_flight_finish_before_a_query_is_paused(dashboard: DashboardSer
         page.goto(dashboard.url)
         expect(page.locator("#models tbody td").nth(5)).to_have_text("7")
         expect(page.locator("#stages .calls").nth(1)).to_have_text(re.compile(r"^\d+ of 100 answered, 7 in flight$"))
-        ordered(page, page.get_by_role("button", name="Pause").click)
+        pause(page)
         expect(page.locator("#query-state")).to_have_text("pausing, 7 calls in flight")
         expect(page.locator("#query-state")).to_have_text("paused")
         num_requests = counts(url)["requests"]
@@ -287,6 +301,12 @@ def ordered(page: Page, act: Callable[[], object]) -> None:
     with page.expect_response("**/api/control") as answer:
         act()
     assert answer.value.ok
+
+
+def pause(page: Page) -> None:
+    """Pause the query, which asks once."""
+    page.get_by_role("button", name="Pause", exact=True).click()
+    ordered(page, page.get_by_role("button", name="Pause the query").click)
 
 
 def test_the_page_is_accessible(dashboard: DashboardServer, page: Page) -> None:

@@ -8,12 +8,14 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import penstock as ps
+from penstock.events.events import Event, QueryFinished
 from tests.plain_server import plain_server
 from tests.terminals import run_in_terminal
 
@@ -22,6 +24,7 @@ CONTINUE = "; run it again to continue"
 
 SCRIPT = """import sys
 import penstock as ps
+from penstock.events.events import Event, QueryFinished
 def ask():
     df = ps.read_parquet(sys.argv[1]).with_column("a", ps.prompt(ps.col("text"), model="gpt-5-mini"))
     {verb}
@@ -78,6 +81,7 @@ def test_an_interrupt_between_two_rows_leaves_the_line_too(reviews: Path) -> Non
     script = reviews.parent / "script.py"
     script.write_text("""import sys, time
 import penstock as ps
+from penstock.events.events import Event, QueryFinished
 df = ps.read_parquet(sys.argv[1]).with_column("a", ps.prompt(ps.col("text"), model="gpt-5-mini"))
 rows = df.iter_rows()
 next(rows)
@@ -129,3 +133,29 @@ def test_without_a_display_the_line_comes_too(reviews: Path, monkeypatch: pytest
         process.stdout.read()
         assert CLOSING.fullmatch(process.stderr.read().strip())
         assert process.wait(60) == 130
+
+
+def test_ctrl_c_in_the_reader_stops_the_query() -> None:
+    """It may come while the program handles a row, outside of the executor."""
+
+    class Ends:
+        def on_event(self, event: Event) -> None:
+            if isinstance(event, QueryFinished):
+                ends.append(type(event.error))
+
+    def read(error: type[BaseException] | None) -> None:
+        with closing(ps.range(1000).iter_rows()) as rows:
+            next(rows)
+            if error is not None:
+                raise error
+
+    ends: list[type] = []
+    subscriber = Ends()
+    ps.attach_subscriber(subscriber)
+    try:
+        read(None)
+        with pytest.raises(KeyboardInterrupt):
+            read(KeyboardInterrupt)
+    finally:
+        ps.detach_subscriber(subscriber)
+    assert ends == [type(None), KeyboardInterrupt]

@@ -14,6 +14,7 @@ remote_decider       choose one of these for a server
 decision_services    TypeSafe, Perplexity and Upstage
 transformers_decider a judge on this machine: the scores of the next token, without generating
 
+decided_labels       labels of ``classify_text`` and ``classify_image`` by a decision
 decide_column        the column, and several calls of ``decide`` as one request
 
 Every model here is a ``Prompter`` whose answer is the text that ``DecisionFormat`` reads, so calls, ledger, limits,

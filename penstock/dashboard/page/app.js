@@ -121,7 +121,7 @@ function Query({ state, view }) {
   }
   return html`<section id=${view} aria-label=${view === "rows" ? "Rows" : "Run"}>
     <${Headline} query=${query} state=${state} isSmall=${view === "rows"} />
-    ${view === "rows" ? html`<${Rows} query=${query} runs=${runs} compared=${state.compared ?? []} tick=${page.tick} say=${say} last=${page.lastRows} />` : html`<${Run} query=${query} control=${control} theme=${theme()} output=${state.output} />`}
+    ${view === "rows" ? html`<${Rows} query=${query} runs=${runs} compared=${state.compared ?? []} tick=${page.tick} say=${say} last=${page.lastRows} />` : html`<${Run} query=${query} control=${control} confirm=${confirm} theme=${theme()} output=${state.output} />`}
   </section>`;
 }
 
@@ -145,11 +145,12 @@ function Headline({ query, state, isSmall }) {
 
 function Actions({ query }) {
   const stop = () => confirm({ text: "Stop this query? Rows that a job has committed stay; the others are lost.", no: "Keep it running", yes: "Stop the query", act: () => control({ action: "cancel" }) });
+  const pause = () => confirm({ text: "Pause this query? Calls and tasks that run finish, and none starts until you resume it.", no: "Keep it running", yes: "Pause the query", act: () => control({ action: "pause" }) });
   const budget = () => confirm({ text: "The most that the run may cost in all, in dollars, with what is spent:", no: "Leave it", yes: "Set the budget", value: query.budget, act: (value) => control({ action: "budget", dollars: Number(value) }) });
   const canNotify = "Notification" in window && Notification.permission === "default";
   return html`${canNotify && html`<button type="button" class="quiet" onClick=${async () => say(await Notification.requestPermission() === "granted" ? "The browser tells you when the query ends." : "The browser shows no notifications.")}>Notify me</button>`}
     ${query.budget && html`<button type="button" onClick=${budget}>Budget</button>`}
-    <button id="pause" type="button" onClick=${() => control({ action: isPaused(query) ? "resume" : "pause" })}>${isPaused(query) ? "Resume" : "Pause"}</button>
+    <button id="pause" type="button" onClick=${isPaused(query) ? () => control({ action: "resume" }) : pause}>${isPaused(query) ? "Resume" : "Pause"}</button>
     <button id="stop" type="button" class="danger" onClick=${stop}>Stop</button>`;
 }
 

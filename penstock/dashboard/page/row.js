@@ -9,7 +9,7 @@ import { Differences } from "./words.js";
 const VIEWS = ["", "markdown", "json"];
 
 export function RowPanel({ number, table, runs, close, say, onReview }) {
-  const [page, setPage] = useState(null), [problem, setProblem] = useState(""), title = useRef(null);
+  const [page, setPage] = useState(null), [problem, setProblem] = useState(""), title = useRef(null), pressed = useRef("");
   const view = VIEWS.includes(chosen("view_as")) ? chosen("view_as") : "", wanted = String(rowsQuery({ first: number, alone: 1 }));
   useEffect(() => {
     let isWanted = true;
@@ -22,14 +22,20 @@ export function RowPanel({ number, table, runs, close, say, onReview }) {
     });
     return () => { isWanted = false; };
   }, [wanted]);
-  const row = page?.rows[0], move = (to) => { if (to !== null && to !== undefined) go(address({ row: to }), true); };
+  const row = page?.rows[0], isShown = row?.number === number;
+  const move = (side) => {
+    pressed.current = isShown ? "" : side; // the row that the address names is still on its way
+    const to = isShown ? page[side] : null;
+    if (to !== null && to !== undefined) go(address({ row: to }), true);
+  };
+  useEffect(() => { if (isShown && pressed.current) move(pressed.current); }, [isShown]);
   useEffect(() => { title.current?.focus(); }, []);
   useEffect(() => {
     const press = (event) => {
       if (event.target.closest?.("input, textarea, select, dialog[open]")) return;
       if (event.key === "Escape") close();
-      else if (["ArrowLeft", "k"].includes(event.key)) move(page?.before);
-      else if (["ArrowRight", "j"].includes(event.key)) move(page?.after);
+      else if (["ArrowLeft", "k"].includes(event.key)) move("before");
+      else if (["ArrowRight", "j"].includes(event.key)) move("after");
     };
     addEventListener("keydown", press);
     return () => removeEventListener("keydown", press);
@@ -40,8 +46,8 @@ export function RowPanel({ number, table, runs, close, say, onReview }) {
   return html`<aside id="row" class="card row-panel" aria-labelledby="row-title">
     <div class="row-head"><h2 id="row-title" tabindex="-1" ref=${title}>${name}</h2>
       <div class="actions">
-        <button type="button" class="quiet" aria-label="Previous row" title="Previous row (←)" disabled=${page?.before === null || page?.before === undefined} onClick=${() => move(page.before)}>←</button>
-        <button type="button" class="quiet" aria-label="Next row" title="Next row (→)" disabled=${page?.after === null || page?.after === undefined} onClick=${() => move(page.after)}>→</button>
+        <button type="button" class="quiet" aria-label="Previous row" title="Previous row (←)" disabled=${page?.before === null || page?.before === undefined} onClick=${() => move("before")}>←</button>
+        <button type="button" class="quiet" aria-label="Next row" title="Next row (→)" disabled=${page?.after === null || page?.after === undefined} onClick=${() => move("after")}>→</button>
         <label><span class="skip">View</span><select aria-label="View" value=${view} onChange=${(event) => go(address({ view_as: event.target.value }), true)}><option value="">Fields</option><option value="markdown">Markdown</option><option value="json">JSON</option></select></label>
         <button type="button" class="quiet" disabled=${!row} onClick=${() => copy(asJson(), "The row is copied as JSON.")}>Copy</button>
         <button type="button" class="quiet" onClick=${() => copy(`${location.href}#${token()}`, "The link is copied. It holds the token: give it to no one who may not see the data.")}>Link</button>

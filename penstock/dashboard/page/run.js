@@ -7,7 +7,7 @@ import { bytes, callsText, compact, count, counted, dollars, inFlight, isOver, l
 
 const MAX_LINES = 8, FIRST_ERRORS = 4;
 
-export function Run({ query, control, theme, output }) {
+export function Run({ query, control, confirm, theme, output }) {
   if (!query.stages.length) {
     return html`<${Tiles} query=${query} />
       <p id="no-figures" class="card empty">The last run has left no figures: it has just begun, or it was killed while no page watched it.</p>
@@ -18,7 +18,7 @@ export function Run({ query, control, theme, output }) {
       <section class="card" aria-labelledby="plan-title"><h2 id="plan-title">Plan</h2><${Plan} query=${query} /></section>
       ${query.num_failed > 0 && html`<${Errors} query=${query} />`}
       <${Charts} query=${query} theme=${theme} />
-      <${Stages} query=${query} control=${control} />
+      <${Stages} query=${query} control=${control} confirm=${confirm} />
     </div>
     <${Models} models=${query.models} />
     <${Cluster} cluster=${query.cluster} />
@@ -86,7 +86,7 @@ function Table({ id, title, labels, children }) {
 const Cells = ({ name, labels, values }) => html`<tr><th scope="row">${name}</th>
   ${values.map((value, index) => html`<td class="n" data-label=${labels[index + 1]}>${value}</td>`)}</tr>`;
 
-function Stages({ query, control }) {
+function Stages({ query, control, confirm }) {
   const labels = ["Stage", "Rows", "Rows/s", "Running", "At most", "Queued", "Busy", "Failed"];
   return html`<${Table} id="stages" title="Stages" labels=${labels}>${query.stages.map((stage) => html`<tr key=${stage.index}>
     <th scope="row"><span>${stage.name}</span><span class=${stage.index === query.bottleneck ? "flag-text" : ""}>${stage.index === query.bottleneck ? "bottleneck" : ""}</span>
@@ -94,20 +94,22 @@ function Stages({ query, control }) {
     <td class="n" data-label="Rows">${count(stage.num_rows)}</td>
     <td class="n" data-label="Rows/s">${rate(stage.rate)}</td>
     <td class="n" data-label="Running">${stage.num_workers ? count(stage.num_running) : "–"}</td>
-    <td class="n" data-label="At most"><${Limit} stage=${stage} query=${query} control=${control} /></td>
+    <td class="n" data-label="At most"><${Limit} stage=${stage} query=${query} control=${control} confirm=${confirm} /></td>
     <td class="n" data-label="Queued">${stage.num_rows_queued ? `${count(stage.num_rows_queued)} rows, ${bytes(stage.nbytes_queued)}` : "–"}</td>
     <td class="n" data-label="Busy">${seconds(stage.busy_s)}</td>
     <td class="n ${stage.num_failed ? "bad-text" : ""}" data-label="Failed">${count(stage.num_failed)}</td></tr>`)}<//>`;
 }
 
-function Limit({ stage, query, control }) {
+function Limit({ stage, query, control, confirm }) {
   const [typed, setTyped] = useState(null), most = stage.limit ?? stage.num_allowed ?? stage.num_workers;
   if (!query.can_control || !stage.num_workers || stage.state === "finished") return stage.num_workers ? count(most) : "–";
   const change = (event) => {
     const value = Math.min(Number.parseInt(event.target.value, 10), event.target.max || Infinity);
     setTyped(null);
-    if (value >= 1) control({ action: "limit", stage: stage.index, max_running: value });
-    else event.target.value = most;
+    event.target.value = most;
+    if (value < 1 || value === most || Number.isNaN(value)) return;
+    confirm({ text: `Let ${stage.name} run at most ${count(value)} ${stage.is_remote ? "calls" : "tasks"} at once, in place of ${count(most)}?`, no: "Leave it", yes: "Change it",
+      act: () => control({ action: "limit", stage: stage.index, max_running: value }) });
   };
   return html`<input type="number" min="1" max=${stage.is_remote ? undefined : stage.num_workers} value=${typed ?? most}
     aria-label="Most ${stage.is_remote ? "calls" : "tasks"} at once of ${stage.name}" onInput=${(event) => setTyped(event.target.value)} onChange=${change} onBlur=${() => setTyped(null)} />`;
