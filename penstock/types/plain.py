@@ -56,10 +56,9 @@ def without_nulls(array: pa.Array, value: Any) -> pa.Array:
 def _is_alike(built: pa.DataType, wanted: pa.DataType | None) -> bool:
     """Return True if a cast to the wanted type gives what ``pyarrow.array`` would."""
     is_null = pa.types.is_null(built) and not isinstance(wanted, pa.BaseExtensionType)
-    if wanted in (None, built) or is_null:
+    is_text = built == pa.string() and wanted == pa.large_string()
+    if wanted in (None, built) or is_null or is_text:
         return True
-    if pa.types.is_string(built):
-        return pa.types.is_large_string(wanted)
     return any(is_kind(built) and is_kind(wanted) for is_kind in (pa.types.is_integer, pa.types.is_floating))
 
 
