@@ -175,7 +175,7 @@ def test_pause_limit_and_resume(dashboard: DashboardServer, page: Page) -> None:
         expect(most).to_have_value("2")  # there are no more workers
         most.fill("1")
         most.press("Tab")
-        expect(page.get_by_role("dialog")).to_contain_text("Let udf halve run at most 1 tasks at once, in place of 2?")
+        expect(page.get_by_role("dialog")).to_contain_text("Let udf halve run at most 1 task at once, in place of 2?")
         page.get_by_role("button", name="Leave it").click()
         expect(most).to_have_value("2")
         most.fill("1")

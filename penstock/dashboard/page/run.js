@@ -108,7 +108,7 @@ function Limit({ stage, query, control, confirm }) {
     setTyped(null);
     event.target.value = most;
     if (value < 1 || value === most || Number.isNaN(value)) return;
-    confirm({ text: `Let ${stage.name} run at most ${count(value)} ${stage.is_remote ? "calls" : "tasks"} at once, in place of ${count(most)}?`, no: "Leave it", yes: "Change it",
+    confirm({ text: `Let ${stage.name} run at most ${count(value)} ${stage.is_remote ? "call" : "task"}${value === 1 ? "" : "s"} at once, in place of ${count(most)}?`, no: "Leave it", yes: "Change it",
       act: () => control({ action: "limit", stage: stage.index, max_running: value }) });
   };
   return html`<input type="number" min="1" max=${stage.is_remote ? undefined : stage.num_workers} value=${typed ?? most}
