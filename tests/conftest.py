@@ -13,7 +13,6 @@ import tests.engine
 import tests.faults
 import tests.runners
 import tests.udf
-from penstock.config import get_config
 from tests.storage.servers import Bucket, new_bucket, serving
 from tests.storage.web import Web, start_web
 
@@ -68,6 +67,15 @@ def runner(request: pytest.FixtureRequest) -> Iterator[str]:
     ps.set_runner_local()
 
 
+@pytest.fixture(autouse=True)
+def settings_as_before() -> Iterator[None]:
+    """Undo what a test sets for the whole process, such as a cache."""
+    module = import_module("penstock.config")
+    before = module._process_config
+    yield
+    module._process_config = before
+
+
 @pytest.fixture
 def run_block(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -75,8 +83,6 @@ def run_block(
     """Run the blocks of a page in this process, one after another in a folder of their own; return what each prints."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    monkeypatch.setattr(import_module("penstock.config"), "_process_config", get_config())  # a page may change it
-
     names = {"__name__": "__main__"}
 
     def run(code: str) -> str:

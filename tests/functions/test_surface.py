@@ -16,7 +16,16 @@ from tests.expr.evaluating import batch_of, run
 
 NOT_METHODS = {"format", "concat_ws", "coalesce", "when", "greatest", "least", "to_list", "to_struct"} | {
     *("row_number", "rank", "dense_rank", "current_date", "current_timestamp"),
-    *("arrow_function", "duckdb_function", "monotonically_increasing_id", "random_int", "uuid"),
+    *(
+        "yes_no",
+        "choice",
+        "score",
+        "arrow_function",
+        "duckdb_function",
+        "monotonically_increasing_id",
+        "random_int",
+        "uuid",
+    ),
 }
 
 

@@ -89,16 +89,16 @@ def test_columns_option(two_files: Path) -> None:
 
 
 def test_file_path_column(two_files: Path) -> None:
-    source = FileSource(ParquetFormat(), two_files, file_path_column="path")
+    source = FileSource(ParquetFormat(), two_files, path_column="path")
     paths = read_table(source, columns=("path",)).column("path").to_pylist()
     assert paths == [f"{two_files}/1.parquet"] * 2 + [f"{two_files}/2.parquet"] * 2
-    with pytest.raises(InvalidArgumentError, match="file_path_column='a' is already a column"):
-        FileSource(ParquetFormat(), two_files, file_path_column="a").schema()
+    with pytest.raises(InvalidArgumentError, match="path_column='a' is already a column"):
+        FileSource(ParquetFormat(), two_files, path_column="a").schema()
 
 
 def test_a_predicate_on_the_path_opens_no_other_file(two_files: Path) -> None:
     (two_files / "3.parquet").write_bytes(b"not parquet")
-    source = FileSource(ParquetFormat(), two_files, file_path_column="path")
+    source = FileSource(ParquetFormat(), two_files, path_column="path")
     wanted = pc.field("path") == f"{two_files}/2.parquet"
     assert [row["a"] for row in read_rows(source, predicate=wanted)] == [3, None]
 
@@ -177,7 +177,7 @@ def test_a_type_that_cannot_be_cast_names_file_column_and_types(tmp_path: Path) 
             parquet_rows(tmp_path, **options)
         assert not isinstance(raised.value, CorruptFileError)
     assert parquet_rows(tmp_path, schema={"a": "string"}) == [{"a": "1"}, {"a": "x"}]
-    assert parquet_rows(tmp_path, columns=[], file_path_column="f")[1] == {"f": f"{tmp_path}/2.parquet"}
+    assert parquet_rows(tmp_path, columns=[], path_column="f")[1] == {"f": f"{tmp_path}/2.parquet"}
 
 
 INT, FLOAT = pa.array([1, 2]), pa.array([0.5, 1.5])
@@ -290,7 +290,7 @@ def half_corrupt(tmp_path: Path) -> Path:
 
 
 def test_what_is_skipped_is_not_counted(half_corrupt: Path) -> None:
-    frame = ps.read_parquet(half_corrupt, ignore_corrupt_files=True, file_path_column="f")
+    frame = ps.read_parquet(half_corrupt, ignore_corrupt_files=True, path_column="f")
     assert frame.to_arrow().num_rows == 1000
     assert frame.count_rows() == 1000
     assert frame.select("f").to_arrow().num_rows == 1000
