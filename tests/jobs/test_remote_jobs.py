@@ -271,6 +271,7 @@ def test_a_run_that_lost_the_job_commits_nothing(bucket: Bucket, calls: Path, mo
     monkeypatch.setattr(StoreLock, "confirm", late)
     with pytest.raises(JobRunningError, match="has taken over"):
         folder.rewrite_journal({"ends": [[0, 5]]})
+    folder.lock.release()
     assert tens(bucket) == TENS
     assert num_safe(bucket) == NUM_ROWS
 
