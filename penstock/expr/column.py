@@ -215,12 +215,17 @@ class Expression(Methods):
     __xor__, __rxor__ = _operators("xor")
     __lshift__, __rlshift__ = _operators("shift_left")
     __rshift__, __rrshift__ = _operators("shift_right")
-    __eq__ = _operator("equal")  # type: ignore[assignment]  # Python reflects comparisons by itself
-    __ne__ = _operator("not_equal")  # type: ignore[assignment]
     __lt__ = _operator("less")
     __le__ = _operator("less_equal")
     __gt__ = _operator("greater")
     __ge__ = _operator("greater_equal")
+
+    # Pyright takes the type of an assigned ``__eq__`` from ``object``, where it is a bool.
+    def __eq__(self, other: object) -> Expression:  # type: ignore[override]
+        return call("equal", self, other)
+
+    def __ne__(self, other: object) -> Expression:  # type: ignore[override]
+        return call("not_equal", self, other)
 
     def __neg__(self) -> Expression:
         return call("negate", self)
