@@ -152,9 +152,6 @@ class DyingHandler:
             die_once(self._flag)
         return self._handler.process(item, first_row)
 
-    def finish(self) -> Any:
-        return self._handler.finish()
-
     def close(self) -> None:
         self._handler.close()
 
