@@ -24,7 +24,6 @@ CONTINUE = "; run it again to continue"
 
 SCRIPT = """import sys
 import penstock as ps
-from penstock.events.events import Event, QueryFinished
 def ask():
     df = ps.read_parquet(sys.argv[1]).with_column("a", ps.prompt(ps.col("text"), model="gpt-5-mini"))
     {verb}

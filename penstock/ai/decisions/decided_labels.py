@@ -15,8 +15,10 @@ from penstock.ai.providers.remote_provider import RemoteProvider
 from penstock.expr.column import Expression, call
 
 
-def is_decided(function: str, provider: str | Provider | None, model: str | None, *, has_scores: bool = False) -> bool:
+def is_decided(function: str, provider: Any, model: Any, *, has_scores: bool = False) -> bool:
     """Return True if a decision picks the labels: the model is for decisions, or a remote one must give scores."""
+    if isinstance(provider, Expression) or isinstance(model, Expression):
+        return False  # an error, for who reads the other arguments
     found = find_provider(provider, function)
     if isinstance(found, SystemOneProvider):
         return True
