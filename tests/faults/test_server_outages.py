@@ -16,8 +16,8 @@ from penstock.ai.client.limits.limiter import Tally
 from penstock.cost.budget import spending
 from penstock.errors import OutageError, ProviderUnavailableError, UnreachableError
 from penstock.functions import embed_text, prompt
-from penstock.testing import ModelServer, faults
 from penstock.observe.closing_line import query_totals
+from penstock.testing import ModelServer, faults
 from tests.plain_server import change, counts, plain_server, supervised_server
 
 NUM_ROWS = 330
