@@ -25,6 +25,7 @@ decisions/         typed questions, answered with probabilities
 cascade/           statements about rows: ``ask``
 local/             models on this machine
 
-The folders know nothing of expressions and columns, except ``decisions`` and ``cascade``. ``providers`` builds on ``client``. ``local``
-uses neither, except ``providers.wire`` and the judges of ``decisions``. Nothing here imports pools or ``io``.
+The folders know nothing of expressions and columns, except ``decisions`` and ``cascade``. ``providers`` builds on
+``client``. ``local`` uses neither, except ``providers.wire`` and the judges of ``decisions``. Nothing here imports
+pools or ``io``.
 """
