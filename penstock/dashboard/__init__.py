@@ -15,6 +15,7 @@ facets          columns and their fields: filters, sort keys, distributions
 found_rows      rows that were found for a page
 row_search      the numbers of the rows that a person asks for
 rows            pages of the rows of a job
+parquet_rows    rows of a Parquet file by their numbers
 counterparts    the rows of another job beside them
 trials          edited prompts, asked about a few rows
 reviews         notes, thumbs and verdicts of people on rows
