@@ -19,6 +19,7 @@ parquet_rows    rows of a Parquet file by their numbers
 counterparts    the rows of another job beside them
 trials          edited prompts, asked about a few rows
 reviews         notes, thumbs and verdicts of people on rows
+comparison      ``ps.compare``: two jobs, with the verdicts
 export          selected rows as a file
 server          DashboardServer: the page and its data over HTTP, for those who have the token
 page/           the page: ``app.js`` and a module for each part of it; ``vendor/`` holds Preact, htm and uPlot

@@ -35,7 +35,7 @@ from penstock.io.commit.target import LocalPlace
 from penstock.io.consistent_listing import JOB_FOLDER
 from penstock.jobs.reconcile import rows_by_file
 from penstock.jobs.state import JobState
-from penstock.jobs.summary import command_text, open_folder, run_state
+from penstock.jobs.summary import command_text, open_folder, run_state, whole_path
 from penstock.protocols import Ledger
 from penstock.types.row_numbers import RowPlace
 
@@ -255,7 +255,7 @@ class JobBoard:
             others = [file.path for file in self._views[1].content().files]
             key = Counterparts(others, self._read, str(asked.get("key", "")), found.batch).key
             keys = {key: found.batch.column(key)[0].as_py()}
-        other = self._views[1].root if len(self._views) > 1 else ""
+        other = whole_path(self._views[1].root) if len(self._views) > 1 else ""
         self._views[0].reviews.write(number, found.places[0], keys, {**asked, "other": other})
         return f"Kept in {self._views[0].root}/_reviews."
 

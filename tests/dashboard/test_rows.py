@@ -154,6 +154,12 @@ def test_two_runs_and_a_verdict(job: Path, tmp_path: Path, page: Page) -> None:
     assert [(each["id"], each["verdict"], each["other"]) for each in verdicts] == [
         (1, "second", str(tmp_path / "other"))
     ]
+    compared = ps.compare(str(job), str(tmp_path / "other")).to_pydict()
+    assert (compared["rows"], compared["failed"], compared["models"]) == ([NUM_ROWS] * 2, [2, 2], ["", ""])
+    assert (compared["agreement"][0], compared["wins"], compared["ties"]) == (1 - 3 / NUM_ROWS, [0, 1], [0, 0])
+    assert ps.compare(str(tmp_path / "other"), f"{job}/").to_pydict()["wins"] == [1, 0]  # the same verdicts
+    with pytest.raises(InvalidArgumentError, match="by='answer' is no column"):
+        ps.compare(str(job), str(tmp_path / "other"), by="answer")
 
 
 def test_rows_of_a_file_are_read_with_their_types(tmp_path: Path) -> None:
