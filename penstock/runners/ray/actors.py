@@ -118,7 +118,7 @@ class Spares:
 
     @staticmethod
     def take(node_id: str | None) -> Process | None:
-        """Return an actor, on a node if it is named; None if there is none."""
+        """Return an idle actor, on the node if one is named, or None."""
         with Spares.lock:
             spares = Spares.all()
             found = next((each for each in spares if node_id in (None, each.node_id)), None)

@@ -229,7 +229,7 @@ class RayPools:
         return writing_opener(work, sink, self._gathered_nbytes // 2)
 
     def _driver_pool(self, work: Work, emit: Emit, num_workers: int = 1) -> ThreadPool:
-        """Return workers in the driver's process, which keep what they have got until the query ends."""
+        """Return workers in the driver's process, for work that holds state until the query ends."""
         return ThreadPool(opener(work), num_workers, self._threads, emit, read=read_input, put=put_batch)
 
     def _exchange_pool(self, work: RunRelation, parts: HashParts | RangeParts, emit: Emit) -> ExchangePool:
