@@ -39,7 +39,7 @@ def compare(first: str, second: str, *, by: str | None = None) -> DataFrame:
     views = [JobFolderView(root.rstrip("/")) for root in (first, second)]
     contents = [view.content() for view in views]
     with config(progress=False, dashboard=False):
-        agreement = _agreement(*contents, by)
+        agreement = _agreement(contents, by)
     verdicts = verdicts_between(views[0], views[1])
     names = ("first", "second")
     return from_pylist(
@@ -73,9 +73,9 @@ def _verdicts(reviews: Iterable[Review], other: str) -> list[str]:
     return [each["verdict"] for each in reviews if each["verdict"] and each["other"] == whole_path(other)]
 
 
-def _agreement(first: JobContent, second: JobContent, by: str | None) -> float | None:
+def _agreement(contents: Sequence[JobContent], by: str | None) -> float | None:
     """Return the share of the rows of the first job that the second one has with the same values."""
-    paths, others = ([file.path for file in content.files] for content in (first, second))
+    paths, others = ([file.path for file in content.files] for content in contents)
     if not paths or not others:
         return None
     num_rows, num_different = 0, 0

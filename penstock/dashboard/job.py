@@ -163,21 +163,22 @@ class JobBoard:
     def summary(self) -> dict[str, Any]:
         """Return the line of the job in a list of jobs."""
         content = self._views[0].content()
-        return summary_of(self._run(content)) | {"root": self._views[0].root, "command": content.command}
+        program = content.run.get("program") or {}
+        command = content.command or program.get("command")
+        return summary_of(self._run(content)) | {"root": self._views[0].root, "command": command}
 
     def state(self, asked: Mapping[str, str]) -> dict[str, Any]:
         content = self._views[0].content()
         run = self._run(content) | {
             "can_control": content.order_interval_s is not None,
             "order_interval_s": content.order_interval_s,
-            "errors": [error_values(error) for error in content.errors[: -MAX_ERRORS - 1 : -1]],
-            "error_kinds": content.error_kinds,
         }
         return {
             "source": content.command or " and ".join(view.root for view in self._views),
             "runs": [view.root for view in self._views],
             "compared": [compared_run(view.content()) for view in self._views] if len(self._views) > 1 else [],
             "command": content.command,
+            "program": content.run.get("program"),
             "can_try_input": bool(content.input_paths and content.prompts),
             "output": "" if (folder := self._views[0].hidden_folder) is None else command_output(folder),
             "queries": [],
@@ -185,16 +186,27 @@ class JobBoard:
         }
 
     def _run(self, content: JobContent) -> dict[str, Any]:
-        """Return the figures of the last run, with what the folder knows better."""
+        """Return the figures of the last run, with what the folder knows better.
+
+        The failed rows of a run that goes on and is watched are those of this run, also before they are committed. At
+        any other time they are those of the job.
+        """
         run, (state, error) = content.run, shown_state(content.state, content.run)
         if state == "stopped":
             run = run | {"left_s": None, "stages": [as_stopped(stage) for stage in run["stages"]]}
+        is_live = content.state == "running" and content.order_interval_s is not None and bool(run["stages"])
+        failed = {
+            "errors": [error_values(each) for each in content.errors[: -MAX_ERRORS - 1 : -1]],
+            "error_kinds": content.error_kinds,
+            "num_failed": len(content.errors),
+        }
         return run | {
             "name": run["name"] or self._views[0].root,
             "state": state,
             "error": error,
-            "num_failed": len(content.errors),
+            "is_live": is_live,
             "num_rows": sum(file.num_rows for file in content.files),
+            **({} if is_live else failed),
         }
 
     def rows(self, asked: Mapping[str, str]) -> dict[str, Any]:
