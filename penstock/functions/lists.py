@@ -30,7 +30,6 @@ from penstock.expr.signatures import common_type, dtypes_of, element_type, stric
 from penstock.functions.table import Builder, FunctionTable
 from penstock.types import DataType
 from penstock.types.plain import arrow_array, numpy_values
-from penstock.udf.elements import call_over_elements
 
 _table = FunctionTable(__name__)
 
@@ -98,13 +97,12 @@ kernel("explode", _refuse)(pc.list_flatten)
 
 @method
 def list_map(list_expr: Expression, mapper: Expression) -> Expression:
-    """Compute an expression over ``element()``, or a call of a row function, for every element.
+    """Compute an expression over ``element()`` for every element.
 
     >>> ps.from_pydict({"a": [[1, 2]]}).select(list_map(ps.col("a"), ps.element() * 10)).to_pydict()
     {'a': [[10, 20]]}
     """
-    called = call_over_elements(list_expr._node, mapper._node)
-    return Expression(called or ListApply(list_expr._node, mapper._node, "map"))
+    return _over_elements("map", list_expr, mapper)
 
 
 @method
@@ -114,9 +112,15 @@ def list_filter(list_expr: Expression, predicate: Expression) -> Expression:
     >>> ps.from_pydict({"a": [[1, 2, 3]]}).select(list_filter(ps.col("a"), ps.element() > 1)).to_pydict()
     {'a': [[2, 3]]}
     """
-    if has_udf(predicate._node):
-        raise InvalidArgumentError("list_filter takes no function calls; compute them with list_map first")
-    return Expression(ListApply(list_expr._node, predicate._node, "filter"))
+    return _over_elements("filter", list_expr, predicate)
+
+
+def _over_elements(verb: Literal["map", "filter"], lists: Expression, body: Expression) -> Expression:
+    if has_udf(body._node):
+        raise InvalidArgumentError(
+            f"list_{verb} takes no function calls, such as {body!r}; use explode, or a function of whole lists"
+        )
+    return Expression(ListApply(lists._node, body._node, verb))
 
 
 @method

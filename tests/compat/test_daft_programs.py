@@ -197,10 +197,9 @@ def test_explain_never_runs_the_query(capsys: pytest.CaptureFixture[str]) -> Non
 
     df = daft.from_pydict({"x": [1]}).map_batches(fail)
     df.explain(True)
-    df.explain(format="mermaid")
-    assert "flowchart" in capsys.readouterr().out
+    assert "map_batches fail" in capsys.readouterr().out
     with pytest.raises(InvalidArgumentError, match="explain"):
-        df.explain(format="png")
+        df.explain(format="mermaid")
 
 
 def test_a_checkpoint_is_refused_by_name(tmp_path: Path) -> None:

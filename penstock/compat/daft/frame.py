@@ -101,9 +101,9 @@ class DaftDataFrame(DataFrame):
         self, show_all: bool = False, format: str = "ascii", simple: bool = False, file: TextIO | None = None
     ) -> None:
         """Print all plans, whatever ``show_all`` and ``simple`` ask for; never run the query."""
-        if format not in ("ascii", "mermaid"):
-            raise refusal(f"explain(format={format!r})", "use 'ascii' or 'mermaid'")
-        super().explain(format="mermaid" if format == "mermaid" else "text", file=file)
+        if format != "ascii":
+            raise refusal(f"explain(format={format!r})", "use 'ascii'")
+        super().explain(file=file)
 
     def show(
         self, n: int = 8, *, columns: Any = None, verbose: bool = False, align: str = "left", **options: Any
