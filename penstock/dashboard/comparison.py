@@ -7,8 +7,8 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from penstock.config import config
-from penstock.dashboard.counterparts import Differences
 from penstock.dashboard.job import JobContent, JobFolderView, compared_run
+from penstock.dashboard.row_pages.counterparts import Differences
 from penstock.errors import InvalidArgumentError
 from penstock.jobs.summary import whole_path
 

@@ -19,15 +19,15 @@ from penstock.cache.ledger.open_ledgers import SharedLedger
 from penstock.config import config
 from penstock.contracts import Origin
 from penstock.dashboard.commands import command_output, start_command
-from penstock.dashboard.counterparts import Counterparts, Differences, ReadFiles
 from penstock.dashboard.error_kinds import ErrorKinds
-from penstock.dashboard.found_rows import RowsRequest
 from penstock.dashboard.live import MAX_ERRORS, LiveQuery, Order, error_values, summary_of
 from penstock.dashboard.orders import PROMPTS, RUN, ControlWriter
-from penstock.dashboard.prompts import PromptTemplate, read_prompts
 from penstock.dashboard.reviews import Reviews, row_name
-from penstock.dashboard.row_search import RowSearch, selected_rows
-from penstock.dashboard.rows import InputRun, RowFile, RowReader, first_rows, rows_page
+from penstock.dashboard.row_pages.counterparts import Counterparts, Differences, ReadFiles
+from penstock.dashboard.row_pages.found_rows import RowsRequest
+from penstock.dashboard.row_pages.pages import InputRun, RowFile, RowReader, first_rows, rows_page
+from penstock.dashboard.row_pages.prompts import PromptTemplate, read_prompts
+from penstock.dashboard.row_pages.row_search import RowSearch, selected_rows
 from penstock.errors import InvalidArgumentError
 from penstock.events.events import RowError
 from penstock.io.commit.output import JOB_LEDGER

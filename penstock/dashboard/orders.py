@@ -21,7 +21,7 @@ from typing import Any
 from penstock.contracts import QueryControl
 from penstock.dashboard.known import note_job
 from penstock.dashboard.live import LiveQuery, Order
-from penstock.dashboard.prompts import described_prompts
+from penstock.dashboard.row_pages.prompts import described_prompts
 from penstock.errors import PenstockError
 from penstock.events.events import Event, QuerySampled
 from penstock.observe.viewers import JobNotes

@@ -21,7 +21,7 @@ from playwright.sync_api import Page, expect
 import penstock as ps
 from penstock.cli.dashboard import read_files
 from penstock.dashboard.job import JobBoard
-from penstock.dashboard.prompts import described_prompts
+from penstock.dashboard.row_pages.prompts import described_prompts
 from penstock.dashboard.server import DashboardServer
 from penstock.errors import InvalidArgumentError
 from penstock.testing import ModelServer

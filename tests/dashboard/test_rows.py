@@ -17,10 +17,10 @@ from playwright.sync_api import Page, expect
 
 import penstock as ps
 from penstock.cli.dashboard import read_files
-from penstock.dashboard.export import exported, shapes
 from penstock.dashboard.job import JobBoard
-from penstock.dashboard.parquet_rows import parquet_rows
-from penstock.dashboard.rows import _scanned_rows
+from penstock.dashboard.row_pages.export import exported, shapes
+from penstock.dashboard.row_pages.pages import _scanned_rows
+from penstock.dashboard.row_pages.parquet_rows import parquet_rows
 from penstock.errors import InvalidArgumentError
 from tests.dashboard.test_job import MARKUP, served
 from tests.dashboard.test_live import check_access

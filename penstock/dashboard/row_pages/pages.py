@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from penstock.config import config
-from penstock.dashboard.counterparts import Counterparts, ReadFiles
-from penstock.dashboard.found_rows import (
+from penstock.dashboard.row_pages.counterparts import Counterparts, ReadFiles
+from penstock.dashboard.row_pages.found_rows import (
     EMPTY_PAGE,
     PAGE_ROWS,
     FoundRows,
@@ -23,9 +23,9 @@ from penstock.dashboard.found_rows import (
     place_of,
     shown_rows,
 )
-from penstock.dashboard.parquet_rows import parquet_rows
-from penstock.dashboard.prompts import PromptTemplate
-from penstock.dashboard.row_search import BATCH_ROWS, RowSearch, neighbours
+from penstock.dashboard.row_pages.parquet_rows import parquet_rows
+from penstock.dashboard.row_pages.prompts import PromptTemplate
+from penstock.dashboard.row_pages.row_search import BATCH_ROWS, RowSearch, neighbours
 from penstock.events.events import RowError
 from penstock.types.row_numbers import RowPlace
 

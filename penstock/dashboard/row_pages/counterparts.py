@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from penstock.dashboard.cells import ALONE, IN_TABLE, Cell, CellLimits, cells_of
+from penstock.dashboard.row_pages.cells import ALONE, IN_TABLE, Cell, CellLimits, cells_of
 from penstock.errors import InvalidArgumentError
 from penstock.expr.column import col
 from penstock.types.ndarrays import NDArray
