@@ -11,7 +11,7 @@ from penstock.expr.column import Expression, lit
 from penstock.functions import *  # noqa: F403
 from penstock.functions import ascii as ascii_func, chr as chr_func, prompt
 
-__all__ = [*vars(functions)["__all__"], "ascii_func", "chr_func", "llm_generate"]
+__all__ = [*dir(functions), "ascii_func", "chr_func", "llm_generate"]
 
 
 vars()["value_counts"] = functions.list_value_counts  # Penstock's ``value_counts`` combines rows
