@@ -22,6 +22,7 @@ from penstock.functions.aggregates import (
     var as var,
 )
 from penstock.functions.ai import (
+    ask as ask,
     classify_image as classify_image,
     classify_text as classify_text,
     decide as decide,
