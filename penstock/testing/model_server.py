@@ -12,7 +12,7 @@ from penstock.testing.http_server import HOST, Counts, SeenRequest
 from penstock.testing.script import AnswerFunction, BatchTiming, EmbeddingLimits, Limits, Script
 from penstock.testing.server_runner import ServerProcess, ServerThread
 
-_started: set[ModelServer] = set()  # a server runs until it is stopped, though nobody may hold its handle
+_started: set[ModelServer] = set()  # keeps servers running whose handle nobody holds
 
 
 class ModelServer:
