@@ -12,7 +12,7 @@ from penstock.testing.http_server import HOST, Counts, SeenRequest
 from penstock.testing.script import AnswerFunction, BatchTiming, EmbeddingLimits, Limits, Script
 from penstock.testing.server_runner import ServerProcess, ServerThread
 
-_started: set[ModelServer] = set()  # keeps servers running whose handle nobody holds
+_started: set[ModelServer] = set()  # a server without this reference would stop with its handle
 
 
 class ModelServer:
