@@ -3,7 +3,7 @@
 A public function is a definition under ``@function`` or ``@method`` (``expr/public_functions.py``), or an assignment
 of a row of a ``FunctionTable`` (``table.py``). Read ``core`` and ``table`` first, then any family: ``numeric``,
 ``text``, ``patterns``, ``encodings``, ``json``, ``temporal``, ``calendar``, ``lists``, ``nested``, ``vector``,
-``distances``, ``hashing``, ``rows``, ``aggregates``. ``calls`` runs a function in a stage of its own, as ``files``,
+``hashing``, ``rows``, ``aggregates``. ``calls`` runs a function in a stage of its own, as ``files``,
 ``image``, ``media`` and ``chunks`` need it. ``ai`` calls models.
 
 The room may import every room up to ``ai/`` and ``media/``, not ``frame/`` or ``jobs/``. Type checkers read
@@ -22,7 +22,6 @@ from penstock.functions import (  # noqa: F401  # each lists its functions
     calendar,
     chunks,
     core,
-    distances,
     encodings,
     files,
     hashing,
