@@ -23,7 +23,7 @@ from penstock.functions.table import Vector
 from penstock.types import DataType
 
 class Methods:
-    """The functions that take an expression first; they are loaded when the first one is used."""
+    """The functions that take an expression first; a module of them is loaded when one is used."""
 
     __slots__ = ()
     def abs(self) -> Expression:
@@ -299,7 +299,7 @@ class Methods:
     def list_length(self) -> Expression:
         """Count the elements of each list, including nulls."""
     def list_map(self, mapper: Expression) -> Expression:
-        """Compute an expression over ``element()``, or a call of a row function, for every element."""
+        """Compute an expression over ``element()`` for every element."""
     def list_max(self) -> Expression:
         """Return the largest element of each list, ignoring nulls; null without elements."""
     def list_mean(self) -> Expression:
