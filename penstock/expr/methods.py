@@ -25,9 +25,9 @@ class Methods:
             raise AttributeError(f"Expression has no attribute {name!r}.")
         load_functions(name, METHODS)
         if name not in METHODS:
-            raise AttributeError(
-                f"Expression has no method {name!r}.{way_around(name) or did_you_mean(name, dir(self))}"
-            )
+            hint = way_around(name) or did_you_mean(name, dir(self))
+            # With an object, Python would add a suggestion of its own.
+            raise AttributeError(f"Expression has no method {name!r}.{hint}", name=name, obj=None)
         return MethodType(METHODS[name], self)
 
     def __dir__(self) -> Iterable[str]:

@@ -12,6 +12,7 @@ The room may import every room up to ``ai/`` and ``media/``, not ``frame/`` or `
 
 from typing import Any
 
+from penstock.errors import did_you_mean
 from penstock.expr.column import when as when
 from penstock.expr.missing_functions import way_around
 from penstock.expr.public_functions import FUNCTIONS, function
@@ -33,7 +34,9 @@ def __getattr__(name: str) -> Any:
     load_functions(name, FUNCTIONS)
     if name in FUNCTIONS:
         return FUNCTIONS[name]
-    raise AttributeError(f"penstock.functions has no function {name!r}.{way_around(name)}")
+    hint = way_around(name) or did_you_mean(name, FUNCTIONS)
+    # With an object, Python would add a suggestion of its own.
+    raise AttributeError(f"penstock.functions has no function {name!r}.{hint}", name=name, obj=None)
 
 
 def __dir__() -> list[str]:
