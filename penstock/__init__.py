@@ -34,11 +34,9 @@ _MODULES = {
     ],
     "penstock.frame.sql": ["attach_function", "detach_function", "sql"],
     "penstock.frame.sql_expression": ["sql_expr"],
+    "penstock.functions": ["coalesce", "format", "unnest"],
     "penstock.functions.aggregates": ["Window"],
-    "penstock.functions": [
-        *("classify_image", "classify_text", "coalesce", "embed_image", "embed_text", "format", "prompt"),
-        "unnest",
-    ],
+    "penstock.functions.ai": ["classify_image", "classify_text", "embed_image", "embed_text", "prompt"],
     "penstock.observe.subscribers": ["attach_subscriber", "detach_subscriber"],
     "penstock.protocols": ["Condition", "ReadRequest", "ReadTask", "Sink", "Source", "Writer"],
     "penstock.storage.file": ["AudioFile", "File", "ImageFile", "VideoFile"],

@@ -16,6 +16,7 @@ found_rows      rows that were found for a page
 row_search      the numbers of the rows that a person asks for
 rows            pages of the rows of a job
 counterparts    the rows of another job beside them
+trials          edited prompts, asked about a few rows
 reviews         notes, thumbs and verdicts of people on rows
 export          selected rows as a file
 server          DashboardServer: the page and its data over HTTP, for those who have the token

@@ -48,6 +48,12 @@ class HomeBoard:
     def review(self, asked: Mapping[str, Any]) -> str:
         return self._board(asked).review(asked)
 
+    def prompts(self, asked: Mapping[str, str]) -> dict[str, Any]:
+        return self._board(asked).prompts(asked)
+
+    def try_prompt(self, asked: Mapping[str, Any]) -> dict[str, Any]:
+        return self._board(asked).try_prompt(asked)
+
     def control(self, asked: Mapping[str, Any]) -> str:
         return self._board(asked).control(asked)
 

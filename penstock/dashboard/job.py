@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from bisect import bisect_left
@@ -26,7 +27,7 @@ from penstock.dashboard.orders import PROMPTS, RUN, ControlWriter
 from penstock.dashboard.prompts import PromptTemplate, read_prompts
 from penstock.dashboard.reviews import Reviews, row_name
 from penstock.dashboard.row_search import RowSearch, selected_rows
-from penstock.dashboard.rows import InputRun, RowFile, RowReader, rows_page
+from penstock.dashboard.rows import InputRun, RowFile, RowReader, first_rows, rows_page
 from penstock.errors import InvalidArgumentError
 from penstock.events.events import RowError
 from penstock.io.commit.output import JOB_LEDGER
@@ -59,6 +60,7 @@ class JobContent:
     error_kinds: list[dict[str, Any]]
     formulas: dict[str, str]  # by column, the expression that computes it
     prompts: dict[str, PromptTemplate]  # by column
+    input_paths: list[str]  # files that can be read again as the run has read them
     command: str | None
 
 
@@ -108,10 +110,13 @@ class JobFolderView:
         place = self._folder.output.place
         return place.path(JOB_FOLDER) if isinstance(place, LocalPlace) else None
 
+    @property
+    def ledger_folder(self) -> Path | None:
+        return None if (hidden := self.hidden_folder) is None else hidden / JOB_LEDGER
+
     def open_ledger(self) -> Ledger | None:
         """Return the ledger of the job, None if its files are not here. The caller must close it."""
-        place = self._folder.output.place
-        folder = place.path(JOB_FOLDER, JOB_LEDGER) if isinstance(place, LocalPlace) else None
+        folder = self.ledger_folder
         return SharedLedger(folder) if folder is not None and has_records(folder) else None
 
     def _read(self) -> JobContent:
@@ -138,6 +143,7 @@ class JobFolderView:
             ErrorKinds(errors).values(),
             column_formulas(described),
             read_prompts(prompts["columns"]),
+            input_files(described),
             command_text(folder),
         )
 
@@ -172,6 +178,7 @@ class JobBoard:
             "runs": [view.root for view in self._views],
             "compared": [compared_run(view.content()) for view in self._views] if len(self._views) > 1 else [],
             "command": content.command,
+            "can_try_input": bool(content.input_paths and content.prompts),
             "output": "" if (folder := self._views[0].hidden_folder) is None else command_output(folder),
             "queries": [],
             "query": run,
@@ -216,6 +223,25 @@ class JobBoard:
             selection.wait(max_rows, MAX_EXPORT_S)
         with config(progress=False, dashboard=False):
             return selected_rows(reader.all(), None if selection is None else selection.numbers, max_rows)
+
+    def prompts(self, asked: Mapping[str, str]) -> dict[str, Any]:
+        from penstock.dashboard.trials import editable_prompts
+
+        content = self._views[0].content()
+        return {"prompts": editable_prompts(content.prompts, content.run), "has_input": bool(content.input_paths)}
+
+    def try_prompt(self, asked: Mapping[str, Any]) -> dict[str, Any]:
+        """Ask an edited prompt about rows of the output, by their numbers, or about the first rows of the input."""
+        from penstock.dashboard.trials import MAX_ROWS, Trial, run_trial
+
+        content, folder = self._views[0].content(), self._views[0].ledger_folder
+        with config(progress=False, dashboard=False):
+            if asked.get("numbers") is None:
+                found = first_rows(self._read(content.input_paths), content.input_paths, MAX_ROWS)
+            else:
+                found = RowReader(content.files, self._read).rows(list(map(int, asked["numbers"])))
+        is_ours = folder is not None and os.access(folder.parent, os.W_OK)
+        return run_trial(content.prompts, Trial.of(asked), found, folder if is_ours else None)
 
     def review(self, asked: Mapping[str, Any]) -> str:
         """Keep a person's note, thumb or verdict on a row."""
@@ -308,6 +334,14 @@ def column_formulas(description: Mapping[str, Any]) -> dict[str, str]:
             if title.startswith("column '") and column["expression"] != f"col({name})":
                 formulas[name] = column["expression"].removesuffix(f" as {name}")
     return formulas
+
+
+def input_files(description: Mapping[str, Any]) -> list[str]:
+    """Return the files of a job's one input, if the defaults of a reader read them."""
+    match description.get("query", {}).get("inputs"):
+        case [{"name": "read_parquet" | "read_json" | "read_csv", "options": options, "versions": versions}]:
+            return list(versions) if not options.get("format") else []
+    return []
 
 
 def row_files(state: JobState, paths: dict[str, str]) -> list[RowFile]:

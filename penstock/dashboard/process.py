@@ -89,6 +89,19 @@ class LiveBoard:
         found = None if chosen is None else chosen.recent.table(RowsRequest.of(asked))
         return pa.table({}) if found is None else found.slice(0, max_rows)
 
+    def prompts(self, asked: Mapping[str, str]) -> dict[str, Any]:
+        from penstock.dashboard.trials import editable_prompts
+
+        chosen = self._chosen(asked)
+        return {"prompts": [] if chosen is None else editable_prompts(chosen.recent.prompts, chosen.snapshot())}
+
+    def try_prompt(self, asked: Mapping[str, Any]) -> dict[str, Any]:
+        from penstock.dashboard.trials import Trial, run_trial
+
+        if (chosen := self._chosen(asked)) is None:
+            raise InvalidArgumentError("No query has started yet.")
+        return run_trial(chosen.recent.prompts, Trial.of(asked), chosen.recent.rows(asked["numbers"]), None)
+
     def review(self, asked: Mapping[str, Any]) -> str:
         raise InvalidArgumentError("Notes are kept beside a job: write the rows with resume=True.")
 

@@ -119,6 +119,14 @@ class RowReader:
         return FoundRows(batch, list(numbers), [file.failed.get(row) for row in rows], list(map(file.place, rows)))
 
 
+def first_rows(rows: DataFrame, paths: Sequence[str], num_rows: int) -> FoundRows | None:
+    """Return the first rows of files, with their places; None without any."""
+    batches = rows.limit(num_rows).to_arrow().combine_chunks().to_batches()
+    numbers = list(range(batches[0].num_rows)) if batches else []
+    places = [RowPlace(paths[0], number) if len(paths) == 1 else None for number in numbers]
+    return FoundRows(batches[0], numbers, [None] * len(numbers), places) if batches else None
+
+
 def rows_page(
     reader: RowReader,
     others: Sequence[RowFile],
