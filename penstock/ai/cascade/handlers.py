@@ -16,6 +16,7 @@ from penstock.ai.cascade.thresholds import Targets, max_calibration_rows, pilot_
 from penstock.contracts import EndOfInput, Handler, check_not_cancelled
 from penstock.events.metrics import increment_counter
 from penstock.expr.arrays import validity
+from penstock.expr.vector_matrix import matrix_of
 from penstock.plan.cascade_relations import (
     ANSWER,
     HIGH,
@@ -38,7 +39,6 @@ from penstock.plan.stages import RunRelation
 from penstock.relational.handler import no_rows
 from penstock.relational.spill import spill_error, spill_file
 from penstock.relational.typed_input import TypedInput
-from penstock.similarity.vectors import matrix_of
 from penstock.types import Schema
 from penstock.types.plain import arrow_flags, arrow_numbers, numpy_values, without_nulls
 
