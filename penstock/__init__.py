@@ -14,6 +14,7 @@ _MODULES = {
     "penstock.config": ["config", "get_config", "set_config"],
     "penstock.runners": ["set_runner_local", "set_runner_ray"],
     "penstock.cost.budget": ["spending"],
+    "penstock.dashboard.comparison": ["compare"],
     "penstock.errors": ["FatalError", "RetryAfterError"],
     "penstock.events": ["metrics"],
     "penstock.expr.column": ["Expression", "col", "element", "lit", "when"],
