@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from benchmarks.cascade_promise import ORDERS, SEPARATION, TARGETS, run
-from penstock.ai.cascade.calibration import Calibration, Sample
+from penstock.ai.cascade.calibration import Calibration, LabelledRows
 from penstock.ai.cascade.handlers import draw_probes
 from penstock.ai.cascade.learned_judge import LearnedJudge, held_out_scores, ranking
 from penstock.ai.cascade.thresholds import Targets, find_thresholds, lower_bound, tail
@@ -91,7 +91,7 @@ def test_the_pilot_chooses_the_judge() -> None:
     vectors = rng.normal(size=(900, 4)) + 8 * labels[:, None]
 
     def found(scores: np.ndarray) -> Calibration:
-        return Calibration(Sample(numbers, ranks, labels, np.zeros(900, bool), scores, vectors), TARGETS)
+        return Calibration(LabelledRows(numbers, ranks, labels, np.zeros(900, bool), scores, vectors), TARGETS)
 
     assert found(labels * 1.0 + rng.random(900) / 10).is_scored
     learned = found(rng.random(900))

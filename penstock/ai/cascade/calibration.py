@@ -18,7 +18,7 @@ _log = logging.getLogger("penstock.ai")
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class LabelledRows:
     """Rows of both samples: number, rank (0 in the pilot), label, whether it is null, score, and vector if any."""
 
     numbers: Numbers
@@ -29,14 +29,16 @@ class Sample:
     vectors: Numbers
 
     @staticmethod
-    def joined(parts: Sequence[Sample]) -> Sample:
-        return Sample(*(np.concatenate([getattr(part, each.name) for part in parts]) for each in fields(Sample)))
+    def joined(parts: Sequence[LabelledRows]) -> LabelledRows:
+        return LabelledRows(
+            *(np.concatenate([getattr(part, each.name) for part in parts]) for each in fields(LabelledRows))
+        )
 
 
 class Calibration:
     """The better judge by the pilot, and its thresholds. The labels of both samples stay known."""
 
-    def __init__(self, sample: Sample, targets: Targets) -> None:
+    def __init__(self, sample: LabelledRows, targets: Targets) -> None:
         self._targets = targets
         order = np.argsort(sample.numbers)
         self._numbers, self._labels, self._is_null = (

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from penstock.ai.cascade.calibration import Calibration, Numbers, Sample
+from penstock.ai.cascade.calibration import Calibration, LabelledRows, Numbers
 from penstock.ai.cascade.thresholds import Targets, max_calibration_rows, pilot_rows, wanted_calibration_rows
 from penstock.contracts import EndOfInput, Handler, check_not_cancelled
 from penstock.events.metrics import increment_counter
@@ -170,7 +170,7 @@ class CalibrateHandler:
 
     def __init__(self, relation: Calibrate) -> None:
         self._relation = relation
-        self._samples: list[Sample] = []
+        self._samples: list[LabelledRows] = []
         self._found: Calibration | None = None
 
     def process(self, item: Any, first_row: int) -> pa.RecordBatch | Iterator[pa.RecordBatch]:
@@ -183,18 +183,20 @@ class CalibrateHandler:
         if item.num_rows and self._found is None:
             relation = self._relation
             targets = Targets(relation.precision, relation.recall, relation.confidence)
-            self._found = Calibration(Sample.joined(self._samples), targets)
+            self._found = Calibration(LabelledRows.joined(self._samples), targets)
             self._found.report(relation.title)
         return self._routed(item)
 
     def close(self) -> None:
         self._samples, self._found = [], None
 
-    def _sampled(self, rows: pa.RecordBatch) -> Sample:
+    def _sampled(self, rows: pa.RecordBatch) -> LabelledRows:
         labels = rows.column(LABEL)
         is_null = ~validity(labels)
         numbers, ranks = numpy_values(rows.column(NUMBER)), numpy_values(rows.column(PROBE))
-        return Sample(numbers, ranks, _flags(labels), is_null, numpy_values(rows.column(SCORE)), self._vectors(rows))
+        return LabelledRows(
+            numbers, ranks, _flags(labels), is_null, numpy_values(rows.column(SCORE)), self._vectors(rows)
+        )
 
     def _vectors(self, rows: pa.RecordBatch) -> Numbers:
         """Return the vectors, NaN for a null."""

@@ -59,7 +59,7 @@ def held_out_scores(vectors: Numbers, labels: Numbers) -> Numbers:
 
 
 def ranking(scores: Numbers, labels: Numbers) -> float:
-    """Return the share of pairs of a true and a false row that the scores order correctly (AUC); 0.5 if there are none.
+    """Return the share of pairs of a true and a false row that the scores order correctly (AUC); 0.5 without pairs.
 
     >>> ranking(np.array([0.1, 0.4, 0.8, np.nan]), np.array([False, True, True, True]))
     1.0
