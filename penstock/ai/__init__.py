@@ -22,8 +22,10 @@ structured/        return formats, and tools
 client/            one call: sent, retried, billed, cached
 providers/         the API of each provider
 decisions/         typed questions, answered with probabilities
+cascade/           statements about rows: ``ask``
 local/             models on this machine
 
-The folders know nothing of expressions and columns, except ``decisions``. ``providers`` builds on ``client``. ``local``
-uses neither, except ``providers.wire`` and the judges of ``decisions``. Nothing here imports pools or ``io``.
+The folders know nothing of expressions and columns, except ``decisions`` and ``cascade``. ``providers`` builds on
+``client``. ``local`` uses neither, except ``providers.wire`` and the judges of ``decisions``. Nothing here imports
+pools or ``io``.
 """

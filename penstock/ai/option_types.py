@@ -140,6 +140,14 @@ class ClassificationOptions(GenerationOptions, CallOptions, total=False):
     hypothesis_template: Annotated[str | None, "the sentence for a label, with {} in its place"]
 
 
+class AskOptions(GenerationOptions, CallOptions, total=False):
+    """The options of ``ask``."""
+
+    wire: Annotated[
+        Literal["openai", "systemone", "sglang", "logprobs"] | None, "answer by ``decide``, with this API of the server"
+    ]
+
+
 class RelevanceOptions(LocalModelOptions, CallOptions, total=False):
     """The options of ``relevance``."""
 
@@ -165,6 +173,7 @@ CALL_OPTIONS = tuple(name for name in CallOptions.__annotations__ if name != "co
 PARAMETERS = {
     "messages": "a column, or a list of columns and constants that make one message: text, images, files, bytes",
     "questions": "a dict of names and questions, made by yes_no, choice and score",
+    "statement": "a template that is true or false of a row; each {column} is text, an image or a file",
     "query": "the query, or a column of queries",
     "text": "the column of texts",
     "image": "the column of images",

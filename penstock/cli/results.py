@@ -14,7 +14,7 @@ from penstock.cli.app import SOME_ROWS_FAILED, command_line, print_json
 from penstock.cli.inputs import STREAM, suffix_of
 from penstock.errors import InvalidArgumentError, JobError, PenstockError
 from penstock.events.tracebacks import note_ended_query
-from penstock.observe.printable import format_count
+from penstock.observe.printable import format_count, terminal_width, wrapped_text
 from penstock.storage.urls import redacted
 
 if TYPE_CHECKING:
@@ -116,7 +116,8 @@ def _print_closing_line(stats: Stats, result: TableOutput, error: BaseException 
     if not stats.has_closing_line:
         is_job = result.resume or result.budget is not None
         destination = None if result.output == STREAM else Destination(result.output, is_job)
-        print(closing_line(stats, error, stats.elapsed_s or 0.0, destination), file=sys.stderr)
+        line = closing_line(stats, error, stats.elapsed_s or 0.0, destination)
+        print("\n".join(wrapped_text(line, terminal_width(sys.stderr))), file=sys.stderr)
 
 
 def _num_written(df: DataFrame, written: DataFrame) -> int:

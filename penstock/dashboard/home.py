@@ -8,9 +8,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.dashboard.counterparts import ReadFiles
 from penstock.dashboard.job import JobBoard
 from penstock.dashboard.known import known_jobs, queries_of_processes
+from penstock.dashboard.row_pages.counterparts import ReadFiles
 from penstock.errors import InvalidArgumentError, PenstockError
 from penstock.jobs.summary import roots_below
 
@@ -47,6 +47,12 @@ class HomeBoard:
 
     def review(self, asked: Mapping[str, Any]) -> str:
         return self._board(asked).review(asked)
+
+    def prompts(self, asked: Mapping[str, str]) -> dict[str, Any]:
+        return self._board(asked).prompts(asked)
+
+    def try_prompt(self, asked: Mapping[str, Any]) -> dict[str, Any]:
+        return self._board(asked).try_prompt(asked)
 
     def control(self, asked: Mapping[str, Any]) -> str:
         return self._board(asked).control(asked)

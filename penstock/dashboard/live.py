@@ -32,8 +32,7 @@ from penstock.events.latency import NUM_DURATIONS, percentile
 from penstock.observe.bottleneck import bottleneck
 from penstock.observe.printable import fit
 from penstock.observe.stage_stats import StageStats
-from penstock.observe.stats import Stats
-from penstock.observe.timeline import TimelinePoint
+from penstock.observe.stats import Stats, TimelinePoint
 
 MAX_ERRORS = 100  # the last ones
 MAX_ERROR_CHARS = 4_000

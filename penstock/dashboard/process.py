@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from penstock.contracts import Report
-from penstock.dashboard.found_rows import EMPTY_PAGE, RowsRequest
 from penstock.dashboard.known import forget_process, note_process
 from penstock.dashboard.live import LiveQuery, Order, summary_of
 from penstock.dashboard.recent import RecentRows, watched_stage
+from penstock.dashboard.row_pages.found_rows import EMPTY_PAGE, RowsRequest
 from penstock.errors import InvalidArgumentError
 from penstock.events.events import Event, QueryStarted
 from penstock.storage.urls import redacted
@@ -88,6 +88,19 @@ class LiveBoard:
         chosen = self._chosen(asked)
         found = None if chosen is None else chosen.recent.table(RowsRequest.of(asked))
         return pa.table({}) if found is None else found.slice(0, max_rows)
+
+    def prompts(self, asked: Mapping[str, str]) -> dict[str, Any]:
+        from penstock.dashboard.trials import editable_prompts
+
+        chosen = self._chosen(asked)
+        return {"prompts": [] if chosen is None else editable_prompts(chosen.recent.prompts, chosen.snapshot())}
+
+    def try_prompt(self, asked: Mapping[str, Any]) -> dict[str, Any]:
+        from penstock.dashboard.trials import Trial, run_trial
+
+        if (chosen := self._chosen(asked)) is None:
+            raise InvalidArgumentError("No query has started yet.")
+        return run_trial(chosen.recent.prompts, Trial.of(asked), chosen.recent.rows(asked["numbers"]), None)
 
     def review(self, asked: Mapping[str, Any]) -> str:
         raise InvalidArgumentError("Notes are kept beside a job: write the rows with resume=True.")

@@ -17,8 +17,8 @@ import pyarrow as pa
 from penstock.cache.ledger.maintenance import has_records
 from penstock.cache.ledger.open_ledgers import current_ledger, job_folder
 from penstock.contracts import Bundle, RemoteBatch, Report, WrittenOutput
-from penstock.dashboard.facets import facet_values, sort_keys
-from penstock.dashboard.found_rows import (
+from penstock.dashboard.row_pages.facets import facet_values, sort_keys
+from penstock.dashboard.row_pages.found_rows import (
     EMPTY_PAGE,
     PAGE_ROWS,
     FoundRows,
@@ -27,8 +27,8 @@ from penstock.dashboard.found_rows import (
     place_of,
     shown_rows,
 )
-from penstock.dashboard.prompts import PromptTemplate
-from penstock.dashboard.row_search import has_status, mask_of, neighbours, order_of
+from penstock.dashboard.row_pages.prompts import PromptTemplate
+from penstock.dashboard.row_pages.row_search import has_status, mask_of, neighbours, order_of
 from penstock.events.events import RowError, StageInfo
 from penstock.observe.printable import format_bytes
 from penstock.plan.stages import CallBatch, CallUdf
@@ -54,7 +54,7 @@ class RecentRows:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._pieces: deque[FoundRows] = deque()  # the oldest first, all with the same columns
-        self._prompts: dict[str, PromptTemplate] = {}
+        self.prompts: dict[str, PromptTemplate] = {}
         self._num_rows = 0
         self._looked_at_s = 0.0
         self._fetching: threading.Thread | None = None
@@ -104,8 +104,8 @@ class RecentRows:
         found = FoundRows(pa.RecordBatch.from_pydict(columns), positions, failed, places)
         if found.batch.nbytes <= MAX_NBYTES:
             self._keep(found)
-        if isinstance(work, CallUdf) and not self._prompts and (template := PromptTemplate.of(work.call)) is not None:
-            self._prompts = {work.column: template}
+        if isinstance(work, CallUdf) and not self.prompts and (template := PromptTemplate.of(work.call)) is not None:
+            self.prompts = {work.column: template}
 
     def _keep(self, found: FoundRows) -> None:
         with self._lock:
@@ -125,11 +125,8 @@ class RecentRows:
 
     def page(self, asked: RowsRequest) -> dict[str, Any]:
         """Return a page of the rows, the newest first. ``first`` counts rows from there, or names the row alone."""
-        with self._lock:
-            pieces = list(self._pieces)
-        if not pieces:
+        if (found := self._found()) is None:
             return EMPTY_PAGE | {"note": self._note}
-        found = joined(pieces)
         chosen = _chosen(found, asked)
         if asked.is_alone:
             rows = range(len(found.numbers) - 1, -1, -1)
@@ -138,19 +135,28 @@ class RecentRows:
                 wanted = [row for row in rows if (place := found.places[row]) and place.number == asked.jump]
                 alone = wanted[:1]
             before, after = neighbours([found.numbers[row] for row in chosen], asked.first)
-            shown = shown_rows(found.take(alone), asked, self._prompts, self._open_ledger)
+            shown = shown_rows(found.take(alone), asked, self.prompts, self._open_ledger)
             return shown | {"before": before, "after": after}
         end = asked.first + PAGE_ROWS
-        page = shown_rows(found.take(chosen[asked.first : end]), asked, self._prompts, self._open_ledger)
+        page = shown_rows(found.take(chosen[asked.first : end]), asked, self.prompts, self._open_ledger)
         return page | {"num_rows": len(chosen), "num_found": len(chosen), "next": end if end < len(chosen) else None}
 
     def table(self, asked: RowsRequest) -> pa.Table | None:
         """Return the rows that match, the newest first; None without any."""
+        found = self._found()
+        return None if found is None else pa.Table.from_batches([found.take(_chosen(found, asked)).batch])
+
+    def rows(self, numbers: Sequence[int]) -> FoundRows | None:
+        """Return the rows with these numbers that are still here; None without any."""
+        if (found := self._found()) is None:
+            return None
+        places = {number: row for row, number in enumerate(found.numbers)}
+        return found.take([places[number] for number in numbers if number in places])
+
+    def _found(self) -> FoundRows | None:
         with self._lock:
             pieces = list(self._pieces)
-        return (
-            None if not pieces else pa.Table.from_batches([(found := joined(pieces)).take(_chosen(found, asked)).batch])
-        )
+        return joined(pieces) if pieces else None
 
 
 def _chosen(found: FoundRows, asked: RowsRequest) -> list[int]:

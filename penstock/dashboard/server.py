@@ -22,7 +22,7 @@ import orjson
 import pyarrow as pa
 from aiohttp import web
 
-from penstock.dashboard.export import MAX_ROWS, MAX_SHAPE_ROWS, exported, shapes
+from penstock.dashboard.row_pages.export import MAX_ROWS, MAX_SHAPE_ROWS, exported, shapes
 from penstock.errors import InvalidArgumentError, PenstockError
 
 PAGE = Path(__file__).parent / "page"
@@ -60,6 +60,12 @@ class Board(Protocol):
 
     def review(self, asked: Mapping[str, Any]) -> str:
         """Keep a note on a row; see ``reviews``. Return what was done, for the person."""
+
+    def prompts(self, asked: Mapping[str, str]) -> dict[str, Any]:
+        """Return the prompts of a query or job that a person may edit; see ``trials``."""
+
+    def try_prompt(self, asked: Mapping[str, Any]) -> dict[str, Any]:
+        """Ask an edited prompt about a few rows; return the answers beside those of the run."""
 
     def control(self, asked: Mapping[str, Any]) -> str:
         """Change a running query; see ``live.Order``. Return what was done, for the person."""
@@ -122,6 +128,8 @@ class DashboardServer:
                 web.get("/api/rows", self._rows),
                 web.get("/api/shape", self._shape),
                 web.get("/api/export", self._export),
+                web.get("/api/prompts", self._prompts),
+                web.post("/api/try", self._try),
                 web.post("/api/control", self._control),
                 web.post("/api/review", self._review),
                 web.post("/api/seen", self._seen),
@@ -169,6 +177,12 @@ class DashboardServer:
         content, num_rows = await _apart(export)
         found = f"{num_rows:,} rows exported" + (", the most there may be." if num_rows == MAX_ROWS else ".")
         return web.Response(body=content, content_type="application/octet-stream", headers={"X-Rows": found})
+
+    async def _prompts(self, request: web.Request) -> web.Response:
+        return _json(await _apart(self._board.prompts, dict(request.query)))
+
+    async def _try(self, request: web.Request) -> web.Response:
+        return _json(await _apart(self._board.try_prompt, await _body(request)))
 
     async def _review(self, request: web.Request) -> web.Response:
         return _json({"done": await _apart(self._board.review, await _body(request))})

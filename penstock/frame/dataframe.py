@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from penstock.errors import InvalidArgumentError
 from penstock.frame.aggregate import AggregateVerbs
@@ -65,39 +65,22 @@ class DataFrame(
         """Apply a function of a DataFrame; the same as ``pipe``."""
         return self.pipe(function, *args, **kwargs)
 
-    def explain(
-        self,
-        analyze: bool = False,
-        *,
-        format: Literal["text", "mermaid"] = "text",
-        file: TextIO | None = None,
-    ) -> None:
+    def explain(self, analyze: bool = False, *, file: TextIO | None = None) -> None:
         """Print the plan as written, as optimized, and the stages it runs in; to ``file`` if it is given.
 
         With ``analyze`` the query runs, its rows are dropped, and the stats of each stage are added, also if it fails.
-        The format ``"mermaid"`` gives a flowchart of the stages. To get the text, pass ``io.StringIO()``:
+        To get the text, pass ``io.StringIO()``:
 
         >>> import io
         >>> text = io.StringIO()
         >>> ps.range(3).explain(file=text)
         >>> text.getvalue().splitlines()[:2]
         ['== Plan ==', 'Scan range(0, 3)']
-        >>> ps.range(3).explain(format="mermaid")
-        flowchart TD
-          s0["read range(0, 3)"]
         """
-        from penstock.plan.diagram import diagram
         from penstock.plan.explain import explain_query
 
-        if analyze and format != "text":
-            raise InvalidArgumentError(
-                f"explain: analyze=True adds a table of text, which format={format!r} cannot hold; "
-                "df.stats().plot(path) draws a run."
-            )
         stream = file or sys.stdout
-        is_text = format == "text"
-        text = explain_query(self._plan, terminal_width(stream)) if is_text else diagram(self._plan, format)
-        stream.write(f"{text}\n")
+        stream.write(f"{explain_query(self._plan, terminal_width(stream))}\n")
         if analyze:
             try:
                 for _ in self._batches():

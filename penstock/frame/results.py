@@ -286,8 +286,8 @@ class ResultVerbs(LazyTable):
     def stats(self) -> Stats:
         """Return the statistics of this DataFrame's last run: rows, bytes, times and waits of each stage.
 
-        ``print(df.stats())`` shows them with the bottleneck and what would help; ``.plot("timeline.svg")`` saves a
-        timeline. ``docs/guides/observe.md`` explains the columns.
+        ``print(df.stats())`` shows them with the bottleneck and what would help. ``docs/guides/observe.md``
+        explains the columns.
 
         >>> ps.range(3).stats()
         No query has run.

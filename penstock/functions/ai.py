@@ -16,6 +16,7 @@ from penstock.ai.model_columns import (
     scored_label_column,
 )
 from penstock.ai.option_types import (
+    AskOptions,
     ClassificationOptions,
     DecisionOptions,
     ImageEmbeddingOptions,
@@ -42,7 +43,7 @@ from penstock.types import DataType
 from penstock.udf.options import check_whole
 
 __all__ = [
-    *("choice", "classify_image", "classify_text", "decide", "embed_image", "embed_text", "prompt", "relevance"),
+    *("ask", "choice", "classify_image", "classify_text", "decide", "embed_image", "embed_text", "prompt", "relevance"),
     *("score", "yes_no"),
 ]
 
@@ -61,6 +62,7 @@ IMAGE = Kind("an image", _is_image, "decode it with decode_image()")
 
 TEMPLATE_ARGUMENTS = {
     "prompt": ("messages", "system_message"),
+    "ask": ("statement",),
     "embed_text": ("text",),
     "classify_text": ("text",),
     "relevance": ("query", "text"),
@@ -144,6 +146,31 @@ def decide(
 
     parts = message_parts("decide", messages)
     return decide_column(parts, checked_questions(questions), provider, model, options, check_messages)
+
+
+@function
+@documented(AskOptions)
+def ask(
+    statement: str,
+    *,
+    provider: str | Provider | None = None,
+    model: str | None = None,
+    **options: Unpack[AskOptions],
+) -> Expression:
+    """Ask a model whether a statement is true of each row: a filter in plain words.
+
+    The result is true, false, or null for a row with a null, and for one that the model declines. See
+    ``docs/guides/ask.md``.
+
+    >>> server = getfixture("model_server")  # finds the option that the text names
+    >>> ps.set_provider("openai", base_url=server.openai_url, api_key="test")
+    >>> df = ps.from_pydict({"text": ["yes, the parcel is late", "no, thank you", None]})
+    >>> df.where(ask("{text} complains about delivery", model="gpt-6-luna")).to_pydict()
+    {'text': ['yes, the parcel is late']}
+    """
+    from penstock.ai.cascade.statements import Statement, is_true
+
+    return is_true(Statement.of(statement), provider, model, options, check_messages)
 
 
 @method

@@ -21,6 +21,7 @@ from penstock.config import get_config
 from penstock.errors import QueryCancelledError
 from penstock.events.events import Event, QueryFinished, QuerySampled, QueryStarted
 from penstock.observe.closing_line import Destination, closing_line
+from penstock.observe.printable import terminal_width, wrapped_text
 from penstock.observe.progress_text import progress_line, progress_text
 from penstock.observe.screens import Screen, is_notebook, open_screen
 from penstock.observe.stats import Stats
@@ -201,7 +202,7 @@ class ProgressLog:
     def _print(self, line: str) -> None:
         self._has_printed = True
         if self._stream is not None:
-            self._stream.write(line + "\n")
+            self._stream.write("\n".join([*wrapped_text(line, _width_of(self._stream)), ""]))
             self._stream.flush()
 
 
@@ -228,6 +229,10 @@ def _is_terminal(stream: TextIO | None) -> bool:
         return stream is not None and stream.isatty()
     except (AttributeError, ValueError):  # no standard error, as under pythonw, or a closed one
         return False
+
+
+def _width_of(stream: TextIO) -> int | None:
+    return terminal_width(stream) if _is_terminal(stream) else None
 
 
 def _is_pipe(stream: TextIO) -> bool:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TextIO
 
-from penstock.observe.printable import cell_width, fit, visible_text
+from penstock.observe.printable import cell_width, fit, visible_text, wrapped_text
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -121,13 +121,14 @@ class Terminal:
             return terminal
 
     def remove(self, screen: TerminalScreen, summary: str) -> None:
-        """Replace the drawing of a query by one line."""
+        """Replace the drawing of a query by its closing line."""
+        lines = wrapped_text(visible_text(summary), self._console.width) if summary else []
         with self._opening, self._lock:
             self._screens.remove(screen)
             if not self._screens:
                 del self._all[self._stream]
             try:
-                self.redraw(self._encoded(f"{visible_text(summary)}\n" if summary else ""))
+                self.redraw(self._encoded("".join(f"{line}\n" for line in lines)))
             finally:
                 if not self._screens:
                     self._close()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import sys
+from dataclasses import dataclass
 
 import pyarrow as pa
 
@@ -35,7 +35,6 @@ from penstock.observe.printable import (
 from penstock.observe.stage_stats import StageStats, stage_stats
 from penstock.observe.stats_table import fitted_table, short_name, stage_columns
 from penstock.observe.table_html import plain_table_html
-from penstock.observe.timeline import TimelinePoint, timeline_svg
 
 NOTHING_YET = "No query has run."
 MAX_SAMPLES = 512  # points of the timeline; with more, every second one is dropped
@@ -50,6 +49,15 @@ SCHEMA = pa.schema(
         **dict.fromkeys(("peak_nbytes", "num_workers"), pa.int64()),
     }
 )
+
+
+@dataclass(frozen=True, slots=True)
+class TimelinePoint:
+    """A sample, with the rows that each stage had given by then. ``elapsed_s`` is the time since the start."""
+
+    elapsed_s: float
+    num_rows: tuple[int, ...]
+    sample: QuerySampled
 
 
 class Stats:
@@ -151,12 +159,6 @@ class Stats:
         """Return one row per stage, with the columns of ``StageStats`` that are numbers."""
         rows = [{name: getattr(stats, name) for name in SCHEMA.names} for stats in self.stages]
         return pa.Table.from_pylist(rows, SCHEMA)
-
-    def plot(self, path: str | os.PathLike[str]) -> None:
-        """Save a timeline of the query as an SVG file: the rows per second and the waits of each stage, and memory."""
-        names = [stats.stage for stats in self.stages]
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(timeline_svg(names, self.timeline, self.elapsed_s, self.bottleneck_text()))
 
     def __repr__(self) -> str:
         return str(self)

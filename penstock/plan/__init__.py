@@ -11,7 +11,7 @@ lower             the plan -> stages
 stages            the physical plan: work, inbox policies, resources -> stage_names
 number_rows       stages whose rows carry their number, for the errors of failed rows
 cache_keys        stages whose functions have the keys of their cached results
-explain, diagram  both plans as text
+explain           both plans as text
 identity/         fingerprints of plans and functions, for jobs and caches
 
 May import ``expr``, ``types``, ``storage`` and ``cache``, never a module that reads files, runs or decodes.

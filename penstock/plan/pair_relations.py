@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from penstock.errors import ColumnNotFoundError, InvalidArgumentError, TypeMismatchError
-from penstock.plan.relations import DeferredRelation, Join, JoinKind, Relation
-from penstock.plan.similarity import DropNear, DropSimilar, Metric, Nearest
+from penstock.plan.relations import Join, JoinKind
+from penstock.plan.similarity import Metric, Nearest
 from penstock.types import Schema
 from penstock.types.frozen import frozen
 
@@ -85,12 +85,6 @@ class NearestMaker:
 
     def _of(self, columns: PairColumns) -> Nearest:
         return Nearest(self.left.names[0], self.queries.names[0], self.k, self.metric, columns)
-
-
-def compares_vectors_or_texts(relation: Relation) -> bool:
-    """Return True for a relation of similar rows, which DuckDB does not run."""
-    is_deferred = isinstance(relation, DeferredRelation) and isinstance(relation.maker, NearestMaker)
-    return is_deferred or isinstance(relation, Nearest | DropNear | DropSimilar)
 
 
 def check_keys(verb: str, left: Schema, name: str, right: Schema, other: str) -> None:

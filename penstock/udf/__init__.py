@@ -3,7 +3,7 @@
 On the user's line, a function becomes a spec (``expr.udf``), which is data:
 
 decorators     func, cls, method -> options, option_spellings, parameters, specs
-aggregates     udaf; elements: functions over the elements of lists
+aggregates     udaf
 
 In a worker, a handler calls it:
 

@@ -230,8 +230,8 @@ class CallerPool:
                         if caller.cancelling():
                             raise
                         break  # the group has failed already
-                    counter.num_failed += 1
                     group.fail(number, exc)
+                    counter.num_failed += group.error is None  # an error that ends the query is not the row's
                     nbytes = 0
                 if group.error is None:  # else its results are dropped
                     group.nbytes[number] = nbytes

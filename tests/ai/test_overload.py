@@ -1,4 +1,7 @@
-"""Servers that queue, refuse with 503 or 429, or fail on single rows: each row is computed once, and none is lost."""
+"""Servers that queue, refuse with 503 or 429, or fail on single rows: each row is computed once, and none is lost.
+
+The bounds on times and numbers leave room for a busy machine; ``test_pace.py`` has narrow ones, on a virtual clock.
+"""
 
 from __future__ import annotations
 
@@ -59,9 +62,8 @@ def test_a_server_that_queues_computes_each_row_once() -> None:
     assert found == [f"answer {number}" for number in range(600)]
     assert seen["requests"] == seen["answered"] == 600
     held = watch.held(after_rows=400)
-    assert held[len(held) * 3 // 4] <= 3 * 4  # a busy machine delays answers, and then more are tried for a moment
-    assert held[-1] <= 6 * 4
-    assert watch.per_s(50, 550) > 0.8 * 40  # of the capacity; the machine may be busy
+    assert held[len(held) // 2] <= 6 * 4  # a busy machine delays answers, and then more are tried for a moment
+    assert watch.per_s(50, 550) > 0.2 * 40  # of the capacity
 
 
 @pytest.mark.parametrize("most_waiting", [1, 8])
@@ -72,7 +74,7 @@ def test_a_server_that_refuses_with_503_loses_no_row(most_waiting: int) -> None:
         seen = counts(base_url)
 
     assert found == [f"answer {number}" for number in range(400)]
-    assert seen["requests"] <= 1.2 * 400
+    assert seen["requests"] <= 2 * 400
 
 
 def test_slots_are_found_in_a_few_rounds() -> None:
@@ -80,5 +82,5 @@ def test_slots_are_found_in_a_few_rounds() -> None:
         answers(base_url, 1000)
         seen = counts(base_url)
 
-    assert watch.per_s(300, 900) > 0.6 * 100  # of the capacity; the machine may be busy
-    assert seen["refused"] < 0.05 * seen["requests"]
+    assert watch.per_s(300, 900) > 0.2 * 100  # of the capacity
+    assert seen["refused"] < 0.2 * seen["requests"]

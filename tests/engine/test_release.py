@@ -32,13 +32,18 @@ def stop_early() -> None:
     next(iter(ps.from_arrow(TABLE).into_batches(100).map_batches(lambda batch: batch).iter_rows()))
 
 
+def fail() -> None:
+    with pytest.raises(ZeroDivisionError):
+        ps.from_arrow(TABLE).map_batches(lambda batch: 1 / 0, batch_size=4000).to_pydict()
+
+
 def engine_objects() -> Counter[str]:
     """Count the objects of the engine by their classes; those of a query refer to its batches."""
     classes = (type(each) for each in gc.get_objects())
     return Counter(each.__qualname__ for each in classes if str(each.__module__).startswith("penstock.engine"))
 
 
-@pytest.mark.parametrize("query", [call, sort, group_more_rows_than_memory, stop_early])
+@pytest.mark.parametrize("query", [call, sort, group_more_rows_than_memory, stop_early, fail])
 def test_no_object_of_the_engine_outlives_its_query(runner: str, query: Callable[[], None]) -> None:
     query()  # starts what later queries use too
     gc.collect()

@@ -16,6 +16,7 @@ from penstock.ai.client.limits.limiter import Tally
 from penstock.cost.budget import spending
 from penstock.errors import OutageError, ProviderUnavailableError, UnreachableError
 from penstock.functions import embed_text, prompt
+from penstock.observe.closing_line import query_totals
 from penstock.testing import ModelServer, faults
 from tests.plain_server import change, counts, plain_server, supervised_server
 
@@ -53,6 +54,7 @@ def test_an_outage_at_the_end_costs_no_row(tmp_path: Path, fails_with: str, opti
         with pytest.raises(OutageError, match=r"fails on every call(.|\n)*Run again when it works"):
             df.write_parquet(out, resume=True)
         assert not list(tmp_path.glob("out/*.parquet"))
+        assert query_totals(df.stats()).failed == 0  # a call that finds the outage is no failed row
         change(base_url, fails_with="")
         df.write_parquet(out, resume=True)
         found = pq.read_table(out)

@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader
 
 import penstock as ps
 from penstock import col
-from penstock.errors import InvalidArgumentError, UdfError
+from penstock.errors import UdfError
 from tests.explained import explained
 
 
@@ -307,11 +307,6 @@ def test_explain_analyze_of_a_query_that_fails(error: type[BaseException], endin
     with pytest.raises(error):
         ps.range(10).map_batches(fail).explain(analyze=True, file=text)
     assert f"\n{ending}" in text.getvalue()
-
-
-def test_a_diagram_holds_no_table_of_a_run() -> None:
-    with pytest.raises(InvalidArgumentError, match=r"stats\(\)\.plot"):
-        ps.range(1).explain(analyze=True, format="mermaid")
 
 
 def test_repr_of_what_is_in_memory_shows_rows_and_of_a_query_its_columns(df: ps.DataFrame) -> None:

@@ -299,6 +299,28 @@ def test_the_last_line_says_how_it_ended(terminal: FakeTerminal, clock: Clock, e
     assert terminal.screen() == [line]
 
 
+@pytest.mark.parametrize("display", [Progress, ProgressLog])
+def test_a_narrow_terminal_breaks_the_last_line_between_words(
+    terminal: FakeTerminal, clock: Clock, monkeypatch: pytest.MonkeyPatch, display: type[Progress | ProgressLog]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    destination = Destination("out/", is_job=True)
+    if display is Progress:
+        shown: Any = Progress(terminal.stream, clock=clock, interval_s=None, destination=destination)
+    else:
+        shown = ProgressLog(terminal.stream, destination=destination)
+    for event in PROMPTS:
+        shown.on_event(event)
+    clock.now_s += 12
+    if display is Progress:
+        shown.refresh()
+    shown.on_event(QueryFinished(KeyboardInterrupt(), 12.0))
+    lines = terminal.screen()
+    assert max(map(len, lines)) <= 40
+    figures = "900 calls, 10 failed (see errors()), 54,000 tokens, 99 cached, $1.80; run it again to continue"
+    assert figures in " ".join(line.strip() for line in lines)
+
+
 def test_a_short_query_prints_nothing(terminal: FakeTerminal) -> None:
     progress = Progress(terminal.stream, delay_s=50)
     progress.on_event(STARTED)

@@ -9,7 +9,6 @@ import re
 import struct
 import sys
 import termios
-from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
@@ -35,7 +34,6 @@ from penstock.observe.bottleneck import bottleneck, bottleneck_text
 from penstock.observe.printable import cell_width
 from penstock.observe.stage_stats import StageStats
 from penstock.observe.stats import MAX_SAMPLES, Stats
-from penstock.observe.timeline import COLORS
 
 STARTED = QueryStarted((StageInfo(0, "Scan"), StageInfo(1, "Map")), time_s=100.0)
 
@@ -184,19 +182,6 @@ def test_a_stage_that_is_done_is_no_bottleneck_while_others_run() -> None:
     assert bottleneck([done, last], 10.0) is last
     last.wall_s = 12.0
     assert bottleneck([done, last], 12.0) is done
-
-
-def test_a_timeline_is_an_image(tmp_path: Path) -> None:
-    started = QueryStarted((StageInfo(0, "Scan <&>"), StageInfo(1, "Map")), time_s=100.0)
-    stats = stats_of(started, sampled(101.0, "input"), sampled(102.0, "workers"), QueryFinished(None, 102.0))
-    stats.plot(tmp_path / "timeline.svg")
-    drawing = ElementTree.parse(tmp_path / "timeline.svg").getroot()
-    texts = [element.text for element in drawing.iter("{http://www.w3.org/2000/svg}text")]
-    assert texts[:2] == ["2.0 s", stats.bottleneck_text()]
-    assert {"Scan <&>", "Map", "data held", "1.0 kB"} <= set(texts)
-    colors = [box.get("fill") for box in drawing.iter("{http://www.w3.org/2000/svg}rect")][3:]
-    assert colors == [COLORS["output"]] * 2 + [COLORS["input"], COLORS["workers"]]
-    Stats().plot(tmp_path / "empty.svg")
 
 
 def test_a_long_query_keeps_a_short_timeline() -> None:

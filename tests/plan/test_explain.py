@@ -5,10 +5,8 @@ from typing import Any
 import pytest
 
 import penstock as ps
-from penstock.errors import InvalidArgumentError
 from penstock.expr.column import col
 from penstock.expr.nodes import UdfCall
-from penstock.plan.diagram import mermaid
 from penstock.plan.explain import explain, explain_query, explain_stages
 from penstock.plan.lower import lower
 from penstock.plan.nodes import (
@@ -121,24 +119,6 @@ def test_a_scan_with_everything_pushed_down() -> None:
     plan = scan("a", predicate=b > 1, limit=3)
     assert explain(plan) == "Scan table: columns a; where col(b) > 1; limit 3"
     assert explain(select(plan, double(a))) == f"Project _double(col(a))\n└─ {explain(plan)}"
-
-
-MERMAID = """\
-flowchart TD
-  s0["read table (1)<br/>columns a"]
-  s1["read table (2)<br/>columns a; where (s == #quot;&lt;b&gt;#quot;)"]
-  s2["concat"]
-  s3["map_batches repeat<br/>batches by throughput"]
-  s0 --> s2
-  s1 --> s2
-  s2 --> s3"""
-
-
-def test_stages_as_a_diagram() -> None:
-    stages = lower(MapBatches(Concat((scan("a"), scan("a", predicate=s == "<b>"))), REPEAT), is_ordered=True)
-    assert mermaid(stages) == MERMAID
-    with pytest.raises(InvalidArgumentError, match=r"format='svg'.*use 'text' or 'mermaid'"):
-        ps.range(1).explain(format="svg")  # type: ignore[arg-type]
 
 
 def test_a_stage_that_only_feeds_a_relation_has_a_name() -> None:

@@ -24,7 +24,7 @@ from penstock.frame.dataframe import DataFrame
 from penstock.frame.read.files import read_csv, read_json, read_parquet
 from penstock.frame.read.memory import from_arrow, from_pydict
 from penstock.frame.results import SHOWN_ROWS
-from penstock.functions import seq, strftime
+from penstock.functions import duckdb_function, strftime
 from penstock.io.tables.deltalake import delta_errors, write_delta
 from penstock.storage.storage_options import library_options, secrets_of
 from penstock.storage.urls import local_path
@@ -101,9 +101,9 @@ class DaftDataFrame(DataFrame):
         self, show_all: bool = False, format: str = "ascii", simple: bool = False, file: TextIO | None = None
     ) -> None:
         """Print all plans, whatever ``show_all`` and ``simple`` ask for; never run the query."""
-        if format not in ("ascii", "mermaid"):
-            raise refusal(f"explain(format={format!r})", "use 'ascii' or 'mermaid'")
-        super().explain(format="mermaid" if format == "mermaid" else "text", file=file)
+        if format != "ascii":
+            raise refusal(f"explain(format={format!r})", "use 'ascii'")
+        super().explain(file=file)
 
     def show(
         self, n: int = 8, *, columns: Any = None, verbose: bool = False, align: str = "left", **options: Any
@@ -154,7 +154,7 @@ class DaftDataFrame(DataFrame):
         for each in lists if ignore_empty_and_null else ():
             kept = kept.where(each.list_length() > 0)
         if index_column is not None:
-            kept = kept.with_column(index_column, seq(lists[0].list_length()))
+            kept = kept.with_column(index_column, duckdb_function("range", lists[0].list_length()))
             lists.append(col(index_column))
         return DataFrame.explode(kept, *lists)
 

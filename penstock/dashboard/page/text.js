@@ -67,7 +67,7 @@ export function callsText(stage) {
 
 // --- rows: a row has one number everywhere, that of the row in its input, counted from 0 ---
 
-export const placeText = (place) => (place.row === null ? "a row" : `row ${place.row} of ${baseName(place.source ?? "the input")}`);
+export const placeText = (place) => (place.row !== null ? `row ${place.row} of ${baseName(place.source ?? "the input")}` : place.number === undefined ? "a row" : `row ${place.number} of the output`);
 export const placeTitle = (place) => (place.row === null ? "Its number in the input is not known." : `row ${place.row} of ${place.source ?? "the input"}`);
 
 export function usageText(usage) {

@@ -64,11 +64,6 @@ class RemoteHandler:
         is_done, output = self._call("process", first_row, batch=item)
         return output if is_done and output is not None else self._outputs(output)
 
-    def finish(self) -> Iterator[pa.RecordBatch]:
-        if self.is_open:
-            _, output = self._call("finish")
-            yield from self._outputs(output)
-
     def interrupt(self, *, is_busy: bool) -> None:
         """Kill a busy process. Other stages that share it try their batches again in another process."""
         if is_busy:

@@ -169,6 +169,7 @@ class ThreadPool:
             report = None if self._cancelled.is_set() else self._advanced(slot, task)
         if report is not None:  # after the lock: a worker whose task is done is not busy
             self._emit(report)
+        del report  # the traceback of its error refers to this frame, which would keep all of it alive
 
     def _advanced(self, slot: HandlerSlot, task: Task) -> Report:
         started, cpu_started = time.perf_counter(), self._cpu_clock()

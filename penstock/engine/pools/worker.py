@@ -58,8 +58,8 @@ def _serve(socket_fd: int) -> None:
 
 
 class HandlerServer:
-    """Answers the driver's calls. The calls of one handler are ``open``, then ``process`` or ``finish``, each followed
-    by ``next`` until it is done, then ``close``; ``end`` closes all handlers.
+    """Answers the driver's calls. The calls of one handler are ``open``, then ``process``, each followed by
+    ``next`` until it is done, then ``close``; ``end`` closes all handlers.
     """
 
     def __init__(self, sock: socket.socket) -> None:
@@ -101,13 +101,7 @@ class HandlerServer:
             self._slots.pop(key).close()
             return True, (), None
         slot = self._slots[key]
-        match verb:
-            case "process":
-                output, is_done = slot.start(batch, *args)
-            case "finish":
-                output, is_done = slot.finish()
-            case _:
-                output, is_done = slot.next()
+        output, is_done = slot.start(batch, *args) if verb == "process" else slot.next()
         return is_done, slot.take_errors(), output
 
 

@@ -4,7 +4,7 @@ runner          connect to a cluster, choose the actors of each stage
 cluster, node_fit, node_memory    the nodes, who fits on them, what they have reserved
 stage_requests  what the stages ask Ray for
 actors, actor_group, worker       the actors of a stage; lent to tasks; the classes that run there
-pool, replay_pool, failures       run tasks, start them again, tell deaths apart
+pool, failures                    run tasks, start them again, tell deaths apart
 stored          a batch with its recipe: recompute it if its node is lost
 exchange, exchange_pool, exchange_work    relations that exceed one node's memory
 engines, ledgers, blocks          inference engines; the driver's ledgers; results for Ray Data
@@ -21,7 +21,9 @@ Decisions
 - The worker of a function writes a large output itself. The number of its first row puts its files in order.
 - A relation runs in the driver's process. One that outgrows its memory is divided by its keys, and the workers of the
   other stages compute the parts; rows are aggregated before they move.
-- The driver makes the calls to remote models, so one limiter, one budget and one ledger hold for its queries.
+- What needs state runs in the driver's process too: a sink that needs one writer, or that has no parts.
+- The driver calls async functions that ask for no resources: they wait, and do not compute. So one limiter, one budget
+  and one ledger hold for the remote models of its queries.
 """
 
 from __future__ import annotations

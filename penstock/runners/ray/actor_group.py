@@ -84,18 +84,15 @@ class GroupOwner(Protocol):
 class ActorGroup:
     """Starts the actors of a pool and lends them to tasks. ``name`` is the stage's.
 
-    With ``can_leave``, actors are released when their node drains. The lock is not held during calls of Ray: they wait
-    for its threads, which wait for the lock.
+    Actors are released when their node drains. The lock is not held during calls of Ray: they wait for its threads,
+    which wait for the lock.
     """
 
-    def __init__(
-        self, name: str, source: ActorSource, size: PoolSize, cluster: Cluster, owner: GroupOwner, *, can_leave: bool
-    ) -> None:
+    def __init__(self, name: str, source: ActorSource, size: PoolSize, cluster: Cluster, owner: GroupOwner) -> None:
         self._source = source
         self._size = size
         self._cluster = cluster
         self._owner: GroupOwner = weakref.proxy(owner)  # it refers to this object
-        self._can_leave = can_leave
         self._name = name
         self._actors: list[PoolActor] = []
         self._free: list[PoolActor] = []  # an actor for each task that it could take, the one used last at the end
@@ -380,7 +377,7 @@ class ActorGroup:
 
     def _is_leaving(self, actor: PoolActor) -> bool:
         """Return whether an actor must get no more work, because its node drains or is gone."""
-        return self._can_leave and actor.place is not None and actor.place.node_id not in self._cluster.usable
+        return actor.place is not None and actor.place.node_id not in self._cluster.usable
 
     def _forget(self, actor: PoolActor) -> None:
         if actor in self._actors:

@@ -13,12 +13,10 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from penstock.errors import UdfError
 from penstock.runners.ray.cluster import Cluster, emptiest_node
-from penstock.runners.ray.worker import AsyncWorker, ThreadedWorker, Worker
+from penstock.runners.ray.worker import ThreadedWorker, Worker
 
 CLOSE_TIMEOUT_S = 5.0
 STOP_TIMEOUT_S = 0.2  # for a call that is no longer needed; then its process is killed
-ASYNC_CALLS = 1000  # that an actor with an event loop takes at once, unless its stages need more
-MAX_SPARES = 16  # actors on the driver's node that wait for the next query
 KILLED = object()  # by us: no call is the cause
 
 
@@ -104,19 +102,29 @@ class ActorSource(Protocol):
 
 
 class Spares:
-    """Idle actors of each kind that wait for the next query of this process, since starting one takes a second."""
+    """Idle plain actors that wait for the next query of this process, since starting one takes a second."""
 
     lock: ClassVar[threading.Lock] = threading.Lock()  # queries of several threads take and keep actors
-    _idle: ClassVar[dict[str, list[Process]]] = {}
+    _idle: ClassVar[list[Process]] = []
     _connection: ClassVar[Any] = None  # to Ray, to which the actors belong
 
     @staticmethod
-    def of(kind: str) -> list[Process]:
+    def all() -> list[Process]:
         context = ray.get_runtime_context()
         connection = context.get_node_id(), context.get_job_id()
         if Spares._connection != connection:
-            Spares._connection, Spares._idle = connection, {}
-        return Spares._idle.setdefault(kind, [])
+            Spares._connection, Spares._idle = connection, []
+        return Spares._idle
+
+    @staticmethod
+    def take(node_id: str | None) -> Process | None:
+        """Return an idle actor, on the node if one is named, or None."""
+        with Spares.lock:
+            spares = Spares.all()
+            found = next((each for each in spares if node_id in (None, each.node_id)), None)
+            if found is not None:
+                spares.remove(found)
+            return found
 
 
 @cache
@@ -124,14 +132,8 @@ def worker_class(cls: type) -> Any:
     return ray.remote(cls)
 
 
-def started(cls: type, options: Mapping[str, Any], kind: str | None, node_id: str | None = None) -> Process:
-    """Return a spare actor of a kind, or a new one; on a node if it is named."""
-    with Spares.lock:
-        spares = [] if kind is None else Spares.of(kind)
-        for spare in spares:
-            if node_id in (None, spare.node_id):
-                spares.remove(spare)
-                return spare
+def started(cls: type, options: Mapping[str, Any], node_id: str | None = None) -> Process:
+    """Return a new actor; on a node if it is named."""
     if node_id is not None:
         options = {**options, "scheduling_strategy": NodeAffinitySchedulingStrategy(node_id, soft=True)}
     return Process(worker_class(cls).options(**options).remote(), is_sequential=cls is Worker, node_id=node_id)
@@ -141,23 +143,21 @@ class OwnActors:
     """The actors of one stage, or of those that call methods of one object, with ``num_tasks`` tasks at once.
 
     An actor that a stage has started serves the others too. All of them are released after the last stage, or its
-    instance would be built again; all stages join before the first task. Those of a ``kind`` are kept for the next
-    query. ``on_change`` is called when their number has changed.
+    instance would be built again; all stages join before the first task. ``on_change`` is called when their number has
+    changed.
     """
 
     def __init__(
         self,
         cluster: Cluster,
         options: dict[str, Any],
-        kind: str | None = None,
-        num_tasks: int = 1,
-        on_change: Callable[[], None] = lambda: None,
+        num_tasks: int,
+        on_change: Callable[[], None],
     ) -> None:
         self._cluster = cluster
         self._on_change = on_change
         self._class = Worker if num_tasks == 1 else ThreadedWorker
         self.options: Mapping[str, Any] = {"max_concurrency": num_tasks, **options}
-        self._kind = kind
         self._num_joined = self._num_members = 0
         self._users: dict[Process, set[int]] = {}  # the stages that use each actor, without those for single tasks
         self._lock = threading.Lock()
@@ -177,7 +177,7 @@ class OwnActors:
         with self._lock:
             others = [each for each, users in self._users.items() if stage not in users and self._is_usable(each)]
             if is_alone or not others:
-                found = started(self._class, self.options, self._kind)
+                found = started(self._class, self.options)
             else:
                 found = min(others, key=lambda each: len(each.replies))
                 found.is_reused |= found.has_started
@@ -223,12 +223,8 @@ class OwnActors:
         ended = [*closing, *(reply for replies in busy.values() for reply in replies)]
         if ended:
             ray.wait(ended, num_returns=len(ended), timeout=CLOSE_TIMEOUT_S)
-        for ref, process in closing.items():
-            spares = [] if self._kind is None else Spares.of(self._kind)
-            if self._kind is not None and len(spares) < MAX_SPARES and has_succeeded(ref, timeout_s=0):
-                spares.append(process.renewed())
-            else:
-                process.kill()
+        for process in closing.values():
+            process.kill()
 
     def _is_usable(self, process: Process) -> bool:
         return not process.is_gone and (process.node_id is None or process.node_id in self._cluster.usable)
@@ -285,7 +281,7 @@ class SharedWorkers:
             found = min(others, key=lambda each: (len(each.replies), each.node_id != node_id), default=None)
             if found is None or (found.replies and len(usable) < self._cluster.num_cores):
                 place = emptiest_node(self._cluster.usable, [process.node_id for process in usable])
-                found = started(Worker, self.options, "shared", place)
+                found = Spares.take(place) or started(Worker, self.options, place)
                 self._processes.append(found)
             known.append(found)
             return found
@@ -321,7 +317,7 @@ class SharedWorkers:
         failed = {process for process, ref in closing if not has_succeeded(ref, timeout_s=0)}
         ended = [process for process in self._processes if process.is_gone or process in failed]
         with Spares.lock:
-            spares = Spares.of("shared")
+            spares = Spares.all()
             found = [*spares, *(process.renewed() for process in self._processes if process not in ended)]
             spares[:] = [each for each in found if each.node_id in self._cluster.usable][: self._cluster.num_cores]
             surplus = [each for each in found if each not in spares]
@@ -349,102 +345,6 @@ class SharedWorkersSlot:
     def release(self, idle: Sequence[Process], running: Mapping[Any, Process]) -> None:
         self._known = []
         self._workers.close_stage(self._stage, idle, running)
-
-
-class SharedActor:
-    """One actor for the async stages that share an event loop, started with the first task and released by the last.
-
-    All stages join before the first task, because the executor opens every pool first. With ``is_plain`` it is kept for
-    the next query.
-    """
-
-    def __init__(self, options: dict[str, Any], *, is_plain: bool) -> None:
-        self.options = options
-        self._is_plain = is_plain
-        self._num_tasks = 0
-        self._num_joined = self._num_members = 0
-        self._process: Process | None = None
-        self._others: list[Process] = []  # of single tasks
-        self._ended: set[int] = set()  # stages that have left but are open: their instances may serve the others
-        self._lock = threading.Lock()
-
-    def join(self, opening: tuple[Any, ...], num_tasks: int) -> ActorSlot:
-        """Add a stage with at most ``num_tasks`` tasks at once."""
-        self._num_tasks += num_tasks
-        self._num_members += 1
-        self._num_joined += 1
-        return ActorSlot(self, self._num_joined, opening)
-
-    def acquire(self, node_id: str | None = None, *, is_alone: bool = False) -> Process:
-        with self._lock:
-            if is_alone:
-                self._others.append(self._started())
-                return self._others[-1]
-            if self._process is None or self._process.is_gone:
-                self._process = self._started()
-            return self._process
-
-    def leave(self, stage: int, replies: Sequence[Any], *, is_again: bool) -> None:
-        """Cancel the running tasks of a stage and close it; release the actors after the last stage.
-
-        A stage without running tasks is closed with the last one, or an instance that both use would be built again.
-        A stage leaves again if it had to remake batches after its end.
-        An actor that is killed while it works may send requests for a moment longer, and their cost is not counted.
-        ``replies`` are those of the running tasks.
-        """
-        with self._lock:
-            self._num_members -= not is_again
-            is_last, shared = not self._num_members, self._process
-            self._ended.add(stage)
-            if not is_last and not replies:
-                return
-            stages = self._ended if is_last else {stage}
-            processes = [each for each in (*self._others, self._process) if each is not None and not each.is_gone]
-            if is_last:  # another thread may close the stage too
-                self._process, self._others = None, []
-        closing = {process.handle.close.remote(*stages): process for process in processes}
-        ended = [*closing, *replies]
-        if ended:
-            ray.wait(ended, num_returns=len(ended), timeout=CLOSE_TIMEOUT_S)
-        for ref, process in closing.items() if is_last else ():
-            if process is shared and self._kind is not None and has_succeeded(ref, timeout_s=0):
-                Spares.of(self._kind).append(process.renewed())
-            else:
-                process.kill()
-
-    @property
-    def _max_calls(self) -> int:
-        # One call more for each stage, so that it can be closed while its tasks run, and one to open it.
-        return max(ASYNC_CALLS, self._num_tasks + 2 * self._num_joined)
-
-    @property
-    def _kind(self) -> str | None:
-        return "async" if self._is_plain and self._max_calls == ASYNC_CALLS else None
-
-    def _started(self) -> Process:
-        return started(AsyncWorker, {"max_concurrency": self._max_calls, **self.options}, self._kind)
-
-
-class ActorSlot:
-    """The place of one stage in a shared actor."""
-
-    def __init__(self, actor: SharedActor, stage: int, opening: tuple[Any, ...]) -> None:
-        self._actor = actor
-        self._stage = stage
-        self.address: tuple[int, ...] = (stage,)
-        self.opening = opening
-        self.options: Mapping[str, Any] = actor.options
-        self._has_left = False
-
-    def acquire(self, node_id: str | None = None, *, is_alone: bool = False) -> Process:
-        return self._actor.acquire(is_alone=is_alone)
-
-    def retire(self, process: Process) -> None:
-        process.kill()
-
-    def release(self, idle: Sequence[Process], running: Mapping[Any, Process]) -> None:
-        is_again, self._has_left = self._has_left, True  # before the call: it may come from two threads at once
-        self._actor.leave(self._stage, list(running), is_again=is_again)
 
 
 def put_packed(open_handler: Callable[..., Any], name: str) -> Any:

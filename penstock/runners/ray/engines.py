@@ -14,8 +14,10 @@ from penstock.ai.conversation import Generation, Request
 from penstock.ai.local.serving.engine import EngineSpec
 from penstock.ai.local.serving.prompter import EnginePrompter
 from penstock.plan.stages import CallUdf
-from penstock.runners.ray.actors import ASYNC_CALLS, CLOSE_TIMEOUT_S
+from penstock.runners.ray.actors import CLOSE_TIMEOUT_S
 from penstock.runners.ray.failures import translated
+
+MAX_REQUESTS = 1000  # that an engine takes at once
 
 
 class EngineActor:
@@ -89,7 +91,7 @@ class RemoteEngineSpec:
         return self.spec.num_replicas
 
     def make(self, replica: int) -> RemoteEngine:
-        options = {"num_cpus": 0, "num_gpus": self.num_gpus, "max_concurrency": ASYNC_CALLS}
+        options = {"num_cpus": 0, "num_gpus": self.num_gpus, "max_concurrency": MAX_REQUESTS}
         return RemoteEngine(self.spec, options | {"scheduling_strategy": "SPREAD"})
 
     def alone(self) -> EngineSpec:
@@ -100,12 +102,9 @@ class RemoteEngineSpec:
 
 
 def with_remote_engine(work: CallUdf) -> CallUdf | None:
-    """Return a call whose engine has its replicas in actors; None if it has no engine, or one without replicas.
-
-    A single replica is part of the actor of its stage, which takes many rows with each call.
-    """
+    """Return a call whose engine has its replicas in actors; None if it has no engine."""
     target, model = work.spec.target, _engine_prompter(work)
-    if model is None or model.spec.num_replicas == 1:
+    if model is None:
         return None
     remote = model.with_spec(RemoteEngineSpec(model.spec, work.spec.resources.gpus / model.spec.num_replicas))
     init_args = tuple(remote if each is model else each for each in target.init_args)

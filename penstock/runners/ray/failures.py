@@ -42,11 +42,8 @@ def is_death(exc: BaseException) -> bool:
     return isinstance(exc, DEATHS) and not isinstance(exc, RayTaskError)
 
 
-def translated(exc: BaseException, worker: str = "", why: str = "") -> BaseException:
-    """Translate an exception of Ray from a call to the actor ``worker``; ``why`` says why it ends the query.
-
-    Other exceptions are returned unchanged.
-    """
+def translated(exc: BaseException, worker: str = "") -> BaseException:
+    """Translate an exception of Ray from a call to the actor ``worker``; return other exceptions unchanged."""
     if not isinstance(exc, RayError):
         return exc
     if isinstance(exc, RayTaskError):  # the call did not reach the handler, for example because a module is missing
@@ -57,7 +54,6 @@ def translated(exc: BaseException, worker: str = "", why: str = "") -> BaseExcep
         what = f"A Ray worker ({worker}) died while it worked on a batch"
     else:
         what = f"A Ray worker failed: {one_line(exc)}"
-    advice = why or "If it ran out of memory, use a smaller batch_size or fewer workers."
-    error = WorkerDiedError(f"{what}. {advice}")
+    error = WorkerDiedError(f"{what}. If it ran out of memory, use a smaller batch_size or fewer workers.")
     error.__cause__ = exc
     return error

@@ -18,7 +18,7 @@ from penstock.errors import WorkerDiedError
 from penstock.events.events import RowError
 from penstock.events.metrics import current_metrics
 from penstock.runners.ray.actor_group import ActorGroup, PoolActor, PoolSize
-from penstock.runners.ray.actors import CLOSE_TIMEOUT_S, ActorSlot, ActorSource
+from penstock.runners.ray.actors import CLOSE_TIMEOUT_S, ActorSource
 from penstock.runners.ray.cluster import Cluster, is_node_alive
 from penstock.runners.ray.failures import is_death, translated
 from penstock.runners.ray.node_memory import NodeMemory
@@ -60,10 +60,9 @@ class RayPool:
     Ray calls back on a thread of its own when an actor has replied. A failure is handled on a thread of its own,
     because it may have to wait until lost batches are made again. If an actor dies, its task starts again in another
     one: without the rows that are out already, then in parts, by ``restart``. If a node is gone, its tasks just start
-    again. A task waits until ``memory`` has room on the node of its actor. ``has_state`` marks stages whose actors
-    cannot be replaced, such as relations, which have a share of the memory of their own; ``why_fatal`` explains that in
-    the error. With ``fetches_one_by_one`` the handler gets an iterator of the batches of a task. With ``may_write`` a
-    worker may write the output of a task; the pool of the write only passes on the records.
+    again. A task waits until ``memory`` has room on the node of its actor. With ``fetches_one_by_one`` the handler gets
+    an iterator of the batches of a task. With ``may_write`` a worker may write the output of a task; the pool of the
+    write only passes on the records.
     """
 
     def __init__(
@@ -76,8 +75,6 @@ class RayPool:
         memory: NodeMemory,
         *,
         restart: RestartPolicy | None = None,
-        has_state: bool = False,
-        why_fatal: str = "",
         fetches_one_by_one: bool = False,
         may_write: bool = False,
     ) -> None:
@@ -85,18 +82,13 @@ class RayPool:
         self._emit = emit
         self._memory = memory
         self._restart = restart
-        self._has_state = has_state
-        self._why_fatal = why_fatal
         self._fetches_one_by_one = fetches_one_by_one
         self._may_write = may_write
-        can_leave = not has_state and not isinstance(source, ActorSlot)
-        self._group = ActorGroup(name, source, size, cluster, self, can_leave=can_leave)
+        self._group = ActorGroup(name, source, size, cluster, self)
         self._running: dict[Task, RunningTask] = {}
         self._awaited: dict[Any, PoolActor] = {}  # the actor that owes each reply
         self._threads: WeakSet[threading.Thread] = WeakSet()  # of those that run
         self._starting = threading.Lock()
-        self._num_unfinished = 0
-        self._finishing = threading.Lock()
         self._is_closed = False
         self._metrics = current_metrics()  # read here: replies come on Ray's threads
 
@@ -119,16 +111,8 @@ class RayPool:
             self._when_admitted(run, partial(self._call_for, run, "resume", (run.input.first_row,), ()))
 
     def finish(self) -> None:
-        if not self._has_state:
-            self._emit(Report(None, None, is_done=True))
-            self.on_thread(lambda: self._group.release(dict(self._awaited)))
-            return
-        actors = self._group.actors
-        self._num_unfinished = len(actors)
-        for actor in actors:
-            self._call(actor, "finish", (), self._receive_rest)
-        if not actors:
-            self._emit(Report(None, None, is_done=True))
+        self._emit(Report(None, None, is_done=True))
+        self.on_thread(lambda: self._group.release(dict(self._awaited)))
 
     def close(self) -> None:
         if self._is_closed or not ray.is_initialized():
@@ -165,7 +149,7 @@ class RayPool:
     def _start(self, run: RunningTask) -> None:
         """Start the current part of a task, or the rest of it, in an actor."""
         run.input = run.input or run.part_input()
-        has_room = partial(self._memory.has_room, nbytes=self._nbytes_reserved(run))
+        has_room = partial(self._memory.has_room, nbytes=run.task.nbytes_held)
         if self._group.lend(run, run.input.node_id(), is_alone=run.num_deaths > 1, has_room=has_room):
             self._send(run)
 
@@ -179,19 +163,16 @@ class RayPool:
 
     def _when_admitted(self, run: RunningTask, call: Callable[[], None]) -> None:
         """Make a call for a task once the node of its actor has room for it."""
-        nbytes = self._nbytes_reserved(run)
+        nbytes = run.task.nbytes_held
         assert run.actor is not None
         assert run.actor.place is not None
         if not nbytes or self._memory.reserve(run.actor.place.node_id, nbytes, lambda: self.on_thread(call, run)):
             call()
 
-    def _nbytes_reserved(self, run: RunningTask) -> int:
-        return 0 if self._has_state else run.task.nbytes_held
-
     def _call_for(self, run: RunningTask, method: str, args: tuple[Any, ...], given: Any) -> None:
         assert run.actor is not None
         receive = partial(self._receive, run, given)
-        self._call(run.actor, method, args, receive, self._nbytes_reserved(run))
+        self._call(run.actor, method, args, receive, run.task.nbytes_held)
 
     def _receive(self, run: RunningTask, given: Any, ref: Any, batch: Any, reply: Any) -> None:
         """Pass on the outcome of a call: ``reply``, the future of ``ref``. The call got the references ``given``."""
@@ -208,7 +189,7 @@ class RayPool:
             output = Bundle(report.written, report.num_rows, report.nbytes, is_task=True)
         elif report.has_output:
             assert run.input is not None
-            recipe = None if self._has_state else run.input.recipe(self, run.num_rows_out, report.num_rows)
+            recipe = run.input.recipe(self, run.num_rows_out, report.num_rows)
             node_id = run.actor.place.node_id if run.actor and run.actor.place else None
             output = Bundle(StoredBatch(batch, recipe, node_id), report.num_rows, report.nbytes)
             run.num_rows_out += report.num_rows
@@ -255,8 +236,6 @@ class RayPool:
         self._group.discard(actor)
         if actor.place is None:
             self._group.note_failed_start(actor, failure)
-        elif self._has_state:
-            raise translated(failure, actor.place.name, self._why_fatal)
         elif actor.process.may_have_died_of(ref) and is_node_alive(actor.place.node_id):
             death = translated(failure, actor.place.name)
             if self._group.is_first_note(actor):
@@ -372,7 +351,7 @@ class RayPool:
     # --- calls ---
 
     def _call(
-        self, actor: PoolActor, method: str, args: tuple[Any, ...], receive: Callable[..., None], reserved: int = 0
+        self, actor: PoolActor, method: str, args: tuple[Any, ...], receive: Callable[..., None], reserved: int
     ) -> None:
         """Call a method of an actor; its reply goes to ``receive``, while the batch stays in the object store.
 
@@ -398,14 +377,6 @@ class RayPool:
                 receive(ref, batch, reply)
         except BaseException as exc:  # Ray drops exceptions of its callbacks; unpickling the report may raise too
             self._emit_unless_closed(Report(None, None, is_done=True, error=exc))
-
-    def _receive_rest(self, ref: Any, batch: Any, reply: Any) -> None:
-        failure = reply.exception()
-        report = reply.result() if failure is None else ActorReport(error=translated(failure, why=self._why_fatal))
-        output = Bundle(StoredBatch(batch, None), report.num_rows, report.nbytes) if report.has_output else None
-        with self._finishing:  # the report that says is_done must be the last
-            self._num_unfinished -= 1
-            self._emit_unless_closed(Report(None, output, self._num_unfinished == 0, report.busy_s, report.exception))
 
     def _emit_unless_closed(self, report: Report) -> None:
         if not self._is_closed:

@@ -6,12 +6,11 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from functools import cache, partial
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 import ray
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from penstock.config import Config, get_config, task_share
 from penstock.contracts import Bundle, Emit
@@ -23,10 +22,8 @@ from penstock.engine.resources import Cores
 from penstock.engine.task_costs import Footprint
 from penstock.engine.workers import PoolChoice
 from penstock.errors import InvalidArgumentError
-from penstock.expr.udf import API_LOOP, Builtin, Resources
-from penstock.plan.nodes import sink_name
+from penstock.expr.udf import API_LOOP, Resources
 from penstock.plan.optimizer import RULES
-from penstock.plan.pair_relations import compares_vectors_or_texts
 from penstock.plan.stages import CallBatch, CallUdf, RunRelation, Stage, Work, WriteOut
 from penstock.protocols import OneWriterSink, PartSink, RunSink, Sink
 from penstock.relational.partition import HashParts, RangeParts, parts_of
@@ -37,7 +34,6 @@ from penstock.runners.ray.actor_group import PoolSize
 from penstock.runners.ray.actors import (
     ActorSource,
     OwnActors,
-    SharedActor,
     SharedWorkers,
     put_packed,
 )
@@ -48,7 +44,6 @@ from penstock.runners.ray.ledgers import DriverLedgers, driver_ledgers, with_led
 from penstock.runners.ray.node_fit import ActorRequest, check_fit, most_workers
 from penstock.runners.ray.node_memory import NodeMemory
 from penstock.runners.ray.pool import RayPool
-from penstock.runners.ray.replay_pool import ReplayPool
 from penstock.runners.ray.stage_requests import actor_key, actor_options, actor_requests
 from penstock.runners.ray.stored import DriverBatches, put_batch, read_input
 
@@ -56,10 +51,6 @@ PLAIN = actor_options(Resources())
 GATHERED_NBYTES = 32 * 2**20  # of a batch between stages: a call and the storing of its result cost milliseconds
 ARROW_WORK = Footprint(num_inputs=0, num_outputs=3)  # a kernel's intermediate results, its result, the stored one
 PYTHON_WORK = Footprint(num_inputs=1, num_outputs=3)  # arguments and results as Python objects or arrays as well
-WHY_WRITER_IS_NEEDED = (
-    "It wrote into {}, which does not tell which of its rows are there (its sink has no open_part), so they cannot be "
-    "written again. The query ends before its commit; run it again."
-)
 CALL_COST_S = 0.01  # of all processes, with the storing of its result
 
 
@@ -154,24 +145,23 @@ class RayPools:
         self._sinks = dict(_next_sinks(stages))
         self._own: dict[str, OwnActors] = {}
         self._sized: list[RayPool] = []  # with actors of their own
-        self._shared: dict[str, SharedActor] = {}
-        self._api_loop = cache(partial(LoopThread, is_fast=True))
+        self._loops: dict[str, LoopThread] = {}
 
     def make(self, stage: Stage, work: Work, emit: Emit) -> PoolChoice:
         """Return actors for a stage. Actors without cores of their own share the cluster's cores in the executor."""
         resources = stage.resources
         options = actor_options(resources)
-        takes_core = not (resources.max_workers or resources.cpus or resources.gpus)
+        is_async = isinstance(work, CallUdf) and work.spec.target.is_async
+        takes_core = not (is_async or resources.max_workers or resources.cpus or resources.gpus)
         match work:
-            case CallUdf() if work.spec.builtin.event_loop == API_LOOP and options == PLAIN:
-                return PoolChoice(self._api_pool(stage, work, emit), False, PYTHON_WORK, is_gated=True)
-            case CallUdf() if work.spec.builtin.event_loop and (remote := _with_remote_engine(work)) is not None:
-                return PoolChoice(self._api_pool(stage, remote, emit), False, PYTHON_WORK, is_gated=True)
-            case CallUdf() if work.spec.target.is_async:
-                return PoolChoice(self._async_pool(stage, work, options, emit), False, PYTHON_WORK)
+            case CallUdf() if (remote := _with_remote_engine(work)) is not None:
+                return PoolChoice(self._async_pool(stage, remote, emit), False, PYTHON_WORK, is_gated=True)
+            case CallUdf() if is_async and options == PLAIN and not resources.use_process:
+                return PoolChoice(self._async_pool(stage, work, emit), False, PYTHON_WORK, is_gated=True)
             case CallUdf() | CallBatch():
                 num_tasks, is_class = resources.tasks_per_worker, work.spec.target.is_class
-                size = PoolSize(self._most(stage), resources.min_workers, num_tasks, is_gradual=is_class)
+                most = (lambda: 1) if is_async else self._most(stage)
+                size = PoolSize(most, resources.min_workers, num_tasks, is_gradual=is_class)
                 is_shared = options == PLAIN and takes_core and not is_class
                 sink = self._sinks.get(id(stage)) if is_shared else None
                 opening = self._packed(work, self._calling(work, sink)), 0
@@ -185,21 +175,15 @@ class RayPools:
                 parts = parts_of(relation, schemas)
                 if parts is not None:
                     return PoolChoice(self._exchange_pool(work, parts, emit), takes_core=False)
-                if not compares_vectors_or_texts(relation):
-                    return PoolChoice(self._driver_pool(work, emit), takes_core=False)
-                pool = ReplayPool(partial(self._one_actor, work), emit, holds_output=False)
-                return PoolChoice(pool, takes_core=False)
-            case WriteOut(sink, False) if _needs_one_writer(sink):
-                return PoolChoice(ReplayPool(partial(self._one_actor, work), emit, holds_output=True), takes_core)
-            case WriteOut(sink):
+                return PoolChoice(self._driver_pool(work, emit), takes_core=False)
+            case WriteOut(PartSink() as sink, is_in_parts) if is_in_parts or not _needs_one_writer(sink):
                 # Parts are complete files, so that a writer that dies loses only the part that it writes.
-                has_parts = isinstance(sink, PartSink)
-                opening = put_packed(opener(WriteOut(sink, is_in_parts=has_parts)), stage.name), 0
-                source = (self._workers if has_parts else OwnActors(self._cluster, options, "writer")).join(opening)
-                why_fatal = "" if has_parts else WHY_WRITER_IS_NEEDED.format(sink_name(sink))
-                size = PoolSize(self._most(stage))
-                writers = self._pool(stage.name, source, size, emit, has_state=not has_parts, why_fatal=why_fatal)
+                source = self._workers.join((put_packed(opener(WriteOut(sink, is_in_parts=True)), stage.name), 0))
+                writers = self._pool(stage.name, source, PoolSize(self._most(stage)), emit)
                 return PoolChoice(writers, takes_core, gathered_nbytes=self._gathered_nbytes)
+            case WriteOut(sink):
+                num_writers = 1 if _needs_one_writer(sink) else get_config().thread_count
+                return PoolChoice(self._driver_pool(work, emit, num_writers), takes_core=False)
             case _:
                 source = self._workers.join((put_packed(opener(work), stage.name), self._gathered_nbytes))
                 size = PoolSize(self._most(stage))
@@ -231,9 +215,7 @@ class RayPools:
 
     def _own_actors(self, stage: Stage, options: dict[str, Any]) -> OwnActors:
         """Return the actors of a stage, which it shares with those that call other methods of its object."""
-        actors = OwnActors(
-            self._cluster, options, num_tasks=stage.resources.tasks_per_worker, on_change=self._adjust_sizes
-        )
+        actors = OwnActors(self._cluster, options, stage.resources.tasks_per_worker, self._adjust_sizes)
         return self._own.setdefault(sharing_key(stage), actors)
 
     def _adjust_sizes(self) -> None:
@@ -246,17 +228,9 @@ class RayPools:
             return opener(work)
         return writing_opener(work, sink, self._gathered_nbytes // 2)
 
-    def _one_actor(self, work: Work, emit: Emit) -> RayPool:
-        """Return one actor with all the rows of a stage, on the driver's node: no other node's loss ends it."""
-        here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
-        name = type(work).__name__
-        opening = put_packed(opener(work), name), self._gathered_nbytes
-        source = OwnActors(self._cluster, PLAIN | {"scheduling_strategy": here}, "here").join(opening)
-        return self._pool(name, source, PoolSize(lambda: 1), emit, has_state=True)
-
-    def _driver_pool(self, work: Work, emit: Emit) -> ThreadPool:
-        """Return one worker in the driver's process, which starts no other and dies with the query only."""
-        return ThreadPool(opener(work), 1, self._threads, emit, read=read_input, put=put_batch)
+    def _driver_pool(self, work: Work, emit: Emit, num_workers: int = 1) -> ThreadPool:
+        """Return workers in the driver's process, for work that holds state until the query ends."""
+        return ThreadPool(opener(work), num_workers, self._threads, emit, read=read_input, put=put_batch)
 
     def _exchange_pool(self, work: RunRelation, parts: HashParts | RangeParts, emit: Emit) -> ExchangePool:
         num_cores = self._cluster.num_cores
@@ -269,23 +243,16 @@ class RayPools:
         source = self._workers.join((put_packed(open_handler, name), self._gathered_nbytes))
         return self._pool(name, source, PoolSize(lambda: self._cluster.num_cores), emit, **options)
 
-    def _api_pool(self, stage: Stage, work: CallUdf, emit: Emit) -> AsyncPool:
-        """Return a pool in the driver's process: calls of remote models wait, and one limiter, budget and ledger serve
+    def _async_pool(self, stage: Stage, work: CallUdf, emit: Emit) -> AsyncPool:
+        """Return a pool in the driver's process: calls wait, and one limiter, budget and ledger of remote models serve
         all queries of a process, as on one machine. So does one queue, which knows the prefixes of each replica.
         """
-        return AsyncPool(
-            async_opener(work), num_async_tasks(stage, work.spec), emit, self._api_loop(), batches=DriverBatches()
-        )
-
-    def _async_pool(self, stage: Stage, work: CallUdf, options: dict[str, Any], emit: Emit) -> RayPool:
-        key = actor_key(stage)
-        if key not in self._shared:
-            is_plain = options == PLAIN and (not work.spec.target.is_class or work.spec.builtin != Builtin())
-            self._shared[key] = SharedActor(options, is_plain=is_plain)
+        loop = work.spec.builtin.event_loop
+        key = loop or sharing_key(stage)
+        if key not in self._loops:
+            self._loops[key] = LoopThread(is_fast=loop is not None)
         num_tasks = num_async_tasks(stage, work.spec)
-        slot = self._shared[key].join((self._packed(work, async_opener(work)), self._gathered_nbytes), num_tasks)
-        size = PoolSize(lambda: 1, tasks_per_worker=num_tasks)
-        return self._pool(stage.name, slot, size, emit, restart=restart_policy(work))
+        return AsyncPool(async_opener(work), num_tasks, emit, self._loops[key], batches=DriverBatches())
 
     def _packed(self, work: CallUdf | CallBatch, open_handler: Callable[..., Any]) -> Any:
         return put_packed(with_ledgers(self._ledgers, open_handler), work.spec.name)
@@ -318,6 +285,8 @@ def _needs_one_writer(sink: Sink) -> bool:
 
 
 def _with_remote_engine(work: CallUdf) -> CallUdf | None:
+    if work.spec.builtin.event_loop in (None, API_LOOP):
+        return None
     from penstock.runners.ray.engines import with_remote_engine  # few queries need the models
 
     return with_remote_engine(work)

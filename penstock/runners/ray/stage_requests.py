@@ -33,11 +33,10 @@ def actor_options(resources: Resources) -> dict[str, Any]:
 
 
 def actor_key(stage: Stage) -> str:
-    """Return a key that is equal for stages that share actors: async ones on one event loop, methods of one object."""
+    """Return a key that is equal for stages that share actors: calls of one engine, methods of one object."""
     match stage.work:
-        case CallUdf() if stage.work.spec.target.is_async:
-            loop = stage.work.spec.builtin.event_loop or sharing_key(stage)
-            return f"{loop} {actor_options(stage.resources)}"
+        case CallUdf(call) if (engine := call.udf.builtin.event_loop) is not None:
+            return f"{engine} {actor_options(stage.resources)}"
         case _:
             return sharing_key(stage)
 

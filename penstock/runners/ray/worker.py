@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import pickle
 import time
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, aclosing, contextmanager, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeAlias
 
 import pyarrow as pa
 import ray
 
-from penstock.contracts import WorkerContext
 from penstock.engine.handlers import PartHandler, WritingHandler
-from penstock.engine.pools.asyncio import AsyncHandler, cancel, record, recording
 from penstock.engine.pools.handler_slot import HandlerSlot, Output
 from penstock.engine.pools.worker import packed_error, unpacked_error
 from penstock.errors import UdfError
@@ -127,10 +124,6 @@ class Worker:
 
         return self._reply(stage, rows)
 
-    def finish(self, stage: int) -> Reply:
-        """Return everything that the handler still holds as one batch."""
-        return self._reply(stage, lambda opened: opened.rest(opened.slot.finish()))
-
     def apply(self, stage: int, function: Callable[..., Any], *args: Any) -> Any:
         """Return the results of a function, which needs no handler."""
         return function(*args)
@@ -239,139 +232,6 @@ class OpenedStage:
                 break
             batch, is_done = self.slot.next()
         return (joined(found) if found else None), is_done
-
-    def rest(self, first: Output) -> Output:
-        """Join an output with all outputs after it."""
-        found, (batch, is_done) = list[pa.RecordBatch](), first
-        while batch is not None:
-            found.append(batch)
-            batch, is_done = (None, True) if is_done else self.slot.next()
-        return (joined(found) if found else None), True
-
-
-class AsyncWorker:
-    """An actor whose event loop serves the async stages that share it, several tasks at once."""
-
-    def __init__(self) -> None:
-        self._openings: dict[int, tuple[bytes, int]] = {}
-        self._handlers: dict[int, AsyncHandler] = {}
-        self._failures: dict[int, BaseException] = {}  # why handlers did not open: the error of each task
-        self._running: dict[int, set[asyncio.Task[None]]] = {}
-        self._replies: dict[tuple[int, int], TaskReplies] = {}  # of tasks that have more, by stage and first row
-
-    async def open(self, stage: int, packed_open: bytes, gathered_nbytes: int) -> ActorPlace:
-        """Open the handler of a stage before its tasks, so no row is blamed for a death. Return the actor's place."""
-        self._openings[stage] = packed_open, gathered_nbytes
-        if stage not in self._handlers and stage not in self._failures:  # of this query
-            try:
-                self._opened(stage)
-            except BaseException as exc:
-                self._failures[stage] = exc
-        return this_place()
-
-    async def start(self, stage: int, first_row: int, num_skipped: int, slices: Slices, *items: Any) -> Reply:
-        replies = self._replies[stage, first_row] = TaskReplies()
-        task = asyncio.create_task(self._process(stage, replies, input_from(slices, items), first_row, num_skipped))
-        running = self._running.setdefault(stage, set())
-        running.add(task)
-        task.add_done_callback(running.discard)
-        return await self.resume(stage, first_row)
-
-    async def resume(self, stage: int, first_row: int) -> Reply:
-        outcome = await self._replies[stage, first_row].next()
-        if outcome[1].is_done:
-            self._replies.pop((stage, first_row), None)
-        return outcome
-
-    async def remake(self, stage: int, first_row: int, start: int, num_rows: int, slices: Slices, *items: Any) -> Reply:
-        started, found, num_missing = time.perf_counter(), list[pa.RecordBatch](), num_rows
-        try:
-            async with aclosing(self._outputs(stage, input_from(slices, items), first_row, start)) as outputs:
-                async for output in outputs:
-                    found.append(output)
-                    num_missing -= output.num_rows
-                    if num_missing <= 0:
-                        break
-            return reply(rows_of(found, 0, num_rows), started, (), is_done=True)
-        except (Exception, asyncio.CancelledError) as exc:
-            return failed(exc)
-
-    async def finish(self, stage: int) -> Reply:
-        return None, ActorReport()
-
-    async def close(self, *stages: int) -> None:
-        """Cancel the tasks of some stages and close their handlers. The other stages continue."""
-        for stage in stages:
-            await cancel(self._running.pop(stage, ()))
-            self._replies = {key: replies for key, replies in self._replies.items() if key[0] != stage}
-            self._failures.pop(stage, None)
-            handler = self._handlers.pop(stage, None)
-            if handler is not None:
-                await handler.close()
-
-    async def _process(
-        self, stage: int, replies: TaskReplies, batch: pa.RecordBatch, first_row: int, num_skipped: int
-    ) -> None:
-        """Give the outputs of a task, joined while they are small and come quickly. One asyncio task makes them all,
-        because a function may enter a context, such as a timeout, that belongs to its asyncio task.
-        """
-        nbytes, started, found = self._openings[stage][1], time.perf_counter(), list[pa.RecordBatch]()
-        try:
-            with recording() as errors:
-                async with aclosing(self._outputs(stage, batch, first_row, num_skipped)) as outputs:
-                    async for output in outputs:
-                        found.append(output)
-                        is_quick = time.perf_counter() - started < GATHERED_S
-                        if is_quick and sum(each.nbytes for each in found) < nbytes:
-                            continue
-                        await replies.give(reply(joined(found), started, (), is_done=False))
-                        started, found = time.perf_counter(), []
-            replies.give_last(reply(joined(found) if found else None, started, tuple(errors), is_done=True))
-        except BaseException as exc:  # also a CancelledError of user code, or the call would wait forever
-            replies.give_last(failed(exc))
-
-    async def _outputs(
-        self, stage: int, batch: pa.RecordBatch, first_row: int, num_skipped: int
-    ) -> AsyncGenerator[pa.RecordBatch, None]:
-        """Yield the output of a batch after ``num_skipped`` rows."""
-        if stage in self._failures:
-            raise self._failures[stage]
-        handler = self._handlers.get(stage) or self._opened(stage)  # again if the stage was closed
-        given = await handler.process(batch, first_row)
-        if not isinstance(given, AsyncGenerator):
-            yield given.slice(num_skipped)
-            return
-        async with aclosing(given):
-            async for output in given:
-                if not num_skipped or num_skipped < output.num_rows:
-                    yield output.slice(num_skipped)
-                num_skipped = max(num_skipped - output.num_rows, 0)
-
-    def _opened(self, stage: int) -> AsyncHandler:
-        handler: AsyncHandler = pickle.loads(self._openings[stage][0])(WorkerContext(lambda: False, record))
-        self._handlers[stage] = handler
-        return handler
-
-
-class TaskReplies:
-    """The replies of a task, which makes each of them when a call asks for it."""
-
-    def __init__(self) -> None:
-        self._given: asyncio.Queue[Reply] = asyncio.Queue()
-        self._wanted = asyncio.Event()
-
-    async def next(self) -> Reply:
-        self._wanted.set()
-        return await self._given.get()
-
-    async def give(self, outcome: Reply) -> None:
-        """Pass on a reply, and wait until the next one is asked for."""
-        self._wanted.clear()
-        self._given.put_nowait(outcome)
-        await self._wanted.wait()
-
-    def give_last(self, outcome: Reply) -> None:
-        self._given.put_nowait(outcome)
 
 
 def packed_batch(batch: pa.RecordBatch) -> PackedBatch:

@@ -175,6 +175,7 @@ def run_two_workers(pool: ThreadPool, reports: Reports, gates: Gates) -> None:
     assert all(reports.next().is_done for _ in waiting)
 
 
+@pytest.mark.parametrize("make_pool", [ThreadPool], indirect=True)
 def test_finish_gives_what_all_handlers_hold(make_pool: MakePool, reports: Reports, diary: Diary, gates: Gates) -> None:
     pool = make_pool(capacity=3)
     run_two_workers(pool, reports, gates)

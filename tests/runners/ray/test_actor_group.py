@@ -38,7 +38,7 @@ class Owner:
 def test_a_task_that_starts_after_its_query_has_ended_gets_no_actor() -> None:
     cluster: Any = SimpleNamespace(usable={})
     owner = Owner()
-    group = ActorGroup("map f", NoActors(), PoolSize(lambda: 1), cluster, owner, can_leave=False)
+    group = ActorGroup("map f", NoActors(), PoolSize(lambda: 1), cluster, owner)
     group.close({})
     with pytest.raises(WorkerDiedError, match="map f: the query has ended"):
         group.lend(SimpleNamespace(actor=None), None, is_alone=False, has_room=lambda node_id: True)

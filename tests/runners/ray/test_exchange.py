@@ -18,8 +18,7 @@ from penstock.errors import TypeMismatchError
 from penstock.plan.relations import Aggregate, AggregateColumn
 from penstock.plan.stages import SIDE, RunRelation
 from penstock.relational.partition import HashParts
-from penstock.runners.openers import opener
-from penstock.runners.ray import exchange, runner
+from penstock.runners.ray import exchange
 from penstock.runners.ray.exchange_work import divide
 from penstock.types.ipc import to_ipc
 from tests.runners.ray.test_faults import die_once
@@ -139,45 +138,6 @@ def test_first_rows_of_nulls_decide_no_type(
     expected = verb(df).to_arrow()
     order = [(name, "ascending") for name in expected.column_names]
     assert found.sort_by(order).equals(expected.sort_by(order))
-
-
-class DyingHandler:
-    """The handler of a relation that kills its worker once, with the first rows or after the last ones."""
-
-    def __init__(self, handler: Any, flag: str, *, is_at_end: bool) -> None:
-        self._handler, self._flag, self._is_at_end = handler, flag, is_at_end
-
-    def process(self, item: Any, first_row: int) -> Any:
-        if isinstance(item, EndOfInput) == self._is_at_end:
-            die_once(self._flag)
-        return self._handler.process(item, first_row)
-
-    def close(self) -> None:
-        self._handler.close()
-
-
-def kill_relations(monkeypatch: pytest.MonkeyPatch, flag: Path, *, is_at_end: bool) -> None:
-    """Make the worker of a relation die once."""
-
-    def dying_opener(work: Any) -> Callable[..., Any]:
-        open_handler = opener(work)
-        if not isinstance(work, RunRelation):
-            return open_handler
-        return lambda context: DyingHandler(open_handler(context), str(flag), is_at_end=is_at_end)
-
-    monkeypatch.setattr(runner, "opener", dying_opener)
-
-
-@pytest.mark.parametrize("is_at_end", [False, True])
-def test_another_worker_gets_the_rows_of_one_that_is_killed(
-    is_at_end: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    kill_relations(monkeypatch, tmp_path / "flag", is_at_end=is_at_end)
-    vectors = ps.from_pydict({"id": list(range(100)), "v": [[float(number), 1.0] for number in range(100)]})
-    queries = ps.from_pydict({"query": [7, 70], "v": [[7.0, 1.0], [70.0, 1.0]]})
-    found = vectors.into_batches(10).nearest(queries, on="v", k=1).to_pydict()
-    assert sorted(found["id"]) == [7, 70]
-    assert (tmp_path / "flag").exists()
 
 
 class DeadlyRelation:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 import threading
@@ -79,7 +78,7 @@ def by_function(df: ps.DataFrame, flag: str) -> ps.DataFrame:
 
 
 def by_async_function(df: ps.DataFrame, flag: str) -> ps.DataFrame:
-    @ps.func
+    @ps.func(use_process=True)
     async def ten_times(x: int) -> int:
         if x == 25:
             die_once(flag)
@@ -167,16 +166,6 @@ def test_a_writer_that_is_killed_writes_its_part_again(tmp_path: Path) -> None:
     ps.range(NUM_ROWS).write_sink(FileSink(str(out), DeadlyEncoding(flag=str(tmp_path / "flag"))))
     assert ps.read_parquet(str(out)).to_pydict() == {"id": list(range(NUM_ROWS))}
     assert len(list(out.iterdir())) == 1
-
-
-def test_a_writer_of_partitions_that_is_killed_gets_its_rows_again(tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    df = ps.range(NUM_ROWS).map_batches(lambda batch: {**batch, "k": batch["id"] % 3}, batch_size=8)
-    encoding = DeadlyEncoding(flag=str(tmp_path / "flag"), number=6)
-    df.write_sink(FileSink(str(out), encoding, partition_cols=("k",), rows_per_file=5))
-    found = ps.read_parquet(str(out), hive_partitioning=True).sort("id").to_pydict()
-    assert found == {"id": list(range(NUM_ROWS)), "k": [number % 3 for number in range(NUM_ROWS)]}
-    assert len(list(out.glob("k=*/*"))) == 9
 
 
 @ps.func.batch(return_dtype=ps.DataType.binary(), batch_size=4, on_error="log")
@@ -310,38 +299,11 @@ def test_a_writer_to_turbopuffer_that_is_killed_leaves_each_document_once(tmp_pa
     assert len(server.requests) == 2  # the part was written twice
 
 
-class DeadlySink:
-    """A sink without parts, whose writer dies."""
-
-    name = "a queue"
-
-    def start(self) -> None: ...
-
-    def open(self) -> DeadlySink:
-        return self
-
-    def write(self, batch: pa.RecordBatch) -> None:
-        os.kill(os.getpid(), signal.SIGKILL)
-
-    def finish(self) -> None: ...
-
-    def close(self) -> None: ...
-
-    def commit(self, records: Sequence[dict[str, Any]]) -> None: ...
-
-    def abort(self) -> None: ...
-
-
-def test_the_death_of_a_writer_without_parts_ends_the_query_and_says_why() -> None:
-    with pytest.raises(WorkerDiedError, match=r"wrote into a queue, .*no open_part.*before its commit; run it again"):
-        ps.range(NUM_ROWS).write_sink(DeadlySink())
-
-
 @pytest.mark.parametrize("is_async", [False, True])
 def test_a_row_that_kills_its_worker_is_one_error(is_async: bool) -> None:
     if is_async:
 
-        @ps.func(on_error="log")
+        @ps.func(on_error="log", use_process=True)
         async def deadly(x: int) -> int:
             if x == 1:
                 os.kill(os.getpid(), signal.SIGKILL)
@@ -401,38 +363,7 @@ def test_a_worker_that_dies_while_several_tasks_wait_for_it_counts_once(
     assert "\n" not in line
 
 
-DIES_AT_IMPORT = """
-import os, signal, sys
-
-class DiesOnce:
-    def find_spec(self, name, path=None, target=None):
-        if name == "penstock.runners.ray.worker":
-            try:
-                os.close(os.open({flag!r}, os.O_CREAT | os.O_EXCL))
-            except FileExistsError:
-                return
-            os.kill(os.getpid(), signal.SIGKILL)
-
-sys.meta_path.insert(0, DiesOnce())
-"""
-
-
-def test_an_async_worker_that_dies_while_it_opens_counts_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    flag = tmp_path / "flag"
-    (tmp_path / "sitecustomize.py").write_text(DIES_AT_IMPORT.format(flag=str(flag)))
-    path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
-
-    @ps.func(ray_options={"runtime_env": {"env_vars": {"PYTHONPATH": path}}})
-    async def ten_times(x: int) -> int:
-        return 10 * x
-
-    rows = ps.range(NUM_ROWS).into_batches(1).select(ten_times(ps.col("id"))).to_pydict()
-    assert rows == {"id": [10 * x for x in range(NUM_ROWS)]}
-    assert flag.exists()
-    assert len([record for record in caplog.records if "died" in record.getMessage()]) == 1
-
-
-@ps.cls(on_error="log")
+@ps.cls(on_error="log", use_process=True)
 class AsyncTenTimes:
     def __init__(self, folder: str, num_deaths: int) -> None:
         for number in range(num_deaths):
@@ -456,30 +387,6 @@ def test_an_async_class_that_dies_while_it_loads_is_loaded_again(
     lines = deaths_in(caplog)
     assert len(lines) == 3
     assert all("a Ray worker died while it was starting or loading" in line for line in lines)
-
-
-def test_an_async_class_that_always_dies_while_it_loads_ends_the_query(tmp_path: Path) -> None:
-    ten_times = AsyncTenTimes(str(tmp_path), 1000)
-    with pytest.raises(WorkerDiedError, match=r"4 Ray workers in a row died while they were starting or loading"):
-        ps.range(NUM_ROWS).into_batches(1).select(ten_times(ps.col("id"))).collect()
-
-
-def test_an_async_worker_that_dies_with_several_tasks_is_one_line(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    @ps.func
-    async def ten_times(x: int) -> int:
-        if x == 25:
-            for number in range(2):
-                die_once(f"{tmp_path}/{number}")
-        await asyncio.sleep(0.001)
-        return 10 * x
-
-    rows = ps.range(NUM_ROWS).into_batches(1).select(ten_times(ps.col("id"))).to_pydict()
-    assert rows == {"id": [10 * x for x in range(NUM_ROWS)]}, "no other task is blamed for two deaths"
-    lines = deaths_in(caplog)
-    assert len(lines) == 2
-    assert all("died while it worked on a batch" in line for line in lines)
 
 
 def test_the_thread_that_watches_the_nodes_survives_an_error() -> None:
@@ -601,7 +508,7 @@ def test_more_data_than_the_object_store_holds_flows_through() -> None:
 
 
 def test_an_async_generator_goes_on_after_the_rows_that_came_before_a_death(tmp_path: Path) -> None:
-    @ps.func
+    @ps.func(use_process=True)
     async def count(start: int) -> AsyncIterator[int]:
         for number in range(200_000):
             if number == 150_000 and not (tmp_path / "died").exists():

@@ -7,6 +7,7 @@ import errno
 import multiprocessing
 import os
 import re
+import runpy
 import socket
 import subprocess
 import sys
@@ -351,17 +352,17 @@ def test_methods_of_one_object_hold_its_resources_once(on_ray: None) -> None:
     assert found.to_pydict() == {"id": [0, 1, 2], "a": [1, 2, 3], "b": [4, 5, 6]}
 
 
-def test_async_generators_of_the_next_query_run_in_the_same_worker(on_ray: None) -> None:
+def test_async_functions_run_in_the_drivers_process_unless_they_ask_for_a_process(on_ray: None) -> None:
     @ps.func
-    async def with_process_id(x: int) -> AsyncIterator[int]:
-        for _ in range(x):
-            yield os.getpid()
-            yield x
+    async def here(x: int) -> AsyncIterator[int]:
+        yield os.getpid()
 
-    df = ps.from_pydict({"x": [1, 2]}).select(with_process_id(ps.col("x")).alias("x"))
-    first = df.to_pydict()
-    assert first["x"][1::2] == [1, 2, 2]
-    assert df.to_pydict() == first
+    @ps.func(use_process=True)
+    async def elsewhere(x: int) -> int:
+        return os.getpid()
+
+    found = ps.range(1).select(a=here(ps.col("id")), b=elsewhere(ps.col("id"))).to_pydict()
+    assert found["a"] == [os.getpid()] != found["b"]
 
 
 def ended(pids: Iterable[int]) -> bool:
@@ -511,3 +512,9 @@ def test_another_cluster_than_the_connected_one_is_refused(on_ray: None) -> None
     ps.set_runner_ray("127.0.0.1:1")
     with pytest.raises(InvalidArgumentError, match=r"is connected to Ray at .* and cannot use '127.0.0.1:1' as well"):
         ps.range(3).collect()
+
+
+def test_the_example_for_clusters(ray_cluster: None, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    monkeypatch.setenv("PENSTOCK_RUNNER", "ray")
+    runpy.run_path(str(Path(__file__).parents[3] / "examples" / "on_ray.py"), run_name="__main__")
+    assert "ray runner, 2 worker processes" in capsys.readouterr().out

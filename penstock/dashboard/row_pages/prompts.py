@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from penstock.dashboard.cells import Cell, CellLimits, binary_cell, text_cell
+from penstock.dashboard.row_pages.cells import Cell, CellLimits, binary_cell, text_cell
 from penstock.errors import PenstockError
 from penstock.expr.evaluate import Program
 from penstock.expr.nodes import Alias, Call, ColumnRef, Expr, Literal, UdfCall, columns_of, unalias
@@ -33,13 +33,15 @@ SAME_ROWS = (Filter, Limit, Sample, IntoBatches, Repartition)
 class PromptTemplate:
     """The system message of a prompt, and expressions for its parts and then for the options of a row.
 
-    ``calls`` describes the calls if the ledger may hold their usage; see ``ai.recorded_usage``.
+    ``calls`` describes the calls if they can be made again, and the ledger may hold their usage; see
+    ``ai.recorded_usage``. ``schema`` is the JSON schema of the answers.
     """
 
     parts: tuple[Expr, ...]
     system: str | None
     row_options: tuple[str, ...]
     calls: Mapping[str, Any] | None = None
+    schema: Mapping[str, Any] | None = None
 
     @staticmethod
     def of(call: Expr) -> PromptTemplate | None:
@@ -58,7 +60,8 @@ class PromptTemplate:
 
         model = next((each for each in given if isinstance(each, ApiPrompter)), None)
         calls = None if model is None else described_calls(model, settings)
-        return PromptTemplate(call.args, settings.system, settings.row_options, calls)
+        schema = None if settings.output is None else settings.output.value_schema
+        return PromptTemplate(call.args, settings.system, settings.row_options, calls, schema)
 
     def request(self, row: pa.RecordBatch) -> Request | None:
         """Return the first request for a batch of one row; None if nothing was sent for it."""
@@ -138,6 +141,7 @@ def described_prompts(plan: Plan) -> dict[str, Any]:
                     if None not in parts:
                         options = list(template.row_options)
                         given = {"system": template.system, "row_options": options, "calls": template.calls}
+                        given |= {"schema": template.schema}
                         found[expr.name] = {"parts": parts, **given}
             kept = passed
         plan = plan.child
@@ -147,7 +151,11 @@ def described_prompts(plan: Plan) -> dict[str, Any]:
 def read_prompts(described: Mapping[str, Any]) -> dict[str, PromptTemplate]:
     return {
         column: PromptTemplate(
-            tuple(map(_expression, each["parts"])), each["system"], tuple(each["row_options"]), each.get("calls")
+            tuple(map(_expression, each["parts"])),
+            each["system"],
+            tuple(each["row_options"]),
+            each.get("calls"),
+            each.get("schema"),
         )
         for column, each in described.items()
     }
