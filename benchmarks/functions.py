@@ -15,20 +15,14 @@ import time
 from pathlib import Path
 from typing import Any
 
-TEN = ["upper", "split_part", "substring_index", "levenshtein_distance", "to_snake_case", "parse_url", "date_diff"]
-TEN += ["list_sum", "add_months", "regexp_extract"]
+TEN = ["upper", "split", "substr", "encode", "normalize", "deserialize", "date_trunc", "list_sum", "total_days"]
+TEN += ["regexp_extract"]
 
 # The functions that both systems have, by their arguments.
 TABLE = {
-    "word": "upper lower capitalize reverse length length_bytes strip lstrip rstrip to_snake_case "
-    "to_camel_case to_kebab_case to_title_case to_upper_camel_case to_upper_kebab_case to_upper_snake_case normalize "
-    "is_null not_null",
-    "word, other": "levenshtein_distance damerau_levenshtein_distance jaro_similarity jaro_winkler_similarity concat "
-    "eq_null_safe contains startswith endswith coalesce find",
-    "text_day, text_day": "hamming_distance_str",
-    "url": "parse_url",
-    "url, '/', 3": "split_part substring_index",
-    "word, 'ab', 'xy'": "translate replace regexp_replace",
+    "word": "upper lower capitalize reverse length length_bytes strip lstrip rstrip normalize is_null not_null",
+    "word, other": "concat eq_null_safe contains startswith endswith coalesce find",
+    "word, 'ab', 'xy'": "replace regexp_replace",
     "url, 'e[0-9]+'": "regexp regexp_count regexp_extract regexp_extract_all regexp_split",
     "url, '%page%'": "like ilike",
     "url, '/'": "split",
@@ -40,26 +34,17 @@ TABLE = {
     "bytes, 'utf-8'": "decode",
     "'{}-{}', word, i": "format",
     "'-', word, other": "concat_ws",
-    "array": "json_array_length",
-    "json": "json_object_keys",
-    "json, '.a'": "jq",
     "json, 'json', T.struct({'a': T.int64(), 'b': T.string()})": "deserialize",
     "struct, 'json'": "serialize",
     "unit": "arccos arcsin arctanh",
-    "x": "abs arccosh arcsinh arctan cbrt ceil cos cosh cot csc degrees exp expm1 floor is_inf is_nan "
-    "ln log10 log1p log2 negate not_nan radians round sec sign sin sinh sqrt tan tanh",
-    "x, y": "arctan2 hypot try_divide to_list to_struct",
+    "x": "abs arccosh arcsinh arctan cbrt ceil cos cosh degrees exp expm1 floor is_inf is_nan "
+    "ln log10 log1p log2 negate radians round sign sin sinh sqrt tan tanh",
+    "x, y": "arctan2 to_list to_struct",
     "x, 2": "power",
     "x, 2, 50": "between clip",
     "x, lit(0.0)": "fill_nan fill_null",
-    "i, j": "bitwise_and bitwise_or bitwise_xor",
     "j, lit(2)": "shift_left shift_right",
-    "j": "seq",
-    "j % 10": "factorial",
     "i, [1, 2, 3]": "is_in",
-    "day, j": "add_months date_add date_sub",
-    "day, day2": "date_diff",
-    "day": "last_day",
     "time": "year quarter month day day_of_week day_of_year week_of_year hour minute second "
     "millisecond microsecond nanosecond date time to_unix_epoch strftime",
     "'1 day', time": "date_trunc",
@@ -68,13 +53,11 @@ TABLE = {
     "span": "total_days total_hours total_microseconds total_milliseconds total_minutes total_nanoseconds "
     "total_seconds",
     "list": "list_count list_distinct list_max list_mean list_min list_sort list_sum",
-    "list, lit(3)": "list_append list_contains",
-    "list, 2": "chunk",
+    "list, lit(3)": "list_contains",
     "list, 1, 2": "slice",
     "list, 0": "get",
     "words, '-'": "list_join",
-    "flags": "list_bool_and list_bool_or",
-    "vector, vector2": "cosine_distance cosine_similarity dot_product euclidean_distance pearson_correlation",
+    "vector, vector2": "cosine_distance cosine_similarity dot_product euclidean_distance",
     "": "uuid",
 }
 EXPRESSIONS = {
@@ -138,7 +121,6 @@ def table(num_rows: int) -> Any:
             "bytes": word.cast(pa.binary()),
             "digits": pa.array(i).cast(pa.string()),
             "json": [f'{{"a": {n}, "b": "x{n}"}}' for n in range(num_rows)],
-            "array": [f"[1, {n}]" for n in range(num_rows)],
             "struct": pa.StructArray.from_arrays([pa.array(i), word], ["a", "b"]),
             "i": i,
             "j": random.integers(1, 50, num_rows),
@@ -146,12 +128,10 @@ def table(num_rows: int) -> Any:
             "y": random.random(num_rows) * 90,
             "unit": x / 90,
             "day": day,
-            "day2": pa.array(random.integers(0, 20_000, num_rows).astype(np.int32)).cast(pa.date32()),
             "text_day": day.cast(pa.string()),
             "time": pa.array(random.integers(0, 10**15, num_rows)).cast(pa.timestamp("us")),
             "span": pa.array(random.integers(0, 10**12, num_rows)).cast(pa.duration("us")),
             "list": lists(random.integers(0, 9, num_rows * 4), 4).cast(pa.list_(pa.int64())),
-            "flags": lists(random.integers(0, 9, num_rows * 4) > 0, 4).cast(pa.list_(pa.bool_())),
             "words": lists(drawn(num_rows, 3), 3).cast(pa.list_(pa.string())),
             "vector": lists(random.random(num_rows * 8, np.float32), 8),
             "vector2": lists(random.random(num_rows * 8, np.float32), 8),

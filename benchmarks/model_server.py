@@ -10,7 +10,7 @@ import asyncio
 import json
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 ADDRESS = "BENCHMARK_MODEL_SERVER"
@@ -37,6 +37,11 @@ def serving_models(**script: Any) -> Iterator[dict[str, str]]:
         yield {ADDRESS: server.url}
 
 
+def serving_in_50ms(num_rows: int) -> AbstractContextManager[dict[str, str]]:
+    """Serve every request after 50 ms, and keep no record of it."""
+    return serving_models(latency=0.05, keep_requests=0)
+
+
 def fresh_api() -> str:
     """Reset the server's record and its latencies. Return the base URL of its API."""
     control("script", {})
@@ -51,6 +56,50 @@ def load_penstock() -> None:
     import uvloop  # noqa: F401
 
     import penstock.ai.prompt  # noqa: F401
+
+
+def run_penstock(run: Any, answered: Callable[[Any], Any]) -> None:
+    """Write the rows of ``answered(df)``, with this server in place of OpenAI's."""
+    import penstock as ps
+
+    load_penstock()
+    ps.set_provider("openai", base_url=fresh_api(), api_key=API_KEY)
+    with run.working():
+        answered(ps.read_parquet(run.input)).write_parquet(run.output, mode="overwrite", compression="snappy")
+
+
+def run_plain(
+    run: Any,
+    path: str,
+    bodies: Callable[[Any], list[dict[str, Any]]],
+    read: Callable[[dict[str, Any]], Any],
+    result: Callable[[Any, list[Any]], Any],
+    *,
+    per_second: float | None = None,
+    **options: Any,
+) -> None:
+    """Post the ``bodies`` of a table by the hand-written client. Write ``result`` of the table and the answers.
+
+    ``read`` converts the body of an answer; ``options`` are those of ``pyarrow.parquet.write_table``.
+    """
+    import pandas  # noqa: F401  (pyarrow imports it at the first conversion; here it is not charged to the work)
+    import pyarrow.parquet as pq
+
+    client = PlainClient(fresh_api() + path, per_second=per_second)
+    with run.working():
+        table = pq.read_table(run.input)
+        found = result(table, client.ask_all(bodies(table), read))
+        pq.write_table(found, f"{run.output}/part-0.parquet", **options)
+
+
+def prompt_bodies(table: Any) -> list[dict[str, Any]]:
+    return [{"model": MODEL, "input": prompt} for prompt in table["prompt"].to_pylist()]
+
+
+def with_answers(table: Any, answers: list[Any]) -> Any:
+    import pyarrow as pa
+
+    return table.append_column("answer", pa.array(answers))
 
 
 def control(what: str, changes: dict[str, Any] | None = None) -> Any:

@@ -6,36 +6,30 @@ Every engine sends 256 texts a request, which is Penstock's default. Vectors arr
 from benchmarks.model_server import (
     API_KEY,
     EMBEDDING_MODEL,
-    PlainClient,
     fresh_api,
-    load_penstock,
     make_prompts,
-    serving_models,
+    run_penstock,
+    run_plain,
+    serving_in_50ms,
 )
 
 TARGETS = [("work_s", 1.0, "daft"), ("work_s", 1.3, "plain")]
 DATASET = "prompts"
 NUM_ROWS = 5_000
-LATENCY_S = 0.05
 DIMENSIONS = 1536
 PACKED = 256
 
 make_batch = make_prompts
-
-
-def serving(num_rows):
-    return serving_models(latency=LATENCY_S, keep_requests=0)
+serving = serving_in_50ms
 
 
 def penstock(run):
     import penstock as ps
 
-    load_penstock()
-    ps.set_provider("openai", base_url=fresh_api(), api_key=API_KEY)
-    with run.working():
-        vector = ps.col("prompt").embed_text(provider="openai", model=EMBEDDING_MODEL)
-        df = ps.read_parquet(run.input).select("id", vector.alias("vector"))
-        df.write_parquet(run.output, mode="overwrite", compression="snappy")
+    def answered(df):
+        return df.select("id", vector=ps.col("prompt").embed_text(provider="openai", model=EMBEDDING_MODEL))
+
+    run_penstock(run, answered)
 
 
 def daft(run):
@@ -54,21 +48,19 @@ def plain(run):
     import base64
 
     import numpy as np
-    import pandas  # noqa: F401  (pyarrow imports it at the first conversion; here it is not charged to the work)
     import pyarrow as pa
-    import pyarrow.parquet as pq
+
+    def packs(table):
+        texts = table["prompt"].to_pylist()
+        parts = [texts[i : i + PACKED] for i in range(0, len(texts), PACKED)]
+        return [{"model": EMBEDDING_MODEL, "input": part, "encoding_format": "base64"} for part in parts]
 
     def vectors(body):
         return [np.frombuffer(base64.b64decode(item["embedding"]), np.float32) for item in body["data"]]
 
-    client = PlainClient(fresh_api() + "/embeddings")
-    with run.working():
-        table = pq.read_table(run.input)
-        texts = table["prompt"].to_pylist()
-        packs = [texts[i : i + PACKED] for i in range(0, len(texts), PACKED)]
-        bodies = [{"model": EMBEDDING_MODEL, "input": pack, "encoding_format": "base64"} for pack in packs]
-        found = client.ask_all(bodies, vectors)
+    def result(table, found):
         numbers = np.concatenate([vector for pack in found for vector in pack])
         column = pa.FixedSizeListArray.from_arrays(pa.array(numbers), DIMENSIONS)
-        result = pa.table({"id": table["id"], "vector": column})
-        pq.write_table(result, f"{run.output}/part-0.parquet", compression="snappy", use_dictionary=False)
+        return pa.table({"id": table["id"], "vector": column})
+
+    run_plain(run, "/embeddings", packs, vectors, result, compression="snappy", use_dictionary=False)

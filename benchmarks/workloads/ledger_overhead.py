@@ -1,19 +1,15 @@
 """Ledger overhead: 10,000 prompts to a server of 50 ms, with and without a ledger, in turn; Parquet to Parquet."""
 
-from benchmarks.model_server import API_KEY, MODEL, fresh_api, make_prompts, serving_models
+from benchmarks.model_server import API_KEY, MODEL, fresh_api, make_prompts, serving_in_50ms
 
 FIGURES = {"overhead_percent": "percent more time with a ledger", "cpu_percent": "percent more CPU time with a ledger"}
 TARGETS = [("overhead_percent", 5, None)]
 DATASET = "prompts"
 NUM_ROWS = 10_000
-LATENCY_S = 0.05
 ROUNDS = 4
 
 make_batch = make_prompts
-
-
-def serving(num_rows):
-    return serving_models(latency=LATENCY_S, keep_requests=0)
+serving = serving_in_50ms
 
 
 def penstock(run):

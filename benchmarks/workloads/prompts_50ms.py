@@ -9,36 +9,30 @@ from benchmarks.model_server import (
     CONCURRENCY,
     DAFT_OPTIONS,
     MODEL,
-    PlainClient,
     fresh_api,
-    load_penstock,
     make_prompts,
+    prompt_bodies,
+    run_penstock,
+    run_plain,
     said,
-    serving_models,
+    serving_in_50ms,
+    with_answers,
 )
 
 TARGETS = [("work_s", 1 / 15, "daft"), ("work_s", 1.15, "plain")]
 DATASET = "prompts"
 NUM_ROWS = 10_000
 ONCE = ("daft", "daft_ray")
-LATENCY_S = 0.05
 
 make_batch = make_prompts
-
-
-def serving(num_rows):
-    return serving_models(latency=LATENCY_S, keep_requests=0)
+serving = serving_in_50ms
 
 
 def penstock(run):
     import penstock as ps
     from penstock.functions import prompt
 
-    load_penstock()
-    ps.set_provider("openai", base_url=fresh_api(), api_key=API_KEY)
-    with run.working():
-        df = ps.read_parquet(run.input).with_column("answer", prompt(ps.col("prompt"), model=MODEL))
-        df.write_parquet(run.output, mode="overwrite", compression="snappy")
+    run_penstock(run, lambda df: df.with_column("answer", prompt(ps.col("prompt"), model=MODEL)))
 
 
 def daft(run):
@@ -82,13 +76,4 @@ def ray_data(run):
 
 
 def plain(run):
-    import pandas  # noqa: F401  (pyarrow imports it at the first conversion; here it is not charged to the work)
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    client = PlainClient(fresh_api() + "/responses")
-    with run.working():
-        table = pq.read_table(run.input)
-        bodies = [{"model": MODEL, "input": prompt} for prompt in table["prompt"].to_pylist()]
-        answers = client.ask_all(bodies, said)
-        pq.write_table(table.append_column("answer", pa.array(answers)), f"{run.output}/part-0.parquet")
+    run_plain(run, "/responses", prompt_bodies, said, with_answers)

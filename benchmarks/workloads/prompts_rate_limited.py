@@ -5,17 +5,8 @@ by the server's own record: how much of the 300 was left unused, from the tenth 
 short for that) to the last request, and how many requests were refused.
 """
 
-from benchmarks.model_server import (
-    API_KEY,
-    MODEL,
-    PlainClient,
-    control,
-    fresh_api,
-    load_penstock,
-    make_prompts,
-    said,
-    serving_models,
-)
+from benchmarks.model_server import control, make_prompts, prompt_bodies, run_plain, said, serving_models, with_answers
+from benchmarks.workloads import prompts_50ms
 
 FIGURES = {
     "unused_percent": "% of the allowed rate unused after 10 s",
@@ -36,28 +27,12 @@ def serving(num_rows):
 
 
 def penstock(run):
-    import penstock as ps
-    from penstock.functions import prompt
-
-    load_penstock()
-    ps.set_provider("openai", base_url=fresh_api(), api_key=API_KEY)
-    with run.working():
-        df = ps.read_parquet(run.input).with_column("answer", prompt(ps.col("prompt"), model=MODEL))
-        df.write_parquet(run.output, mode="overwrite", compression="snappy")
+    prompts_50ms.penstock(run)
     run.figures = figures(control("requests"))
 
 
 def plain(run):
-    import pandas  # noqa: F401  (pyarrow imports it at the first conversion; here it is not charged to the work)
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    client = PlainClient(fresh_api() + "/responses", per_second=0.97 * PER_SECOND)
-    with run.working():
-        table = pq.read_table(run.input)
-        bodies = [{"model": MODEL, "input": prompt} for prompt in table["prompt"].to_pylist()]
-        answers = client.ask_all(bodies, said)
-        pq.write_table(table.append_column("answer", pa.array(answers)), f"{run.output}/part-0.parquet")
+    run_plain(run, "/responses", prompt_bodies, said, with_answers, per_second=0.97 * PER_SECOND)
     run.figures = figures(control("requests"))
 
 

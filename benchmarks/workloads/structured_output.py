@@ -8,25 +8,22 @@ from benchmarks.model_server import (
     API_KEY,
     DAFT_OPTIONS,
     MODEL,
-    PlainClient,
     fresh_api,
-    load_penstock,
     make_prompts,
+    prompt_bodies,
+    run_penstock,
+    run_plain,
     said,
-    serving_models,
+    serving_in_50ms,
 )
 
 TARGETS = [("work_s", 1 / 10, "daft"), ("work_s", 1.3, "plain")]
 DATASET = "prompts"
 NUM_ROWS = 5_000
 ONCE = ("daft",)
-LATENCY_S = 0.05
 
 make_batch = make_prompts
-
-
-def serving(num_rows):
-    return serving_models(latency=LATENCY_S, keep_requests=0)
+serving = serving_in_50ms
 
 
 def make_model():
@@ -58,12 +55,7 @@ def penstock(run):
     import penstock as ps
 
     order = make_model()
-    load_penstock()
-    ps.set_provider("openai", base_url=fresh_api(), api_key=API_KEY)
-    with run.working():
-        answer = ps.col("prompt").prompt(order, model=MODEL)
-        df = ps.read_parquet(run.input).select("id", answer.alias("answer"))
-        df.write_parquet(run.output, mode="overwrite", compression="snappy")
+    run_penstock(run, lambda df: df.select("id", answer=ps.col("prompt").prompt(order, model=MODEL)))
 
 
 def daft(run):
@@ -80,20 +72,17 @@ def daft(run):
 
 
 def plain(run):
-    import pandas  # noqa: F401  (pyarrow imports it at the first conversion; here it is not charged to the work)
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     order = make_model()
     form = {"type": "json_schema", "name": "Order", "schema": strict(order.model_json_schema()), "strict": True}
-    client = PlainClient(fresh_api() + "/responses")
-    with run.working():
-        table = pq.read_table(run.input)
-        prompts = table["prompt"].to_pylist()
-        bodies = [{"model": MODEL, "input": prompt, "text": {"format": form}} for prompt in prompts]
-        orders = client.ask_all(bodies, lambda body: order.model_validate_json(said(body)).model_dump(mode="json"))
-        result = pa.table({"id": table["id"], "answer": pa.array(orders)})
-        pq.write_table(result, f"{run.output}/part-0.parquet")
+    run_plain(
+        run,
+        "/responses",
+        lambda table: [{**body, "text": {"format": form}} for body in prompt_bodies(table)],
+        lambda body: order.model_validate_json(said(body)).model_dump(mode="json"),
+        lambda table, orders: pa.table({"id": table["id"], "answer": pa.array(orders)}),
+    )
 
 
 def strict(schema):

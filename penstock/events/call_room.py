@@ -8,7 +8,7 @@ row that others wait for.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from contextvars import ContextVar
 from itertools import islice
@@ -112,13 +112,15 @@ def value_nbytes(value: Any) -> int:
     if value is None or isinstance(value, str | bytes | int | float):
         return getsizeof(value)
     if isinstance(value, dict):
-        return getsizeof(value) + sum(
-            getsizeof(each) if type(each) in _SCALARS else value_nbytes(each) for each in value.values()
-        )
+        return getsizeof(value) + _sum_nbytes(value.values())
     if isinstance(value, list | tuple | set):
         sampled = list(islice(value, SAMPLED_ITEMS))
-        return getsizeof(value) + sum(map(value_nbytes, sampled)) * len(value) // max(len(sampled), 1)
+        return getsizeof(value) + _sum_nbytes(sampled) * len(value) // max(len(sampled), 1)
     nbytes = getattr(value, "nbytes", None)
     if isinstance(nbytes, int):
         return nbytes
     return getsizeof(value) + sum(map(value_nbytes, getattr(value, "__dict__", {}).values()))
+
+
+def _sum_nbytes(values: Iterable[Any]) -> int:
+    return sum([getsizeof(each) if type(each) in _SCALARS else value_nbytes(each) for each in values])

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.types as pt
 
 from penstock.errors import TypeMismatchError, did_you_mean
 from penstock.expr.arrays import Numbers, filled, list_bounds, masked, on_arrays, ranges, text_bytes, to_lists, validity
@@ -31,7 +32,7 @@ def _field_type(dtype: DataType, *, name: str) -> DataType:
 def struct_get(value: Value, *, name: str) -> Value:
     """Return one field of a struct; null for a null struct."""
     # By position, because Arrow reads a name with a dot as a path.
-    return pc.struct_field(value, indices=[list(DataType(value.type).fields).index(name)])
+    return pc.struct_field(value, indices=[[field.name for field in value.type].index(name)])
 
 
 def _item_type(dtype: DataType, *, key: Any) -> DataType:
@@ -58,10 +59,9 @@ def _item_type(dtype: DataType, *, key: Any) -> DataType:
 @strict("get_item", _item_type)
 def get_item(value: Value, *, key: Any) -> Value:
     """Return the element, field or map value; null if it does not exist."""
-    dtype = DataType(value.type)
-    if dtype.is_struct():
+    if pt.is_struct(value.type):
         return struct_get(value, name=key)
-    if dtype.is_map():
+    if pt.is_map(value.type):
         return map_value(value, key)
     return element_at(value, arrow_scalar(key, pa.int64()))
 

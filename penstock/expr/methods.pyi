@@ -17,20 +17,19 @@ from penstock.ai.provider import Provider
 from penstock.expr.column import Expression
 from penstock.functions.aggregates import CountMode, Window
 from penstock.functions.calls import MediaOnError
+from penstock.functions.encodings import Charset
 from penstock.functions.json import Format
 from penstock.functions.table import Vector
 from penstock.types import DataType
 
 class Methods:
-    """The functions that take an expression first; they are loaded when the first one is used."""
+    """The functions that take an expression first; a module of them is loaded when one is used."""
 
     __slots__ = ()
     def abs(self) -> Expression:
         """Return the absolute value."""
     def acos(self) -> Expression:
         """Return the angle in radians whose cosine is the number; the same as ``arccos``."""
-    def add_months(self, months: Expression | int) -> Expression:
-        """Add months to a date; the day is at most the last one of that month."""
     def any_value(self, ignore_nulls: bool = False) -> Expression:
         """Return one of the values, which may be null unless ``ignore_nulls``."""
     def apply(self, func: Callable[[Any], Any], return_dtype: DataType | str | type) -> Expression:
@@ -53,8 +52,6 @@ class Methods:
         """Return the angle of the point ``(x, y)`` in radians."""
     def arctanh(self) -> Expression:
         """Return the inverse hyperbolic tangent."""
-    def ascii(self) -> Expression:
-        """Return the code of the first character; 0 for empty text."""
     def asin(self) -> Expression:
         """Return the angle in radians whose sine is the number; the same as ``arcsin``."""
     def atan(self) -> Expression:
@@ -67,12 +64,6 @@ class Methods:
         """Read the header of sound files: ``sample_rate``, ``channels``, ``frames``, ``format`` and ``subtype``."""
     def avg(self) -> Expression:
         """Return the arithmetic mean of the values; the same as ``mean``."""
-    def bitwise_and(self, right: Expression | int) -> Expression:
-        """Return the bits that are set in both integers."""
-    def bitwise_or(self, right: Expression | int) -> Expression:
-        """Return the bits that are set in either integer."""
-    def bitwise_xor(self, right: Expression | int) -> Expression:
-        """Return the bits that are set in exactly one of two integers."""
     def bool_and(self) -> Expression:
         """Check whether all values are true; null without any."""
     def bool_or(self) -> Expression:
@@ -83,10 +74,6 @@ class Methods:
         """Return the cube root."""
     def ceil(self) -> Expression:
         """Round up to a whole number, in the type of the number."""
-    def chr(self) -> Expression:
-        """Return the character of a code modulo 256; empty text for negative codes."""
-    def chunk(self, size: int) -> Expression:
-        """Cut a list into lists of ``size`` elements; drop the rest."""
     def chunk_text(
         self, size: int, overlap: int = 0, *, unit: Literal["characters", "words"] = "characters"
     ) -> Expression:
@@ -112,8 +99,6 @@ class Methods:
         """Pick the best of ``labels`` for each text."""
     def clip(self, min: Any = None, max: Any = None) -> Expression:
         """Limit numbers to the range between ``min`` and ``max``; None or null sets no bound."""
-    def compress(self, codec: str) -> Expression:
-        """Compress with the codec deflate, gzip, zlib."""
     def concat(self, *right: Expression | str | bytes) -> Expression:
         """Concatenate texts or binaries; the result is null if one of them is null."""
     def contains(self, substr: Expression | str) -> Expression:
@@ -130,8 +115,6 @@ class Methods:
         """Return one minus the cosine of the angle between two vectors: 0 for the same direction, 2 for the opposite."""
     def cosine_similarity(self, right: Vector) -> Expression:
         """Return the cosine of the angle between two vectors; null if one of them is zero."""
-    def cot(self) -> Expression:
-        """Return the cotangent of an angle in radians."""
     def count(self, mode: CountMode = "valid") -> Expression:
         """Count the values that are not null; with ``mode`` of ``all`` all rows, of ``null`` the nulls."""
     def count_distinct(self) -> Expression:
@@ -142,18 +125,8 @@ class Methods:
         """Count the occurrences of literal patterns; where two fit, the longer one counts."""
     def crop(self, bbox: tuple[int, int, int, int] | Expression) -> Expression:
         """Cut out the box ``(x, y, width, height)``, given once or as a column of lists of four."""
-    def csc(self) -> Expression:
-        """Return the cosecant of an angle in radians."""
-    def damerau_levenshtein_distance(self, right: Expression | str) -> Expression:
-        """Count edits like ``levenshtein_distance``, with a swap of neighbours as one edit; no part is edited twice."""
     def date(self) -> Expression:
         """Return the date of a timestamp."""
-    def date_add(self, days: Expression | int) -> Expression:
-        """Add days to a date."""
-    def date_diff(self, start: Expression) -> Expression:
-        """Count the days from ``start`` to ``end``."""
-    def date_sub(self, days: Expression | int) -> Expression:
-        """Subtract days from a date."""
     def date_trunc(self, interval: str) -> Expression:
         """Round down to an interval such as ``"hour"``, ``"15 minutes"`` or ``"1 month"``; see ``date_trunc``."""
     def day(self) -> Expression:
@@ -171,8 +144,8 @@ class Methods:
         **options: Unpack[DecisionOptions],
     ) -> Expression:
         """Answer typed questions about each row, with a probability for every option."""
-    def decode(self, charset: str) -> Expression:
-        """Decode with the charset utf-8, base64, hex."""
+    def decode(self, charset: Charset) -> Expression:
+        """Decode text or bytes with the charset utf-8, which gives text, or base64 or hex, which give bytes."""
     def decode_audio(
         self, *, sample_rate: int | None = None, mono: bool = False, on_error: MediaOnError = "raise"
     ) -> Expression:
@@ -187,8 +160,6 @@ class Methods:
         """Decode JPEG, PNG, WebP, GIF, BMP and TIFF files, or their bytes, to images, rotated according to EXIF."""
     def decode_image_file(self, mode: str | None = None) -> Expression:
         """Decode image files; ``decode_image`` takes files too, and has more options."""
-    def decompress(self, codec: str) -> Expression:
-        """Decompress with the codec deflate, gzip, zlib."""
     def degrees(self) -> Expression:
         """Convert radians to degrees."""
     def deserialize(self, format: Format = "json", dtype: DataType | str | type = "string") -> Expression:
@@ -225,8 +196,8 @@ class Methods:
         **options: Unpack[TextEmbeddingOptions],
     ) -> Expression:
         """Convert texts to vectors of type ``embedding(float32, d)``."""
-    def encode(self, charset: str) -> Expression:
-        """Encode with the charset utf-8, base64, hex."""
+    def encode(self, charset: Charset) -> Expression:
+        """Encode text or bytes with the charset utf-8, base64 or hex, as bytes."""
     def encode_image(self, image_format: str, *, quality: int = 90) -> Expression:
         """Encode images as the bytes of ``png``, ``jpeg``, ``webp``, ``gif``, ``bmp`` or ``tiff`` files."""
     def endswith(self, suffix: Expression | str) -> Expression:
@@ -239,8 +210,6 @@ class Methods:
         """Make a row of each element and repeat the other columns; only valid alone in ``select`` or ``with_column``."""
     def expm1(self) -> Expression:
         """Return ``exp(x) - 1``, exact for small numbers."""
-    def factorial(self) -> Expression:
-        """Return the factorial; null for negative numbers and from 21 on, where it exceeds int64."""
     def file(self, *, storage_options: Mapping[str, Any] | None = None) -> Expression:
         """Make a ``ps.File`` of each path or URL, or of bytes. Nothing is read."""
     def file_exists(self) -> Expression:
@@ -263,14 +232,10 @@ class Methods:
         """Return an element of a list, a field of a struct, or the value of a map key; ``default`` where that is null."""
     def guess_mime_type(self) -> Expression:
         """Return the MIME type of bytes, or of files, by their first bytes; null if it is unknown."""
-    def hamming_distance_str(self, right: Expression | str) -> Expression:
-        """Count the places at which the characters differ; null for texts of different lengths."""
     def hash(self, *exprs: Expression, seed: int | None = None) -> Expression:
         """Return a uint64 hash of one or several values; null has a hash too. Equal integers of different types hash alike."""
     def hour(self) -> Expression:
         """Return the hour, from 0 to 23."""
-    def hypot(self, b: Expression | float) -> Expression:
-        """Return the length of the hypotenuse, ``sqrt(a ** 2 + b ** 2)``."""
     def ilike(self, pattern: Expression | str) -> Expression:
         """Match SQL's LIKE, ignoring case."""
     def image_attribute(self, name: Literal["width", "height", "channel", "mode"]) -> Expression:
@@ -295,26 +260,12 @@ class Methods:
         """Check whether a number is infinite; null for null."""
     def is_nan(self) -> Expression:
         """Check whether a number is NaN; null for null."""
-    def jaccard_similarity(self, right: Vector) -> Expression:
-        """Return the share of the places that are not zero in both vectors among those that are not zero in one."""
-    def jaro_similarity(self, right: Expression | str) -> Expression:
-        """Return the Jaro similarity of two texts, from 0 to 1."""
-    def jaro_winkler_similarity(self, right: Expression | str) -> Expression:
-        """Return the Jaro similarity with a bonus for a common prefix of up to four characters."""
-    def jq(self, filter: str) -> Expression:
-        """Apply a filter of jq, such as ``.a.b[0]`` or ``.items | map(.name)``, to JSON text; the result is JSON."""
-    def json_array_length(self) -> Expression:
-        """Count the elements of a JSON array; null for any other text."""
     def json_extract(self, path: str) -> Expression:
         """Extract a part of JSON text by a path such as ``$.a.b[0]``; null if it does not exist or the text is not JSON."""
-    def json_object_keys(self) -> Expression:
-        """Return the keys of a JSON object in alphabetical order; null for any other text."""
     def l2_normalize(self) -> Expression:
         """Scale vectors to length 1; the zero vector stays unchanged. Integers become float64."""
     def lag(self, offset: int = 1, default: Any = None) -> Expression:
         """Return the value some rows before, or ``default`` if there is no such row."""
-    def last_day(self) -> Expression:
-        """Return the last day of the month."""
     def last_value(self, ignore_nulls: bool = False) -> Expression:
         """Return the last value of the window."""
     def lead(self, offset: int = 1, default: Any = None) -> Expression:
@@ -325,20 +276,12 @@ class Methods:
         """Count the characters of text, the bytes of binary, or the elements of a list, as int64."""
     def length_bytes(self) -> Expression:
         """Count the bytes of text in UTF-8, or of binary."""
-    def levenshtein_distance(self, right: Expression | str) -> Expression:
-        """Count the characters to insert, delete or replace to turn one text into the other."""
     def like(self, pattern: Expression | str) -> Expression:
         r"""Match SQL's LIKE: ``%`` is any text, ``_`` any one character, ``\`` escapes the next one."""
     def list_agg(self) -> Expression:
         """Collect the values in a list, nulls included, in no particular order."""
     def list_agg_distinct(self) -> Expression:
         """Collect the different values in a list, without null."""
-    def list_append(self, other: Any) -> Expression:
-        """Append a value to each list; null counts as an empty list."""
-    def list_bool_and(self) -> Expression:
-        """Check whether all elements are true of each list, ignoring nulls; null without elements."""
-    def list_bool_or(self) -> Expression:
-        """Check whether any element is true of each list, ignoring nulls; null without elements."""
     def list_contains(self, item: Any) -> Expression:
         """Check whether each list has an element equal to ``item``."""
     def list_count(self, mode: Literal["all", "valid", "null"] = "valid") -> Expression:
@@ -356,7 +299,7 @@ class Methods:
     def list_length(self) -> Expression:
         """Count the elements of each list, including nulls."""
     def list_map(self, mapper: Expression) -> Expression:
-        """Compute an expression over ``element()``, or a call of a row function, for every element."""
+        """Compute an expression over ``element()`` for every element."""
     def list_max(self) -> Expression:
         """Return the largest element of each list, ignoring nulls; null without elements."""
     def list_mean(self) -> Expression:
@@ -369,8 +312,6 @@ class Methods:
         """Sort each list. Null counts as larger than any value unless ``nulls_first`` says otherwise."""
     def list_sum(self) -> Expression:
         """Return the sum of each list, ignoring nulls; null without elements."""
-    def list_value_counts(self) -> Expression:
-        """Count how often each value occurs in a list; nulls are not counted."""
     def ln(self) -> Expression:
         """Return the natural logarithm; NaN for negative numbers."""
     def log(self, base: float = ...) -> Expression:
@@ -424,12 +365,8 @@ class Methods:
         white_space: bool = False,
     ) -> Expression:
         """Normalize texts for deduplication; every step is off by default."""
-    def not_nan(self) -> Expression:
-        """Check whether a number is not NaN; null for null."""
     def over(self, window: Window) -> Expression:
         """Compute an aggregate or window function for each row, over the rows of its window."""
-    def parse_url(self) -> Expression:
-        """Return scheme, username, password, host, port, path, query and fragment of a URL; nulls for other text."""
     def pdf_pages(
         self,
         *,
@@ -442,8 +379,6 @@ class Methods:
         use_process: bool = True,
     ) -> Expression:
         """Extract the pages of PDFs as lists of structs: ``page_number``, ``text`` and, with ``images``, ``image``."""
-    def pearson_correlation(self, right: Vector) -> Expression:
-        """Return the correlation of the elements, from -1 to 1; null if all elements of a vector are equal."""
     def percentile(self, percentiles: float | Sequence[float]) -> Expression:
         """Return the value below which a share of the values lies, interpolated; for several shares a list."""
     def pow(self, expr: Expression | float) -> Expression:
@@ -515,12 +450,8 @@ class Methods:
         """Pad on the right to ``length`` characters; longer text is cut, as in SQL."""
     def rstrip(self) -> Expression:
         """Remove white space at the end."""
-    def sec(self) -> Expression:
-        """Return the secant of an angle in radians."""
     def second(self) -> Expression:
         """Return the second, from 0 to 59."""
-    def seq(self) -> Expression:
-        """Return the list of the numbers from 0 to ``n - 1``."""
     def serialize(self, format: Format = "json") -> Expression:
         """Write values as JSON text; null stays null."""
     def shift_left(self, num_bits: Expression | int) -> Expression:
@@ -539,8 +470,6 @@ class Methods:
         """Return the elements of a list, or the bytes, from ``start`` up to ``end``; negative numbers count from the end."""
     def split(self, split_on: str | Expression) -> Expression:
         """Split text at every ``split_on``, taken literally, into a list."""
-    def split_part(self, delim: Expression | str, part: Expression | int) -> Expression:
-        """Return one part of split text, counted from 1, or from the end if negative; a missing part is empty."""
     def sqrt(self) -> Expression:
         """Return the square root; NaN for negative numbers."""
     def startswith(self, prefix: Expression | str) -> Expression:
@@ -557,8 +486,6 @@ class Methods:
         """Return one field of a struct."""
     def substr(self, start: int | Expression, length: int | Expression | None = None) -> Expression:
         """Return ``length`` characters from position ``start``, or all if None; a negative start counts from the end."""
-    def substring_index(self, delim: Expression | str, count: Expression | int) -> Expression:
-        """Return the text before ``count`` delimiters; if negative, the text after them, counted from the end."""
     def sum(self) -> Expression:
         """Add the values; null without any."""
     def tan(self) -> Expression:
@@ -569,38 +496,15 @@ class Methods:
         """Return the time of day of a timestamp."""
     def title(self) -> Expression:
         """Capitalize the first letter of each word only."""
-    def to_camel_case(self) -> Expression:
-        """Convert an identifier or a phrase to the case of ``fooBarBaz``."""
     def to_date(self, format: str) -> Expression:
         """Parse text as a date; text that does not fit the format is an error."""
     def to_datetime(self, format: str, timezone: str | None = None) -> Expression:
         """Parse text as a timestamp in microseconds; text that does not fit the format is an error."""
-    def to_kebab_case(self) -> Expression:
-        """Convert an identifier or a phrase to the case of ``foo-bar-baz``."""
-    def to_snake_case(self) -> Expression:
-        """Convert an identifier or a phrase to the case of ``foo_bar_baz``."""
-    def to_title_case(self) -> Expression:
-        """Convert an identifier or a phrase to the case of ``Foo Bar Baz``."""
     def to_unix_epoch(self, time_unit: str | None = None) -> Expression:
         """Count the seconds, or another ``time_unit`` (``s ms us ns``), since 1970-01-01 UTC."""
-    def to_upper_camel_case(self) -> Expression:
-        """Convert an identifier or a phrase to the case of ``FooBarBaz``."""
-    def to_upper_kebab_case(self) -> Expression:
-        """Convert an identifier or a phrase to the case of ``FOO-BAR-BAZ``."""
-    def to_upper_snake_case(self) -> Expression:
-        """Convert an identifier or a phrase to the case of ``FOO_BAR_BAZ``."""
-    def tokenize_decode(
-        self, tokens_path: str, *, pattern: str | None = None, special_tokens: str | None = None
-    ) -> Expression:
-        """Convert token numbers to text; the parameters are those of ``tokenize_encode``."""
-    def tokenize_encode(
-        self,
-        tokens_path: str,
-        *,
-        pattern: str | None = None,
-        special_tokens: str | None = None,
-        use_special_tokens: bool | None = None,
-    ) -> Expression:
+    def tokenize_decode(self, tokens_path: str) -> Expression:
+        """Convert token numbers to text; ``tokens_path`` is as in ``tokenize_encode``."""
+    def tokenize_encode(self, tokens_path: str, *, use_special_tokens: bool | None = None) -> Expression:
         """Convert text to token numbers."""
     def total_days(self) -> Expression:
         """Return a duration in whole days, rounded towards zero."""
@@ -616,22 +520,14 @@ class Methods:
         """Return a duration in whole nanoseconds, rounded towards zero."""
     def total_seconds(self) -> Expression:
         """Return a duration in whole seconds, rounded towards zero."""
-    def translate(self, from_str: Expression | str, to_str: Expression | str) -> Expression:
-        """Replace each character of ``from_str`` by the one at its place in ``to_str``, or remove it."""
     def trunc(self, interval: str) -> Expression:
         """Round down to an interval such as ``"hour"``, ``"15 minutes"`` or ``"1 month"``; see ``date_trunc``."""
-    def try_compress(self, codec: str) -> Expression:
-        """Compress with the codec deflate, gzip, zlib; null if that fails."""
-    def try_decode(self, charset: str) -> Expression:
-        """Decode with the charset utf-8, base64, hex; null if that fails."""
-    def try_decompress(self, codec: str) -> Expression:
-        """Decompress with the codec deflate, gzip, zlib; null if that fails."""
+    def try_decode(self, charset: Charset) -> Expression:
+        """Decode like ``decode``; null if that fails."""
     def try_deserialize(self, format: Format = "json", dtype: DataType | str | type = "string") -> Expression:
         """Parse JSON text as values of ``dtype``; text that is not JSON, or does not fit, becomes null."""
-    def try_divide(self, divisor: Expression | float) -> Expression:
-        """Divide; null for the divisor 0."""
-    def try_encode(self, charset: str) -> Expression:
-        """Encode with the charset utf-8, base64, hex; null if that fails."""
+    def try_encode(self, charset: Charset) -> Expression:
+        """Encode like ``encode``; null if that fails."""
     def unnest(self) -> Expression:
         """Return every field of a struct as a separate column; only valid alone in a select list."""
     def upload(

@@ -52,6 +52,12 @@ from penstock.functions.core import (
     not_null as not_null,
     try_cast as try_cast,
 )
+from penstock.functions.encodings import (
+    decode as decode,
+    encode as encode,
+    try_decode as try_decode,
+    try_encode as try_encode,
+)
 from penstock.functions.files import (
     audio_file as audio_file,
     download as download,
@@ -78,7 +84,6 @@ from penstock.functions.image import (
 )
 from penstock.functions.json import (
     deserialize as deserialize,
-    jq as jq,
     json_extract as json_extract,
     serialize as serialize,
     try_deserialize as try_deserialize,
@@ -153,9 +158,6 @@ def abs(expr: Expression) -> Expression:
 def acos(expr: Expression) -> Expression:
     """Return the angle in radians whose cosine is the number; the same as ``arccos``."""
 
-def add_months(expr: Expression, months: Expression | int) -> Expression:
-    """Add months to a date; the day is at most the last one of that month."""
-
 def approx_count_distinct(expr: Expression) -> Expression:
     """Estimate the number of different values in little memory."""
 
@@ -180,9 +182,6 @@ def arctan2(y: Expression, x: Expression | float) -> Expression:
 def arctanh(expr: Expression) -> Expression:
     """Return the inverse hyperbolic tangent."""
 
-def ascii(expr: Expression) -> Expression:
-    """Return the code of the first character; 0 for empty text."""
-
 def asin(expr: Expression) -> Expression:
     """Return the angle in radians whose sine is the number; the same as ``arcsin``."""
 
@@ -194,15 +193,6 @@ def atan2(y: Expression, x: Expression | float) -> Expression:
 
 def avg(expr: Expression) -> Expression:
     """Return the arithmetic mean of the values; the same as ``mean``."""
-
-def bitwise_and(left: Expression, right: Expression | int) -> Expression:
-    """Return the bits that are set in both integers."""
-
-def bitwise_or(left: Expression, right: Expression | int) -> Expression:
-    """Return the bits that are set in either integer."""
-
-def bitwise_xor(left: Expression, right: Expression | int) -> Expression:
-    """Return the bits that are set in exactly one of two integers."""
 
 def bool_and(expr: Expression) -> Expression:
     """Check whether all values are true; null without any."""
@@ -219,15 +209,6 @@ def cbrt(expr: Expression) -> Expression:
 def ceil(expr: Expression) -> Expression:
     """Round up to a whole number, in the type of the number."""
 
-def chr(expr: Expression) -> Expression:
-    """Return the character of a code modulo 256; empty text for negative codes."""
-
-def chunk(list_expr: Expression, size: int) -> Expression:
-    """Cut a list into lists of ``size`` elements; drop the rest."""
-
-def compress(expr: Expression, codec: str) -> Expression:
-    """Compress with the codec deflate, gzip, zlib."""
-
 def contains(expr: Expression, substr: Expression | str) -> Expression:
     """Check whether text contains ``substr``."""
 
@@ -243,29 +224,11 @@ def cosine_distance(left: Expression, right: Vector) -> Expression:
 def cosine_similarity(left: Expression, right: Vector) -> Expression:
     """Return the cosine of the angle between two vectors; null if one of them is zero."""
 
-def cot(expr: Expression) -> Expression:
-    """Return the cotangent of an angle in radians."""
-
 def count_distinct(expr: Expression) -> Expression:
     """Count the different values, without null."""
 
-def csc(expr: Expression) -> Expression:
-    """Return the cosecant of an angle in radians."""
-
-def damerau_levenshtein_distance(left: Expression, right: Expression | str) -> Expression:
-    """Count edits like ``levenshtein_distance``, with a swap of neighbours as one edit; no part is edited twice."""
-
 def date(expr: Expression) -> Expression:
     """Return the date of a timestamp."""
-
-def date_add(expr: Expression, days: Expression | int) -> Expression:
-    """Add days to a date."""
-
-def date_diff(end: Expression, start: Expression) -> Expression:
-    """Count the days from ``start`` to ``end``."""
-
-def date_sub(expr: Expression, days: Expression | int) -> Expression:
-    """Subtract days from a date."""
 
 def day(expr: Expression) -> Expression:
     """Return the day of the month, from 1 to 31."""
@@ -276,20 +239,11 @@ def day_of_week(expr: Expression) -> Expression:
 def day_of_year(expr: Expression) -> Expression:
     """Return the day of the year, from 1 to 366."""
 
-def decode(expr: Expression, charset: str) -> Expression:
-    """Decode with the charset utf-8, base64, hex."""
-
-def decompress(expr: Expression, codec: str) -> Expression:
-    """Decompress with the codec deflate, gzip, zlib."""
-
 def degrees(expr: Expression) -> Expression:
     """Convert radians to degrees."""
 
 def dot_product(left: Expression, right: Vector) -> Expression:
     """Return the sum of the products of the elements."""
-
-def encode(expr: Expression, charset: str) -> Expression:
-    """Encode with the charset utf-8, base64, hex."""
 
 def endswith(expr: Expression, suffix: Expression | str) -> Expression:
     """Check whether text ends with ``suffix``."""
@@ -303,23 +257,14 @@ def exp(expr: Expression) -> Expression:
 def expm1(expr: Expression) -> Expression:
     """Return ``exp(x) - 1``, exact for small numbers."""
 
-def factorial(expr: Expression) -> Expression:
-    """Return the factorial; null for negative numbers and from 21 on, where it exceeds int64."""
-
 def find(expr: Expression, substr: Expression | str) -> Expression:
     """Return the position of the first occurrence of ``substr``, counted in characters from 0, or -1."""
 
 def floor(expr: Expression) -> Expression:
     """Round down to a whole number, in the type of the number."""
 
-def hamming_distance_str(left: Expression, right: Expression | str) -> Expression:
-    """Count the places at which the characters differ; null for texts of different lengths."""
-
 def hour(expr: Expression) -> Expression:
     """Return the hour, from 0 to 23."""
-
-def hypot(a: Expression, b: Expression | float) -> Expression:
-    """Return the length of the hypotenuse, ``sqrt(a ** 2 + b ** 2)``."""
 
 def ilike(expr: Expression, pattern: Expression | str) -> Expression:
     """Match SQL's LIKE, ignoring case."""
@@ -342,26 +287,8 @@ def is_inf(expr: Expression) -> Expression:
 def is_nan(expr: Expression) -> Expression:
     """Check whether a number is NaN; null for null."""
 
-def jaccard_similarity(left: Expression, right: Vector) -> Expression:
-    """Return the share of the places that are not zero in both vectors among those that are not zero in one."""
-
-def jaro_similarity(left: Expression, right: Expression | str) -> Expression:
-    """Return the Jaro similarity of two texts, from 0 to 1."""
-
-def jaro_winkler_similarity(left: Expression, right: Expression | str) -> Expression:
-    """Return the Jaro similarity with a bonus for a common prefix of up to four characters."""
-
-def json_array_length(expr: Expression) -> Expression:
-    """Count the elements of a JSON array; null for any other text."""
-
-def json_object_keys(expr: Expression) -> Expression:
-    """Return the keys of a JSON object in alphabetical order; null for any other text."""
-
 def l2_normalize(vector: Expression) -> Expression:
     """Scale vectors to length 1; the zero vector stays unchanged. Integers become float64."""
-
-def last_day(expr: Expression) -> Expression:
-    """Return the last day of the month."""
 
 def left(expr: Expression, nchars: Expression | int) -> Expression:
     """Return the first ``nchars`` characters."""
@@ -372,9 +299,6 @@ def length(expr: Expression) -> Expression:
 def length_bytes(expr: Expression) -> Expression:
     """Count the bytes of text in UTF-8, or of binary."""
 
-def levenshtein_distance(left: Expression, right: Expression | str) -> Expression:
-    """Count the characters to insert, delete or replace to turn one text into the other."""
-
 def like(expr: Expression, pattern: Expression | str) -> Expression:
     r"""Match SQL's LIKE: ``%`` is any text, ``_`` any one character, ``\`` escapes the next one."""
 
@@ -383,15 +307,6 @@ def list_agg(expr: Expression) -> Expression:
 
 def list_agg_distinct(expr: Expression) -> Expression:
     """Collect the different values in a list, without null."""
-
-def list_append(list_expr: Expression, other: Any) -> Expression:
-    """Append a value to each list; null counts as an empty list."""
-
-def list_bool_and(list_expr: Expression) -> Expression:
-    """Check whether all elements are true of each list, ignoring nulls; null without elements."""
-
-def list_bool_or(list_expr: Expression) -> Expression:
-    """Check whether any element is true of each list, ignoring nulls; null without elements."""
 
 def list_contains(list_expr: Expression, item: Any) -> Expression:
     """Check whether each list has an element equal to ``item``."""
@@ -419,9 +334,6 @@ def list_min(list_expr: Expression) -> Expression:
 
 def list_sum(list_expr: Expression) -> Expression:
     """Return the sum of each list, ignoring nulls; null without elements."""
-
-def list_value_counts(list_expr: Expression) -> Expression:
-    """Count how often each value occurs in a list; nulls are not counted."""
 
 def ln(expr: Expression) -> Expression:
     """Return the natural logarithm; NaN for negative numbers."""
@@ -474,15 +386,6 @@ def nanosecond(expr: Expression) -> Expression:
 def negate(expr: Expression) -> Expression:
     """Return the negative."""
 
-def not_nan(expr: Expression) -> Expression:
-    """Check whether a number is not NaN; null for null."""
-
-def parse_url(expr: Expression) -> Expression:
-    """Return scheme, username, password, host, port, path, query and fragment of a URL; nulls for other text."""
-
-def pearson_correlation(left: Expression, right: Vector) -> Expression:
-    """Return the correlation of the elements, from -1 to 1; null if all elements of a vector are equal."""
-
 def pow(base: Expression, expr: Expression | float) -> Expression:
     """Raise to a power, as ``**`` does: int64 for integers, else float64."""
 
@@ -531,14 +434,8 @@ def rpad(expr: Expression, length: Expression | int, pad: Expression | str) -> E
 def rstrip(expr: Expression) -> Expression:
     """Remove white space at the end."""
 
-def sec(expr: Expression) -> Expression:
-    """Return the secant of an angle in radians."""
-
 def second(expr: Expression) -> Expression:
     """Return the second, from 0 to 59."""
-
-def seq(n: Expression) -> Expression:
-    """Return the list of the numbers from 0 to ``n - 1``."""
 
 def shift_left(expr: Expression, num_bits: Expression | int) -> Expression:
     """Shift the bits of an integer to the left."""
@@ -558,9 +455,6 @@ def sinh(expr: Expression) -> Expression:
 def skew(expr: Expression) -> Expression:
     """Return the skewness of the values, as of a whole population."""
 
-def split_part(expr: Expression, delim: Expression | str, part: Expression | int) -> Expression:
-    """Return one part of split text, counted from 1, or from the end if negative; a missing part is empty."""
-
 def sqrt(expr: Expression) -> Expression:
     """Return the square root; NaN for negative numbers."""
 
@@ -569,9 +463,6 @@ def startswith(expr: Expression, prefix: Expression | str) -> Expression:
 
 def strip(expr: Expression) -> Expression:
     """Remove white space at both ends."""
-
-def substring_index(expr: Expression, delim: Expression | str, count: Expression | int) -> Expression:
-    """Return the text before ``count`` delimiters; if negative, the text after them, counted from the end."""
 
 def sum(expr: Expression) -> Expression:
     """Add the values; null without any."""
@@ -587,27 +478,6 @@ def time(expr: Expression) -> Expression:
 
 def title(expr: Expression) -> Expression:
     """Capitalize the first letter of each word only."""
-
-def to_camel_case(expr: Expression) -> Expression:
-    """Convert an identifier or a phrase to the case of ``fooBarBaz``."""
-
-def to_kebab_case(expr: Expression) -> Expression:
-    """Convert an identifier or a phrase to the case of ``foo-bar-baz``."""
-
-def to_snake_case(expr: Expression) -> Expression:
-    """Convert an identifier or a phrase to the case of ``foo_bar_baz``."""
-
-def to_title_case(expr: Expression) -> Expression:
-    """Convert an identifier or a phrase to the case of ``Foo Bar Baz``."""
-
-def to_upper_camel_case(expr: Expression) -> Expression:
-    """Convert an identifier or a phrase to the case of ``FooBarBaz``."""
-
-def to_upper_kebab_case(expr: Expression) -> Expression:
-    """Convert an identifier or a phrase to the case of ``FOO-BAR-BAZ``."""
-
-def to_upper_snake_case(expr: Expression) -> Expression:
-    """Convert an identifier or a phrase to the case of ``FOO_BAR_BAZ``."""
 
 def total_days(expr: Expression) -> Expression:
     """Return a duration in whole days, rounded towards zero."""
@@ -629,24 +499,6 @@ def total_nanoseconds(expr: Expression) -> Expression:
 
 def total_seconds(expr: Expression) -> Expression:
     """Return a duration in whole seconds, rounded towards zero."""
-
-def translate(expr: Expression, from_str: Expression | str, to_str: Expression | str) -> Expression:
-    """Replace each character of ``from_str`` by the one at its place in ``to_str``, or remove it."""
-
-def try_compress(expr: Expression, codec: str) -> Expression:
-    """Compress with the codec deflate, gzip, zlib; null if that fails."""
-
-def try_decode(expr: Expression, charset: str) -> Expression:
-    """Decode with the charset utf-8, base64, hex; null if that fails."""
-
-def try_decompress(expr: Expression, codec: str) -> Expression:
-    """Decompress with the codec deflate, gzip, zlib; null if that fails."""
-
-def try_divide(dividend: Expression, divisor: Expression | float) -> Expression:
-    """Divide; null for the divisor 0."""
-
-def try_encode(expr: Expression, charset: str) -> Expression:
-    """Encode with the charset utf-8, base64, hex; null if that fails."""
 
 def upper(expr: Expression) -> Expression:
     """Convert text to upper case."""

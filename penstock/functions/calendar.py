@@ -1,4 +1,4 @@
-"""Dates and durations: their parts, and calendar arithmetic.
+"""Dates and durations: their parts, and the time now.
 
 The parts are int32, and durations int64. The parts of a timestamp with a timezone are local to it.
 """
@@ -12,16 +12,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.expr.casting import cast
 from penstock.expr.column import Expression, lit
 from penstock.expr.kinds import (
     CLOCK,
-    DATE,
     DATE_OR_TIMESTAMP,
     DURATION,
     INT32,
     INT64,
-    INTEGER,
     Kind,
 )
 from penstock.expr.operators import UNITS_PER_SECOND, checked
@@ -31,9 +28,6 @@ from penstock.functions.table import Builder, FunctionTable
 from penstock.types.plain import arrow_scalar
 
 _table = FunctionTable(__name__)
-_define = _table.kernel
-_DAY = dt.date(2024, 1, 31)
-_DATE = {"expr": DATE_OR_TIMESTAMP}
 
 # --- parts -----------------------------------------------------------------------------------------------------------
 
@@ -99,42 +93,6 @@ total_seconds = _total("seconds", 10**9, 129_600)
 total_milliseconds = _total("milliseconds", 10**6, 129_600_000)
 total_microseconds = _total("microseconds", 10**3, 129_600_000_000)
 total_nanoseconds = _total("nanoseconds", 1, 129_600_000_000_000)
-
-# --- arithmetic -------------------------------------------------------------------------------------------------------
-
-add_months = _define(
-    "add_months", {**_DATE, "months": INTEGER}, DATE, "(a::date + to_months(b::int))::date",
-    "Add months to a date; the day is at most the last one of that month.", (_DAY, 1), dt.date(2024, 2, 29),
-)  # fmt: skip
-
-
-def _moved(operation: str) -> Any:
-    """Return the kernel that adds days to dates, or subtracts them."""
-
-    def kernel(dates: pa.Array, days: pa.Array) -> pa.Array:
-        return pc.call_function(operation, [_day_numbers(dates), days.cast(pa.int32())]).view(pa.date32())
-
-    return kernel
-
-
-def _day_numbers(dates: pa.Array) -> pa.Array:
-    return cast(dates, dtype=DATE, is_strict=True).view(pa.int32())
-
-
-date_add = _define(
-    "date_add", {**_DATE, "days": INTEGER}, DATE, _moved("add_checked"), "Add days to a date.", (_DAY, 1),
-    dt.date(2024, 2, 1),
-)  # fmt: skip
-date_sub = _define(
-    "date_sub", {**_DATE, "days": INTEGER}, DATE, _moved("subtract_checked"), "Subtract days from a date.", (_DAY, 1),
-    dt.date(2024, 1, 30),
-)  # fmt: skip
-date_diff = _define(
-    "date_diff", {"end": DATE_OR_TIMESTAMP, "start": DATE_OR_TIMESTAMP}, INT32,
-    lambda end, start: pc.subtract(_day_numbers(end), _day_numbers(start)),
-    "Count the days from ``start`` to ``end``.", (_DAY, dt.date(2024, 1, 1)), 30,
-)  # fmt: skip
-last_day = _define("last_day", _DATE, DATE, "last_day(a)", "Return the last day of the month.", (_DAY,), _DAY)
 
 
 # --- now --------------------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.errors import ComputeError, InvalidArgumentError, check_choice, load_extra, shortened
+from penstock.errors import ComputeError, InvalidArgumentError, check_choice, shortened
 from penstock.expr.arrays import on_arrays, text_bytes
 from penstock.expr.casting import json_text
 from penstock.expr.column import Expression, call
@@ -193,47 +193,6 @@ def _steps(path: str) -> list[str | int]:
             f"json_extract: {path!r} is not a path; write it like '$.name', '$.list[0]', \"$['a b']\""
         )
     return steps
-
-
-@method
-def jq(expr: Expression, filter: str) -> Expression:
-    """Apply a filter of jq, such as ``.a.b[0]`` or ``.items | map(.name)``, to JSON text; the result is JSON.
-
-    What does not exist is ``null``. Several results are a list, and none is empty text. This needs ``penstock[jq]``.
-
-    >>> df = ps.from_pydict({"t": ['{"a": [{"b": "x"}, {"b": 2}]}']})
-    >>> df.select(jq(ps.col("t"), ".a[].b")).to_pydict()
-    {'t': ['["x",2]']}
-    >>> df.select(jq(ps.col("t"), ".a | length")).to_pydict()
-    {'t': ['2']}
-    """
-    _jq_program(filter)  # an error on the line of the user
-    return call("jq", expr, filter=filter)
-
-
-def _jq_program(filter: str) -> Any:
-    library = load_extra("jq", "jq", f"jq({filter!r})")
-    try:
-        return library.compile(filter)
-    except ValueError as exc:
-        raise InvalidArgumentError(f"jq cannot compile {filter!r}: {exc}") from exc
-
-
-@strict("jq", takes(TEXT, returns=STRING))
-@on_arrays
-def _jq(texts: pa.Array, *, filter: str) -> pa.Array:
-    import orjson
-
-    program = _jq_program(filter)
-
-    def result(text: str) -> str:
-        values = program.input_text(text).all()
-        return orjson.dumps(values[0] if len(values) == 1 else values).decode() if values else ""
-
-    try:
-        return arrow_array([None if text is None else result(text) for text in texts.to_pylist()], pa.string())
-    except (TypeError, ValueError) as exc:
-        raise ComputeError(f"jq: {exc}") from exc
 
 
 @strict("json_extract", takes(TEXT, returns=STRING))

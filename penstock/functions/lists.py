@@ -15,7 +15,6 @@ from penstock.expr.arrays import (
     filled,
     masked,
     on_arrays,
-    ranges,
     storage_of,
     to_lists,
     validity,
@@ -23,7 +22,7 @@ from penstock.expr.arrays import (
 from penstock.expr.casting import cast
 from penstock.expr.column import Expression, call
 from penstock.expr.conditions import compare, comparison_problem
-from penstock.expr.kinds import ANY, BOOL, FLOAT64, INT64, INTEGER, LIST, LISTS, STRING, TEXT, UINT64, Kind, is_vector
+from penstock.expr.kinds import ANY, BOOL, FLOAT64, INT64, LIST, LISTS, STRING, TEXT, UINT64, Kind, is_vector
 from penstock.expr.nodes import ListApply, has_udf
 from penstock.expr.public_functions import function, method
 from penstock.expr.registry import kernel
@@ -35,7 +34,6 @@ from penstock.types.plain import arrow_array, numpy_values
 _table = FunctionTable(__name__)
 
 NUMBERS = Kind("a list of numbers", is_vector)
-BOOLEANS = Kind("a list of bools", lambda d: LIST.accepts(d) and (d.inner.is_boolean() or d.inner.is_null()))
 ORDERED = Kind("a list whose elements can be compared", lambda d: LIST.accepts(d) and d.inner.is_comparable())
 TEXTS = Kind(
     "a list of strings",
@@ -95,31 +93,6 @@ def _refuse(*dtypes: DataType) -> DataType:
 
 
 kernel("explode", _refuse)(pc.list_flatten)
-
-
-def _append_type(dtype: DataType, other: DataType) -> DataType:
-    LIST.check(dtype)
-    return DataType.list(common_type(element_type(dtype), other))
-
-
-@kernel("list_append", _append_type)
-@on_arrays
-def _list_append(lists: pa.Array, others: pa.Array) -> pa.Array:
-    dtype = _append_type(*dtypes_of(lists, others))
-    lists = cast(lists, dtype=dtype, is_strict=True)
-    elements, lengths = elements_of(lists)
-    both = pa.concat_arrays([elements, cast(others, dtype=dtype.inner, is_strict=True)])
-    rows = np.arange(len(lists))
-    is_other = np.zeros(len(both), bool)
-    is_other[np.cumsum(lengths) + rows] = True
-    order = np.empty(len(both), np.int64)
-    order[is_other], order[~is_other] = len(elements) + rows, np.arange(len(elements))
-    return to_lists(both.take(arrow_array(order)), lengths + 1)
-
-
-_APPEND = {"list_expr": LIST, "other": ANY}
-_APPENDED = "Append a value to each list; null counts as an empty list."
-list_append = _table.call("list_append", _APPEND, _APPENDED, ([1], 2), [1, 2])
 
 
 @method
@@ -345,52 +318,3 @@ list_sum = _reduction("list_sum", "sum", NUMBERS, _sum_type, "Return the sum", [
 list_mean = _reduction("list_mean", "mean", NUMBERS, FLOAT64, "Return the mean", [1, 2, None], 1.5)
 list_min = _reduction("list_min", "min", ORDERED, element_type, "Return the smallest element", [2, 1, None], 1)
 list_max = _reduction("list_max", "max", ORDERED, element_type, "Return the largest element", [2, 1, None], 2)
-_ALL, _ANY = "Check whether all elements are true", "Check whether any element is true"
-list_bool_and = _reduction("list_bool_and", "all", BOOLEANS, BOOL, _ALL, [True, False], False)
-list_bool_or = _reduction("list_bool_or", "any", BOOLEANS, BOOL, _ANY, [True, False], True)
-
-
-def _seq(numbers: pa.Array) -> pa.Array:
-    lengths = filled(numbers).astype(np.int64)
-    if len(lengths) and lengths.min() < 0:
-        raise ComputeError(f"seq: a list cannot have {lengths.min()} elements")
-    values = np.arange(int(lengths.sum()), dtype=np.uint64)
-    values -= np.repeat((np.cumsum(lengths) - lengths).astype(np.uint64), lengths)
-    return to_lists(arrow_array(values), lengths, validity(numbers))
-
-
-seq = _table.kernel(
-    "seq", {"n": INTEGER}, DataType.list(UINT64), _seq, "Return the list of the numbers from 0 to ``n - 1``.",
-    (3,), [0, 1, 2],
-)  # fmt: skip
-
-
-def _chunk_type(dtype: DataType, *, size: int) -> DataType:
-    if size < 1:
-        raise InvalidArgumentError(f"chunk: size={size} must be at least 1")
-    return DataType.list(DataType.fixed_size_list(element_type(dtype), size))
-
-
-def _chunk(lists: pa.Array, *, size: int) -> pa.Array:
-    elements, lengths = elements_of(lists)
-    counts = lengths // size
-    if (lengths % size).any():
-        elements = elements.take(arrow_array(ranges(np.cumsum(lengths) - lengths, counts * size)))
-    return to_lists(pa.FixedSizeListArray.from_arrays(elements, size), counts, validity(lists))
-
-
-chunk = _table.kernel(
-    "chunk", {"list_expr": LIST, "size": int}, _chunk_type, _chunk,
-    "Cut a list into lists of ``size`` elements; drop the rest.", ([1, 2, 3], 2), [[1, 2]],
-)  # fmt: skip
-
-
-def _counts_type(dtype: DataType) -> DataType:
-    return DataType.map(element_type(dtype), UINT64)
-
-
-list_value_counts = _table.kernel(
-    "list_value_counts", {"list_expr": LIST}, _counts_type,
-    "coalesce(list_aggregate(a, 'histogram'), map())",
-    "Count how often each value occurs in a list; nulls are not counted.", (["a", "b", "a"],), {"a": 2, "b": 1},
-)  # fmt: skip

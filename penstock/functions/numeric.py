@@ -12,9 +12,9 @@ import pyarrow.compute as pc
 
 from penstock.errors import ComputeError, InvalidArgumentError, TypeMismatchError
 from penstock.expr.arrays import empty_numbers, filled, masked, on_arrays, validity
-from penstock.expr.column import Expression, call, when
+from penstock.expr.column import Expression, call
 from penstock.expr.conditions import compare
-from penstock.expr.kinds import BOOL, FLOAT64, INT64, INTEGER, NUMBER
+from penstock.expr.kinds import BOOL, FLOAT64, INTEGER, NUMBER
 from penstock.expr.public_functions import function, method
 from penstock.expr.registry import Kernel, Value, kernel
 from penstock.expr.signatures import common_type, dtypes_of, number_type, numeric, same_type, strict, takes
@@ -179,15 +179,6 @@ arctan2 = _table.strict("arctan2", _POINT, FLOAT64, _arctan2, f"{_ANGLE}.", (0.0
 atan2 = _table.call("atan2", _POINT, f"{_ANGLE}; the same as ``arctan2``.", (0.0, 1.0), 0.0, "arctan2")
 
 
-@on_arrays
-def _hypot(a: pa.Array, b: pa.Array) -> pa.Array:
-    return masked(np.hypot(filled(_as_float(a)), filled(_as_float(b)), out=empty_numbers(len(a))), validity(a, b))
-
-
-_HYPOT = "Return the length of the hypotenuse, ``sqrt(a ** 2 + b ** 2)``."
-hypot = _table.strict("hypot", {"a": NUMBER, "b": NUMBER}, FLOAT64, _hypot, _HYPOT, (3.0, 4.0), 5.0)
-
-
 # --- NaN and infinity -------------------------------------------------------------------------------------------------
 
 
@@ -197,12 +188,6 @@ def _test(name: str, compute: Callable[[Value], Value], doc: str) -> Builder:
 
 is_nan = _test("is_nan", pc.is_nan, "Check whether a number is NaN; null for null.")
 is_inf = _test("is_inf", pc.is_inf, "Check whether a number is infinite; null for null.")
-
-
-not_nan = _table.build(
-    "not_nan", {"expr": NUMBER}, lambda expr: call("not", call("is_nan", expr)),
-    "Check whether a number is not NaN; null for null.", (1.0,), True,
-)  # fmt: skip
 
 
 @method
@@ -216,13 +201,6 @@ def fill_nan(expr: Expression, fill_value: Any) -> Expression:
 
 
 # --- bits -------------------------------------------------------------------------------------------------------------
-
-
-_BITS = {"left": INTEGER, "right": INTEGER}
-bitwise_and = _table.call("bitwise_and", _BITS, "Return the bits that are set in both integers.", (6, 3), 2, "and")
-bitwise_or = _table.call("bitwise_or", _BITS, "Return the bits that are set in either integer.", (6, 3), 7, "or")
-_XOR = "Return the bits that are set in exactly one of two integers."
-bitwise_xor = _table.call("bitwise_xor", _BITS, _XOR, (6, 3), 5, "xor")
 
 
 def _shift(name: str, compute: Callable[..., Value], doc: str, given: tuple[int, int], result: int) -> Builder:
@@ -262,10 +240,6 @@ def _numpy(name: str, compute: Callable[..., Any], doc: str, given: float, resul
     return _table.strict(name, {"expr": NUMBER}, FLOAT64, kernel, doc, (given,), result)
 
 
-def _inverse(compute: np.ufunc) -> Callable[..., Any]:
-    return lambda values, out: np.divide(1, compute(values, out=out), out=out)
-
-
 def _alias(name: str, original: str, doc: str, given: float, result: float) -> Builder:
     doc = f"{doc}; the same as ``{original}``."
     return _table.call(name, {"expr": NUMBER}, doc, (given,), result, original)
@@ -282,9 +256,6 @@ log1p = _arrow("log1p", pc.log1p, "Return ``ln(1 + x)``, exact for small numbers
 sin = _arrow("sin", pc.sin, "Return the sine of an angle in radians.", 0.0, 0.0)
 cos = _arrow("cos", pc.cos, "Return the cosine of an angle in radians.", 0.0, 1.0)
 tan = _arrow("tan", pc.tan, "Return the tangent of an angle in radians.", 0.0, 0.0)
-cot = _numpy("cot", _inverse(np.tan), "Return the cotangent of an angle in radians.", 0.0, math.inf)
-sec = _numpy("sec", _inverse(np.cos), "Return the secant of an angle in radians.", 0.0, 1.0)
-csc = _numpy("csc", _inverse(np.sin), "Return the cosecant of an angle in radians.", 0.0, math.inf)
 arcsin = _arrow("arcsin", pc.asin, "Return the angle in radians whose sine is the number.", 0.0, 0.0)
 arccos = _arrow("arccos", pc.acos, "Return the angle in radians whose cosine is the number.", 1.0, 0.0)
 arctan = _arrow("arctan", pc.atan, "Return the angle in radians whose tangent is the number.", 0.0, 0.0)
@@ -299,16 +270,3 @@ arccosh = _numpy("arccosh", np.arccosh, "Return the inverse hyperbolic cosine.",
 arctanh = _numpy("arctanh", np.arctanh, "Return the inverse hyperbolic tangent.", 0.0, 0.0)
 degrees = _numpy("degrees", np.degrees, "Convert radians to degrees.", 0.0, 0.0)
 radians = _numpy("radians", np.radians, "Convert degrees to radians.", 0.0, 0.0)
-
-
-# --- factorials and safe division ----------------------------------------------------------------------------------
-
-
-factorial = _table.kernel(
-    "factorial", {"expr": INTEGER}, INT64, "case when a between 0 and 20 then factorial(a::int)::bigint end",
-    "Return the factorial; null for negative numbers and from 21 on, where it exceeds int64.", (5,), 120,
-)  # fmt: skip
-try_divide = _table.build(
-    "try_divide", {"dividend": NUMBER, "divisor": NUMBER}, lambda a, b: when(b != 0, a / b).otherwise(None),
-    "Divide; null for the divisor 0.", (7, 2), 3.5,
-)  # fmt: skip

@@ -12,7 +12,7 @@ from penstock.errors import InvalidArgumentError
 from penstock.expr.arrays import filled, masked, text_bytes, validity
 from penstock.expr.casting import cast
 from penstock.expr.column import Expression, call
-from penstock.expr.kinds import ANY, INT32, INT64, INTEGER, LIST, STRING, TEXT, TEXT_OR_BYTES, Kind
+from penstock.expr.kinds import ANY, INT64, INTEGER, LIST, STRING, TEXT, TEXT_OR_BYTES, Kind
 from penstock.expr.public_functions import function, method
 from penstock.expr.registry import Kernel, Value, kernel
 from penstock.expr.signatures import common_type, dtypes_of, strict, takes, text_kernel
@@ -224,69 +224,3 @@ def _concat_ws(*values: Value, sep: str) -> Value:
     pieces = [pc.coalesce(pc.binary_join_element_wise(sep, text, ""), arrow_scalar("")) for text in texts]
     joined = pc.utf8_slice_codeunits(pc.binary_join_element_wise(*pieces, ""), start=len(sep))
     return pc.if_else(pc.is_valid(pc.coalesce(*texts)), joined, arrow_scalar(None, pa.string()))
-
-
-# --- characters, separated parts, the case of identifiers -------------------------------------------------------------
-
-_define = _table.kernel
-
-ascii = _define(
-    "ascii", {"expr": TEXT}, INT32, "ascii(a)",
-    "Return the code of the first character; 0 for empty text.", ("A",), 65,
-)  # fmt: skip
-chr = _define(
-    "chr", {"expr": INTEGER}, STRING, "case when a < 0 then '' else chr((a % 256)::int) end",
-    "Return the character of a code modulo 256; empty text for negative codes.", (65,), "A",
-)  # fmt: skip
-split_part = _define(
-    "split_part", {"expr": TEXT, "delim": TEXT, "part": INTEGER}, STRING,
-    "case when c = 0 then error('part 0 does not exist; parts count from 1, or from -1 at the end') "
-    "when b != '' then split_part(a, b, c) when c in (1, -1) then a else '' end",
-    "Return one part of split text, counted from 1, or from the end if negative; a missing part is empty.",
-    ("a,b,c", ",", 2), "b",
-)  # fmt: skip
-
-
-def _before(texts: pa.Array, delim: str, count: int) -> pa.Array:
-    if not delim or not count:
-        return pc.if_else(pc.is_valid(texts), "", texts)
-    if count < 0:
-        return pc.utf8_reverse(_before(pc.utf8_reverse(texts), delim[::-1], -count))
-    parts = pc.split_pattern(texts, pattern=delim, max_splits=count)
-    return pc.binary_join(pc.list_slice(parts, 0, count, return_fixed_size_list=False), delim)
-
-
-substring_index = _table.text(
-    "substring_index", {"expr": TEXT, "delim": TEXT, "count": INTEGER}, STRING, _before,
-    "Return the text before ``count`` delimiters; if negative, the text after them, counted from the end.",
-    ("www.apache.org", ".", 2), "www.apache",
-)  # fmt: skip
-
-
-translate = _define(
-    "translate", {"expr": TEXT, "from_str": TEXT, "to_str": TEXT}, STRING, "translate(a, b, c)",
-    "Replace each character of ``from_str`` by the one at its place in ``to_str``, or remove it.",
-    ("hello", "el", "ip"), "hippo",
-)  # fmt: skip
-
-# The rules of words: ``fooBar`` and ``XMLHttp`` have two each, and so has what other characters separate.
-_SEPARATED = (
-    r"regexp_replace(regexp_replace(a, '(\p{Ll}\p{N}*)(\p{Lu})', '\1 \2', 'g'), '(\p{Lu})(\p{Lu}\p{Ll})', '\1 \2', 'g')"
-)
-_JOINED = rf"trim(regexp_replace({_SEPARATED}, '[^\p{{L}}\p{{N}}]+', ' ', 'g'))"
-_TITLES = f"list_transform(string_split({_JOINED}, ' '), lambda w: upper(w[1]) || lower(w[2:]))"
-
-
-def _case(name: str, sql: str, result: str) -> Builder:
-    doc = f"Convert an identifier or a phrase to the case of ``{result}``."
-    return _define(name, {"expr": TEXT}, STRING, sql, doc, ("fooBar baz",), result)
-
-
-_CAMEL = f"lower(string_split({_JOINED}, ' ')[1]) || array_to_string({_TITLES}[2:], '')"
-to_snake_case = _case("to_snake_case", f"replace(lower({_JOINED}), ' ', '_')", "foo_bar_baz")
-to_kebab_case = _case("to_kebab_case", f"replace(lower({_JOINED}), ' ', '-')", "foo-bar-baz")
-to_upper_snake_case = _case("to_upper_snake_case", f"replace(upper({_JOINED}), ' ', '_')", "FOO_BAR_BAZ")
-to_upper_kebab_case = _case("to_upper_kebab_case", f"replace(upper({_JOINED}), ' ', '-')", "FOO-BAR-BAZ")
-to_title_case = _case("to_title_case", f"array_to_string({_TITLES}, ' ')", "Foo Bar Baz")
-to_upper_camel_case = _case("to_upper_camel_case", f"array_to_string({_TITLES}, '')", "FooBarBaz")
-to_camel_case = _case("to_camel_case", _CAMEL, "fooBarBaz")

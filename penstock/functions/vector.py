@@ -76,16 +76,6 @@ def _distance(left: Numbers, right: Numbers) -> Numbers:
     return np.sqrt(_dot(difference, difference))
 
 
-def _jaccard(left: Numbers, right: Numbers) -> Numbers:
-    either = ((left != 0) | (right != 0)).sum(axis=1)
-    return np.where(either == 0, 1.0, ((left != 0) & (right != 0)).sum(axis=1) / either)
-
-
-def _pearson(left: Numbers, right: Numbers) -> Numbers:
-    centered = (side - side.sum(axis=1, keepdims=True, dtype=np.float64) / side.shape[1] for side in (left, right))
-    return _cosine(*centered)
-
-
 def _register(name: str, compute: Callable[[Numbers, Numbers], Numbers]) -> None:
     @strict(name, takes(VECTOR, VECTOR, returns=_pair_type))
     def _kernel(left: Value, right: Value) -> Value:
@@ -155,17 +145,6 @@ euclidean_distance = _define(
     ([0.0, 0.0], [3.0, 4.0]),
     5.0,
 )
-jaccard_similarity = _define(
-    "jaccard_similarity", _jaccard,
-    "Return the share of the places that are not zero in both vectors among those that are not zero in one.",
-    ([1.0, 0.0], [1.0, 1.0]), 0.5,
-)  # fmt: skip
-_register("pearson_correlation", _pearson)
-pearson_correlation = _table.build(
-    "pearson_correlation", _PAIR, _or_null("pearson_correlation"),
-    "Return the correlation of the elements, from -1 to 1; null if all elements of a vector are equal.",
-    ([2.0, 2.0, 0.0, 0.0], [1.0, 1.0, 0.0, 0.0]), 1.0,
-)  # fmt: skip
 
 
 def _normalized_type(dtype: DataType) -> DataType:

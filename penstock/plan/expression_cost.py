@@ -8,6 +8,7 @@ from penstock.expr.nodes import COMPARISONS, Alias, Call, ColumnRef, Expr, Liter
 
 SAFE = frozenset(COMPARISONS) | {"and", "or", "xor", "not", "is_null", "not_null", "is_in", "equal_null_safe"}
 CHEAP = SAFE | {"add", "subtract", "multiply", "divide", "negate", "coalesce", "if_else", "struct_get"}
+PARTS = frozenset({"get_item", "struct_get", "to_struct", "list_items", "decisions"})
 
 MAX_SIZE = 32  # nodes of an expression
 
@@ -15,6 +16,11 @@ MAX_SIZE = 32  # nodes of an expression
 def is_trivial(expr: Expr) -> bool:
     """Return True for a column or a constant under any name, which costs nothing."""
     return isinstance(unalias(expr), (ColumnRef, Literal))
+
+
+def picks_parts(expr: Expr) -> bool:
+    """Return True if it only picks and names parts of values, as ``col("d")["topic"]["value"]`` does."""
+    return _consists_of(expr, PARTS)
 
 
 def is_small(expr: Expr) -> bool:

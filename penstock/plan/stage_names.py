@@ -11,7 +11,7 @@ from penstock.expr.expression_text import describe
 from penstock.expr.nodes import Expr, Star
 from penstock.expr.udf import UdfSpec
 from penstock.plan import stages
-from penstock.plan.expression_cost import is_trivial
+from penstock.plan.expression_cost import picks_parts
 from penstock.plan.nodes import sink_name
 from penstock.plan.substitution import is_new_column, replace_columns
 from penstock.protocols import ShortNamed, Sink, Source
@@ -95,10 +95,12 @@ def _function_name(spec: UdfSpec) -> str:
 
 
 def is_picking(step: stages.Step) -> bool:
-    """Return True if a step only picks, orders and renames columns, which is too cheap for a stage."""
-    if isinstance(step, stages.MarkSide):
-        return True
-    return isinstance(step, stages.Select) and all(is_trivial(expr) or isinstance(expr, Star) for expr in step.exprs)
+    """Return True if a step only picks, orders and renames columns and their parts, which is too cheap for a stage."""
+    match step:
+        case stages.Select(exprs):
+            return all(isinstance(expr, Star) or picks_parts(expr) for expr in exprs)
+        case _:
+            return isinstance(step, stages.MarkSide)
 
 
 def step_name(step: stages.Step, calls: Mapping[str, Expr] | None = None) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import json
 from pathlib import Path
 
@@ -36,19 +35,3 @@ def test_types_are_of_the_kinds_of_daft(text: str) -> None:
     theirs = set(json.loads((RECORDED / "types.json").read_text())[text])
     wider = {"binary", "image", "list", "numeric", "struct", "temporal", "tensor"}
     assert theirs <= set(samples.kinds(eval(text, {"D": DataType}))) <= theirs | wider
-
-
-def test_texts_that_repeat_and_dates_far_away() -> None:
-    """Texts that repeat are computed once each."""
-    texts = ["fooBar", None, "", "https://Host.com:80/a?q#f"]
-    names = ("to_snake_case", "parse_url", "to_camel_case")
-    exprs = [getattr(functions, name)(ps.col("x")).alias(name) for name in names]
-    few, many = (ps.from_pydict({"x": texts * times}).select(*exprs).to_pydict() for times in (1, 2000))
-    assert many == {name: values * 2000 for name, values in few.items()}
-    days = [dt.date(1600, 1, 31), dt.date(2024, 1, 31), dt.date(1799, 12, 31), dt.date(2300, 1, 31), None]
-    moved = [
-        ps.from_pydict({"day": given}).select(functions.add_months(ps.col("day"), 1)).to_pydict()["day"]
-        for given in (days, *([day] for day in days[:-1]))
-    ]
-    expected = [dt.date(1600, 2, 29), dt.date(2024, 2, 29), dt.date(1800, 1, 31), dt.date(2300, 2, 28), None]
-    assert moved == [expected, *([day] for day in expected[:-1])]

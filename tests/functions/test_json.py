@@ -100,32 +100,6 @@ def test_bad_arguments() -> None:
         resolved(f.deserialize(t, "json", "int64"), t=[1])
 
 
-JQ = {  # the results are those of Daft
-    ".a.b[0]": "1",
-    ".items[].n": '["x","y"]',
-    "keys": '["a","items","u"]',
-    ".a.b | length": "2",
-    ".items | map(.n)": '["x","y"]',
-    "empty": "",
-    '.x // "d"': '"d"',
-    ".[0]?": "",
-    "if .u then .u else 2 end": '"é"',
-}
-
-
-@pytest.mark.parametrize("filter", JQ)
-def test_filters_of_jq(filter: str) -> None:
-    text = '{"a": {"b": [1, 2]}, "items": [{"n": "x"}, {"n": "y"}], "u": "é"}'
-    assert evaluate(f.jq(t, filter), t=[text, None]) == [JQ[filter], None]
-
-
-def test_errors_of_jq() -> None:
-    with pytest.raises(InvalidArgumentError, match=r"jq cannot compile '\.a \| \('"):
-        f.jq(t, ".a | (")
-    with pytest.raises(ComputeError, match="jq: "):
-        evaluate(f.jq(t, "keys"), t=["5"])
-
-
 @pytest.mark.parametrize("others", [[], [None]])
 def test_nan_is_no_json(others: list[Any]) -> None:
     """The result of a row does not depend on those beside it."""
@@ -141,10 +115,3 @@ def test_nan_is_no_json(others: list[Any]) -> None:
 def test_objects_that_do_not_keep_to_their_rows(texts: list[str]) -> None:
     read = f.try_deserialize(t, "json", "struct[a: int64, b: string]")
     assert evaluate(read, t=texts) == [evaluate(read, t=[text])[0] for text in texts]
-
-
-@pytest.mark.parametrize("text", [' \n{"b": 1, "a": 2, "b": 3}', "[1, {}]", '"{"', "{", "[1", "", "null"])
-def test_parts_of_json_by_its_kind(text: str) -> None:
-    kind = {" ": dict, "[1, {}]": list}.get(text if text.startswith("[") else text[:1])
-    assert evaluate(f.json_object_keys(t), t=[text, None]) == [["a", "b"] if kind is dict else None, None]
-    assert evaluate(f.json_array_length(t), t=[text, None]) == [2 if kind is list else None, None]

@@ -35,8 +35,6 @@ LISTS = [[3, 1, None, 3], [], None, [None], [2]]
         (f.list_distinct(a), [[3, 1], [], None, [], [2]]),
         (f.list_contains(a, 3), [True, False, None, False, False]),
         (f.list_contains(a, i), [True, False, None, False, None]),
-        (f.list_append(a, i), [[3, 1, None, 3, 1], [2], [3], [None, 4], [2, None]]),
-        (f.list_append(a, 0.5), [[3.0, 1.0, None, 3.0, 0.5], [0.5], [0.5], [None, 0.5], [2.0, 0.5]]),
         (f.list_get(a, 0), [3, None, None, None, 2]),
         (f.list_get(a, -2, default=9), [9, 9, 9, 9, 9]),
         (f.list_get(a, i), [1, None, None, None, None]),
@@ -71,7 +69,6 @@ def test_lists_of_integers(expression: Expression, expected: list[Any]) -> None:
         (f.list_contains(a, 2), [True, None]),
         (f.list_get(a, 1), [2.0, None]),
         (f.list_slice(a, 1), [[2.0], None]),
-        (f.list_append(a, 3), [[1.0, 2.0, 3.0], [3.0]]),
         (f.list_length(a), [2, None]),
     ],
 )
@@ -99,12 +96,6 @@ def test_other_kinds_of_lists(expression: Expression, expected: list[Any], dtype
 )
 def test_lists_of_text(expression: Expression, expected: list[Any]) -> None:
     assert evaluate(expression, a=[["y", None, "x"], [], None, [None]], b=["+", "+", "+", None]) == expected
-
-
-def test_lists_of_booleans() -> None:
-    lists = [[True, None], [True, False], [], None, [None]]
-    assert evaluate(f.list_bool_and(a), a=lists) == [True, False, None, None, None]
-    assert evaluate(f.list_bool_or(a), a=lists) == [True, True, None, None, None]
 
 
 def test_flatten() -> None:
@@ -194,7 +185,6 @@ def test_maps(expression: Expression, expected: list[Any]) -> None:
         ),
         (f.list_sum(i), "expected a list of numbers, got int64"),
         (f.list_contains(a, "x"), "cannot compare int64 with string"),
-        (f.list_append(a, "x"), "int64 and string have no type in common"),
         (f.list_flatten(a), "expected a list of lists, got list\\[int64\\]"),
         (f.list_map(i, element()), "expected a list, got int64"),
         (f.list_filter(a, element()), "must be bool, got int64"),

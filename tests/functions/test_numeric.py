@@ -35,9 +35,6 @@ NAN, INF = math.nan, math.inf
         (f.sin, math.sin, 0.5),
         (f.cos, math.cos, 0.5),
         (f.tan, math.tan, 0.5),
-        (f.cot, lambda v: 1 / math.tan(v), 0.5),
-        (f.sec, lambda v: 1 / math.cos(v), 0.5),
-        (f.csc, lambda v: 1 / math.sin(v), 0.5),
         (f.arcsin, math.asin, 0.5),
         (f.arccos, math.acos, 0.5),
         (f.arctan, math.atan, 0.5),
@@ -77,14 +74,12 @@ def test_function_of_a_real(function: Any, reference: Any, argument: float) -> N
         (f.clip(x, max=0.0), [-2.5, 0.0, None, NAN, -INF]),
         (f.clip(x, NAN, 0.0), [-2.5, 0.0, None, NAN, -INF]),
         (f.is_nan(x), [False, False, None, True, False]),
-        (f.not_nan(x), [True, True, None, False, True]),
         (f.is_inf(x), [False, False, None, False, True]),
         (f.fill_nan(x, 0.0), [-2.5, 0.5, None, 0.0, -INF]),
         (f.pow(x, 2), [6.25, 0.25, None, NAN, INF]),
         (f.power(x, 2.0), [6.25, 0.25, None, NAN, INF]),
         (f.ln(x), [NAN, math.log(0.5), None, NAN, NAN]),
         (f.log(x, 2), [NAN, -1.0, None, NAN, NAN]),
-        (f.hypot(x, 0.0), [2.5, 0.5, None, NAN, INF]),
     ],
 )
 def test_function_of_floats(expression: Expression, expected: list[Any]) -> None:
@@ -106,9 +101,9 @@ def test_function_of_floats(expression: Expression, expected: list[Any]) -> None
         (f.greatest(i, y, 0), [0, 15, 5]),
         (f.least(i, y), [-7, 15, 5]),
         (f.power(i, 2), [49, 225, None]),
-        (f.bitwise_and(i, 3), [1, 3, None]),
-        (f.bitwise_or(i, y), [-3, None, None]),
-        (f.bitwise_xor(i, 1), [-8, 14, None]),
+        (i & 3, [1, 3, None]),
+        (i | y, [-3, None, None]),
+        (i ^ 1, [-8, 14, None]),
         (f.shift_left(i, 1), [-14, 30, None]),
         (f.shift_right(i, y + 4), [-4, None, None]),
         (f.arctan2(i, 1), [math.atan2(-7, 1), math.atan2(15, 1), None]),
@@ -149,7 +144,7 @@ def test_bad_arguments() -> None:
     with pytest.raises(InvalidArgumentError, match="whole number of decimals"):
         f.round(x, 1.5)  # type: ignore[arg-type]
     with pytest.raises(TypeMismatchError, match="take two bools or two integers, got float64"):
-        resolved(f.bitwise_and(x, 1), x=[1.0])
+        resolved(x & 1, x=[1.0])
     with pytest.raises(TypeMismatchError, match="expected a number, got string"):
         resolved(f.clip(x, 1), x=["a"])
     with pytest.raises(TypeMismatchError, match="have no type in common"):

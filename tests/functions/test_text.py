@@ -126,11 +126,3 @@ def test_bad_template(template: str, args: tuple[Any, ...], message: str) -> Non
 def test_wrong_type_is_reported_when_built(expression: Expression, message: str) -> None:
     with pytest.raises(TypeMismatchError, match=message):
         resolved(expression, t=["a"], n=[1])
-
-
-@pytest.mark.parametrize(
-    ("from_str", "to_str", "expected"),
-    [("la", "01", "hé00o"), ("ll", "xy", "héxxo"), ("hl", "j", "jéo"), ("é", "e", "hello"), ("", "x", "héllo")],
-)
-def test_translate(from_str: str, to_str: str, expected: str) -> None:
-    assert evaluate(f.translate(t, from_str, to_str), t=["héllo", "", None]) == [expected, "", None]

@@ -41,7 +41,7 @@ class OpenAIDecisionWire(DecisionWire):
         body["input"] = [{"type": "message", "role": "user", "content": content}]
 
     def answers(self, body: Mapping[str, Any]) -> list[Probabilities]:
-        given = {each.get("name"): each for each in field_of(body, "answers", list) if isinstance(each, Mapping)}
+        given = {each.get("name"): each for each in field_of(body, "answers", list) if type(each) is dict}
         return [_read(name, question, given.get(name)) for name, question in self.questions]
 
 

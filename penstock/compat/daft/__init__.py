@@ -9,8 +9,6 @@ expressions      ``daft.expressions``
 daft_types       ``Schema``, ``DataType`` and ``File``
 io               ``IOConfig`` as ``storage_options``
 session          ``Session``, ``Catalog`` and ``Table``
-interval         ``daft.interval``
-group_call       ``map_groups`` with a batch function over columns
 star_aggregates  aggregates of all columns: ``count(mode="all")``, ``col("*").count()``
 run_reports      the files of a write, and ``df.metrics``
 
@@ -34,7 +32,6 @@ from penstock.compat import remedies
 from penstock.compat.daft import expressions, functions, io, session as _session
 from penstock.compat.daft.daft_types import DaftDataType, DaftFile, DaftSchema
 from penstock.compat.daft.frame import DaftDataFrame as DataFrame
-from penstock.compat.daft.interval import interval
 from penstock.compat.daft.io import IOConfig, storage_options
 from penstock.compat.daft.session import Catalog, Table, TableSession as Session
 from penstock.compat.translation import refusal, translated
@@ -90,7 +87,7 @@ __all__ = [*_SHARED, *_FRAMES, *_OWN, "IOConfig", "ImageFormat", "ImageMode", "M
     "TimeUnit", "attach_table", "Catalog", "Table", "attach_catalog", "concat", "create_temp_table",
     "current_model", "current_provider", "current_session", "detach_provider", "detach_table",
     "execution_config_ctx", "expressions", "functions", "get_catalog", "get_provider", "get_table",
-    "has_provider", "has_table", "interval", "io", "list_tables", "read_blob", "read_table",
+    "has_provider", "has_table", "io", "list_tables", "read_blob", "read_table",
     "set_execution_config", "set_model", "set_runner_native", "sql", "udf", "write_table"]  # fmt: skip
 _OF_SESSION = ("attach", "attach_view", "create_temp_view", "current_catalog", "detach_catalog", "has_catalog",
                "list_catalogs", "set_catalog")  # fmt: skip

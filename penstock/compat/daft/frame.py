@@ -24,7 +24,7 @@ from penstock.frame.dataframe import DataFrame
 from penstock.frame.read.files import read_csv, read_json, read_parquet
 from penstock.frame.read.memory import from_arrow, from_pydict
 from penstock.frame.results import SHOWN_ROWS
-from penstock.functions import seq, strftime
+from penstock.functions import duckdb_function, strftime
 from penstock.io.tables.deltalake import delta_errors, write_delta
 from penstock.storage.storage_options import library_options, secrets_of
 from penstock.storage.urls import local_path
@@ -154,7 +154,7 @@ class DaftDataFrame(DataFrame):
         for each in lists if ignore_empty_and_null else ():
             kept = kept.where(each.list_length() > 0)
         if index_column is not None:
-            kept = kept.with_column(index_column, seq(lists[0].list_length()))
+            kept = kept.with_column(index_column, duckdb_function("range", lists[0].list_length()))
             lists.append(col(index_column))
         return DataFrame.explode(kept, *lists)
 

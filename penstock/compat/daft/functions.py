@@ -9,12 +9,18 @@ from penstock.compat.remedies import refused_name as _refused_name
 from penstock.errors import InvalidArgumentError
 from penstock.expr.column import Expression, lit
 from penstock.functions import *  # noqa: F403
-from penstock.functions import ascii as ascii_func, chr as chr_func, prompt
+from penstock.functions import prompt
 
-__all__ = [*vars(functions)["__all__"], "ascii_func", "chr_func", "llm_generate"]
-
-
-vars()["value_counts"] = functions.list_value_counts  # Penstock's ``value_counts`` combines rows
+_OF_DUCKDB = {  # by the names of Daft
+    "ascii_func": "ascii", "chr_func": "chr", "damerau_levenshtein_distance": "damerau_levenshtein",
+    "factorial": "factorial",
+    "jaro_similarity": "jaro_similarity", "jaro_winkler_similarity": "jaro_winkler_similarity",
+    "json_array_length": "json_array_length", "json_object_keys": "json_keys", "last_day": "last_day",
+    "levenshtein_distance": "levenshtein", "list_append": "list_append", "split_part": "split_part",
+    "translate": "translate", "value_counts": "list_histogram",  # Penstock's ``value_counts`` combines rows
+}  # fmt: skip
+vars().update({name: _functools.partial(functions.duckdb_function, sql) for name, sql in _OF_DUCKDB.items()})
+__all__ = [*dir(functions), *_OF_DUCKDB, "llm_generate"]
 
 
 def count(expr: Expression | None = None, mode: str = "valid") -> Expression:  # type: ignore[no-redef]

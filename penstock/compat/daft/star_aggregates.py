@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from penstock.compat.daft.functions import RowCount
-from penstock.compat.daft.group_call import GroupCall
 from penstock.expr.column import Expression, col
 from penstock.expr.nodes import Aggregation, ColumnRef, Star
 from penstock.frame.aggregate import GroupedDataFrame
@@ -33,10 +32,3 @@ class DaftGroups(GroupedDataFrame):
     def agg(self, *aggregates: Any) -> Any:
         keys = {key.name for key in self._keys}
         return super().agg(*of_each_column(aggregates, [name for name in self._frame.columns if name not in keys]))
-
-    def map_groups(self, fn: Any, **options: Any) -> Any:
-        """Run a function on each group; ``fn`` may be a call of a batch function, whose results follow the keys."""
-        if isinstance(fn, Expression):
-            names = tuple(key.name for key in self._keys)
-            fn, options = GroupCall.of(fn, names), {**options, "batch_format": "pyarrow"}
-        return super().map_groups(fn, **options)
