@@ -35,7 +35,7 @@ class Refreshed:
         self._value: Any = None
 
     def value(self) -> Any:
-        """Return the last value, None if there is none yet or Ray refused."""
+        """Return the last value; None before the first answer, and after Ray has refused."""
         with self._lock:
             is_reading = self._thread is not None and self._thread.is_alive()
             if not is_reading and time.monotonic() >= self._next_s:
