@@ -5,6 +5,7 @@ from penstock.ai.provider import Provider as Provider
 from penstock.ai.provider_registry import attach_provider as attach_provider, set_provider as set_provider
 from penstock.config import config as config, get_config as get_config, set_config as set_config
 from penstock.cost.budget import spending as spending
+from penstock.dashboard.comparison import compare as compare
 from penstock.errors import FatalError as FatalError, RetryAfterError as RetryAfterError
 from penstock.events import metrics as metrics
 from penstock.expr.column import Expression as Expression, col as col, element as element, lit as lit, when as when
@@ -45,7 +46,6 @@ from penstock.frame.read.tables import (
     read_iceberg as read_iceberg,
     read_lance as read_lance,
     read_numpy as read_numpy,
-    read_orc as read_orc,
     read_sql as read_sql,
     read_webdataset as read_webdataset,
 )
