@@ -39,7 +39,7 @@ def _can_come_first(call: nodes.UdfProject) -> bool:
 
 
 def _joined_first(left: nodes.Plan, right: nodes.Plan, join: Join) -> nodes.Plan | None:
-    """Return the join below the call in its left input, and below the filters on its result; None if there is none."""
+    """Return the join below the call in its left input, and below the filters on its result. None: no call can wait."""
     above, keys = list[nodes.Filter | nodes.Project](), list(join.left_on)
     while isinstance(left, nodes.Filter) or (isinstance(left, nodes.Project) and not left.has_udf):
         above.append(left)
