@@ -120,6 +120,26 @@ class WriteVerbs(LazyTable):
 
         return self._write_files(json_sink, path, **options)
 
+    @refusing_unknown("write_orc", WRITING)
+    def write_orc(
+        self,
+        path: str,
+        *,
+        mode: WriteMode = "create",
+        partition_cols: Iterable[str | Expression] | None = None,
+        compression: str = "uncompressed",
+        rows_per_file: int | None = None,
+        storage_options: Mapping[str, Any] | None = None,
+        resume: Resume = False,
+        budget: float | None = None,
+        on_finish: OnFinish | None = None,
+    ) -> Self:
+        """Run the query and write its rows as ORC files into a folder; the options are those of ``write_parquet``."""
+        options = options_of(locals(), "path")
+        from penstock.io.formats.orc import orc_sink
+
+        return self._write_files(orc_sink, path, **options)
+
     @refusing_unknown("write_numpy", WRITING)
     def write_numpy(
         self,

@@ -183,6 +183,29 @@ def read_numpy(
     return read_file_format(NumpyFormat(), paths, **options)
 
 
+@refusing_unknown("read_orc", READING)
+def read_orc(
+    path: Paths,
+    *,
+    path_column: str | None = None,
+    hive_partitioning: bool | None = None,
+    ignore_corrupt_files: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
+) -> DataFrame:
+    """Read ORC files; the options are those of ``read_parquet``.
+
+    >>> from pyarrow import orc
+    >>> path = "a.orc"
+    >>> orc.write_table(ps.from_pydict({"x": [1, 2]}).to_arrow(), path)
+    >>> ps.read_orc(path).to_pydict()
+    {'x': [1, 2]}
+    """
+    options = options_of(locals(), "path")
+    from penstock.io.formats.orc import OrcFormat
+
+    return read_file_format(OrcFormat(), path, **options)
+
+
 @refusing_unknown("read_huggingface", READING)
 def read_huggingface(
     repo: str | os.PathLike[str],
