@@ -240,7 +240,7 @@ class WriteVerbs(LazyTable):
     def write_iceberg(self, table: Any, *, mode: WriteMode = "create") -> Self:
         """Run the query and write its rows into a table of PyIceberg, in one commit; returns the list of its new files.
 
-        ``table`` is that of a catalog: ``load_catalog(...).load_table("db.reviews")``. ``mode="create"`` needs a table
+        ``table`` comes from a catalog: ``load_catalog(...).load_table("db.reviews")``. ``mode="create"`` needs a table
         without rows. The rows must fit in memory.
         """
         from penstock.io.tables.iceberg import write_iceberg_table
@@ -327,7 +327,7 @@ class WriteVerbs(LazyTable):
     ) -> Self:
         """Run the query and write the images of a column into a folder, one file each, none for null.
 
-        ``file_format`` and ``quality`` are those of ``encode_image``, ``mode`` that of ``write_parquet``.
+        ``file_format`` and ``quality`` are as in ``encode_image``, ``mode`` as in ``write_parquet``.
         """
         from penstock.functions.image import encode_image
         from penstock.io.formats.images import image_sink

@@ -136,7 +136,7 @@ def read_webdataset(
 
     ``decoder=True`` decodes ``txt`` to text, ``cls`` and the like to integers, and ``json``; other parts, such
     as images, stay bytes. ``False`` decodes nothing; a function of a sample (a dict), or a list of them, is applied.
-    ``suffixes`` picks extensions, ``fileselect`` patterns of member names. The columns are those of the first samples;
+    ``suffixes`` picks extensions, ``fileselect`` patterns of member names. The first samples decide the columns;
     ``schema`` adds others and overrides types. Nothing is extracted; a sample above ``max_sample_bytes`` is an error.
     ``train-{000..146}.tar`` names 147 shards, ``{train,val}.tar`` two.
 
@@ -218,9 +218,9 @@ def read_huggingface(
     r"""Read a Hugging Face dataset: ``user/name``, an ``hf://`` path, or a local folder with the same layout.
 
     The files are Parquet, or else JSON, CSV, text or WebDataset tar files, unless ``format`` says which; ``split``
-    picks those of a split by their names. A repository without such files is read from the Parquet copy that the hub
-    makes. With ``HF_HUB_OFFLINE=1`` the local cache is read. The token comes from ``HF_TOKEN`` or from logging in with
-    ``hf auth login``; ``storage_options`` may hold ``token`` and ``endpoint``.
+    picks the files of a split by their names. A repository without such files is read from the Parquet copy that the
+    hub makes. With ``HF_HUB_OFFLINE=1`` the local cache is read. The token comes from ``HF_TOKEN`` or from logging in
+    with ``hf auth login``; ``storage_options`` may hold ``token`` and ``endpoint``.
 
     >>> from pathlib import Path
     >>> folder = Path("folder")

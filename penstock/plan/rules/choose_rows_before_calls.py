@@ -1,4 +1,4 @@
-"""Choose rows before functions are called on them."""
+"""Move a choice of rows below function calls, so that the functions see only chosen rows."""
 
 from __future__ import annotations
 
