@@ -232,8 +232,7 @@ class RayPools:
         num_cores = self._cluster.num_cores
         max_nbytes = min(work.memory_bytes, get_config().memory_bytes)
         make_exchange = partial(RowExchange, work, parts, num_cores, partial(self._part_pool, str(work.relation)))
-        make_single, has_one_input = partial(self._driver_pool, work), len(work.schemas) == 1
-        return ExchangePool(make_single, make_exchange, num_cores, max_nbytes, emit, runs_ahead=has_one_input)
+        return ExchangePool(partial(self._driver_pool, work), make_exchange, num_cores, max_nbytes, emit)
 
     def _part_pool(self, name: str, open_handler: OpenHandler, emit: Emit, **options: Any) -> RayPool:
         slot = self._workers.join((put_packed(open_handler, name), self._gathered_nbytes))
