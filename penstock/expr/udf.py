@@ -197,7 +197,9 @@ class UdfSpec:
 
 @frozen
 class JoinedCall:
-    """A function whose lists begin with the items of one function; those of the other are at ``positions``."""
+    """A function that returns lists. They begin with the results of one function; the results of the other are at
+    ``positions``.
+    """
 
     udf: UdfSpec
     positions: tuple[int, ...]

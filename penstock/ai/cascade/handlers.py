@@ -120,7 +120,7 @@ class DrawHandler:
             start += batch.num_rows
 
     def _probed(self, rows: pa.RecordBatch, numbers: Numbers, ranks: Numbers, output: pa.Schema) -> pa.RecordBatch:
-        """Return copies of rows, with the columns alone that the model and the judge read."""
+        """Return copies of rows with only the columns that the model and the judge read."""
         columns = [
             column if name in self._relation.columns else pa.nulls(len(column), column.type)
             for name, column in zip(rows.schema.names, rows.columns, strict=True)

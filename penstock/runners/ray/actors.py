@@ -79,7 +79,7 @@ class Process:
 
 
 class ActorSource(Protocol):
-    """Provides the actors of stages, each named by its number. ``options`` are those of Ray, for each actor."""
+    """Provides the actors of stages, each named by its number. ``options`` are Ray's options for each actor."""
 
     options: Mapping[str, Any]
 
