@@ -102,7 +102,7 @@ class AsyncPrompts(RowLookup):
         return await self._value(request, await self._model.generate(request))
 
     def _finished(self, found: Found, row_id: bytes | None) -> Any:
-        """Return the value of a cached answer, ``Unfinished`` without one or if the conversation continues."""
+        """Return the value of a cached answer; ``Unfinished`` if there is no answer, or if the conversation goes on."""
         if not isinstance(found, list):
             return Unfinished(found, row_id)
         answer = found[0]

@@ -50,7 +50,9 @@ def element_type(dtype: DataType, *_: DataType, **__: Any) -> DataType:
 
 
 def common_type(*dtypes: DataType, **_: Any) -> DataType:
-    """Return the type that all arguments convert to, or raise an error that names two without one."""
+    """Return the type that all arguments convert to, or raise an error that names two arguments without a common
+    type.
+    """
     result = DataType.null()
     for dtype in dtypes:
         merged = supertype(result, dtype)

@@ -32,7 +32,7 @@ class SimilarityVerbs(LazyTable):
         which is 1 for the nearest. Queries come in their order, and neighbours by rank. With ``metric="dot"`` the
         product is in ``score`` instead of ``distance``, and the largest is the nearest.
 
-        ``on`` is the column of vectors on both sides, unless ``query_on`` is that of the queries. A row without a
+        ``on`` is the column of vectors on both sides; ``query_on`` names another one for the queries. A row without a
         vector, or with a NaN in it, is no neighbour and has none, like a zero vector for ``cosine``. The search is
         exact: it compares every row with every query. The queries and their neighbours are held in memory, while the
         rows of this DataFrame stream through. See ``docs/guides/relational.md``.

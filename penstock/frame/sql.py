@@ -42,7 +42,7 @@ _attached: dict[str, Callable[..., Any]] = {}
 
 
 def sql(query: str, register_globals: bool = True, **tables: DataFrame) -> DataFrame:
-    """Run a SELECT statement in the dialect of DuckDB; the result is lazy, as that of any verb.
+    """Run a SELECT statement in the dialect of DuckDB; the result is lazy, as with any verb.
 
     A table is a DataFrame passed by name, or a variable of the caller unless ``register_globals`` is false. Functions
     are those of DuckDB, the functions of ``penstock.functions`` that it lacks (``prompt``, ``embed_text``, ...),
@@ -164,7 +164,7 @@ class _Query:
         return None if name in function_names() else public_functions().get(name)
 
     def _next_calls(self, query: Tree) -> list[Tree]:
-        """Return the calls to make next: the innermost ones, those of the WHERE clause first."""
+        """Return the calls to make next: the innermost ones; within one, those in WHERE come first."""
         for part in (query["where_clause"], {**query, "from_table": None, "where_clause": None}):
             calls = [node for node in walk_tree(part) if self._is_lifted(node)]
             innermost = [call for call in calls if not any(map(self._is_lifted, walk_tree(call["arguments"])))]

@@ -114,7 +114,7 @@ def _hash_lists(lists: pa.Array) -> Numbers:
 
 
 def hash_bytes(array: pa.Array) -> Numbers:
-    """Return the XXH3 of every binary; a null has that of no bytes."""
+    """Return the XXH3 of every binary; a null has the hash of zero bytes."""
     from xxhash import xxh3_64_intdigest
 
     return np.fromiter(map(xxh3_64_intdigest, array.fill_null(b"").to_pylist()), np.uint64, len(array))

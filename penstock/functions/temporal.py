@@ -61,7 +61,7 @@ _CALENDAR_UNITS = ("day", "week", "month", "quarter", "year")  # a day starts on
 def date_trunc(interval: str, expr: Expression) -> Expression:
     """Round down to an interval such as ``"hour"``, ``"15 minutes"`` or ``"1 month"``; weeks start on Monday.
 
-    Intervals are those of the clocks in the time zone. The two hours that clocks repeat are two intervals.
+    Intervals follow the clocks in the time zone. The two hours that clocks repeat are two intervals.
     As a method the expression comes first: ``col("t").date_trunc("1 day")``.
 
     >>> import datetime

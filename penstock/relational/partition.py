@@ -137,8 +137,9 @@ def sort_keys(rows: pa.RecordBatch, keys: Sequence[SortKey]) -> list[bytes]:
 
 
 def _computed(columns: Sequence[pa.Array], template: str) -> pa.Array:
-    """Compute an SQL expression of the columns for each row; ``template`` has one place for each column, or one for
-    all."""
+    """Compute an SQL expression of the columns for each row; ``template`` has one placeholder for each column, or a
+    single one for all columns.
+    """
     names = [f"k{number}" for number in range(len(columns))]
     keys = to_duckdb(pa.RecordBatch.from_arrays(list(columns), names=names))
     sql = template.format(*names) if template.count("{}") == len(names) else template.format(", ".join(names))

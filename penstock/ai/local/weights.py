@@ -70,6 +70,13 @@ def weights_folder(name: str, revision: str | None = None) -> Path:
     return folder if _has_weights(folder) else _download(name, revision, CONFIGURATION + PICKLED_WEIGHTS)
 
 
+def read_ahead(folder: Path) -> None:
+    """Ask the disk for the weights in a folder, which it delivers while this process goes on."""
+    for path in folder.glob("**/*.safetensors"):
+        with open(path, "rb") as file:
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_WILLNEED)
+
+
 SMALL_NBYTES = 2**20
 
 
@@ -122,7 +129,7 @@ def _packaged_minilm() -> Path | None:
 
 @functools.cache
 def check_minilm(folder: Path) -> None:
-    """Raise unless the files of a package are those of the hub."""
+    """Raise an error if the files of a package differ from the hub's."""
     for name, expected in MINILM_SHA256.items():
         with open(folder / name, "rb") as file:
             if hashlib.file_digest(file, "sha256").hexdigest() != expected:

@@ -1,4 +1,4 @@
-"""Pages of the rows of a job: all rows, those with a text, those that failed, or beside those of another job."""
+"""Pages of the rows of a job: all rows, rows with a text, failed rows, or rows beside another job's."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class RowFile:
     runs: Sequence[InputRun] = ()
 
     def place(self, row: int) -> RowPlace | None:
-        """Return the row of the input that a row was made from, None if that is not known."""
+        """Return the input row that a row was made from, or None if that is not known."""
         if row in self.failed and (place := place_of(self.failed[row])) is not None:
             return place
         index = bisect_right(self.runs, row, key=attrgetter("start")) - 1

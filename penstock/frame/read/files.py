@@ -49,10 +49,10 @@ def read_parquet(
 ) -> DataFrame:
     """Read Parquet files: one path, a list, a pattern such as ``data/**/*.parquet``, or a folder with all below it.
 
-    The columns are those of the first file; a column that a later file lacks is null there. A column has a type that
+    The first file decides the columns; a column that a later file lacks is null there. A column has a type that
     holds its values in the first 32 files; values of later files are cast. Values in ``key=value`` folders below
-    ``path`` are columns if all files have them and their content has not; ``hive_partitioning=True`` takes those of the
-    whole path and prefers them to the content.
+    ``path`` are columns if all files have them and their content has not; ``hive_partitioning=True`` takes columns from
+    the whole path and prefers them to the content.
 
     >>> path = "numbers"
     >>> _ = ps.from_pydict({"a": [1, 2]}).write_parquet(path)
@@ -225,7 +225,7 @@ def read_images(
 
 
 def size_of(reader: str, width: int | None, height: int | None, size: Any = None) -> Any:
-    """Return the height and width to resize to, None to keep that of each image."""
+    """Return the height and width to resize to, or None to keep each image's size."""
     if (width is None) != (height is None):
         raise InvalidArgumentError(f"{reader} takes width= and height= together.")
     if width is None:

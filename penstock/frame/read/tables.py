@@ -65,14 +65,11 @@ def read_lance(
     index_cache_size: int | None = None,
     metadata_cache_size_bytes: int | None = None,
     default_scan_options: Mapping[str, Any] | None = None,
-    fragment_group_size: int | None = None,
-    include_fragment_id: bool = False,
     storage_options: Mapping[str, Any] | None = None,
 ) -> DataFrame:
     """Read a Lance dataset: the latest version, a version by number or tag, or the version at a time (``asof``).
 
-    Lance applies columns, filters and limits. A task reads one fragment, or ``fragment_group_size`` of them;
-    ``include_fragment_id`` adds the column ``fragment_id``. The other options go to ``lance.dataset``.
+    Lance applies columns, filters and limits, and a task reads one fragment. The other options go to ``lance.dataset``.
 
     >>> path = "words.lance"
     >>> _ = ps.from_pydict({"id": [1, 2], "word": ["to", "be"]}).write_lance(path)
@@ -139,7 +136,7 @@ def read_webdataset(
 
     ``decoder=True`` decodes ``txt`` to text, ``cls`` and the like to integers, and ``json``; other parts, such
     as images, stay bytes. ``False`` decodes nothing; a function of a sample (a dict), or a list of them, is applied.
-    ``suffixes`` picks extensions, ``fileselect`` patterns of member names. The columns are those of the first samples;
+    ``suffixes`` picks extensions, ``fileselect`` patterns of member names. The first samples decide the columns;
     ``schema`` adds others and overrides types. Nothing is extracted; a sample above ``max_sample_bytes`` is an error.
     ``train-{000..146}.tar`` names 147 shards, ``{train,val}.tar`` two.
 
@@ -221,9 +218,9 @@ def read_huggingface(
     r"""Read a Hugging Face dataset: ``user/name``, an ``hf://`` path, or a local folder with the same layout.
 
     The files are Parquet, or else JSON, CSV, text or WebDataset tar files, unless ``format`` says which; ``split``
-    picks those of a split by their names. A repository without such files is read from the Parquet copy that the hub
-    makes. With ``HF_HUB_OFFLINE=1`` the local cache is read. The token comes from ``HF_TOKEN`` or from logging in with
-    ``hf auth login``; ``storage_options`` may hold ``token`` and ``endpoint``.
+    picks the files of a split by their names. A repository without such files is read from the Parquet copy that the
+    hub makes. With ``HF_HUB_OFFLINE=1`` the local cache is read. The token comes from ``HF_TOKEN`` or from logging in
+    with ``hf auth login``; ``storage_options`` may hold ``token`` and ``endpoint``.
 
     >>> from pathlib import Path
     >>> folder = Path("folder")

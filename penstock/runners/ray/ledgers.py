@@ -77,7 +77,7 @@ class DriverLedgers:
         self.actor = ray.remote(LedgerActor).options(**options).remote()
 
     def use(self) -> None:
-        """Make the ledgers of this worker process those of the driver's node."""
+        """Make this worker process use the ledgers of the driver's node."""
         is_here = ray.get_runtime_context().get_node_id() == self._node_id
         open_ledgers_with(None if is_here else self._open)
 

@@ -25,7 +25,7 @@ class PartitionStyle(StrEnum):
 
 @dataclass
 class Partitioning:
-    """Folders whose names are columns; ``field_names`` names those of the style ``dir``, and None leaves one out."""
+    """Folders whose names are columns. ``field_names`` names the columns of the style ``dir``; None skips a folder."""
 
     style: str
     base_dir: str | os.PathLike[str] | None = ""
