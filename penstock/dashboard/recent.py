@@ -147,7 +147,7 @@ class RecentRows:
         return None if found is None else pa.Table.from_batches([found.take(_chosen(found, asked)).batch])
 
     def rows(self, numbers: Sequence[int]) -> FoundRows | None:
-        """Return the rows with these numbers that are still here; None if there are none."""
+        """Return the rows with these numbers that are still here; None if no row is left."""
         if (found := self._found()) is None:
             return None
         places = {number: row for row, number in enumerate(found.numbers)}
