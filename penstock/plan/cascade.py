@@ -47,8 +47,8 @@ from penstock.types.plain import arrow_scalar
 class Cascade:
     """A call of ``ask`` with a cheap judge. The expressions are over ``columns``, the arguments of the call.
 
-    ``score`` is a number for each row, ``vector`` the input of a judge that learns from the pilot; at least one of them
-    is given. A ``score`` that turns out to be a vector is one.
+    ``score`` is a number for each row. ``vector`` is the input of a judge that learns from the pilot. There is at least
+    one of the two. A ``score`` that turns out to be a vector is one.
     """
 
     title: str

@@ -46,7 +46,7 @@ class InputRun:
 
 @dataclass(frozen=True, slots=True)
 class RowFile:
-    """A file of rows, with the rows of it that failed, and the places in the input of the others that are known."""
+    """A file of rows, the rows of it that failed, and for other rows their places in the input, if known."""
 
     path: str
     num_rows: int
