@@ -44,7 +44,7 @@ from penstock.runners.ray.pool import RayPool
 from penstock.runners.ray.shuffle import RowShuffle
 from penstock.runners.ray.shuffle_pool import ShufflePool
 from penstock.runners.ray.stage_requests import actor_key, actor_options, actor_requests
-from penstock.runners.ray.stored import DriverBatches, put_batch, read_input
+from penstock.runners.ray.stored import put_batch, put_on_thread, read_input, read_on_thread
 
 PLAIN = actor_options(Resources())
 GATHERED_NBYTES = 32 * 2**20  # of a batch between stages: a call and the storing of its result cost milliseconds
@@ -247,7 +247,7 @@ class RayPools:
         if key not in self._loops:
             self._loops[key] = LoopThread(is_fast=loop is not None)
         num_tasks = num_async_tasks(stage, work.spec)
-        return AsyncPool(async_opener(work), num_tasks, emit, self._loops[key], batches=DriverBatches())
+        return AsyncPool(async_opener(work), num_tasks, emit, self._loops[key], read_on_thread, put_on_thread)
 
     def _pool(self, name: str, slot: ActorSlot, size: PoolSize, emit: Emit, **options: Any) -> RayPool:
         pool = RayPool(name, slot, size, self._cluster, emit, self._memory, **options)
