@@ -1,4 +1,4 @@
-"""Divide the rows of a relation into parts that can be computed one by one: by a hash of keys, or by ranges of them."""
+"""Divide the rows of a relation into parts that are computed one by one, by a hash of the keys or by ranges of keys."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ SAMPLED_KEYS = 64  # of each batch
 
 @frozen
 class HashParts:
-    """Rows with equal keys are in the same part. ``keys`` are the columns of each input, ``dtypes`` their types in both
-    inputs; None: as they are.
+    """Rows with equal keys are in the same part. ``keys`` are the columns of each input, ``dtypes`` the types to
+    compare them in; None leaves them unchanged.
     """
 
     keys: tuple[tuple[str, ...], ...]

@@ -109,8 +109,8 @@ def _is_read_only(array: np.ndarray[Any, Any]) -> bool:
 def restore_columns(result: Any, given: Any, batch: pa.RecordBatch, batch_format: BatchFormat) -> Any:
     """Return a result in which the original columns replace the ones that the function left unchanged.
 
-    A column is recognized by its name, or as the same array. ``given`` is the batch as the function got it; it may have
-    been changed since.
+    A column is recognized by its name, or as the same array. ``given`` is the batch that the function got and may have
+    changed.
     """
     if isinstance(result, Iterator):
         return (restore_columns(each, given, batch, batch_format) for each in result)

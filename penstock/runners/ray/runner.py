@@ -210,7 +210,7 @@ class RayPools:
         return self._own[key].num_actors if key in self._own else 0
 
     def _own_actors(self, stage: Stage, options: dict[str, Any]) -> OwnActors:
-        """Return the actors of a stage, which it shares with those that call other methods of its object."""
+        """Return the actors of a stage. Stages that call other methods of the same object share them."""
         actors = OwnActors(self._cluster, options, stage.resources.tasks_per_worker, self._adjust_sizes)
         return self._own.setdefault(sharing_key(stage), actors)
 
