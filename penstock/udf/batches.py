@@ -19,12 +19,12 @@ from penstock.expr.udf import MAX_ASYNC_ROWS, BatchSpec
 from penstock.plan.stages import CallBatch
 from penstock.types import Series, to_batch
 from penstock.types.row_numbers import ROW_NUMBER, without_row_numbers
+from penstock.udf.cached_functions import FunctionMemo
 from penstock.udf.call import ApplySteps, Caller, SyncCaller, run_sync
 from penstock.udf.failures import CALL_FAILURES, Failures
 from penstock.udf.formats import batch_in_format, columns_of, restore_columns, restored
 from penstock.udf.generators import ChunkSize, chunks
 from penstock.udf.instances import build_instance, callable_of, close_instance, close_instance_sync
-from penstock.udf.memo import FunctionMemo
 from penstock.udf.results import drained, drained_async, owned, started, started_async
 from penstock.udf.retry import never
 from penstock.udf.sizing import BatchSizes
