@@ -116,7 +116,7 @@ class AsyncPrompts(RowLookup):
             return Unfinished(found, row_id)
 
     def _is_value(self, answer: Generation) -> bool:
-        """Return whether the text of an answer is the value of its row, which is the usual case."""
+        """Return whether a row's value is simply the text of its answer, as usual."""
         return self._is_plain and bool(answer.text) and not answer.tool_calls and not answer.refusal
 
     # --- requests ---
@@ -172,7 +172,7 @@ class ModelOfRow(Prompter):
         return None
 
     def check_price(self) -> None:
-        """Check nothing: the models are known with their rows, and ``_loaded`` checks them."""
+        """Check nothing here: the rows name the models, and ``_loaded`` checks each."""
 
     def _loaded(self, name: str | None) -> Prompter:
         model = self._provider.model(replace(self._task, model=name))

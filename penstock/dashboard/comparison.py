@@ -1,4 +1,4 @@
-"""Two jobs compared: how often their rows agree, which one people prefer, and what their calls cost."""
+"""Compare two jobs: how often their rows agree, which one people prefer, and what their calls cost."""
 
 from __future__ import annotations
 

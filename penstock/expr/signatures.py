@@ -27,7 +27,9 @@ AnyCallable = TypeVar("AnyCallable", bound=Callable[..., Any])
 
 
 def takes(*kinds: Kind, rest: Kind | None = None, returns: DataType | Resolve) -> Resolve:
-    """Return a rule: one argument of each kind, more of ``rest``; ``returns`` is a type or computes it from them."""
+    """Return a rule that takes one argument of each kind, and more of the kind ``rest``; ``returns`` is the result type
+    or a function that computes it.
+    """
 
     def resolve(*dtypes: DataType, **options: Any) -> DataType:
         for position, dtype in enumerate(dtypes):

@@ -126,7 +126,7 @@ class RelationalVerbs(LazyTable):
         return self.union_all_by_name(other).distinct()
 
     def union_all_by_name(self, other: LazyTable) -> Self:
-        """Append the rows of another DataFrame; columns that one side lacks are null there.
+        """Append the rows of another DataFrame; if one side lacks a column, its rows get null there.
 
         >>> ps.range(1).union_all_by_name(ps.from_pydict({"x": [5]})).to_pydict()
         {'id': [0, None], 'x': [None, 5]}

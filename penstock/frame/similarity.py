@@ -74,7 +74,7 @@ class SimilarityVerbs(LazyTable):
         """Keep the first row of each group of similar texts, by the share of n-grams of words that they have in common.
 
         Two texts are linked if the similarity that ``minhash`` estimates, the Jaccard index of their n-grams, is
-        ``threshold`` or more; texts linked directly or through others are one group. Pairs to compare are found by
+        ``threshold`` or more; texts linked directly or through other texts are one group. Pairs to compare are found by
         locality sensitive hashing; see ``docs/guides/relational.md``. More ``num_hashes`` give better estimates. Rows
         stay in their order, and rows without a text are kept. Texts that differ in case or punctuation are different:
         pass ``normalize(...)`` of them.

@@ -44,9 +44,9 @@ _attached: dict[str, Callable[..., Any]] = {}
 def sql(query: str, register_globals: bool = True, **tables: DataFrame) -> DataFrame:
     """Run a SELECT statement in the dialect of DuckDB; the result is lazy, as with any verb.
 
-    A table is a DataFrame passed by name, or a variable of the caller unless ``register_globals`` is false. Functions
-    are those of DuckDB, the functions of ``penstock.functions`` that it lacks (``prompt``, ``embed_text``, ...),
-    functions made with ``ps.func`` that are variables of the caller, and those of ``attach_function``.
+    A table is a DataFrame passed by name, or a variable of the caller unless ``register_globals`` is false. You can
+    call the functions of DuckDB, those in ``penstock.functions`` that it lacks (``prompt``, ``embed_text``, ...), your
+    variables made with ``ps.func``, and functions from ``attach_function``.
 
     >>> reviews = ps.from_pydict({"stars": [5, 1], "text": ["good", "bad"]})
     >>> ps.sql("select upper(text) as t from reviews where stars > 3").to_pydict()
@@ -338,7 +338,7 @@ def _repeated_columns(query: Tree, schemas: Mapping[str, Schema]) -> list[str]:
 
 
 def _joined_tables(node: Tree) -> list[Tree]:
-    """Return the tables of joins that keep all columns of both sides, from left to right; none of other joins."""
+    """Return the tables of joins that keep all columns of both sides, from left to right; nothing for other joins."""
     if node["type"] == "BASE_TABLE":
         return [node]
     is_kept = node["type"] == "JOIN" and node["ref_type"] in ("REGULAR", "CROSS") and not node["using_columns"]

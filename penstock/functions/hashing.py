@@ -168,7 +168,7 @@ def _minhash(texts: pa.Array, *, num_hashes: int, ngram_size: int, seed: int) ->
 
 
 def _ngrams(words: Numbers, lengths: Numbers, size: int) -> tuple[Numbers, Numbers]:
-    """Return the hash of every n-gram of a row, and the number of n-grams of each row, which is at least one."""
+    """Return the hash of every n-gram, and for each row the number of its n-grams, at least one."""
     num_ngrams = np.maximum(lengths - size + 1, 1)
     firsts = np.repeat(np.cumsum(lengths) - lengths, num_ngrams)
     firsts = firsts + np.arange(len(firsts)) - np.repeat(np.cumsum(num_ngrams) - num_ngrams, num_ngrams)

@@ -37,7 +37,7 @@ def summaries_below(root: str) -> Iterator[JobSummary]:
 
 
 def roots_below(root: str) -> Iterator[str]:
-    """Yield the folders with a job in a local folder and below it; or the URL, which may have one."""
+    """Yield the folders with a job in a local folder and below it. Yield a URL itself, since it may hold a job."""
     if "://" in root:
         yield root
         return
@@ -48,7 +48,7 @@ def roots_below(root: str) -> Iterator[str]:
 
 
 def job_summary(root: str) -> JobSummary | None:
-    """Return the state of the job that writes to ``root``, None without a job."""
+    """Return the state of the job that writes to ``root``, or None if there is no job."""
     folder = open_folder(root)
     if folder.notes.read("job") is None:
         return None

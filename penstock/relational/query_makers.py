@@ -1,4 +1,4 @@
-"""Queries that are made from the columns of their inputs, which may be known only while the query runs."""
+"""Make queries from the columns of their inputs, which may be unknown until the query runs."""
 
 from __future__ import annotations
 

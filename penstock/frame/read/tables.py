@@ -266,7 +266,7 @@ def from_torch(dataset: Any) -> DataFrame:
 def from_ray_dataset(dataset: Any) -> DataFrame:
     """Make a DataFrame from a ``ray.data.Dataset``, which is executed; its blocks stay in Ray's object store.
 
-    They are fetched while they are read, so that the driver never holds them all.
+    Rows are fetched as the query needs them, so that the driver never holds them all.
     """
     from penstock.io.tables.ray_dataset import RayDatasetSource
 

@@ -53,7 +53,7 @@ class WrittenBatch:
 
 @dataclass(frozen=True, slots=True)
 class ActorReport:
-    """The outcome of a call. Errors are part of it, so that Ray does not wrap them."""
+    """The outcome of a call. It also carries errors, so that Ray does not wrap them."""
 
     has_output: bool = False
     num_rows: int = 0

@@ -187,7 +187,7 @@ def read_json(
 ) -> Dataset:
     """Read JSON. Text that looks like timestamps to Arrow becomes timestamps, as in Ray Data, but not with ``lines``.
 
-    The options are those of ``pyarrow.json``; files of lines are found by their content.
+    It takes the options of ``pyarrow.json``, and recognizes files of JSON lines by their content.
     """
     given = json_options(parse_options, read_options)
     dataset: Dataset = _read_json(*args, **given, **options)
@@ -345,7 +345,7 @@ class SaveMode(Enum):
 
 
 class FileShuffleConfig(SimpleNamespace):
-    """The order of files, which is no promise here."""
+    """The order of files. Penstock does not promise to keep it."""
 
 
 class ExecutionOptions(SimpleNamespace):
