@@ -141,6 +141,7 @@ class Methods:
         *,
         provider: str | Provider | None = None,
         model: str | None = None,
+        usage: bool = False,
         **options: Unpack[DecisionOptions],
     ) -> Expression:
         """Answer typed questions about each row, with a probability for every option."""
@@ -299,7 +300,7 @@ class Methods:
     def list_length(self) -> Expression:
         """Count the elements of each list, including nulls."""
     def list_map(self, mapper: Expression) -> Expression:
-        """Compute an expression over ``element()``, or a call of a row function, for every element."""
+        """Compute an expression over ``element()`` for every element."""
     def list_max(self) -> Expression:
         """Return the largest element of each list, ignoring nulls; null without elements."""
     def list_mean(self) -> Expression:
