@@ -174,7 +174,7 @@ def test_rows_that_a_filter_drops_are_not_asked_what_comes_after_it(server: Mode
     df = ps.from_pydict({"text": ["yes", "nothing"] * 10})
     df = df.with_column("a", decide("{text}", {"q": yes_no("a?")})).where(col("a")["q"]["value"])
     df = df.with_column("b", decide("{text}", {"q": yes_no("b?")})).with_column("c", decide("{text}", ASKED))
-    assert df.select("b", "c").count_rows() == 10
+    assert len(df.to_pydict()["c"]) == 10
     assert sorted(len(request.body["questions"]) for request in server.requests) == [1] * 20 + [4] * 10
 
 
