@@ -38,6 +38,12 @@ ALSO_ON_RAY := $(patsubst %,tests/functions/test_%.py,sweep chunks image tokens 
 OF_UDFS     := $(patsubst %,tests/udf/test_%,cache.py::test_every_runner_keeps errors.py::test_every_runner_records_rows \
     user_errors.py::test_every_runner_keeps_the_class)
 
+# Scripts of users: two type checkers accept them, and find the mistakes in them.
+USER_CODE := examples tests/architecture/user_code.py
+
+# The package of pyright brings the program; this keeps it from looking for a newer one.
+export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
+
 .DEFAULT_GOAL := help
 .PHONY: help demo check test on-nodes on-ray compiled not-on-ray test-ray format stubs compat-table bench docs docs-serve release clean
 
@@ -51,7 +57,8 @@ check: $(DEV)  ## Format, lint and types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	MYPYPATH=examples $(BIN)/mypy --explicit-package-bases examples/*.py
+	MYPYPATH=examples $(BIN)/mypy --explicit-package-bases $(USER_CODE)
+	$(BIN)/pyright --pythonpath $(BIN)/python $(USER_CODE)
 
 # Two at a time, since each of them leaves a part of the machine idle.
 test: on-nodes  ## Run every test and every docstring example

@@ -14,7 +14,6 @@ from penstock.functions import classify_text, embed_text
 ROOT = Path(__file__).resolve().parents[1]
 REVIEWS = ROOT / "examples" / "data" / "reviews.jsonl"
 OUTPUT = ROOT / "demo-output" / "reviews"
-
 QUESTIONS = ["long battery life", "something warm for camping", "burns my food"]
 
 
@@ -33,11 +32,9 @@ class Shortener:
 def main(num_reviews: int = 480) -> None:
     # 1. Read, embed and classify, write. Nothing runs until the last line, which does all of it in one stream.
     text = ps.col("text")
+    sentiment = classify_text(text, ["positive", "negative"], hypothesis_template="The customer is {}.")
     df = ps.read_json(str(REVIEWS)).limit(num_reviews)
-    df = df.with_column("embedding", embed_text(text))
-    df = df.with_column(
-        "sentiment", classify_text(text, ["positive", "negative"], hypothesis_template="The customer is {}.")
-    )
+    df = df.with_columns(embedding=embed_text(text), sentiment=sentiment)
     df.write_parquet(str(OUTPUT), mode="overwrite")
 
     reviews = ps.read_parquet(str(OUTPUT))

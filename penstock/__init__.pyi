@@ -5,6 +5,7 @@ from penstock.ai.provider import Provider as Provider
 from penstock.ai.provider_registry import attach_provider as attach_provider, set_provider as set_provider
 from penstock.config import config as config, get_config as get_config, set_config as set_config
 from penstock.cost.budget import spending as spending
+from penstock.dashboard.comparison import compare as compare
 from penstock.errors import FatalError as FatalError, RetryAfterError as RetryAfterError
 from penstock.events import metrics as metrics
 from penstock.expr.column import Expression as Expression, col as col, element as element, lit as lit, when as when
@@ -51,17 +52,15 @@ from penstock.frame.read.tables import (
 )
 from penstock.frame.sql import attach_function as attach_function, detach_function as detach_function, sql as sql
 from penstock.frame.sql_expression import sql_expr as sql_expr
-from penstock.functions import (
+from penstock.functions import coalesce as coalesce, format as format, unnest as unnest
+from penstock.functions.aggregates import Window as Window
+from penstock.functions.ai import (
     classify_image as classify_image,
     classify_text as classify_text,
-    coalesce as coalesce,
     embed_image as embed_image,
     embed_text as embed_text,
-    format as format,
     prompt as prompt,
-    unnest as unnest,
 )
-from penstock.functions.aggregates import Window as Window
 from penstock.observe.subscribers import attach_subscriber as attach_subscriber, detach_subscriber as detach_subscriber
 from penstock.protocols import (
     Condition as Condition,

@@ -22,6 +22,10 @@ def main() -> None:
         packed = {name.partition("/")[2] for name in archive.getnames()}
     with zipfile.ZipFile(wheel) as archive:
         installed = set(archive.namelist())
+        [metadata] = [name for name in installed if name.endswith(".dist-info/METADATA")]
+        readme = archive.read(metadata).decode()
+    if "](docs/" in readme or "# Penstock" not in readme:
+        sys.exit("the README of the wheel has relative links, or is missing")
     missing = [name for name in IN_SDIST if name not in packed] + [name for name in IN_WHEEL if name not in installed]
     strange = {name.split("/")[0] for name in installed} - {"penstock", f"{wheel.name.split('-py3')[0]}.dist-info"}
     if missing or strange:

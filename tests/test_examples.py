@@ -41,6 +41,11 @@ def test_every_example_is_tested() -> None:
 
 
 @pytest.mark.parametrize("name", PRINTS)
+def test_an_example_is_short(name: str) -> None:
+    assert len((ROOT / "examples" / f"{name}.py").read_text().splitlines()) <= 60
+
+
+@pytest.mark.parametrize("name", PRINTS)
 def test_an_example_runs(name: str, tmp_path: Path) -> None:
     script = ROOT / "examples" / f"{name}.py"
     environment = {key: value for key, value in os.environ.items() if not key.endswith(("_API_KEY", "_BASE_URL"))}

@@ -293,6 +293,8 @@ def check_options(task: ModelTask, provider: str, known: Sequence[str], of_rows:
         if name not in known:
             own = [each for each in ("provider", "model", *task.parameters, *CALL_OPTIONS) if each != name]
             hint = spelling_hint(name, [*known, *own]) or did_you_mean(name, [*known, *own])
+            if name in ("api_key", "base_url", "headers"):
+                hint = f" Give it to the provider: ps.set_provider({provider!r}, {name}=...)."
             raise InvalidArgumentError(
                 f"{task.function} with provider {provider!r} does not take {name!r}.{hint} "
                 f"help(ps.{task.function}) lists the options."

@@ -10,15 +10,10 @@ job             JobBoard: a job in a folder, which another process may write
 orders          WatchedJob: notes the figures of a job in its folder and follows the orders of a dashboard elsewhere
 cluster         nodes and actors of the Ray cluster
 commands        run the command line of a job again
-cells, prompts  values of rows as the page shows them; the prompts of rows, rendered as they were sent
-facets          columns and their fields: filters, sort keys, distributions
-found_rows      rows that were found for a page
-row_search      the numbers of the rows that a person asks for
-rows            pages of the rows of a job
-counterparts    the rows of another job beside them
+row_pages/      rows of jobs and queries: read, searched, sorted, and shown a page at a time
 trials          edited prompts, asked about a few rows
 reviews         notes, thumbs and verdicts of people on rows
-export          selected rows as a file
+comparison      ``ps.compare``: two jobs, with the verdicts
 server          DashboardServer: the page and its data over HTTP, for those who have the token
 page/           the page: ``app.js`` and a module for each part of it; ``vendor/`` holds Preact, htm and uPlot
 

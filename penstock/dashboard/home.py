@@ -8,9 +8,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.dashboard.counterparts import ReadFiles
 from penstock.dashboard.job import JobBoard
 from penstock.dashboard.known import known_jobs, queries_of_processes
+from penstock.dashboard.row_pages.counterparts import ReadFiles
 from penstock.errors import InvalidArgumentError, PenstockError
 from penstock.jobs.summary import roots_below
 

@@ -19,15 +19,15 @@ from penstock.cache.ledger.open_ledgers import SharedLedger
 from penstock.config import config
 from penstock.contracts import Origin
 from penstock.dashboard.commands import command_output, start_command
-from penstock.dashboard.counterparts import Counterparts, Differences, ReadFiles
 from penstock.dashboard.error_kinds import ErrorKinds
-from penstock.dashboard.found_rows import RowsRequest
 from penstock.dashboard.live import MAX_ERRORS, LiveQuery, Order, error_values, summary_of
 from penstock.dashboard.orders import PROMPTS, RUN, ControlWriter
-from penstock.dashboard.prompts import PromptTemplate, read_prompts
 from penstock.dashboard.reviews import Reviews, row_name
-from penstock.dashboard.row_search import RowSearch, selected_rows
-from penstock.dashboard.rows import InputRun, RowFile, RowReader, first_rows, rows_page
+from penstock.dashboard.row_pages.counterparts import Counterparts, Differences, ReadFiles
+from penstock.dashboard.row_pages.found_rows import RowsRequest
+from penstock.dashboard.row_pages.pages import InputRun, RowFile, RowReader, first_rows, rows_page
+from penstock.dashboard.row_pages.prompts import PromptTemplate, read_prompts
+from penstock.dashboard.row_pages.row_search import RowSearch, selected_rows
 from penstock.errors import InvalidArgumentError
 from penstock.events.events import RowError
 from penstock.io.commit.output import JOB_LEDGER
@@ -35,7 +35,7 @@ from penstock.io.commit.target import LocalPlace
 from penstock.io.consistent_listing import JOB_FOLDER
 from penstock.jobs.reconcile import rows_by_file
 from penstock.jobs.state import JobState
-from penstock.jobs.summary import command_text, open_folder, run_state
+from penstock.jobs.summary import command_text, open_folder, run_state, whole_path
 from penstock.protocols import Ledger
 from penstock.types.row_numbers import RowPlace
 
@@ -163,21 +163,22 @@ class JobBoard:
     def summary(self) -> dict[str, Any]:
         """Return the line of the job in a list of jobs."""
         content = self._views[0].content()
-        return summary_of(self._run(content)) | {"root": self._views[0].root, "command": content.command}
+        program = content.run.get("program") or {}
+        command = content.command or program.get("command")
+        return summary_of(self._run(content)) | {"root": self._views[0].root, "command": command}
 
     def state(self, asked: Mapping[str, str]) -> dict[str, Any]:
         content = self._views[0].content()
         run = self._run(content) | {
             "can_control": content.order_interval_s is not None,
             "order_interval_s": content.order_interval_s,
-            "errors": [error_values(error) for error in content.errors[: -MAX_ERRORS - 1 : -1]],
-            "error_kinds": content.error_kinds,
         }
         return {
             "source": content.command or " and ".join(view.root for view in self._views),
             "runs": [view.root for view in self._views],
             "compared": [compared_run(view.content()) for view in self._views] if len(self._views) > 1 else [],
             "command": content.command,
+            "program": content.run.get("program"),
             "can_try_input": bool(content.input_paths and content.prompts),
             "output": "" if (folder := self._views[0].hidden_folder) is None else command_output(folder),
             "queries": [],
@@ -185,16 +186,27 @@ class JobBoard:
         }
 
     def _run(self, content: JobContent) -> dict[str, Any]:
-        """Return the figures of the last run, with what the folder knows better."""
+        """Return the figures of the last run, with what the folder knows better.
+
+        The failed rows of a run that goes on and is watched are those of this run, also before they are committed. At
+        any other time they are those of the job.
+        """
         run, (state, error) = content.run, shown_state(content.state, content.run)
         if state == "stopped":
             run = run | {"left_s": None, "stages": [as_stopped(stage) for stage in run["stages"]]}
+        is_live = content.state == "running" and content.order_interval_s is not None and bool(run["stages"])
+        failed = {
+            "errors": [error_values(each) for each in content.errors[: -MAX_ERRORS - 1 : -1]],
+            "error_kinds": content.error_kinds,
+            "num_failed": len(content.errors),
+        }
         return run | {
             "name": run["name"] or self._views[0].root,
             "state": state,
             "error": error,
-            "num_failed": len(content.errors),
+            "is_live": is_live,
             "num_rows": sum(file.num_rows for file in content.files),
+            **({} if is_live else failed),
         }
 
     def rows(self, asked: Mapping[str, str]) -> dict[str, Any]:
@@ -255,7 +267,7 @@ class JobBoard:
             others = [file.path for file in self._views[1].content().files]
             key = Counterparts(others, self._read, str(asked.get("key", "")), found.batch).key
             keys = {key: found.batch.column(key)[0].as_py()}
-        other = self._views[1].root if len(self._views) > 1 else ""
+        other = whole_path(self._views[1].root) if len(self._views) > 1 else ""
         self._views[0].reviews.write(number, found.places[0], keys, {**asked, "other": other})
         return f"Kept in {self._views[0].root}/_reviews."
 

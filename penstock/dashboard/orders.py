@@ -8,7 +8,10 @@ look, so there both happen every ten seconds.
 
 from __future__ import annotations
 
+import os
 import secrets
+import shlex
+import sys
 import threading
 import time
 from contextlib import suppress
@@ -18,11 +21,12 @@ from typing import Any
 from penstock.contracts import QueryControl
 from penstock.dashboard.known import note_job
 from penstock.dashboard.live import LiveQuery, Order
-from penstock.dashboard.prompts import described_prompts
+from penstock.dashboard.row_pages.prompts import described_prompts
 from penstock.errors import PenstockError
 from penstock.events.events import Event, QuerySampled
 from penstock.observe.viewers import JobNotes
 from penstock.plan.nodes import Plan
+from penstock.storage.urls import redacted
 
 RUN = "run"  # the note of the figures of the last run
 PROMPTS = "prompts"  # the note of the prompt templates, to show what was sent for a row
@@ -67,7 +71,7 @@ class WatchedJob:
 
     def __init__(self, plan: Plan, notes: JobNotes) -> None:
         self._notes, self._live = notes, LiveQuery()
-        self._interval_s = notes.poll_interval_s
+        self._interval_s, self._program = notes.poll_interval_s, running_program()
         self._noting = threading.Lock()  # a later note holds later figures
         self._look_at_s = 0.0
         self._looking: threading.Thread | None = None
@@ -80,7 +84,7 @@ class WatchedJob:
 
     def note(self) -> None:
         with self._noting, suppress(PenstockError):
-            self._notes.write(RUN, self._live.snapshot())
+            self._notes.write(RUN, self._live.snapshot() | {"program": self._program})
 
     def close(self, error: BaseException | None = None) -> None:
         if self._looking is not None:
@@ -120,6 +124,15 @@ class WatchedJob:
         with suppress(PenstockError):  # a damaged note has no orders
             return self._notes.read(ORDERS)
         return None
+
+
+def running_program() -> dict[str, str] | None:
+    """Return the command of this program and its folder, to start it again; None in a notebook, or with a secret."""
+    script = sys.argv[0] if sys.argv else ""
+    is_script = script not in ("", "-", "-c") and "ipykernel" not in sys.modules
+    if not is_script or any(redacted(arg) != arg for arg in sys.orig_argv):
+        return None
+    return {"command": shlex.join(sys.orig_argv), "folder": os.getcwd()}
 
 
 def _orders(note: dict[str, Any] | None) -> list[dict[str, Any]]:

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from penstock.contracts import Report
-from penstock.dashboard.found_rows import EMPTY_PAGE, RowsRequest
 from penstock.dashboard.known import forget_process, note_process
 from penstock.dashboard.live import LiveQuery, Order, summary_of
 from penstock.dashboard.recent import RecentRows, watched_stage
+from penstock.dashboard.row_pages.found_rows import EMPTY_PAGE, RowsRequest
 from penstock.errors import InvalidArgumentError
 from penstock.events.events import Event, QueryStarted
 from penstock.storage.urls import redacted

@@ -17,8 +17,8 @@ import pyarrow as pa
 from penstock.cache.ledger.maintenance import has_records
 from penstock.cache.ledger.open_ledgers import current_ledger, job_folder
 from penstock.contracts import Bundle, RemoteBatch, Report, WrittenOutput
-from penstock.dashboard.facets import facet_values, sort_keys
-from penstock.dashboard.found_rows import (
+from penstock.dashboard.row_pages.facets import facet_values, sort_keys
+from penstock.dashboard.row_pages.found_rows import (
     EMPTY_PAGE,
     PAGE_ROWS,
     FoundRows,
@@ -27,8 +27,8 @@ from penstock.dashboard.found_rows import (
     place_of,
     shown_rows,
 )
-from penstock.dashboard.prompts import PromptTemplate
-from penstock.dashboard.row_search import has_status, mask_of, neighbours, order_of
+from penstock.dashboard.row_pages.prompts import PromptTemplate
+from penstock.dashboard.row_pages.row_search import has_status, mask_of, neighbours, order_of
 from penstock.events.events import RowError, StageInfo
 from penstock.observe.printable import format_bytes
 from penstock.plan.stages import CallBatch, CallUdf

@@ -22,7 +22,7 @@ import orjson
 import pyarrow as pa
 from aiohttp import web
 
-from penstock.dashboard.export import MAX_ROWS, MAX_SHAPE_ROWS, exported, shapes
+from penstock.dashboard.row_pages.export import MAX_ROWS, MAX_SHAPE_ROWS, exported, shapes
 from penstock.errors import InvalidArgumentError, PenstockError
 
 PAGE = Path(__file__).parent / "page"

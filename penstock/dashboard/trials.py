@@ -19,9 +19,9 @@ from penstock.ai.providers.remote_provider import RemoteProvider
 from penstock.cache.ledger.open_ledgers import job_ledger
 from penstock.config import config
 from penstock.cost.budget import spending
-from penstock.dashboard.cells import ALONE, cells_of
-from penstock.dashboard.found_rows import FoundRows
-from penstock.dashboard.prompts import PromptTemplate
+from penstock.dashboard.row_pages.cells import ALONE, cells_of
+from penstock.dashboard.row_pages.found_rows import FoundRows
+from penstock.dashboard.row_pages.prompts import PromptTemplate
 from penstock.errors import InvalidArgumentError
 from penstock.expr.column import Expression, col, lit
 from penstock.expr.nodes import Call, ColumnRef, Expr, Literal, unalias

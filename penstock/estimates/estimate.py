@@ -120,7 +120,7 @@ class CostEstimate:
         if self.seconds is None or self.seconds_low is None or self.seconds_high is None:
             return "Time: not known; batches are answered within a day, most within the hour"
         middle, low, high = map(format_seconds, (self.seconds, self.seconds_low, self.seconds_high))
-        return f"Time, roughly: {middle} ({low} to {high})"
+        return f"Time, roughly: {middle}" + ("" if low == high else f" ({low} to {high})")
 
 
 def _sum(ranges: Iterable[Interval | None]) -> Interval | None:

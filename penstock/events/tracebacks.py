@@ -40,8 +40,6 @@ class TrimmedErrors:
         if log.isEnabledFor(logging.DEBUG):
             log.debug("%s", full_traceback(error))
         trim_traceback(error)
-        if sys.excepthook is sys.__excepthook__:
-            sys.excepthook = _print_trimmed
         if isinstance(error, KeyboardInterrupt):
             error.__traceback__ = None  # a Ctrl-C may interrupt a query anywhere, even inside a library
             note_ended_query(error)
@@ -121,6 +119,8 @@ def _ipython_lines(error: BaseException) -> list[str]:
     return lines
 
 
+if sys.excepthook is sys.__excepthook__:
+    sys.excepthook = _print_trimmed
 setattr(PenstockError, IPYTHON_METHOD, _ipython_lines)
 
 

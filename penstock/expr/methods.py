@@ -16,18 +16,18 @@ from penstock.expr.registry import load_functions
 
 
 class Methods:
-    """The functions that take an expression first; they are loaded when the first one is used."""
+    """The functions that take an expression first; a module of them is loaded when one is used."""
 
     __slots__ = ()
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):  # libraries often look for their own protocols
             raise AttributeError(f"Expression has no attribute {name!r}.")
-        load_functions()
+        load_functions(name, METHODS)
         if name not in METHODS:
-            raise AttributeError(
-                f"Expression has no method {name!r}.{way_around(name) or did_you_mean(name, dir(self))}"
-            )
+            hint = way_around(name) or did_you_mean(name, dir(self))
+            # With an object, Python would add a suggestion of its own.
+            raise AttributeError(f"Expression has no method {name!r}.{hint}", name=name, obj=None)
         return MethodType(METHODS[name], self)
 
     def __dir__(self) -> Iterable[str]:

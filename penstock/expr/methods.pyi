@@ -23,7 +23,7 @@ from penstock.functions.table import Vector
 from penstock.types import DataType
 
 class Methods:
-    """The functions that take an expression first; they are loaded when the first one is used."""
+    """The functions that take an expression first; a module of them is loaded when one is used."""
 
     __slots__ = ()
     def abs(self) -> Expression:

@@ -10,7 +10,7 @@ A ``Call`` node names its function, so plans are plain data that can be compared
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import Any, TypeAlias, TypeVar
 
 import pyarrow as pa
@@ -59,10 +59,13 @@ def lookup(name: str) -> Function:
     if name not in _functions:
         importlib.import_module(_OPERATORS)
     if name not in _functions:
-        load_functions()
+        load_functions(name, _functions)
     return _functions[name]
 
 
-def load_functions() -> None:
-    """Load every public function with its kernel."""
-    importlib.import_module(_PUBLIC)
+def load_functions(name: str = "", among: Container[str] = ()) -> None:
+    """Load the public functions with their kernels, one module after the other until ``name`` is among them."""
+    for module in importlib.import_module(_PUBLIC).MODULES:
+        if name in among:
+            return
+        importlib.import_module(f"{_PUBLIC}.{module}")

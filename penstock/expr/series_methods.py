@@ -51,7 +51,7 @@ def _find(series: Series, name: str) -> Any:
     try:
         getattr(col("x"), name)
     except AttributeError as exc:
-        raise AttributeError(str(exc).replace("Expression", "Series", 1)) from None
+        raise AttributeError(str(exc).replace("Expression", "Series", 1), name=name, obj=None) from None
     return functools.partial(_computed, name, series)
 
 

@@ -83,4 +83,5 @@ def attribute_error(name: str, known: Iterable[str], columns: Iterable[str]) -> 
         advice = " The number of rows is known after collect(); count_rows() runs the query for it."
     else:
         advice = did_you_mean(name, [each for each in known if not each.startswith("_")])
-    return AttributeError(f"DataFrame has no attribute {name!r}.{advice}")
+    # With an object, Python would add a suggestion of its own.
+    return AttributeError(f"DataFrame has no attribute {name!r}.{advice}", name=name, obj=None)

@@ -12,40 +12,33 @@ The room may import every room up to ``ai/`` and ``media/``, not ``frame/`` or `
 
 from typing import Any
 
+from penstock.errors import did_you_mean
 from penstock.expr.column import when as when
 from penstock.expr.missing_functions import way_around
 from penstock.expr.public_functions import FUNCTIONS, function
-from penstock.functions import (  # noqa: F401  # each lists its functions
-    aggregates,
-    ai,
-    calendar,
-    chunks,
-    core,
-    encodings,
-    files,
-    hashing,
-    image,
-    json,
-    lists,
-    media,
-    nested,
-    numeric,
-    patterns,
-    rows,
-    temporal,
-    text,
-    vector,
-)  # fmt: skip
+from penstock.expr.registry import load_functions
 
+# They are loaded in this order until one has the name that is asked for, so those that load much come last.
+MODULES = (
+    *("aggregates", "core", "numeric", "text", "lists", "nested", "rows", "temporal", "calendar", "vector"),
+    *("patterns", "json", "encodings", "hashing", "chunks", "image", "files", "media", "ai"),
+)
 function(when)
-__all__ = sorted(FUNCTIONS)
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__all__":
+        return __dir__()
+    if name in MODULES or name.startswith("_"):
+        raise AttributeError(name)  # the import of a module asks for it first
+    load_functions(name, FUNCTIONS)
     if name in FUNCTIONS:
         return FUNCTIONS[name]
-    raise AttributeError(f"penstock.functions has no function {name!r}.{way_around(name)}")
+    hint = way_around(name) or did_you_mean(name, FUNCTIONS)
+    # With an object, Python would add a suggestion of its own.
+    raise AttributeError(f"penstock.functions has no function {name!r}.{hint}", name=name, obj=None)
 
 
 def __dir__() -> list[str]:
-    return __all__
+    load_functions()
+    return sorted(FUNCTIONS)

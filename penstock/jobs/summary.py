@@ -65,10 +65,11 @@ def _summary_or_damage(root: str) -> JobSummary | None:
 
 
 def open_folder(root: str) -> JobFolder:
-    return open_job_folder(_whole_path(root), StorageOptions())
+    return open_job_folder(whole_path(root), StorageOptions())
 
 
-def _whole_path(root: str) -> str:
+def whole_path(root: str) -> str:
+    """Return the folder of a job from the root of the file system on; a URL without a slash at its end."""
     return root.rstrip("/") if "://" in root else str(Path(root).absolute())
 
 
@@ -90,7 +91,7 @@ def note_command(root: str, argv: list[str]) -> None:
     """Record the command line that began a job."""
     folder = open_folder(root)
     if folder.notes.read("job") is not None:
-        folder.notes.write(COMMAND, {"argv": argv, "folder": os.getcwd(), "output": _whole_path(root)})
+        folder.notes.write(COMMAND, {"argv": argv, "folder": os.getcwd(), "output": whole_path(root)})
 
 
 def noted_command(root: str) -> tuple[list[str], str]:
@@ -100,7 +101,7 @@ def noted_command(root: str) -> tuple[list[str], str]:
         raise JobError(
             f"No command of penstock began a job in {root!r}. If a script did, run it again with resume='errors'."
         )
-    if (output := found.get("output")) not in (None, _whole_path(root)):
+    if (output := found.get("output")) not in (None, whole_path(root)):
         raise JobError(
             f"The command that began the job in {root!r} writes to {output!r}. Move the folder back, or run the "
             f"command again with this folder: {shlex.join(['penstock', *found['argv']])}"

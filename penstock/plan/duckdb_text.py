@@ -16,6 +16,8 @@ _COMPARISONS = {
 }  # fmt: skip
 _FLOAT_OPERATORS = {"add": "+", "subtract": "-", "multiply": "*"}  # of integers they overflow in another way
 
+SMALL = 2**15  # rests below it are small integers, so DuckDB can group by them without hashing
+
 
 def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
@@ -31,7 +33,8 @@ def to_sql(expr: Expr, schema: Schema) -> str | None:
             if number is None:
                 return None
             rest = f"({number} % {divisor.as_py()})"  # here DuckDB uses another sign
-            return f"(case when {rest} < 0 then {rest} + {divisor.as_py()} else {rest} end)"
+            found = f"(case when {rest} < 0 then {rest} + {divisor.as_py()} else {rest} end)"
+            return f"{found}::smallint" if divisor.as_py() <= SMALL else found
         case Call(function, (left, right)) if function in _FLOAT_OPERATORS and {
             dtype_of(left, schema),
             dtype_of(right, schema),

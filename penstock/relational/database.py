@@ -48,6 +48,7 @@ class TemporaryDatabase:
             "threads": max(1, min(num_threads, memory_bytes // THREAD_MEMORY_BYTES)),
             "temp_directory": self._folder,
             "preserve_insertion_order": False,
+            "perfect_ht_threshold": 17,  # bits of the values of small integers, and null
             "autoinstall_known_extensions": False,
             "autoload_known_extensions": False,
         }

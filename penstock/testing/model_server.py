@@ -12,6 +12,8 @@ from penstock.testing.http_server import HOST, Counts, SeenRequest
 from penstock.testing.script import AnswerFunction, BatchTiming, EmbeddingLimits, Limits, Script
 from penstock.testing.server_runner import ServerProcess, ServerThread
 
+_started: set[ModelServer] = set()  # a server without this reference would stop with its handle
+
 
 class ModelServer:
     """A server on loopback that speaks the APIs of OpenAI, Anthropic, Google and System One, and follows a script.
@@ -69,11 +71,15 @@ class ModelServer:
         self._running: ServerThread | ServerProcess | None = None
 
     def start(self) -> ModelServer:
-        """Start on a free port, on ``port`` if given, or on the port of the last start."""
+        """Start on a free port, on ``port`` if given, or on the port of the last start.
+
+        The server runs until ``stop``, or until this process ends.
+        """
         if self._running is None:
             kind = ServerThread if self._in_thread else ServerProcess
             self._running = kind(self.script, self._port)
             self._port = self._running.port
+            _started.add(self)
         return self
 
     def stop(self) -> None:
@@ -81,6 +87,7 @@ class ModelServer:
         if self._running is not None:
             self._running.close()
             self._running = None
+            _started.discard(self)
 
     def __enter__(self) -> ModelServer:
         return self.start()

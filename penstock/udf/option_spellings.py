@@ -61,8 +61,6 @@ OURS: dict[str, tuple[str, ...]] = {
 
 ADVICE = {
     "ascending": "Use desc= instead: desc=True for descending order, or a list with a value for each key.",
-    "api_key": "Give it to the provider: ps.set_provider('openai', api_key=...), or set OPENAI_API_KEY or the like.",
-    "base_url": "Give it to the provider: ps.set_provider('openai', base_url=...).",
     "checkpoint_interval": "Set it for all jobs: ps.set_config(checkpoint_interval=...).",
     "concurrency": "The number of threads is a setting: ps.set_config(num_threads=...).",
     "inplace": "Leave it out: a verb changes nothing and returns a new DataFrame.",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import runpy
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -116,3 +117,9 @@ def test_pages_that_messages_and_docstrings_name_exist() -> None:
 def test_links_of_the_pages_beside_the_site_lead_somewhere(page: str) -> None:
     targets = set(re.findall(r"\]\(([^)#:]+)[)#]", (ROOT / page).read_text()))
     assert {target for target in targets if not (ROOT / target).exists()} == set()
+
+
+def test_the_readme_of_the_package_has_no_relative_links() -> None:
+    text = runpy.run_path(str(ROOT / "scripts" / "package_readme.py"))["package_readme"]()
+    assert re.findall(r"\]\((?!https?:)", text) == []
+    assert "durable jobs (`docs/guides/jobs.md`)" in text

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import shlex
 import subprocess
 import sys
 import threading
@@ -70,11 +72,18 @@ def test_a_larger_budget_lets_a_run_go_on(page: Page, dashboard: DashboardServer
     assert len(done) == 1
 
 
-def test_the_job_of_a_script_has_no_command_to_run_again(tmp_path: Path, page: Page) -> None:
+def test_the_job_of_a_script_has_a_command_to_copy_and_no_button(tmp_path: Path, page: Page) -> None:
     run_job(tmp_path / "out", num_rows=42)
     with served(tmp_path / "out") as server:
         page.goto(server.url)
         expect(page.locator("#error-kinds")).to_contain_text("no answer")
         expect(page.get_by_role("button", name="Retry 1")).to_have_count(0)
+        expect(page.locator("#program")).to_contain_text('To run the 1 failed row again, start it with resume="errors"')
+        page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+        page.get_by_role("button", name="Copy the command").click()
+        expect(page.locator("#said")).to_have_text("The command is copied.")
+        command = page.evaluate("navigator.clipboard.readText()")
+        assert command == f"cd {os.getcwd()} && {shlex.join(sys.orig_argv)}"
+        check_access(page)
         with pytest.raises(InvalidArgumentError, match="does not run"):
             server._board.control({"action": "pause", "query": 1})

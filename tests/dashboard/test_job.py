@@ -21,7 +21,7 @@ from playwright.sync_api import Page, expect
 import penstock as ps
 from penstock.cli.dashboard import read_files
 from penstock.dashboard.job import JobBoard
-from penstock.dashboard.prompts import described_prompts
+from penstock.dashboard.row_pages.prompts import described_prompts
 from penstock.dashboard.server import DashboardServer
 from penstock.errors import InvalidArgumentError
 from penstock.testing import ModelServer
@@ -254,12 +254,12 @@ def test_a_job_that_runs_is_followed_and_paused(tmp_path: Path, page: Page) -> N
     """The page shows the run at once, before a part is committed, and the end. The rows from the hundredth on wait."""
     begun, release = threading.Event(), threading.Event()
 
-    @ps.func(use_process=False, max_concurrency=2, version="1")
+    @ps.func(on_error="ignore", use_process=False, max_concurrency=2, version="1")
     def halve(x: int) -> int:
         if x >= 100:
             begun.set()
             release.wait()
-        return x // 2
+        return 10 // x
 
     def run() -> None:
         with ps.config(checkpoint_interval=3600, progress=False):
@@ -272,7 +272,10 @@ def test_a_job_that_runs_is_followed_and_paused(tmp_path: Path, page: Page) -> N
         with served(tmp_path / "out") as server:
             page.goto(server.url)
             expect(page.locator("#query-state")).to_have_text("running")
-            expect(page.locator("#stages tbody th", has_text="halve")).to_be_visible()
+            halve_figures = page.locator("#stages tbody tr", has_text="halve").locator("td")
+            expect(halve_figures.last).to_have_text("1")
+            expect(page.locator(".tile", has_text="Failed rows")).to_contain_text("1in this run")
+            expect(page.locator("#error-kinds")).to_contain_text("ZeroDivisionError")
             pause(page)
             expect(page.locator("#query-state")).to_have_text(re.compile("^pausing, [12] tasks? running$"))
             release.set()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import datetime
 import io
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypedDict
 
+import numpy as np
 import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,8 +17,10 @@ from playwright.sync_api import Page, expect
 
 import penstock as ps
 from penstock.cli.dashboard import read_files
-from penstock.dashboard.export import exported, shapes
 from penstock.dashboard.job import JobBoard
+from penstock.dashboard.row_pages.export import exported, shapes
+from penstock.dashboard.row_pages.pages import _scanned_rows
+from penstock.dashboard.row_pages.parquet_rows import parquet_rows
 from penstock.errors import InvalidArgumentError
 from tests.dashboard.test_job import MARKUP, served
 from tests.dashboard.test_live import check_access
@@ -150,6 +154,34 @@ def test_two_runs_and_a_verdict(job: Path, tmp_path: Path, page: Page) -> None:
     assert [(each["id"], each["verdict"], each["other"]) for each in verdicts] == [
         (1, "second", str(tmp_path / "other"))
     ]
+    compared = ps.compare(str(job), str(tmp_path / "other")).to_pydict()
+    assert (compared["rows"], compared["failed"], compared["models"]) == ([NUM_ROWS] * 2, [2, 2], ["", ""])
+    assert (compared["agreement"][0], compared["wins"], compared["ties"]) == (1 - 3 / NUM_ROWS, [0, 1], [0, 0])
+    assert ps.compare(str(tmp_path / "other"), f"{job}/").to_pydict()["wins"] == [1, 0]  # the same verdicts
+    with pytest.raises(InvalidArgumentError, match="by='answer' is no column"):
+        ps.compare(str(job), str(tmp_path / "other"), by="answer")
+
+
+def test_rows_of_a_file_are_read_with_their_types(tmp_path: Path) -> None:
+    """DuckDB reads those that it holds exactly; a column of another type has the whole row read by Penstock."""
+    values: dict[str, list[Any]] = {
+        "id": list(range(500)),
+        'a "name"': [f"text {id}" if id % 3 else None for id in range(500)],
+        "answer": [{"label": "good", "costs": [id / 7, None], "raw": b"\x00"} if id % 5 else None for id in range(500)],
+        "image": [np.full((2, 2, 3), id % 256, np.uint8) if id % 4 else None for id in range(500)],
+        "vector": [np.full(3, id, np.float32) for id in range(500)],
+    }
+    df = ps.from_pydict(values)
+    for name, rows in {"plain": df, "timed": df.with_column("at", ps.lit(datetime.timedelta(1)))}.items():
+        rows.write_parquet(str(tmp_path / name), mode="overwrite")
+        (path,) = map(str, (tmp_path / name).glob("*.parquet"))
+        schema = read_files([path]).schema.to_arrow()
+        found = parquet_rows(path, [3, 4, 499], schema)
+        expected = _scanned_rows(read_files([path]), [3, 4, 499])
+        assert (found is None) == (name == "timed")
+        assert found is None or found.equals(expected)
+        assert expected.column("id").to_pylist() == [3, 4, 499]
+    assert parquet_rows(path, [3], schema.append(pa.field("ID", pa.int64()))) is None
 
 
 def test_every_row_of_many_files_is_found(tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import subprocess
+import sys
 import traceback
 from pathlib import Path
 
@@ -65,3 +67,23 @@ def test_a_bug_keeps_all_frames() -> None:
     with pytest.raises(ps.errors.InvalidArgumentError) as expected, TrimmedErrors():
         ps.set_config(num_threads=-1)
     assert PACKAGE not in shown(expected.value)
+
+
+def test_a_mistake_in_a_plan_shows_the_line_of_the_user() -> None:
+    script = "import penstock as ps; ps.from_pydict({'text': ['a']}).select('txet')"
+    printed = subprocess.run([sys.executable, "-c", script], stderr=subprocess.PIPE, text=True).stderr
+    assert printed.splitlines() == [
+        "Traceback (most recent call last):",
+        '  File "<string>", line 1, in <module>',
+        "penstock.errors.ColumnNotFoundError: Column 'txet' not found; available: text. Did you mean 'text'?",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("owner", "name"), [(ps.from_pydict({"a": [1]}), "wheer"), (ps.col("a"), "lenght"), (ps.functions, "uper")]
+)
+def test_an_unknown_attribute_has_one_suggestion(owner: object, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(AttributeError) as raised:
+        getattr(owner, name)
+    sys.__excepthook__(AttributeError, raised.value, None)
+    assert capsys.readouterr().err.count("Did you mean") == 1

@@ -66,7 +66,7 @@ tables = st.lists(
     max_size=30,
 )
 i, s, v, t, b = map(ps.col, "isvtb")
-keys: Any = st.sampled_from([i % 7, i % (2**62), s, t, b, v, v * 2.0, (i % 5) % 3])
+keys: Any = st.sampled_from([i % 7, i % 2**15, i % (2**15 + 1), i % 2**62, s, t, b, v, v * 2.0, (i % 5) % 3])
 values: Any = st.sampled_from([v + 0.5, v * v, v, s, i % 100])
 filters: Any = st.sampled_from(
     [None, i > 3, i <= -1, t == "a", t > "a", s != 2, v.is_null(), (s > 0) & (t < "z"), v > 0.0]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import signal
 import socket
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +16,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from penstock.testing import ModelServer, faults
+from penstock.testing import ModelServer, faults, model_server
 from tests.testing.client import ask, chat, said, until
 
 
@@ -40,6 +42,14 @@ def test_a_closure_answers_in_the_process_of_the_server() -> None:
     with server:
         assert server.port == port
         assert chat(server).status == 503
+
+
+def test_a_server_runs_until_it_is_stopped_though_nobody_holds_it() -> None:
+    url = ModelServer().start().url
+    gc.collect()
+    with urllib.request.urlopen(f"{url}/_penstock/counts") as reply:
+        assert reply.status == 200
+    next(server for server in model_server._started if server.url == url).stop()
 
 
 def test_an_answer_function_of_a_module_that_only_the_test_finds(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -101,13 +102,22 @@ class ServerErrors:
 
         if isinstance(exc, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError):
             if (self._endpoint.base_url, self.proxy) in _reached:
-                return ConnectionLostError(f"{self._name} cannot be reached any more: {exc}")
-            return NeverReachedError(f"{self._name} cannot be reached at {shown(self._endpoint.base_url)}: {exc}")
+                return ConnectionLostError(f"{self._name} cannot be reached any more: {_reason(exc)}")
+            address = shown(self._endpoint.base_url)
+            return NeverReachedError(f"{self._name} cannot be reached at {address}: {_reason(exc)}")
         if is_time_out(exc):
             late = ProviderUnavailableError(f"{self._name} gave no answer within {self._timeout_s:g} s")
             late.is_overload = late.is_time_out = True
             return late
         return ProviderUnavailableError(f"{self._name} closed the connection: {type(exc).__name__}: {exc}")
+
+
+def _reason(error: Exception) -> str:
+    """Return the system's words for an error of the network, or else the library's, which name the address again."""
+    import aiohttp
+
+    number = error.errno or 0 if type(error) is aiohttp.ClientConnectorError else 0  # a certificate's is no errno
+    return os.strerror(number) if number > 0 else str(error)
 
 
 def is_time_out(error: BaseException) -> bool:

@@ -63,7 +63,7 @@ class AnswerReader:
             value, still_wrong = self._try(found)
             if still_wrong is None:
                 return value
-        raise InvalidAnswerError(_message(error))
+        raise InvalidAnswerError(_message(error)) from None
 
     def _try(self, text: str) -> tuple[Any, Any]:
         """Return the plain value of a JSON text and None, or None and the validation error."""
@@ -125,7 +125,8 @@ def without_nulls(text: str, error: Any, optional: frozenset[str]) -> str | None
 def _message(error: Any) -> str:
     problems = error.errors(include_url=False, include_context=False)
     if problems[0]["type"] == "json_invalid":
-        return f"The answer is not one JSON object: {problems[0]['msg'].removeprefix('Invalid JSON: ')}."
+        found = f" (got {shown(problems[0]['input'])})" if problems[0]["input"] else ""
+        return f"The answer is not one JSON object: {problems[0]['msg'].removeprefix('Invalid JSON: ')}{found}."
     return f"The answer does not match the schema: {describe_problems(problems)}."
 
 

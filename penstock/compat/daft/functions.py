@@ -20,7 +20,7 @@ _OF_DUCKDB = {  # by the names of Daft
     "translate": "translate", "value_counts": "list_histogram",  # Penstock's ``value_counts`` combines rows
 }  # fmt: skip
 vars().update({name: _functools.partial(functions.duckdb_function, sql) for name, sql in _OF_DUCKDB.items()})
-__all__ = [*vars(functions)["__all__"], *_OF_DUCKDB, "llm_generate"]
+__all__ = [*dir(functions), *_OF_DUCKDB, "llm_generate"]
 
 
 def count(expr: Expression | None = None, mode: str = "valid") -> Expression:  # type: ignore[no-redef]

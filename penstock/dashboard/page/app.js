@@ -4,7 +4,7 @@ import { Home } from "./home.js";
 import { Rows } from "./rows.js";
 import { Run } from "./run.js";
 import { address, ask, chosen, chosenOf, follow, go, isGone, RUN, whenAddressChanges } from "./server.js";
-import { baseName, isOver, isPaused, percent, seconds, shareDone, shortened, stateText } from "./text.js";
+import { baseName, counted, isOver, isPaused, percent, seconds, shareDone, shortened, stateText } from "./text.js";
 
 const POLL_MS = 1000, FIRST_POLL_MS = 300, IDLE_POLL_MS = 3000, HIDDEN_POLL_MS = 2000, SAID_MS = 8000;
 const pageId = Math.random().toString(36).slice(2); // the process waits for open pages when it ends
@@ -140,6 +140,7 @@ function Headline({ query, state, isSmall }) {
         ${state.can_try_input && isOver(query) && query.state !== "finished" && !isLost && html`<a class="button" href=${address({ view: "rows", try: "input" }, true)} onClick=${follow}>Try 20 rows first</a>`}
         ${state.command && isOver(query) && !isLost && html`<${Again} query=${query} command=${state.command} />`}
       </div></div>
+    ${!state.command && state.program && isOver(query) && (query.state !== "finished" || query.num_failed > 0) && html`<${Program} query=${query} program=${state.program} />`}
     ${query.can_control && query.order_interval_s > 1 && html`<p class="sub">The run looks for orders every ${query.order_interval_s} seconds.</p>`}
     <p id="query-error" class="failure" role="alert" hidden=${!query.error}>${query.error}</p>`;
 }
@@ -160,6 +161,15 @@ function Again({ query, command }) {
   const ask = (action, text) => confirm({ text, detail: command, no: "No", yes: "Start it", act: () => control({ action }) });
   return html`${query.state !== "finished" && html`<button type="button" onClick=${() => ask("continue", "Continue the job with the command that began it? Finished rows and answers are kept.")}>Continue</button>`}
     ${query.num_failed > 0 && html`<button type="button" onClick=${() => ask("retry", `Run the ${query.num_failed} failed rows again with the command that began the job? The new results replace the old ones.`)}>Retry ${query.num_failed}</button>`}`;
+}
+
+// A script may do more than the job, so the page does not start it.
+function Program({ query, program }) {
+  const command = `cd ${/^[\w./-]+$/.test(program.folder) ? program.folder : `'${program.folder.replaceAll("'", "'\\''")}'`} && ${program.command}`;
+  const copy = async () => say(await navigator.clipboard.writeText(command).then(() => "The command is copied.", () => "The browser allows no copy."));
+  return html`<p id="program" class="sub">${query.state !== "finished" && "To continue, start the program again that began the job. "}
+    ${query.num_failed > 0 && html`To run the ${counted(query.num_failed, "failed row")} again, start it with <code>resume="errors"</code> in its write. `}
+    <code>${command}</code> <button type="button" class="quiet" onClick=${copy}>Copy the command</button></p>`;
 }
 
 function Question() {

@@ -40,7 +40,7 @@ function Tiles({ query }) {
   const spent = models.every((model) => model.dollars !== null) ? models.reduce((sum, model) => sum + model.dollars, 0) : null;
   const projected = models.reduce((sum, model) => sum + (model.projected_dollars ?? NaN), 0);
   const money = [!isOver(query) && projected > spent && `about ${dollars(projected)} in all`, query.budget && `budget ${dollars(query.budget)}`];
-  const failedNote = query.num_failed && numRows ? `${(100 * query.num_failed / numRows).toPrecision(2)} % of the rows` : "";
+  const failedNote = query.is_live ? "in this run" : query.num_failed && numRows ? `${(100 * query.num_failed / numRows).toPrecision(2)} % of the rows` : "";
   const tiles = [
     calling && ["Answered", count(calling.calls.num_answered), [part, inFlight(calling.calls)].filter(Boolean).join(", "), "", done],
     ["Rows", count(numRows), calling ? "" : part, "", calling ? null : done],

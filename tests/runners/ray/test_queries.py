@@ -7,6 +7,7 @@ import errno
 import multiprocessing
 import os
 import re
+import runpy
 import socket
 import subprocess
 import sys
@@ -511,3 +512,9 @@ def test_another_cluster_than_the_connected_one_is_refused(on_ray: None) -> None
     ps.set_runner_ray("127.0.0.1:1")
     with pytest.raises(InvalidArgumentError, match=r"is connected to Ray at .* and cannot use '127.0.0.1:1' as well"):
         ps.range(3).collect()
+
+
+def test_the_example_for_clusters(ray_cluster: None, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    monkeypatch.setenv("PENSTOCK_RUNNER", "ray")
+    runpy.run_path(str(Path(__file__).parents[3] / "examples" / "on_ray.py"), run_name="__main__")
+    assert "ray runner, 2 worker processes" in capsys.readouterr().out

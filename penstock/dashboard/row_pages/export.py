@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
-from penstock.dashboard.facets import facet_values, facets_of, shape_of
+from penstock.dashboard.row_pages.facets import facet_values, facets_of, shape_of
 from penstock.errors import InvalidArgumentError
 
 MAX_ROWS = 100_000  # of a file

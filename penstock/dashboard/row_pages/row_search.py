@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 
 from penstock.config import config
 from penstock.dashboard.error_kinds import error_kind
-from penstock.dashboard.facets import contains_text, facet_values, facets_of, is_searched, matches, sort_keys
-from penstock.dashboard.found_rows import RowsRequest
+from penstock.dashboard.row_pages.facets import contains_text, facet_values, facets_of, is_searched, matches, sort_keys
+from penstock.dashboard.row_pages.found_rows import RowsRequest
 from penstock.errors import PenstockError
 from penstock.events.events import RowError
 from penstock.types.ndarrays import NDArray

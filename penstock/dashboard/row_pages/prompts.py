@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from penstock.dashboard.cells import Cell, CellLimits, binary_cell, text_cell
+from penstock.dashboard.row_pages.cells import Cell, CellLimits, binary_cell, text_cell
 from penstock.errors import PenstockError
 from penstock.expr.evaluate import Program
 from penstock.expr.nodes import Alias, Call, ColumnRef, Expr, Literal, UdfCall, columns_of, unalias

@@ -9,9 +9,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.dashboard.cells import ALONE, IN_TABLE, CellLimits, cells_of
-from penstock.dashboard.facets import RowFilter, facets_of
-from penstock.dashboard.prompts import PromptTemplate
+from penstock.dashboard.row_pages.cells import ALONE, IN_TABLE, CellLimits, cells_of
+from penstock.dashboard.row_pages.facets import RowFilter, facets_of
+from penstock.dashboard.row_pages.prompts import PromptTemplate
 from penstock.errors import PenstockError
 from penstock.events.events import RowError
 from penstock.protocols import Ledger

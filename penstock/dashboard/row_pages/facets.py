@@ -21,6 +21,7 @@ MAX_FACETS = 200
 MAX_DEPTH = 3
 MAX_CONDITIONS = 20
 MAX_KEY_CHARS = 200  # of a text that rows are sorted by
+NUMBER_TEXT = frozenset("0123456789.+-einftrualsn")  # the characters of numbers, "nan", "true" and "false"
 
 Path = tuple[str, ...]
 Operator = Literal["is", "is not", "has", "over", "under", "null", "filled"]
@@ -206,7 +207,7 @@ def contains(array: pa.Array, text: str) -> pa.Array:
         return pc.is_in(pa.array(range(len(array)), pa.int64()), pc.cast(parents, pa.int64()))
     if is_text(kind):
         return pc.match_substring(array, text, ignore_case=True)
-    if is_number(kind):
+    if is_number(kind) and NUMBER_TEXT.issuperset(text.lower()):
         return pc.match_substring(pc.cast(array, pa.string()), text, ignore_case=True)
     return pa.nulls(len(array), pa.bool_())
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from penstock.config import config
-from penstock.dashboard.counterparts import Counterparts, ReadFiles
-from penstock.dashboard.found_rows import (
+from penstock.dashboard.row_pages.counterparts import Counterparts, ReadFiles
+from penstock.dashboard.row_pages.found_rows import (
     EMPTY_PAGE,
     PAGE_ROWS,
     FoundRows,
@@ -23,8 +23,9 @@ from penstock.dashboard.found_rows import (
     place_of,
     shown_rows,
 )
-from penstock.dashboard.prompts import PromptTemplate
-from penstock.dashboard.row_search import BATCH_ROWS, RowSearch, neighbours
+from penstock.dashboard.row_pages.parquet_rows import parquet_rows
+from penstock.dashboard.row_pages.prompts import PromptTemplate
+from penstock.dashboard.row_pages.row_search import BATCH_ROWS, RowSearch, neighbours
 from penstock.events.events import RowError
 from penstock.types.row_numbers import RowPlace
 
@@ -107,16 +108,23 @@ class RowReader:
 
     def _rows_of(self, index: int, numbers: Sequence[int]) -> FoundRows:
         file, start = self.files[index], self._ends[index] - self.files[index].num_rows
-        rows = [number - start for number in numbers]
-        first, num_rows = rows[0], rows[-1] - rows[0] + 1
-        position, taken = first, []
-        some = self._read([file.path]).offset(first).limit(num_rows)
-        for table in some.iter_batches(batch_format="pyarrow", batch_size=min(num_rows, BATCH_ROWS)):
-            here = rows[bisect_left(rows, position) : bisect_left(rows, position + table.num_rows)]
-            taken.append(table.take(pa.array([row - position for row in here], pa.int64())))
-            position += table.num_rows
-        batch = pa.concat_tables(taken).combine_chunks().to_batches()[0]
+        rows, content = [number - start for number in numbers], self._read([file.path])
+        batch = parquet_rows(file.path, rows, content.schema.to_arrow())
+        if batch is None:
+            batch = _scanned_rows(content, rows)
         return FoundRows(batch, list(numbers), [file.failed.get(row) for row in rows], list(map(file.place, rows)))
+
+
+def _scanned_rows(content: DataFrame, rows: Sequence[int]) -> pa.RecordBatch:
+    """Return rows of a file by reading it from the first to the last of them."""
+    first, num_rows = rows[0], rows[-1] - rows[0] + 1
+    position, taken = first, []
+    some = content.offset(first).limit(num_rows)
+    for table in some.iter_batches(batch_format="pyarrow", batch_size=min(num_rows, BATCH_ROWS)):
+        here = rows[bisect_left(rows, position) : bisect_left(rows, position + table.num_rows)]
+        taken.append(table.take(pa.array([row - position for row in here], pa.int64())))
+        position += table.num_rows
+    return pa.concat_tables(taken).combine_chunks().to_batches()[0]
 
 
 def first_rows(rows: DataFrame, paths: Sequence[str], num_rows: int) -> FoundRows | None:

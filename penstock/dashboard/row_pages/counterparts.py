@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
-from penstock.dashboard.cells import IN_TABLE, Cell, CellLimits, cells_of
+from penstock.dashboard.row_pages.cells import ALONE, IN_TABLE, Cell, CellLimits, cells_of
 from penstock.errors import InvalidArgumentError
 from penstock.expr.column import col
 from penstock.types.ndarrays import NDArray
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from penstock.frame.dataframe import DataFrame
 
 BATCH_ROWS = 4096
+COMPARED = replace(IN_TABLE, max_chars=ALONE.max_chars)  # texts may differ beyond what a table shows
 KEY_NAMES = ("id", "_id", "key", "uuid", "path", "url")
 
 ReadFiles = Callable[[Sequence[str]], "DataFrame"]
@@ -70,29 +72,29 @@ class Differences:
     """
 
     def __init__(self, paths: Sequence[str], read: ReadFiles, key: str) -> None:
-        self._paths, self._read, self._key = paths, read, key
+        self._paths, self._read, self.key = paths, read, key
         self._shared: list[str] = []
         self._others: dict[Any, int] | None = None
 
     def __call__(self, batch: pa.RecordBatch) -> NDArray:
         if self._others is None:
             self._others = self._digests_of_others(batch)
-        keys, others = batch.column(self._key).to_pylist(), self._others
+        keys, others = batch.column(self.key).to_pylist(), self._others
         mine = _digests(batch.select(self._shared))
         return np.fromiter((others.get(key) != each for key, each in zip(keys, mine, strict=True)), bool, len(keys))
 
     def _digests_of_others(self, batch: pa.RecordBatch) -> dict[Any, int]:
-        some = Counterparts(self._paths, self._read, self._key, batch.slice(0, 1))
-        self._key, self._shared = some.key, [name for name in batch.schema.names if name not in some.only_here]
+        some = Counterparts(self._paths, self._read, self.key, batch.slice(0, 1))
+        self.key, self._shared = some.key, [name for name in batch.schema.names if name not in some.only_here]
         rows, found = self._read(self._paths).select(*self._shared), dict[Any, int]()
         for table in rows.iter_batches(batch_format="pyarrow", batch_size=BATCH_ROWS):
             for other in table.combine_chunks().to_batches():
-                for key, digest in zip(other.column(self._key).to_pylist(), _digests(other), strict=True):
+                for key, digest in zip(other.column(self.key).to_pylist(), _digests(other), strict=True):
                     found.setdefault(key, digest)
         return found
 
 
 def _digests(batch: pa.RecordBatch) -> list[int]:
-    columns = [cells_of(column, IN_TABLE) for column in batch.columns]
+    columns = [cells_of(column, COMPARED) for column in batch.columns]
     shown = ([(each["text"], each.get("image")) if each else None for each in column] for column in columns)
     return list(map(hash, zip(*shown, strict=True)))
