@@ -57,7 +57,7 @@ def _with_result(plan: Plan, call: UdfCall, find: Find, through: tuple[type[Plan
             found = _with_result(child, call, find, through)
         case _:
             return None
-    return None if found is None else (plan.with_child(found[0]), found[1])
+    return None if found is None else (plan.with_children((found[0],)), found[1])
 
 
 def _through_project(plan: Project, call: UdfCall, find: Find, through: tuple[type[Plan], ...]) -> Found:
