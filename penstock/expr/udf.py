@@ -151,6 +151,7 @@ class Builtin:
     """An async method of the instance. It gets the argument columns of a task and returns the column of results, or
     None if the rows must be called one by one."""
     joins: JoinsCalls | None = None  # several calls on the same rows become one
+    cascade: Any = None  # of plan/cascade.py: the planner makes several calls of this one
 
 
 @frozen

@@ -84,7 +84,6 @@ class WriteVerbs(LazyTable):
         partition_cols: Iterable[str | Expression] | None = None,
         compression: str | None = None,
         delimiter: str = ",",
-        quote: str = '"',
         header: bool = True,
         rows_per_file: int | None = None,
         storage_options: Mapping[str, Any] | None = None,
@@ -94,8 +93,7 @@ class WriteVerbs(LazyTable):
     ) -> Self:
         """Run the query and write its rows as CSV files into a folder; the options are those of ``write_parquet``.
 
-        ``header`` writes the names of the columns as the first line of each file. ``quote`` encloses texts, and is
-        doubled within them.
+        ``header`` writes the names of the columns as the first line of each file.
         """
         options = options_of(locals(), "path")
         from penstock.io.formats.csv import csv_sink
@@ -121,26 +119,6 @@ class WriteVerbs(LazyTable):
         from penstock.io.formats.json import json_sink
 
         return self._write_files(json_sink, path, **options)
-
-    @refusing_unknown("write_orc", WRITING)
-    def write_orc(
-        self,
-        path: str,
-        *,
-        mode: WriteMode = "create",
-        partition_cols: Iterable[str | Expression] | None = None,
-        compression: str = "uncompressed",
-        rows_per_file: int | None = None,
-        storage_options: Mapping[str, Any] | None = None,
-        resume: Resume = False,
-        budget: float | None = None,
-        on_finish: OnFinish | None = None,
-    ) -> Self:
-        """Run the query and write its rows as ORC files into a folder; the options are those of ``write_parquet``."""
-        options = options_of(locals(), "path")
-        from penstock.io.formats.orc import orc_sink
-
-        return self._write_files(orc_sink, path, **options)
 
     @refusing_unknown("write_numpy", WRITING)
     def write_numpy(
@@ -286,7 +264,7 @@ class WriteVerbs(LazyTable):
     @refusing_unknown("write_turbopuffer", WRITING)
     def write_turbopuffer(
         self,
-        namespace: str | Expression,
+        namespace: str,
         *,
         api_key: str | None = None,
         region: str | None = None,
@@ -301,21 +279,17 @@ class WriteVerbs(LazyTable):
         job_dir: str | os.PathLike[str] | None = None,
         on_finish: OnFinish | None = None,
     ) -> Self:
-        """Run the query and write each row as a document of a turbopuffer namespace; returns the number in each.
+        """Run the query and write each row as a document of a turbopuffer namespace; returns their number.
 
         ``id_column`` and ``vector_column`` name the columns that become ``id`` and ``vector``; all others are
-        attributes, with the types in ``schema``. An expression as ``namespace`` gives the namespace of each row.
-        Documents are visible as they are written, by id, so a failed write can be run again.
+        attributes, with the types in ``schema``, in the forms of ``write_json``. Documents are visible as they are
+        written, by id, so a failed write can be run again.
         """
         options = options_of(locals(), "namespace", "schema", *JOB_OPTIONS)
-        from penstock.io.tables.turbopuffer import NAMESPACE, turbopuffer_sink
+        from penstock.io.tables.turbopuffer import turbopuffer_sink
 
-        name = None if isinstance(namespace, Expression) else namespace
-        sink = turbopuffer_sink(name, schema=self._schema_of_values(), attributes=schema, **options)
-        rows = self
-        if isinstance(namespace, Expression):
-            rows = self._with(with_added(self._plan, [namespace.alias(NAMESPACE)._node]))
-        return rows.write_sink(sink, resume=resume, budget=budget, job_dir=job_dir, on_finish=on_finish)
+        sink = turbopuffer_sink(namespace, schema=self._schema_of_values(), attributes=schema, **options)
+        return self.write_sink(sink, resume=resume, budget=budget, job_dir=job_dir, on_finish=on_finish)
 
     @refusing_unknown("write_images", WRITING)
     def write_images(

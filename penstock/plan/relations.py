@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal, Protocol
 
 from penstock.errors import InvalidArgumentError, TypeMismatchError
 from penstock.expr.aggregate_functions import WINDOW_FUNCTIONS
+from penstock.plan.cascade_relations import CascadeRelation
 from penstock.plan.similarity import DropNear, DropSimilar, Nearest
 from penstock.types import DataType, Field, Schema, supertype
 from penstock.types.frozen import frozen
@@ -270,7 +271,7 @@ class DeferredRelation:
 
 # These have a form in SQL.
 TableRelation = Sort | Distinct | Aggregate | FileAggregate | AddWindows | Join | SetOperation | SqlQuery
-Relation = TableRelation | GroupRows | Nearest | DropNear | DropSimilar | DeferredRelation
+Relation = TableRelation | GroupRows | Nearest | DropNear | DropSimilar | CascadeRelation | DeferredRelation
 
 
 def check_same_columns(verb: str, left: Schema, right: Schema) -> None:

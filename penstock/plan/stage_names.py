@@ -107,7 +107,8 @@ def step_name(step: stages.Step, calls: Mapping[str, Expr] | None = None) -> str
     """Return a short description of a step, with ``calls`` in place of their columns."""
     match step:
         case stages.Select(exprs):
-            return f"select {', '.join(_column_name(expr) for expr in exprs)}"
+            names = [_column_name(expr) for expr in exprs]
+            return f"select {', '.join([name for name in names if not is_new_column(name)] or names)}"
         case stages.Where(predicate):
             return f"filter {describe(replace_columns(predicate, calls or {}))}"
         case stages.ExplodeLists(columns):

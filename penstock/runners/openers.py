@@ -16,6 +16,7 @@ from penstock.engine.pools.handler_slot import OpenHandler
 from penstock.engine.pools.worker_restart import RestartPolicy
 from penstock.engine.steps import Steps
 from penstock.events.metrics import collect_for_driver
+from penstock.plan.cascade_relations import Calibrate, DrawSample, Route, SizeSample
 from penstock.plan.pair_relations import NearestMaker
 from penstock.plan.relations import DeferredRelation, GroupRows, Relation, Sort
 from penstock.plan.similarity import DropNear, DropSimilar, Nearest
@@ -145,6 +146,10 @@ def _open_relation(relation: Relation, work: RunRelation, context: WorkerContext
             from penstock.similarity.near_duplicates import DropNearHandler
 
             return DropNearHandler(relation, work.memory_bytes, context.is_cancelled)
+        case DrawSample() | SizeSample() | Calibrate() | Route():
+            from penstock.ai.cascade.handlers import cascade_handler
+
+            return cascade_handler(relation, work, context.is_cancelled)
         case DropSimilar():
             from penstock.similarity.similar_texts import DropSimilarHandler
 

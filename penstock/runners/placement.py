@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import functools
+import math
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from pathlib import Path
@@ -22,7 +23,7 @@ ASYNC_OVERSUBSCRIPTION = 8
 """Factor on the tasks in flight of an API stage. Answers of models differ in length, and so in time, by a factor of ten
 and more, so most tasks wait for their slowest row."""
 MIN_SHARE = 0.01  # share of a GPU: less would start hundreds of workers
-_SLACK = 1e-9  # fractions such as 0.1 do not add up to exactly one
+SLACK = 1e-9  # fractions such as 0.1 do not add up to exactly one
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,10 @@ class Machine:
     num_cpus: float
     gpus: Devices
     memory_bytes: int
+
+    @property
+    def amounts(self) -> dict[str, float]:
+        return {"CPU": self.num_cpus, "GPU": len(self.gpus), "memory": self.memory_bytes}
 
     def __str__(self) -> str:
         gpus = f"{counted(len(self.gpus), 'GPU')} ({', '.join(self.gpus)})" if self.gpus else "no GPU"
@@ -117,58 +122,57 @@ def place(machine: Machine, requests: Sequence[WorkerRequest]) -> list[list[Devi
     """
     for request in requests:
         _check(machine, request)
-    free = _FreeResources(machine)
+    free = FreeResources(machine.amounts)
     placed: list[list[Devices]] = [[] for _ in requests]
     pairs = list(zip(requests, placed, strict=True))
     for request, workers in sorted(pairs, key=lambda pair: -pair[0].resources.gpus):
         for _ in range(request.min_workers):
-            devices = free.take(request.resources)
-            if devices is None:
+            if not _has_grown(machine, request, workers, free):
                 raise InvalidArgumentError(_refusal(machine, requests))
-            workers.append(devices)
-    growing = pairs
+    growing = [pair for pair in pairs if pair[0].max_workers != len(pair[1])]
     while growing:
-        growing = [(request, workers) for request, workers in growing if _has_grown(request, workers, free)]
+        growing = [
+            (request, workers)
+            for request, workers in growing
+            if _has_grown(machine, request, workers, free) and request.max_workers != len(workers)
+        ]
     return placed
 
 
-def _has_grown(request: WorkerRequest, workers: list[Devices], free: _FreeResources) -> bool:
-    """Add a worker if it is wanted and fits; return False otherwise."""
-    if request.max_workers is not None and len(workers) >= request.max_workers:
-        return False
-    devices = free.take(request.resources)
-    if devices is not None:
-        workers.append(devices)
-    return devices is not None
+def _has_grown(machine: Machine, request: WorkerRequest, workers: list[Devices], free: FreeResources) -> bool:
+    """Add a worker if it fits; return False otherwise."""
+    gpus = free.take(_demand(request.resources))
+    if gpus is not None:
+        workers.append(tuple(machine.gpus[number] for number in gpus))
+    return gpus is not None
 
 
-class _FreeResources:
-    """Resources that no worker has yet."""
+class FreeResources:
+    """The resources of a machine, or of a node of a cluster, that no worker has yet, by Ray's names."""
 
-    def __init__(self, machine: Machine) -> None:
-        self._cpus = machine.num_cpus
-        self._memory_bytes = machine.memory_bytes
-        self._gpus = dict.fromkeys(machine.gpus, 1.0)
+    def __init__(self, amounts: Mapping[str, float]) -> None:
+        self._amounts = dict(amounts)
+        self._gpus = [1.0] * int(amounts.get("GPU", 0))
 
-    def take(self, resources: Resources) -> Devices | None:
-        """Take the resources of one worker and return its devices, or None if they do not fit."""
-        cpus, memory_bytes = resources.cpus or 0, resources.memory_bytes or 0
-        devices = self._pick(resources.gpus)
-        if devices is None or cpus > self._cpus + _SLACK or memory_bytes > self._memory_bytes:
+    def take(self, wanted: Mapping[str, float]) -> list[int] | None:
+        """Take the resources of one worker and return the numbers of its GPUs, or None if they do not fit."""
+        share, num_gpus = min(wanted.get("GPU", 0), 1.0), math.ceil(wanted.get("GPU", 0))
+        fitting = [number for number, free in enumerate(self._gpus) if free >= share - SLACK]
+        fitting.sort(key=lambda number: self._gpus[number])  # the fullest first, so that others stay whole
+        others = {name: amount for name, amount in wanted.items() if name != "GPU"}
+        has_rest = all(self._amounts.get(name, 0) >= amount - SLACK for name, amount in others.items())
+        if len(fitting) < num_gpus or not has_rest:
             return None
-        self._cpus -= cpus
-        self._memory_bytes -= memory_bytes
-        for device in devices:
-            self._gpus[device] -= min(resources.gpus, 1.0)
-        return devices
+        for name, amount in others.items():
+            self._amounts[name] -= amount
+        for number in fitting[:num_gpus]:
+            self._gpus[number] -= share
+        return fitting[:num_gpus]
 
-    def _pick(self, gpus: float) -> Devices | None:
-        share, num_devices = min(gpus, 1.0), max(int(gpus), 1)
-        if not share:
-            return ()
-        fitting = [device for device, free in self._gpus.items() if free >= share - _SLACK]
-        fitting.sort(key=lambda device: self._gpus[device])  # the fullest first, so that others stay whole
-        return tuple(fitting[:num_devices]) if len(fitting) >= num_devices else None
+
+def _demand(resources: Resources) -> dict[str, float]:
+    amounts = {"CPU": resources.cpus or 0, "GPU": resources.gpus, "memory": resources.memory_bytes or 0}
+    return {name: amount for name, amount in amounts.items() if amount}
 
 
 def _check(machine: Machine, request: WorkerRequest) -> None:
@@ -180,7 +184,7 @@ def _check(machine: Machine, request: WorkerRequest) -> None:
         )
     if 0 < resources.gpus < MIN_SHARE:
         raise InvalidArgumentError(f"{request.name}: gpus={resources.gpus:g}; the least part of a GPU is {MIN_SHARE}")
-    if _FreeResources(machine).take(resources) is None:
+    if FreeResources(machine.amounts).take(_demand(resources)) is None:
         raise InvalidArgumentError(
             f"{request.name} needs {_amounts(resources)} for each worker, but this machine has {machine}."
         )

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.types as pt
 
@@ -99,7 +98,7 @@ def _translate(array: pa.Array, target: pa.DataType) -> pa.Array:
     if isinstance(array.type, pa.FixedShapeTensorType):
         return pa.ExtensionArray.from_storage(target, array.storage)
     if isinstance(array.type, pa.UuidType):
-        return _uuid_texts(array)
+        return arrow_array([None if value is None else str(value) for value in array.to_pylist()], pa.string())
     if isinstance(array.type, pa.BaseExtensionType):
         return _translate(array.storage, target)
     if pt.is_dictionary(array.type):
@@ -153,16 +152,3 @@ def _translate_union(array: pa.UnionArray, target: pa.UnionType) -> pa.Array:
     if target.mode == "sparse":
         return pa.UnionArray.from_sparse(array.type_codes, members, names, codes)
     return pa.UnionArray.from_dense(array.type_codes, array.offsets, members, names, codes)
-
-
-def _uuid_texts(array: pa.Array) -> pa.Array:
-    storage = array.storage
-    content = storage.buffers()[1].slice(16 * storage.offset, 16 * len(storage)) if len(storage) else b""
-    digits = np.frombuffer(bytes(content).hex().encode(), np.uint8).reshape(-1, 32)
-    texts = np.full((len(storage), 36), ord("-"), np.uint8)
-    for start, end, place in ((0, 8, 0), (8, 12, 9), (12, 16, 14), (16, 20, 19), (20, 32, 24)):
-        texts[:, place : place + end - start] = digits[:, start:end]
-    offsets = np.arange(0, texts.size + 1, 36)
-    validity = storage.is_valid().buffers()[1] if storage.null_count else None
-    buffers = [validity, pa.py_buffer(offsets), pa.py_buffer(texts)]
-    return _translate(pa.Array.from_buffers(pa.large_string(), len(storage), buffers), pa.string())

@@ -14,7 +14,8 @@ import torch
 
 import penstock as ps
 from penstock.ai.local import compiled, text_encoder
-from penstock.ai.local.packed import PACKED_TYPES
+from penstock.ai.local.checkpoint import Checkpoint
+from penstock.ai.local.packed import PACKED_TYPES, batches_of
 from penstock.ai.local.text_classifier import Entailment, OwnLabels, SequenceModel
 from penstock.ai.local.transformers import TransformersProvider
 from penstock.ai.provider import TextClassification
@@ -110,7 +111,21 @@ def test_explain_says_how_a_model_runs(tmp_path: Path) -> None:
     assert "padded batches" in plan(str(tmp_path / "packed"), attn_implementation="eager")
 
 
-@pytest.mark.parametrize("family", ["bert", "roberta", "distilbert", "electra", "modernbert", "qwen3", "mistral"])
+@pytest.mark.parametrize(
+    ("dtype", "of_the_weights", "kind"),
+    [
+        (None, "float32", "packed batches"),
+        ("float32", "bfloat16", "padded batches"),
+        ("auto", "bfloat16", "packed batches"),
+        ("auto", "float32", "padded batches"),
+    ],
+)
+def test_a_gpu_packs_16_bits(dtype: str | None, of_the_weights: str, kind: str, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "qwen3", "dtype": of_the_weights}))
+    assert batches_of(Checkpoint(str(tmp_path), device="cuda", dtype=dtype)) == kind
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta", "modernbert", "qwen3"])
 def test_classifiers_on_packed_models(family: str, tmp_path: Path) -> None:
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
@@ -143,19 +158,41 @@ def test_packed_pairs_keep_their_segments(tmp_path: Path) -> None:
     np.testing.assert_allclose(*scores, atol=1e-5)
 
 
-@pytest.mark.usefixtures("always_by_transformers")
-def test_a_compiled_model_takes_over_while_batches_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+class Stack(torch.nn.Module):
+    """A model with repeated layers, without the seconds that transformers' code takes to compile."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = torch.nn.ModuleList(torch.nn.Linear(4, 4) for _ in range(2))
+
+    def forward(self, x: Any) -> Any:
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+
+@torch.inference_mode()
+def test_a_compiled_model_takes_over_while_batches_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiled, "PAYS_AFTER_S", 0)
-    monkeypatch.setattr(compiled, "BACKEND", "aot_eager")  # the slow part, a C++ compiler, changes nothing here
-    encoder = embedder(save_tiny(tmp_path, "modernbert"), compile=True)
-    encoder.load()
-    before = encoder.embed(TEXTS)
-    later = encoder.runtime._network._packed._encode  # type: ignore[union-attr]
-    encoder.embed(TEXTS[:4])
+    monkeypatch.setattr(compiled, "BACKEND", "eager")  # the slow part, a compiler, changes nothing here
+    model, batches = Stack(), [torch.rand(rows, 4) for rows in (3, 5, 2)]
+    later = compiled.CompiledLater(model)
+    for batch in batches * 2:
+        torch.testing.assert_close(later(x=batch), model(batch))
+    assert later.thread is not None
     later.thread.join()
     assert later._compiled is not None
-    np.testing.assert_allclose(encoder.embed(TEXTS), before, atol=1e-5)
-    np.testing.assert_allclose(encoder.embed(TEXTS[::-1] * 3), np.tile(before[::-1], (3, 1)), atol=1e-5)
+    assert later._compiled.layers[0].weight is model.layers[0].weight
+    for batch in batches:
+        torch.testing.assert_close(later(x=batch), model(batch))
+
+
+@pytest.mark.usefixtures("always_by_transformers")
+def test_text_models_compile_if_they_shall(tmp_path: Path) -> None:
+    model = save_tiny(tmp_path, "electra")
+    for compiles in (True, False):
+        encoder = embedder(model, compile=compiles)
+        assert isinstance(encoder.runtime._network._packed._encode, compiled.CompiledLater) is compiles  # type: ignore[union-attr]
 
 
 def test_modules_run_as_they_are_while_another_thread_traces() -> None:
@@ -184,13 +221,14 @@ def test_modules_run_as_they_are_while_another_thread_traces() -> None:
     assert ends == [False]
 
 
-@pytest.mark.usefixtures("always_by_transformers")
-def test_a_model_that_cannot_be_compiled_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
+@torch.inference_mode()
+def test_a_model_that_cannot_be_compiled_goes_on(monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
     monkeypatch.setattr(compiled, "PAYS_AFTER_S", 0)
     monkeypatch.setattr(compiled, "BACKEND", "no-such-compiler")
-    encoder = embedder(save_tiny(tmp_path, "modernbert"), compile=True)
-    encoder.load()
-    before = encoder.embed(TEXTS)
-    encoder.runtime._network._packed._encode.thread.join()  # type: ignore[union-attr]
-    np.testing.assert_array_equal(encoder.embed(TEXTS), before)
+    model, batch = Stack(), torch.rand(3, 4)
+    later = compiled.CompiledLater(model)
+    later(x=batch)
+    assert later.thread is not None
+    later.thread.join()
+    torch.testing.assert_close(later(x=batch), model(batch))
     assert "could not be compiled" in caplog.text

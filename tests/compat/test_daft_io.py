@@ -14,7 +14,6 @@ import penstock as ps
 import penstock.compat.daft as daft
 from penstock.compat.daft import col
 from penstock.errors import InvalidArgumentError
-from tests.io.tables.postgres import running_server
 from tests.media_files import write_clip, write_tone
 
 
@@ -62,22 +61,10 @@ def test_parts_and_content_of_files(tmp_path: Path) -> None:
         _ = ps.ImageFile("a.png").frames
 
 
-def test_writes_of_one_file_and_of_typed_tables(tmp_path: Path) -> None:
-    import sqlalchemy
-
+def test_rows_that_files_have_already(tmp_path: Path) -> None:
     df = daft.from_pydict({"a": [1, 2], "s": ["x", "y"]})
-    df.write_parquet(str(tmp_path / "one.parquet"), single_file=True)
     df.write_parquet(str(tmp_path / "many"), write_success_file=True)
     assert (tmp_path / "many" / "_SUCCESS").read_bytes() == b""
-    for name in ("one.parquet", "many"):
-        assert daft.read_parquet(str(tmp_path / name)).to_pydict() == {"a": [1, 2], "s": ["x", "y"]}
-    url = f"sqlite:///{tmp_path}/a.db"
-    for mode in ("append", "append", "overwrite"):
-        df.write_sql("t", url, write_mode=mode, column_types={"a": sqlalchemy.Text(), "s": sqlalchemy.String(5)})
-    assert daft.read_sql("select typeof(a) as t, count(*) as n from t group by 1", url).to_pydict() == {
-        "t": ["text"],
-        "n": [2],
-    }
     left = daft.from_pydict({"a": [1, 3]}).skip_existing(str(tmp_path / "many"), "a", "parquet", num_workers=2)
     assert left.to_pydict() == {"a": [3]}
     assert left.skip_existing(str(tmp_path / "nothing"), "a", "parquet").to_pydict() == {"a": [3]}
@@ -128,25 +115,6 @@ def test_tables_in_memory() -> None:
         catalog.get_table("user")
     with pytest.raises(AttributeError, match=r"Catalog\.create_namespace; use the library"):
         catalog.create_namespace("x")
-
-
-def test_tables_of_postgresql() -> None:
-    with running_server() as url:
-        catalog = daft.Catalog.from_postgres(url)
-        daft.from_pydict({"id": [1, 2], "Name": ["a", None]}).write_sql("Users", url)
-        assert (catalog.list_tables(), catalog.list_tables("Us")) == (["public.Users"], ["public.Users"])
-        assert catalog.list_tables("x") == []
-        assert url not in f"{catalog!r} {catalog.get_table('Users')!r}"
-        assert [catalog.has_table(name) for name in ("Users", "public.Users", "other.Users", "users")] == [
-            True, True, False, False
-        ]  # fmt: skip
-        catalog.write_table("Users", daft.from_pydict({"id": [3], "Name": ["c"]}))
-        session = daft.Session()
-        session.attach_catalog(catalog, "pg")
-        rows = session.read_table("pg.public.Users").sort("id").to_pydict()
-        assert rows == {"id": [1, 2, 3], "Name": ["a", None, "c"]}
-        session.write_table("pg.Users", daft.from_pydict({"id": [9], "Name": ["z"]}), mode="overwrite")
-        assert catalog.get_table("Users").read().to_pydict() == {"id": [9], "Name": ["z"]}
 
 
 def test_catalogs_of_a_session() -> None:
@@ -215,13 +183,3 @@ def test_providers_and_models() -> None:
 def test_types() -> None:
     assert daft.DataType.from_sql("varchar[]") == daft.DataType.list(daft.DataType.string())
     assert isinstance(ps.DataType.int64(), daft.DataType)
-
-
-def test_quotes_of_csv_files(tmp_path: Path) -> None:
-    df = daft.from_pydict({"it's": ["a,b", "it's", 'q"q', None, ""], "n": [1, None, 3, 4, 5]})
-    df.write_csv(root_dir=str(tmp_path), quote="'", escape="\\", delimiter=None)
-    [file] = tmp_path.glob("*.csv")
-    assert file.read_text() == "'it''s','n'\n'a,b',1\n'it''s',\n'q\"q',3\n,4\n'',5\n"
-    assert daft.read_csv(str(tmp_path), quote="'").to_pydict() == df.to_pydict()
-    with pytest.raises(InvalidArgumentError, match="quote='7' must not be"):
-        df.write_csv(str(tmp_path), quote="7")

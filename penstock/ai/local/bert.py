@@ -154,7 +154,7 @@ def can_load(checkpoint: Checkpoint, config: Mapping[str, Any], folder: Path) ->
         and not config.get("is_decoder")
         and not (checkpoint.trust_remote_code and "auto_map" in config)
         and checkpoint.attn_implementation is None
-        and has_kernel(checkpoint)
+        and has_kernel(checkpoint, config)
         and all((folder / name).is_file() for name in ("model.safetensors", "tokenizer.json", "tokenizer_config.json"))
     )
 
@@ -177,12 +177,13 @@ def read_weights(checkpoint: Checkpoint, config: Mapping[str, Any], folder: Path
     import torch
     from safetensors.torch import load_file
 
-    device, dtype = checkpoint.torch_device(), checkpoint.torch_dtype()
+    device, name = checkpoint.torch_device(), checkpoint.dtype_name(config)
+    dtype = checkpoint.torch_dtype() if name is None else getattr(torch, name)
     prefix = FAMILIES[config["model_type"]]
     found = {}
     for name, weight in load_file(folder / "model.safetensors", device=str(device)).items():
         name = name.removeprefix(prefix).replace(".gamma", ".weight").replace(".beta", ".bias")
         is_product = name.startswith("encoder.") and "LayerNorm" not in name
         kind = torch.bfloat16 if checkpoint.has_small_matrices and is_product else dtype
-        found[name] = weight if kind == "auto" or not weight.is_floating_point() else weight.to(kind)
+        found[name] = weight.to(kind) if weight.is_floating_point() else weight
     return found

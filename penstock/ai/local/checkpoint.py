@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -91,6 +92,14 @@ class Checkpoint:
     def folder(self) -> Path:
         return local_weights.weights_folder(self.name, self.revision)
 
+    def warm_up(self) -> None:
+        """Let the disk read the weights and a GPU start, while this thread imports transformers."""
+        local_weights.read_ahead(self.folder())
+        import torch
+
+        if (device := self.torch_device()).type == "cuda":
+            threading.Thread(target=lambda: torch.ones(8, 8, device=device).mm(torch.ones(8, 8, device=device))).start()
+
     def torch_device(self) -> Any:
         """Return the given device, else a GPU if this process sees one."""
         import torch
@@ -107,6 +116,12 @@ class Checkpoint:
         if self.torch_device().type != "cuda":
             return torch.float32
         return torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float16
+
+    def dtype_name(self, config: Mapping[str, Any]) -> str | None:
+        """Return the given type; for ``auto`` that of the configuration, whose key depends on transformers' version."""
+        if self.dtype != "auto":
+            return self.dtype
+        return str(config.get("dtype") or config.get("torch_dtype") or "float32")
 
     def load(self, auto_class: str, subfolder: str = "", *, attention: str | None = None) -> Any:
         """Return the weights as the named class of transformers, on the device, ready for inference.

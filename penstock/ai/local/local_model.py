@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from abc import abstractmethod
 from typing import Any, Generic, TypeVar
 
@@ -59,8 +60,19 @@ class LocalModel(Model, Generic[Runtime]):
     @property
     def runtime(self) -> Runtime:
         if self._runtime is None:
-            self._runtime = self._build()
+            self._runtime = self._loaded()
         return self._runtime
+
+    def _loaded(self) -> Runtime:
+        """Build the runtime without collecting garbage: all that imports make stays, and looking at it takes long."""
+        self._checkpoint.warm_up()
+        was_enabled = gc.isenabled()
+        gc.disable()
+        try:
+            return self._build()
+        finally:
+            if was_enabled:
+                gc.enable()
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_runtime": None}
@@ -69,7 +81,7 @@ class LocalModel(Model, Generic[Runtime]):
         return {"function": self._function, **self._checkpoint.identity(), **self._options}
 
     def load(self) -> None:
-        self._runtime = self._build()
+        self._runtime = self._loaded()
 
     def close(self) -> None:
         self._runtime = None

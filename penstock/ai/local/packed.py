@@ -32,12 +32,13 @@ def can_pack(checkpoint: Checkpoint, config: Mapping[str, Any]) -> bool:
         and checkpoint.attn_implementation is None
         and not (checkpoint.trust_remote_code and "auto_map" in config)
         and config.get("position_embedding_type") in (None, "absolute")
+        and has_kernel(checkpoint, config)
     )
 
 
 def load_packed(checkpoint: Checkpoint, auto_class: str, subfolder: str = "") -> PackedModel | None:
     """Return a model of a class of transformers with packed attention, None if the model cannot run packed."""
-    if not can_pack(checkpoint, checkpoint.config(subfolder)) or not has_kernel(checkpoint):
+    if not can_pack(checkpoint, checkpoint.config(subfolder)):
         return None
     from transformers import AttentionInterface
 
@@ -48,16 +49,16 @@ def load_packed(checkpoint: Checkpoint, auto_class: str, subfolder: str = "") ->
     return PackedModel(model, compiles=wants_compiler)
 
 
-def has_kernel(checkpoint: Checkpoint) -> bool:
+def has_kernel(checkpoint: Checkpoint, config: Mapping[str, Any]) -> bool:
     """Return whether the device attends within texts: NVIDIA GPUs in 16 bits, and CPUs. Loads nothing."""
     kind = checkpoint.device or ("cuda" if has_gpu() else "cpu")
-    return kind == "cpu" or (kind.startswith("cuda") and checkpoint.dtype in (None, "bfloat16", "float16"))
+    has_16_bits = checkpoint.dtype_name(config) in (None, "bfloat16", "float16")
+    return kind == "cpu" or (kind.startswith("cuda") and has_16_bits)
 
 
 def batches_of(checkpoint: Checkpoint, subfolder: str = "") -> str:
     """Return the kind of batches in which a text model runs, for ``explain``."""
-    is_packed = can_pack(checkpoint, checkpoint.config(subfolder)) and has_kernel(checkpoint)
-    return "packed batches" if is_packed else "padded batches"
+    return "packed batches" if can_pack(checkpoint, checkpoint.config(subfolder)) else "padded batches"
 
 
 def packed_attention(

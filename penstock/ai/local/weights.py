@@ -70,6 +70,13 @@ def weights_folder(name: str, revision: str | None = None) -> Path:
     return folder if _has_weights(folder) else _download(name, revision, CONFIGURATION + PICKLED_WEIGHTS)
 
 
+def read_ahead(folder: Path) -> None:
+    """Ask the disk for the weights in a folder, which it delivers while this process goes on."""
+    for path in folder.glob("**/*.safetensors"):
+        with open(path, "rb") as file:
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_WILLNEED)
+
+
 SMALL_NBYTES = 2**20
 
 

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import functools
-import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Self, TextIO
 
@@ -27,7 +26,6 @@ from penstock.frame.results import SHOWN_ROWS
 from penstock.functions import duckdb_function, strftime
 from penstock.io.tables.deltalake import delta_errors, write_delta
 from penstock.storage.storage_options import library_options, secrets_of
-from penstock.storage.urls import local_path
 from penstock.types import Series
 
 
@@ -166,57 +164,18 @@ class DaftDataFrame(DataFrame):
         options = {name: value for name, value in options.items() if value is not None}  # Daft's defaults are None
         return _write_csv(self._with_times_as_text(date_format, timestamp_format), root_dir, **options)
 
-    def write_parquet(
-        self, root_dir: str, *args: Any, single_file: bool = False, write_success_file: bool = False, **options: Any
-    ) -> Any:
-        """Write files; ``single_file`` makes ``root_dir`` one local file, ``write_success_file`` adds ``_SUCCESS``."""
+    def write_parquet(self, root_dir: str, *args: Any, write_success_file: bool = False, **options: Any) -> Any:
+        """Write files; ``write_success_file`` adds the file ``_SUCCESS``."""
         if args:  # Daft has the compression second, then the mode
             options |= dict(zip(("compression", "write_mode"), args, strict=False))
-        if single_file:
-            return self._write_one_parquet(root_dir, options.get("compression", "snappy"))
         written = _write_parquet(self, root_dir, **options)
         if write_success_file:
             mark = lit(f"{str(root_dir).rstrip('/')}/_SUCCESS")
             from_pydict({"content": [b""]}).select(col("content").upload(mark)).collect()
         return written
 
-    def _write_one_parquet(self, path: str, compression: str) -> DataFrame:
-        import pyarrow.parquet
-
-        target = local_path(str(path))
-        if target is None:
-            raise refusal(f"write_parquet({path!r}, single_file=True)", "write a folder, or a local file")
-        draft = f"{target}.tmp"
-        os.makedirs(os.path.dirname(os.path.abspath(target)), exist_ok=True)
-        with pyarrow.parquet.ParquetWriter(draft, self.schema.to_arrow(), compression=compression) as writer:
-            for batch in self.to_arrow_iter():
-                writer.write_batch(batch)
-        os.replace(draft, target)
-        return DaftDataFrame(from_pydict({"path": [target]})._plan)
-
-    def write_sql(
-        self, table_name: str, conn: Any, write_mode: str = "append", column_types: dict[str, Any] | None = None,
-        **options: Any,
-    ) -> Any:  # fmt: skip
-        """Write a table; a new one gets ``column_types``, the types of SQLAlchemy for all columns."""
-        mode = {"fail": "create"}.get(write_mode, write_mode)
-        if column_types is None:
-            return _write_sql(self, table_name, conn, write_mode=mode, **options)
-        alchemy = load_extra("sqlalchemy", "sql", "write_sql(column_types=...)")
-        if set(column_types) != set(self.columns):
-            raise refusal("write_sql(column_types=...) of some columns", "give the types of all columns")
-        engine = alchemy.create_engine(conn) if isinstance(conn, str) else getattr(conn(), "engine", None)
-        if engine is None:
-            raise refusal("write_sql(column_types=...) with this connection", "use SQLAlchemy, or give a URL")
-        columns = [alchemy.Column(name, column_types[name]) for name in self.columns]
-        table = alchemy.Table(table_name, alchemy.MetaData(), *columns)
-        try:
-            if mode == "overwrite":
-                table.drop(engine, checkfirst=True)
-            table.create(engine, checkfirst=mode != "create")
-        finally:
-            engine.dispose()
-        return _write_sql(self, table_name, conn, write_mode="append", **options)
+    def write_sql(self, table_name: str, conn: Any, write_mode: str = "append", **options: Any) -> Any:
+        return _write_sql(self, table_name, conn, write_mode={"fail": "create"}.get(write_mode, write_mode), **options)
 
     def write_json(
         self, root_dir: str, *, date_format: str | None = None, timestamp_format: str | None = None, **options: Any

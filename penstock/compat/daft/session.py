@@ -1,10 +1,10 @@
-"""``daft.Session``, ``Catalog`` and ``Table``: tables by name, in memory, of Iceberg, or of a database."""
+"""``daft.Session``, ``Catalog`` and ``Table``: tables by name, in memory or of Iceberg."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import penstock as ps
@@ -83,23 +83,8 @@ class IcebergTable(Table):
         DaftDataFrame(df._plan).write_iceberg(self.table, mode)
 
 
-@dataclass
-class SqlTable(Table):
-    """A table of a database."""
-
-    name: str
-    url: str = field(repr=False)  # it may hold a password
-
-    def read(self, **options: Any) -> DaftDataFrame:
-        quoted = ".".join('"' + part.replace('"', '""') + '"' for part in self.name.split("."))
-        return DaftDataFrame(ps.read_sql(f"SELECT * FROM {quoted}", self.url)._plan)
-
-    def write(self, df: DataFrame, mode: str = "append") -> None:
-        DaftDataFrame(df._plan).write_sql(self.name, self.url, write_mode=mode)
-
-
 class Catalog(ABC):
-    """Tables by name. ``from_pydict``, ``from_iceberg`` and ``from_postgres`` make one."""
+    """Tables by name. ``from_pydict`` and ``from_iceberg`` make one."""
 
     name: str
 
@@ -132,10 +117,6 @@ class Catalog(ABC):
     @staticmethod
     def from_iceberg(catalog: Any) -> Catalog:
         return IcebergCatalog(catalog.name, catalog)
-
-    @staticmethod
-    def from_postgres(connection_string: str) -> Catalog:
-        return SqlCatalog("postgres", connection_string)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
@@ -174,32 +155,6 @@ class IcebergCatalog(Catalog):
         spaces = self.catalog.list_namespaces()
         names = [".".join(table) for space in spaces for table in self.catalog.list_tables(space)]
         return [name for name in names if pattern is None or pattern in name]
-
-
-@dataclass
-class SqlCatalog(Catalog):
-    """The tables of a database, as ``schema.table``; tables of the default schema need no prefix."""
-
-    name: str
-    url: str = field(repr=False)  # it may hold a password
-
-    def get_table(self, identifier: str) -> Table:
-        return SqlTable(identifier, self.url)
-
-    def list_tables(self, pattern: str | None = None) -> list[str]:
-        return [f"{space}.{name}" for space, name in self._tables() if pattern is None or name.startswith(pattern)]
-
-    def has_table(self, identifier: str) -> bool:
-        space, _, table = str(identifier).rpartition(".")
-        return any(name == table and space in ("", found) for found, name in self._tables())
-
-    def _tables(self) -> list[tuple[str, str]]:
-        """Return the schema and the name of each table, without system tables."""
-        query = (
-            "SELECT table_schema, table_name FROM information_schema.tables "
-            "WHERE table_schema NOT IN ('information_schema', 'pg_catalog') ORDER BY table_schema, table_name"
-        )
-        return [(row["table_schema"], row["table_name"]) for row in ps.read_sql(query, self.url).iter_rows()]
 
 
 class TableSession(FrameCatalog):

@@ -65,14 +65,11 @@ def read_lance(
     index_cache_size: int | None = None,
     metadata_cache_size_bytes: int | None = None,
     default_scan_options: Mapping[str, Any] | None = None,
-    fragment_group_size: int | None = None,
-    include_fragment_id: bool = False,
     storage_options: Mapping[str, Any] | None = None,
 ) -> DataFrame:
     """Read a Lance dataset: the latest version, a version by number or tag, or the version at a time (``asof``).
 
-    Lance applies columns, filters and limits. A task reads one fragment, or ``fragment_group_size`` of them;
-    ``include_fragment_id`` adds the column ``fragment_id``. The other options go to ``lance.dataset``.
+    Lance applies columns, filters and limits, and a task reads one fragment. The other options go to ``lance.dataset``.
 
     >>> path = "words.lance"
     >>> _ = ps.from_pydict({"id": [1, 2], "word": ["to", "be"]}).write_lance(path)
@@ -184,29 +181,6 @@ def read_numpy(
     from penstock.io.formats.numpy import NumpyFormat
 
     return read_file_format(NumpyFormat(), paths, **options)
-
-
-@refusing_unknown("read_orc", READING)
-def read_orc(
-    path: Paths,
-    *,
-    path_column: str | None = None,
-    hive_partitioning: bool | None = None,
-    ignore_corrupt_files: bool = False,
-    storage_options: Mapping[str, Any] | None = None,
-) -> DataFrame:
-    """Read ORC files; the options are those of ``read_parquet``.
-
-    >>> from pyarrow import orc
-    >>> path = "a.orc"
-    >>> orc.write_table(ps.from_pydict({"x": [1, 2]}).to_arrow(), path)
-    >>> ps.read_orc(path).to_pydict()
-    {'x': [1, 2]}
-    """
-    options = options_of(locals(), "path")
-    from penstock.io.formats.orc import OrcFormat
-
-    return read_file_format(OrcFormat(), path, **options)
 
 
 @refusing_unknown("read_huggingface", READING)

@@ -267,19 +267,12 @@ class CsvEncoding:
     compression: str | None = None
     delimiter: str = ","
     header: bool = True
-    quote: str = '"'
     replaces: ClassVar[tuple[str, ...]] = CsvFormat.suffixes
 
     def __post_init__(self) -> None:
         check_compression(self.compression)
-        for option in ("delimiter", "quote"):
-            value = getattr(self, option)
-            if len(value) != 1 or not value.isascii():
-                raise InvalidArgumentError(f"write_csv: {option}={value!r} must be one ASCII character")
-        if self.quote.isalnum() or self.quote in f"{self.delimiter}+-.: \r\n":
-            raise InvalidArgumentError(
-                f"write_csv: quote={self.quote!r} must not be the delimiter, nor a character of numbers and times"
-            )
+        if len(self.delimiter) != 1 or not self.delimiter.isascii():
+            raise InvalidArgumentError(f"write_csv: delimiter={self.delimiter!r} must be one ASCII character")
 
     @property
     def suffix(self) -> str:
@@ -298,7 +291,7 @@ class CsvEncoding:
         return CsvEncoder(path, schema, self)
 
     def copy_rows(self, target: str, pieces: Sequence[Piece]) -> None:
-        copy_records(target, pieces, self.compression, csv_quote=self.quote.encode(), has_header=self.header)
+        copy_records(target, pieces, self.compression, is_csv=True, has_header=self.header)
 
 
 class CsvEncoder:
@@ -309,62 +302,13 @@ class CsvEncoder:
 
         options = pyarrow.csv.WriteOptions(include_header=encoding.header, delimiter=encoding.delimiter)
         self._stream: Any = pa.output_stream(path, compression=encoding.compression)
-        self._swapped = None if encoding.quote == '"' else _swapped_quotes(encoding.quote)
-        if self._swapped is not None:
-            self._stream = _TranslatedStream(self._stream, self._swapped)
-            schema = self._renamed(schema)
         self._writer = pyarrow.csv.CSVWriter(self._stream, schema, write_options=options)
 
-    def _renamed(self, schema: pa.Schema) -> pa.Schema:
-        return pa.schema([field.with_name(field.name.translate(self._swapped)) for field in schema])
-
     def write(self, block: pa.Table) -> None:
-        if self._swapped is not None:
-            schema = self._renamed(block.schema)
-            block = pa.Table.from_arrays([_translated(each, self._swapped) for each in block.columns], schema=schema)
         self._writer.write_table(block)
 
     def close(self) -> None:
         self._writer.close()
-        self._stream.close()
-
-
-def _swapped_quotes(quote: str) -> bytes:
-    """Return the table of ``bytes.translate`` that exchanges Arrow's quote for another.
-
-    Arrow has no option for it. If the quotes are exchanged in the texts and again in the written file, the texts are
-    as before, and the other quote encloses the fields and is doubled within them.
-    """
-    return bytes.maketrans(b'"' + quote.encode(), quote.encode() + b'"')
-
-
-def _translated(column: pa.ChunkedArray, table: bytes) -> pa.ChunkedArray:
-    """Return a column whose texts have some bytes replaced by others, all of ASCII."""
-    if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
-        return column
-    chunks = []
-    for chunk in column.chunks:
-        validity, offsets, data = chunk.buffers()
-        texts = None if data is None else pa.py_buffer(data.to_pybytes().translate(table))
-        buffers = [validity, offsets, texts]
-        chunks.append(pa.Array.from_buffers(chunk.type, len(chunk), buffers, chunk.null_count, chunk.offset))
-    return pa.chunked_array(chunks, column.type)
-
-
-class _TranslatedStream(io.RawIOBase):
-    """A stream that replaces bytes before it writes them to another one."""
-
-    def __init__(self, stream: pa.NativeFile, table: bytes) -> None:
-        self._stream, self._table = stream, table
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: Any) -> int:
-        return int(self._stream.write(bytes(data).translate(self._table)))
-
-    def close(self) -> None:
-        super().close()
         self._stream.close()
 
 
@@ -374,8 +318,7 @@ def csv_sink(
     compression: str | None = None,
     delimiter: str = ",",
     header: bool = True,
-    quote: str = '"',
     **options: Any,
 ) -> FileSink:
     """Return the sink for CSV files below ``path``; it takes the options of ``file_sink``."""
-    return file_sink(path, CsvEncoding(compression, delimiter, header, quote), **options)
+    return file_sink(path, CsvEncoding(compression, delimiter, header), **options)

@@ -103,10 +103,10 @@ def copy_records(
     pieces: Sequence[Piece],
     compression: str | None,
     *,
-    csv_quote: bytes | None = None,
+    is_csv: bool = False,
     has_header: bool = False,
 ) -> None:
-    """Copy the bytes of ranges of records: lines, or rows of CSV with this quote, and the header before the first."""
+    """Copy the bytes of ranges of records: lines, or rows of CSV, and the header before the first."""
     readers: dict[str, tuple[Iterator[bytes], int]] = {}  # by path: the open reader, after its last record
     with ExitStack() as files:
         out = files.enter_context(pa.output_stream(target, compression=compression))
@@ -114,7 +114,7 @@ def copy_records(
             records, position = readers.get(path, (iter(()), sys.maxsize))
             if position > start:
                 lines = files.enter_context(io.BufferedReader(pa.input_stream(path, compression=compression)))
-                records, position = (csv_records(lines, csv_quote) if csv_quote else iter(lines)), 0
+                records, position = (csv_records(lines) if is_csv else iter(lines)), 0
                 header = next(records) if has_header else b""
                 out.write(b"" if readers else header)
             for record in itertools.islice(records, start - position, stop - position):
@@ -122,7 +122,7 @@ def copy_records(
             readers[path] = records, stop
 
 
-def csv_records(lines: Iterable[bytes], quote: bytes = b'"') -> Iterator[bytes]:
+def csv_records(lines: Iterable[bytes]) -> Iterator[bytes]:
     """Yield the rows of a CSV file as bytes; a line break within quotes does not end one.
 
     >>> list(csv_records([b'a,"x\\n', b'y"\\n', b'b,z\\n']))
@@ -132,7 +132,7 @@ def csv_records(lines: Iterable[bytes], quote: bytes = b'"') -> Iterator[bytes]:
     is_quoted = False
     for line in lines:
         record.append(line)
-        is_quoted ^= line.count(quote) % 2 == 1
+        is_quoted ^= line.count(b'"') % 2 == 1
         if not is_quoted:
             yield b"".join(record)
             record.clear()

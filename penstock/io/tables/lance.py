@@ -31,7 +31,6 @@ from penstock.storage.storage_options import StorageOptions, library_options, se
 from penstock.storage.urls import short_path
 from penstock.types import Schema
 
-FRAGMENT_COLUMN = "fragment_id"
 NUM_VERSIONS_SEARCHED = 100  # versions to search for the commit of a killed run
 FRAGMENT_NBYTES = 64 * 2**20  # of rows that a writer collects before it writes a fragment
 
@@ -76,45 +75,35 @@ class LanceTable:
 
 @dataclass(eq=False)
 class LanceTask:
-    """Some fragments of one version."""
+    """One fragment of one version."""
 
     table: LanceTable
-    fragments: tuple[int, ...]
+    fragment: int
     selection: Selection
     num_rows: int | None
     nbytes: int | None = None
 
     @property
     def origin(self) -> tuple[str, str]:
-        return self.table.uri, f"fragments {', '.join(map(str, self.fragments))}"
+        return self.table.uri, f"fragments {self.fragment}"
 
     def read(self) -> Iterator[pa.RecordBatch]:
         with self.table.errors(ReadError):
-            dataset = self.table.open()
-            for number in self.fragments:
-                batches = self._batches(dataset, number)
-                yield from self.selection.apply(batches, f"read_lance({self.table.uri})")
+            batches = self._batches(self.table.open())
+            yield from self.selection.apply(batches, f"read_lance({self.table.uri})")
 
-    def _batches(self, dataset: Any, number: int) -> Iterator[pa.RecordBatch]:
-        names = self.selection.schema.names
-        known = set(dataset.schema.names)
-        columns = [name for name in names if name in known]
-        has_fragment_id = FRAGMENT_COLUMN in names and FRAGMENT_COLUMN not in columns
-        predicate = None if has_fragment_id else self.selection.predicate
+    def _batches(self, dataset: Any) -> Iterator[pa.RecordBatch]:
+        columns, predicate = self.selection.schema.names, self.selection.predicate
         # Without any column, row ids count the rows.
-        options: dict[str, Any] = {"fragments": [dataset.get_fragment(number)], "with_row_id": not columns}
+        options: dict[str, Any] = {"fragments": [dataset.get_fragment(self.fragment)], "with_row_id": not columns}
         options |= {"batch_size": BATCH_ROWS, "batch_size_bytes": piece_nbytes(BATCH_NBYTES)}
-        if predicate is None and self.selection.predicate is None:
+        if predicate is None:
             options["limit"] = self.selection.limit
         try:
             scanner = dataset.scanner(columns=columns, filter=predicate, **options)
         except (pa.ArrowException, ValueError, NotImplementedError):  # Lance cannot express the predicate
             scanner = dataset.scanner(columns=columns, **options)
-        for batch in scanner.to_batches():
-            if has_fragment_id:
-                values = pa.repeat(pa.scalar(number, pa.int64()), batch.num_rows)
-                batch = batch.append_column(FRAGMENT_COLUMN, values)
-            yield batch
+        yield from scanner.to_batches()
 
 
 @dataclass(eq=False)
@@ -122,15 +111,12 @@ class LanceSource:
     """A ``Source`` over a dataset, in the version that is current when the source is made."""
 
     table: LanceTable
-    fragment_group_size: int | None = None
-    include_fragment_id: bool = False
     can_filter: bool = True
 
     def __post_init__(self) -> None:
         dataset = self.table.open()
         self.table = replace(self.table, version=dataset.version)  # later commits do not change the rows
-        fields = [pa.field(FRAGMENT_COLUMN, pa.int64())] if self.include_fragment_id else []
-        self._schema = Schema.from_arrow(pa.schema([*dataset.schema, *fields]))
+        self._schema = Schema.from_arrow(dataset.schema)
         self._fragments = {fragment.fragment_id: fragment.count_rows() for fragment in dataset.get_fragments()}
         self.name = f"read_lance({self.table.uri}, version {dataset.version})"
         self.short_name = short_path(self.table.uri, is_folder=True)
@@ -141,36 +127,26 @@ class LanceSource:
     def versions(self) -> Mapping[str, str]:
         return {self.table.uri: f"version {self.table.version}"}
 
-    def options(self) -> Mapping[str, Any]:
-        return {"include_fragment_id": self.include_fragment_id}
-
     @until_limit
     def read_tasks(self, request: ReadRequest) -> Iterator[LanceTask]:
         selection = Selection.of(request, self._schema)
-        numbers, size = list(self._fragments), self.fragment_group_size or 1
-        for start in range(0, len(numbers), size):
-            group = tuple(numbers[start : start + size])
-            num_rows = sum(self._fragments[number] for number in group)
-            yield LanceTask(self.table, group, selection, num_rows)
+        for number, num_rows in self._fragments.items():
+            yield LanceTask(self.table, number, selection, num_rows)
 
 
 def lance_source(
     uri: str | os.PathLike[str],
     *,
     version: int | str | None = None,
-    fragment_group_size: int | None = None,
-    include_fragment_id: bool = False,
     storage_options: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> LanceSource:
     """Return the source for the user's arguments; ``options`` go to ``lance.dataset``."""
-    if fragment_group_size is not None and fragment_group_size < 1:
-        raise InvalidArgumentError(f"fragment_group_size={fragment_group_size!r} must be at least 1.")
     if version is not None:
         options.pop("asof", None)
     known = {name: value for name, value in options.items() if value is not None}
     table = LanceTable(os.fspath(uri), version, known, StorageOptions.of(storage_options))
-    return LanceSource(table, fragment_group_size, include_fragment_id)
+    return LanceSource(table)
 
 
 @dataclass(frozen=True)

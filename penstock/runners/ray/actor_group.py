@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from penstock.engine.pools.worker import unpacked_error
 from penstock.errors import WorkerDiedError
-from penstock.runners.ray.actors import ActorSource, Process
+from penstock.runners.ray.actors import ActorSlot, Process
 from penstock.runners.ray.cluster import Cluster
 from penstock.runners.ray.failures import is_death, one_line, translated
 from penstock.runners.ray.node_fit import ActorRequest, FreeNode, described_nodes
@@ -88,8 +88,8 @@ class ActorGroup:
     which wait for the lock.
     """
 
-    def __init__(self, name: str, source: ActorSource, size: PoolSize, cluster: Cluster, owner: GroupOwner) -> None:
-        self._source = source
+    def __init__(self, name: str, slot: ActorSlot, size: PoolSize, cluster: Cluster, owner: GroupOwner) -> None:
+        self._source, self._stage, self._opening = slot
         self._size = size
         self._cluster = cluster
         self._owner: GroupOwner = weakref.proxy(owner)  # it refers to this object
@@ -145,7 +145,7 @@ class ActorGroup:
             is_leaving = self._is_leaving(actor)
             if actor.is_alone or (is_leaving and not actor.num_tasks):
                 self._forget(actor)
-                self._owner.on_thread(partial(self._source.retire, actor.process))
+                self._owner.on_thread(partial(self._source.retire, self._stage, actor.process))
             elif actor in self._actors and not is_leaving:
                 self._free.append(actor)
                 self._take_waiting(actor)
@@ -165,7 +165,7 @@ class ActorGroup:
             actor = min(usable, key=rank, default=None)
             may_grow = len(self._actors) < self._most
         if actor is None or (may_grow and rank(actor) >= (0, True)):  # it has calls, or is on another node
-            actor = self._new_actor(self._source.acquire(node_id))
+            actor = self._new_actor(self._source.acquire(self._stage, node_id))
         with self._lock:
             actor.num_calls += 1
         try:
@@ -251,7 +251,7 @@ class ActorGroup:
                 self._forget(actor)
             self._free = [actor for actor in self._free if not self._is_leaving(actor)]
         for actor in gone:
-            self._source.retire(actor.process)
+            self._source.retire(self._stage, actor.process)
         self._owner.capacity_changed()
 
     def _look_for_room(self) -> None:
@@ -282,7 +282,7 @@ class ActorGroup:
             self._actors, self._free, self._num_open = [], [], 0
         running = {reply: actor.process for reply, actor in awaited.items()}
         running |= {actor.opened: actor.process for actor in others if actor.place is None}
-        self._source.release([actor.process for actor in others if actor.place is not None], running)
+        self._source.release(self._stage, [actor.process for actor in others if actor.place is not None], running)
 
     def close(self, awaited: Mapping[Any, PoolActor]) -> None:
         """Give all actors back for good."""
@@ -303,7 +303,9 @@ class ActorGroup:
                     return free
                 num_new = 1 if is_alone else max(self._size.least - len(self._actors), 1)
             for _ in range(num_new):
-                actor = self._new_actor(self._source.acquire(node_id, is_alone=is_alone), is_alone=is_alone)
+                actor = self._new_actor(
+                    self._source.acquire(self._stage, node_id, is_alone=is_alone), is_alone=is_alone
+                )
             if is_alone:
                 actor.num_tasks += 1
                 return actor
@@ -319,7 +321,7 @@ class ActorGroup:
         return None if actor.is_busy_elsewhere and len(self._actors) < self._num_allowed else actor
 
     def _new_actor(self, process: Process, *, is_alone: bool = False) -> PoolActor:
-        opened = process.handle.open.remote(*self._source.address, *self._source.opening)
+        opened = process.handle.open.remote(self._stage, *self._opening)
         process.replies[opened] = None
         actor = PoolActor(process, opened, is_alone)
         with self._lock:
@@ -329,7 +331,7 @@ class ActorGroup:
         if self._is_closed:  # since the call
             with self._lock:
                 self._forget(actor)
-            self._source.retire(process)
+            self._source.retire(self._stage, process)
         opened.future().add_done_callback(partial(self._replied, actor, self._owner.actor_is_ready))
         return actor
 

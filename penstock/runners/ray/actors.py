@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -79,26 +79,30 @@ class Process:
 
 
 class ActorSource(Protocol):
-    """Provides the actors of a stage. Every call of an actor starts with the arguments ``address``, and ``open`` also
-    has the arguments ``opening``.
-    """
+    """Provides the actors of stages, each named by its number. ``options`` are those of Ray, for each actor."""
 
-    address: tuple[int, ...]
-    opening: tuple[Any, ...]
-    options: Mapping[str, Any]  # Ray's, of each actor
+    options: Mapping[str, Any]
 
-    def acquire(self, node_id: str | None = None, *, is_alone: bool = False) -> Process:
+    def acquire(self, stage: int, node_id: str | None = None, *, is_alone: bool = False) -> Process:
         """Return an actor that is new to this stage, on the node if one there is idle.
 
         With ``is_alone`` no other task uses it.
         """
 
-    def retire(self, process: Process) -> None:
+    def retire(self, stage: int, process: Process) -> None:
         """Take back an actor that must get no more work, and that works on nothing for this stage."""
 
-    def release(self, idle: Sequence[Process], running: Mapping[Any, Process]) -> None:
+    def release(self, stage: int, idle: Sequence[Process], running: Mapping[Any, Process]) -> None:
         """Take actors back, and stop the calls of this stage in ``running``, which are named by the replies they
         owe."""
+
+
+class ActorSlot(NamedTuple):
+    """The place of one stage in the actors of a source. ``opening`` are the arguments of ``open``, after the stage."""
+
+    source: ActorSource
+    stage: int
+    opening: tuple[Any, ...]
 
 
 class Spares:
@@ -158,7 +162,8 @@ class OwnActors:
         self._on_change = on_change
         self._class = Worker if num_tasks == 1 else ThreadedWorker
         self.options: Mapping[str, Any] = {"max_concurrency": num_tasks, **options}
-        self._num_joined = self._num_members = 0
+        self._num_joined = 0
+        self._members: set[int] = set()  # the stages that have not left
         self._users: dict[Process, set[int]] = {}  # the stages that use each actor, without those for single tasks
         self._lock = threading.Lock()
 
@@ -166,13 +171,13 @@ class OwnActors:
     def num_actors(self) -> int:
         return sum(not process.is_gone for process in list(self._users))
 
-    def join(self, opening: tuple[Any, ...]) -> OwnActorsSlot:
+    def join(self, opening: tuple[Any, ...]) -> ActorSlot:
         """Add a stage."""
         self._num_joined += 1
-        self._num_members += 1
-        return OwnActorsSlot(self, self._num_joined, opening)
+        self._members.add(self._num_joined)
+        return ActorSlot(self, self._num_joined, opening)
 
-    def acquire(self, stage: int, *, is_alone: bool) -> Process:
+    def acquire(self, stage: int, node_id: str | None = None, *, is_alone: bool = False) -> Process:
         """Return an actor of the other stages, or a new one."""
         with self._lock:
             others = [each for each, users in self._users.items() if stage not in users and self._is_usable(each)]
@@ -197,18 +202,18 @@ class OwnActors:
         self._on_change()
         process.kill()
 
-    def leave(self, stage: int, given: Collection[Process], *, is_again: bool) -> None:
-        """Release the actors ``given`` to single tasks of a stage, and all actors after the last stage.
+    def release(self, stage: int, idle: Sequence[Process], running: Mapping[Any, Process]) -> None:
+        """Release the actors that single tasks of a stage had, and all actors after the last stage.
 
         The calls that a stage still has when it leaves before the others run to their end. A stage leaves again if it
         had to remake batches after its end.
         """
         with self._lock:
-            self._num_members -= not is_again
+            self._members.discard(stage)
             for users in self._users.values():
                 users.discard(stage)
-            released = [process for process in given if process not in self._users]
-            if not self._num_members:
+            released = [process for process in {*idle, *running.values()} if process not in self._users]
+            if not self._members:
                 released += self._users
                 self._users = {}
         self._on_change()
@@ -230,28 +235,6 @@ class OwnActors:
         return not process.is_gone and (process.node_id is None or process.node_id in self._cluster.usable)
 
 
-class OwnActorsSlot:
-    """The place of one stage in actors that it may share with other methods of its object."""
-
-    def __init__(self, actors: OwnActors, stage: int, opening: tuple[Any, ...]) -> None:
-        self.address: tuple[int, ...] = (stage,)
-        self.opening = opening
-        self.options: Mapping[str, Any] = actors.options
-        self._actors = actors
-        self._stage = stage
-        self._has_left = False
-
-    def acquire(self, node_id: str | None = None, *, is_alone: bool = False) -> Process:
-        return self._actors.acquire(self._stage, is_alone=is_alone)
-
-    def retire(self, process: Process) -> None:
-        self._actors.retire(self._stage, process)
-
-    def release(self, idle: Sequence[Process], running: Mapping[Any, Process]) -> None:
-        is_again, self._has_left = self._has_left, True  # before the call: it may come from two threads at once
-        self._actors.leave(self._stage, {*idle, *running.values()}, is_again=is_again)
-
-
 class SharedWorkers:
     """The actors of all stages of a query that need no resources and no state: one for each core, on its node.
 
@@ -260,22 +243,23 @@ class SharedWorkers:
 
     def __init__(self, cluster: Cluster, options: dict[str, Any]) -> None:
         self._cluster = cluster
-        self.options = options
+        self.options: Mapping[str, Any] = options
         self._processes: list[Process] = []
         self._closing: list[tuple[Process, Any]] = []
-        self._num_stages = 0
+        self._known: list[list[Process]] = []  # the actors of each stage
         self._is_closed = False
         self._lock = threading.Lock()
 
-    def join(self, opening: tuple[Any, ...]) -> SharedWorkersSlot:
+    def join(self, opening: tuple[Any, ...]) -> ActorSlot:
         """Add a stage."""
         with self._lock:
-            self._num_stages += 1
-            return SharedWorkersSlot(self, self._num_stages, opening)
+            self._known.append([])
+            return ActorSlot(self, len(self._known) - 1, opening)
 
-    def acquire(self, known: list[Process], node_id: str | None) -> Process:
-        """Add an actor to those that are ``known``: an idle one, a new one, or one that works for other stages."""
+    def acquire(self, stage: int, node_id: str | None = None, *, is_alone: bool = False) -> Process:
+        """Give a stage one more actor: an idle one, a new one, or one that works for other stages."""
         with self._lock:
+            known = self._known[stage]
             usable = [process for process in self._processes if not process.is_gone]
             others = [process for process in usable if process not in known]
             found = min(others, key=lambda each: (len(each.replies), each.node_id != node_id), default=None)
@@ -286,8 +270,9 @@ class SharedWorkers:
             known.append(found)
             return found
 
-    def close_stage(self, stage: int, idle: Sequence[Process], running: Mapping[Any, Process]) -> None:
+    def release(self, stage: int, idle: Sequence[Process], running: Mapping[Any, Process]) -> None:
         """Close the handlers of a stage. A process that works for it much longer is killed, unless it is starting."""
+        self._known[stage] = []
         replies = [reply for reply, process in running.items() if process.has_started]
         _, late = ray.wait(replies, num_returns=len(replies), timeout=STOP_TIMEOUT_S) if replies else ((), ())
         for reply in late:
@@ -296,7 +281,7 @@ class SharedWorkers:
             if not process.is_gone:
                 self._closing.append((process, process.handle.close.remote(stage)))
 
-    def retire(self, process: Process) -> None:
+    def retire(self, stage: int, process: Process) -> None:
         """Give an actor no more work. Other stages may use it, so it is killed when the query ends."""
         with self._lock:
             process.is_gone = True
@@ -323,28 +308,6 @@ class SharedWorkers:
             surplus = [each for each in found if each not in spares]
         for process in (*ended, *surplus):
             process.kill()
-
-
-class SharedWorkersSlot:
-    """The place of one stage in the shared actors."""
-
-    def __init__(self, workers: SharedWorkers, stage: int, opening: tuple[Any, ...]) -> None:
-        self.address: tuple[int, ...] = (stage,)
-        self.opening = opening
-        self.options: Mapping[str, Any] = workers.options
-        self._workers = workers
-        self._stage = stage
-        self._known: list[Process] = []
-
-    def acquire(self, node_id: str | None = None, *, is_alone: bool = False) -> Process:
-        return self._workers.acquire(self._known, node_id)
-
-    def retire(self, process: Process) -> None:
-        self._workers.retire(process)
-
-    def release(self, idle: Sequence[Process], running: Mapping[Any, Process]) -> None:
-        self._known = []
-        self._workers.close_stage(self._stage, idle, running)
 
 
 def put_packed(open_handler: Callable[..., Any], name: str) -> Any:

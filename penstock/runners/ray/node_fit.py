@@ -18,10 +18,9 @@ from ray.util.scheduling_strategies import (
 )
 
 from penstock.errors import InvalidArgumentError
-from penstock.runners.placement import counted
+from penstock.runners.placement import SLACK, FreeResources, counted
 
 MAX_KINDS = 5  # of nodes in a message
-SLACK = 1e-9  # fractions such as 0.1 do not add up to exactly one
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,26 +113,11 @@ class FreeNode:
 
     def __init__(self, node: Node) -> None:
         self._node = node
-        self._amounts = dict(node.resources)
-        self._gpus = [1.0] * int(node.resources.get("GPU", 0))
+        self._free = FreeResources(node.resources)
 
     def takes(self, request: ActorRequest) -> bool:
         """Take the resources of one worker; return False if they do not fit."""
-        wanted = request.demand
-        share, num_gpus = min(wanted.get("GPU", 0), 1.0), max(int(wanted.get("GPU", 0)), 1)
-        fitting = sorted((index for index, free in enumerate(self._gpus) if free >= share - SLACK), key=self._free_gpu)
-        has_gpus = not share or len(fitting) >= num_gpus
-        has_rest = all(self._amounts.get(name, 0) >= amount - SLACK for name, amount in wanted.items())
-        if not (request.allows(self._node) and has_gpus and has_rest):
-            return False
-        for name, amount in wanted.items():
-            self._amounts[name] -= amount
-        for index in fitting[:num_gpus] if share else ():
-            self._gpus[index] -= share
-        return True
-
-    def _free_gpu(self, index: int) -> float:
-        return self._gpus[index]
+        return request.allows(self._node) and self._free.take(request.demand) is not None
 
 
 def demand(options: Mapping[str, Any]) -> dict[str, float]:

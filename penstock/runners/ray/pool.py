@@ -18,7 +18,7 @@ from penstock.errors import WorkerDiedError
 from penstock.events.events import RowError
 from penstock.events.metrics import current_metrics
 from penstock.runners.ray.actor_group import ActorGroup, PoolActor, PoolSize
-from penstock.runners.ray.actors import CLOSE_TIMEOUT_S, ActorSource
+from penstock.runners.ray.actors import CLOSE_TIMEOUT_S, ActorSlot
 from penstock.runners.ray.cluster import Cluster, is_node_alive
 from penstock.runners.ray.failures import is_death, translated
 from penstock.runners.ray.node_memory import NodeMemory
@@ -68,7 +68,7 @@ class RayPool:
     def __init__(
         self,
         name: str,
-        source: ActorSource,
+        slot: ActorSlot,
         size: PoolSize,
         cluster: Cluster,
         emit: Emit,
@@ -78,13 +78,13 @@ class RayPool:
         fetches_one_by_one: bool = False,
         may_write: bool = False,
     ) -> None:
-        self._source = source
+        self._stage = slot.stage
         self._emit = emit
         self._memory = memory
         self._restart = restart
         self._fetches_one_by_one = fetches_one_by_one
         self._may_write = may_write
-        self._group = ActorGroup(name, source, size, cluster, self)
+        self._group = ActorGroup(name, slot, size, cluster, self)
         self._running: dict[Task, RunningTask] = {}
         self._awaited: dict[Any, PoolActor] = {}  # the actor that owes each reply
         self._threads: WeakSet[threading.Thread] = WeakSet()  # of those that run
@@ -294,7 +294,7 @@ class RayPool:
                 refs: list[Any] = [actor.opened]
                 try:
                     ray.get(actor.opened)
-                    sent = (*self._source.address, *leading, rows.slices, *self._sent(given))
+                    sent = (self._stage, *leading, rows.slices, *self._sent(given))
                     refs = list(actor.process.call(method, *sent, num_returns=num_returns))
                     return refs[:-1], ray.get(refs[-1])
                 except ray.exceptions.RayError as exc:
@@ -357,7 +357,7 @@ class RayPool:
 
         The reply releases ``reserved`` bytes of the actor's node.
         """
-        batch, reply = actor.process.call(method, *self._source.address, *args)
+        batch, reply = actor.process.call(method, self._stage, *args)
         self._awaited[reply] = actor
         reply.future().add_done_callback(partial(self._replied, actor, reply, batch, receive, reserved))
 

@@ -32,7 +32,7 @@ from penstock.runners.placement import num_async_tasks, sharing_key
 from penstock.runners.query import Workplace
 from penstock.runners.ray.actor_group import PoolSize
 from penstock.runners.ray.actors import (
-    ActorSource,
+    ActorSlot,
     OwnActors,
     SharedWorkers,
     put_packed,
@@ -165,9 +165,9 @@ class RayPools:
                 is_shared = options == PLAIN and takes_core and not is_class
                 sink = self._sinks.get(id(stage)) if is_shared else None
                 opening = self._packed(work, self._calling(work, sink)), 0
-                source = (self._workers if is_shared else self._own_actors(stage, options)).join(opening)
+                slot = (self._workers if is_shared else self._own_actors(stage, options)).join(opening)
                 restart = restart_policy(work)
-                calls = self._pool(stage.name, source, size, emit, restart=restart, may_write=sink is not None)
+                calls = self._pool(stage.name, slot, size, emit, restart=restart, may_write=sink is not None)
                 if actor_key(stage) in self._requests:
                     self._sized.append(calls)
                 return PoolChoice(calls, takes_core, PYTHON_WORK, task_cost_s=CALL_COST_S)
@@ -178,16 +178,16 @@ class RayPools:
                 return PoolChoice(self._driver_pool(work, emit), takes_core=False)
             case WriteOut(PartSink() as sink, is_in_parts) if is_in_parts or not _needs_one_writer(sink):
                 # Parts are complete files, so that a writer that dies loses only the part that it writes.
-                source = self._workers.join((put_packed(opener(WriteOut(sink, is_in_parts=True)), stage.name), 0))
-                writers = self._pool(stage.name, source, PoolSize(self._most(stage)), emit)
+                slot = self._workers.join((put_packed(opener(WriteOut(sink, is_in_parts=True)), stage.name), 0))
+                writers = self._pool(stage.name, slot, PoolSize(self._most(stage)), emit)
                 return PoolChoice(writers, takes_core, gathered_nbytes=self._gathered_nbytes)
             case WriteOut(sink):
                 num_writers = 1 if _needs_one_writer(sink) else get_config().thread_count
                 return PoolChoice(self._driver_pool(work, emit, num_writers), takes_core=False)
             case _:
-                source = self._workers.join((put_packed(opener(work), stage.name), self._gathered_nbytes))
+                slot = self._workers.join((put_packed(opener(work), stage.name), self._gathered_nbytes))
                 size = PoolSize(self._most(stage))
-                return PoolChoice(self._pool(stage.name, source, size, emit), takes_core, ARROW_WORK)
+                return PoolChoice(self._pool(stage.name, slot, size, emit), takes_core, ARROW_WORK)
 
     def close(self) -> None:
         """Keep the shared workers for the next query. The pools are closed before."""
@@ -240,8 +240,8 @@ class RayPools:
         return ExchangePool(make_single, make_exchange, num_cores, max_nbytes, emit, runs_ahead=has_one_input)
 
     def _part_pool(self, name: str, open_handler: OpenHandler, emit: Emit, **options: Any) -> RayPool:
-        source = self._workers.join((put_packed(open_handler, name), self._gathered_nbytes))
-        return self._pool(name, source, PoolSize(lambda: self._cluster.num_cores), emit, **options)
+        slot = self._workers.join((put_packed(open_handler, name), self._gathered_nbytes))
+        return self._pool(name, slot, PoolSize(lambda: self._cluster.num_cores), emit, **options)
 
     def _async_pool(self, stage: Stage, work: CallUdf, emit: Emit) -> AsyncPool:
         """Return a pool in the driver's process: calls wait, and one limiter, budget and ledger of remote models serve
@@ -257,8 +257,8 @@ class RayPools:
     def _packed(self, work: CallUdf | CallBatch, open_handler: Callable[..., Any]) -> Any:
         return put_packed(with_ledgers(self._ledgers, open_handler), work.spec.name)
 
-    def _pool(self, name: str, source: ActorSource, size: PoolSize, emit: Emit, **options: Any) -> RayPool:
-        pool = RayPool(name, source, size, self._cluster, emit, self._memory, **options)
+    def _pool(self, name: str, slot: ActorSlot, size: PoolSize, emit: Emit, **options: Any) -> RayPool:
+        pool = RayPool(name, slot, size, self._cluster, emit, self._memory, **options)
         self._cluster.on_poll(pool.adjust)
         return pool
 

@@ -116,12 +116,10 @@ def test_embeddings_keep_their_type(tmp_path: Path) -> None:
 def test_fragments_are_tasks(tmp_path: Path) -> None:
     for number in range(3):
         ps.from_pydict({"a": [number]}).write_lance(tmp_path / "t", mode="append" if number else "create")  # type: ignore[arg-type]
-    source = lance_source(tmp_path / "t", fragment_group_size=2, include_fragment_id=True)
-    assert [task.num_rows for task in source.read_tasks(ReadRequest())] == [2, 1]
-    assert [task.num_rows for task in source.read_tasks(ReadRequest(limit=2))] == [2]
-    assert read_rows(source) == [{"a": number, "fragment_id": number} for number in range(3)]
-    assert ps.read_source(source).where(ps.col("fragment_id") == 1).to_pydict() == {"a": [1], "fragment_id": [1]}
-    assert ps.read_source(source).select("fragment_id").to_pydict() == {"fragment_id": [0, 1, 2]}
+    source = lance_source(tmp_path / "t")
+    assert [task.num_rows for task in source.read_tasks(ReadRequest())] == [1, 1, 1]
+    assert [task.num_rows for task in source.read_tasks(ReadRequest(limit=2))] == [1, 1]
+    assert read_rows(source) == [{"a": number} for number in range(3)]
 
 
 def test_wide_rows_come_in_small_batches(tmp_path: Path) -> None:
@@ -136,8 +134,6 @@ def test_mistakes_say_what_is_wrong(tmp_path: Path) -> None:
         ps.read_lance(tmp_path / "missing")
     with pytest.raises(InvalidArgumentError, match="mode='merge' is not known"):
         ps.range(1).write_lance(tmp_path / "t", mode="merge")  # type: ignore[arg-type]
-    with pytest.raises(InvalidArgumentError, match="fragment_group_size=0"):
-        ps.read_lance(tmp_path, fragment_group_size=0)
     ps.range(1).write_lance(tmp_path / "t")
     for version in (99, "no-such-tag"):
         with pytest.raises(ReadError, match=rf"dataset '.*t' has no version {version!r}; its newest is 1\.") as caught:

@@ -103,13 +103,6 @@ def test_rows_become_documents(server: Server) -> None:
     assert request["schema"] == {"word": {"type": "string"}}
 
 
-def test_each_row_to_its_namespace(server: Server) -> None:
-    df = ps.from_pydict({"id": [1, 2, 3], "lang": ["en", "de", "en"]})
-    assert write(df, server, ps.col("lang")).to_pydict() == {"namespace": ["de", "en"], "rows": [1, 2]}
-    assert {name: sorted(rows) for name, rows in server.documents.items()} == {"en": [1, 3], "de": [2]}
-    assert server.documents["de"][2] == {"id": 2, "lang": "de"}
-
-
 def test_requests_are_small(server: Server) -> None:
     assert write(ps.range(5000), server).to_pydict()["rows"] == [5000]
     assert sorted(server.documents["words"]) == list(range(5000))
@@ -141,14 +134,12 @@ def test_mistakes_are_reported_before_anything_is_sent(server: Server, monkeypat
         df.write_turbopuffer("a", api_key=KEY)
     with pytest.raises(InvalidArgumentError, match="must have 1 to 128 letters"):
         write(df, server, "../admin")
-    with pytest.raises(InvalidArgumentError, match="distance_metric='cos'"):
+    with pytest.raises(InvalidArgumentError, match="distance_metric='cos' is not known"):
         write(df, server, distance_metric="cos")
     with pytest.raises(ColumnNotFoundError, match="'vec' not found in write_turbopuffer"):
         write(df, server, vector_column="vec")
     with pytest.raises(WriteError, match="every row needs an id"):
         write(ps.from_pydict({"id": [1, None]}), server)
-    with pytest.raises(InvalidArgumentError, match="must have 1 to 128 letters"):
-        write(df.with_column("ns", ps.lit("a/b")), server, ps.col("ns"))
     assert server.requests == []
 
 
@@ -170,10 +161,6 @@ def test_numbers_that_json_has_not_are_an_error(server: Server, column: str, val
 
 
 def test_columns_that_no_document_can_have(server: Server) -> None:
-    with pytest.raises(InvalidArgumentError, match=r"column 'b' holds bytes.* cast it to string"):
-        write(ps.from_pydict({"id": [1], "b": [b"\xff"]}), server)
-    with pytest.raises(InvalidArgumentError, match="column 'l' holds bytes"):
-        write(ps.from_pydict({"id": [1], "l": [[b"\xff"]]}), server)
     with pytest.raises(InvalidArgumentError, match=r"id_column='key' becomes 'id' .* another column 'id'"):
         write(ps.from_pydict({"id": [1], "key": [5]}), server, id_column="key")
     with pytest.raises(InvalidArgumentError, match=r"vector_column='v' becomes 'vector' .* another column 'vector'"):

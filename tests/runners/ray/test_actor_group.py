@@ -10,21 +10,20 @@ import pytest
 
 from penstock.errors import WorkerDiedError
 from penstock.runners.ray.actor_group import ActorGroup, PoolSize
-from penstock.runners.ray.actors import Process
+from penstock.runners.ray.actors import ActorSlot, Process
 
 
 class NoActors:
     """A source that must not be asked for an actor."""
 
-    address = (0,)
-    opening = ()
+    options: Mapping[str, Any] = {}
 
-    def acquire(self, node_id: str | None = None, *, is_alone: bool = False) -> Process:
+    def acquire(self, stage: int, node_id: str | None = None, *, is_alone: bool = False) -> Process:
         raise AssertionError("an actor was started")
 
-    def retire(self, process: Process) -> None: ...
+    def retire(self, stage: int, process: Process) -> None: ...
 
-    def release(self, idle: Sequence[Process], running: Mapping[Any, Process]) -> None: ...
+    def release(self, stage: int, idle: Sequence[Process], running: Mapping[Any, Process]) -> None: ...
 
 
 class Owner:
@@ -38,7 +37,7 @@ class Owner:
 def test_a_task_that_starts_after_its_query_has_ended_gets_no_actor() -> None:
     cluster: Any = SimpleNamespace(usable={})
     owner = Owner()
-    group = ActorGroup("map f", NoActors(), PoolSize(lambda: 1), cluster, owner)
+    group = ActorGroup("map f", ActorSlot(NoActors(), 1, ()), PoolSize(lambda: 1), cluster, owner)
     group.close({})
     with pytest.raises(WorkerDiedError, match="map f: the query has ended"):
         group.lend(SimpleNamespace(actor=None), None, is_alone=False, has_room=lambda node_id: True)
