@@ -1,4 +1,4 @@
-"""What the semantic verbs send to a model, and what they read from its answers."""
+"""Messages of the semantic verbs to a model, and functions that read its answers."""
 
 from __future__ import annotations
 
