@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
+from penstock.errors import InvalidArgumentError, did_you_mean
 from penstock.expr.column import Expression, col, element, lit
-from penstock.expr.templates import text_argument
+from penstock.expr.templates import split_template, text_argument
 from penstock.frame.aggregate import AggregateVerbs
-from penstock.frame.columns import ColumnVerbs
+from penstock.frame.columns import ColumnInput, ColumnVerbs
+from penstock.frame.lazy_table import LazyTable
 from penstock.frame.relational import Columns, RelationalVerbs, nodes_of
 from penstock.frame.reshape import ReshapeVerbs
+from penstock.frame.results import ResultVerbs
 from penstock.frame.rows import RowVerbs
+from penstock.frame.similarity import SimilarityVerbs
 from penstock.udf.options import check_whole
 
 if TYPE_CHECKING:
-    from penstock.ai.option_types import PromptOptions
+    from penstock.ai.option_types import AskOptions, PromptOptions
     from penstock.ai.provider import Provider
 
 ANSWERS_TOGETHER = 32
@@ -24,9 +29,11 @@ NUM_ROUNDS = 4
 """Comparisons with pivots, each of which keeps about a fifth of the rows of a group."""
 NUM_VOTES = 3
 """Rankings of the last rows, each in another order."""
+MAX_LABELS = 20
+"""Rows of a table in memory that ``semantic_join`` asks about one by one, as questions of one request."""
 
 
-class SemanticVerbs(ColumnVerbs, RowVerbs, RelationalVerbs, AggregateVerbs, ReshapeVerbs):
+class SemanticVerbs(ColumnVerbs, RowVerbs, RelationalVerbs, AggregateVerbs, ReshapeVerbs, SimilarityVerbs, ResultVerbs):
     def semantic_agg(
         self,
         question: str,
@@ -153,14 +160,119 @@ class SemanticVerbs(ColumnVerbs, RowVerbs, RelationalVerbs, AggregateVerbs, Resh
         best = best.where(col("rank") <= k).sort([*keys, "rank"])
         return best.select(functions.unnest(col("__items")["row"]), "rank")
 
+    def semantic_join(
+        self,
+        other: LazyTable,
+        statement: str,
+        k: int = 20,
+        *,
+        left_on: ColumnInput | None = None,
+        right_on: ColumnInput | None = None,
+        provider: str | Provider | None = None,
+        model: str | None = None,
+        cheap: str | Expression | None = None,
+        precision: float = 0.9,
+        recall: float = 0.9,
+        confidence: float = 0.95,
+        **options: Unpack[AskOptions],
+    ) -> Self:
+        """Join the pairs of rows of which a statement is true, in no particular order: ``"{left.a} cites {right.b}"``.
+
+        Only the ``k`` rows of ``other`` that are nearest to a row can match it. They are found by the vectors
+        ``left_on`` and ``right_on``, by default ``embed_text`` of the columns in the statement. ``ask`` then checks
+        each pair, with the options given. If ``other`` is a table in memory of at most 20 rows, such as labels, each
+        row is asked about all of them instead, in one request by a decision model. The columns are those of ``join``.
+        See ``docs/guides/semantic.md``.
+
+        >>> server = getfixture("model_server")  # says yes if the text does
+        >>> ps.set_provider("openai", base_url=server.openai_url, api_key="test")
+        >>> reviews = ps.from_pydict({"text": ["yes, the lamp broke", "fine"]})
+        >>> topics = ps.from_pydict({"topic": ["quality"]})
+        >>> reviews.semantic_join(topics, "{left.text} is about {right.topic}", model="gpt-6-luna").to_pydict()
+        {'text': ['yes, the lamp broke'], 'topic': ['quality']}
+        """
+        from penstock import functions
+
+        check_whole("semantic_join", "k", k, 1)
+        if not isinstance(other, SemanticVerbs):
+            raise InvalidArgumentError(f"The other side must be a DataFrame; got {type(other).__name__}")
+        read = _columns_in(statement, {"left": self.columns, "right": other.columns})
+
+        def ask(statement: str) -> Expression:
+            promise = {"precision": precision, "recall": recall, "confidence": confidence}
+            return functions.ask(statement, provider=provider, model=model, cheap=cheap, **promise, **options)
+
+        def prefixed(frame: Any, side: str, **vector: ColumnInput) -> Any:
+            return frame.select(**{f"{side}.{name}": col(name) for name in frame.columns}, **vector)
+
+        if (cheap, left_on, right_on) == (None, None, None) and other._is_in_memory and len(other) <= MAX_LABELS:
+            pairs = _labelled(prefixed(self, "left"), prefixed(other, "right"), statement, ask)
+        else:
+            vectors = {
+                side: functions.embed_text(_joined_text(read[side])) if on is None else on
+                for side, on in {"left": left_on, "right": right_on}.items()
+            }
+            left = prefixed(self, "left", __left=vectors["left"])
+            right = prefixed(other, "right", __right=vectors["right"])
+            pairs = right.nearest(left, "__right", k, query_on="__left").where(ask(statement))
+        found: Self = pairs.select(
+            *(col(f"left.{name}").alias(name) for name in self.columns),
+            *(col(f"right.{name}").alias(f"right.{name}" if name in self.columns else name) for name in other.columns),
+        )
+        return found
+
     def _text_of_row(self, verb: str, text: Any, keys: list[str]) -> Expression:
         """Return what a model reads of a row: a column, a template, or all columns but the keys."""
-        from penstock.functions.text import concat_ws
+        if text is None:
+            return _joined_text([name for name in self.columns if name not in keys])
+        found: Expression = text_argument(verb, text, "reads the same text for every row")
+        return found
 
-        if text is not None:
-            found: Expression = text_argument(verb, text, "reads the same text for every row")
-            return found
-        names = [name for name in self.columns if name not in keys]
-        if len(names) == 1:
-            return col(names[0]).cast("string")
-        return concat_ws("\n", *(lit(f"{name}: ") + col(name).cast("string") for name in names))
+
+def _joined_text(names: Sequence[str]) -> Expression:
+    """Return one column as text, or several, each after its name; nulls are left out."""
+    from penstock.functions.text import concat_ws
+
+    if len(names) == 1:
+        return col(names[0]).cast("string")
+    return concat_ws("\n", *(lit(f"{name}: ") + col(name).cast("string") for name in names))
+
+
+def _columns_in(statement: str, columns: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+    """Return the columns that a statement about pairs reads on each side."""
+    read: dict[str, list[str]] = {side: [] for side in columns}
+    for field in split_template("semantic_join", statement)[1]:
+        side, _, name = field.partition(".")
+        if name not in columns.get(side, ()):
+            known = [f"{side}.{name}" for side, names in columns.items() for name in names]
+            raise InvalidArgumentError(
+                f"semantic_join: {{{field}}} is no column; available: {', '.join(known)}.{did_you_mean(field, known)}"
+            )
+        read[side].append(name)
+    for side, names in read.items():
+        if not names:
+            raise InvalidArgumentError(
+                f"semantic_join: the statement needs a column of the {side} side, {{{side}.name}}"
+            )
+    return read
+
+
+def _labelled(left: Any, labels: Any, statement: str, ask: Callable[[str], Expression]) -> Any:
+    """Return the pairs of rows and labels of which the statement is true: a column for each label, then a row."""
+    from penstock import functions
+
+    texts, fields = split_template("semantic_join", statement)
+    answers: dict[str, Expression] = {}
+    labels = labels.drop_null(*(field for field in fields if field in labels.columns))
+    for number, label in enumerate(labels.to_pylist()):
+        values = [_braces_doubled(str(label[field])) if field in label else f"{{{field}}}" for field in fields]
+        pairs = zip([*values, ""], map(_braces_doubled, texts), strict=True)
+        answers[f"__is_{number}"] = ask("".join(text + value for value, text in pairs))
+    asked = left.with_columns(answers)
+    numbers = [col(name).if_else(int(name.removeprefix("__is_")), None).cast("uint64") for name in answers]
+    matches = asked.with_column("__label", functions.to_list(*numbers, lit(None).cast("uint64"))).explode("__label")
+    return matches.join(labels.monotonically_increasing_id("__label"), on="__label")
+
+
+def _braces_doubled(text: str) -> str:
+    return text.replace("{", "{{").replace("}", "}}")
