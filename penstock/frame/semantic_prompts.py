@@ -33,7 +33,7 @@ Answer with the numbers of all texts, the best first. The order in which they ar
 
 @func(return_dtype=DataType.string())
 def rows_message(parts: Sequence[Part]) -> str | None:
-    """Return the texts of the rows in their order, or None if there is none."""
+    """Return the texts of the rows in their order, or None without any."""
     return "\n\n".join(text for part in _in_order(parts) if (text := part["text"]) is not None) or None
 
 
