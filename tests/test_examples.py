@@ -31,7 +31,7 @@ PRINTS = {
     "transcribe_audio": "(a tone of 2.5 seconds)",
     "dedup_corpus": "354 rows without equal texts",
     "database": "no     │   144",
-    "on_ray": "2 worker processes",
+    "on_ray": "local runner, worker processes: ",
     "test_pipeline": "3 passed",
 }
 

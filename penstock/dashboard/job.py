@@ -223,7 +223,7 @@ class JobBoard:
         for row in page["rows"]:
             place = None if row["row"] is None else RowPlace(row["source"], row["row"])
             row["review"] = reviews.get(row_name(row["number"], place))
-        return page | {"formulas": content.formulas, "can_review": True}
+        return page | {"formulas": content.formulas, "can_review": True, "can_try": bool(content.prompts)}
 
     def table(self, asked: Mapping[str, str], max_rows: int) -> pa.Table:
         wanted, content = RowsRequest.of(asked), self._views[0].content()

@@ -39,6 +39,8 @@ async function poll() {
     draw();
     if (state.end && state.end !== page.seenEnd) await keepEnd(state.end);
   } catch (error) {
+    const query = page.state?.query;
+    if (isGone(error) && !page.isGone && query && !isOver(query) && !isJob()) announce({ ...query, state: "ended: its process is gone or cannot be reached" });
     page.isGone = isGone(error);
     page.notice = page.isGone ? goneText() : error.message;
     draw();
@@ -76,7 +78,7 @@ function confirm(question) {
 
 function announce(query) {
   if (document.hidden && "Notification" in window && Notification.permission === "granted") {
-    new Notification(`${shortName(query)} ${query.state}`, { body: query.error || `${query.num_failed} rows failed, ${seconds(query.elapsed_s)}` });
+    new Notification(`${shortName(query)} ${query.state}`, { body: query.error || `${counted(query.num_failed)} failed, ${seconds(query.elapsed_s)}` });
   }
 }
 

@@ -62,7 +62,7 @@ export function Rows({ query, runs, compared, tick, say, confirm, last }) {
     go(address({ row: null, view_as: null }));
     table.current?.querySelector(`[data-number="${Number(open)}"]`)?.focus();
   };
-  return html`<div class="headline rows-title"><h1>Rows</h1>${!chosen("try") && html`<button type="button" onClick=${() => go(address({ try: "rows" }))}>Try a prompt</button>`}</div>
+  return html`<div class="headline rows-title"><h1>Rows</h1>${page?.can_try && !chosen("try") && html`<button type="button" onClick=${() => go(address({ try: "rows" }))}>Try a prompt</button>`}</div>
     ${compared.length > 1 && html`<${Compare} runs=${runs} compared=${compared} />`}
     ${chosen("try") && html`<${Trial} page=${page} confirm=${confirm} />`}
     <${Filters} page=${page} runs=${runs} say=${say} />

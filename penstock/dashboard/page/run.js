@@ -123,16 +123,20 @@ function Models({ models }) {
       count(model.num_waiting), count(model.num_refused)]} />`)}<//>`;
 }
 
-// Ray tells which CPUs and GPUs are taken, not how busy they are.
+// What is taken is booked by actors and tasks; what is busy is measured by the agent of each node.
 function Cluster({ cluster }) {
   if (!cluster) return null;
-  const labels = ["Node", "State", "CPUs", "GPUs", "Memory"], { nodes, free, actors } = cluster;
+  const labels = ["Node", "State", "CPUs", "CPUs busy", "GPUs", "GPUs busy", "Memory", "Memory used"], { nodes, free, actors } = cluster;
   const total = (name) => nodes.filter((node) => node.is_alive).reduce((sum, node) => sum + node[name], 0);
   const taken = (name) => `${compact(total(name) - free[name])} of ${compact(total(name))} taken`;
+  const gpus = ({ gpu, gpus_busy: busy }) => Object.entries(busy).map(([index, share]) => `${index}: ${percent(share)}`).join(", ") || (gpu ? "not reported" : "–");
+  const nameOf = (id) => nodes.find((node) => node.id === id)?.name ?? id;
   return html`<${Table} id="nodes" title="Ray nodes" labels=${labels}>
-      ${nodes.map((node) => html`<${Cells} name="${node.name} ${node.address}" labels=${labels} values=${[node.is_alive ? "alive" : "gone", compact(node.cpu), `${compact(node.gpu)} ${node.gpu_kind}`, bytes(node.memory)]} />`)}
-      <${Cells} name="All" labels=${labels} values=${["", taken("cpu"), taken("gpu"), `${bytes(total("memory") - free.memory)} taken`]} /><//>
-    ${actors && html`<${Table} id="actors" title="Ray actors" labels=${["Actor", "Process"]}>${actors.map((actor) => html`<${Cells} name=${actor.name} labels=${["Actor", "Process"]} values=${[actor.pid]} />`)}<//>`}`;
+      ${nodes.map((node) => html`<${Cells} name="${node.name} ${node.address}" labels=${labels} values=${[node.is_alive ? "alive" : "gone", compact(node.cpu), node.cpu_busy === null ? "not reported" : percent(node.cpu_busy),
+        `${compact(node.gpu)} ${node.gpu_kind}`, gpus(node), bytes(node.memory), node.memory_used === null ? "not reported" : bytes(node.memory_used)]} />`)}
+      <${Cells} name="All" labels=${labels} values=${["", taken("cpu"), "", taken("gpu"), "", `${bytes(total("memory") - free.memory)} taken`, ""]} /><//>
+    ${actors ? html`<${Table} id="actors" title="Ray actors" labels=${["Actor", "Node", "Process"]}>${actors.map((actor) => html`<${Cells} name=${actor.name} labels=${["Actor", "Node", "Process"]} values=${[nameOf(actor.node), actor.pid]} />`)}<//>`
+      : html`<p class="sub card">This cluster runs no API server of Ray, so its actors are not listed.</p>`}`;
 }
 
 function Gpus({ gpus }) {
