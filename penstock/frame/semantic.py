@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 ANSWERS_TOGETHER = 32
 NUM_LEVELS = 3
 """Levels that combine answers: 32 x 32 x 32 pieces of 32,000 tokens are a billion tokens for a group."""
-NUM_ROUNDS = 4
-"""Comparisons with pivots, each of which keeps about a fifth of the rows of a group."""
-NUM_VOTES = 3
+NUM_ROUNDS = 3
+"""Comparisons with pivots, each of which keeps about a seventh of the rows of a group, and at least those of a list."""
+NUM_VOTES = 5
 """Rankings of the last rows, each in another order."""
 MAX_LABELS = 20
 """Rows of a table in memory that ``semantic_join`` asks about one by one, as questions of one request."""

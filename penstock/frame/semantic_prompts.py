@@ -14,7 +14,7 @@ Part = Mapping[str, Any]
 
 LIST_ROWS = 16
 """Rows of a comparison, besides pivots; more if more rows are wanted. Models compare few texts better than many."""
-NUM_PIVOTS = 4
+NUM_PIVOTS = 6
 
 ROWS = """Answer the question about the rows below, which may be a part of a larger set. Say how many rows support \
 each point. Write at most 300 words.

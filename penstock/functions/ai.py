@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, Unpack
 
+from penstock.ai.decisions import answer_columns  # noqa: F401  (its kernels, for workers that get a plan)
 from penstock.ai.decisions.questions import Question, checked_questions, choice, score, yes_no
 from penstock.ai.model_columns import (
     embedding_column,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -369,3 +371,9 @@ def test_decisions_are_paid_from_the_budget(server: ModelServer, tmp_path: Path)
     df.write_parquet(str(tmp_path / "out"), budget=1.0, resume=True)
     assert server.num_requests == 50
     assert ps.read_parquet(str(tmp_path / "out")).where(col("d")["q"]["value"]).count_rows() == 50
+
+
+def test_a_worker_finds_the_kernels_of_a_plan() -> None:
+    """A process of Ray gets a plan with answers of ``decide``, and has never imported its modules."""
+    code = "from penstock.expr.registry import lookup; lookup('decisions'), lookup('list_items')"
+    subprocess.run([sys.executable, "-c", code], check=True)
