@@ -119,7 +119,7 @@ class RecentRows:
                 self._pieces.popleft()
 
     def _open_ledger(self) -> Ledger | None:
-        """Return the ledger of the query's calls, None without one. The caller must close it."""
+        """Return the ledger of the query's calls, or None if it has none. The caller must close it."""
         own = self._context.run(job_folder)
         return None if own and not has_records(Path(own)) else self._context.run(current_ledger)
 

@@ -65,7 +65,7 @@ class Board(Protocol):
         """Return the prompts of a query or job that a person may edit; see ``trials``."""
 
     def try_prompt(self, asked: Mapping[str, Any]) -> dict[str, Any]:
-        """Ask an edited prompt about a few rows; return the answers beside those of the run."""
+        """Ask an edited prompt about a few rows; return the answers beside the answers of the run."""
 
     def control(self, asked: Mapping[str, Any]) -> str:
         """Change a running query; see ``live.Order``. Return what was done, for the person."""

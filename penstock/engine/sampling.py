@@ -67,7 +67,7 @@ def stage_sample(state: StageState, total: Total | None, calls: CallCounts | Non
         state.num_workers,
         state.input.inbox.num_rows,
         state.input.inbox.nbytes,
-        state.nbytes_held - state.nbytes_coming,
+        state.nbytes_held - state.in_flight.nbytes_expected,
         waiting_for(state),
         num_rows,
         is_exact,

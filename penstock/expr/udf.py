@@ -186,7 +186,7 @@ class UdfSpec:
 
     @property
     def is_streaming(self) -> bool:
-        """True if the values of a generator are passed on before it ends: then its call is never repeated."""
+        """True if a generator's values move on before it ends; Penstock then never repeats its call."""
         return self.target.is_generator and not (self.cache or self.policy.may_repeat)
 
     @property
@@ -197,7 +197,9 @@ class UdfSpec:
 
 @frozen
 class JoinedCall:
-    """A function whose lists begin with the items of one function; those of the other are at ``positions``."""
+    """A function that returns lists. They begin with the results of one function; the results of the other are at
+    ``positions``.
+    """
 
     udf: UdfSpec
     positions: tuple[int, ...]

@@ -90,7 +90,7 @@ class AggregateShortcuts:
 
 class AggregateVerbs(AggregateShortcuts, LazyTable):
     def agg(self, *aggregates: Aggregates) -> Self:
-        """Combine all rows to one, with expressions of aggregates.
+        """Combine all rows into one row of aggregates.
 
         >>> df = ps.from_pydict({"a": [1, 2], "b": [3, 4]})
         >>> df.agg(ps.col("a").sum(), (ps.col("a") * ps.col("b")).mean().alias("m")).to_pydict()

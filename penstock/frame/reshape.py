@@ -105,8 +105,8 @@ class ReshapeVerbs(LazyTable):
     def repartition(self, num: int, *partition_by: ColumnInput) -> Self:
         """Return the same rows in this many parts of equal size; with columns, equal values are in one part.
 
-        Without columns it holds all rows in memory first. With columns parts may be of any size, and parts without rows
-        are left out; only one part must fit in memory.
+        Without columns it holds all rows in memory first. If you give columns, parts have any size, and empty parts are
+        left out; only one part must fit in memory.
 
         >>> [len(part) for part in ps.range(6).repartition(3).iter_partitions()]
         [2, 2, 2]

@@ -105,7 +105,9 @@ class MemorySource:
 
 
 def _normalized(part: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Yield a batch as it is if its types are normal, else in slices: the offsets of a large string may not fit."""
+    """Yield a batch unchanged if its types are normal; otherwise convert it in slices, because the offsets of a
+    large_string may not fit.
+    """
     if normalize_batch(part.slice(0, 0)).schema.equals(part.schema, check_metadata=True):
         yield part
     else:

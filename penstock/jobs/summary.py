@@ -82,7 +82,7 @@ def run_state(folder: JobFolder) -> Literal["running", "unfinished", "finished"]
 
 
 def command_text(folder: JobFolder) -> str | None:
-    """Return the command line that began a job, None if a script did."""
+    """Return the command line that began a job, or None if a script began it."""
     command = folder.notes.read(COMMAND)
     return None if command is None else shlex.join(["penstock", *command["argv"]])
 

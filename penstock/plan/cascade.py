@@ -19,7 +19,7 @@ from collections.abc import Sequence
 
 from penstock.errors import InvalidArgumentError
 from penstock.expr.kinds import is_vector
-from penstock.expr.nodes import Alias, Call, Cast, ColumnRef, Expr, Literal, Star, unalias
+from penstock.expr.nodes import Alias, Call, Cast, ColumnRef, Expr, Literal, Star, UdfCall, unalias, walk
 from penstock.expr.resolve import dtype_of
 from penstock.plan.cascade_relations import (
     ANSWER,
@@ -37,6 +37,7 @@ from penstock.plan.cascade_relations import (
 )
 from penstock.plan.nodes import Plan, Project, Relate, UdfProject
 from penstock.plan.substitution import is_new_column, named, replace_columns
+from penstock.protocols import Priced
 from penstock.types import DataType
 from penstock.types.frozen import frozen
 from penstock.types.plain import arrow_scalar
@@ -46,8 +47,8 @@ from penstock.types.plain import arrow_scalar
 class Cascade:
     """A call of ``ask`` with a cheap judge. The expressions are over ``columns``, the arguments of the call.
 
-    ``score`` is a number for each row, ``vector`` the input of a judge that learns from the pilot; at least one of them
-    is given. A ``score`` that turns out to be a vector is one.
+    ``score`` is a number for each row. ``vector`` is the input of a judge that learns from the pilot. There is at least
+    one of the two. A ``score`` that turns out to be a vector is one.
     """
 
     title: str
@@ -93,10 +94,17 @@ class Cascade:
         if score is not None:
             scored = _if_else(ColumnRef(IS_SCORED), _number(score), ColumnRef(SCORE))
             rows = Project(rows, (Star(exclude=(SCORE,)), Alias(scored, SCORE)))
-        rows = Relate((rows,), Route(self.title))
+        rows = Relate((rows,), Route(self.title, _billed_as(model)))
         answer = Alias(_if_else(ColumnRef(IS_ASKED), model, ColumnRef(ANSWER)), plan.column)
         others = _kept(plan, (IS_ASKED, ANSWER, *(name for name in read if is_new_column(name))))
         return Project(rows, (*(each for each in others if each.name != plan.column), answer))
+
+
+def _billed_as(model: Expr) -> tuple[str, str] | None:
+    """Return the name of the expensive model in the account of the query, None if its calls cost nothing."""
+    calls = [part.udf for part in walk(model) if isinstance(part, UdfCall)]
+    models = [each for call in calls for each in call.target.init_args if isinstance(each, Priced)]
+    return models[0].billed_as if models else None
 
 
 def _kept(plan: UdfProject, hidden: tuple[str, ...] = ()) -> list[Expr]:

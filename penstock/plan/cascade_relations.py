@@ -67,9 +67,13 @@ class Calibrate:
 
 @frozen
 class Route:
-    """The rows with the answers of the samples and of the judge, or the flag that the model is asked."""
+    """The rows with the answers of the samples and of the judge, or the flag that the model is asked.
+
+    ``billed_as`` names the model in the account of the query.
+    """
 
     title: str
+    billed_as: tuple[str, str] | None
     needs_order: ClassVar[bool] = True  # the result keeps the order of the input
 
     def schema(self, *inputs: Schema) -> Schema:

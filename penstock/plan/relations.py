@@ -117,7 +117,8 @@ GROUP = "rows"  # the column of GroupRows
 
 @frozen
 class GroupRows:
-    """A row for each combination of keys: the list of its rows, in the order of the column ``number``, which it drops.
+    """One row for each combination of keys, with the list of its rows, ordered by the column ``number``, which is
+    dropped.
 
     A group is then one value: it is never split, and groups are cut into tasks like rows.
     """

@@ -43,7 +43,7 @@ Order = npt.NDArray[np.int64]
 
 
 class Block(NamedTuple):
-    """A part of a sorted run: the key of its first row, and its rows or their place in the file."""
+    """A part of a sorted run: the key of the first row, and the rows, in memory or at a place in the file."""
 
     first: pa.RecordBatch
     rows: pa.RecordBatch | None

@@ -38,7 +38,12 @@ class RelationHandler:
         self._relation = relation
         self._inputs = [TypedInput(str(relation), schema) for schema in work.schemas]
         paths = relation.paths if isinstance(relation, FileAggregate) else ()
-        self._database = TemporaryDatabase(work.memory_bytes, get_config().thread_count, paths)
+        self._database = TemporaryDatabase(
+            work.memory_bytes,
+            get_config().thread_count,
+            paths,
+            is_locked=isinstance(relation, SqlQuery | DeferredRelation),
+        )
         self._sides = self._streamed_sides()
         self._stored: set[int] = set()  # the inputs that have a table
         self._output: pa.Schema | None = None

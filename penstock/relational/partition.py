@@ -1,4 +1,4 @@
-"""Divide the rows of a relation into parts that can be computed one by one: by a hash of keys, or by ranges of them."""
+"""Divide the rows of a relation into parts that are computed one by one, by a hash of the keys or by ranges of keys."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ SAMPLED_KEYS = 64  # of each batch
 
 @frozen
 class HashParts:
-    """Rows with equal keys are in the same part. ``keys`` are the columns of each input, ``dtypes`` their types in both
-    inputs; None: as they are.
+    """Rows with equal keys are in the same part. ``keys`` are the columns of each input, ``dtypes`` the types to
+    compare them in; None leaves them unchanged.
     """
 
     keys: tuple[tuple[str, ...], ...]
@@ -137,8 +137,9 @@ def sort_keys(rows: pa.RecordBatch, keys: Sequence[SortKey]) -> list[bytes]:
 
 
 def _computed(columns: Sequence[pa.Array], template: str) -> pa.Array:
-    """Compute an SQL expression of the columns for each row; ``template`` has one place for each column, or one for
-    all."""
+    """Compute an SQL expression of the columns for each row; ``template`` has one placeholder for each column, or a
+    single one for all columns.
+    """
     names = [f"k{number}" for number in range(len(columns))]
     keys = to_duckdb(pa.RecordBatch.from_arrays(list(columns), names=names))
     sql = template.format(*names) if template.count("{}") == len(names) else template.format(", ".join(names))

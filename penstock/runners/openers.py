@@ -82,12 +82,14 @@ class DriverState:
     @staticmethod
     def here() -> DriverState:
         config = get_config()
+        if folder := job_folder():
+            os.makedirs(folder, exist_ok=True)  # for workers of other machines that see the folder
         return DriverState(
             os.getpid(),
             {name: getattr(config, name) for name in SETTINGS},
             all_shared_options(),
             known_secrets(),
-            job_folder(),
+            folder,
             config.task_nbytes,
         )
 
@@ -97,7 +99,7 @@ class DriverState:
             set_config(**self.settings, dashboard=False)  # the driver's page shows the query
             restore_shared_options(self.storage_options)
             restore_secrets(self.secrets)
-            inherit_job_folder(self.job_folder)
+            inherit_job_folder(self.job_folder if os.path.isdir(self.job_folder) else "")
             inherit_task_nbytes(self.task_nbytes)
             collect_for_driver()
 

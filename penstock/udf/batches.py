@@ -21,7 +21,7 @@ from penstock.types import Series, to_batch
 from penstock.types.row_numbers import ROW_NUMBER, without_row_numbers
 from penstock.udf.call import ApplySteps, Caller, SyncCaller, run_sync
 from penstock.udf.failures import CALL_FAILURES, Failures
-from penstock.udf.formats import batch_in_format, is_number_or_kept, restore_columns, restored_rows
+from penstock.udf.formats import batch_in_format, columns_of, restore_columns, restored
 from penstock.udf.generators import ChunkSize, chunks
 from penstock.udf.instances import build_instance, callable_of, close_instance, close_instance_sync
 from penstock.udf.memo import FunctionMemo
@@ -260,7 +260,7 @@ class BatchHandler:
     def _batch_of(
         self, rows: Sequence[dict[str, Any]], parents: Sequence[int], batch: pa.RecordBatch
     ) -> pa.RecordBatch:
-        return to_batch(restored_rows(rows, parents, batch, is_number_or_kept), self._what)
+        return to_batch(restored(columns_of(rows), batch, "rows", parents), self._what)
 
     def _call_rows(self, batch: pa.RecordBatch, positions: Any, keys: Iterator[Any]) -> list[Any]:
         def fail(row: int, exc: BaseException) -> Any:

@@ -42,7 +42,7 @@ _guard = threading.Lock()
 
 
 class Unfinished(NamedTuple):
-    """Placeholder for a result that is not known yet: an intermediate state, and the id of the row if it has one."""
+    """Stands for a result that is not known yet: an intermediate state, and the id of its row, if any."""
 
     found: Any
     row_id: bytes | None

@@ -102,7 +102,7 @@ def drained(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def drained_async(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Do the same for an async function or an async generator."""
+    """Wrap an async function or async generator function so that a call runs a generator to its end."""
 
     async def call(*args: Any, **kwargs: Any) -> Any:
         result = function(*args, **kwargs)

@@ -18,6 +18,8 @@ from penstock.plan.cascade_relations import DrawSample
 from penstock.plan.nodes import Filter, Relate, walk_plan
 from penstock.plan.optimizer import optimize
 from penstock.testing import ModelServer, faults
+from tests.forked import ForkedProcess
+from tests.jobs.helpers import wait_until
 
 NUM_ROWS = 400
 IS_TRUE = np.random.default_rng(1).random(NUM_ROWS) < 0.5
@@ -64,11 +66,23 @@ def test_sure_rows_are_decided_without_the_model(server: ModelServer) -> None:
     title = "ask '[text] is true'"
     routes = {name.removeprefix(f"{title}: "): count for name, count in stats.counters.items()}
     assert routes["asked for the sample"] == 140
+    saved = routes.pop("dollars that calls would cost")
+    assert saved == pytest.approx(stats.models[0].dollars * 260 / 140, rel=0.01)
     assert sum(routes.values()) == NUM_ROWS
     assert set(routes) == {"asked for the sample", "no by the judge", "yes by the judge"}
     assert stats.gauges[f"{title}: precision"] == 1
     assert 0.9 <= stats.gauges[f"{title}: precision at least"] < 1
     assert 0.9 <= stats.gauges[f"{title}: recall at least"] < 1
+
+
+def test_an_estimate_is_the_cost_of_asking_about_every_row(
+    server: ModelServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    cost = rows(score=SURE).where(ask("{text} is true", model="gpt-5", cheap=col("score"))).estimate_cost()
+    assert num_calls(server) == {"responses": 20}
+    assert "a cheap judge may make calls needless" in str(cost)
+    assert round(sum(model.calls.middle for model in cost.models)) == NUM_ROWS
+    assert not caplog.text
 
 
 def test_a_cheap_model_scores_each_row_once(server: ModelServer) -> None:
@@ -127,6 +141,15 @@ def test_other_filters_run_before_the_sample_is_drawn() -> None:
     assert any(isinstance(node, Filter) for node in walk_plan(drawn))
 
 
+@pytest.mark.parametrize("cheap", [None, col("id")])
+@pytest.mark.parametrize("how", ["semi", "anti"])
+def test_a_question_is_asked_after_a_join_that_drops_rows(server: ModelServer, how: Any, cheap: Any) -> None:
+    chosen = ps.from_pydict({"id": list(range(20) if how == "semi" else range(20, NUM_ROWS))})
+    df = rows().where(ask("{text} is true", model="gpt-5", cheap=cheap)).join(chosen, on="id", how=how)
+    assert sorted(df.to_pydict()["id"]) == np.flatnonzero(IS_TRUE[:20]).tolist()
+    assert server.num_requests == 20
+
+
 def test_columns_may_be_unknown_and_computed(server: ModelServer) -> None:
     df = rows(score=SURE).map_batches(lambda batch: batch).with_column("text", col("text").strip() + " ")
     df = df.where(ask("{text} is true", model="gpt-5", cheap=col("score") * 2))
@@ -140,20 +163,27 @@ def test_two_questions_have_their_own_samples(server: ModelServer) -> None:
     assert df.to_pydict()["id"] == np.flatnonzero(IS_TRUE).tolist()
 
 
-def test_a_failed_job_pays_no_call_twice(server: ModelServer, tmp_path: Path) -> None:
-    """The calls of the sample, of the judge and of doubtful rows are in the ledger."""
+def job(url: str, out: Path) -> None:
+    """A third of the rows are doubtful, so all three kinds of calls happen: pilot, sample and doubtful rows."""
+    ps.set_provider("openai", base_url=url, api_key="test")
     df = rows(score=np.where(NOISE < 0.3, 0.5, SURE))
-    df = df.where(ask("{text} is true", model="gpt-5", cheap=col("score")))
-    for at in (60, 40):
-        server.change(faults=[faults.HttpError(400, at=at)])
-        with pytest.raises(ps.errors.UdfError):
-            df.write_parquet(tmp_path / "out", resume=True)
-    server.change(faults=[])
-    df.write_parquet(tmp_path / "out", resume=True)
+    df = df.where(ask("{text} is true", model="gpt-5", cheap=col("score"), max_concurrency=4))
+    df.write_parquet(out, resume=True)
+
+
+def test_a_killed_job_pays_no_call_twice(server: ModelServer, tmp_path: Path) -> None:
+    server.change(latency=0.005)
+    for num_requests in (70, 180):  # in the sample, and among the doubtful rows
+        run = ForkedProcess(job, server.openai_url, tmp_path / "out")
+        wait_until(lambda least=num_requests: server.num_requests >= least)
+        run.kill()
+        assert run.ended()[0] < 0
+    job(server.openai_url, tmp_path / "out")
+    server.change(latency=0)
     assert sorted(ps.read_parquet(tmp_path / "out").to_pydict()["id"]) == np.flatnonzero(IS_TRUE).tolist()
     asked = Counter(str(request.body["input"]) for request in server.requests)
-    assert len(asked) < NUM_ROWS
-    assert sum(asked.values()) - len(asked) <= 2  # the rows that failed
+    assert 180 < len(asked) < NUM_ROWS
+    assert sum(asked.values()) - len(asked) <= 2 * 4  # the calls under way at each kill
 
 
 @pytest.mark.parametrize(

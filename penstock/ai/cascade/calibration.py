@@ -70,7 +70,7 @@ class Calibration:
         return self._judge.scores(vectors)
 
     def known(self, numbers: Numbers) -> tuple[Numbers, Numbers, Numbers]:
-        """Return the labels of rows, whether they are null, and whether they are known."""
+        """Return three arrays for the rows: the labels, which of them are null, and which are known."""
         places = np.minimum(np.searchsorted(self._numbers, numbers), len(self._numbers) - 1)
         is_known = self._numbers[places] == numbers
         return self._labels[places], self._is_null[places] | ~is_known, is_known

@@ -14,6 +14,7 @@ import pyarrow as pa
 from penstock.ai.cascade.calibration import Calibration, LabelledRows, Numbers
 from penstock.ai.cascade.thresholds import Targets, max_calibration_rows, pilot_rows, wanted_calibration_rows
 from penstock.contracts import EndOfInput, Handler, check_not_cancelled
+from penstock.cost.accounts import current_account, is_sampling
 from penstock.events.metrics import increment_counter
 from penstock.expr.arrays import validity
 from penstock.expr.vector_matrix import matrix_of
@@ -120,7 +121,7 @@ class DrawHandler:
             start += batch.num_rows
 
     def _probed(self, rows: pa.RecordBatch, numbers: Numbers, ranks: Numbers, output: pa.Schema) -> pa.RecordBatch:
-        """Return copies of rows, with the columns alone that the model and the judge read."""
+        """Return copies of rows with only the columns that the model and the judge read."""
         columns = [
             column if name in self._relation.columns else pa.nulls(len(column), column.type)
             for name, column in zip(rows.schema.names, rows.columns, strict=True)
@@ -184,7 +185,8 @@ class CalibrateHandler:
             relation = self._relation
             targets = Targets(relation.precision, relation.recall, relation.confidence)
             self._found = Calibration(LabelledRows.joined(self._samples), targets)
-            self._found.report(relation.title)
+            if not is_sampling():  # an estimate has too few rows to judge the judge
+                self._found.report(relation.title)
         return self._routed(item)
 
     def close(self) -> None:
@@ -242,6 +244,7 @@ class RouteHandler:
         for route, rows in zip(ROUTES, (is_known, is_asked, is_no, is_yes), strict=True):
             if num_rows := int(rows.sum()):
                 increment_counter(f"{self._relation.title}: {route}", num_rows)
+        self._count_saved(int((is_no | is_yes).sum()))
         is_null = is_asked | (is_known & ~validity(labels))
         made = {
             IS_ASKED: arrow_flags(is_asked),
@@ -253,6 +256,14 @@ class RouteHandler:
 
     def close(self) -> None:
         pass
+
+    def _count_saved(self, num_rows: int) -> None:
+        """Count the dollars that calls for these rows would cost, by the mean of the model's calls so far."""
+        account = current_account()
+        for use in account.models if account is not None else ():
+            if (use.provider, use.model) == self._relation.billed_as and use.num_calls and use.dollars:
+                saved = num_rows * use.dollars / use.num_calls
+                increment_counter(f"{self._relation.title}: dollars that calls would cost", saved)
 
 
 def _flags(labels: pa.Array) -> Numbers:

@@ -30,7 +30,9 @@ MIN_DECIDED = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Targets:
-    """The promise of ``ask``: shares of the returned rows, and of the rows that the model would accept."""
+    """The promise of ``ask``: the precision among the returned rows, and the recall among the rows that the model would
+    accept.
+    """
 
     precision: float
     recall: float

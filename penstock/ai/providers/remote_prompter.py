@@ -113,7 +113,7 @@ class CachedPrompts:
         return self._calls.look_up(self._keys.of(requests))
 
     def look_up_texts(self, texts: Sequence[str], template: Request, rows: RowIds) -> Iterator[Found]:
-        """Do the same for requests that differ from ``template`` only in the text of their one turn."""
+        """Look up requests that differ from ``template`` only in the text of their one turn."""
         return self._calls.look_up(self._keys.of_texts(texts, template, rows))
 
 

@@ -1,4 +1,4 @@
-"""Pages of the rows of a job: all rows, those with a text, those that failed, or beside those of another job."""
+"""Pages of the rows of a job: all rows, rows with a text, failed rows, or rows beside another job's."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class InputRun:
 
 @dataclass(frozen=True, slots=True)
 class RowFile:
-    """A file of rows, with the rows of it that failed, and the places in the input of the others that are known."""
+    """A file of rows, the rows of it that failed, and for other rows their places in the input, if known."""
 
     path: str
     num_rows: int
@@ -54,7 +54,7 @@ class RowFile:
     runs: Sequence[InputRun] = ()
 
     def place(self, row: int) -> RowPlace | None:
-        """Return the row of the input that a row was made from, None if that is not known."""
+        """Return the input row that a row was made from, or None if that is not known."""
         if row in self.failed and (place := place_of(self.failed[row])) is not None:
             return place
         index = bisect_right(self.runs, row, key=attrgetter("start")) - 1

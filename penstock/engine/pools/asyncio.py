@@ -67,8 +67,8 @@ class RareCollections:
 
 
 class LoopThread:
-    """An event loop on a thread, started with the first task. Stages that call methods of one object share it:
-    a client that one method made, such as a connection pool, belongs to its loop.
+    """An event loop on a thread, started with the first task. Stages that call methods of one object share the loop,
+    because a client of the object, such as a connection pool, belongs to one loop.
     """
 
     def __init__(self, is_fast: bool = False) -> None:

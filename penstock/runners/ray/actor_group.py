@@ -181,8 +181,8 @@ class ActorGroup:
         actor.process.kill()
 
     def note_failed_start(self, actor: PoolActor, failure: BaseException) -> None:
-        """Count an actor that did not open its handler. After too many in a row, wait until one of the others is free;
-        raise if there are no others.
+        """Count an actor that did not open its handler. After too many failures in a row, wait until another actor is
+        free; raise an error if there is no other.
 
         An actor of an earlier query may have died since then, and a shared one of another stage.
         """
@@ -395,7 +395,7 @@ def nearest(free: Sequence[tuple[ActorPlace | None, bool]], node_id: str | None,
     """Return the index of the best free actor: one that is not busy for another stage, on a node that is not ``full``,
     on ``node_id``, the last one.
 
-    Each has its place, which is None if it is not open, and whether it is busy.
+    Each entry has the actor's place, None if it is not open yet, and says whether it is busy.
 
     >>> places = [(ActorPlace("a", "pid 1"), False), (ActorPlace("b", "pid 2"), True), (None, False)]
     >>> nearest(places, "a"), nearest(places, "b"), nearest(places[:2], "c"), nearest(places, None)

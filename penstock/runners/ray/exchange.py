@@ -162,7 +162,7 @@ class RowExchange:
 class DividedGroup:
     """The pieces that one call has made of a group of batches. Implements ``Remaker``.
 
-    They are lost together, as they are on one node, so all are made again at once.
+    They are on one node and get lost together, so Penstock computes all of them again at once.
     """
 
     def __init__(self, exchange: RowExchange, node_id: str, rows: TaskInput) -> None:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import replace
 from functools import partial
 
 from penstock.contracts import Bundle, Emit, EndOfInput, Report, Task
@@ -18,9 +16,6 @@ from penstock.runners.ray.exchange import RowExchange, groups_of, nbytes_of
 class ExchangePool:
     """Implements ``WorkerPool``. All rows go to one worker in this process, until they are more than ``max_nbytes`` and
     nothing has come out: then what the worker got, and everything after it, goes through an exchange.
-
-    With ``runs_ahead`` the worker has no output before the end of its input. Its tasks wait here and count as done, so
-    that too many rows are noticed before it has worked on them.
     """
 
     def __init__(
@@ -30,8 +25,6 @@ class ExchangePool:
         num_cores: int,
         max_nbytes: int,
         emit: Emit,
-        *,
-        runs_ahead: bool,
     ) -> None:
         self._single = make_single(partial(ExchangePool._pass_on, weakref.proxy(self)))
         self._make_exchange = make_exchange
@@ -42,9 +35,6 @@ class ExchangePool:
         self._bundles: list[Bundle] = []  # sent to the worker, or waiting to be a group
         self._nbytes = 0
         self._has_output = False
-        self._runs_ahead = runs_ahead
-        self._ahead: deque[Task] = deque()  # the task of the worker, and those that wait for it
-        self._ahead_lock = threading.Lock()
         self._last: Task | None = None
         self._threads: ThreadPoolExecutor | None = None
         self._added: list[Future[None]] = []  # of each group
@@ -62,7 +52,7 @@ class ExchangePool:
                 self._bundles += task.item
                 self._nbytes += task.nbytes
             if self._has_output or self._nbytes <= self._max_nbytes:
-                return self._send(task) if is_new else self._single.submit(task)
+                return self._single.submit(task)
             self._begin()
         elif not is_new:
             return self._may_continue.set()
@@ -93,7 +83,6 @@ class ExchangePool:
     def close(self) -> None:
         self._is_closed = True
         self._may_continue.set()
-        self._drop_ahead()
         self._single.close()
         if self._exchange is not None and self._threads is not None:
             self._exchange.close()
@@ -103,43 +92,16 @@ class ExchangePool:
         """Implements ``DescribesTasks``."""
         return ["rows in the driver's process" if self._exchange is None else "rows divided into parts"]
 
-    def _send(self, task: Task) -> None:
-        """Give the worker a new task, after those that wait for it."""
-        waits = self._runs_ahead and self._is_of_rows(task)
-        with self._ahead_lock:
-            self._ahead.append(replace(task) if waits else task)
-            if len(self._ahead) == 1:
-                self._single.submit(self._ahead[0])
-        if waits:
-            self._emit(Report(task, None, is_done=True))
-
     def _pass_on(self, report: Report) -> None:
         """Receive the reports of the worker."""
         if self._exchange is not None:
             return  # it is being closed
-        with self._ahead_lock:
-            if report.is_done and report.error is None and report.task is not None and self._ahead:
-                self._ahead.popleft()
-                if self._ahead:
-                    self._single.submit(self._ahead[0])
-        if self._runs_ahead and report.task is not None and report.error is None and self._is_of_rows(report.task):
-            return self._emit(Report(None, None, is_done=False, busy_s=report.busy_s))  # its task counts as done
         if report.output is not None and report.output.num_rows:
             self._has_output = True
             self._bundles = []
         self._emit(report)
 
-    @staticmethod
-    def _is_of_rows(task: Task) -> bool:
-        return isinstance(task.item, tuple) and task.num_rows > 0
-
-    def _drop_ahead(self) -> None:
-        """Give the worker no more tasks: it is about to be closed."""
-        with self._ahead_lock:
-            self._ahead.clear()
-
     def _begin(self) -> None:
-        self._drop_ahead()
         self._threads = ThreadPoolExecutor(2 * self._num_cores + 1, "penstock-ray-exchange")
         self._exchange = self._make_exchange(self._emit)
         self._threads.submit(self._single.close)

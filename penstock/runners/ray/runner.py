@@ -40,7 +40,6 @@ from penstock.runners.ray.actors import (
 from penstock.runners.ray.cluster import Cluster, connect, forked_from, has_autoscaler, is_same_address
 from penstock.runners.ray.exchange import RowExchange
 from penstock.runners.ray.exchange_pool import ExchangePool
-from penstock.runners.ray.ledgers import DriverLedgers, driver_ledgers, with_ledgers
 from penstock.runners.ray.node_fit import ActorRequest, check_fit, most_workers
 from penstock.runners.ray.node_memory import NodeMemory
 from penstock.runners.ray.pool import RayPool
@@ -81,8 +80,7 @@ class RayRunner:
         cluster.start()
         try:
             memory_bytes = config.memory_limit or cluster.store_nbytes
-            pools_of = partial(RayPools, cluster, stages, requests, may_grow=may_grow)
-            with driver_ledgers(stages) as ledgers, closing(pools_of(ledgers, memory_bytes)) as pools:
+            with closing(RayPools(cluster, stages, requests, memory_bytes, may_grow=may_grow)) as pools:
                 yield Workplace(
                     pools.make, cores=cores, memory_bytes=memory_bytes, most_task_nbytes=cluster.task_nbytes or None
                 )
@@ -128,7 +126,6 @@ class RayPools:
         cluster: Cluster,
         stages: Sequence[Stage],
         requests: Mapping[str, ActorRequest],
-        ledgers: DriverLedgers | None,
         memory_bytes: int,
         *,
         may_grow: bool,
@@ -141,7 +138,6 @@ class RayPools:
         self._workers = SharedWorkers(cluster, PLAIN)
         self._threads = Threads()
         self._memory = NodeMemory(partial(cluster.node_nbytes, memory_limit=get_config().memory_limit))
-        self._ledgers = ledgers
         self._sinks = dict(_next_sinks(stages))
         self._own: dict[str, OwnActors] = {}
         self._sized: list[RayPool] = []  # with actors of their own
@@ -164,7 +160,7 @@ class RayPools:
                 size = PoolSize(most, resources.min_workers, num_tasks, is_gradual=is_class)
                 is_shared = options == PLAIN and takes_core and not is_class
                 sink = self._sinks.get(id(stage)) if is_shared else None
-                opening = self._packed(work, self._calling(work, sink)), 0
+                opening = put_packed(self._calling(work, sink), work.spec.name), 0
                 slot = (self._workers if is_shared else self._own_actors(stage, options)).join(opening)
                 restart = restart_policy(work)
                 calls = self._pool(stage.name, slot, size, emit, restart=restart, may_write=sink is not None)
@@ -214,7 +210,7 @@ class RayPools:
         return self._own[key].num_actors if key in self._own else 0
 
     def _own_actors(self, stage: Stage, options: dict[str, Any]) -> OwnActors:
-        """Return the actors of a stage, which it shares with those that call other methods of its object."""
+        """Return the actors of a stage. Stages that call other methods of the same object share them."""
         actors = OwnActors(self._cluster, options, stage.resources.tasks_per_worker, self._adjust_sizes)
         return self._own.setdefault(sharing_key(stage), actors)
 
@@ -236,8 +232,7 @@ class RayPools:
         num_cores = self._cluster.num_cores
         max_nbytes = min(work.memory_bytes, get_config().memory_bytes)
         make_exchange = partial(RowExchange, work, parts, num_cores, partial(self._part_pool, str(work.relation)))
-        make_single, has_one_input = partial(self._driver_pool, work), len(work.schemas) == 1
-        return ExchangePool(make_single, make_exchange, num_cores, max_nbytes, emit, runs_ahead=has_one_input)
+        return ExchangePool(partial(self._driver_pool, work), make_exchange, num_cores, max_nbytes, emit)
 
     def _part_pool(self, name: str, open_handler: OpenHandler, emit: Emit, **options: Any) -> RayPool:
         slot = self._workers.join((put_packed(open_handler, name), self._gathered_nbytes))
@@ -253,9 +248,6 @@ class RayPools:
             self._loops[key] = LoopThread(is_fast=loop is not None)
         num_tasks = num_async_tasks(stage, work.spec)
         return AsyncPool(async_opener(work), num_tasks, emit, self._loops[key], batches=DriverBatches())
-
-    def _packed(self, work: CallUdf | CallBatch, open_handler: Callable[..., Any]) -> Any:
-        return put_packed(with_ledgers(self._ledgers, open_handler), work.spec.name)
 
     def _pool(self, name: str, slot: ActorSlot, size: PoolSize, emit: Emit, **options: Any) -> RayPool:
         pool = RayPool(name, slot, size, self._cluster, emit, self._memory, **options)

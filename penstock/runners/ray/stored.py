@@ -133,9 +133,9 @@ def arguments(items: Sequence[Any]) -> list[Any]:
 def has_restored(items: Sequence[Any], given: Sequence[Any], failure: BaseException) -> bool:
     """Recompute the items whose loss made a call fail; ``given`` are their references. Blocks.
 
-    Return False if the call failed for another reason, or the item has no recipe. A batch may hold the error of its
-    task, whose worker or node died, and which does not name the batch. Then recompute the batches of lost nodes, or
-    else all.
+    Return False if the call failed for another reason, or the item has no recipe. If a task's worker or node died, its
+    batch may hold an error that does not name the batch. Then recompute the batches of lost nodes, or all batches if no
+    node is lost.
     """
     lost = lost_object(failure)
     known = [
