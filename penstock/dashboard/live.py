@@ -291,7 +291,7 @@ class LiveQuery:
         """Return points over time: memory of the process, data in flight, and the rows or calls of each stage.
 
         ``models`` adds up the tokens, refusals and dollars of all models. ``latency`` has the 50th and the 95th
-        percentile of the requests since the point before, None without any.
+        percentile of the requests since the point before; None if there was none.
         """
         timeline = self._stats.timeline
         points = timeline[:: -(-len(timeline) // MAX_POINTS) or 1]

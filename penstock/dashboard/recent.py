@@ -142,12 +142,12 @@ class RecentRows:
         return page | {"num_rows": len(chosen), "num_found": len(chosen), "next": end if end < len(chosen) else None}
 
     def table(self, asked: RowsRequest) -> pa.Table | None:
-        """Return the rows that match, the newest first; None without any."""
+        """Return the matching rows, the newest first; None if no row matches."""
         found = self._found()
         return None if found is None else pa.Table.from_batches([found.take(_chosen(found, asked)).batch])
 
     def rows(self, numbers: Sequence[int]) -> FoundRows | None:
-        """Return the rows with these numbers that are still here; None without any."""
+        """Return the rows with these numbers that are still here; None if no row is left."""
         if (found := self._found()) is None:
             return None
         places = {number: row for row, number in enumerate(found.numbers)}

@@ -123,7 +123,9 @@ API_LOOP = "penstock.ai"  # the event loop of the calls of remote models
 
 
 class JoinsCalls(Protocol):
-    """A function of lists that can give the items of other functions with the same arguments in the same call."""
+    """A function that returns lists, and can compute the items of other functions with the same arguments in the same
+    call.
+    """
 
     def joined(self, spec: UdfSpec, other: UdfSpec) -> JoinedCall | None:
         """Return one function for ``spec``, the function of this object, and ``other``, or None."""

@@ -57,7 +57,7 @@ class PairVerbs(LazyTable):
         left_keys, right_keys = _key_pairs("by", by, left_by, right_by) if _any(by, left_by, right_by) else ([], [])
         left_time, right_time = _key_pairs("on", on, left_on, right_on)
         if len(left_time) != 1:
-            raise InvalidArgumentError("join_asof takes one column in on=, and those that must be equal in by=")
+            raise InvalidArgumentError("join_asof takes one column in on=, and the columns that must be equal in by=")
         left, left_names, left_extra = with_computed(self._plan, [*left_keys, *left_time], "join_asof")
         right, right_names, right_extra = with_computed(plan_of(other), [*right_keys, *right_time], "join_asof")
         left_on_names, right_on_names = left_names, right_names

@@ -48,7 +48,7 @@ def roots_below(root: str) -> Iterator[str]:
 
 
 def job_summary(root: str) -> JobSummary | None:
-    """Return the state of the job that writes to ``root``, None without a job."""
+    """Return the state of the job that writes to ``root``, or None if there is no job."""
     folder = open_folder(root)
     if folder.notes.read("job") is None:
         return None

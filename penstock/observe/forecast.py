@@ -84,7 +84,7 @@ class LimitGrowth:
 
     @property
     def is_unknown(self) -> bool:
-        """True until the first step, or until that is late."""
+        """True until the limit first grows, or until its first growth is overdue."""
         return self._may_grow and not self._step_at
 
     @property

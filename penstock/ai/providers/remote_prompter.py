@@ -109,7 +109,7 @@ class CachedPrompts:
         return self._keys.of([request])[0]
 
     def look_up(self, requests: Sequence[Request]) -> Iterator[Found]:
-        """Yield the cached answers to each request, or its key."""
+        """Yield for each request its cached answers, or else its key."""
         return self._calls.look_up(self._keys.of(requests))
 
     def look_up_texts(self, texts: Sequence[str], template: Request, rows: RowIds) -> Iterator[Found]:

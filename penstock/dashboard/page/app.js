@@ -142,7 +142,7 @@ function Headline({ query, state, isSmall }) {
         ${state.can_try_input && isOver(query) && query.state !== "finished" && !isLost && html`<a class="button" href=${address({ view: "rows", try: "input" }, true)} onClick=${follow}>Try 20 rows first</a>`}
         ${state.command && isOver(query) && !isLost && html`<${Again} query=${query} command=${state.command} />`}
       </div></div>
-    ${!state.command && state.program && isOver(query) && (query.state !== "finished" || query.num_failed > 0) && html`<${Program} query=${query} program=${state.program} />`}
+    ${!isSmall && !state.command && state.program && isOver(query) && (query.state !== "finished" || query.num_failed > 0) && html`<${Program} query=${query} program=${state.program} />`}
     ${query.can_control && query.order_interval_s > 1 && html`<p class="sub">The run looks for orders every ${query.order_interval_s} seconds.</p>`}
     <p id="query-error" class="failure" role="alert" hidden=${!query.error}>${query.error}</p>`;
 }

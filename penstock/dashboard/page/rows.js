@@ -197,7 +197,7 @@ function lines(row, page, columns, source, runs, open) {
     ${columns.map(({ name, index }) => {
       const cell = row.cells[index], differs = cellDiffers(row, index, page);
       return html`<td class=${cell?.number ? "n" : ""} data-label=${name}><${CellInTable} cell=${cell} />
-        ${differs && html`<div class="pair differs"><span class="run-name">${runs[1]}</span><${CellInTable} cell=${row.other[index]} /></div>`}</td>`;
+        ${differs && html`<div class="pair differs"><span class="run-name">${baseName(runs[1])}</span><${CellInTable} cell=${row.other[index]} /></div>`}</td>`;
     })}</tr>`;
   if (!row.error) return [line];
   return [line, html`<tr key="${row.number} failed" class="failed reason"><td colspan=${columns.length + 1}><div class="clamp bad-text">${`${row.error.error_type}: ${row.error.message}`}</div></td></tr>`];

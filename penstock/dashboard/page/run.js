@@ -43,7 +43,7 @@ function Tiles({ query }) {
   const failedNote = query.is_live ? "in this run" : query.num_failed && numRows ? `${(100 * query.num_failed / numRows).toPrecision(2)} % of the rows` : "";
   const tiles = [
     calling && ["Answered", count(calling.calls.num_answered), [part, inFlight(calling.calls)].filter(Boolean).join(", "), "", done],
-    ["Rows", count(numRows), calling ? "" : part, "", calling ? null : done],
+    ["Rows", count(numRows), query.is_live ? "committed" : calling ? "" : part, "", calling ? null : done],
     ["Failed rows", count(query.num_failed), failedNote, query.num_failed ? "bad" : ""],
     left !== null && ["Time left", `~ ${seconds(left)}`, query.left_range ? `${seconds(query.left_range[0])} to ${seconds(query.left_range[1])}` : ""],
     [calling ? "Answers / s" : "Rows per second", rate(counts?.rate ?? 0), isOver(query) ? "on average" : "lately"],
@@ -156,11 +156,11 @@ function Errors({ query }) {
       <a href=${address({ view: "rows", status: "failed", error: kind.kind }, true)} onClick=${follow} aria-label="Show all with ${kind.error_type}: ${shortened(kind.message, 60)}">show</a></li>`)}</ul>`}
     <div id="errors">
       ${!errors.length && (query.state === "failed" ? html`<p>The run ended with this error, and no other row had failed:</p><pre>${query.error}</pre>`
-        : html`<p class="empty">No row has failed.</p>`)}
+        : html`<p class="empty">${query.num_failed ? "The errors of these rows come when their tasks end." : "No row has failed."}</p>`)}
       ${listed.map((error, index) => html`<details key=${`${error.operator} ${error.row} ${error.source} ${index}`}>
         <summary><span class="kind">${error.error_type}</span>${shortened(error.message, 200)}<span class="where">${error.row === null ? error.operator : `${error.operator}, ${placeText(error)}`}</span></summary>
         <pre>${error.input}</pre><pre>${error.traceback || error.message}</pre></details>`)}
-      ${hidden > 0 && listed.length === errors.length && errors.length > 0 && html`<p class="empty">and ${count(hidden)} before these</p>`}
+      ${hidden > 0 && listed.length === errors.length && errors.length > 0 && html`<p class="empty">and ${count(hidden)} more</p>`}
     </div>
     ${listed.length < errors.length && html`<button type="button" onClick=${() => setWhole(true)}>Show all</button>`}
   </section>`;

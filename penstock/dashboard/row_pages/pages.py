@@ -94,7 +94,7 @@ class RowReader:
         return None if is_known or row >= self.num_rows else row
 
     def rows(self, numbers: Sequence[int]) -> FoundRows | None:
-        """Return rows in the order of the numbers; None without any."""
+        """Return rows in the order of the numbers; None if no row is left."""
         wanted = [number for number in numbers if number < self.num_rows]
         by_file: dict[int, list[int]] = {}
         for number in sorted(wanted):
@@ -128,7 +128,7 @@ def _scanned_rows(content: DataFrame, rows: Sequence[int]) -> pa.RecordBatch:
 
 
 def first_rows(rows: DataFrame, paths: Sequence[str], num_rows: int) -> FoundRows | None:
-    """Return the first rows of files, with their places; None without any."""
+    """Return the first rows of files, with their places; None if they have no rows."""
     batches = rows.limit(num_rows).to_arrow().combine_chunks().to_batches()
     numbers = list(range(batches[0].num_rows)) if batches else []
     places = [RowPlace(paths[0], number) if len(paths) == 1 else None for number in numbers]
