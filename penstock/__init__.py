@@ -42,7 +42,7 @@ _MODULES = {
     "penstock.protocols": ["Condition", "ReadRequest", "ReadTask", "Sink", "Source", "Writer"],
     "penstock.storage.file": ["AudioFile", "File", "ImageFile", "VideoFile"],
     "penstock.types": ["DataType", "Field", "Schema"],
-    "penstock.udf.aggregates": ["udaf"],
+    "penstock.udf.udaf": ["udaf"],
     "penstock.udf.decorators": ["cls", "func", "method"],
     "penstock.udf.specs": ["ActorPoolStrategy", "TaskPoolStrategy"],
 }

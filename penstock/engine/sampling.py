@@ -90,7 +90,7 @@ def total_rows(state: StageState, inputs: Sequence[Total | None]) -> Total | Non
         return state.gate.total_rows(num_rows_in), is_exact
     if kind_of(work) in ("rows", "write") and is_row_preserving(getattr(work, "steps", ())):
         return num_rows_in, is_exact
-    num_done = state.num_rows_done
+    num_done = state.num_rows_taken - state.in_flight.num_rows_running
     if isinstance(work, CallBatch) and not num_done:
         return num_rows_in, False  # most functions of batches give as many rows as they take
     if isinstance(work, RunRelation) or not num_done:

@@ -130,11 +130,6 @@ class StageState:
         return self.input.inbox.num_rows_taken
 
     @property
-    def num_rows_done(self) -> int:
-        """The number of input rows whose tasks no longer run."""
-        return self.num_rows_taken - self.in_flight.num_rows_running
-
-    @property
     def num_rows_out(self) -> int:
         return self._rows.num_rows_out
 

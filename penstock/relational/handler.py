@@ -22,10 +22,10 @@ from penstock.plan.relations import (
 from penstock.plan.similarity import Nearest
 from penstock.plan.stages import SIDE, RunRelation
 from penstock.relational.arrow import from_duckdb, to_duckdb
-from penstock.relational.database import TemporaryDatabase
 from penstock.relational.query_makers import UnionMaker
 from penstock.relational.sql import input_name, to_sql
 from penstock.relational.stream import QueryStream
+from penstock.relational.temporary_duckdb import TemporaryDatabase
 from penstock.relational.typed_input import TypedInput
 from penstock.types import DataType, Field, Schema
 

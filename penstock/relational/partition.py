@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +20,7 @@ from penstock.plan.relations import (
     SortKey,
 )
 from penstock.relational.arrow import to_duckdb
+from penstock.relational.scalar import database
 from penstock.types import DataType, Schema, supertype
 from penstock.types.cast import cast
 from penstock.types.frozen import frozen
@@ -107,7 +106,7 @@ def _ranged(rows: pa.RecordBatch, parts: RangeParts) -> Numbers:
 
 
 def sampled(rows: pa.RecordBatch, keys: Sequence[SortKey]) -> list[bytes]:
-    """Return the sort keys of some rows; none if a key has no type here, because it may have one in other rows."""
+    """Return the sort keys of some rows; nothing if a key has no type here, because other rows may give it one."""
     if any(pa.types.is_null(rows.column(key.column).type) for key in keys):
         return []
     places = np.linspace(0, rows.num_rows - 1, min(rows.num_rows, SAMPLED_KEYS)).astype(np.int64)
@@ -143,15 +142,5 @@ def _computed(columns: Sequence[pa.Array], template: str) -> pa.Array:
     names = [f"k{number}" for number in range(len(columns))]
     keys = to_duckdb(pa.RecordBatch.from_arrays(list(columns), names=names))
     sql = template.format(*names) if template.count("{}") == len(names) else template.format(", ".join(names))
-    result = (
-        one_thread_connection().from_arrow(pa.Table.from_batches([keys])).project(f"{sql} as found").to_arrow_table()
-    )
+    result = database().cursor().from_arrow(pa.Table.from_batches([keys])).project(f"{sql} as found").to_arrow_table()
     return result.column(0).combine_chunks()
-
-
-@cache
-def one_thread_connection() -> Any:
-    """Return a database that keeps the order of rows, or gives the same order each time."""
-    import duckdb
-
-    return duckdb.connect(":memory:", config={"threads": 1})

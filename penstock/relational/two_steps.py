@@ -11,7 +11,7 @@ from penstock.expr.kinds import FLOAT64, UINT64
 from penstock.plan.duckdb_text import quoted
 from penstock.plan.relations import Aggregate, AggregateColumn, Relation, SqlQuery, aggregate_field
 from penstock.relational.arrow import from_duckdb, to_duckdb
-from penstock.relational.partition import one_thread_connection
+from penstock.relational.scalar import database
 from penstock.types import DataType, Field, Schema
 
 Step = tuple[str, DataType]  # the SQL of a column, and its type
@@ -80,5 +80,5 @@ def _total_type(dtype: DataType) -> DataType | None:
 def computed(query: SqlQuery, rows: pa.RecordBatch) -> pa.RecordBatch:
     """Return the result of a query over at least one row, in the same order each time."""
     table = pa.Table.from_batches([to_duckdb(rows)])  # pa.table() would import pandas
-    found = one_thread_connection().from_arrow(table).query("input0", query.text).to_arrow_table()
+    found = database().cursor().from_arrow(table).query("input0", query.text).to_arrow_table()
     return from_duckdb(found.combine_chunks().to_batches()[0], query.output.to_arrow())

@@ -48,7 +48,7 @@ OWN_FILE: dict[str, set[str]] = {
             "calls",
             "cluster",
             "engines",
-            "exchange_work",
+            "shuffle_work",
             "failures",
             "ledgers",
             "node_fit",

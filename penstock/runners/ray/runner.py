@@ -38,13 +38,13 @@ from penstock.runners.ray.actors import (
     put_packed,
 )
 from penstock.runners.ray.cluster import Cluster, connect, forked_from, has_autoscaler, is_same_address
-from penstock.runners.ray.exchange import RowExchange
-from penstock.runners.ray.exchange_pool import ExchangePool
 from penstock.runners.ray.node_fit import ActorRequest, check_fit, most_workers
 from penstock.runners.ray.node_memory import NodeMemory
 from penstock.runners.ray.pool import RayPool
+from penstock.runners.ray.shuffle import RowShuffle
+from penstock.runners.ray.shuffle_pool import ShufflePool
 from penstock.runners.ray.stage_requests import actor_key, actor_options, actor_requests
-from penstock.runners.ray.stored import DriverBatches, put_batch, read_input
+from penstock.runners.ray.stored import put_batch, put_on_thread, read_input, read_on_thread
 
 PLAIN = actor_options(Resources())
 GATHERED_NBYTES = 32 * 2**20  # of a batch between stages: a call and the storing of its result cost milliseconds
@@ -170,7 +170,7 @@ class RayPools:
             case RunRelation(relation, schemas):
                 parts = parts_of(relation, schemas)
                 if parts is not None:
-                    return PoolChoice(self._exchange_pool(work, parts, emit), takes_core=False)
+                    return PoolChoice(self._shuffle_pool(work, parts, emit), takes_core=False)
                 return PoolChoice(self._driver_pool(work, emit), takes_core=False)
             case WriteOut(PartSink() as sink, is_in_parts) if is_in_parts or not _needs_one_writer(sink):
                 # Parts are complete files, so that a writer that dies loses only the part that it writes.
@@ -228,11 +228,11 @@ class RayPools:
         """Return workers in the driver's process, for work that holds state until the query ends."""
         return ThreadPool(opener(work), num_workers, self._threads, emit, read=read_input, put=put_batch)
 
-    def _exchange_pool(self, work: RunRelation, parts: HashParts | RangeParts, emit: Emit) -> ExchangePool:
+    def _shuffle_pool(self, work: RunRelation, parts: HashParts | RangeParts, emit: Emit) -> ShufflePool:
         num_cores = self._cluster.num_cores
         max_nbytes = min(work.memory_bytes, get_config().memory_bytes)
-        make_exchange = partial(RowExchange, work, parts, num_cores, partial(self._part_pool, str(work.relation)))
-        return ExchangePool(partial(self._driver_pool, work), make_exchange, num_cores, max_nbytes, emit)
+        make_shuffle = partial(RowShuffle, work, parts, num_cores, partial(self._part_pool, str(work.relation)))
+        return ShufflePool(partial(self._driver_pool, work), make_shuffle, num_cores, max_nbytes, emit)
 
     def _part_pool(self, name: str, open_handler: OpenHandler, emit: Emit, **options: Any) -> RayPool:
         slot = self._workers.join((put_packed(open_handler, name), self._gathered_nbytes))
@@ -247,7 +247,7 @@ class RayPools:
         if key not in self._loops:
             self._loops[key] = LoopThread(is_fast=loop is not None)
         num_tasks = num_async_tasks(stage, work.spec)
-        return AsyncPool(async_opener(work), num_tasks, emit, self._loops[key], batches=DriverBatches())
+        return AsyncPool(async_opener(work), num_tasks, emit, self._loops[key], read_on_thread, put_on_thread)
 
     def _pool(self, name: str, slot: ActorSlot, size: PoolSize, emit: Emit, **options: Any) -> RayPool:
         pool = RayPool(name, slot, size, self._cluster, emit, self._memory, **options)

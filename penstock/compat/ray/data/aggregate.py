@@ -24,7 +24,7 @@ from penstock.functions import (
     value_counts,
 )
 from penstock.types import DataType, Series
-from penstock.udf.aggregates import udaf
+from penstock.udf.udaf import udaf
 
 if TYPE_CHECKING:
     from penstock.frame.dataframe import DataFrame

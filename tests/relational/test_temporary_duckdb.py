@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.relational.database import MIN_MEMORY_BYTES, TemporaryDatabase
+from penstock.relational.temporary_duckdb import MIN_MEMORY_BYTES, TemporaryDatabase
 
 LARGE = "select range as x from range(6_000_000) order by hash(range)"
 

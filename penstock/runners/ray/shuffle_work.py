@@ -1,4 +1,4 @@
-"""The work of an exchange in the workers: divide rows into pieces, and compute a part from its pieces."""
+"""The work of a shuffle in the workers: divide rows into pieces, and compute a part from its pieces."""
 
 from __future__ import annotations
 
