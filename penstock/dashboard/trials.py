@@ -44,7 +44,7 @@ NOT_RECORDED = (
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A prompt as a person has edited it, and the most that it may cost; None if the price is not known."""
+    """A prompt that a person has edited, and its highest cost; None if the price is unknown."""
 
     column: str
     system: str

@@ -22,7 +22,7 @@ from penstock.expr.udf import JoinedCall, UdfSpec
 
 @dataclass(frozen=True)
 class DecideCall:
-    """A call of ``decide`` as the user wrote it, by which several become one."""
+    """A call of ``decide`` as the user wrote it. Several of them can become one call."""
 
     provider: Provider
     model: str | None
