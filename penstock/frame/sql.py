@@ -42,11 +42,11 @@ _attached: dict[str, Callable[..., Any]] = {}
 
 
 def sql(query: str, register_globals: bool = True, **tables: DataFrame) -> DataFrame:
-    """Run a SELECT statement in the dialect of DuckDB; the result is lazy, as that of any verb.
+    """Run a SELECT statement in the dialect of DuckDB; the result is lazy, as with any verb.
 
-    A table is a DataFrame passed by name, or a variable of the caller unless ``register_globals`` is false. Functions
-    are those of DuckDB, the functions of ``penstock.functions`` that it lacks (``prompt``, ``embed_text``, ...),
-    functions made with ``ps.func`` that are variables of the caller, and those of ``attach_function``.
+    A table is a DataFrame passed by name, or a variable of the caller unless ``register_globals`` is false. You can
+    call the functions of DuckDB, those in ``penstock.functions`` that it lacks (``prompt``, ``embed_text``, ...), your
+    variables made with ``ps.func``, and functions from ``attach_function``.
 
     >>> reviews = ps.from_pydict({"stars": [5, 1], "text": ["good", "bad"]})
     >>> ps.sql("select upper(text) as t from reviews where stars > 3").to_pydict()
@@ -164,7 +164,7 @@ class _Query:
         return None if name in function_names() else public_functions().get(name)
 
     def _next_calls(self, query: Tree) -> list[Tree]:
-        """Return the calls to make next: the innermost ones, those of the WHERE clause first."""
+        """Return the calls to make next: the innermost ones; within one, those in WHERE come first."""
         for part in (query["where_clause"], {**query, "from_table": None, "where_clause": None}):
             calls = [node for node in walk_tree(part) if self._is_lifted(node)]
             innermost = [call for call in calls if not any(map(self._is_lifted, walk_tree(call["arguments"])))]
@@ -338,7 +338,7 @@ def _repeated_columns(query: Tree, schemas: Mapping[str, Schema]) -> list[str]:
 
 
 def _joined_tables(node: Tree) -> list[Tree]:
-    """Return the tables of joins that keep all columns of both sides, from left to right; none of other joins."""
+    """Return the tables of joins that keep all columns of both sides, from left to right; nothing for other joins."""
     if node["type"] == "BASE_TABLE":
         return [node]
     is_kept = node["type"] == "JOIN" and node["ref_type"] in ("REGULAR", "CROSS") and not node["using_columns"]

@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, Unpack
 
+from penstock.ai.decisions import answer_columns  # noqa: F401  # kernels
 from penstock.ai.decisions.questions import Question, checked_questions, choice, score, yes_no
 from penstock.ai.model_columns import (
     embedding_column,
@@ -155,12 +156,18 @@ def ask(
     *,
     provider: str | Provider | None = None,
     model: str | None = None,
+    cheap: str | Expression | None = None,
+    precision: float = 0.9,
+    recall: float = 0.9,
+    confidence: float = 0.95,
     **options: Unpack[AskOptions],
 ) -> Expression:
     """Ask a model whether a statement is true of each row: a filter in plain words.
 
-    The result is true, false, or null for a row with a null, and for one that the model declines. See
-    ``docs/guides/ask.md``.
+    The result is true, false, or null for a row with a null, and for one that the model declines. With a ``cheap``
+    judge the model answers a random sample and the doubtful rows alone. The promise: with this ``confidence``, the
+    model would accept at least ``precision`` of the accepted rows, and at least ``recall`` of the rows that it would
+    accept are accepted. See ``docs/guides/ask.md``.
 
     >>> server = getfixture("model_server")  # finds the option that the text names
     >>> ps.set_provider("openai", base_url=server.openai_url, api_key="test")
@@ -168,9 +175,11 @@ def ask(
     >>> df.where(ask("{text} complains about delivery", model="gpt-6-luna")).to_pydict()
     {'text': ['yes, the parcel is late']}
     """
-    from penstock.ai.cascade.statements import Statement, is_true
+    from penstock.ai.cascade.ask_column import Promise, ask_column
+    from penstock.ai.cascade.statements import Statement
 
-    return is_true(Statement.of(statement), provider, model, options, check_messages)
+    promise = Promise(precision, recall, confidence)
+    return ask_column(Statement.of(statement), provider, model, options, cheap, promise, check_messages)
 
 
 @method

@@ -35,7 +35,7 @@ FILE = Kind("a file", DataType.is_file, "make one of a path with file(...)")
 def file(expr: Expression, *, storage_options: Mapping[str, Any] | None = None) -> Expression:
     """Make a ``ps.File`` of each path or URL, or of bytes. Nothing is read.
 
-    ``storage_options`` apply to all files of their store that have no other options: those of S3 to every ``s3://``
+    ``storage_options`` apply to all files of their store that have no other options: options of S3 to every ``s3://``
     file. Headers for web servers are refused; ``from_files`` and ``download`` take them.
 
     >>> ps.from_pydict({"path": ["a/b.txt"]}).select(file(ps.col("path"))).to_pydict()

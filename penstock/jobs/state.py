@@ -188,7 +188,7 @@ def as_ranges(origins: Iterable[Origin]) -> dict[int, list[RowRange]]:
 
 
 def complement(done: Sequence[RowRange], num_rows: int | None) -> list[RowRange]:
-    """Return the rows of a read that are not in ``done``, which is sorted; ``num_rows`` is None if it is unknown.
+    """Return the rows of a read that are not in the sorted list ``done``; ``num_rows`` is None if unknown.
 
     >>> complement([RowRange(0, 5), RowRange(7, 10)], 12)
     [RowRange(start=5, stop=7), RowRange(start=10, stop=None)]

@@ -374,13 +374,22 @@ def called_functions(plan: Plan) -> Iterator[UdfSpec | BatchSpec]:
     for node in walk_plan(plan):
         match node:
             case Project(exprs=exprs):
-                yield from (part.udf for expr in exprs for part in walk(expr) if isinstance(part, UdfCall))
+                yield from (spec for expr in exprs for spec in _functions_of(expr))
             case Filter(predicate=predicate):
-                yield from (part.udf for part in walk(predicate) if isinstance(part, UdfCall))
+                yield from _functions_of(predicate)
             case UdfProject(call=call):
-                yield call.udf
+                yield from _functions_of(call)
             case MapBatches(spec=spec):
                 yield spec
+
+
+def _functions_of(expr: Expr) -> Iterator[UdfSpec]:
+    """Yield the functions that an expression calls; for ``ask`` with a cheap judge those that it becomes."""
+    for part in walk(expr):
+        if isinstance(part, UdfCall):
+            cascade = part.udf.builtin.cascade
+            inner = [part.udf] if cascade is None else [spec for each in cascade.calls for spec in _functions_of(each)]
+            yield from inner
 
 
 def has_async_call(plan: Plan) -> bool:

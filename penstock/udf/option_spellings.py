@@ -1,4 +1,4 @@
-"""Other spellings of options: some are accepted, and error messages answer the others with the one to use."""
+"""Other spellings of options. Penstock accepts some; for the rest an error names the option to use."""
 
 from __future__ import annotations
 

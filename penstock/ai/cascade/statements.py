@@ -88,6 +88,6 @@ def probability_column(
     options: Mapping[str, Any],
     check: Check,
 ) -> Expression:
-    """Return the answer of ``decide`` to a statement, which has the ``probability`` that it is true."""
+    """Return the answer of ``decide`` to a statement; its ``probability`` says how likely the statement is true."""
     questions = (("true", yes_no(statement.question)),)
     return decide_column(statement.parts(), questions, provider, model, options, check)["true"]

@@ -66,7 +66,7 @@ def choice(question: str, options: Sequence[str] | Mapping[str, str | None]) -> 
 def score(question: str, levels: Sequence[str] | Mapping[str, str | None]) -> Question:
     """Ask ``decide`` for a level of a scale, from the lowest to the highest. A dict has a description of each level.
 
-    The answer is that of ``choice``, and has the mean level as ``score``: 0 is the lowest level.
+    The answer is like the answer to a ``choice``, and has the mean level as ``score``: 0 is the lowest level.
 
     >>> score("How angry is the customer?", ["calm", "cross", "furious"]).kind
     'score'

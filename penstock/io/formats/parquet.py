@@ -124,7 +124,9 @@ def _metadata(file: DataFile) -> Any:
 
 
 def _row_width(in_file: pa.Schema, schema: pa.Schema) -> float:
-    """Return the bytes of a row of the columns of ``schema``; infinite with text or lists, whose size is unknown."""
+    """Return the bytes of a row with the columns of ``schema``; infinite if there is text or a list, whose size is
+    unknown.
+    """
     dtypes = [in_file.field(position).type for name in schema.names if (position := in_file.get_field_index(name)) >= 0]
     if not all(pa.types.is_primitive(dtype) for dtype in dtypes):
         return math.inf
