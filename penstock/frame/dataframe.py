@@ -15,6 +15,7 @@ from penstock.frame.relational import RelationalVerbs
 from penstock.frame.reshape import ReshapeVerbs
 from penstock.frame.results import SHOWN_ROWS, ResultVerbs
 from penstock.frame.rows import RowVerbs
+from penstock.frame.semantic import SemanticVerbs
 from penstock.frame.similarity import SimilarityVerbs
 from penstock.frame.write import WriteVerbs
 from penstock.observe.printable import terminal_width
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 
 class DataFrame(
+    SemanticVerbs,
     ColumnVerbs,
     RowVerbs,
     RelationalVerbs,

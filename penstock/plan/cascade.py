@@ -88,9 +88,9 @@ class Cascade:
         rows = Relate((rows,), DrawSample(tuple(sorted(read))))
         is_pilot, is_sample = _compare("equal", PROBE, 0), _compare("greater", PROBE, 0)
         rows = _labelled(rows, is_pilot, model, score, "pilot")
-        rows = Relate((rows,), SizeSample())
-        rows = _labelled(rows, is_sample, model, score, "sample")
         promise = self.precision, self.recall, self.confidence
+        rows = Relate((rows,), SizeSample(*promise))
+        rows = _labelled(rows, is_sample, model, score, "sample")
         rows = Relate((rows,), Calibrate(self.title, *promise, vector is not None))
         if score is not None:
             scored = _if_else(ColumnRef(IS_SCORED), _named_calls(_number(score), "judge"), ColumnRef(SCORE))

@@ -69,7 +69,7 @@ def is_true(
 ) -> Expression:
     """Return whether a statement is true of each row: a decision model decides, another one answers in words.
 
-    So a language model may reason first. One on this machine decides, because that needs no generated text.
+    So a language model may reason first. A model on this machine decides, because that needs no generated text.
     """
     found = find_provider(provider, "decide")
     is_local = found.has_workers or isinstance(found, SglangProvider)
