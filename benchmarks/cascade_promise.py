@@ -52,7 +52,7 @@ def run(order: str, separation: float, seed: int, num_rows: int = NUM_ROWS) -> R
     scores, labels = rows(order, separation, np.random.default_rng(seed), num_rows)
     pilot, candidates = draw_probes(num_rows, seed)
     pilot = pilot[:, 0]
-    sample = candidates[candidates[:, 1] <= wanted_calibration_rows(labels[pilot]), 0]
+    sample = candidates[candidates[:, 1] <= wanted_calibration_rows(labels[pilot], TARGETS), 0]
     found = find_thresholds(scores[pilot], labels[pilot], scores[sample], labels[sample], TARGETS)
     is_guessed = np.full(num_rows, found.is_useful)
     is_guessed[pilot] = is_guessed[sample] = False

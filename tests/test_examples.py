@@ -21,6 +21,7 @@ PRINTS = {
     "budget_and_resume": "480 rows, ",
     "batch_overnight": "480 prompts in batches for $0.0026",
     "ask": "asked about 168 of 480 reviews",
+    "semantic_verbs": "59 requests for 480 reviews",
     "decide": "480 requests for 480 reviews and three questions",
     "judge_two_models": "gpt-5-mini │     33",
     "pdf_to_lance": "8 chunks from 4 pages",

@@ -110,7 +110,7 @@ def detach_providers() -> None:
 
 
 def find_provider(given: str | Provider | None, function: str) -> Provider:
-    """Return the provider of a call: the one given, or else the default of its task."""
+    """Return the provider of a call: the given one, or else the default for its task."""
     found = given if isinstance(given, Provider) else _by_name(given, function)
     if given is None:
         _log_first_switch(found, function)

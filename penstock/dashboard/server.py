@@ -191,7 +191,7 @@ class DashboardServer:
         return _json({"done": await _apart(self._board.control, await _body(request))})
 
     async def _seen(self, request: web.Request) -> web.Response:
-        """Take note that a page shows the end of all queries, which the state named, and their last rows."""
+        """Note that a page shows how every query named in the state ended, with its last rows."""
         asked = await _body(request)
         self._note_page(str(asked["page"]), str(asked["end"]))
         return _json({})

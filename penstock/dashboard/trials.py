@@ -19,6 +19,7 @@ from penstock.ai.providers.remote_provider import RemoteProvider
 from penstock.cache.ledger.open_ledgers import job_ledger
 from penstock.config import config
 from penstock.cost.budget import spending
+from penstock.cost.prices import price_of
 from penstock.dashboard.row_pages.cells import ALONE, cells_of
 from penstock.dashboard.row_pages.found_rows import FoundRows
 from penstock.dashboard.row_pages.prompts import PromptTemplate
@@ -44,7 +45,7 @@ NOT_RECORDED = (
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A prompt as a person has edited it, and the most that it may cost; None if the price is not known."""
+    """A prompt that a person has edited, and its highest cost; None if the price is unknown."""
 
     column: str
     system: str
@@ -128,6 +129,7 @@ def _editable(column: str, template: PromptTemplate, models: Sequence[Mapping[st
         "model": model,
         "base_url": calls["base_url"],
         "dollars_per_call": usual[0] if usual else None,
+        "has_price": bool(calls["price"]) or price_of(provider, model) is not None,
         "max_rows": MAX_ROWS,
     }
 

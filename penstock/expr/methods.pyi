@@ -141,6 +141,7 @@ class Methods:
         *,
         provider: str | Provider | None = None,
         model: str | None = None,
+        usage: bool = False,
         **options: Unpack[DecisionOptions],
     ) -> Expression:
         """Answer typed questions about each row, with a probability for every option."""

@@ -60,7 +60,7 @@ class Target:
     pil_parameters: tuple[int | str, ...] = ()  # positions and names of parameters annotated with PIL.Image.Image
 
     def __penstock_key__(self) -> Any:
-        """Return what determines the results; the owner does not."""
+        """Return the parts that decide the results. The owner is not among them."""
         how = (self.is_batch, self.is_async, self.is_generator, self.method, self.pil_parameters)
         return self.function, self.init_args, dict(self.init_kwargs), how
 

@@ -25,7 +25,7 @@ Aggregates = Expression | Iterable[Expression]
 
 
 class AggregateShortcuts:
-    """One method for each aggregate of whole columns; without columns, of all that are not keys."""
+    """One method for each aggregate of whole columns. Without column names it takes all columns except keys."""
 
     @abstractmethod
     def _aggregate(self, function: str, columns: tuple[ColumnInput, ...], **options: Any) -> Any:

@@ -36,8 +36,9 @@ class ReshapeVerbs(LazyTable):
     ) -> Self:
         """Draw a share of the rows, or ``size`` of them; with a seed, the same rows every time.
 
-        A share is rounded up, and drawn from each 1,024 rows, in input order: it streams and holds no rows. Of more
-        than 1,024 rows it may be one row less. ``size`` rows come in random order; if there are fewer rows, all.
+        A share is rounded up, and drawn from each 1,024 rows, in input order: it streams and holds no rows. Of a table
+        with more than 1,024 rows it may return one row less. ``size`` rows come in random order; if there are fewer
+        rows, all.
 
         >>> ps.range(1000).sample(0.1, seed=1).count_rows(), ps.range(1000).sample(size=7).count_rows()
         (100, 7)

@@ -15,17 +15,17 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from penstock.ai.decisions.questions import MAKERS
 from penstock.errors import PACKAGE_FOLDER, InvalidArgumentError, did_you_mean
 from penstock.expr.column import Expression, col
 from penstock.frame.dataframe import DataFrame
 from penstock.frame.read.memory import from_pydict
-from penstock.frame.sql_expression import public_functions
+from penstock.frame.sql_expression import constant_argument, public_functions
 from penstock.plan import nodes
 from penstock.plan.duckdb_text import quoted
 from penstock.plan.relations import DeferredRelation, Relation
 from penstock.relational.parser import (
     Tree,
-    constant,
     function_names,
     parse,
     render,
@@ -161,7 +161,7 @@ class _Query:
             return _attached[name]
         if isinstance(variable, Func | BoundMethod | ClsInstance):
             return variable
-        return None if name in function_names() else public_functions().get(name)
+        return None if name in function_names() or name in MAKERS else public_functions().get(name)
 
     def _next_calls(self, query: Tree) -> list[Tree]:
         """Return the calls to make next: the innermost ones; within one, those in WHERE come first."""
@@ -257,7 +257,7 @@ class _Query:
         from penstock.expr.templates import with_renamed_fields
         from penstock.functions.ai import TEMPLATE_ARGUMENTS
 
-        value = constant(argument["expression"])
+        value = constant_argument(argument["expression"])
         name = call["function_name"].lower()
         templates = TEMPLATE_ARGUMENTS.get(name, ()) if self._function(call) is public_functions().get(name) else ()
         is_template = argument["name"] in templates if argument["name"] else bool(templates) and position == 0

@@ -63,6 +63,7 @@ IMAGE = Kind("an image", _is_image, "decode it with decode_image()")
 
 TEMPLATE_ARGUMENTS = {
     "prompt": ("messages", "system_message"),
+    "decide": ("messages",),
     "ask": ("statement",),
     "embed_text": ("text",),
     "classify_text": ("text",),
@@ -126,13 +127,15 @@ def decide(
     *,
     provider: str | Provider | None = None,
     model: str | None = None,
+    usage: bool = False,
     **options: Unpack[DecisionOptions],
 ) -> Expression:
     """Answer typed questions about each row, with a probability for every option.
 
     The result is a struct with the answer to each question: ``value``, ``probability`` (of yes, or of the value),
     ``probabilities`` of all options, and ``refused``. The answer to a score has the mean level as ``score``. All
-    questions about a row are one request, if the model answers several. See ``docs/guides/decisions.md``.
+    questions about a row are one request, if the model answers several. ``usage=True`` gives that struct as ``value``,
+    beside tokens, cost and latency. See ``docs/guides/decisions.md``.
 
     >>> from penstock.functions import choice, yes_no
     >>> server = getfixture("model_server")  # finds the option that the text names
@@ -146,7 +149,7 @@ def decide(
     from penstock.ai.decisions.decide_column import decide_column
 
     parts = message_parts("decide", messages)
-    return decide_column(parts, checked_questions(questions), provider, model, options, check_messages)
+    return decide_column(parts, checked_questions(questions), provider, model, options, check_messages, usage)
 
 
 @function

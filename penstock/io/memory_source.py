@@ -84,7 +84,7 @@ class MemorySource:
         return {self.name: version, **file_versions(self._files)}
 
     def read_tasks(self, request: ReadRequest) -> Iterator[MemoryTask]:
-        """Yield slices of moderate size of the requested columns, which may be few of many."""
+        """Yield the requested columns in slices of moderate size."""
         columns = None if request.columns is None else list(request.columns)
         if columns is not None and request.first_input is not None:
             columns.append(ROW_NUMBER)

@@ -77,7 +77,7 @@ class JobState:
 
     @property
     def errors(self) -> list[RowError]:
-        """The errors of failed rows, each once, although a failed lot records one for each of its origins."""
+        """The errors of failed rows. A failed lot records its error for each of its origins; this lists it once."""
         return list(dict.fromkeys(failure.error for failure in self.failures))
 
     @property

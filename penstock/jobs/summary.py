@@ -37,7 +37,7 @@ def summaries_below(root: str) -> Iterator[JobSummary]:
 
 
 def roots_below(root: str) -> Iterator[str]:
-    """Yield the folders with a job in a local folder and below it; or the URL, which may have one."""
+    """Yield the folders with a job in a local folder and below it. Yield a URL itself, since it may hold a job."""
     if "://" in root:
         yield root
         return

@@ -16,10 +16,11 @@ Every call is an ordinary one, so the ledger, limits, budgets, failures and Ray 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from penstock.errors import InvalidArgumentError
 from penstock.expr.kinds import is_vector
-from penstock.expr.nodes import Alias, Call, Cast, ColumnRef, Expr, Literal, Star, UdfCall, unalias, walk
+from penstock.expr.nodes import Alias, Call, Cast, ColumnRef, Expr, Literal, Star, UdfCall, rewrite, unalias, walk
 from penstock.expr.resolve import dtype_of
 from penstock.plan.cascade_relations import (
     ANSWER,
@@ -86,16 +87,17 @@ class Cascade:
             read.add(VECTOR)
         rows = Relate((rows,), DrawSample(tuple(sorted(read))))
         is_pilot, is_sample = _compare("equal", PROBE, 0), _compare("greater", PROBE, 0)
-        rows = _labelled(rows, is_pilot, model, score, NULL_FLAG, NULL_NUMBER)
-        rows = Relate((rows,), SizeSample())
-        rows = _labelled(rows, is_sample, model, score, ColumnRef(LABEL), ColumnRef(SCORE))
+        rows = _labelled(rows, is_pilot, model, score, "pilot")
         promise = self.precision, self.recall, self.confidence
+        rows = Relate((rows,), SizeSample(*promise))
+        rows = _labelled(rows, is_sample, model, score, "sample")
         rows = Relate((rows,), Calibrate(self.title, *promise, vector is not None))
         if score is not None:
-            scored = _if_else(ColumnRef(IS_SCORED), _number(score), ColumnRef(SCORE))
+            scored = _if_else(ColumnRef(IS_SCORED), _named_calls(_number(score), "judge"), ColumnRef(SCORE))
             rows = Project(rows, (Star(exclude=(SCORE,)), Alias(scored, SCORE)))
         rows = Relate((rows,), Route(self.title, _billed_as(model)))
-        answer = Alias(_if_else(ColumnRef(IS_ASKED), model, ColumnRef(ANSWER)), plan.column)
+        asked = _named_calls(model, "ask")
+        answer = Alias(_if_else(ColumnRef(IS_ASKED), asked, ColumnRef(ANSWER)), plan.column)
         others = _kept(plan, (IS_ASKED, ANSWER, *(name for name in read if is_new_column(name))))
         return Project(rows, (*(each for each in others if each.name != plan.column), answer))
 
@@ -126,12 +128,23 @@ def _columns(plan: UdfProject, names: Sequence[str]) -> tuple[dict[str, ColumnRe
     return columns, added
 
 
-def _labelled(rows: Plan, is_asked: Expr, model: Expr, score: Expr | None, label: Expr, known_score: Expr) -> Plan:
-    """Return the rows with the labels and scores of those that are asked."""
-    scored = known_score if score is None else _if_else(is_asked, _number(score), known_score)
-    columns = Alias(_if_else(is_asked, model, label), LABEL), Alias(scored, SCORE)
-    exclude = () if isinstance(label, Literal) else (LABEL, SCORE)
-    return Project(rows, (Star(exclude=exclude), *columns))
+def _labelled(rows: Plan, is_asked: Expr, model: Expr, score: Expr | None, part: str) -> Plan:
+    """Return the rows with the labels and scores of those that are asked. ``part`` of the sample names the calls."""
+    is_first = part == "pilot"
+    labels, scores = (NULL_FLAG, NULL_NUMBER) if is_first else (ColumnRef(LABEL), ColumnRef(SCORE))
+    label = _if_else(is_asked, _named_calls(model, f"ask {part}"), labels)
+    scored = scores if score is None else _if_else(is_asked, _named_calls(_number(score), f"judge {part}"), scores)
+    others = Star(exclude=() if is_first else (LABEL, SCORE))
+    return Project(rows, (others, Alias(label, LABEL), Alias(scored, SCORE)))
+
+
+def _named_calls(expr: Expr, name: str) -> Expr:
+    """Return the expression whose calls have a name that tells their stages apart."""
+
+    def change(node: Expr) -> Expr:
+        return replace(node, udf=replace(node.udf, name=name)) if isinstance(node, UdfCall) else node
+
+    return rewrite(expr, change)
 
 
 NULL_FLAG = Literal(arrow_scalar(None, DataType.bool().arrow))

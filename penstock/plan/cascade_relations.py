@@ -35,6 +35,9 @@ class DrawSample:
 class SizeSample:
     """The rows without the candidates that the calibration does not need."""
 
+    precision: float
+    recall: float
+    confidence: float
     needs_order: ClassVar[bool] = True
 
     def schema(self, *inputs: Schema) -> Schema:

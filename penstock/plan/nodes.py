@@ -384,7 +384,9 @@ def called_functions(plan: Plan) -> Iterator[UdfSpec | BatchSpec]:
 
 
 def _functions_of(expr: Expr) -> Iterator[UdfSpec]:
-    """Yield the functions that an expression calls; for ``ask`` with a cheap judge those that it becomes."""
+    """Yield the functions that an expression calls. An ``ask`` with a cheap judge yields the functions that it expands
+    to.
+    """
     for part in walk(expr):
         if isinstance(part, UdfCall):
             cascade = part.udf.builtin.cascade
@@ -400,7 +402,7 @@ def has_async_call(plan: Plan) -> bool:
 def fold_plan(plan: Plan, enter: Callable[[Plan], Plan], combine: Callable[[Plan, list[Result]], Result]) -> Result:
     """Return ``combine(node, results of its children)`` of the plan; ``enter`` replaces each node before its children.
 
-    This is a loop because a plan may be deeper than the stack of Python.
+    It is a loop because a plan may be deeper than Python's stack.
     """
     pending, results = [(plan, False)], list[Result]()
     while pending:

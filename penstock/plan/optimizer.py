@@ -31,12 +31,12 @@ RULES: tuple[Rule, ...] = (
     split_udf_calls,
     fold_constants,
     merge_filters,
+    pushdown_projection,
+    reuse_udf_results,  # after pushdown_projection, which drops unused calls
+    join_calls,  # before pushdown_filter, which may move a filter between calls that the user wrote side by side
     pushdown_filter,
     pushdown_limit,
     choose_rows_before_calls,
-    pushdown_projection,
-    reuse_udf_results,  # after pushdown_projection, which drops unused calls
-    join_calls,
     merge_projects,
     fuse_decode_resize,  # after pushdown_projection, which drops an unused full image
 )

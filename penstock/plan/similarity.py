@@ -1,4 +1,4 @@
-"""Relations on similar rows, as frozen data: the nearest rows to others, and rows without near duplicates."""
+"""Relations on similar rows, as frozen data: nearest rows, and rows without near duplicates."""
 
 from __future__ import annotations
 

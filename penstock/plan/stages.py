@@ -43,7 +43,7 @@ SAMPLED_ROWS = 1024
 
 @frozen
 class TakeSample:
-    """The share of each SAMPLED_ROWS rows, in batches of that size; the first step of its stage."""
+    """Take a share of each SAMPLED_ROWS rows. It is the first step of its stage, whose batches have that size."""
 
     fraction: float
     seed: int | None

@@ -138,7 +138,7 @@ def result_schema(
 def set_timezone(connection: Any, timezone: str | None) -> None:
     """Set the time zone in which a connection computes days and hours and returns times; None keeps it.
 
-    DuckDB names an offset of whole hours as Etc/GMT, with the other sign, and has no others: these are UTC.
+    DuckDB names an offset of whole hours Etc/GMT, with the opposite sign. It has no other offsets, so these become UTC.
     """
     if timezone is None:
         return

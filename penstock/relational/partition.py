@@ -106,7 +106,7 @@ def _ranged(rows: pa.RecordBatch, parts: RangeParts) -> Numbers:
 
 
 def sampled(rows: pa.RecordBatch, keys: Sequence[SortKey]) -> list[bytes]:
-    """Return the sort keys of some rows; none if a key has no type here, because it may have one in other rows."""
+    """Return the sort keys of some rows; nothing if a key has no type here, because other rows may give it one."""
     if any(pa.types.is_null(rows.column(key.column).type) for key in keys):
         return []
     places = np.linspace(0, rows.num_rows - 1, min(rows.num_rows, SAMPLED_KEYS)).astype(np.int64)

@@ -131,8 +131,9 @@ class BatchHandler:
         return self._steps(rows, first_row) if rows.num_rows else self._columns_alone(rows, first_row)
 
     def _columns_alone(self, rows: pa.RecordBatch, first_row: int) -> Iterator[pa.RecordBatch]:
-        """Yield an output without rows, which only tells the columns; nothing without columns, or if the steps need
-        typed ones."""
+        """Yield an output without rows, which only tells the columns. Yield nothing if there are no columns, or if the
+        steps need types.
+        """
         if rows.num_columns:
             with suppress(PenstockError):
                 yield self._steps(rows, first_row)

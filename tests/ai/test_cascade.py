@@ -172,18 +172,17 @@ def job(url: str, out: Path) -> None:
 
 
 def test_a_killed_job_pays_no_call_twice(server: ModelServer, tmp_path: Path) -> None:
-    server.change(latency=0.005)
-    for num_requests in (70, 180):  # in the sample, and among the doubtful rows
-        run = ForkedProcess(job, server.openai_url, tmp_path / "out")
-        wait_until(lambda least=num_requests: server.num_requests >= least)
-        run.kill()
-        assert run.ended()[0] < 0
+    server.change(latency=0.002)
+    run = ForkedProcess(job, server.openai_url, tmp_path / "out")
+    wait_until(lambda: server.num_requests >= 100)  # in the sample
+    run.kill()
+    assert run.ended()[0] < 0
     job(server.openai_url, tmp_path / "out")
     server.change(latency=0)
     assert sorted(ps.read_parquet(tmp_path / "out").to_pydict()["id"]) == np.flatnonzero(IS_TRUE).tolist()
     asked = Counter(str(request.body["input"]) for request in server.requests)
     assert 180 < len(asked) < NUM_ROWS
-    assert sum(asked.values()) - len(asked) <= 2 * 4  # the calls under way at each kill
+    assert sum(asked.values()) - len(asked) <= 4  # the calls under way at the kill
 
 
 @pytest.mark.parametrize(

@@ -53,7 +53,7 @@ def cascade_handler(relation: CascadeRelation, work: RunRelation, is_cancelled: 
         case DrawSample():
             return DrawHandler(relation, work, is_cancelled)
         case SizeSample():
-            return SizeHandler()
+            return SizeHandler(relation)
         case Calibrate():
             return CalibrateHandler(relation)
         case Route():
@@ -146,7 +146,8 @@ def draw_probes(num_rows: int, seed: int = SEED) -> tuple[Numbers, Numbers]:
 class SizeHandler:
     """Passes rows on, without the candidates that the labels of the pilot make needless."""
 
-    def __init__(self) -> None:
+    def __init__(self, relation: SizeSample) -> None:
+        self._targets = Targets(relation.precision, relation.recall, relation.confidence)
         self._pilot: list[Numbers] = []
         self._num_needed: int | None = None
 
@@ -159,7 +160,7 @@ class SizeHandler:
         if not (ranks > 0).any():
             return item
         if self._num_needed is None:
-            self._num_needed = wanted_calibration_rows(np.concatenate(self._pilot))
+            self._num_needed = wanted_calibration_rows(np.concatenate(self._pilot), self._targets)
         return item.filter(arrow_flags(ranks <= self._num_needed))
 
     def close(self) -> None:

@@ -20,10 +20,11 @@ Numbers = np.ndarray[Any, Any]
 
 MAX_PILOT = 400
 PILOT_SHARE = 10  # one row in ten of a small input
-WANTED_TRUE = 120  # rows in the calibration sample for which the statement is true
+SPARE = 3.4  # times as many true rows in the calibration sample as a test without a single miss needs
 MIN_CALIBRATION = 300
 CALIBRATION_SHARE = 4  # one row in four at most
 MAX_CALIBRATION = 50_000
+HIGHEST_TARGET = 0.999  # a sample for more would be all rows
 MIN_DECIDED = 0.1
 """A judge that decides a smaller share of the rows is useless: its own calls cost about as much as it saves."""
 
@@ -86,14 +87,19 @@ def max_calibration_rows(num_rows: int) -> int:
     return min(num_rows // CALIBRATION_SHARE, MAX_CALIBRATION)
 
 
-def wanted_calibration_rows(pilot: Numbers) -> int:
-    """Return the size of the second sample, given the labels of the first one: larger if few rows are true.
+def wanted_calibration_rows(pilot: Numbers, targets: Targets) -> int:
+    """Return the size of the second sample, given the labels of the first one.
 
-    >>> wanted_calibration_rows(np.arange(400) < 100), wanted_calibration_rows(np.arange(400) < 3)
-    (478, 12060)
+    It is larger if few rows are true, and for higher targets.
+
+    >>> targets = Targets(0.9, 0.9, 0.95)
+    >>> wanted_calibration_rows(np.arange(400) < 100, targets), wanted_calibration_rows(np.arange(400) < 3, targets)
+    (474, 11964)
     """
-    share = (pilot.sum() + 1) / (len(pilot) + 2)
-    return max(MIN_CALIBRATION, round(WANTED_TRUE / float(share)))
+    share = float(pilot.sum() + 1) / (len(pilot) + 2)
+    highest = min(max(targets.precision, targets.recall), HIGHEST_TARGET)
+    needed = math.log(targets.error) / math.log(highest)
+    return max(MIN_CALIBRATION, round(SPARE * needed / share))
 
 
 def find_thresholds(

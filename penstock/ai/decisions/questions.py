@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -72,6 +72,10 @@ def score(question: str, levels: Sequence[str] | Mapping[str, str | None]) -> Qu
     'score'
     """
     return Question("score", _checked_text("score", question), *_checked_options("score", levels))
+
+
+MAKERS: Mapping[str, Callable[..., Question]] = {"yes_no": yes_no, "choice": choice, "score": score}
+"""Functions that make questions, by name. Their results are constants, not columns."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -93,8 +93,7 @@ class ActorSource(Protocol):
         """Take back an actor that must get no more work, and that works on nothing for this stage."""
 
     def release(self, stage: int, idle: Sequence[Process], running: Mapping[Any, Process]) -> None:
-        """Take actors back, and stop the calls of this stage in ``running``, which are named by the replies they
-        owe."""
+        """Take actors back, and stop this stage's calls in ``running``; its keys are the replies that they owe."""
 
 
 class ActorSlot(NamedTuple):

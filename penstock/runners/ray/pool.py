@@ -59,10 +59,10 @@ class RayPool:
 
     Ray calls back on a thread of its own when an actor has replied. A failure is handled on a thread of its own,
     because it may have to wait until lost batches are made again. If an actor dies, its task starts again in another
-    one: without the rows that are out already, then in parts, by ``restart``. If a node is gone, its tasks just start
-    again. A task waits until ``memory`` has room on the node of its actor. With ``fetches_one_by_one`` the handler gets
-    an iterator of the batches of a task. With ``may_write`` a worker may write the output of a task; the pool of the
-    write only passes on the records.
+    actor. It skips rows that have left already; if it dies again, ``restart`` splits it. If a node is gone, its tasks
+    just start again. A task waits until ``memory`` has room on the node of its actor. With ``fetches_one_by_one`` the
+    handler gets an iterator of the batches of a task. With ``may_write`` a worker may write the output of a task; the
+    pool of the write only passes on the records.
     """
 
     def __init__(

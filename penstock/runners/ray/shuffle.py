@@ -217,7 +217,8 @@ def part_task(pieces: Sequence[Piece]) -> Task:
 
 
 def neighbours(parts: Sequence[list[Piece]], num_tasks: int) -> Iterator[list[Piece]]:
-    """Yield the pieces of each part, or of several neighbouring parts while ``num_tasks`` or more groups remain.
+    """Yield the pieces of each part. Join neighbouring parts into groups, as long as at least ``num_tasks`` groups
+    remain.
 
     >>> [len(pieces) for pieces in neighbours([[piece] for piece in "abcdefgh"], 3)]
     [2, 2, 2, 2]

@@ -345,7 +345,7 @@ class SaveMode(Enum):
 
 
 class FileShuffleConfig(SimpleNamespace):
-    """The order of files, which is no promise here."""
+    """The order of files. Penstock does not promise to keep it."""
 
 
 class ExecutionOptions(SimpleNamespace):
