@@ -194,23 +194,8 @@ def test_sources_sinks_and_aggregations_of_your_own(tmp_path: Path) -> None:
     assert sorted(row["x"] for row in ds.random_shuffle(seed=seed).take_all()) == [1, 2, 3, 4]
 
 
-def test_aggregations_by_functions() -> None:
-    """The results are those of Ray Data, but for the order of rows, which it does not promise."""
-    rows = ray.data.from_items([{"g": "A", "n": 1}, {"g": "B", "n": 2}, {"g": "A", "n": None}])
-    seen = aggregate.AggregateFn(
-        init=lambda key: [key], accumulate_row=lambda state, row: [*state, row["n"]],
-        merge=lambda a, b: a + b[1:], name="seen", finalize=str,
-    )  # fmt: skip
-    assert rows.groupby("g").aggregate(seen).take_all() == [
-        {"g": "A", "seen": "['A', 1, None]"}, {"g": "B", "seen": "['B', 2]"}
-    ]  # fmt: skip
-    assert rows.aggregate(seen) == {"seen": "[(), 1, 2, None]"}
-    assert rows.groupby(["g", "n"]).aggregate(seen).take(1) == [{"g": "A", "n": 1, "seen": "[('A', 1), 1]"}]
-    count = aggregate.AggregateFn(
-        init=lambda key: 0, accumulate_block=lambda n, block: n + block.num_rows, merge=lambda a, b: a + b, name="c"
-    )
-    assert rows.aggregate(count, aggregate.Sum("n")) == {"c": 3, "sum(n)": 3}  # type: ignore[attr-defined]
-    with pytest.raises(InvalidArgumentError, match="accumulate_row or accumulate_block"):
+def test_an_aggregation_by_functions_is_refused() -> None:
+    with pytest.raises(InvalidArgumentError, match="derive a class from AggregateFnV2"):
         aggregate.AggregateFn(init=lambda key: 0, merge=lambda a, b: a, name="x")
 
 

@@ -5,7 +5,7 @@ A store is imported when it is first read, which keeps ``import penstock`` fast.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from penstock.frame.dataframe import DataFrame
@@ -34,11 +34,11 @@ def read_sql(
     """Read the result of a SQL query, streamed.
 
     ``conn`` is a URL, such as ``postgresql://user@host/database`` or ``sqlite:///file.db``, or a function that returns
-    a connection of SQLAlchemy, of ADBC or of any DB-API driver, such as ``lambda: sqlite3.connect("file.db")``. The
-    rows of an open DB-API connection are read at once, into memory. Credentials are never shown. PostgreSQL and SQLite
-    are read through ADBC, other URLs through SQLAlchemy. Columns, filters and limits become part of the query, unless
-    ``disable_pushdowns_to_sql``. With ``partition_col``, a column of numbers, dates or timestamps,
-    ``num_partitions`` ranges of it are read at once, each with its own query. ``schema`` overrides the types found.
+    a connection of SQLAlchemy, of ADBC or of any DB-API driver, such as ``lambda: sqlite3.connect("file.db")``.
+    Credentials are never shown. PostgreSQL and SQLite are read through ADBC, other URLs through SQLAlchemy. Columns,
+    filters and limits become part of the query, unless ``disable_pushdowns_to_sql``. With ``partition_col``, a column
+    of numbers, dates or timestamps, ``num_partitions`` ranges of it are read at once, each with its own query.
+    ``schema`` overrides the types found.
 
     >>> path = "words.db"
     >>> url = f"sqlite:///{path}"
@@ -47,11 +47,8 @@ def read_sql(
     {'id': [2], 'word': ['be']}
     """
     options = options_of(locals(), "sql", "conn")
-    from penstock.io.tables.sql.dbapi import is_dbapi
-    from penstock.io.tables.sql.source import read_connection, sql_source
+    from penstock.io.tables.sql.source import sql_source
 
-    if is_dbapi(conn) and partition_col is None:
-        return DataFrame(Scan(read_connection(sql, conn, schema)))
     return DataFrame(Scan(sql_source(sql, conn, **options)))
 
 
@@ -125,7 +122,6 @@ def read_webdataset(
     *,
     decoder: Any = True,
     suffixes: Sequence[str] | None = None,
-    fileselect: Sequence[str] | Callable[[str], bool] | None = None,
     schema: Mapping[str, Any] | None = None,
     path_column: str | None = None,
     max_sample_bytes: int = 2**30,
@@ -136,7 +132,7 @@ def read_webdataset(
 
     ``decoder=True`` decodes ``txt`` to text, ``cls`` and the like to integers, and ``json``; other parts, such
     as images, stay bytes. ``False`` decodes nothing; a function of a sample (a dict), or a list of them, is applied.
-    ``suffixes`` picks extensions, ``fileselect`` patterns of member names. The columns are those of the first samples;
+    ``suffixes`` picks extensions. The columns are those of the first samples;
     ``schema`` adds others and overrides types. Nothing is extracted; a sample above ``max_sample_bytes`` is an error.
     ``train-{000..146}.tar`` names 147 shards, ``{train,val}.tar`` two.
 
@@ -150,12 +146,10 @@ def read_webdataset(
     >>> ps.read_webdataset(path).to_pydict()
     {'__key__': ['1'], 'txt': ['one'], 'cls': [7]}
     """
-    options = options_of(locals(), "paths", "decoder", "suffixes", "fileselect", "max_sample_bytes")
+    options = options_of(locals(), "paths", "decoder", "suffixes", "max_sample_bytes")
     from penstock.io.formats.webdataset import shard_paths, webdataset_format
 
-    format = webdataset_format(
-        decoder=decoder, suffixes=suffixes, fileselect=fileselect, max_sample_bytes=max_sample_bytes
-    )
+    format = webdataset_format(decoder=decoder, suffixes=suffixes, max_sample_bytes=max_sample_bytes)
     return read_file_format(format, shard_paths(paths), **options)
 
 

@@ -263,37 +263,26 @@ def read_datasource(datasource: Datasource, **options: Any) -> Dataset:
     return _dataset(ps.read_source(DatasourceAsSource(datasource)))
 
 
-def _record_reader(name: str, records: Callable[[ps.File], Iterator[dict[str, Any]]], kind: str) -> Any:
-    """Return a reader of files of records, whose values are the columns; the first rows determine the types."""
-
-    def read(
-        paths: Any, *, file_extensions: list[str] | None = None, ignore_missing_paths: bool = False,
-        filesystem: Any = None, include_paths: bool = False, **options: Any,
-    ) -> Dataset:  # fmt: skip
-        check_filesystem(f"ray.data.{name}", filesystem)
-        check_placement(f"ray.data.{name}", options)
-        files = _files(paths, file_extensions, ignore_missing_paths)
-
-        def rows(row: dict[str, Any]) -> Iterator[dict[str, Any]]:
-            for record in records(ps.File(row["path"])):
-                yield {**record, "path": row["path"]} if include_paths else record
-
-        return _dataset(ps.from_pydict({"path": files}).flat_map(rows))
-
-    read.__name__, read.__doc__ = name, f"Read {kind}. Columns have the types of the first rows."
-    return read
-
-
-def _avro_records(file: ps.File) -> Iterator[dict[str, Any]]:
+def read_avro(
+    paths: Any, *, file_extensions: list[str] | None = None, ignore_missing_paths: bool = False,
+    filesystem: Any = None, include_paths: bool = False, **options: Any,
+) -> Dataset:  # fmt: skip
+    """Read the records of Avro files. Columns have the types of the first rows."""
+    check_filesystem("ray.data.read_avro", filesystem)
+    check_placement("ray.data.read_avro", options)
     fastavro = load_extra("fastavro", "avro", "read_avro")
-    with file.open() as stream:
-        try:
-            yield from fastavro.reader(stream)
-        except (ValueError, EOFError) as exc:
-            raise CorruptFileError(f"{file} is not a whole Avro file: {str(exc) or type(exc).__name__}") from exc
 
+    def rows(row: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        file = ps.File(row["path"])
+        with file.open() as stream:
+            try:
+                for record in fastavro.reader(stream):
+                    yield {**record, "path": row["path"]} if include_paths else record
+            except (ValueError, EOFError) as exc:
+                raise CorruptFileError(f"{file} is not a whole Avro file: {str(exc) or type(exc).__name__}") from exc
 
-read_avro = _record_reader("read_avro", _avro_records, "the records of Avro files")
+    files = _files(paths, file_extensions, ignore_missing_paths)
+    return _dataset(ps.from_pydict({"path": files}).flat_map(rows))
 
 
 def from_daft(df: Any) -> Dataset:
