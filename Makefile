@@ -30,7 +30,7 @@ ON_NODES := tests/runners/ray/test_changing_cluster.py
 # Tests of DataFrames run on both runners, by the fixture `runner`; `make test` runs some of them on Ray. A function
 # computes the same everywhere: the sweep calls each with each type, and the others have types of their own.
 DATAFRAMES  := $(patsubst %,tests/%,expr frame functions io relational similarity udf)
-ALSO_ON_RAY := $(patsubst %,tests/functions/test_%.py,sweep chunks image tokens surface arrow_function) \
+ALSO_ON_RAY := $(patsubst %,tests/functions/test_%.py,sweep chunks image surface arrow_function) \
     $(patsubst %,tests/%.py,frame/test_columns frame/test_combine frame/test_errors \
     frame/test_layout frame/test_rows io/formats/test_parquet relational/test_sort_join_group relational/test_windows \
     udf/test_building udf/test_callers udf/test_connections udf/test_func udf/test_generators udf/test_instances \

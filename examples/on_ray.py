@@ -27,4 +27,4 @@ class Scorer:
 
 df = ps.read_json(str(REVIEWS)).map_batches(Scorer, batch_size=60, concurrency=2, use_process=True).collect()
 df.group_by("rating").agg(ps.col("score").mean(), ps.col("score").count().alias("reviews")).sort("rating").show()
-print(f"{ps.get_config().runner} runner, {df.select('process').distinct().count_rows()} worker processes")
+print(f"{ps.get_config().runner} runner, worker processes: {df.select('process').distinct().count_rows()}")

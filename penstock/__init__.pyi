@@ -46,6 +46,7 @@ from penstock.frame.read.tables import (
     read_iceberg as read_iceberg,
     read_lance as read_lance,
     read_numpy as read_numpy,
+    read_orc as read_orc,
     read_sql as read_sql,
     read_webdataset as read_webdataset,
 )
@@ -72,9 +73,9 @@ from penstock.protocols import (
 from penstock.runners import set_runner_local as set_runner_local, set_runner_ray as set_runner_ray
 from penstock.storage.file import AudioFile as AudioFile, File as File, ImageFile as ImageFile, VideoFile as VideoFile
 from penstock.types import DataType as DataType, Field as Field, Schema as Schema
-from penstock.udf.aggregates import udaf as udaf
 from penstock.udf.decorators import cls as cls, func as func, method as method
 from penstock.udf.specs import ActorPoolStrategy as ActorPoolStrategy, TaskPoolStrategy as TaskPoolStrategy
+from penstock.udf.udaf import udaf as udaf
 
 __version__: str
 __all__: list[str]

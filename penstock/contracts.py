@@ -107,8 +107,8 @@ class Bundle:
     """A batch of rows as the executor sees it: a handle, and the numbers that its decisions need.
 
     ``handle`` is the RecordBatch, on Ray a ``RemoteBatch``. ``offset`` and ``num_rows`` select a slice of it, so that
-    the driver can cut without touching data. ``origins`` is empty in a query without lineage. With ``is_task`` it is a
-    task of its own where others are gathered.
+    the driver can cut without touching data. ``origins`` is empty in a query without lineage. With ``is_task`` it
+    becomes a task of its own even where other outputs are gathered into one.
     """
 
     handle: Any

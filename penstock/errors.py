@@ -258,7 +258,7 @@ class QuotaExceededError(ProviderUnusableError):
 
 
 class UnreachableError(ProviderUnusableError):
-    """Nothing answers at the address, or nothing has for ten minutes."""
+    """Nothing answers at the address, or nothing has answered for ten minutes."""
 
 
 class OutageError(ProviderUnusableError):

@@ -79,7 +79,7 @@ class NamedReadTask(Protocol):
 
 @runtime_checkable
 class ConsecutiveReadTask(Protocol):
-    """A ``ReadTask`` that may give consecutive rows of its input, all of them."""
+    """A ``ReadTask`` whose output may be all rows of its input, one after the other."""
 
     first_place: RowPlace | None  # of its first row in the input; None if it leaves out rows
 
@@ -110,7 +110,7 @@ class Source(Protocol):
 
 @runtime_checkable
 class VersionedSource(Protocol):
-    """A source that knows the versions of its inputs, so that a later run of a job can tell which of them changed.
+    """A source that knows the versions of its inputs, so that a later run of a job finds the changed ones.
 
     A source without it is identified by everything in it that can be pickled.
     """
@@ -159,7 +159,7 @@ class NumberedSource(Protocol):
 
 @runtime_checkable
 class SourceOptions(Protocol):
-    """A source that names the options it was made with; others are identified by the code of their class."""
+    """A source that names the options it was made with. Any other source is identified by the code of its class."""
 
     def options(self) -> Mapping[str, Any]:
         """Return how the source is read, by the names of the reader's arguments."""
@@ -246,7 +246,7 @@ class RunSink(Protocol):
 
 @runtime_checkable
 class OnceSink(Protocol):
-    """A sink whose commit leaves a mark, so that a job that is killed then does not append twice."""
+    """A sink whose commit leaves a mark, so that a job does not append twice if it is killed just then."""
 
     def marked(self, run_id: str) -> Sink:
         """Return a sink whose commit leaves the mark ``run_id`` in the same transaction as the rows."""

@@ -20,6 +20,8 @@ PRINTS = {
     "structured_extraction": "drops the connection",
     "budget_and_resume": "480 rows, ",
     "batch_overnight": "480 prompts in batches for $0.0026",
+    "ask": "asked about 168 of 480 reviews",
+    "semantic_verbs": "59 requests for 480 reviews",
     "decide": "480 requests for 480 reviews and three questions",
     "judge_two_models": "gpt-5-mini │     33",
     "pdf_to_lance": "8 chunks from 4 pages",
@@ -31,7 +33,7 @@ PRINTS = {
     "transcribe_audio": "(a tone of 2.5 seconds)",
     "dedup_corpus": "354 rows without equal texts",
     "database": "no     │   144",
-    "on_ray": "2 worker processes",
+    "on_ray": "local runner, worker processes: ",
     "test_pipeline": "3 passed",
 }
 

@@ -22,7 +22,7 @@ structured/        return formats, and tools
 client/            one call: sent, retried, billed, cached
 providers/         the API of each provider
 decisions/         typed questions, answered with probabilities
-cascade/           statements about rows: ``ask``
+cascade/           filters in plain words, with a cheap judge
 local/             models on this machine
 
 The folders know nothing of expressions and columns, except ``decisions`` and ``cascade``. ``providers`` builds on

@@ -238,7 +238,7 @@ class PackedEmbeddings:
         """Return the vectors of a refused text. If it is too long, send less of it, because the token count is an
         estimate.
 
-        Parts are sent one after the other, so that a text that is refused for another reason costs few calls.
+        The parts go one after the other, so that a text that the server refuses for another reason costs few calls.
         """
         if len(piece.text) <= SHORTEST or not _is_too_long(error):
             failures[piece.row] = error

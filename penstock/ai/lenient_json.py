@@ -14,7 +14,7 @@ from penstock.errors import InvalidAnswerError
 def parse_json(raw: bytes) -> Any:
     r"""Return the value of a JSON text, or raise ValueError.
 
-    Half of a surrogate pair, and bytes that are not UTF-8, become U+FFFD: the answer is paid for, and another one would
+    Half a surrogate pair, and bytes that are not UTF-8, become U+FFFD: you have paid for the answer, and another would
     be no better. NaN and Infinity, which Python servers send, are numbers.
 
     >>> parse_json(rb'{"text": "half an emoji: \ud83d", "score": NaN}')

@@ -196,7 +196,7 @@ def scored_label_column(call: AiCall, column: Any) -> Expression:
 
     if not isinstance(call.model, ScoringClassifier):
         raise InvalidArgumentError(
-            f"{call.name}: scores=True needs a classifier, such as those of provider 'transformers'; provider "
+            f"{call.name}: scores=True needs a classifier, such as a model of provider 'transformers'; provider "
             f"{call.provider!r} gives labels alone. Leave it out, or use prompt with logprobs=True."
         )
     target = Target(BatchScores, "classify", (call.model,), is_batch=True)

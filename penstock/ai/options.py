@@ -1,4 +1,4 @@
-"""Options of AI functions: check those of the engine, and leave the rest to the provider."""
+"""Options of AI functions: check the engine's options, and leave the rest to the provider."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ NOT_FOR_BATCHES = ("max_concurrency", "requests_per_minute", "tokens_per_minute"
 
 @dataclass(frozen=True)
 class AiOptions:
-    """The options of one AI function: error policy, call settings, and those of the provider."""
+    """The options of one AI function: error policy, call settings, and the provider's own options."""
 
     policy: Policy
     settings: CallSettings
@@ -69,7 +69,7 @@ class AiOptions:
         return AiOptions(policy, settings, given, tuple(name for name in REMOTE_ONLY if name in taken))
 
     def of_provider(self, function: str, provider: Provider) -> AiOptions:
-        """Return the options for a provider: without workers here, ``concurrency`` is that of requests.
+        """Return the options for a provider: without workers here, ``concurrency`` limits the requests.
 
         Refuse ``batch_api`` if the provider has none.
         """
@@ -110,7 +110,7 @@ def check_labels(function: str, labels: Any) -> tuple[str, ...]:
 
 
 def _batch_settings(function: str, taken: Mapping[str, Any]) -> BatchSettings | None:
-    """Return the settings of the batch API, None without it."""
+    """Return the settings of the batch API, or None if the calls do not use it."""
     is_batch = taken.get("batch_api", False)
     if not isinstance(is_batch, bool):
         raise InvalidArgumentError(f"{function}: batch_api={is_batch!r} must be True or False.")

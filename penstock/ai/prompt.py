@@ -102,7 +102,7 @@ class AsyncPrompts(RowLookup):
         return await self._value(request, await self._model.generate(request))
 
     def _finished(self, found: Found, row_id: bytes | None) -> Any:
-        """Return the value of a cached answer, ``Unfinished`` without one or if the conversation continues."""
+        """Return the value of a cached answer; ``Unfinished`` if there is no answer, or if the conversation goes on."""
         if not isinstance(found, list):
             return Unfinished(found, row_id)
         answer = found[0]
@@ -116,7 +116,7 @@ class AsyncPrompts(RowLookup):
             return Unfinished(found, row_id)
 
     def _is_value(self, answer: Generation) -> bool:
-        """Return whether the text of an answer is the value of its row, which is the usual case."""
+        """Return whether a row's value is simply the text of its answer, as usual."""
         return self._is_plain and bool(answer.text) and not answer.tool_calls and not answer.refusal
 
     # --- requests ---
@@ -172,7 +172,7 @@ class ModelOfRow(Prompter):
         return None
 
     def check_price(self) -> None:
-        """Check nothing: the models are known with their rows, and ``_loaded`` checks them."""
+        """Check nothing here: the rows name the models, and ``_loaded`` checks each."""
 
     def _loaded(self, name: str | None) -> Prompter:
         model = self._provider.model(replace(self._task, model=name))

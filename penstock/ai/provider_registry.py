@@ -59,7 +59,7 @@ _switched: set[str] = set()  # tasks whose move from this machine to a paid prov
 def set_provider(provider: str | Provider, *, task: Task | None = None, **options: Unpack[ProviderOptions]) -> None:
     """Set the default provider of one task, or of all AI functions, and its options.
 
-    ``options`` are those of the provider, such as ``api_key`` and ``base_url``. A later ``provider="openai"`` in a call
+    ``options`` belong to the provider, such as ``api_key`` and ``base_url``. A later ``provider="openai"`` in a call
     uses them too. The initial default is ``openai`` for ``prompt`` and ``decide``, and ``transformers``, models on this
     machine, for ``embed`` and ``classify``, unless PENSTOCK_PROVIDER names one. When a default sends one of these to a
     paid provider for the first time, Penstock logs a warning.
@@ -110,7 +110,7 @@ def detach_providers() -> None:
 
 
 def find_provider(given: str | Provider | None, function: str) -> Provider:
-    """Return the provider of a call: the one given, or else the default of its task."""
+    """Return the provider of a call: the given one, or else the default for its task."""
     found = given if isinstance(given, Provider) else _by_name(given, function)
     if given is None:
         _log_first_switch(found, function)

@@ -38,7 +38,7 @@ class Lookup:
     missing: list[int]  # row numbers
 
     def merged(self, computed: Iterable[Any]) -> list[Any]:
-        """Return the results of all rows, given those of the missing rows in order."""
+        """Return the results of all rows; the caller passes the results of the missing rows, in order."""
         if not self.missing:
             return [self.found[key] for key in self.keys]
         by_row = dict(zip(self.missing, computed, strict=True))

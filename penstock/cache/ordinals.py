@@ -44,8 +44,8 @@ def row_ids(num_rows: int) -> RowIds:
 class Ordinals:
     """Counts equal keys. May be used by several threads.
 
-    ``claims`` is the ledger of the job, None without a job. Claims of another ``era`` are ignored: a job starts a new
-    era when its input changes and rows get other ids.
+    ``claims`` is the ledger of the job; None if there is no job. Claims of another ``era`` are ignored: a job starts a
+    new era when its input changes and rows get other ids.
     """
 
     def __init__(self, claims: Ledger | None = None, era: str = "") -> None:

@@ -85,7 +85,7 @@ class SharedCalls:
             self._waiting.pop(key, None)
 
     def end(self, key: bytes, *, is_stored: bool) -> None:
-        """End a call that began. With ``is_stored`` its answer is on the way to the ledger."""
+        """End a call that began. ``is_stored`` means that the ledger will have its answer."""
         if is_stored:
             asyncio.get_running_loop().call_later(END_AFTER_S, self._end, key)
         else:

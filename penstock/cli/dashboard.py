@@ -32,7 +32,7 @@ def dashboard(
         int, typer.Option(metavar="N", min=0, max=65535, help="The port to listen on; 0 is any free one.")
     ] = 0,
 ) -> None:
-    """Show jobs on a local page: what runs, what went wrong, and the rows.
+    """Show jobs on a local page: progress, errors and rows.
 
     Without OUT it lists the jobs and running queries of this machine. A job may be finished, or run in another process,
     which the page can pause or stop. Ctrl-C ends the dashboard.

@@ -7,7 +7,9 @@ import os
 import platform
 import shutil
 import subprocess
+import sys
 import tempfile
+import textwrap
 from collections.abc import Sequence
 from typing import Annotated, Any
 
@@ -16,6 +18,7 @@ import typer
 from penstock.cli.app import AsJson, app, print_json
 from penstock.config import available_cpus, get_config
 from penstock.errors import PenstockError
+from penstock.observe.printable import MIN_WRAPPED, terminal_width
 from penstock.storage.urls import redacted
 
 PACKAGES = {
@@ -66,7 +69,14 @@ def _print_section(title: str, values: Any) -> None:
     for name, value in values.items():
         if isinstance(value, dict):
             value = ", ".join(f"{package} {version}" for package, version in value.items() if version) or "none"
-        print(f"  {name:<20}{value}")
+        width = terminal_width(sys.stdout)
+        lines = (
+            [value]
+            if width is None
+            else textwrap.wrap(value, max(width - 22, MIN_WRAPPED), break_on_hyphens=False) or [""]
+        )
+        for number, line in enumerate(lines):
+            print(f"  {'' if number else name:<20}{line}".rstrip())
     print()
 
 

@@ -89,7 +89,7 @@ def read_table(path: str, format: str | None = None) -> DataFrame:
 
 
 def suffix_of(path: str) -> str:
-    """Return the extension of a path in lower case, without that of a compression.
+    """Return the extension of a path in lower case, ignoring the extension of a compression.
 
     >>> suffix_of("s3://bucket/reviews/*.CSV.gz"), suffix_of("out/")
     ('.csv', '')

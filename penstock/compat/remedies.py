@@ -55,7 +55,6 @@ DAFT = INSTEAD | _by_name(
         ),
         "use schema.to_arrow(), whose types have their widths": "estimate_row_size_bytes min_estimated_size_column",
         "use repr(schema)": "display_with_metadata",
-        "use sql(), which has ASOF JOIN": "join_asof",
         "use file.size(), or open() and seek()": "length offset position",
     }
 )
@@ -66,15 +65,15 @@ RAY = _by_name(
         ),
         ON_PURPOSE.format("Kafka, MCAP and Hudi are"): "KafkaAuthConfig read_kafka write_kafka read_mcap read_hudi",
         OWN_SOURCE: (
-            "ClickHouseTableSettings SinkMode read_clickhouse read_mongo read_orc read_tfrecords write_clickhouse "
-            "write_mongo write_orc write_tfrecords write_webdataset"
+            "ClickHouseTableSettings SinkMode read_clickhouse read_mongo read_tfrecords write_clickhouse write_mongo "
+            "write_tfrecords"
         ),
         "pass the objects, not references": "from_arrow_refs from_numpy_refs from_pandas_refs",
         "use to_arrow(), to_pandas() or iter_batches()": (
             "to_arrow_refs to_numpy_refs to_pandas_refs get_internal_block_refs iter_internal_ref_bundles "
             "to_random_access_dataset"
         ),
-        "use iter_batches() or iter_torch_batches()": "iter_tf_batches to_tf iter_jax_batches to_torch",
+        "use iter_batches() or iter_torch_batches()": "iter_tf_batches to_tf iter_jax_batches",
         "use read_sql(), or read_datasource()": "read_snowflake",
         "use write_sql(), or write_datasink()": "write_bigquery write_snowflake",
         "use read_delta() or read_iceberg() with the address of the table": (
@@ -85,15 +84,7 @@ RAY = _by_name(
         "use map_batches() with a class that fits and transforms": "Preprocessor",
         "use DataContext": "DatasetContext context",
         "use DataIterator": "DatasetIterator",
-        "use union(), and sort() or random_shuffle() the rows": "mix MixStoppingCondition",
-        "use train_test_split(shuffle=True)": "streaming_train_test_split",
-        "use summarize()": "summary DatasetSummary",
-        "use ValueCounter": "ApproximateTopK",
-        "give each row a path: upload(content, path) in penstock.functions writes it there": "FilenameProvider",
-        "derive it from Datasink, whose write() gets tables": "BlockBasedFileDatasink RowBasedFileDatasink",
-        "read hive partitions as columns and filter() them, or name the files": (
-            "PathPartitionFilter PathPartitionParser"
-        ),
+        "limit() the longer dataset before mix()": "MixStoppingCondition",
         "write str": "NodeIdStr",
         "use stats()": "list_stats_summaries get_stats_summary",
         "a Dataset is never changed: use it itself": "copy",

@@ -253,10 +253,11 @@ class Billing:
         inputs: Sequence[int] = (),
         on_wait: Callable[[], None] | None = None,
     ) -> Charge:
-        """Wait until the budget covers a call. ``tokens`` is the estimated size of its input, ``inputs`` that of each.
+        """Wait until the budget covers a call. ``tokens`` is the estimated size of all its inputs, ``inputs`` the size
+        of each.
 
-        A batch call gives ``on_wait``, which runs if the call must wait. It then waits for another batch to end, so no
-        batch may wait for it.
+        A batch call gives ``on_wait``, which runs if the call must wait. The call then waits for another batch to end,
+        so no batch may wait for this call.
         """
         charge = Charge(self, tokens, inputs, on_wait)
         if self._budget is not None:

@@ -54,8 +54,9 @@ def usage_in(body: Any) -> Usage | None:
 
 
 def _of_input_tokens(usage: dict[str, Any], given: int) -> Usage:
-    """Return the usage in an answer of OpenAI's Responses, whose input includes cached tokens, or of Anthropic, which
-    lists them apart."""
+    """Return the usage in an answer. The input tokens of OpenAI's Responses include cached ones; Anthropic lists cached
+    tokens separately.
+    """
     output = _count(usage, "output_tokens") or 0
     if "input_tokens_details" in usage:
         return Usage(given, output, _cached(usage, "input_tokens_details"))

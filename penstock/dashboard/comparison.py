@@ -1,4 +1,4 @@
-"""Two jobs compared: how often their rows agree, which one people prefer, and what their calls cost."""
+"""Compare two jobs: how often their rows agree, which one people prefer, and what their calls cost."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def compare(first: str, second: str, *, by: str | None = None) -> DataFrame:
 
     ``by`` is the column that matches rows: texts or whole numbers, by default ``id`` or the first such column of both.
     ``agreement`` is the share of the first run's rows that the second run has with the same values; usage of calls
-    does not count. ``wins`` and ``ties`` count the verdicts that people gave on the dashboard. The cost and the median
-    latency of a call are those of the last run of each job, null where they are not known.
+    does not count. ``wins`` and ``ties`` count the verdicts that people gave on the dashboard. Cost and median latency
+    of a call come from the last run of each job; null if they are not known.
 
     >>> import tempfile
     >>> folder = tempfile.mkdtemp()
@@ -74,7 +74,7 @@ def _verdicts(reviews: Iterable[Review], other: str) -> list[str]:
 
 
 def _agreement(contents: Sequence[JobContent], by: str | None) -> float | None:
-    """Return the share of the rows of the first job that the second one has with the same values."""
+    """Return the share of the first job's rows that have the same values in the second job."""
     paths, others = ([file.path for file in content.files] for content in contents)
     if not paths or not others:
         return None

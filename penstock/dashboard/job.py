@@ -115,7 +115,7 @@ class JobFolderView:
         return None if (hidden := self.hidden_folder) is None else hidden / JOB_LEDGER
 
     def open_ledger(self) -> Ledger | None:
-        """Return the ledger of the job, None if its files are not here. The caller must close it."""
+        """Return the ledger of the job, or None if its files are on another machine. The caller must close it."""
         folder = self.ledger_folder
         return SharedLedger(folder) if folder is not None and has_records(folder) else None
 
@@ -188,8 +188,8 @@ class JobBoard:
     def _run(self, content: JobContent) -> dict[str, Any]:
         """Return the figures of the last run, with what the folder knows better.
 
-        The failed rows of a run that goes on and is watched are those of this run, also before they are committed. At
-        any other time they are those of the job.
+        While a watched run goes on, its failed rows are listed, even before they are committed. At
+        any other time they are the failed rows of the job.
         """
         run, (state, error) = content.run, shown_state(content.state, content.run)
         if state == "stopped":
@@ -223,7 +223,7 @@ class JobBoard:
         for row in page["rows"]:
             place = None if row["row"] is None else RowPlace(row["source"], row["row"])
             row["review"] = reviews.get(row_name(row["number"], place))
-        return page | {"formulas": content.formulas, "can_review": True}
+        return page | {"formulas": content.formulas, "can_review": True, "can_try": bool(content.prompts)}
 
     def table(self, asked: Mapping[str, str], max_rows: int) -> pa.Table:
         wanted, content = RowsRequest.of(asked), self._views[0].content()
@@ -298,7 +298,7 @@ class JobBoard:
 
 
 def compared_run(content: JobContent) -> dict[str, Any]:
-    """Return what two runs are compared by, as JSON values: their prompts, and the cost and latency of a call."""
+    """Return, as JSON values, the prompts of two runs and the cost and latency of a call, to compare them."""
     models, latency = content.run["models"], content.run["history"].get("latency_so_far")
     num_calls, dollars = sum(each["num_calls"] for each in models), [each["dollars"] for each in models]
     systems = {f"system of {name}": prompt.system for name, prompt in content.prompts.items() if prompt.system}

@@ -273,7 +273,7 @@ class LiveQuery:
         }
 
     def _calls_stage(self) -> int | None:
-        """Return the stage of calls that takes longest; None without one."""
+        """Return the stage of calls that takes longest; None if no stage makes calls."""
         stages = self._stats.stages
         calls = [index for index, stage in enumerate(stages) if stage.calls is not None]
         slowest = self._stats.forecast.slowest_stage() if calls and not self.is_ended else None
@@ -284,14 +284,14 @@ class LiveQuery:
         return self._num_rows(stats) if stats.calls is None else stats.calls.num_done
 
     def _num_rows(self, stats: StageStats) -> int:
-        """Return the rows of a stage; a write counts those that it was given."""
+        """Return the rows of a stage; for a write, the rows that reached it."""
         return stats.num_rows if stats.writes is None else self._stats.stages[stats.writes].num_rows
 
     def _history(self) -> dict[str, Any]:
         """Return points over time: memory of the process, data in flight, and the rows or calls of each stage.
 
         ``models`` adds up the tokens, refusals and dollars of all models. ``latency`` has the 50th and the 95th
-        percentile of the requests since the point before, None without any.
+        percentile of the requests since the point before; None if there was none.
         """
         timeline = self._stats.timeline
         points = timeline[:: -(-len(timeline) // MAX_POINTS) or 1]

@@ -81,8 +81,10 @@ class LiveBoard:
 
     def rows(self, asked: Mapping[str, str]) -> dict[str, Any]:
         chosen = self._chosen(asked)
-        page = EMPTY_PAGE if chosen is None else chosen.recent.page(RowsRequest.of(asked))
-        return page | {"is_recent": True}
+        if chosen is None:
+            return EMPTY_PAGE | {"is_recent": True}
+        page = chosen.recent.page(RowsRequest.of(asked))
+        return page | {"is_recent": True, "can_try": bool(chosen.recent.prompts)}
 
     def table(self, asked: Mapping[str, str], max_rows: int) -> pa.Table:
         chosen = self._chosen(asked)

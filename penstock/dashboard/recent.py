@@ -119,7 +119,7 @@ class RecentRows:
                 self._pieces.popleft()
 
     def _open_ledger(self) -> Ledger | None:
-        """Return the ledger of the query's calls, None without one. The caller must close it."""
+        """Return the ledger of the query's calls, or None if it has none. The caller must close it."""
         own = self._context.run(job_folder)
         return None if own and not has_records(Path(own)) else self._context.run(current_ledger)
 
@@ -142,12 +142,12 @@ class RecentRows:
         return page | {"num_rows": len(chosen), "num_found": len(chosen), "next": end if end < len(chosen) else None}
 
     def table(self, asked: RowsRequest) -> pa.Table | None:
-        """Return the rows that match, the newest first; None without any."""
+        """Return the matching rows, the newest first; None if no row matches."""
         found = self._found()
         return None if found is None else pa.Table.from_batches([found.take(_chosen(found, asked)).batch])
 
     def rows(self, numbers: Sequence[int]) -> FoundRows | None:
-        """Return the rows with these numbers that are still here; None without any."""
+        """Return the rows with these numbers that are still here; None if no row is left."""
         if (found := self._found()) is None:
             return None
         places = {number: row for row, number in enumerate(found.numbers)}

@@ -23,7 +23,7 @@ Review = dict[str, Any]
 class Reviews:
     """The reviews of a job, one for each row: a JSON line with the row, its thumb (1, -1 or 0), note and verdict.
 
-    A verdict says which of two runs is better, ``other`` is the second one. A row is known by its place in the input if
+    A verdict says which of two runs is better; ``other`` is the second run. A row is known by its place in the input if
     that is known, else by its number in the output.
     """
 

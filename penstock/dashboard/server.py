@@ -65,7 +65,7 @@ class Board(Protocol):
         """Return the prompts of a query or job that a person may edit; see ``trials``."""
 
     def try_prompt(self, asked: Mapping[str, Any]) -> dict[str, Any]:
-        """Ask an edited prompt about a few rows; return the answers beside those of the run."""
+        """Ask an edited prompt about a few rows; return the answers beside the answers of the run."""
 
     def control(self, asked: Mapping[str, Any]) -> str:
         """Change a running query; see ``live.Order``. Return what was done, for the person."""
@@ -191,7 +191,7 @@ class DashboardServer:
         return _json({"done": await _apart(self._board.control, await _body(request))})
 
     async def _seen(self, request: web.Request) -> web.Response:
-        """Take note that a page shows the end of all queries, which the state named, and their last rows."""
+        """Note that a page shows how every query named in the state ended, with its last rows."""
         asked = await _body(request)
         self._note_page(str(asked["page"]), str(asked["end"]))
         return _json({})

@@ -1,4 +1,4 @@
-"""Edited prompts, asked about a few rows: the new answers stand beside those of the run.
+"""Edited prompts, asked about a few rows: the new answers stand beside the answers of the run.
 
 This process makes the calls, with its own providers and their keys, and pays for them on an account of its own. It asks
 no other address than the run did: the folder of a job, which others may write to, must not choose who gets a key.
@@ -44,7 +44,7 @@ NOT_RECORDED = (
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A prompt as a person has edited it, and the most that it may cost; None if the price is not known."""
+    """A prompt that a person has edited, and its highest cost; None if the price is unknown."""
 
     column: str
     system: str
@@ -135,7 +135,7 @@ def _editable(column: str, template: PromptTemplate, models: Sequence[Mapping[st
 def run_trial(
     prompts: Mapping[str, PromptTemplate], trial: Trial, found: FoundRows | None, ledger_folder: Path | None
 ) -> dict[str, Any]:
-    """Ask an edited prompt about rows. Return the answers beside those of the run, as JSON values.
+    """Ask an edited prompt about rows. Return the answers beside the answers of the run, as JSON values.
 
     The ledger of the job, if its folder is given, keeps the answers: asking the same again costs nothing.
     """

@@ -1,8 +1,8 @@
 """Find the batch size of a function by measurement: a pure function of the durations noted.
 
 A call has a fixed cost, so larger batches give more rows per second, up to a knee. Beyond it they only take memory and
-hide progress, and some get slower again. The size doubles while that pays, then stays. If its tasks are very short, it
-may have been measured while the machine was busy elsewhere, so it is measured again, less and less often.
+hide progress, and some get slower again. The size doubles while that pays, then stays. Very short tasks may have been
+measured while the machine was busy with something else, so they are measured again, less and less often.
 """
 
 from __future__ import annotations

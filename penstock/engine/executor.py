@@ -289,7 +289,7 @@ class Executor:
                 self._publish(events.StageFinished(upstream.index, self._clock(), upstream.batch_rows))
 
     def _finish_if_exhausted(self, state: StageState) -> None:
-        if state.is_done or state.is_finishing or not state.is_exhausted:
+        if state.is_done or state.is_finishing or state.must_wait or not state.input.is_at_end:
             return
         if not state.finish():
             self._mark_done(state)

@@ -35,7 +35,7 @@ class StatelessHandler:
 
 
 def one_or_more(outputs: Iterator[pa.RecordBatch]) -> pa.RecordBatch | Iterator[pa.RecordBatch]:
-    """Return the only output as it is, so that the pool sends one report instead of two; else an iterator."""
+    """Return a single output itself, so that the pool sends one report instead of two; otherwise return an iterator."""
     first, second = next(outputs), next(outputs, None)
     return first if second is None else itertools.chain((first, second), outputs)
 

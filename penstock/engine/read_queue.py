@@ -1,4 +1,4 @@
-"""The tasks of a read, drawn one by one, and ahead of time if that shows the number of rows."""
+"""The tasks of a read. They are drawn one by one, or ahead of time if that reveals the number of rows."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ def stage_sample(state: StageState, total: Total | None, calls: CallCounts | Non
         state.num_workers,
         state.input.inbox.num_rows,
         state.input.inbox.nbytes,
-        state.nbytes_held - state.nbytes_coming,
+        state.nbytes_held - state.in_flight.nbytes_expected,
         waiting_for(state),
         num_rows,
         is_exact,
@@ -90,7 +90,7 @@ def total_rows(state: StageState, inputs: Sequence[Total | None]) -> Total | Non
         return state.gate.total_rows(num_rows_in), is_exact
     if kind_of(work) in ("rows", "write") and is_row_preserving(getattr(work, "steps", ())):
         return num_rows_in, is_exact
-    num_done = state.num_rows_done
+    num_done = state.num_rows_taken - state.in_flight.num_rows_running
     if isinstance(work, CallBatch) and not num_done:
         return num_rows_in, False  # most functions of batches give as many rows as they take
     if isinstance(work, RunRelation) or not num_done:

@@ -106,7 +106,8 @@ def is_queue_short(
     taker_s: float | None = None,
     feeder_s: float | None = None,
 ) -> bool:
-    """Decide whether a queue needs more tasks. Takers are the workers that it serves, feeders the ones that fill it.
+    """Decide whether a queue needs more tasks. Takers are the workers that take from it; feeders are the workers that
+    fill it.
 
     Two tasks per taker hide the latency of a hand-over. One per feeder covers the time until the feeders' next
     outputs; more would only hold memory. ``num_coming`` tasks, which running feeders will bring, count once the takers

@@ -130,11 +130,6 @@ class StageState:
         return self.input.inbox.num_rows_taken
 
     @property
-    def num_rows_done(self) -> int:
-        """The number of input rows whose tasks no longer run."""
-        return self.num_rows_taken - self.in_flight.num_rows_running
-
-    @property
     def num_rows_out(self) -> int:
         return self._rows.num_rows_out
 
@@ -144,19 +139,9 @@ class StageState:
         return self.input.inbox.nbytes + self.in_flight.nbytes
 
     @property
-    def nbytes_coming(self) -> int:
-        """The part of ``nbytes_held`` that is only expected."""
-        return self.in_flight.nbytes_expected
-
-    @property
     def is_working(self) -> bool:
         """True if a report will come without a new submission."""
         return not self.is_done and (self.num_running > 0 or self.is_finishing)
-
-    @property
-    def is_exhausted(self) -> bool:
-        """True if no task is in flight and none can come."""
-        return not self.must_wait and self.input.is_at_end
 
     @property
     def due_at_s(self) -> float:

@@ -83,7 +83,9 @@ class TaskCosts:
         self._growth = GrowthEstimate(first_growth)
 
     def nbytes_of_output(self, nbytes_in: int | None) -> int:
-        """Return the expected bytes that a task of ``nbytes_in`` holds while it makes its next output; None: a read."""
+        """Return the bytes that a task of ``nbytes_in`` is expected to hold while it makes its next output; None means
+        a read.
+        """
         nbytes = self._growth.output_of_read() if nbytes_in is None else self._growth.output_of(nbytes_in)
         return nbytes * self.footprint.num_outputs
 

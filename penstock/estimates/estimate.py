@@ -21,8 +21,8 @@ class CostEstimate:
     """The cost of a query, estimated from a sample. ``low`` and ``high`` are the ends of a 90 % interval.
 
     The figures are for all ``total_rows``, or for 1,000 rows if their number is not known (None). ``sample_dollars`` is
-    what the sample itself cost. A figure is None if it is not known: dollars without a price, the cost of calls if no
-    row of the sample made one, and seconds if calls are made by batches.
+    what the sample itself cost. A figure is None if it is unknown: dollars if there is no price, or no row of the
+    sample made a call; seconds if calls go through a batch API.
     """
 
     total_rows: int | None
@@ -58,8 +58,8 @@ class CostEstimate:
     ) -> CostEstimate:
         """Return the estimate with the figures of all models added up.
 
-        ``unseen_calls`` is an upper bound of the calls that other rows may make if no row of the sample made one; their
-        cost is unknown.
+        If no row of the sample made a call, ``unseen_calls`` is the most calls that other rows may make; their cost is
+        unknown.
         """
         figures: dict[str, Any] = {}
         for name in ("calls", "tokens_in", "tokens_out", "dollars", "seconds"):

@@ -28,8 +28,9 @@ class Interval:
     high: float
 
     def __add__(self, other: Interval) -> Interval:
-        """Return the sum as if both were high, or low, together: rows that are long for one model are long for
-        another."""
+        """Return the sum, assuming that both are high together or low together: a row that is long for one model is
+        long for another.
+        """
         return Interval(self.middle + other.middle, self.low + other.low, self.high + other.high)
 
 

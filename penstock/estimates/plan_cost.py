@@ -70,7 +70,7 @@ def _notes(part: RowSample, account: Account, models: Sequence[ModelEstimate], u
         ),
         (has_other_async, "Async functions and downloads are not in the time, nor in the dollars."),
         (part.num_rows == 1, "One row does not show how rows differ: there is no interval."),
-        (part.has_fewer_rows, "A limit or a set operation after the calls may need fewer rows: this is the most."),
+        (part.has_fewer_rows, "A limit, a set operation or a cheap judge may make calls needless: this is the most."),
         (
             account.num_cached,
             f"{account.num_cached:,} answers of the sample came from the cache; they count as if paid again.",

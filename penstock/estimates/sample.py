@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.io.memory_source import MemorySource
+from penstock.plan.cascade_relations import DrawSample
 from penstock.plan.nodes import Limit, Plan, Relate, Scan, called_functions, walk_plan
 from penstock.plan.optimizer import RULES, optimize
 from penstock.protocols import ReadRequest, ReadTask
@@ -87,7 +88,9 @@ def _parts_where(plan: Plan, is_part: Callable[[Plan], bool]) -> Iterator[Plan]:
 
 
 def _calls_nothing(plan: Plan) -> bool:
-    return not any(True for _ in called_functions(plan))
+    """Return True for a part without functions, and without the copies of rows that a cascade draws for its calls."""
+    has_copies = any(isinstance(node, Relate) and isinstance(node.relation, DrawSample) for node in walk_plan(plan))
+    return not has_copies and not any(True for _ in called_functions(plan))
 
 
 def _part(found: SampledInput, num_rows: int, total: int | None, num_inputs: int) -> pa.Table:

@@ -11,8 +11,8 @@ class CallCounter:
     """The calls of a stage so far. The thread of the calls writes, others may read.
 
     A row is answered when its call succeeds, or when it needs no call: a ledger has the answer, or its value is null.
-    ``num_calls`` calls are under way. A client of an API also counts its requests, some of which may repeat a call:
-    ``num_requests`` are under way, and ``num_replies`` had an answer. ``reply_s`` is the sum of the seconds they took,
+    ``num_calls`` calls are under way. A client of an API also counts its requests, and some requests repeat a call:
+    ``num_requests`` are under way, ``num_replies`` were answered. ``reply_s`` is the sum of the seconds they took,
     ``reply_s2`` the sum of the squares, ``reply_times`` counts them by duration (see ``latency``). With ``is_stored`` a
     ledger keeps the answers.
     """
@@ -38,7 +38,7 @@ class CallCounter:
 
     @property
     def num_in_flight(self) -> int:
-        """The number of requests under way; of calls, for functions that are not clients of an API."""
+        """The number of requests under way, or of calls if the function is no client of an API."""
         return self.num_calls if self.num_requests is None else self.num_requests
 
 

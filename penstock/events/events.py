@@ -160,7 +160,7 @@ class ModelSample:
 
 @frozen
 class GpuUse:
-    """The use of a GPU of this machine so far: the share of time it was busy, its most memory, its mean power.
+    """The use of a GPU of this machine so far: the share of time it was busy, its peak memory, its mean power.
 
     ``busy_now`` is the share in the last sample.
     """

@@ -18,7 +18,7 @@ def duration_index(seconds: float) -> int:
 
 
 def percentile(counts: Sequence[int], share: float) -> float | None:
-    """Return the duration that ``share`` of the counted ones do not exceed; None without any.
+    """Return the duration that ``share`` of the counted durations do not exceed; None if none is counted.
 
     >>> counts = [0] * NUM_DURATIONS
     >>> for seconds in (0.5, 0.8, 0.8, 3.0):

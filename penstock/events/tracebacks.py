@@ -1,6 +1,6 @@
-"""Tracebacks for people: the frames of their own code, without those of this package.
+"""Tracebacks for people: they show the frames of the user's code, not of this package.
 
-A trimmed error collects frames again on its way up. So it is trimmed once more when it is shown: in a script by
+A trimmed error collects frames again on its way up. So Penstock trims it again when it is printed: in a script through
 ``sys.excepthook``, unless the program has its own, and in IPython, which asks the error for its text.
 """
 

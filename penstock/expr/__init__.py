@@ -12,7 +12,7 @@ kinds, signatures    sets of types; short forms of type rules
 resolve              the types of expressions, when the plan is built
 evaluate             compile a select list once, run it on every batch
 operators, conditions, casting, items    the kernels of the core
-arrays               helpers of kernels
+arrays               helpers of kernels -> vector_matrix
 aggregate_functions  a type rule and a SQL template for each aggregate
 series_methods       the same methods on ``Series``, computed at once
 missing_functions    functions of other engines, and what to use instead

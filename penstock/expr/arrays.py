@@ -35,7 +35,9 @@ def broadcast(*values: pa.Array | pa.Scalar) -> list[pa.Array]:
 
 
 def on_arrays(compute: Callable[..., pa.Array]) -> Callable[..., pa.Array | pa.Scalar]:
-    """Let a kernel that takes arrays accept constants: repeat a constant, and return a constant if all are."""
+    """Let a kernel that takes arrays accept constants: repeat a constant, and return a constant if all arguments are
+    constants.
+    """
 
     @functools.wraps(compute)
     def broadcasting(*values: pa.Array | pa.Scalar, **options: Any) -> pa.Array | pa.Scalar:

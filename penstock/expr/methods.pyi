@@ -65,9 +65,9 @@ class Methods:
     def avg(self) -> Expression:
         """Return the arithmetic mean of the values; the same as ``mean``."""
     def bool_and(self) -> Expression:
-        """Check whether all values are true; null without any."""
+        """Check whether all values are true; null if no value is left."""
     def bool_or(self) -> Expression:
-        """Check whether a value is true; null without any."""
+        """Check whether a value is true; null if no value is left."""
     def capitalize(self) -> Expression:
         """Capitalize the first letter only."""
     def cbrt(self) -> Expression:
@@ -141,6 +141,7 @@ class Methods:
         *,
         provider: str | Provider | None = None,
         model: str | None = None,
+        usage: bool = False,
         **options: Unpack[DecisionOptions],
     ) -> Expression:
         """Answer typed questions about each row, with a probability for every option."""
@@ -337,7 +338,7 @@ class Methods:
     def max(self) -> Expression:
         """Return the largest value; NaN is the largest number."""
     def mean(self) -> Expression:
-        """Return the arithmetic mean of the values; null without any."""
+        """Return the arithmetic mean of the values; null if no value is left."""
     def median(self) -> Expression:
         """Return the median, between the two middle values if their number is even."""
     def microsecond(self) -> Expression:
@@ -386,7 +387,7 @@ class Methods:
     def power(self, expr: Expression | float) -> Expression:
         """Raise to a power, as ``**`` does: int64 for integers, else float64."""
     def product(self) -> Expression:
-        """Multiply the values; null without any."""
+        """Multiply the values; null if no value is left."""
     def prompt(
         self,
         return_format: Any = None,
@@ -487,7 +488,7 @@ class Methods:
     def substr(self, start: int | Expression, length: int | Expression | None = None) -> Expression:
         """Return ``length`` characters from position ``start``, or all if None; a negative start counts from the end."""
     def sum(self) -> Expression:
-        """Add the values; null without any."""
+        """Add the values; null if no value is left."""
     def tan(self) -> Expression:
         """Return the tangent of an angle in radians."""
     def tanh(self) -> Expression:

@@ -47,7 +47,7 @@ def dtype_of(expr: Expr, schema: Schema) -> DataType:
 
 
 def _dtype(expr: Expr, dtypes: list[DataType], schema: Schema) -> DataType:
-    """Return the type of one node, given those of its children."""
+    """Return the type of one node, given the types of its children."""
     match expr:
         case ColumnRef(column):
             if column not in schema:

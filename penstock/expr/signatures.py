@@ -27,7 +27,9 @@ AnyCallable = TypeVar("AnyCallable", bound=Callable[..., Any])
 
 
 def takes(*kinds: Kind, rest: Kind | None = None, returns: DataType | Resolve) -> Resolve:
-    """Return a rule: one argument of each kind, more of ``rest``; ``returns`` is a type or computes it from them."""
+    """Return a rule that takes one argument of each kind, and more of the kind ``rest``; ``returns`` is the result type
+    or a function that computes it.
+    """
 
     def resolve(*dtypes: DataType, **options: Any) -> DataType:
         for position, dtype in enumerate(dtypes):
@@ -50,7 +52,9 @@ def element_type(dtype: DataType, *_: DataType, **__: Any) -> DataType:
 
 
 def common_type(*dtypes: DataType, **_: Any) -> DataType:
-    """Return the type that all arguments convert to, or raise an error that names two without one."""
+    """Return the type that all arguments convert to, or raise an error that names two arguments without a common
+    type.
+    """
     result = DataType.null()
     for dtype in dtypes:
         merged = supertype(result, dtype)

@@ -60,7 +60,7 @@ class Target:
     pil_parameters: tuple[int | str, ...] = ()  # positions and names of parameters annotated with PIL.Image.Image
 
     def __penstock_key__(self) -> Any:
-        """Return what determines the results; the owner does not."""
+        """Return the parts that decide the results. The owner is not among them."""
         how = (self.is_batch, self.is_async, self.is_generator, self.method, self.pil_parameters)
         return self.function, self.init_args, dict(self.init_kwargs), how
 
@@ -123,7 +123,9 @@ API_LOOP = "penstock.ai"  # the event loop of the calls of remote models
 
 
 class JoinsCalls(Protocol):
-    """A function of lists that can give the items of other functions with the same arguments in the same call."""
+    """A function that returns lists, and can compute the items of other functions with the same arguments in the same
+    call.
+    """
 
     def joined(self, spec: UdfSpec, other: UdfSpec) -> JoinedCall | None:
         """Return one function for ``spec``, the function of this object, and ``other``, or None."""
@@ -151,6 +153,7 @@ class Builtin:
     """An async method of the instance. It gets the argument columns of a task and returns the column of results, or
     None if the rows must be called one by one."""
     joins: JoinsCalls | None = None  # several calls on the same rows become one
+    cascade: Any = None  # of plan/cascade.py: the planner makes several calls of this one
 
 
 @frozen
@@ -185,7 +188,7 @@ class UdfSpec:
 
     @property
     def is_streaming(self) -> bool:
-        """True if the values of a generator are passed on before it ends: then its call is never repeated."""
+        """True if a generator's values move on before it ends; Penstock then never repeats its call."""
         return self.target.is_generator and not (self.cache or self.policy.may_repeat)
 
     @property
@@ -196,7 +199,9 @@ class UdfSpec:
 
 @frozen
 class JoinedCall:
-    """A function whose lists begin with the items of one function; those of the other are at ``positions``."""
+    """A function that returns lists. They begin with the results of one function; the results of the other are at
+    ``positions``.
+    """
 
     udf: UdfSpec
     positions: tuple[int, ...]

@@ -25,7 +25,7 @@ Aggregates = Expression | Iterable[Expression]
 
 
 class AggregateShortcuts:
-    """One method for each aggregate of whole columns; without columns, of all that are not keys."""
+    """One method for each aggregate of whole columns. Without column names it takes all columns except keys."""
 
     @abstractmethod
     def _aggregate(self, function: str, columns: tuple[ColumnInput, ...], **options: Any) -> Any:
@@ -90,7 +90,7 @@ class AggregateShortcuts:
 
 class AggregateVerbs(AggregateShortcuts, LazyTable):
     def agg(self, *aggregates: Aggregates) -> Self:
-        """Combine all rows to one, with expressions of aggregates.
+        """Combine all rows into one row of aggregates.
 
         >>> df = ps.from_pydict({"a": [1, 2], "b": [3, 4]})
         >>> df.agg(ps.col("a").sum(), (ps.col("a") * ps.col("b")).mean().alias("m")).to_pydict()

@@ -10,10 +10,12 @@ from penstock.errors import InvalidArgumentError
 from penstock.frame.aggregate import AggregateVerbs
 from penstock.frame.columns import ColumnVerbs
 from penstock.frame.other_names import attribute_error
+from penstock.frame.pairs import PairVerbs
 from penstock.frame.relational import RelationalVerbs
 from penstock.frame.reshape import ReshapeVerbs
 from penstock.frame.results import SHOWN_ROWS, ResultVerbs
 from penstock.frame.rows import RowVerbs
+from penstock.frame.semantic import SemanticVerbs
 from penstock.frame.similarity import SimilarityVerbs
 from penstock.frame.write import WriteVerbs
 from penstock.observe.printable import terminal_width
@@ -25,9 +27,11 @@ if TYPE_CHECKING:
 
 
 class DataFrame(
+    SemanticVerbs,
     ColumnVerbs,
     RowVerbs,
     RelationalVerbs,
+    PairVerbs,
     AggregateVerbs,
     ReshapeVerbs,
     SimilarityVerbs,
@@ -64,7 +68,8 @@ class DataFrame(
         return self.pipe(function, *args, **kwargs)
 
     def explain(self, analyze: bool = False, *, file: TextIO | None = None) -> None:
-        """Print the plan as written, as optimized, and the stages it runs in; to ``file`` if it is given.
+        """Print the plan as you wrote it, the optimized plan, and the stages it runs in. ``file`` replaces standard
+        output.
 
         With ``analyze`` the query runs, its rows are dropped, and the stats of each stage are added, also if it fails.
         To get the text, pass ``io.StringIO()``:

@@ -102,7 +102,9 @@ class LazyTable:
         return with_trimmed_errors(_stopped_at_exit(batches, cancellation))
 
     def _new_log(self) -> list[Subscriber]:
-        """Return the subscribers that record errors and stats of a new run. Rows in memory keep those they have."""
+        """Return the subscribers that record errors and stats of a new run. A DataFrame with rows in memory keeps its
+        own.
+        """
         if isinstance(self._plan, nodes.Scan):
             return []
         from penstock.observe.failed_rows import ErrorLog

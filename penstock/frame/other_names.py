@@ -56,8 +56,6 @@ _BY_HABIT = {
     "write_sql(table, conn)": "to_sql write_database",
     "write_deltalake(path)": "write_delta sink_delta",
     'ps.sql("select ... from df")': "sql createOrReplaceTempView registerTempTable",
-    'ps.sql("select ... from a asof join b on ...")': "join_asof",
-    "write_sink(...), see docs/guides/custom-io.md": "write_orc",
     "explain()": "describe_plan show_graph",
     "stats()": "profile",
 }

@@ -14,7 +14,7 @@ from penstock.plan import nodes
 from penstock.plan.nodes import Plan, check_columns
 from penstock.plan.pair_relations import JoinMaker, Keys
 from penstock.plan.relations import DeferredRelation, Distinct, Join, JoinKind, SetOperation, Sort, SortKey
-from penstock.relational.query_makers import LEFT_NUMBER, RIGHT_NUMBER, UnionMaker, ZipMaker
+from penstock.relational.query_makers import UnionMaker
 from penstock.types import DataType, supertype
 from penstock.udf.options import refusing_unknown
 
@@ -94,20 +94,6 @@ class RelationalVerbs(LazyTable):
         columns = tuple((side, joined[name] if side == 2 else name, new) for side, name, new in columns)
         return self._with(nodes.Relate((left, right), Join(how, left_on, right_on, columns)))
 
-    def zip(self, other: LazyTable) -> Self:
-        """Put the columns of another DataFrame beside these, row by row; both must have the same number of rows.
-
-        A column of the other side whose name exists gets the suffix ``_1``, or the next number. All rows are
-        held in memory or on disk.
-
-        >>> ps.range(2).zip(ps.from_pydict({"id": [5, 6], "x": ["a", "b"]})).to_pydict()
-        {'id': [0, 1], 'id_1': [5, 6], 'x': ['a', 'b']}
-        """
-        left, right = nodes.MonotonicId(self._plan, LEFT_NUMBER), nodes.MonotonicId(plan_of(other), RIGHT_NUMBER)
-        if left.schema is None or right.schema is None:
-            return self._with(nodes.Relate((left, right), DeferredRelation(ZipMaker())))
-        return self._with(nodes.Relate((left, right), ZipMaker().made(left.schema, right.schema)))
-
     def concat(self, other: LazyTable) -> Self:
         """Append the rows of another DataFrame with the same columns.
 
@@ -140,7 +126,7 @@ class RelationalVerbs(LazyTable):
         return self.union_all_by_name(other).distinct()
 
     def union_all_by_name(self, other: LazyTable) -> Self:
-        """Append the rows of another DataFrame; columns that one side lacks are null there.
+        """Append the rows of another DataFrame; if one side lacks a column, its rows get null there.
 
         >>> ps.range(1).union_all_by_name(ps.from_pydict({"x": [5]})).to_pydict()
         {'id': [0, None], 'x': [None, 5]}

@@ -35,9 +35,9 @@ class ReshapeVerbs(LazyTable):
     ) -> Self:
         """Draw a share of the rows, or ``size`` of them; with a seed, the same rows every time.
 
-        A share is rounded up, and drawn from each 1,024 rows, in input order: it streams and holds no rows. Of more
-        than 1,024 rows it may be one row less. It may have a row twice ``with_replacement``. ``size`` rows come in
-        random order; if there are fewer rows, all.
+        A share is rounded up, and drawn from each 1,024 rows, in input order: it streams and holds no rows. Of a table
+        with more than 1,024 rows it may return one row less; ``with_replacement`` it may return a row twice. ``size``
+        rows come in random order; if there are fewer rows, all.
 
         >>> ps.range(1000).sample(0.1, seed=1).count_rows(), ps.range(1000).sample(size=7).count_rows()
         (100, 7)
@@ -94,8 +94,8 @@ class ReshapeVerbs(LazyTable):
     def repartition(self, num: int, *partition_by: ColumnInput) -> Self:
         """Return the same rows in this many parts of equal size; with columns, equal values are in one part.
 
-        Without columns it holds all rows in memory first. With columns parts may be of any size, and parts without rows
-        are left out; only one part must fit in memory.
+        Without columns it holds all rows in memory first. If you give columns, parts have any size, and empty parts are
+        left out; only one part must fit in memory.
 
         >>> [len(part) for part in ps.range(6).repartition(3).iter_partitions()]
         [2, 2, 2]

@@ -81,7 +81,7 @@ class RowVerbs(LazyTable):
         return self._map("map", fn, options)
 
     def flat_map(self, fn: Callable[..., Any], **options: Unpack[RowOptions]) -> Self:
-        """Run a function from one row to a list of rows; the options are those of ``map_batches``.
+        """Run a function from one row to a list of rows, with the options of ``map_batches``.
 
         >>> ps.range(2).flat_map(lambda row: [row, row]).to_pydict()
         {'id': [0, 0, 1, 1]}

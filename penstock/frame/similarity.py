@@ -32,7 +32,7 @@ class SimilarityVerbs(LazyTable):
         which is 1 for the nearest. Queries come in their order, and neighbours by rank. With ``metric="dot"`` the
         product is in ``score`` instead of ``distance``, and the largest is the nearest.
 
-        ``on`` is the column of vectors on both sides, unless ``query_on`` is that of the queries. A row without a
+        ``on`` is the column of vectors on both sides; ``query_on`` names another one for the queries. A row without a
         vector, or with a NaN in it, is no neighbour and has none, like a zero vector for ``cosine``. The search is
         exact: it compares every row with every query. The queries and their neighbours are held in memory, while the
         rows of this DataFrame stream through. See ``docs/guides/relational.md``.
@@ -74,7 +74,7 @@ class SimilarityVerbs(LazyTable):
         """Keep the first row of each group of similar texts, by the share of n-grams of words that they have in common.
 
         Two texts are linked if the similarity that ``minhash`` estimates, the Jaccard index of their n-grams, is
-        ``threshold`` or more; texts linked directly or through others are one group. Pairs to compare are found by
+        ``threshold`` or more; texts linked directly or through other texts are one group. Pairs to compare are found by
         locality sensitive hashing; see ``docs/guides/relational.md``. More ``num_hashes`` give better estimates. Rows
         stay in their order, and rows without a text are kept. Texts that differ in case or punctuation are different:
         pass ``normalize(...)`` of them.

@@ -15,17 +15,17 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from penstock.ai.decisions.questions import MAKERS
 from penstock.errors import PACKAGE_FOLDER, InvalidArgumentError, did_you_mean
 from penstock.expr.column import Expression, col
 from penstock.frame.dataframe import DataFrame
 from penstock.frame.read.memory import from_pydict
-from penstock.frame.sql_expression import public_functions
+from penstock.frame.sql_expression import constant_argument, public_functions
 from penstock.plan import nodes
 from penstock.plan.duckdb_text import quoted
 from penstock.plan.relations import DeferredRelation, Relation
 from penstock.relational.parser import (
     Tree,
-    constant,
     function_names,
     parse,
     render,
@@ -42,11 +42,11 @@ _attached: dict[str, Callable[..., Any]] = {}
 
 
 def sql(query: str, register_globals: bool = True, **tables: DataFrame) -> DataFrame:
-    """Run a SELECT statement in the dialect of DuckDB; the result is lazy, as that of any verb.
+    """Run a SELECT statement in the dialect of DuckDB; the result is lazy, as with any verb.
 
-    A table is a DataFrame passed by name, or a variable of the caller unless ``register_globals`` is false. Functions
-    are those of DuckDB, the functions of ``penstock.functions`` that it lacks (``prompt``, ``embed_text``, ...),
-    functions made with ``ps.func`` that are variables of the caller, and those of ``attach_function``.
+    A table is a DataFrame passed by name, or a variable of the caller unless ``register_globals`` is false. You can
+    call the functions of DuckDB, those in ``penstock.functions`` that it lacks (``prompt``, ``embed_text``, ...), your
+    variables made with ``ps.func``, and functions from ``attach_function``.
 
     >>> reviews = ps.from_pydict({"stars": [5, 1], "text": ["good", "bad"]})
     >>> ps.sql("select upper(text) as t from reviews where stars > 3").to_pydict()
@@ -161,10 +161,10 @@ class _Query:
             return _attached[name]
         if isinstance(variable, Func | BoundMethod | ClsInstance):
             return variable
-        return None if name in function_names() else public_functions().get(name)
+        return None if name in function_names() or name in MAKERS else public_functions().get(name)
 
     def _next_calls(self, query: Tree) -> list[Tree]:
-        """Return the calls to make next: the innermost ones, those of the WHERE clause first."""
+        """Return the calls to make next: the innermost ones; within one, those in WHERE come first."""
         for part in (query["where_clause"], {**query, "from_table": None, "where_clause": None}):
             calls = [node for node in walk_tree(part) if self._is_lifted(node)]
             innermost = [call for call in calls if not any(map(self._is_lifted, walk_tree(call["arguments"])))]
@@ -257,7 +257,7 @@ class _Query:
         from penstock.expr.templates import with_renamed_fields
         from penstock.functions.ai import TEMPLATE_ARGUMENTS
 
-        value = constant(argument["expression"])
+        value = constant_argument(argument["expression"])
         name = call["function_name"].lower()
         templates = TEMPLATE_ARGUMENTS.get(name, ()) if self._function(call) is public_functions().get(name) else ()
         is_template = argument["name"] in templates if argument["name"] else bool(templates) and position == 0
@@ -338,7 +338,7 @@ def _repeated_columns(query: Tree, schemas: Mapping[str, Schema]) -> list[str]:
 
 
 def _joined_tables(node: Tree) -> list[Tree]:
-    """Return the tables of joins that keep all columns of both sides, from left to right; none of other joins."""
+    """Return the tables of joins that keep all columns of both sides, from left to right; nothing for other joins."""
     if node["type"] == "BASE_TABLE":
         return [node]
     is_kept = node["type"] == "JOIN" and node["ref_type"] in ("REGULAR", "CROSS") and not node["using_columns"]

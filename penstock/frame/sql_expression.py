@@ -7,12 +7,13 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
+from penstock.ai.decisions.questions import MAKERS
 from penstock.errors import InvalidArgumentError, did_you_mean
 from penstock.expr.column import Expression, col, lit
 from penstock.expr.missing_functions import way_around
 from penstock.expr.public_functions import FUNCTIONS
 from penstock.expr.registry import load_functions
-from penstock.relational.parser import SELECT, Tree, constant, parse_expression, sql_error
+from penstock.relational.parser import SELECT, Tree, constant, parse_expression, sql_error, walk_tree
 from penstock.relational.scalar import scalar_functions
 from penstock.types import DataType
 
@@ -106,7 +107,7 @@ def _operator(tree: Tree, of: Callable[[Tree], Expression], refuse: Callable[...
     if kind in ("COMPARE_IN", "COMPARE_NOT_IN"):
         found = of(children[0]).is_in([constant(each) for each in children[1:]])
         return found if kind == "COMPARE_IN" else ~found
-    if kind == "ARRAY_EXTRACT":
+    if kind in ("ARRAY_EXTRACT", "STRUCT_EXTRACT"):
         key = constant(children[1])
         return of(children[0])[key - 1 if isinstance(key, int) and key > 0 else key]  # SQL counts from 1
     if kind in _PREDICATES:
@@ -138,7 +139,18 @@ def _call(tree: Tree, of: Callable[[Tree], Expression], refuse: Callable[..., In
 
 def _argument(tree: Tree, of: Callable[[Tree], Expression]) -> Any:
     """Return an argument of a function: the value of a constant, else an expression."""
-    return constant(tree) if tree["class"] == "CONSTANT" or tree.get("function_name") == "list_value" else of(tree)
+    is_constant = tree["class"] == "CONSTANT" or tree.get("function_name") in ("list_value", "struct_pack")
+    return constant_argument(tree) if is_constant else of(tree)
+
+
+def constant_argument(tree: Tree) -> Any:
+    """Return the value of an argument that reads no column; questions of ``decide`` may be in it."""
+    if not any(node.get("function_name") in MAKERS for node in walk_tree(tree)):
+        return constant(tree)
+    arguments = [(each["name"], constant_argument(each["expression"])) for each in tree["arguments"]]
+    if tree["function_name"] == "struct_pack":
+        return dict(arguments)
+    return MAKERS[tree["function_name"]](*(value for _, value in arguments))
 
 
 def duckdb_function(name: str, *arguments: Any) -> Expression:

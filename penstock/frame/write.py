@@ -120,6 +120,26 @@ class WriteVerbs(LazyTable):
 
         return self._write_files(json_sink, path, **options)
 
+    @refusing_unknown("write_orc", WRITING)
+    def write_orc(
+        self,
+        path: str,
+        *,
+        mode: WriteMode = "create",
+        partition_cols: Iterable[str | Expression] | None = None,
+        compression: str = "uncompressed",
+        rows_per_file: int | None = None,
+        storage_options: Mapping[str, Any] | None = None,
+        resume: Resume = False,
+        budget: float | None = None,
+        on_finish: OnFinish | None = None,
+    ) -> Self:
+        """Run the query and write its rows as ORC files into a folder; the options are those of ``write_parquet``."""
+        options = options_of(locals(), "path")
+        from penstock.io.formats.orc import orc_sink
+
+        return self._write_files(orc_sink, path, **options)
+
     @refusing_unknown("write_numpy", WRITING)
     def write_numpy(
         self,
@@ -220,7 +240,7 @@ class WriteVerbs(LazyTable):
     def write_iceberg(self, table: Any, *, mode: WriteMode = "create") -> Self:
         """Run the query and write its rows into a table of PyIceberg, in one commit; returns the list of its new files.
 
-        ``table`` is that of a catalog: ``load_catalog(...).load_table("db.reviews")``. ``mode="create"`` needs a table
+        ``table`` comes from a catalog: ``load_catalog(...).load_table("db.reviews")``. ``mode="create"`` needs a table
         without rows. The rows must fit in memory.
         """
         from penstock.io.tables.iceberg import write_iceberg_table
@@ -307,7 +327,7 @@ class WriteVerbs(LazyTable):
     ) -> Self:
         """Run the query and write the images of a column into a folder, one file each, none for null.
 
-        ``file_format`` and ``quality`` are those of ``encode_image``, ``mode`` that of ``write_parquet``.
+        ``file_format`` and ``quality`` are as in ``encode_image``, ``mode`` as in ``write_parquet``.
         """
         from penstock.functions.image import encode_image
         from penstock.io.formats.images import image_sink

@@ -195,10 +195,10 @@ def avg(expr: Expression) -> Expression:
     """Return the arithmetic mean of the values; the same as ``mean``."""
 
 def bool_and(expr: Expression) -> Expression:
-    """Check whether all values are true; null without any."""
+    """Check whether all values are true; null if no value is left."""
 
 def bool_or(expr: Expression) -> Expression:
-    """Check whether a value is true; null without any."""
+    """Check whether a value is true; null if no value is left."""
 
 def capitalize(expr: Expression) -> Expression:
     """Capitalize the first letter only."""
@@ -360,7 +360,7 @@ def max(expr: Expression) -> Expression:
     """Return the largest value; NaN is the largest number."""
 
 def mean(expr: Expression) -> Expression:
-    """Return the arithmetic mean of the values; null without any."""
+    """Return the arithmetic mean of the values; null if no value is left."""
 
 def median(expr: Expression) -> Expression:
     """Return the median, between the two middle values if their number is even."""
@@ -393,7 +393,7 @@ def power(base: Expression, expr: Expression | float) -> Expression:
     """Raise to a power, as ``**`` does: int64 for integers, else float64."""
 
 def product(expr: Expression) -> Expression:
-    """Multiply the values; null without any."""
+    """Multiply the values; null if no value is left."""
 
 def quarter(expr: Expression) -> Expression:
     """Return the quarter of the year, from 1 to 4."""
@@ -465,7 +465,7 @@ def strip(expr: Expression) -> Expression:
     """Remove white space at both ends."""
 
 def sum(expr: Expression) -> Expression:
-    """Add the values; null without any."""
+    """Add the values; null if no value is left."""
 
 def tan(expr: Expression) -> Expression:
     """Return the tangent of an angle in radians."""

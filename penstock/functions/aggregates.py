@@ -30,9 +30,9 @@ def _simple(name: str, doc: str, given: Any, result: Any, computes: str | None =
     return method(build)
 
 
-sum = _simple("sum", "Add the values; null without any.", [1, 2, None], 3)
-product = _simple("product", "Multiply the values; null without any.", [2, 3, None], 6)
-mean = _simple("mean", "Return the arithmetic mean of the values; null without any.", [1, 2, None], 1.5)
+sum = _simple("sum", "Add the values; null if no value is left.", [1, 2, None], 3)
+product = _simple("product", "Multiply the values; null if no value is left.", [2, 3, None], 6)
+mean = _simple("mean", "Return the arithmetic mean of the values; null if no value is left.", [1, 2, None], 1.5)
 avg = _simple("avg", "Return the arithmetic mean of the values; the same as ``mean``.", [1, 2, None], 1.5, "mean")
 median = _simple("median", "Return the median, between the two middle values if their number is even.", [1, 2], 1.5)
 min = _simple("min", "Return the smallest value; NaN is the largest number.", [2, 1, None], 1)
@@ -42,8 +42,8 @@ approx_count_distinct = _simple(
     "approx_count_distinct", "Estimate the number of different values in little memory.", [1, 1, None], 1
 )
 skew = _simple("skew", "Return the skewness of the values, as of a whole population.", [1, 2, 3], 0.0)
-bool_and = _simple("bool_and", "Check whether all values are true; null without any.", [True, False], False)
-bool_or = _simple("bool_or", "Check whether a value is true; null without any.", [True, False], True)
+bool_and = _simple("bool_and", "Check whether all values are true; null if no value is left.", [True, False], False)
+bool_or = _simple("bool_or", "Check whether a value is true; null if no value is left.", [True, False], True)
 list_agg = _simple("list_agg", "Collect the values in a list, nulls included, in no particular order.", [5, 5], [5, 5])
 list_agg_distinct = _simple("list_agg_distinct", "Collect the different values in a list, without null.", [5, 5], [5])
 value_counts = _simple("value_counts", "Count how often each value occurs, as a map.", ["a", "a"], {"a": 2})

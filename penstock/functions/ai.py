@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, Unpack
 
+from penstock.ai.decisions import answer_columns  # noqa: F401  # kernels
 from penstock.ai.decisions.questions import Question, checked_questions, choice, score, yes_no
 from penstock.ai.model_columns import (
     embedding_column,
@@ -62,6 +63,7 @@ IMAGE = Kind("an image", _is_image, "decode it with decode_image()")
 
 TEMPLATE_ARGUMENTS = {
     "prompt": ("messages", "system_message"),
+    "decide": ("messages",),
     "ask": ("statement",),
     "embed_text": ("text",),
     "classify_text": ("text",),
@@ -125,13 +127,15 @@ def decide(
     *,
     provider: str | Provider | None = None,
     model: str | None = None,
+    usage: bool = False,
     **options: Unpack[DecisionOptions],
 ) -> Expression:
     """Answer typed questions about each row, with a probability for every option.
 
     The result is a struct with the answer to each question: ``value``, ``probability`` (of yes, or of the value),
     ``probabilities`` of all options, and ``refused``. The answer to a score has the mean level as ``score``. All
-    questions about a row are one request, if the model answers several. See ``docs/guides/decisions.md``.
+    questions about a row are one request, if the model answers several. ``usage=True`` gives that struct as ``value``,
+    beside tokens, cost and latency. See ``docs/guides/decisions.md``.
 
     >>> from penstock.functions import choice, yes_no
     >>> server = getfixture("model_server")  # finds the option that the text names
@@ -145,7 +149,7 @@ def decide(
     from penstock.ai.decisions.decide_column import decide_column
 
     parts = message_parts("decide", messages)
-    return decide_column(parts, checked_questions(questions), provider, model, options, check_messages)
+    return decide_column(parts, checked_questions(questions), provider, model, options, check_messages, usage)
 
 
 @function
@@ -155,12 +159,18 @@ def ask(
     *,
     provider: str | Provider | None = None,
     model: str | None = None,
+    cheap: str | Expression | None = None,
+    precision: float = 0.9,
+    recall: float = 0.9,
+    confidence: float = 0.95,
     **options: Unpack[AskOptions],
 ) -> Expression:
     """Ask a model whether a statement is true of each row: a filter in plain words.
 
-    The result is true, false, or null for a row with a null, and for one that the model declines. See
-    ``docs/guides/ask.md``.
+    The result is true, false, or null for a row with a null, and for one that the model declines. With a ``cheap``
+    judge the model answers a random sample and the doubtful rows alone. The promise: with this ``confidence``, the
+    model would accept at least ``precision`` of the accepted rows, and at least ``recall`` of the rows that it would
+    accept are accepted. See ``docs/guides/ask.md``.
 
     >>> server = getfixture("model_server")  # finds the option that the text names
     >>> ps.set_provider("openai", base_url=server.openai_url, api_key="test")
@@ -168,9 +178,11 @@ def ask(
     >>> df.where(ask("{text} complains about delivery", model="gpt-6-luna")).to_pydict()
     {'text': ['yes, the parcel is late']}
     """
-    from penstock.ai.cascade.statements import Statement, is_true
+    from penstock.ai.cascade.ask_column import Promise, ask_column
+    from penstock.ai.cascade.statements import Statement
 
-    return is_true(Statement.of(statement), provider, model, options, check_messages)
+    promise = Promise(precision, recall, confidence)
+    return ask_column(Statement.of(statement), provider, model, options, cheap, promise, check_messages)
 
 
 @method

@@ -114,7 +114,7 @@ def _hash_lists(lists: pa.Array) -> Numbers:
 
 
 def hash_bytes(array: pa.Array) -> Numbers:
-    """Return the XXH3 of every binary; a null has that of no bytes."""
+    """Return the XXH3 of every binary; a null has the hash of zero bytes."""
     from xxhash import xxh3_64_intdigest
 
     return np.fromiter(map(xxh3_64_intdigest, array.fill_null(b"").to_pylist()), np.uint64, len(array))
@@ -168,7 +168,7 @@ def _minhash(texts: pa.Array, *, num_hashes: int, ngram_size: int, seed: int) ->
 
 
 def _ngrams(words: Numbers, lengths: Numbers, size: int) -> tuple[Numbers, Numbers]:
-    """Return the hash of every n-gram of a row, and the number of n-grams of each row, which is at least one."""
+    """Return the hash of every n-gram, and for each row the number of its n-grams, at least one."""
     num_ngrams = np.maximum(lengths - size + 1, 1)
     firsts = np.repeat(np.cumsum(lengths) - lengths, num_ngrams)
     firsts = firsts + np.arange(len(firsts)) - np.repeat(np.cumsum(num_ngrams) - num_ngrams, num_ngrams)

@@ -126,7 +126,9 @@ def _objects(texts: pa.Array, dtype: DataType) -> pa.Array | None:
 
 
 def _has_nan(texts: pa.Array, lower: bytes) -> bool:
-    """Check for NaN and infinity, which are no JSON, but Arrow takes them; ``lower`` are all texts in lower case."""
+    """Check for NaN and infinity, which Arrow reads although they are no JSON. ``lower`` has all texts in lower
+    case.
+    """
     if b"nan" not in lower and b"inf" not in lower:
         return False
     return bool(pc.any(pc.match_substring_regex(texts, r"[:\[,]\s*-?(?i:nan|inf)")).as_py())

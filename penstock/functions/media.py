@@ -205,7 +205,7 @@ def pdf_pages(
 def pages_call(
     file_expr: Expression, *, images: bool, dpi: float, on_error: MediaOnError, use_process: bool, **options: Any
 ) -> Expression:
-    """Return the call behind ``pdf_pages``; ``options`` are ``first``, ``last`` and those of ``media_call``."""
+    """Return the call behind ``pdf_pages``; ``options`` are ``first``, ``last`` and the options of ``media_call``."""
     if images and not 1 <= dpi <= MAX_DPI:
         raise InvalidArgumentError(f"pdf_pages: dpi={dpi!r} must lie between 1 and {MAX_DPI}")
     dtype = DataType.list(DataType.struct(pdf.PAGE_WITH_IMAGE if images else pdf.PAGE))

@@ -1,7 +1,7 @@
 r"""Searches in text: plain substrings, SQL's LIKE, and regular expressions.
 
 Regular expressions have one dialect: the syntax of RE2, with ``\w \d \s \b`` for Unicode text, as in Python's ``re``.
-RE2 takes linear time, and has no look-around and no back-references. Its own classes are those of ASCII, so they are
+RE2 takes linear time, and has no look-around and no back-references. Its own classes cover ASCII only, so they are
 written out as Unicode properties. It cannot match what depends on a Unicode class but has no such form: ``\b``, ``\B``,
 and ``\W`` or ``\S`` inside brackets. Python's ``re`` matches these patterns, for every function alike.
 """
@@ -39,7 +39,7 @@ _GROUPS = ("(", "(?<", "(?P<")
 
 @dataclass(frozen=True, slots=True)
 class RegularExpression:
-    """A pattern in the form of RE2, and in that of Python if it has one, which ``needs_python`` requires."""
+    """A pattern as RE2 writes it, and as Python writes it if Python can; ``needs_python`` requires that."""
 
     re2: str
     python: re.Pattern[str] | None

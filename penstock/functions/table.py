@@ -74,7 +74,9 @@ class FunctionTable:
     def call(
         self, name: str, parameters: Parameters, doc: str, given: tuple[Any, ...], result: Any, kernel: str = ""
     ) -> Builder:
-        """Define a function that calls the kernel of its own name, or another one, which is registered elsewhere."""
+        """Define a function that calls the kernel of its own name, or the kernel ``kernel``, both registered
+        elsewhere.
+        """
 
         def build(*columns: Expression) -> Expression:
             return call(kernel or name, *columns)

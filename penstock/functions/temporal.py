@@ -61,7 +61,7 @@ _CALENDAR_UNITS = ("day", "week", "month", "quarter", "year")  # a day starts on
 def date_trunc(interval: str, expr: Expression) -> Expression:
     """Round down to an interval such as ``"hour"``, ``"15 minutes"`` or ``"1 month"``; weeks start on Monday.
 
-    Intervals are those of the clocks in the time zone. The two hours that clocks repeat are two intervals.
+    Intervals follow the clocks in the time zone. The two hours that clocks repeat are two intervals.
     As a method the expression comes first: ``col("t").date_trunc("1 day")``.
 
     >>> import datetime
@@ -130,8 +130,8 @@ def to_datetime(expr: Expression, format: str, timezone: str | None = None) -> E
     """Parse text as a timestamp in microseconds; text that does not fit the format is an error.
 
     ``%f`` reads a fraction of a second of any length. With a timezone, text without an offset is local to it; a local
-    time that clocks skip is an error, and of one that comes twice the earlier is meant. Without a timezone, a format
-    with the offset ``%z`` gives UTC.
+    time that clocks skip is an error, and a local time that comes twice means the earlier one. Without a timezone, a
+    format with the offset ``%z`` gives UTC.
 
     >>> df = ps.from_pydict({"t": ["2024-07-03 10:30:00.5"]})
     >>> df.select(to_datetime(ps.col("t"), "%Y-%m-%d %H:%M:%S.%f")).to_pydict()

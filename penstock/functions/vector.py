@@ -1,7 +1,7 @@
 """Distances and similarities of vectors: embeddings, fixed-size lists, lists of numbers and constant query vectors.
 
-Sums are computed in float64 on the elements of the whole batch. Vectors of different lengths are an error, when the
-query is built if their types have lengths, else when it runs.
+Sums are computed in float64 on the elements of the whole batch. Vectors of different lengths are an error: when you
+build the query if their types have lengths, else when it runs.
 """
 
 from __future__ import annotations

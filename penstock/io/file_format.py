@@ -46,6 +46,9 @@ class FileFormat(Protocol):
     num_files_inferred: ClassVar[int] = 1
     """The number of files whose columns determine the schema; more than one only where that is cheap."""
 
+    can_number_rows: ClassVar[bool] = True
+    """Each part knows which rows of the file it has."""
+
     def parts(self, file: DataFile, schema: pa.Schema, request: ReadRequest) -> Iterator[FilePart]:
         """Yield the parts in row order; may omit parts where the predicate cannot be true."""
         yield FilePart(nbytes=file.size)

@@ -310,7 +310,9 @@ def _walk_files(filesystem: Any, folder: str) -> Iterator[Any]:
 
 
 def _listed_files(filesystem: Any, folder: str) -> list[Any]:
-    """Return the files below a folder of an object store, which lists a thousand per request, as one version of it."""
+    """Return the files below a folder of an object store, all of one version, though the store lists a thousand per
+    request.
+    """
     import pyarrow.fs
 
     own: list[str] = []  # the files of writes and jobs, as of the last listing

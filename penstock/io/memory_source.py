@@ -84,7 +84,7 @@ class MemorySource:
         return {self.name: version, **file_versions(self._files)}
 
     def read_tasks(self, request: ReadRequest) -> Iterator[MemoryTask]:
-        """Yield slices of moderate size of the requested columns, which may be few of many."""
+        """Yield the requested columns in slices of moderate size."""
         columns = None if request.columns is None else list(request.columns)
         if columns is not None and request.first_input is not None:
             columns.append(ROW_NUMBER)
@@ -105,7 +105,9 @@ class MemorySource:
 
 
 def _normalized(part: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Yield a batch as it is if its types are normal, else in slices: the offsets of a large string may not fit."""
+    """Yield a batch unchanged if its types are normal; otherwise convert it in slices, because the offsets of a
+    large_string may not fit.
+    """
     if normalize_batch(part.slice(0, 0)).schema.equals(part.schema, check_metadata=True):
         yield part
     else:

@@ -53,7 +53,8 @@ class Selection:
         """Yield the selected rows of ``batches`` in batches of moderate size; ``source`` names them in errors."""
         rows_left = self.limit
         for raw in batches:
-            for batch in split_batch(self._selected(raw, source).slice(0, rows_left)):
+            selected = self._selected(raw, source)
+            for batch in split_batch(selected if rows_left is None else selected.slice(0, rows_left)):
                 if batch.num_rows:
                     yield batch
                 if rows_left is not None:

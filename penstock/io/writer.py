@@ -159,7 +159,7 @@ class FileSink:
     def completed(self, records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         """Return the records of the files to commit, all with the same types; at least one if the schema is known.
 
-        Beside other files, an empty one, which only keeps the columns, is not needed.
+        An empty file only keeps the columns, so it is left out if there are other files.
         """
         files = [file for file in records if file["rows"]] or list(records[:1])
         with writing(self.root):

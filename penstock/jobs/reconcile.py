@@ -67,9 +67,9 @@ def reconcile(
 ) -> Reconciled:
     """Return the part of a state that is still valid.
 
-    ``stale_reads`` are the reads whose input changed; ``redo`` are rows and lots to compute again. ``can_cut`` means
-    that rows can be cut out of a file, and that the files of a part hold its rows one after another. Otherwise a part
-    is valid as a whole or not at all.
+    ``stale_reads`` are the reads whose input changed; ``redo`` are rows and lots to compute again. ``can_cut`` means:
+    rows can be cut out of a file, and the files of a part hold its rows one after another. Otherwise a part is valid as
+    a whole or not at all.
     """
     return _Reconciliation(state, has_file, can_cut, frozenset(stale_reads), tuple(redo)).result()
 

@@ -77,7 +77,7 @@ class JobState:
 
     @property
     def errors(self) -> list[RowError]:
-        """The errors of failed rows, each once, although a failed lot records one for each of its origins."""
+        """The errors of failed rows. A failed lot records its error for each of its origins; this lists it once."""
         return list(dict.fromkeys(failure.error for failure in self.failures))
 
     @property
@@ -188,7 +188,7 @@ def as_ranges(origins: Iterable[Origin]) -> dict[int, list[RowRange]]:
 
 
 def complement(done: Sequence[RowRange], num_rows: int | None) -> list[RowRange]:
-    """Return the rows of a read that are not in ``done``, which is sorted; ``num_rows`` is None if it is unknown.
+    """Return the rows of a read that are not in the sorted list ``done``; ``num_rows`` is None if unknown.
 
     >>> complement([RowRange(0, 5), RowRange(7, 10)], 12)
     [RowRange(start=5, stop=7), RowRange(start=10, stop=None)]

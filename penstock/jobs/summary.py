@@ -37,7 +37,7 @@ def summaries_below(root: str) -> Iterator[JobSummary]:
 
 
 def roots_below(root: str) -> Iterator[str]:
-    """Yield the folders with a job in a local folder and below it; or the URL, which may have one."""
+    """Yield the folders with a job in a local folder and below it. Yield a URL itself, since it may hold a job."""
     if "://" in root:
         yield root
         return
@@ -48,7 +48,7 @@ def roots_below(root: str) -> Iterator[str]:
 
 
 def job_summary(root: str) -> JobSummary | None:
-    """Return the state of the job that writes to ``root``, None without a job."""
+    """Return the state of the job that writes to ``root``, or None if there is no job."""
     folder = open_folder(root)
     if folder.notes.read("job") is None:
         return None
@@ -82,7 +82,7 @@ def run_state(folder: JobFolder) -> Literal["running", "unfinished", "finished"]
 
 
 def command_text(folder: JobFolder) -> str | None:
-    """Return the command line that began a job, None if a script did."""
+    """Return the command line that began a job, or None if a script began it."""
     command = folder.notes.read(COMMAND)
     return None if command is None else shlex.join(["penstock", *command["argv"]])
 

@@ -1,11 +1,11 @@
 """Run a write as a job: into a folder of files, or into another sink by way of staged files.
 
 For a sink that is not a folder of files, such as a database, a job stages the rows, then they are loaded. If the run is
-killed while rows are staged, the job continues from there. If it is killed while they are loaded, they are loaded again
-from the staged files: until its commit the sink shows nothing, or, if it writes by id, the same rows. Two notes record
-this: ``loading`` before the rows are loaded, ``loaded`` after. If only the first exists, the commit may have happened.
-A sink that creates something new (mode ``create``) finds it; a sink that adds to existing data (a ``OnceSink``) finds
-the mark that its commit left.
+killed while rows are staged, the job continues from there. If the job is killed while it loads rows, it loads them
+again from the staged files. Until the commit the sink shows nothing, or the same rows if it writes by id. Two notes
+record this: ``loading`` before the rows are loaded, ``loaded`` after. If only the first exists, the commit may have
+happened. A sink that creates something new (mode ``create``) finds it; a sink that adds to existing data (a
+``OnceSink``) finds the mark that its commit left.
 """
 
 from __future__ import annotations

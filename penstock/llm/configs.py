@@ -21,7 +21,7 @@ CALLS_PER_WORKER = 64
 
 @dataclass(frozen=True, kw_only=True)
 class ProcessorConfig:
-    """The fields of all processors: first those of Ray Data, then those of ``prompt``.
+    """The fields of all processors: first the options of Ray Data, then the options of ``prompt``.
 
     Rows are independent requests; none waits for the rest of a batch. A failed row ends the query; with
     ``on_error="null"`` or ``"log"`` it is omitted and listed by ``df.errors()``; with ``should_continue_on_error`` it

@@ -215,7 +215,8 @@ def _engine(config: EngineProcessorConfig) -> tuple[ServedProvider, Translate]:
 
 
 class EngineOptions:
-    """Translate sampling parameters of an engine to options of a request; the engine's own go to ``extra_body``.
+    """Translate an engine's sampling parameters to options of a request; parameters that only the engine knows go to
+    ``extra_body``.
 
     With ``lora_folder``, the field ``model`` of a row names a LoRA adapter in it. ``renamed`` maps the engine's names
     to options.

@@ -38,7 +38,7 @@ class _AnonymousStream:
 
 
 def duration_s(container: Any, stream: Any) -> float | None:
-    """Return the duration of a stream or else of its container, None if neither states it."""
+    """Return the duration of a stream, or else of its container; None if neither states one."""
     if stream.duration and stream.time_base:
         return float(stream.duration * stream.time_base)
     return container.duration / MICROSECONDS if container.duration else None

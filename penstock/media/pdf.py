@@ -62,7 +62,7 @@ def page_ranges(
 ) -> list[dict[str, int | None]]:
     """Return the pages of a PDF as ranges of at most ``size`` pages.
 
-    A file that cannot be read is one range without bounds, so that reading its pages raises the error once.
+    An unreadable file gets one range without bounds, so that reading its pages raises the error once.
     """
     try:
         with _open_document(source, describe_source(source), password, access) as document:

@@ -84,7 +84,7 @@ class LimitGrowth:
 
     @property
     def is_unknown(self) -> bool:
-        """True until the first step, or until that is late."""
+        """True until the limit first grows, or until its first growth is overdue."""
         return self._may_grow and not self._step_at
 
     @property
@@ -251,15 +251,17 @@ class Forecast:
     def seconds_left(self) -> float | None:
         """Return the time until the slowest stage is done; None while that is not known.
 
-        Three kinds of stages do not count: a write, which waits until its rows fill a file and then is quick; a
-        relation beside calls, which take longer; and stages that a limit will end. A stage that has work but has
-        finished none of it makes the time unknown.
+        Three kinds of stages do not count: a write, which is quick once its rows fill a file; a relation, if the query
+        also makes calls, which take longer; and stages that a limit will end. A stage that has work but has finished
+        none of it makes the time unknown.
         """
         left = self._seconds_left()
         return None if left is None else max(left.values(), default=None)
 
     def slowest_stage(self) -> int:
-        """Return the index of the stage that takes longest: by its time, else the last with calls, else the last."""
+        """Return the index of the stage that takes longest. If no time is known, take the last stage with calls, or the
+        last stage.
+        """
         if left := self._seconds_left():
             return max(left, key=lambda index: left[index])
         running = [index for index, stage in enumerate(self._stages) if stage.wall_s is None and stage.kind != "write"]
@@ -267,7 +269,7 @@ class Forecast:
         return (calls or running or [len(self._stages) - 1])[-1]
 
     def _seconds_left(self) -> dict[int, float] | None:
-        """Return the remaining time of each stage that has begun; None if one of them is not known."""
+        """Return the remaining time of each stage that has begun, or None if one of these times is unknown."""
         has_calls = any(stage.calls is not None for stage in self._stages)
         left: dict[int, float] = {}
         for index, stage in enumerate(self._stages):

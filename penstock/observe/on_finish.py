@@ -26,9 +26,9 @@ MAX_ERROR_CHARS = 2_000
 
 @frozen
 class WriteOutcome(QueryTotals):
-    """The end of a write: ``state`` is "finished", "failed" or "stopped". The figures are those of this run.
+    """The end of a write: ``state`` is "finished", "failed" or "stopped". The figures are about this run.
 
-    ``text`` says all of it in a line, which is what chat services show of a webhook's JSON.
+    ``text`` sums it up in one line; chat services show this field of a webhook's JSON.
     """
 
     output: str

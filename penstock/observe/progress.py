@@ -40,8 +40,8 @@ class Progress:
 
     A query that ends within ``delay_s`` shows nothing. Neither does a query without a terminal (``stream``, standard
     error) or a notebook, or with the setting ``progress`` off; ``is_enabled`` overrides that. With ``interval_s=None``
-    there is no thread, and the caller calls ``refresh``. ``stats`` are the totals of the query if a subscriber before
-    this one keeps them, and ``destination`` is the place that it writes to.
+    there is no thread, and the caller calls ``refresh``. ``stats`` are the query's totals if another subscriber keeps
+    them already. ``destination`` is the place that the query writes to.
     """
 
     def __init__(

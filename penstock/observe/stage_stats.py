@@ -10,7 +10,7 @@ from penstock.events.events import CallCounts, StageInfo, StageKind, StageSample
 
 @dataclass(frozen=True, slots=True)
 class StageProgress:
-    """The progress of a stage: its answered and failed calls if it makes calls, else its rows.
+    """The progress of a stage, in answered and failed calls if it makes calls, else in rows.
 
     ``total`` is None if unknown.
     """

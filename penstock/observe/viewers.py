@@ -1,4 +1,4 @@
-"""The viewer of queries and jobs. It stands above the engine, which therefore loads it by name."""
+"""The viewer of queries and jobs. It lives in a layer above the engine, so the engine loads it by name."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 nodes             the logical plan, checked when it is built
                       relations, similarity   operations on whole tables, as data -> pair_relations
+                      cascade_relations, cascade   ``ask`` with a cheap judge, as several nodes
                       unknown_columns         checks when ``map_batches`` hides the columns
 optimizer         RULES, in order -> rules/
                       filters, substitution, branches, expression_cost, relation_columns   what several rules need

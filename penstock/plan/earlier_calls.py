@@ -11,15 +11,23 @@ from penstock.plan.substitution import definition, named, new_column, replace_co
 
 Found = tuple[Plan, str] | None
 """A plan with a result, and the name of its column."""
+SAME_ROWS = (IntoBatches, Repartition)
+"""Nodes that pass on all rows."""
+FEWER_ROWS = (Filter, Limit, Sample)
+"""Nodes that drop rows: an earlier call has seen more rows than a later one."""
+
 Find = Callable[[UdfProject, UdfCall], Found]
 """Return the plan of an earlier call with the result of a later one, None if the earlier one does not give it."""
 
 
-def from_earlier_call(plan: Plan, find: Find) -> Plan:
-    """Read the result of a call from an earlier one that ``find`` accepts, or return the plan unchanged."""
+def from_earlier_call(plan: Plan, find: Find, through: tuple[type[Plan], ...]) -> Plan:
+    """Read the result of a call from an earlier one that ``find`` accepts, or return the plan unchanged.
+
+    Calls and projections may stand between the two calls, and nodes of the types ``through``.
+    """
     match plan:
         case UdfProject(child, call, column) if plan.schema is not None and plan.is_row_preserving:
-            found = _with_result(child, call, find)
+            found = _with_result(child, call, find, through)
             if found is None:
                 return plan
             below, result = found
@@ -29,36 +37,36 @@ def from_earlier_call(plan: Plan, find: Find) -> Plan:
             return plan
 
 
-def _with_result(plan: Plan, call: UdfCall, find: Find) -> Found:
+def _with_result(plan: Plan, call: UdfCall, find: Find, through: tuple[type[Plan], ...]) -> Found:
     """Return this plan with the result of ``call`` added, and the name of that column, if ``find`` accepts one."""
     if plan.schema is None:
         return None
     match plan:
         case UdfProject(child, _, column, keep) if plan.is_row_preserving and column not in columns_of(call):
-            found = _without_clash(_with_result(child, call, find), column)  # the first of several such calls
+            found = _without_clash(_with_result(child, call, find, through), column)  # the first of several such calls
             if found is None:
                 return find(plan, call)
             below, result = found
             kept = keep if keep is None or result in keep else (*keep, result)
             return replace(plan, child=below, keep=kept), result
         case MonotonicId(child, column) if column not in columns_of(call):
-            found = _without_clash(_with_result(child, call, find), column)
-        case Filter(child) | Limit(child) | Sample(child) | IntoBatches(child) | Repartition(child):
-            found = _with_result(child, call, find)
+            found = _without_clash(_with_result(child, call, find, through), column)
         case Project() if plan.is_row_preserving:
-            return _through_project(plan, call, find)
+            return _through_project(plan, call, find, through)
+        case Plan(children=(child,)) if isinstance(plan, through):
+            found = _with_result(child, call, find, through)
         case _:
             return None
-    return None if found is None else (plan.with_child(found[0]), found[1])
+    return None if found is None else (plan.with_children((found[0],)), found[1])
 
 
-def _through_project(plan: Project, call: UdfCall, find: Find) -> Found:
+def _through_project(plan: Project, call: UdfCall, find: Find, through: tuple[type[Plan], ...]) -> Found:
     definitions = {name: definition(plan, name) for name in columns_of(call)}
     sources = {name: expr for name, expr in definitions.items() if isinstance(expr, ColumnRef)}
     if len(sources) < len(definitions):
         return None
     # Without aliases, which would make it a different call.
-    found = _with_result(plan.child, replace_columns(call, sources), find)
+    found = _with_result(plan.child, replace_columns(call, sources), find, through)
     if found is None:
         return None
     below, result = found

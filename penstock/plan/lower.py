@@ -40,8 +40,8 @@ def lower(
 
     With ``is_ordered`` the rows come in input order. Otherwise they come as they are done, and only stages whose result
     depends on the order get their input in order. With ``parts`` a write makes parts of that size that can be committed
-    one by one, and reads do no steps, so that each row of a part can be traced to its source. With ``batch_rows`` the
-    reader cuts the rows into batches of that size, and gets whole batches.
+    one by one, and a read does nothing but read, so that each row of a part can be traced to its source. With
+    ``batch_rows`` the reader cuts the rows into batches of that size, and gets whole batches.
     """
     lowering = _Stages(parts)
     last = fold_plan(plan, _with_final_inputs, lowering.add)

@@ -374,13 +374,24 @@ def called_functions(plan: Plan) -> Iterator[UdfSpec | BatchSpec]:
     for node in walk_plan(plan):
         match node:
             case Project(exprs=exprs):
-                yield from (part.udf for expr in exprs for part in walk(expr) if isinstance(part, UdfCall))
+                yield from (spec for expr in exprs for spec in _functions_of(expr))
             case Filter(predicate=predicate):
-                yield from (part.udf for part in walk(predicate) if isinstance(part, UdfCall))
+                yield from _functions_of(predicate)
             case UdfProject(call=call):
-                yield call.udf
+                yield from _functions_of(call)
             case MapBatches(spec=spec):
                 yield spec
+
+
+def _functions_of(expr: Expr) -> Iterator[UdfSpec]:
+    """Yield the functions that an expression calls. An ``ask`` with a cheap judge yields the functions that it expands
+    to.
+    """
+    for part in walk(expr):
+        if isinstance(part, UdfCall):
+            cascade = part.udf.builtin.cascade
+            inner = [part.udf] if cascade is None else [spec for each in cascade.calls for spec in _functions_of(each)]
+            yield from inner
 
 
 def has_async_call(plan: Plan) -> bool:
@@ -391,7 +402,7 @@ def has_async_call(plan: Plan) -> bool:
 def fold_plan(plan: Plan, enter: Callable[[Plan], Plan], combine: Callable[[Plan, list[Result]], Result]) -> Result:
     """Return ``combine(node, results of its children)`` of the plan; ``enter`` replaces each node before its children.
 
-    This is a loop because a plan may be deeper than the stack of Python.
+    It is a loop because a plan may be deeper than Python's stack.
     """
     pending, results = [(plan, False)], list[Result]()
     while pending:

@@ -1,7 +1,7 @@
 """Number the rows of reads, so that a function that fails on a row can name it.
 
 A filter, an explode, a limit and a call keep the column of numbers. A sort, a join, a group-by, an unpivot and a
-function that makes rows of its own do not, so functions behind them count the rows of their own input.
+function that makes new rows lose the numbers, so functions after them count the rows of their own input.
 """
 
 from __future__ import annotations

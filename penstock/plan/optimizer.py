@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from penstock.plan.nodes import Plan, fold_plan
 from penstock.plan.rules.aggregate_files import aggregate_files
 from penstock.plan.rules.choose_rows_before_calls import choose_rows_before_calls
+from penstock.plan.rules.expand_cascades import expand_cascades
 from penstock.plan.rules.fold_constants import fold_constants
 from penstock.plan.rules.fuse_decode_resize import fuse_decode_resize
 from penstock.plan.rules.join_calls import join_calls
@@ -24,18 +25,18 @@ from penstock.plan.rules.split_udf_calls import split_udf_calls
 Rule = Callable[[Plan], Plan]
 
 REQUIRED: tuple[Rule, ...] = (split_udf_calls,)
-"""The rules that lowering requires."""
+"""The rules that lowering requires, besides expand_cascades."""
 
 RULES: tuple[Rule, ...] = (
     split_udf_calls,
     fold_constants,
     merge_filters,
+    pushdown_projection,
+    reuse_udf_results,  # after pushdown_projection, which drops unused calls
+    join_calls,  # before pushdown_filter, which may move a filter between calls that the user wrote side by side
     pushdown_filter,
     pushdown_limit,
     choose_rows_before_calls,
-    pushdown_projection,
-    reuse_udf_results,  # after pushdown_projection, which drops unused calls
-    join_calls,
     merge_projects,
     fuse_decode_resize,  # after pushdown_projection, which drops an unused full image
 )
@@ -47,11 +48,16 @@ MAX_PASSES = 50  # bounds rules that oscillate; a pass without a change ends the
 
 
 def optimize(plan: Plan, rules: Sequence[Rule] = RULES) -> Plan:
-    """Return a plan that gives the same rows with less work."""
+    """Return a plan that gives the same rows with less work.
+
+    A cascade is expanded once no rule applies: filters have moved below it by then.
+    """
     for _ in range(MAX_PASSES):
         before = plan
         for rule in rules:
             plan = apply_rule(plan, rule)
+        if plan is before:
+            plan = apply_rule(plan, expand_cascades)
         if plan is before:
             break
     return plan

@@ -5,6 +5,23 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence, Set
 from dataclasses import replace
 
+from penstock.plan.cascade_relations import (
+    ANSWER,
+    HIGH,
+    IS_ASKED,
+    IS_KNOWN,
+    IS_SCORED,
+    LABEL,
+    LOW,
+    NUMBER,
+    PROBE,
+    SCORE,
+    VECTOR,
+    Calibrate,
+    DrawSample,
+    Route,
+    SizeSample,
+)
 from penstock.plan.relations import (
     AddWindows,
     Aggregate,
@@ -91,5 +108,14 @@ def narrowed(
             return replace(relation, columns=found), [sides[0] | {on}, sides[1] | {query_on}]
         case DropNear(on=key) | DropSimilar(signature=key):
             return relation, [names | {key}]
+        case DrawSample(columns=read):
+            return relation, [(names - {NUMBER, PROBE}) | set(read)]
+        case SizeSample():
+            return relation, [names | {PROBE, LABEL}]
+        case Calibrate(has_vector=has_vector):
+            own = {NUMBER, PROBE, LABEL, SCORE} | ({VECTOR} if has_vector else set())
+            return relation, [(names - {IS_KNOWN, IS_SCORED, LOW, HIGH}) | own]
+        case Route():
+            return relation, [(names - {IS_ASKED, ANSWER}) | {LABEL, SCORE, IS_KNOWN, IS_SCORED, LOW, HIGH}]
         case SetOperation() | SqlQuery() | FileAggregate() | AddWindows() | GroupRows() | DeferredRelation():
             return relation, [set(schema.names) if schema else set() for schema in inputs]

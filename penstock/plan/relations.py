@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal, Protocol
 
 from penstock.errors import InvalidArgumentError, TypeMismatchError
 from penstock.expr.aggregate_functions import WINDOW_FUNCTIONS
+from penstock.plan.cascade_relations import CascadeRelation
 from penstock.plan.similarity import DropNear, DropSimilar, Nearest
 from penstock.types import DataType, Field, Schema, supertype
 from penstock.types.frozen import frozen
@@ -116,7 +117,8 @@ GROUP = "rows"  # the column of GroupRows
 
 @frozen
 class GroupRows:
-    """A row for each combination of keys: the list of its rows, in the order of the column ``number``, which it drops.
+    """One row for each combination of keys, with the list of its rows, ordered by the column ``number``, which is
+    dropped.
 
     A group is then one value: it is never split, and groups are cut into tasks like rows.
     """
@@ -270,7 +272,7 @@ class DeferredRelation:
 
 # These have a form in SQL.
 TableRelation = Sort | Distinct | Aggregate | FileAggregate | AddWindows | Join | SetOperation | SqlQuery
-Relation = TableRelation | GroupRows | Nearest | DropNear | DropSimilar | DeferredRelation
+Relation = TableRelation | GroupRows | Nearest | DropNear | DropSimilar | CascadeRelation | DeferredRelation
 
 
 def check_same_columns(verb: str, left: Schema, right: Schema) -> None:

@@ -1,4 +1,4 @@
-"""Relations on similar rows, as frozen data: the nearest rows to others, and rows without near duplicates."""
+"""Relations on similar rows, as frozen data: nearest rows, and rows without near duplicates."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Nearest:
         sizes = vector_size(vectors), vector_size(queries)
         if None not in sizes and sizes[0] != sizes[1]:
             raise TypeMismatchError(
-                f"nearest: the vectors of {self.on!r} have {sizes[0]} numbers, but those of the queries "
+                f"nearest: the vectors of {self.on!r} have {sizes[0]} numbers, but the vectors of the queries "
                 f"in {self.query_on!r} have {sizes[1]}; both must come from the same model"
             )
         fields = [Field(name, inputs[side][column].dtype) for side, column, name in self.columns]

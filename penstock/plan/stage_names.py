@@ -86,8 +86,9 @@ def _short_name(place: Source | Sink, name: str) -> str:
 
 
 def _function_name(spec: UdfSpec) -> str:
-    """Return the name of a function: its model's name if it has a model, else its own, after ``udf`` for a user's
-    function."""
+    """Return the name of a function: the name of its model if it has one, else its own name, with ``udf`` before a
+    user's function.
+    """
     if spec.builtin.model is not None:
         return f"{_VERBS.get(spec.name, spec.name)} {short_path(spec.builtin.model)}"
     is_ours = getattr(spec.target.function, "__module__", "").partition(".")[0] == __name__.partition(".")[0]
@@ -107,7 +108,8 @@ def step_name(step: stages.Step, calls: Mapping[str, Expr] | None = None) -> str
     """Return a short description of a step, with ``calls`` in place of their columns."""
     match step:
         case stages.Select(exprs):
-            return f"select {', '.join(_column_name(expr) for expr in exprs)}"
+            names = [_column_name(expr) for expr in exprs]
+            return f"select {', '.join([name for name in names if not is_new_column(name)] or names)}"
         case stages.Where(predicate):
             return f"filter {describe(replace_columns(predicate, calls or {}))}"
         case stages.ExplodeLists(columns):

@@ -43,7 +43,7 @@ SAMPLED_ROWS = 1024
 
 @frozen
 class TakeSample:
-    """The share of each SAMPLED_ROWS rows, in batches of that size; the first step of its stage."""
+    """Take a share of each SAMPLED_ROWS rows. It is the first step of its stage, whose batches have that size."""
 
     fraction: float
     seed: int | None
@@ -143,7 +143,7 @@ class Exactly:
     """Tasks of exactly ``num_rows`` rows; the last may be smaller.
 
     With ``is_cut_later`` a task has several such batches as long as they are quick, and its worker or the reader
-    cuts them: each hand-over to a process costs about a millisecond, and each task of a thread a fifth of that.
+    cuts them: a hand-over to a process costs about a millisecond, and to a thread a fifth of a millisecond.
     """
 
     num_rows: int

@@ -5,7 +5,7 @@ keys go through DuckDB or NumPy.
 
 handler        RelationHandler: feeds a relation and hands on its rows as they come
                    sql, parser             the relation as SQL
-                   database, spill         a DuckDB with a share of the memory; the rest goes to temporary files
+                   temporary_duckdb, spill  a DuckDB with a share of the memory; the rest goes to temporary files
                    stream                  pushed batches -> DuckDB -> pulled batches, both bounded in bytes
                    arrow                   types that DuckDB lacks
 query_makers   the query of a relation whose columns are known only while it runs -> typed_input, sql_result

@@ -46,6 +46,8 @@ def duckdb_type(dtype: pa.DataType) -> pa.DataType:
 
 
 def _encoded(array: pa.Array) -> pa.Array:
+    if array.offset and pt.is_struct(array.type):  # DuckDB refuses a slice of structs inside structs
+        array = pa.concat_arrays([array, array.slice(0, 0)])
     target = duckdb_type(array.type)
     if array.type == target:
         return array

@@ -21,12 +21,12 @@ from penstock.contracts import EndOfInput, check_not_cancelled
 from penstock.plan.relations import GroupRows, Sort, SortKey
 from penstock.plan.stages import RunRelation
 from penstock.relational.arrow import to_duckdb
-from penstock.relational.database import BATCH_NBYTES, MIN_MEMORY_BYTES, TemporaryDatabase
 from penstock.relational.groups import whole_groups
 from penstock.relational.handler import no_rows
 from penstock.relational.number_order import order_of_numbers
 from penstock.relational.spill import spill_error, spill_file
 from penstock.relational.sql import ordered
+from penstock.relational.temporary_duckdb import BATCH_NBYTES, MIN_MEMORY_BYTES, TemporaryDatabase
 from penstock.relational.typed_input import TypedInput
 from penstock.types import Schema
 from penstock.types.plain import arrow_numbers, numpy_values
@@ -43,7 +43,7 @@ Order = npt.NDArray[np.int64]
 
 
 class Block(NamedTuple):
-    """A part of a sorted run: the key of its first row, and its rows or their place in the file."""
+    """A part of a sorted run: the key of the first row, and the rows, in memory or at a place in the file."""
 
     first: pa.RecordBatch
     rows: pa.RecordBatch | None

@@ -30,7 +30,9 @@ def whole_groups(batches: Iterable[pa.RecordBatch], keys: Sequence[str], schema:
 
 
 def _starts(previous: Sequence[pa.RecordBatch], batch: pa.RecordBatch, keys: Sequence[str]) -> npt.NDArray[np.int64]:
-    """Return the rows of a batch that start a group: the very first one, and each whose keys changed."""
+    """Return the rows of a batch that start a group: the very first row, and each row whose keys differ from the row
+    before.
+    """
     before = [part.slice(part.num_rows - 1) for part in previous]
     is_start = np.zeros(batch.num_rows, bool)
     for key in keys:

@@ -22,10 +22,10 @@ from penstock.plan.relations import (
 from penstock.plan.similarity import Nearest
 from penstock.plan.stages import SIDE, RunRelation
 from penstock.relational.arrow import from_duckdb, to_duckdb
-from penstock.relational.database import TemporaryDatabase
 from penstock.relational.query_makers import UnionMaker
 from penstock.relational.sql import input_name, to_sql
 from penstock.relational.stream import QueryStream
+from penstock.relational.temporary_duckdb import TemporaryDatabase
 from penstock.relational.typed_input import TypedInput
 from penstock.types import DataType, Field, Schema
 
@@ -38,7 +38,12 @@ class RelationHandler:
         self._relation = relation
         self._inputs = [TypedInput(str(relation), schema) for schema in work.schemas]
         paths = relation.paths if isinstance(relation, FileAggregate) else ()
-        self._database = TemporaryDatabase(work.memory_bytes, get_config().thread_count, paths)
+        self._database = TemporaryDatabase(
+            work.memory_bytes,
+            get_config().thread_count,
+            paths,
+            is_locked=isinstance(relation, SqlQuery | DeferredRelation),
+        )
         self._sides = self._streamed_sides()
         self._stored: set[int] = set()  # the inputs that have a table
         self._output: pa.Schema | None = None

@@ -12,24 +12,17 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.errors import InvalidArgumentError, did_you_mean
+from penstock.relational.scalar import database
 
 Tree = dict[str, Any]
 SELECT = "select "
-
-
-@functools.cache
-def _connection() -> Any:
-    import duckdb
-
-    settings: dict[str, str | bool | int | float | list[str]] = {"enable_external_access": False}
-    return duckdb.connect(":memory:", config=settings)
 
 
 def parse(text: str, prefix: str = "") -> Tree:
     """Return the query of the SELECT statement ``prefix + text``, or raise an error that points at the token."""
     if not isinstance(text, str):
         raise InvalidArgumentError(f"SQL is text; got {type(text).__name__}")
-    (serialized,) = _connection().cursor().execute("select json_serialize_sql(?)", [prefix + text]).fetchone()
+    (serialized,) = database().cursor().execute("select json_serialize_sql(?)", [prefix + text]).fetchone()
     parsed = json.loads(serialized)
     if parsed["error"]:
         position = int(parsed["position"]) - len(prefix) if "position" in parsed else None
@@ -51,7 +44,7 @@ def parse_expression(text: str) -> Tree:
 def render(query: Tree) -> str:
     """Return the SQL text of a query."""
     statement = json.dumps({"error": False, "statements": [{"node": query, "named_param_map": []}]})
-    (text,) = _connection().cursor().execute("select json_deserialize_sql(?)", [statement]).fetchone()
+    (text,) = database().cursor().execute("select json_deserialize_sql(?)", [statement]).fetchone()
     return str(text)
 
 
@@ -59,7 +52,7 @@ def constant(expression: Tree) -> Any:
     """Return the value of an expression that reads no column; a number with a point is a float."""
     query = parse("select 1")
     query["select_list"] = [expression]
-    value = _connection().cursor().execute(render(query)).fetchone()[0]
+    value = database().cursor().execute(render(query)).fetchone()[0]
     values = [
         float(each) if isinstance(each, Decimal) else each for each in (value if isinstance(value, list) else [value])
     ]
@@ -70,7 +63,7 @@ def constant(expression: Tree) -> Any:
 def function_names(kind: str | None = None) -> frozenset[str]:
     """Return the names of the functions of DuckDB, of one ``kind`` such as ``aggregate`` or of all."""
     where = "" if kind is None else f" where function_type = '{kind}'"
-    found = _connection().cursor().execute(f"select distinct function_name from duckdb_functions(){where}").fetchall()
+    found = database().cursor().execute(f"select distinct function_name from duckdb_functions(){where}").fetchall()
     return frozenset(name for (name,) in found)
 
 
@@ -145,7 +138,7 @@ def result_schema(
 def set_timezone(connection: Any, timezone: str | None) -> None:
     """Set the time zone in which a connection computes days and hours and returns times; None keeps it.
 
-    DuckDB names an offset of whole hours as Etc/GMT, with the other sign, and has no others: these are UTC.
+    DuckDB names an offset of whole hours Etc/GMT, with the opposite sign. It has no other offsets, so these become UTC.
     """
     if timezone is None:
         return

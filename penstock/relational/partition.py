@@ -1,10 +1,8 @@
-"""Divide the rows of a relation into parts that can be computed one by one: by a hash of keys, or by ranges of them."""
+"""Divide the rows of a relation into parts that are computed one by one, by a hash of the keys or by ranges of keys."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +20,7 @@ from penstock.plan.relations import (
     SortKey,
 )
 from penstock.relational.arrow import to_duckdb
+from penstock.relational.scalar import database
 from penstock.types import DataType, Schema, supertype
 from penstock.types.cast import cast
 from penstock.types.frozen import frozen
@@ -33,8 +32,8 @@ SAMPLED_KEYS = 64  # of each batch
 
 @frozen
 class HashParts:
-    """Rows with equal keys are in the same part. ``keys`` are the columns of each input, ``dtypes`` their types in both
-    inputs; None: as they are.
+    """Rows with equal keys are in the same part. ``keys`` are the columns of each input, ``dtypes`` the types to
+    compare them in; None leaves them unchanged.
     """
 
     keys: tuple[tuple[str, ...], ...]
@@ -107,7 +106,7 @@ def _ranged(rows: pa.RecordBatch, parts: RangeParts) -> Numbers:
 
 
 def sampled(rows: pa.RecordBatch, keys: Sequence[SortKey]) -> list[bytes]:
-    """Return the sort keys of some rows; none if a key has no type here, because it may have one in other rows."""
+    """Return the sort keys of some rows; nothing if a key has no type here, because other rows may give it one."""
     if any(pa.types.is_null(rows.column(key.column).type) for key in keys):
         return []
     places = np.linspace(0, rows.num_rows - 1, min(rows.num_rows, SAMPLED_KEYS)).astype(np.int64)
@@ -137,20 +136,11 @@ def sort_keys(rows: pa.RecordBatch, keys: Sequence[SortKey]) -> list[bytes]:
 
 
 def _computed(columns: Sequence[pa.Array], template: str) -> pa.Array:
-    """Compute an SQL expression of the columns for each row; ``template`` has one place for each column, or one for
-    all."""
+    """Compute an SQL expression of the columns for each row; ``template`` has one placeholder for each column, or a
+    single one for all columns.
+    """
     names = [f"k{number}" for number in range(len(columns))]
     keys = to_duckdb(pa.RecordBatch.from_arrays(list(columns), names=names))
     sql = template.format(*names) if template.count("{}") == len(names) else template.format(", ".join(names))
-    result = (
-        one_thread_connection().from_arrow(pa.Table.from_batches([keys])).project(f"{sql} as found").to_arrow_table()
-    )
+    result = database().cursor().from_arrow(pa.Table.from_batches([keys])).project(f"{sql} as found").to_arrow_table()
     return result.column(0).combine_chunks()
-
-
-@cache
-def one_thread_connection() -> Any:
-    """Return a database that keeps the order of rows, or gives the same order each time."""
-    import duckdb
-
-    return duckdb.connect(":memory:", config={"threads": 1})

@@ -15,7 +15,8 @@ _of_thread = threading.local()
 
 
 @functools.cache
-def _database() -> Any:
+def database() -> Any:
+    """Return the database of short queries, which reads no files and keeps the order of rows."""
     import duckdb
 
     settings: dict[str, Any] = {"threads": 1, "autoinstall_known_extensions": False}
@@ -28,7 +29,7 @@ def _database() -> Any:
 def scalar_functions() -> frozenset[str]:
     """Return the names of DuckDB's functions that give one value for each row, the same for the same arguments."""
     found = (
-        _database()
+        database()
         .cursor()
         .sql(
             "select distinct function_name from duckdb_functions() "
@@ -46,7 +47,7 @@ def evaluate(function: str, sql: str, columns: list[pa.Array]) -> pa.Array:
     import duckdb
 
     if not hasattr(_of_thread, "cursor"):
-        _of_thread.cursor = _database().cursor()
+        _of_thread.cursor = database().cursor()
     cursor = _of_thread.cursor
     columns = [column.cast(pa.float32()) if column.type == pa.float16() else column for column in columns]
     cursor.register(_BATCH, pa.Table.from_arrays(list(columns), list("abcdefgh"[: len(columns)])))

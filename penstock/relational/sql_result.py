@@ -22,9 +22,9 @@ UTC = "UTC"
 class SqlMaker:
     """Makes a query of the columns of its tables.
 
-    ``read`` are the columns of each table that the query may read, ``selected`` the columns of the result that are
-    columns of a table: their names in both. ``written`` is the SQL of the user, and ``functions`` are names beside
-    DuckDB's own that the user may have meant.
+    ``read`` has the columns of each table that the query may read. ``selected`` has the columns of the result that come
+    from a table, with their names in both. ``written`` is the user's SQL. ``functions`` are other names than DuckDB's
+    that the user may have meant.
     """
 
     text: str

@@ -17,8 +17,8 @@ class QueryStream:
     """Runs ``start``, a function from input streams to an output stream, on a thread of its own.
 
     DuckDB pulls its inputs, while the engine pushes them. ``push`` gives outputs while DuckDB takes no input, because
-    it may wait for its outputs to be taken. ``sides`` are the inputs in the order in which they are pushed, one after
-    the other; DuckDB must pull them in the same order.
+    it may wait for its outputs to be taken. ``sides`` are the inputs in the order of pushing, one after the other;
+    DuckDB must pull them in this order.
     """
 
     def __init__(

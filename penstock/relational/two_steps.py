@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
-import numpy as np
 import pyarrow as pa
 
 from penstock.expr.aggregate_functions import AGGREGATES
@@ -13,11 +11,9 @@ from penstock.expr.kinds import FLOAT64, UINT64
 from penstock.plan.duckdb_text import quoted
 from penstock.plan.relations import Aggregate, AggregateColumn, Relation, SqlQuery, aggregate_field
 from penstock.relational.arrow import from_duckdb, to_duckdb
-from penstock.relational.partition import one_thread_connection
+from penstock.relational.scalar import database
 from penstock.types import DataType, Field, Schema
-from penstock.types.plain import arrow_numbers
 
-SAMPLED_ROWS = 2**16  # to estimate the number of groups
 Step = tuple[str, DataType]  # the SQL of a column, and its type
 
 
@@ -84,33 +80,5 @@ def _total_type(dtype: DataType) -> DataType | None:
 def computed(query: SqlQuery, rows: pa.RecordBatch) -> pa.RecordBatch:
     """Return the result of a query over at least one row, in the same order each time."""
     table = pa.Table.from_batches([to_duckdb(rows)])  # pa.table() would import pandas
-    found = one_thread_connection().from_arrow(table).query("input0", query.text).to_arrow_table()
+    found = database().cursor().from_arrow(table).query("input0", query.text).to_arrow_table()
     return from_duckdb(found.combine_chunks().to_batches()[0], query.output.to_arrow())
-
-
-def halves_rows(query: SqlQuery, rows: pa.RecordBatch) -> bool:
-    """Estimate from some rows whether the result of a query has at most half as many rows as its input."""
-    num_sampled = min(rows.num_rows, SAMPLED_ROWS)
-    places = np.linspace(0, rows.num_rows - 1, num_sampled).astype(np.int64)
-    num_found = computed(query, rows.take(arrow_numbers(places))).num_rows
-    return bool(2 * estimated_groups(num_sampled, num_found, rows.num_rows) <= rows.num_rows)
-
-
-def estimated_groups(num_sampled: int, num_found: int, num_rows: int) -> float:
-    """Estimate the number of groups in ``num_rows`` rows from ``num_found`` groups in a sample, as if all groups were
-    equally large.
-
-    >>> [round(estimated_groups(1000, found, 100_000)) for found in (1, 500, 900, 1000)]
-    [1, 628, 4661, 100000]
-    """
-    if num_found == num_sampled:
-        return num_rows
-
-    def num_seen(num_groups: float, rows: int) -> float:
-        return -num_groups * math.expm1(-rows / num_groups)
-
-    least, most = float(num_found), 1e15
-    for _ in range(100):
-        middle = math.sqrt(least * most)
-        least, most = (middle, most) if num_seen(middle, num_sampled) < num_found else (least, middle)
-    return num_seen(most, num_rows)

@@ -16,6 +16,7 @@ from penstock.engine.pools.handler_slot import OpenHandler
 from penstock.engine.pools.worker_restart import RestartPolicy
 from penstock.engine.steps import Steps
 from penstock.events.metrics import collect_for_driver
+from penstock.plan.cascade_relations import Calibrate, DrawSample, Route, SizeSample
 from penstock.plan.pair_relations import NearestMaker
 from penstock.plan.relations import DeferredRelation, GroupRows, Relation, Sort
 from penstock.plan.similarity import DropNear, DropSimilar, Nearest
@@ -81,12 +82,14 @@ class DriverState:
     @staticmethod
     def here() -> DriverState:
         config = get_config()
+        if folder := job_folder():
+            os.makedirs(folder, exist_ok=True)  # for workers of other machines that see the folder
         return DriverState(
             os.getpid(),
             {name: getattr(config, name) for name in SETTINGS},
             all_shared_options(),
             known_secrets(),
-            job_folder(),
+            folder,
             config.task_nbytes,
         )
 
@@ -96,7 +99,7 @@ class DriverState:
             set_config(**self.settings, dashboard=False)  # the driver's page shows the query
             restore_shared_options(self.storage_options)
             restore_secrets(self.secrets)
-            inherit_job_folder(self.job_folder)
+            inherit_job_folder(self.job_folder if os.path.isdir(self.job_folder) else "")
             inherit_task_nbytes(self.task_nbytes)
             collect_for_driver()
 
@@ -145,6 +148,10 @@ def _open_relation(relation: Relation, work: RunRelation, context: WorkerContext
             from penstock.similarity.near_duplicates import DropNearHandler
 
             return DropNearHandler(relation, work.memory_bytes, context.is_cancelled)
+        case DrawSample() | SizeSample() | Calibrate() | Route():
+            from penstock.ai.cascade.handlers import cascade_handler
+
+            return cascade_handler(relation, work, context.is_cancelled)
         case DropSimilar():
             from penstock.similarity.similar_texts import DropSimilarHandler
 

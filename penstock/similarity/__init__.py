@@ -1,6 +1,5 @@
 """Compare vectors and texts in NumPy, or with torch on a GPU: ``nearest``, ``dedup_near``, ``dedup_minhash``.
 
-vectors          an Arrow column as a matrix
 best_rows        the rows with the best scores for each query, block by block
 nearest          ``NearestHandler``: holds the queries, streams the other rows through
 near_duplicates  ``DropNearHandler``: compares each row with the rows it has kept

@@ -10,9 +10,9 @@ import pyarrow as pa
 
 from penstock.contracts import EndOfInput, check_not_cancelled
 from penstock.expr.arrays import Numbers
+from penstock.expr.vector_matrix import matrix_of
 from penstock.plan.similarity import DropNear
 from penstock.relational.spill import spill_file
-from penstock.similarity.vectors import matrix_of
 from penstock.types.plain import arrow_array
 
 ROWS_AT_A_TIME = 1024  # new rows that are compared with a block of kept rows at once

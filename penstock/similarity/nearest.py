@@ -12,12 +12,12 @@ from penstock.config import piece_nbytes
 from penstock.contracts import EndOfInput, check_not_cancelled
 from penstock.errors import ComputeError
 from penstock.expr.arrays import Numbers
+from penstock.expr.vector_matrix import matrix_of
 from penstock.plan.pair_relations import NearestMaker
 from penstock.plan.similarity import Metric, Nearest
 from penstock.plan.stages import SIDE, RunRelation
 from penstock.relational.typed_input import TypedInput
 from penstock.similarity.best_rows import BestRows, best_rows, block_rows
-from penstock.similarity.vectors import matrix_of
 from penstock.types.plain import arrow_array
 
 OUTPUT_NBYTES = 8 * 2**20

@@ -36,7 +36,7 @@ def machine_id() -> str:
 
 
 def process_exists(pid: int, started: str | None = None) -> bool:
-    """Return whether a process runs on this machine; with ``started``, whether it is the one that started then."""
+    """Return whether a process runs on this machine; with ``started``, whether it also started at that time."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

@@ -37,7 +37,7 @@ def fsspec_filesystem(protocol: str, options: Mapping[str, Any]) -> Any:
 
 
 class FsspecStore:
-    """An fsspec file system; a key is a path without its protocol."""
+    """An fsspec file system; a key is the path after the protocol."""
 
     def __init__(self, protocol: str, options: Mapping[str, Any]) -> None:
         self._protocol = protocol

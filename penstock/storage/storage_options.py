@@ -1,8 +1,8 @@
 """``storage_options``: one set of short names for all object stores, without showing their secrets.
 
-A column of files holds paths, and never the credentials to read them: those would end up in every file that is
-written. So ``from_files(..., storage_options=...)`` shares the options of a bucket with the whole process, and a query
-passes them to its workers. The last options given for a bucket apply.
+A column of files holds paths and never credentials, because a write would put them into every output file. So
+``from_files(..., storage_options=...)`` shares the options of a bucket with the whole process, and a query passes them
+to its workers. The last options given for a bucket apply.
 """
 
 from __future__ import annotations

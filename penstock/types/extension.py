@@ -125,7 +125,7 @@ class ImageArray(pa.ExtensionArray):  # type: ignore[misc]
 
 
 class _Parametric(pa.ExtensionType):  # type: ignore[misc]
-    """The base of the types: their parameters are their identity, and are stored as JSON."""
+    """Base class of the types. The parameters of a type are its identity; they are stored as JSON."""
 
     scalar_class: type[pa.ExtensionScalar]
 

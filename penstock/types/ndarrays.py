@@ -23,8 +23,8 @@ def default_numpy(array: pa.Array) -> NDArray:
 
     Embeddings and fixed-size lists give ``(n, size)``, fixed-shape tensors ``(n, *shape)``, images of equal shape ``(n,
     height, width, channels)``. Text, structs, maps, pickled objects and values of different shapes give an object
-    array. A null is NaN among numbers, as in pyarrow, a row of NaN among float vectors, and None elsewhere: arrays of
-    integers, such as images, give an object array if one of them is null.
+    array. A null becomes NaN among numbers, as in pyarrow, a row of NaN among float vectors, and None elsewhere. So
+    arrays of integers, such as images, become an object array if one of them is null.
 
     >>> default_numpy(pa.array([[1, 2], [3, 4]], pa.list_(pa.int64(), 2)))
     array([[1, 2],

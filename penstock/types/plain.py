@@ -70,7 +70,7 @@ def arrow_numbers(values: np.ndarray[Any, Any], is_null: np.ndarray[Any, Any] | 
 
 
 def arrow_values(values: np.ndarray[Any, Any]) -> pa.Array | pa.ChunkedArray:
-    """Return a flat ndarray as an Arrow array; one of native numbers or booleans without importing pandas."""
+    """Return a flat ndarray as an Arrow array. Native numbers and booleans convert without importing pandas."""
     if values.ndim == 1 and values.dtype == np.bool_:
         return arrow_flags(values)
     is_plain = values.ndim == 1 and values.dtype.kind in "iuf" and values.dtype.isnative

@@ -1,6 +1,6 @@
 """The number of a row in the input of a query, which travels with the row in a column of its own.
 
-A number is one integer: the input, such as a file, in the high bits, and the position of the row there in the low ones.
+A number is one integer. Its high bits name the input, such as a file; its low bits are the row's position there.
 Sources add the column, filters keep it with their rows, and functions read it when a row fails. Users never see it.
 """
 

@@ -3,7 +3,7 @@
 On the user's line, a function becomes a spec (``expr.udf``), which is data:
 
 decorators     func, cls, method -> options, option_spellings, parameters, specs
-aggregates     udaf
+udaf           aggregates in Python
 
 In a worker, a handler calls it:
 
@@ -15,7 +15,7 @@ results        what the function returned -> Arrow columns
 retry          repeat a failed call, and limit its time
 failures       what on_error makes of a failed row -> user_errors, worker_death
 sizing         cut batches by weight, and halve those that memory does not hold
-memo           results of functions with cache=True
+cached_functions  results of functions with cache=True
 
 May import ``plan.stages``, ``expr``, ``events``, ``cache``; it knows no pool and no executor.
 

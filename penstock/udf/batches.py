@@ -19,12 +19,12 @@ from penstock.expr.udf import MAX_ASYNC_ROWS, BatchSpec
 from penstock.plan.stages import CallBatch
 from penstock.types import Series, to_batch
 from penstock.types.row_numbers import ROW_NUMBER, without_row_numbers
+from penstock.udf.cached_functions import FunctionMemo
 from penstock.udf.call import ApplySteps, Caller, SyncCaller, run_sync
 from penstock.udf.failures import CALL_FAILURES, Failures
-from penstock.udf.formats import batch_in_format, is_number_or_kept, restore_columns, restored_rows
+from penstock.udf.formats import batch_in_format, columns_of, restore_columns, restored
 from penstock.udf.generators import ChunkSize, chunks
 from penstock.udf.instances import build_instance, callable_of, close_instance, close_instance_sync
-from penstock.udf.memo import FunctionMemo
 from penstock.udf.results import drained, drained_async, owned, started, started_async
 from penstock.udf.retry import never
 from penstock.udf.sizing import BatchSizes
@@ -131,8 +131,9 @@ class BatchHandler:
         return self._steps(rows, first_row) if rows.num_rows else self._columns_alone(rows, first_row)
 
     def _columns_alone(self, rows: pa.RecordBatch, first_row: int) -> Iterator[pa.RecordBatch]:
-        """Yield an output without rows, which only tells the columns; nothing without columns, or if the steps need
-        typed ones."""
+        """Yield an output without rows, which only tells the columns. Yield nothing if there are no columns, or if the
+        steps need types.
+        """
         if rows.num_columns:
             with suppress(PenstockError):
                 yield self._steps(rows, first_row)
@@ -260,7 +261,7 @@ class BatchHandler:
     def _batch_of(
         self, rows: Sequence[dict[str, Any]], parents: Sequence[int], batch: pa.RecordBatch
     ) -> pa.RecordBatch:
-        return to_batch(restored_rows(rows, parents, batch, is_number_or_kept), self._what)
+        return to_batch(restored(columns_of(rows), batch, "rows", parents), self._what)
 
     def _call_rows(self, batch: pa.RecordBatch, positions: Any, keys: Iterator[Any]) -> list[Any]:
         def fail(row: int, exc: BaseException) -> Any:

@@ -25,10 +25,10 @@ from penstock.types import PartialColumn
 from penstock.types.plain import arrow_numbers, numpy_values
 from penstock.types.row_numbers import POSITION
 from penstock.udf.arguments import Arguments, Columns
+from penstock.udf.cached_functions import FunctionMemo
 from penstock.udf.failures import CALL_FAILURES, STOPPED, Failures, Record
 from penstock.udf.generators import ChunkSize, OnRowError, async_chunks, chunks, several
 from penstock.udf.instances import Lease, Unfinished, close_instance_sync
-from penstock.udf.memo import FunctionMemo
 from penstock.udf.results import column_of_batch, column_of_rows, drained, flattened, owned, with_column
 from penstock.udf.retry import IsCancelled, IsFinal, cancellable, never, with_policy
 from penstock.udf.sizing import BatchSizes, Parts

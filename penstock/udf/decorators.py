@@ -340,7 +340,8 @@ def cls(**options: Unpack[ClsOptions]) -> ClassDecorator: ...
 def cls(wrapped: type | None = None, **options: Any) -> Any:
     """Make a class whose instances live in the workers: built once in each, then called for every row or batch.
 
-    For type checkers the class keeps its type; decorate methods with ``ps.method``, so that they take columns there.
+    For type checkers the class keeps its type; decorate methods with ``ps.method``, so that checkers let them take
+    columns.
 
     >>> @ps.cls
     ... class Adder:

@@ -11,8 +11,8 @@ import datetime as dt
 import decimal
 import math
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, get_args
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -109,71 +109,34 @@ def _is_read_only(array: np.ndarray[Any, Any]) -> bool:
 def restore_columns(result: Any, given: Any, batch: pa.RecordBatch, batch_format: BatchFormat) -> Any:
     """Return a result in which the original columns replace the ones that the function left unchanged.
 
-    A column is recognized by its name, or as the same array. ``given`` is the batch as the function got it; it may have
-    been changed since.
+    A column is recognized by its name, or as the same array. ``given`` is the batch that the function got and may have
+    changed.
     """
     if isinstance(result, Iterator):
         return (restore_columns(each, given, batch, batch_format) for each in result)
     match batch_format:
         case "numpy" | "torch" if isinstance(result, Mapping):
-            return _with_arrays(result, given, batch, batch_format)
+            known = set(batch.schema.names)
+            names = {id(value): name for name, value in given.items() if name in known}  # the function may have added
+            origins = {name: names.get(id(value), str(name)) for name, value in result.items() if is_array(value)}
+            return restored(dict(result), batch, batch_format, slice(None), origins)
         case "pandas" if is_pandas(result) and hasattr(result, "columns"):
-            return _with_series(result, batch)
-        case "pylist" if isinstance(result, list):
-            return _with_values(result, given, batch)
+            rows, is_unique = _rows_of(result.index, batch.num_rows), result.columns.is_unique
+            return result if rows is None or not is_unique else restored(dict(result.items()), batch, "pandas", rows)
+        case "pylist" if isinstance(result, list) and all(isinstance(row, dict) for row in result):
+            numbers = {id(row): number for number, row in enumerate(given)}
+            parents = [numbers.get(id(row), -1) for row in result]  # its own dicts, or as many as it was given
+            rows = slice(None) if -1 in parents and len(result) == len(given) else parents
+            columns = columns_of(result)
+            return columns if rows is parents and -1 in parents else restored(columns, batch, "pylist", rows)
         case _:
             return result
 
 
-def _with_arrays(
-    result: Mapping[str, Any], given: Mapping[str, Any], batch: pa.RecordBatch, batch_format: BatchFormat
-) -> dict[str, Any]:
-    known = set(batch.schema.names)
-    names = {id(value): name for name, value in given.items() if name in known}  # the function may have added others
-    restored = dict(result)
-    for name, value in result.items():
-        origin = names.get(id(value), name)
-        if origin not in known or not is_array(value) or is_kept_by_arrays(column := batch.column(origin)):
-            continue
-        original = batch_in_format(batch.select([origin]), batch_format, zero_copy=True)[origin]
-        if _is_unchanged(value, original):
-            restored[name] = column
-    return restored
-
-
-def is_kept_by_arrays(column: pa.Array) -> bool:
-    """Return True if a column is the same after conversion to an array and back."""
-    if pt.is_string(column.type) or pt.is_binary(column.type):
-        return bool(column.null_count < len(column))
-    is_plain = pt.is_integer(column.type) or pt.is_floating(column.type) or pt.is_boolean(column.type)
-    return is_plain and not column.null_count
-
-
-def _with_series(result: Any, batch: pa.RecordBatch) -> Any:
-    """Restore columns of a DataFrame. Its index tells which rows it has, as after a filter or a sort."""
-    names = [
-        name
-        for name in dict.fromkeys(result.columns)
-        if name in batch.schema.names and not _is_kept_by_pandas(batch.column(name))
-    ]
-    rows = _rows_of(result, batch.num_rows)
-    if not names or rows is None:
-        return result
-    originals = batch_in_format(batch.select(names), "pandas")
-    originals = originals if isinstance(rows, slice) else originals.take(rows)
-    columns = dict(result.items()) if len(set(result.columns)) == result.shape[1] else {}
-    for name in names:
-        if name in columns and _is_unchanged(columns[name], originals[name]):
-            column = batch.column(name)
-            columns[name] = column if isinstance(rows, slice) else column.take(arrow_numbers(rows))
-    return columns or result
-
-
-def _rows_of(result: Any, num_rows: int) -> Any:
+def _rows_of(index: Any, num_rows: int) -> Any:
     """Return which rows of the batch a DataFrame has: a slice for all in order, or row numbers; None if unknown."""
     import pandas
 
-    index = result.index
     if index.equals(pandas.RangeIndex(num_rows)):
         return slice(None)
     if index.dtype.kind in "iu" and index.nlevels == 1 and len(index) and index.min() >= 0 and index.max() < num_rows:
@@ -181,58 +144,53 @@ def _rows_of(result: Any, num_rows: int) -> Any:
     return slice(None) if len(index) == num_rows else None
 
 
-def _is_kept_by_pandas(column: pa.Array) -> bool:
-    """Return True if a column is the same after conversion to pandas and back. There, NaN and null are one value."""
-    return is_kept_by_arrays(column) and not pt.is_floating(column.type)
-
-
-def _with_values(result: list[Any], given: list[dict[str, Any]], batch: pa.RecordBatch) -> Any:
-    """Restore columns of a list of dicts: the function's own dicts, or as many as it was given."""
-    if not all(isinstance(row, dict) for row in result):
-        return result
-    numbers = {id(row): number for number, row in enumerate(given)}
-    parents = [numbers.get(id(row), -1) for row in result]
-    if -1 not in parents:
-        return restored_rows(result, parents, batch)
-    return restored_rows(result, range(len(result)), batch) if len(result) == len(given) else columns_of(result)
-
-
-def restored_rows(
-    rows: Sequence[Mapping[str, Any]],
-    parents: Sequence[int],
+def restored(
+    columns: dict[str, Any],
     batch: pa.RecordBatch,
-    is_kept: Callable[[pa.Array], bool] | None = None,
+    batch_format: BatchFormat | Literal["rows"],
+    rows: slice | Sequence[int],
+    origins: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
-    """Return rows as columns; an original column replaces one that still has the values of the parent rows.
+    """Return columns; an original column replaces one that still has its values in some ``rows`` of the batch.
 
-    Columns for which ``is_kept`` holds stay as they are.
+    ``origins`` are the names of the original columns, by default the same. The format ``rows`` is that of functions of
+    one row: whether they change numbers or not, these become int64 or float64, so that no batch decides their type.
     """
-    columns: dict[str, Any] = columns_of(rows)
-    numbers = np.array(parents, np.int64)
-    is_whole = len(numbers) == batch.num_rows and bool((numbers == np.arange(len(numbers))).all())
-    for name in columns.keys() & set(batch.schema.names):
-        column = batch.column(name)
-        if (is_kept or is_kept_by_lists)(column):
+    is_whole = isinstance(rows, slice) or np.array_equal(rows, np.arange(batch.num_rows))
+    found = dict(columns)
+    for name, origin in ({name: name for name in columns} if origins is None else origins).items():
+        if origin not in batch.schema.names or _is_kept(column := batch.column(origin), batch_format):
             continue
-        column = column if is_whole else column.take(arrow_numbers(numbers))
-        if _is_unchanged(columns[name], Series(column).to_pylist()):
-            columns[name] = column
-    return columns
+        original = _formatted(column, batch_format)
+        if not is_whole:
+            original = original.take(rows) if is_pandas(original) else [original[row] for row in rows]  # type: ignore[union-attr]
+        if _is_unchanged(columns[name], original):
+            found[name] = column if is_whole else column.take(arrow_numbers(np.asarray(rows, np.int64)))
+    return found
 
 
-def is_kept_by_lists(column: pa.Array) -> bool:
-    """Return True if a column is the same after conversion to Python values and back."""
-    kept = (pt.is_string, pt.is_binary, pt.is_int64, pt.is_float64, pt.is_boolean)
-    return any(is_kind(column.type) for is_kind in kept) and bool(column.null_count < len(column))
+def _formatted(column: pa.Array, batch_format: BatchFormat | Literal["rows"]) -> Any:
+    if batch_format in ("rows", "pylist"):
+        return Series(column).to_pylist()
+    one = pa.RecordBatch.from_arrays([column], names=[""])
+    return batch_in_format(one, cast(BatchFormat, batch_format), zero_copy=True)[""]
 
 
-def is_number_or_kept(column: pa.Array) -> bool:
-    """Return True for kept columns and for numbers, which become int64 or float64 whether a row function changes them
-    or not.
-
-    Their type then does not depend on the values of a batch.
-    """
-    return pt.is_integer(column.type) or pt.is_floating(column.type) or is_kept_by_lists(column)
+def _is_kept(column: pa.Array, batch_format: BatchFormat | Literal["rows"]) -> bool:
+    """Return True if a column is the same after conversion to a format and back. In pandas, NaN and null are one."""
+    dtype, has_values = column.type, column.null_count < len(column)
+    if pt.is_string(dtype) or pt.is_binary(dtype):
+        return bool(has_values)
+    is_number = pt.is_integer(dtype) or pt.is_floating(dtype)
+    match batch_format:
+        case "rows":
+            return bool(is_number or (pt.is_boolean(dtype) and has_values))
+        case "pylist":
+            return bool(dtype in (pa.int64(), pa.float64(), pa.bool_()) and has_values)
+        case "pandas" if pt.is_floating(dtype):
+            return False
+        case _:
+            return bool((is_number or pt.is_boolean(dtype)) and not column.null_count)
 
 
 def columns_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:

@@ -1,7 +1,7 @@
 """Drain generators a chunk at a time: values are passed on soon, and an endless generator needs little memory.
 
-Values that were passed on cannot be taken back, so a generator whose call may be repeated is drained to its end first;
-see ``UdfSpec.is_streaming``.
+Nobody can take back values that were passed on. So if a call may be repeated, its generator runs to its end first; see
+``UdfSpec.is_streaming``.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ _guard = threading.Lock()
 
 
 class Unfinished(NamedTuple):
-    """Placeholder for a result that is not known yet: an intermediate state, and the id of the row if it has one."""
+    """Stands for a result that is not known yet: an intermediate state, and the id of its row, if any."""
 
     found: Any
     row_id: bytes | None
@@ -157,7 +157,7 @@ def callable_of(target: Target, instance: Any) -> Callable[..., Any]:
 def close_instance(instance: Any) -> Any:
     """Call ``close()`` of a user's object, if it has one, and return an awaitable if it is async.
 
-    An error is logged instead of raised: the results are complete, and another error must not be hidden.
+    Log an error instead of raising it: the results are complete, and it must not hide another error.
     """
     close = getattr(instance, "close", None)
     if not callable(close):

@@ -1,4 +1,4 @@
-"""Other spellings of options: some are accepted, and error messages answer the others with the one to use."""
+"""Other spellings of options. Penstock accepts some; for the rest an error names the option to use."""
 
 from __future__ import annotations
 
@@ -67,7 +67,6 @@ ADVICE = {
     "checkpoint_interval": "Set it for all jobs: ps.set_config(checkpoint_interval=...).",
     "comment": _BY_DUCKDB,
     "concurrency": "The number of threads is a setting: ps.set_config(num_threads=...).",
-    "fileselect": "Choose the parts of samples by suffixes=['seg.png'], or drop columns and filter rows later.",
     "inplace": "Leave it out: a verb changes nothing and returns a new DataFrame.",
     "file_extensions": "Name the files by a pattern, such as 'folder/*.csv'.",
     "memory_limit": "Set it for all queries: ps.set_config(memory_limit=...).",

@@ -1,4 +1,6 @@
-"""Options of ``func``, ``cls``, ``method`` and ``map_batches``: one table of checks, and the parts of a spec."""
+"""The options of ``func``, ``cls``, ``method`` and ``map_batches``: a table that checks them, and the parts of a spec
+that they become.
+"""
 
 from __future__ import annotations
 
@@ -83,7 +85,7 @@ class RowOptions(WorkerOptions, total=False):
 
 
 class GroupOptions(WorkerOptions, total=False):
-    """The options of ``map_groups``: a group is called as a row is, and seen as a batch is."""
+    """The options of ``map_groups``: calls work as for a row, and the function sees a group as a batch."""
 
     batch_format: BatchFormat
     zero_copy_batch: bool | None

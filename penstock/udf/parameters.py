@@ -20,7 +20,9 @@ from penstock.types import DataType
 
 
 def parameter_hints(function: Callable[..., Any], is_method: bool) -> dict[str, Any]:
-    """Return the annotation of each parameter in order, None without one; nothing if they cannot be read."""
+    """Return the annotation of each parameter in order, None for a parameter without annotation; nothing if they cannot
+    be read.
+    """
     try:
         hints = typing.get_type_hints(function)
         names = list(inspect.signature(function).parameters)[1 if is_method else 0 :]

@@ -102,7 +102,7 @@ def drained(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def drained_async(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Do the same for an async function or an async generator."""
+    """Wrap an async function or async generator function so that a call runs a generator to its end."""
 
     async def call(*args: Any, **kwargs: Any) -> Any:
         result = function(*args, **kwargs)
@@ -171,7 +171,7 @@ def _resumed(first: list[Any], rest: Iterator[Any]) -> Iterator[Any]:
 def owned(result: Any) -> Any:
     """Return a result with copies of the arrays and lists that the function may still change, such as a reused buffer.
 
-    Read-only arrays are not copied, and neither is Arrow data, which must not change.
+    It copies neither read-only arrays nor Arrow data, which must not change.
 
     >>> buffer = np.zeros(2)
     >>> result = owned({"x": buffer})

@@ -108,7 +108,7 @@ def make_spec(
 
 
 def return_hint(function: Callable[..., Any]) -> Any:
-    """Return the annotation of the result of a function, None without one."""
+    """Return the annotation of a function's result, or None if it has none."""
     try:
         return typing.get_type_hints(function).get("return")
     except (NameError, TypeError):  # a name that only a type checker knows

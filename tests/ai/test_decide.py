@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -170,6 +172,14 @@ def test_columns_of_a_filter_are_one_request_too(server: ModelServer) -> None:
     assert server.num_requests == 20
 
 
+def test_rows_that_a_filter_drops_are_not_asked_what_comes_after_it(server: ModelServer) -> None:
+    df = ps.from_pydict({"text": ["yes", "nothing"] * 10})
+    df = df.with_column("a", decide("{text}", {"q": yes_no("a?")})).where(col("a")["q"]["value"])
+    df = df.with_column("b", decide("{text}", {"q": yes_no("b?")})).with_column("c", decide("{text}", ASKED))
+    assert len(df.to_pydict()["c"]) == 10
+    assert sorted(len(request.body["questions"]) for request in server.requests) == [1] * 20 + [4] * 10
+
+
 def test_equal_questions_are_asked_once(server: ModelServer) -> None:
     asked = {"q": yes_no("Old?")}
     df = ps.from_pydict({"text": ["yes"]}).with_column("a", decide("{text}", asked))
@@ -312,7 +322,30 @@ def test_what_cannot_be_answered_is_refused_at_once(make: Any, message: str, ser
     assert server.num_requests == 0
 
 
-# --- errors, budget ---
+# --- usage, SQL, errors, budget ---
+
+
+def test_usage_comes_with_the_answers(server: ModelServer) -> None:
+    """The price is that of decisions. A request whose usage is wanted is not joined with others."""
+    server.change(answer=lambda request: ANSWER)
+    df = ps.from_pydict({"text": ["I want my money back"]})
+    found = df.with_columns(a=decide("{text}", ASKED, usage=True), b=decide("{text}", ASKED)).to_pydict()
+    usage = found["a"][0]
+    assert usage["value"] == found["b"][0] == EXPECTED
+    assert usage["model"] == "gpt-6-luna"
+    assert usage["cost"] == pytest.approx(0.1e-6 * usage["input_tokens"])
+    assert server.num_requests == 2
+
+
+def test_decide_in_sql(server: ModelServer) -> None:
+    texts = ps.from_pydict({"text": ["a bug, yes", "billing", None]})
+    asked = "{'old': yes_no('Is it old?'), 'topic': choice('What?', {'billing': 'payments', 'bug': NULL})}"
+    found = ps.sql(f"select decide('{{text}}', {asked}, model := 'gpt-6-luna').topic.value as topic from texts")
+    assert found.to_pydict() == {"topic": ["bug", "billing", None]}
+    found = ps.sql("select text from texts where decide(text, {'old': yes_no('Is it old?')}).old.probability > 0.6")
+    assert found.to_pydict() == {"text": ["a bug, yes"]}
+    level = ps.sql_expr("decide(text, {'l': score('How bad?', ['bad', 'a bug'])}).l.value")
+    assert texts.select(l=level).to_pydict() == {"l": ["a bug", "bad", None]}
 
 
 def test_a_failed_row_is_its_own_error(server: ModelServer) -> None:
@@ -338,3 +371,9 @@ def test_decisions_are_paid_from_the_budget(server: ModelServer, tmp_path: Path)
     df.write_parquet(str(tmp_path / "out"), budget=1.0, resume=True)
     assert server.num_requests == 50
     assert ps.read_parquet(str(tmp_path / "out")).where(col("d")["q"]["value"]).count_rows() == 50
+
+
+def test_a_worker_finds_the_kernels_of_a_plan() -> None:
+    """A process of Ray gets a plan with answers of ``decide``, and has never imported its modules."""
+    code = "from penstock.expr.registry import lookup; lookup('decisions'), lookup('list_items')"
+    subprocess.run([sys.executable, "-c", code], check=True)

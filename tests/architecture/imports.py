@@ -31,6 +31,18 @@ def package_modules() -> dict[str, ast.Module]:
     }
 
 
+@cache
+def package_nodes() -> dict[str, list[ast.AST]]:
+    """Return the nodes of every module. To walk them once takes longer than all checks together."""
+    return {module: list(ast.walk(tree)) for module, tree in package_modules().items()}
+
+
+@cache
+def package_imports() -> dict[str, list[Import]]:
+    """Return the imports of every module."""
+    return {module: list(imports_of(tree)) for module, tree in package_modules().items()}
+
+
 def imports_of(tree: ast.AST, is_lazy: bool = False, is_typing: bool = False) -> Iterator[Import]:
     """Yield the imports of a module, those inside functions included.
 

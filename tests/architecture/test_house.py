@@ -6,8 +6,9 @@ import ast
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from functools import cache
 
-from tests.architecture.imports import PACKAGE, ROOT, package_modules
+from tests.architecture.imports import PACKAGE, ROOT, package_modules, package_nodes
 
 MAX_FOLDERS = 25
 MAX_TOP_MODULES = 6
@@ -32,8 +33,8 @@ def test_no_folder_is_crowded() -> None:
 
 def test_class_names_are_unique() -> None:
     modules = defaultdict(list)
-    for module, tree in package_modules().items():
-        for node in ast.walk(tree):
+    for module, module_nodes in package_nodes().items():
+        for node in module_nodes:
             if isinstance(node, ast.ClassDef):
                 modules[node.name].append(module)
     assert {name: found for name, found in modules.items() if len(found) > 1} == {}
@@ -42,9 +43,9 @@ def test_class_names_are_unique() -> None:
 def test_names_are_defined_where_a_search_finds_them() -> None:
     late = {
         f"{module}:{node.lineno}"
-        for module, tree in package_modules().items()
+        for module, module_nodes in package_nodes().items()
         if module != PACKAGE and not module.startswith(f"{PACKAGE}.compat")
-        for node in ast.walk(tree)
+        for node in module_nodes
         if isinstance(node, ast.Call) and is_late_definition(node)
     }
     assert late == set()
@@ -52,8 +53,12 @@ def test_names_are_defined_where_a_search_finds_them() -> None:
 
 def is_late_definition(call: ast.Call) -> bool:
     """Return True for ``globals()``, and for a method that is added to a class from outside."""
-    name, first = ast.unparse(call.func), ast.unparse(call.args[0]) if call.args else ""
-    return name == "globals" or (name == "setattr" and first in ("DataFrame", "Expression", "Series"))
+    match call:
+        case ast.Call(func=ast.Name("globals")):
+            return True
+        case ast.Call(func=ast.Name("setattr"), args=[ast.Name("DataFrame" | "Expression" | "Series"), *_]):
+            return True
+    return False
 
 
 def test_modules_named_in_pages_and_docstrings_exist() -> None:
@@ -65,8 +70,8 @@ def texts() -> Iterator[tuple[str, str]]:
     """Yield the pages and the docstrings of the package, each with its place."""
     for page in (*sorted((ROOT / "docs").rglob("*.md")), ROOT / "README.md", ROOT / "CONTRIBUTING.md"):
         yield page.name, page.read_text()
-    for module, tree in package_modules().items():
-        for node in ast.walk(tree):
+    for module, module_nodes in package_nodes().items():
+        for node in module_nodes:
             if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
                 yield module, ast.get_docstring(node) or ""
 
@@ -78,8 +83,12 @@ def named_modules(text: str) -> Iterator[str]:
     ['penstock.plan.nodes', 'engine/executor.py']
     """
     yield from MODULE_NAME.findall(text)
-    folders = {path.name for path in (ROOT / PACKAGE).iterdir() if path.is_dir()}
-    yield from (path for path in MODULE_PATH.findall(text) if path.endswith(".py") or path.split("/")[0] in folders)
+    yield from (path for path in MODULE_PATH.findall(text) if path.endswith(".py") or path.split("/")[0] in rooms())
+
+
+@cache
+def rooms() -> set[str]:
+    return {path.name for path in (ROOT / PACKAGE).iterdir() if path.is_dir()}
 
 
 def exists(name: str) -> bool:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
-from tests.architecture.imports import PACKAGE, ROOT
+from tests.architecture.imports import PACKAGE, ROOT, package_nodes
 
 PAGES = (*sorted((ROOT / "docs").rglob("*.md")), ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md")
 QUESTION = re.compile(r"(what|who|whose|whether|how|which|where|when|why)\b", re.IGNORECASE)
@@ -17,19 +16,16 @@ UNCLEAR = re.compile(
 DOCUMENTED = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 
-def docstrings(path: Path) -> Iterator[str]:
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, DOCUMENTED) and (text := ast.get_docstring(node)):
-            yield text
+def docstrings() -> Iterator[tuple[str, str]]:
+    """Yield the docstrings of the package, each with its module."""
+    for module, nodes in package_nodes().items():
+        for node in nodes:
+            if isinstance(node, DOCUMENTED) and (text := ast.get_docstring(node)):
+                yield module, text
 
 
 def test_docstrings_do_not_open_with_a_question_word() -> None:
-    found = [
-        f"{path.relative_to(ROOT)}: {text.splitlines()[0]}"
-        for path in (ROOT / PACKAGE).rglob("*.py")
-        for text in docstrings(path)
-        if QUESTION.match(text)
-    ]
+    found = [f"{module}: {text.splitlines()[0]}" for module, text in docstrings() if QUESTION.match(text)]
     assert not found, "\n".join(found)
 
 

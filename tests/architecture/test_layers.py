@@ -7,7 +7,7 @@ from graphlib import CycleError, TopologicalSorter
 
 import pytest
 
-from tests.architecture.imports import Import, imports_of, package_modules, resolve
+from tests.architecture.imports import Import, imports_of, package_imports, package_modules, package_nodes, resolve
 
 # A top-level module or folder of the package stands in exactly one layer, as low as it can be.
 LAYERS: tuple[tuple[str, ...], ...] = (
@@ -48,7 +48,7 @@ OWN_FILE: dict[str, set[str]] = {
             "calls",
             "cluster",
             "engines",
-            "exchange_work",
+            "shuffle_work",
             "failures",
             "ledgers",
             "node_fit",
@@ -103,8 +103,8 @@ def find_cycle(graph: dict[str, set[str]]) -> list[str]:
 def test_modules_import_only_from_lower_layers() -> None:
     errors = [
         f"{module} line {found.line}: {error}"
-        for module, tree in package_modules().items()
-        for found in imports_of(tree)
+        for module, imports in package_imports().items()
+        for found in imports
         if (imported := resolve(found.target, package_modules()))
         if (error := layer_error(part_of(module), part_of(imported)))
     ]
@@ -116,10 +116,10 @@ def test_imports_form_no_cycle() -> None:
     graph = {
         module: {
             imported
-            for found in imports_of(tree)
+            for found in imports
             if (imported := resolve(found.target, package_modules())) and imported != module
         }
-        for module, tree in package_modules().items()
+        for module, imports in package_imports().items()
     }
     assert not (cycle := find_cycle(graph)), " -> ".join(cycle)
 
@@ -127,8 +127,8 @@ def test_imports_form_no_cycle() -> None:
 def test_heavy_packages_are_imported_when_used() -> None:
     errors = [
         f"{module} line {found.line} imports {package} at module level; move it into the function that uses it"
-        for module, tree in package_modules().items()
-        for found in imports_of(tree)
+        for module, imports in package_imports().items()
+        for found in imports
         if not (found.is_lazy or found.is_typing)
         for package in HEAVY - OWN_FILE.get(module, set())
         if is_heavy(found.target, package)
@@ -139,8 +139,8 @@ def test_heavy_packages_are_imported_when_used() -> None:
 def test_imports_are_absolute() -> None:
     relative = [
         f"{module} line {node.lineno}"
-        for module, tree in package_modules().items()
-        for node in ast.walk(tree)
+        for module, module_nodes in package_nodes().items()
+        for node in module_nodes
         if isinstance(node, ast.ImportFrom) and node.level
     ]
     assert not relative, f"relative imports in {', '.join(relative)}; write 'from penstock...'"

@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 import pytest
+import torch
 
 import penstock.compat.ray as ray
 from penstock.compat.ray.data import aggregate
@@ -48,6 +49,41 @@ def test_sums_of_nulls_alone_are_null() -> None:
     assert ray.data.from_pandas(pd.DataFrame({"x": [None, None]})).sum("x") is None
 
 
+def torch_batches(**options: Any) -> list[Any]:
+    rows = ray.data.from_items([{"a": n, "b": n / 2, "l": n % 2} for n in range(3)])
+    return list(rows.iterator().to_torch(batch_size=2, **options))
+
+
+def test_pairs_of_features_and_labels() -> None:
+    (features, labels), (last, _) = torch_batches(label_column="l")
+    assert (features.tolist(), features.dtype) == ([[0, 0], [1, 0.5]], torch.float64)
+    assert (labels.tolist(), last.shape) == ([[0], [1]], (1, 2))
+    assert len(torch_batches(drop_last=True)) == 1
+    [features, labels], _ = torch_batches(feature_columns=["a"], label_column="l", unsqueeze_label_tensor=False)
+    assert (features.tolist(), labels.tolist()) == ([[0], [1]], [0, 1])
+    (features, labels), _ = torch_batches(feature_columns=[["a"], ["a", "b"]], feature_column_dtypes=torch.float32)
+    assert ([each.shape for each in features], features[0].dtype, labels) == ([(2, 1), (2, 2)], torch.float32, None)
+    types = {"one": torch.int8, "two": torch.float64}
+    (features, _), _ = torch_batches(feature_columns={"one": ["a"], "two": ["b"]}, feature_column_dtypes=types)
+    assert {name: each.dtype for name, each in features.items()} == types
+    dataset = ray.data.range(4).iterator().to_torch(batch_size=2)
+    assert [len(list(dataset)) for _ in range(2)] == [2, 2]
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"feature_columns": ["a"], "feature_column_dtypes": [torch.int8]}, TypeError),
+        ({"feature_columns": {"x": ["a"]}, "feature_column_dtypes": {"y": torch.int8}}, ValueError),
+        ({"feature_columns": [["a"], ["b"]], "feature_column_dtypes": [torch.int8]}, ValueError),
+        ({"feature_columns": [["a"], ["b"]], "feature_column_dtypes": {"a": torch.int8}}, TypeError),
+    ],
+)
+def test_types_of_features_have_the_form_of_their_names(options: dict[str, Any], error: type[Exception]) -> None:
+    with pytest.raises(error, match="feature_column_dtypes"):
+        torch_batches(**options)
+
+
 def rows_of_six() -> Any:
     return ray.data.from_items([{"a": n, "b": n / 2, "s": str(n)} for n in range(6)])
 
@@ -65,6 +101,7 @@ def rows_of_six() -> Any:
         lambda ds: ds.split(0),
         lambda ds: ds.split(2, locality_hints=[1]),
         lambda ds: ds.split_at_indices([]),
+        lambda ds: ds.streaming_train_test_split(0.5, hash_column="a"),
         lambda ds: ds.groupby("zz"),
         lambda ds: ds.groupby(5),
         lambda ds: ds.groupby("a", num_partitions=0),

@@ -16,6 +16,7 @@ from penstock.cli.dashboard import read_files
 from penstock.dashboard.job import JobBoard
 from penstock.dashboard.process import LiveBoard
 from penstock.dashboard.server import DashboardServer
+from tests.dashboard.test_cluster import HIDDEN_TAB
 from tests.dashboard.test_live import check_access
 
 SCRIPT = """
@@ -87,6 +88,9 @@ def kill(folder: Path, process: subprocess.Popen[str]) -> None:
 def test_an_open_page_shows_the_end_of_its_process(
     end: Callable[[Path, subprocess.Popen[str]], None], state: str, error: str, tmp_path: Path, page: Page
 ) -> None:
+    if end is kill:
+        page.context.grant_permissions(["notifications"])
+        page.add_init_script(HIDDEN_TAB)
     with running(tmp_path, "live") as process:
         assert process.stderr is not None
         page.goto(process.stderr.readline().partition("Dashboard: ")[2].strip())
@@ -96,6 +100,9 @@ def test_an_open_page_shows_the_end_of_its_process(
     expect(page.locator("#query-state")).to_have_text(state)
     expect(page.locator("#query-error")).to_contain_text(error)
     expect(page.locator("#notice")).to_contain_text("The process has ended or cannot be reached; this is its state at ")
+    if end is kill:
+        ((title, _),) = page.evaluate("window.seen")
+        assert title.endswith("ended: its process is gone or cannot be reached")
     expect(page.get_by_role("button", name="Pause")).to_be_hidden()
     page.get_by_role("link", name="Rows").click()
     expect(page.locator("#rows-summary")).to_contain_text("The process has ended or cannot be reached.")

@@ -101,7 +101,7 @@ class HeldBytes:
 
     def on_event(self, event: Event) -> None:
         if isinstance(event, BundleProduced) and self._executor is not None:
-            held = sum(stage.nbytes_held - stage.nbytes_coming for stage in self._executor._stages)
+            held = sum(stage.nbytes_held - stage.in_flight.nbytes_expected for stage in self._executor._stages)
             self.most = max(self.most, held + self._executor._results.nbytes_waiting)
 
 

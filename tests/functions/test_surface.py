@@ -17,6 +17,7 @@ from tests.expr.evaluating import batch_of, run
 NOT_METHODS = {"format", "concat_ws", "coalesce", "when", "greatest", "least", "to_list", "to_struct"} | {
     *("row_number", "rank", "dense_rank", "current_date", "current_timestamp"),
     *(
+        "ask",
         "yes_no",
         "choice",
         "score",

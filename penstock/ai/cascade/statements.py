@@ -69,7 +69,7 @@ def is_true(
 ) -> Expression:
     """Return whether a statement is true of each row: a decision model decides, another one answers in words.
 
-    So a language model may reason first. One on this machine decides, because that needs no generated text.
+    So a language model may reason first. A model on this machine decides, because that needs no generated text.
     """
     found = find_provider(provider, "decide")
     is_local = found.has_workers or isinstance(found, SglangProvider)
@@ -88,6 +88,6 @@ def probability_column(
     options: Mapping[str, Any],
     check: Check,
 ) -> Expression:
-    """Return the answer of ``decide`` to a statement, which has the ``probability`` that it is true."""
+    """Return the answer of ``decide`` to a statement; its ``probability`` says how likely the statement is true."""
     questions = (("true", yes_no(statement.question)),)
     return decide_column(statement.parts(), questions, provider, model, options, check)["true"]

@@ -1,8 +1,8 @@
 """Find the call that crashes its server.
 
-A crash cuts off all calls in flight, and any of them may have caused it. Penstock repeats these suspects in ever
-smaller groups, and sends nothing else meanwhile: an eighth of them at once, and after another crash an eighth of those
-that it cut off, until one is alone. An answer clears a suspect.
+A crash cuts off all calls in flight, and any of them may have caused it. Penstock sends nothing else until it has found
+the cause. It repeats an eighth of the suspects at once. If the server crashes again, it repeats an eighth of the calls
+that this crash cut off, and so on until one call is alone. An answer clears a suspect.
 """
 
 from __future__ import annotations

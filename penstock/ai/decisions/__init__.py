@@ -18,7 +18,7 @@ decided_labels       labels of ``classify_text`` and ``classify_image`` by a dec
 decide_column        the column, and several calls of ``decide`` as one request
 
 Every model here is a ``Prompter`` whose answer is the text that ``DecisionFormat`` reads, so calls, ledger, limits,
-budget and batches are those of ``prompt``. The room may import ``providers``, ``local`` and everything below them;
+budget and batches work as in ``prompt``. The room may import ``providers``, ``local`` and everything below them;
 providers import ``remote_decider`` when they are asked for a model.
 
 Decisions

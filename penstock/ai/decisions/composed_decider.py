@@ -55,7 +55,7 @@ class ComposedDecider(Prompter):
 
 
 class RemoteDecider(ComposedDecider):
-    """Calls of one remote model, which cost what its calls cost."""
+    """The calls of one remote model, billed at the price of that model."""
 
     def __init__(self, models: Sequence[ApiPrompter], questions: Sequence[Question | None]) -> None:
         super().__init__(models, questions)

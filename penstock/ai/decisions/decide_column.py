@@ -10,11 +10,12 @@ from typing import Any
 from penstock.ai.decisions.composed_decider import RemoteDecider
 from penstock.ai.decisions.decision_format import DECISIONS
 from penstock.ai.decisions.questions import Questions
-from penstock.ai.dialogue import PromptSettings
+from penstock.ai.dialogue import USAGE, PromptSettings
 from penstock.ai.model_columns import prompt_column, resolve_call
 from penstock.ai.provider import Deciding, Model, Provider
 from penstock.ai.provider_registry import find_provider
 from penstock.ai.providers.remote_prompter import ApiPrompter
+from penstock.cost.prices import Price, price_of
 from penstock.expr.column import Expression, call
 from penstock.expr.nodes import UdfCall
 from penstock.expr.udf import JoinedCall, UdfSpec
@@ -22,22 +23,28 @@ from penstock.expr.udf import JoinedCall, UdfSpec
 
 @dataclass(frozen=True)
 class DecideCall:
-    """A call of ``decide`` as the user wrote it, by which several become one."""
+    """A call of ``decide`` as the user wrote it. Several of them can become one call."""
 
     provider: Provider
     model: str | None
     options: Mapping[str, Any]
     questions: Questions
+    has_usage: bool = False
 
     def probabilities(self, parts: Sequence[Any], check: Callable[..., None]) -> Expression:
-        """Return the column of probabilities, which the model gives."""
+        """Return the column of probabilities, which the model gives, in a struct with the usage if wanted."""
         found = resolve_call(Deciding, self.model, self.provider, self.options, {"questions": self.questions})
         paid = found.options.settings
         settings = PromptSettings(
-            found.provider, output=DECISIONS, max_reasks=0, price=paid.price, is_batch=paid.batch is not None
+            found.provider,
+            output=DECISIONS,
+            has_usage=self.has_usage,
+            max_reasks=0,
+            price=paid.price or _price_of(found.model),
+            is_batch=paid.batch is not None,
         )
         column = prompt_column(found, settings, parts, check)
-        if not is_service(found.model):
+        if self.has_usage or not is_service(found.model):
             return column
         node = node_of(column)
         return Expression(replace(node, udf=replace(node.udf, builtin=replace(node.udf.builtin, joins=self))))
@@ -94,8 +101,18 @@ def decide_column(
     model: str | None,
     options: Mapping[str, Any],
     check: Callable[..., None],
+    has_usage: bool = False,
 ) -> Expression:
     """Return a column of answers to ``questions`` about ``parts``, the parts of a message."""
     found = find_provider(provider, Deciding.function)
-    asked = DecideCall(found, model, options, questions)
-    return call("decisions", asked.probabilities(parts, check), questions=questions)
+    given = DecideCall(found, model, options, questions, has_usage).probabilities(parts, check)
+    if not has_usage:
+        return call("decisions", given, questions=questions)
+    answers = call("decisions", given["value"], questions=questions)
+    return call("to_struct", answers, *(given[name] for name in USAGE), names=("value", *USAGE))
+
+
+def _price_of(model: Model) -> Price | None:
+    """Return the price of a model's decisions, which may differ from that of its texts; None if it is not known."""
+    billed = model.billed_as if isinstance(model, ApiPrompter | RemoteDecider) else None
+    return None if billed is None else price_of(*billed)

@@ -34,7 +34,9 @@ def decided_label(
     options: Mapping[str, Any],
     check: Callable[..., None],
 ) -> Expression:
-    """Return a column of ``scored_label``: the most likely label, its probability, and those of all labels."""
+    """Return a column of ``scored_label``: the most likely label, its probability, and the probabilities of all
+    labels.
+    """
     question = choice(f"Which label fits the {what} best?", labels)
     chosen = find_provider(provider, "classify_text")
     answer = decide_column((column,), (("label", question),), chosen, model, options, check)["label"]

@@ -74,7 +74,7 @@ def question_text(question: Question) -> str:
 def label_probabilities(question: Question, answer: Generation) -> Probabilities:
     """Return the probabilities of the options, by the most likely first tokens of an answer.
 
-    Tokens that spell the same label are added up; the labels share the probability of all of them.
+    The probabilities of tokens that spell the same label are added up, and scaled so that all labels sum to 1.
 
     >>> from penstock.ai.decisions.questions import yes_no
     >>> top = [{"token": " Yes", "logprob": -1.0}, {"token": "yes", "logprob": -1.0}, {"token": "No", "logprob": -2.0}]

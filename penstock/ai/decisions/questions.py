@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -66,12 +66,16 @@ def choice(question: str, options: Sequence[str] | Mapping[str, str | None]) -> 
 def score(question: str, levels: Sequence[str] | Mapping[str, str | None]) -> Question:
     """Ask ``decide`` for a level of a scale, from the lowest to the highest. A dict has a description of each level.
 
-    The answer is that of ``choice``, and has the mean level as ``score``: 0 is the lowest level.
+    The answer is like the answer to a ``choice``, and has the mean level as ``score``: 0 is the lowest level.
 
     >>> score("How angry is the customer?", ["calm", "cross", "furious"]).kind
     'score'
     """
     return Question("score", _checked_text("score", question), *_checked_options("score", levels))
+
+
+MAKERS: Mapping[str, Callable[..., Question]] = {"yes_no": yes_no, "choice": choice, "score": score}
+"""Functions that make questions, by name. Their results are constants, not columns."""
 
 
 @dataclass(frozen=True, slots=True)

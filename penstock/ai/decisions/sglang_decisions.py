@@ -1,4 +1,4 @@
-"""SGLang's ``/v1/decisions``: it scores the options with any chat model. Its fields are not those of OpenAI."""
+"""SGLang's ``/v1/decisions``: it scores the options with any chat model. Its fields differ from OpenAI's."""
 
 from __future__ import annotations
 

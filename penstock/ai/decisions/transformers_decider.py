@@ -119,7 +119,7 @@ def label_tokens(question: Question, encode: Encode) -> tuple[tuple[int, ...], .
 
 
 def quick_encode(checkpoint: Checkpoint) -> Encode | None:
-    """Return the tokenizer of a model without transformers, None if it has no ``tokenizer.json``."""
+    """Load a model's tokenizer without the package transformers; return None if it has no ``tokenizer.json``."""
     if (content := checkpoint.read_json("tokenizer.json")) is None:
         return None
     from tokenizers import Tokenizer

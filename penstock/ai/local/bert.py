@@ -146,7 +146,7 @@ def load_bert(checkpoint: Checkpoint, subfolder: str) -> BertEncoder | None:
 
 
 def can_load(checkpoint: Checkpoint, config: Mapping[str, Any], folder: Path) -> bool:
-    """Return whether a folder has one file for each part, and its configuration only settings known here."""
+    """Return whether a folder has one file for each part, and this module knows every setting of its configuration."""
     return (
         config.get("model_type") in FAMILIES
         and config["hidden_act"] == "gelu"

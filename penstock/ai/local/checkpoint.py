@@ -54,7 +54,8 @@ class Checkpoint:
     def for_vectors(self) -> Checkpoint:
         """Return the checkpoint with matrices in bfloat16 by default, if the CPU multiplies these several times faster.
 
-        The rest of the model stays in float32. The cosine of its vectors with those of float32 is above 0.999.
+        The rest of the model stays in float32. The cosine between its vectors and the vectors in float32 is above
+        0.999.
         """
         is_default = self.dtype is None and not local_weights.has_gpu() and self.device in (None, "cpu")
         return replace(self, has_small_matrices=is_default and local_weights.has_fast_bfloat16())

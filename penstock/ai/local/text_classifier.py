@@ -2,7 +2,7 @@
 
 a classifier with the wanted labels      its own scores for those labels
 a classifier of entailment (NLI)         each label as a hypothesis about the text; the most plausible one wins
-any encoder                              the label whose vector is nearest to that of the text
+any encoder                              the label whose vector is nearest to the text's vector
 """
 
 from __future__ import annotations

@@ -26,7 +26,9 @@ _PLAIN_MASK_TYPES = ("bert", "roberta", "xlm-roberta", "camembert", "distilbert"
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """The ids of all pieces of text. ``owners`` has the text of each piece if texts were split, else it is empty."""
+    """The ids of all pieces of text. If texts were split, ``owners`` says which text each piece belongs to; otherwise
+    it is empty.
+    """
 
     ids: NDArray
     lengths: NDArray

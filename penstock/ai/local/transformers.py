@@ -126,7 +126,7 @@ class TextEmbedder(LocalModel[TextEncoder], Embedder):
 
 
 def checked_dimensions(task: TextEmbedding | ImageEmbedding, width: int) -> int:
-    """Return the requested number of dimensions, at most those of the model."""
+    """Return the requested number of dimensions; raise an error if the model has fewer."""
     dimensions: Any = width if task.dimensions is None else task.dimensions
     if not isinstance(dimensions, int) or not 1 <= dimensions <= width:
         raise InvalidArgumentError(

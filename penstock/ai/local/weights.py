@@ -129,7 +129,7 @@ def _packaged_minilm() -> Path | None:
 
 @functools.cache
 def check_minilm(folder: Path) -> None:
-    """Raise unless the files of a package are those of the hub."""
+    """Raise an error if the files of a package differ from the hub's."""
     for name, expected in MINILM_SHA256.items():
         with open(folder / name, "rb") as file:
             if hashlib.file_digest(file, "sha256").hexdigest() != expected:

@@ -1,6 +1,6 @@
 """Tokenize texts by their words, each different word once.
 
-A tokenizer of the BERT family never joins characters across a space, so the tokens of a text are those of its words.
+A tokenizer of the BERT family never joins characters across a space, so a text has the tokens of its words.
 Arrow splits the texts and finds the different words; the tokenizer sees only words that are new. Texts repeat their
 words, so this is many times as fast as tokenizing each text.
 """
@@ -26,7 +26,7 @@ MAX_KNOWN_IDS = 2_000_000
 
 @dataclass(frozen=True, slots=True)
 class KnownWords:
-    """Words and their token ids: those of word ``i`` are ``ids[starts[i] : starts[i] + sizes[i]]``."""
+    """Words and their token ids: word ``i`` has ``ids[starts[i] : starts[i] + sizes[i]]``."""
 
     words: pa.Array
     ids: NDArray
@@ -99,7 +99,7 @@ class WordTokenizer:
 
 
 def splits_at_spaces(tokenizer: Any) -> bool:
-    """Return whether the tokens of a text are those of its words, for a fast tokenizer of transformers."""
+    """Return whether a text has the tokens of its words, for a fast tokenizer of transformers."""
     backend = tokenizer.backend_tokenizer
     added = (token.content for token in backend.get_added_tokens_decoder().values())
     return (

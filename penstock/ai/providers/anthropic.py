@@ -173,7 +173,7 @@ class MessagesWire(PromptWire):
         ]
 
     def _schema(self, output: OutputFormat) -> Any:
-        """Return the strict schema of a format, None without one. Cached, since all rows have the same format."""
+        """Return the strict schema of a format, or None if it has none. Cached, since all rows have the same format."""
         known = self.__dict__.get("_known")
         if known is None or known[0] is not output:
             named = output.named_schema

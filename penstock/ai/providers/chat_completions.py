@@ -165,7 +165,7 @@ def _failed(error: Any) -> ProviderUnavailableError:
 
 
 def _text(content: Any) -> str | None:
-    """Return the text of a content, which may be empty; None if there is no text."""
+    """Return the text of a content, perhaps an empty one; None if there is no text."""
     if content is None or isinstance(content, str):
         return content
     texts = [part["text"] for part in content if isinstance(part, Mapping) and isinstance(part.get("text"), str)]

@@ -126,7 +126,7 @@ class ApiEmbedder(RemoteModel, Embedder):
 
 
 def checked_count(vectors: list[NDArray], num_texts: int, dimensions: int | None = None) -> list[NDArray]:
-    """Check the number of vectors, and that one of them has the right length."""
+    """Check the number of vectors, and the length of one of them."""
     lengths = {len(vector) for vector in vectors} or {0}
     is_usable = any(lengths) if dimensions is None else dimensions in lengths
     if len(vectors) != num_texts or not is_usable:

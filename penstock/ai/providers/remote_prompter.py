@@ -109,11 +109,11 @@ class CachedPrompts:
         return self._keys.of([request])[0]
 
     def look_up(self, requests: Sequence[Request]) -> Iterator[Found]:
-        """Yield the cached answers to each request, or its key."""
+        """Yield for each request its cached answers, or else its key."""
         return self._calls.look_up(self._keys.of(requests))
 
     def look_up_texts(self, texts: Sequence[str], template: Request, rows: RowIds) -> Iterator[Found]:
-        """Do the same for requests that differ from ``template`` only in the text of their one turn."""
+        """Look up requests that differ from ``template`` only in the text of their one turn."""
         return self._calls.look_up(self._keys.of_texts(texts, template, rows))
 
 

@@ -120,7 +120,7 @@ def _check_status(status: Any, body: Mapping[str, Any]) -> None:
 
 
 def _add(answer: Generation, item: Mapping[str, Any]) -> bool:
-    """Add an output item to an answer. Return whether it was a text, which may be empty. Ignore unknown items."""
+    """Add an output item to an answer. Return whether it was a text, even an empty one. Ignore unknown items."""
     has_text = False
     match item.get("type"):
         case "message":

@@ -241,7 +241,7 @@ _TOKEN_FIELDS = tuple(f"{name}_tokens" for name in Usage._fields)
 
 
 def logprobs_in(entries: Any) -> list[dict[str, Any]] | None:
-    """Return the log-probabilities of an answer's tokens as OpenAI's APIs send them, None without them.
+    """Return the log-probabilities of an answer's tokens as OpenAI's APIs send them; None if it has none.
 
     >>> logprobs_in([{"token": "a", "logprob": -1, "bytes": [97]}])
     [{'token': 'a', 'logprob': -1.0, 'top_logprobs': []}]

@@ -222,9 +222,9 @@ def _without_root_ref(schema: dict[str, Any]) -> dict[str, Any]:
 def portable(hint: Any, _seen: tuple[Any, ...] = ()) -> Any:
     """Return a hint that pydantic can read in any process.
 
-    Before Python 3.12 pydantic accepts only the TypedDicts of typing_extensions. A class of ``__main__`` with hints as
-    strings cannot resolve them in a worker, which has another ``__main__``: its copy has resolved hints. A recursive
-    field of a copy takes any value.
+    Before Python 3.12 pydantic accepts only the TypedDicts of typing_extensions. A worker has another ``__main__``, so
+    a class of ``__main__`` cannot resolve hints there that are strings. Its copy has resolved hints. A recursive field
+    of a copy takes any value.
     """
     if hint in _seen:
         return Any

@@ -6,7 +6,7 @@ index         the place of the value of each key, in sorted arrays
 segment       one log file with its index: load, append, repair
 record        the layout of a record in a file, compression, and the search for records after damage
 layered       a job's own ledger over a shared one
-open_ledgers  the ledgers of this process, and those of the current job and ``cache_dir``
+open_ledgers  the ledgers of this process, of the current job and of ``cache_dir``
 maintenance   stats, clear and prune, which also runs by itself
 
 It may import what ``cache`` may.

@@ -107,7 +107,7 @@ class Committer:
         return {key: value for part in parts for key in keys if (value := part.get(key)) is not None}
 
     def flush(self) -> None:
-        """Return when every value put before is committed; raise if an attempt started since has failed."""
+        """Wait until every value so far is committed; raise an error if a commit fails meanwhile."""
         with self._changed:
             target, began = self._num_put, self._num_attempts
             self._is_urgent.set()

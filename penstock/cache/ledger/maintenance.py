@@ -29,7 +29,7 @@ _MARK = "limits-checked"  # a file whose time is that of the last check
 
 @dataclass(frozen=True, slots=True)
 class LedgerStats:
-    """Statistics of a ledger. Times are in seconds since 1970, None without records."""
+    """Statistics of a ledger. Times are in seconds since 1970; None if there are no records."""
 
     path: str
     num_records: int  # of finished calls

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
@@ -23,7 +23,6 @@ _lock = threading.Lock()
 
 _job: ContextVar[tuple[str, str]] = ContextVar("penstock_job_ledger")  # folder and era
 _inherited_job_folder = ""  # in a worker process: the driver's job folder
-_open_elsewhere: Callable[[Path], Ledger] | None = None  # set in a worker process on another machine than the driver
 
 
 class SharedLedger:
@@ -59,17 +58,7 @@ class SharedLedger:
 def cache_ledger(cache_dir: str | os.PathLike[str]) -> Ledger:
     """Return the ledger that queries with this ``cache_dir`` share."""
     config, folder = get_config(), ledger_folder(Path(cache_dir).expanduser().absolute())
-    return _opened(folder, config.cache_max_size or None, config.cache_max_age or None)
-
-
-def _opened(folder: Path, max_nbytes: int | None = None, max_age_s: float | None = None) -> Ledger:
-    return _open_elsewhere(folder) if _open_elsewhere else SharedLedger(folder, max_nbytes, max_age_s)
-
-
-def open_ledgers_with(open_elsewhere: Callable[[Path], Ledger] | None) -> None:
-    """Open the ledgers of this worker process with a function, because their files are on another machine."""
-    global _open_elsewhere
-    _open_elsewhere = open_elsewhere
+    return SharedLedger(folder, config.cache_max_size or None, config.cache_max_age or None)
 
 
 @contextmanager
@@ -104,7 +93,7 @@ def ledger_place() -> tuple[str, str, str]:
 def job_ledger_alone() -> Ledger | None:
     """Return the current job's own ledger, or None without a job. The caller must close it."""
     own = job_folder()
-    return _opened(Path(own)) if own else None
+    return SharedLedger(Path(own)) if own else None
 
 
 def current_ledger() -> Ledger | None:
@@ -112,5 +101,5 @@ def current_ledger() -> Ledger | None:
     own, shared = job_folder(), get_config().cache_dir
     if not own:
         return cache_ledger(shared) if shared else None
-    ledger = _opened(Path(own))
+    ledger = SharedLedger(Path(own))
     return LayeredLedger(ledger, cache_ledger(shared)) if shared else ledger

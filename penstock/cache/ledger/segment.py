@@ -349,7 +349,7 @@ def segment_paths(folder: Path) -> list[Path]:
 
 
 def whole_end(path: Path) -> int:
-    """Return the end of the durable records of a log, which a process may be writing right now; 0 without records."""
+    """Return the end of a log's durable records, 0 if it has none. Another process may be writing the log right now."""
     try:
         with open(path.with_suffix(".index"), "rb") as file:
             num_rows = os.fstat(file.fileno()).st_size // ENTRY_NBYTES

@@ -39,6 +39,8 @@ async function poll() {
     draw();
     if (state.end && state.end !== page.seenEnd) await keepEnd(state.end);
   } catch (error) {
+    const query = page.state?.query;
+    if (isGone(error) && !page.isGone && query && !isOver(query) && !isJob()) announce({ ...query, state: "ended: its process is gone or cannot be reached" });
     page.isGone = isGone(error);
     page.notice = page.isGone ? goneText() : error.message;
     draw();
@@ -76,7 +78,7 @@ function confirm(question) {
 
 function announce(query) {
   if (document.hidden && "Notification" in window && Notification.permission === "granted") {
-    new Notification(`${shortName(query)} ${query.state}`, { body: query.error || `${query.num_failed} rows failed, ${seconds(query.elapsed_s)}` });
+    new Notification(`${shortName(query)} ${query.state}`, { body: query.error || `${counted(query.num_failed)} failed, ${seconds(query.elapsed_s)}` });
   }
 }
 
@@ -140,7 +142,7 @@ function Headline({ query, state, isSmall }) {
         ${state.can_try_input && isOver(query) && query.state !== "finished" && !isLost && html`<a class="button" href=${address({ view: "rows", try: "input" }, true)} onClick=${follow}>Try 20 rows first</a>`}
         ${state.command && isOver(query) && !isLost && html`<${Again} query=${query} command=${state.command} />`}
       </div></div>
-    ${!state.command && state.program && isOver(query) && (query.state !== "finished" || query.num_failed > 0) && html`<${Program} query=${query} program=${state.program} />`}
+    ${!isSmall && !state.command && state.program && isOver(query) && (query.state !== "finished" || query.num_failed > 0) && html`<${Program} query=${query} program=${state.program} />`}
     ${query.can_control && query.order_interval_s > 1 && html`<p class="sub">The run looks for orders every ${query.order_interval_s} seconds.</p>`}
     <p id="query-error" class="failure" role="alert" hidden=${!query.error}>${query.error}</p>`;
 }

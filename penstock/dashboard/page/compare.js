@@ -27,8 +27,7 @@ export function Compare({ runs, compared }) {
     change(first.dollars, second.dollars, "cheaper", "dearer", (value) => `${Math.round(100 * value / first.dollars)} %`),
     change(first.latency_s, second.latency_s, "faster", "slower", latency)].filter(Boolean);
   return html`<section id="compare" class="card" aria-label="The second run beside the first">
-    <p><strong>${baseName(runs[1])}</strong> ${second.models.join(", ")} beside <strong>${baseName(runs[0])}</strong> ${first.models.join(", ")}:${" "}
-      <span id="compare-summary">${parts.join(", ") || "counting …"}</span></p>
+    <p><strong>${baseName(runs[1])}</strong> ${second.models.join(", ")} beside <strong>${baseName(runs[0])}</strong> ${first.models.join(", ")}: <span id="compare-summary">${parts.join(", ") || "counting …"}</span></p>
     ${changed.length > 0 && html`<details><summary>What differs in the prompts</summary>${changed.map((name) => html`<h2>${name}</h2>
       <${Differences} before=${own(first.prompts, name) ?? ""} after=${own(second.prompts, name) ?? ""} />`)}</details>`}
   </section>`;

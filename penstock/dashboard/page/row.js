@@ -2,7 +2,7 @@
 import { html, useEffect, useRef, useState } from "./vendor/preact.js";
 import { own, plainValue, Usage, WholeCell } from "./cells.js";
 import { address, ask, chosen, chosenOf, go, isGone, RUN, token } from "./server.js";
-import { placeText } from "./text.js";
+import { baseName, placeText } from "./text.js";
 import { cellDiffers, rowsQuery } from "./rows.js";
 import { Differences } from "./words.js";
 
@@ -75,7 +75,7 @@ function parts(row, page, runs, view) {
     found.push(html`<h3>${column.name}${formula && html`<code>${formula}</code>`}</h3>`);
     if (cellDiffers(row, index, page)) {
       const other = row.other[index];
-      found.push(html`<div class="side">${[cell, other].map((each, run) => html`<div><span class="run-name">${runs[run]}</span><${WholeCell} cell=${each} view=${view} /></div>`)}</div>`);
+      found.push(html`<div class="side">${[cell, other].map((each, run) => html`<div><span class="run-name">${baseName(runs[run])}</span><${WholeCell} cell=${each} view=${view} /></div>`)}</div>`);
       if (cell?.text && other?.text && !cell.image && !cell.number) found.push(html`<details open><summary>Differences by word</summary><${Differences} before=${cell.text} after=${other.text} /></details>`);
     } else found.push(html`<${WholeCell} cell=${cell} view=${view} />`);
     if (!messages || cell?.usage) return;

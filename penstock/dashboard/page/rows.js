@@ -62,7 +62,7 @@ export function Rows({ query, runs, compared, tick, say, confirm, last }) {
     go(address({ row: null, view_as: null }));
     table.current?.querySelector(`[data-number="${Number(open)}"]`)?.focus();
   };
-  return html`<div class="headline rows-title"><h1>Rows</h1>${!chosen("try") && html`<button type="button" onClick=${() => go(address({ try: "rows" }))}>Try a prompt</button>`}</div>
+  return html`<div class="headline rows-title"><h1>Rows</h1>${page?.can_try && !chosen("try") && html`<button type="button" onClick=${() => go(address({ try: "rows" }))}>Try a prompt</button>`}</div>
     ${compared.length > 1 && html`<${Compare} runs=${runs} compared=${compared} />`}
     ${chosen("try") && html`<${Trial} page=${page} confirm=${confirm} />`}
     <${Filters} page=${page} runs=${runs} say=${say} />
@@ -197,7 +197,7 @@ function lines(row, page, columns, source, runs, open) {
     ${columns.map(({ name, index }) => {
       const cell = row.cells[index], differs = cellDiffers(row, index, page);
       return html`<td class=${cell?.number ? "n" : ""} data-label=${name}><${CellInTable} cell=${cell} />
-        ${differs && html`<div class="pair differs"><span class="run-name">${runs[1]}</span><${CellInTable} cell=${row.other[index]} /></div>`}</td>`;
+        ${differs && html`<div class="pair differs"><span class="run-name">${baseName(runs[1])}</span><${CellInTable} cell=${row.other[index]} /></div>`}</td>`;
     })}</tr>`;
   if (!row.error) return [line];
   return [line, html`<tr key="${row.number} failed" class="failed reason"><td colspan=${columns.length + 1}><div class="clamp bad-text">${`${row.error.error_type}: ${row.error.message}`}</div></td></tr>`];

@@ -43,7 +43,7 @@ function Tiles({ query }) {
   const failedNote = query.is_live ? "in this run" : query.num_failed && numRows ? `${(100 * query.num_failed / numRows).toPrecision(2)} % of the rows` : "";
   const tiles = [
     calling && ["Answered", count(calling.calls.num_answered), [part, inFlight(calling.calls)].filter(Boolean).join(", "), "", done],
-    ["Rows", count(numRows), calling ? "" : part, "", calling ? null : done],
+    ["Rows", count(numRows), query.is_live ? "committed" : calling ? "" : part, "", calling ? null : done],
     ["Failed rows", count(query.num_failed), failedNote, query.num_failed ? "bad" : ""],
     left !== null && ["Time left", `~ ${seconds(left)}`, query.left_range ? `${seconds(query.left_range[0])} to ${seconds(query.left_range[1])}` : ""],
     [calling ? "Answers / s" : "Rows per second", rate(counts?.rate ?? 0), isOver(query) ? "on average" : "lately"],
@@ -123,16 +123,20 @@ function Models({ models }) {
       count(model.num_waiting), count(model.num_refused)]} />`)}<//>`;
 }
 
-// Ray tells which CPUs and GPUs are taken, not how busy they are.
+// What is taken is booked by actors and tasks; what is busy is measured by the agent of each node.
 function Cluster({ cluster }) {
   if (!cluster) return null;
-  const labels = ["Node", "State", "CPUs", "GPUs", "Memory"], { nodes, free, actors } = cluster;
+  const labels = ["Node", "State", "CPUs", "CPUs busy", "GPUs", "GPUs busy", "Memory", "Memory used"], { nodes, free, actors } = cluster;
   const total = (name) => nodes.filter((node) => node.is_alive).reduce((sum, node) => sum + node[name], 0);
   const taken = (name) => `${compact(total(name) - free[name])} of ${compact(total(name))} taken`;
+  const gpus = ({ gpu, gpus_busy: busy }) => Object.entries(busy).map(([index, share]) => `${index}: ${percent(share)}`).join(", ") || (gpu ? "not reported" : "–");
+  const nameOf = (id) => nodes.find((node) => node.id === id)?.name ?? id;
   return html`<${Table} id="nodes" title="Ray nodes" labels=${labels}>
-      ${nodes.map((node) => html`<${Cells} name="${node.name} ${node.address}" labels=${labels} values=${[node.is_alive ? "alive" : "gone", compact(node.cpu), `${compact(node.gpu)} ${node.gpu_kind}`, bytes(node.memory)]} />`)}
-      <${Cells} name="All" labels=${labels} values=${["", taken("cpu"), taken("gpu"), `${bytes(total("memory") - free.memory)} taken`]} /><//>
-    ${actors && html`<${Table} id="actors" title="Ray actors" labels=${["Actor", "Process"]}>${actors.map((actor) => html`<${Cells} name=${actor.name} labels=${["Actor", "Process"]} values=${[actor.pid]} />`)}<//>`}`;
+      ${nodes.map((node) => html`<${Cells} name="${node.name} ${node.address}" labels=${labels} values=${[node.is_alive ? "alive" : "gone", compact(node.cpu), node.cpu_busy === null ? "not reported" : percent(node.cpu_busy),
+        `${compact(node.gpu)} ${node.gpu_kind}`, gpus(node), bytes(node.memory), node.memory_used === null ? "not reported" : bytes(node.memory_used)]} />`)}
+      <${Cells} name="All" labels=${labels} values=${["", taken("cpu"), "", taken("gpu"), "", `${bytes(total("memory") - free.memory)} taken`, ""]} /><//>
+    ${actors ? html`<${Table} id="actors" title="Ray actors" labels=${["Actor", "Node", "Process"]}>${actors.map((actor) => html`<${Cells} name=${actor.name} labels=${["Actor", "Node", "Process"]} values=${[nameOf(actor.node), actor.pid]} />`)}<//>`
+      : html`<p class="sub card">This cluster runs no API server of Ray, so its actors are not listed.</p>`}`;
 }
 
 function Gpus({ gpus }) {
@@ -152,11 +156,11 @@ function Errors({ query }) {
       <a href=${address({ view: "rows", status: "failed", error: kind.kind }, true)} onClick=${follow} aria-label="Show all with ${kind.error_type}: ${shortened(kind.message, 60)}">show</a></li>`)}</ul>`}
     <div id="errors">
       ${!errors.length && (query.state === "failed" ? html`<p>The run ended with this error, and no other row had failed:</p><pre>${query.error}</pre>`
-        : html`<p class="empty">No row has failed.</p>`)}
+        : html`<p class="empty">${query.num_failed ? "The errors of these rows come when their tasks end." : "No row has failed."}</p>`)}
       ${listed.map((error, index) => html`<details key=${`${error.operator} ${error.row} ${error.source} ${index}`}>
         <summary><span class="kind">${error.error_type}</span>${shortened(error.message, 200)}<span class="where">${error.row === null ? error.operator : `${error.operator}, ${placeText(error)}`}</span></summary>
         <pre>${error.input}</pre><pre>${error.traceback || error.message}</pre></details>`)}
-      ${hidden > 0 && listed.length === errors.length && errors.length > 0 && html`<p class="empty">and ${count(hidden)} before these</p>`}
+      ${hidden > 0 && listed.length === errors.length && errors.length > 0 && html`<p class="empty">and ${count(hidden)} more</p>`}
     </div>
     ${listed.length < errors.length && html`<button type="button" onClick=${() => setWhole(true)}>Show all</button>`}
   </section>`;

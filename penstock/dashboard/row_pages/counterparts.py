@@ -1,4 +1,4 @@
-"""Rows of another job that have the keys of rows of this one."""
+"""Rows of another job with the same keys as rows of this job."""
 
 from __future__ import annotations
 

@@ -56,12 +56,12 @@ class RowsRequest:
 
     @property
     def is_filtered(self) -> bool:
-        """True if the rows are not simply all in the order of the output."""
+        """True if the request filters or sorts the rows of the output."""
         return self.reads_rows or bool(self.status or self.error)
 
     @property
     def reads_rows(self) -> bool:
-        """True if the values of the rows decide."""
+        """True if the selection depends on values of the rows."""
         return bool(self.search or self.conditions or self.sort) or self.is_different
 
     @property
@@ -89,7 +89,7 @@ class RowsRequest:
 class FoundRows:
     """Rows with their numbers among all rows.
 
-    ``places`` are the rows of the input that they were made from, None where that is not known.
+    ``places`` are the input rows that they were made from; None if that is not known.
     """
 
     batch: pa.RecordBatch
@@ -109,7 +109,7 @@ def place_of(error: RowError | None) -> RowPlace | None:
 
 
 def joined(pieces: Sequence[FoundRows]) -> FoundRows:
-    """Return rows of several batches as those of one."""
+    """Return the rows of several batches as one batch."""
     return FoundRows(
         pa.Table.from_batches([piece.batch for piece in pieces]).combine_chunks().to_batches()[0],
         [number for piece in pieces for number in piece.numbers],

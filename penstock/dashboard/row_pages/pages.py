@@ -1,4 +1,4 @@
-"""Pages of the rows of a job: all rows, those with a text, those that failed, or beside those of another job."""
+"""Pages of the rows of a job: all rows, rows with a text, failed rows, or rows beside another job's."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class InputRun:
 
 @dataclass(frozen=True, slots=True)
 class RowFile:
-    """A file of rows, with the rows of it that failed, and the places in the input of the others that are known."""
+    """A file of rows, the rows of it that failed, and for other rows their places in the input, if known."""
 
     path: str
     num_rows: int
@@ -54,7 +54,7 @@ class RowFile:
     runs: Sequence[InputRun] = ()
 
     def place(self, row: int) -> RowPlace | None:
-        """Return the row of the input that a row was made from, None if that is not known."""
+        """Return the input row that a row was made from, or None if that is not known."""
         if row in self.failed and (place := place_of(self.failed[row])) is not None:
             return place
         index = bisect_right(self.runs, row, key=attrgetter("start")) - 1
@@ -94,7 +94,7 @@ class RowReader:
         return None if is_known or row >= self.num_rows else row
 
     def rows(self, numbers: Sequence[int]) -> FoundRows | None:
-        """Return rows in the order of the numbers; None without any."""
+        """Return rows in the order of the numbers; None if no row is left."""
         wanted = [number for number in numbers if number < self.num_rows]
         by_file: dict[int, list[int]] = {}
         for number in sorted(wanted):
@@ -128,7 +128,7 @@ def _scanned_rows(content: DataFrame, rows: Sequence[int]) -> pa.RecordBatch:
 
 
 def first_rows(rows: DataFrame, paths: Sequence[str], num_rows: int) -> FoundRows | None:
-    """Return the first rows of files, with their places; None without any."""
+    """Return the first rows of files, with their places; None if they have no rows."""
     batches = rows.limit(num_rows).to_arrow().combine_chunks().to_batches()
     numbers = list(range(batches[0].num_rows)) if batches else []
     places = [RowPlace(paths[0], number) if len(paths) == 1 else None for number in numbers]

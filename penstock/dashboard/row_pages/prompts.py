@@ -1,4 +1,4 @@
-"""The prompts of rows, rendered as they were sent, and the usage of their calls."""
+"""The prompts of rows as Penstock sent them, and the usage of their calls."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class PromptTemplate:
         return None if message is None else settings.request(message, options)
 
     def usage(self, row: pa.RecordBatch, column: str, ledger: Ledger) -> dict[str, Any] | None:
-        """Return what the call for a batch of one row used, as the ledger of its answers has it; None if unknown."""
+        """Return the usage of the call for a batch of one row, from the ledger of its answers; None if unknown."""
         with suppress(PenstockError, KeyError, TypeError, ValueError):  # or the description is damaged
             if self.calls is not None and (request := self.request(row)) is not None:
                 from penstock.ai.providers.recorded_usage import recorded_usage

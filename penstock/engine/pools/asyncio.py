@@ -7,7 +7,7 @@ import contextvars
 import gc
 import threading
 import time
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import aclosing, contextmanager
 from typing import Any, Protocol
@@ -67,8 +67,8 @@ class RareCollections:
 
 
 class LoopThread:
-    """An event loop on a thread, started with the first task. Stages that call methods of one object share it:
-    a client that one method made, such as a connection pool, belongs to its loop.
+    """An event loop on a thread, started with the first task. Stages that call methods of one object share the loop,
+    because a client of the object, such as a connection pool, belongs to one loop.
     """
 
     def __init__(self, is_fast: bool = False) -> None:
@@ -163,27 +163,20 @@ def recording() -> Iterator[list[RowError]]:
         _recorded.reset(token)
 
 
-class BatchAccess(Protocol):
-    """Converts bundles to batches in this process and back."""
-
-    async def read(self, task: Task) -> pa.RecordBatch: ...
-
-    async def put(self, batch: pa.RecordBatch) -> Bundle: ...
+async def read_local(task: Task) -> pa.RecordBatch:
+    batch: pa.RecordBatch = input_of(task)
+    return batch
 
 
-class LocalBatches:
-    """Implements ``BatchAccess`` for bundles whose handles are batches."""
-
-    async def read(self, task: Task) -> pa.RecordBatch:
-        batch: pa.RecordBatch = input_of(task)
-        return batch
-
-    async def put(self, batch: pa.RecordBatch) -> Bundle:
-        return local_bundle(batch)
+async def put_local(batch: pa.RecordBatch) -> Bundle:
+    return local_bundle(batch)
 
 
 class AsyncPool:
-    """Implements ``WorkerPool`` on the event loop of ``thread``, which ends with the last pool that uses it."""
+    """Implements ``WorkerPool`` on the event loop of ``thread``, which ends with the last pool that uses it.
+
+    ``read`` returns the input of a task, and ``put`` makes a bundle of an output.
+    """
 
     def __init__(
         self,
@@ -191,12 +184,13 @@ class AsyncPool:
         capacity: int,
         emit: Emit,
         thread: LoopThread | None = None,
-        batches: BatchAccess | None = None,
+        read: Callable[[Task], Awaitable[pa.RecordBatch]] = read_local,
+        put: Callable[[pa.RecordBatch], Awaitable[Bundle]] = put_local,
     ) -> None:
         self.capacity = capacity
         self._open_handler = open_handler
         self._emit = emit
-        self._batches = batches or LocalBatches()
+        self._read, self._put = read, put
         self._handler: AsyncHandler | None = None
         self._thread = thread or LoopThread()
         self._thread.num_users += 1
@@ -247,10 +241,10 @@ class AsyncPool:
                 self._handler = self._open_handler(WorkerContext(lambda: self._is_closed, record))
             task_origins.set(origins_of(task))  # in the context of this asyncio task
             with recording() as errors:
-                given = await self._handler.process(await self._batches.read(task), task.first_row)
+                given = await self._handler.process(await self._read(task), task.first_row)
                 if isinstance(given, AsyncGenerator):
                     return await self._hand_on(task, given, errors)
-            output = await self._batches.put(given)
+            output = await self._put(given)
         except BaseException as exc:  # also a CancelledError of user code, or the query would wait forever
             self._emit(Report(task, None, is_done=True, error=exc))
             return
@@ -264,7 +258,7 @@ class AsyncPool:
         async with aclosing(outputs):
             async for batch in outputs:
                 resumed.clear()
-                busy_s, output = time.perf_counter() - started, await self._batches.put(batch)
+                busy_s, output = time.perf_counter() - started, await self._put(batch)
                 del batch
                 self._emit(Report(task, output, is_done=False, busy_s=busy_s, errors=_taken(errors)))
                 del output

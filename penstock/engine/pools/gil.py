@@ -33,7 +33,7 @@ class GilWatch:
         self._num_running += 1
 
     def note_end(self, now: float, busy_s: float, wanted_cpu_s: float) -> None:
-        """Record a task: its duration, and the part of it in which it ran or could have run on a core."""
+        """Record a task: its duration, and how long it ran or could have run on a core."""
         self._pass_time(now)
         self._num_running -= 1
         self._num_tasks += 1

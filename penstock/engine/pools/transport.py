@@ -83,8 +83,8 @@ def receive(sock: socket.socket, known: pa.RecordBatch | None = None) -> tuple[A
 def unchanged_columns(batch: pa.RecordBatch, known: pa.RecordBatch) -> list[KnownColumn]:
     """Return the columns of ``batch`` that are columns of ``known``: the same memory.
 
-    The columns of a batch that was received have no rows beyond their own, so equal addresses are equal values. The
-    engine has no dictionary columns, whose values are not among their buffers.
+    The buffers of a received batch hold only its own rows, so equal addresses mean equal values. A
+    dictionary column's values are not among its buffers, but the engine has no such columns.
     """
     numbers = {_memory(column): number for number, column in enumerate(known.columns)}
     found = [(number, numbers.get(_memory(column))) for number, column in enumerate(batch.columns)]

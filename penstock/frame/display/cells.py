@@ -23,7 +23,9 @@ from penstock.types.extension import IMAGE_MODES
 
 
 def cell_text(value: pa.Scalar, max_width: int, newline: str = "⏎") -> str:
-    """Return a value as one line of text: all of it if it fits into ``max_width`` cells, else a little more."""
+    """Return a value as one line of text: the whole value if it fits into ``max_width`` cells, else a little more than
+    fits.
+    """
     text = _text(value, 4 * max_width)
     return "None" if text is None else visible_text(text, newline)
 

@@ -149,7 +149,7 @@ def _shown_columns(
 
 
 def _widest(widths: Sequence[int], surplus: int) -> int:
-    """Return the width of the widest columns if all are narrowed to it, so that ``surplus`` cells are saved; 0 if none.
+    """Return a width such that cutting all wider columns to it saves ``surplus`` cells; 0 if no width does.
 
     >>> _widest([60, 20, 100], 50), _widest([10, 10], 50)
     (55, 0)

@@ -49,10 +49,10 @@ def read_parquet(
 ) -> DataFrame:
     """Read Parquet files: one path, a list, a pattern such as ``data/**/*.parquet``, or a folder with all below it.
 
-    The columns are those of the first file; a column that a later file lacks is null there. A column has a type that
+    The first file decides the columns; a column that a later file lacks is null there. A column has a type that
     holds its values in the first 32 files; values of later files are cast. Values in ``key=value`` folders below
-    ``path`` are columns if all files have them and their content has not; ``hive_partitioning=True`` takes those of the
-    whole path and prefers them to the content.
+    ``path`` are columns if all files have them and their content has not; ``hive_partitioning=True`` takes columns from
+    the whole path and prefers them to the content.
 
     >>> path = "numbers"
     >>> _ = ps.from_pydict({"a": [1, 2]}).write_parquet(path)
@@ -89,9 +89,9 @@ def read_csv(
 
     Types are inferred from the beginning of the first file and apply to all files. Without headers the columns are
     ``column_1``, ``column_2`` and so on, or with ``infer_schema=False`` the names in ``schema``, in order. Fields that
-    equal one of ``null_values`` and are not quoted are null; with ``strings_can_be_null=False`` only those of other
-    columns than text. Rows of another length are an error. ``encoding`` is one of Python's, such as ``"latin-1"`` or
-    ``"utf-16"``. The other options are as in ``read_parquet``.
+    equal one of ``null_values`` and are not quoted are null; ``strings_can_be_null=False`` leaves them in text columns.
+    Rows of another length are an error. ``encoding`` is one of Python's, such as ``"latin-1"`` or ``"utf-16"``. The
+    other options are as in ``read_parquet``.
 
     >>> from pathlib import Path
     >>> path = Path("numbers.csv")
@@ -131,9 +131,9 @@ def read_json(
     r"""Read JSON files: one object a line, one array of objects, or one object over several lines.
 
     Types are inferred from the beginning of the first file; text that looks like a date stays text. A column of mixed
-    types is text, as is one that ``schema`` makes text: values that are not text appear as JSON. ``schema`` also reads
-    the forms that ``write_json`` gives to bytes (base64), times and durations (seconds). Compressed files are
-    decompressed. The options are as in ``read_parquet``.
+    types becomes text, and so does a column that ``schema`` declares as text: other values appear as JSON. ``schema``
+    also reads the forms that ``write_json`` gives to bytes (base64), times and durations (seconds). Compressed files
+    are decompressed. The options are as in ``read_parquet``.
 
     >>> from pathlib import Path
     >>> path = Path("numbers.jsonl")
@@ -220,7 +220,7 @@ def read_images(
 
 
 def size_of(reader: str, width: int | None, height: int | None, size: Any = None) -> Any:
-    """Return the height and width to resize to, None to keep that of each image."""
+    """Return the height and width to resize to, or None to keep each image's size."""
     if (width is None) != (height is None):
         raise InvalidArgumentError(f"{reader} takes width= and height= together.")
     if width is None:
@@ -232,7 +232,7 @@ def size_of(reader: str, width: int | None, height: int | None, size: Any = None
 
 @refusing_unknown("from_glob_path")
 def from_glob_path(path: Paths, *, storage_options: StorageOptions = None) -> DataFrame:
-    """List files: the columns are ``path``, ``size`` in bytes, and ``num_rows``, which is null.
+    """List files, with the columns ``path``, ``size`` in bytes and ``num_rows``, which is always null.
 
     A pattern matches hidden files too, and a folder stands for the files in it, not below it. ``storage_options`` then
     apply to the buckets of these files everywhere, so that ``download`` and functions can read them.

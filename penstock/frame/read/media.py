@@ -106,7 +106,7 @@ def read_pdf(
 ) -> DataFrame:
     """Read PDFs, one row a page: ``path``, ``page_number`` from 1, ``text`` and, with ``images=True``, ``image``.
 
-    The options are those of ``pdf_pages``. Pages are rendered a few at a time, so a PDF may have any number of pages.
+    It takes the options of ``pdf_pages``. Pages are rendered a few at a time, so a PDF may have any number of pages.
     With ``on_error="null"`` a failed PDF gives one row with its path and nulls, and is recorded in ``errors()``.
 
     >>> ps.read_pdf("booklet.pdf", use_process=False).select("page_number", "text").to_pydict()

@@ -122,6 +122,7 @@ def read_webdataset(
     *,
     decoder: Any = True,
     suffixes: Sequence[str] | None = None,
+    fileselect: Sequence[str] | Callable[[str], bool] | None = None,
     schema: Mapping[str, Any] | None = None,
     path_column: str | None = None,
     max_sample_bytes: int = 2**30,
@@ -132,7 +133,7 @@ def read_webdataset(
 
     ``decoder=True`` decodes ``txt`` to text, ``cls`` and the like to integers, and ``json``; other parts, such
     as images, stay bytes. ``False`` decodes nothing; a function of a sample (a dict), or a list of them, is applied.
-    ``suffixes`` picks extensions. The columns are those of the first samples;
+    ``suffixes`` picks extensions, ``fileselect`` patterns of member names. The first samples decide the columns;
     ``schema`` adds others and overrides types. Nothing is extracted; a sample above ``max_sample_bytes`` is an error.
     ``train-{000..146}.tar`` names 147 shards, ``{train,val}.tar`` two.
 
@@ -146,10 +147,12 @@ def read_webdataset(
     >>> ps.read_webdataset(path).to_pydict()
     {'__key__': ['1'], 'txt': ['one'], 'cls': [7]}
     """
-    options = options_of(locals(), "paths", "decoder", "suffixes", "max_sample_bytes")
+    options = options_of(locals(), "paths", "decoder", "suffixes", "fileselect", "max_sample_bytes")
     from penstock.io.formats.webdataset import shard_paths, webdataset_format
 
-    format = webdataset_format(decoder=decoder, suffixes=suffixes, max_sample_bytes=max_sample_bytes)
+    format = webdataset_format(
+        decoder=decoder, suffixes=suffixes, fileselect=fileselect, max_sample_bytes=max_sample_bytes
+    )
     return read_file_format(format, shard_paths(paths), **options)
 
 
@@ -177,6 +180,29 @@ def read_numpy(
     return read_file_format(NumpyFormat(), paths, **options)
 
 
+@refusing_unknown("read_orc", READING)
+def read_orc(
+    path: Paths,
+    *,
+    path_column: str | None = None,
+    hive_partitioning: bool | None = None,
+    ignore_corrupt_files: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
+) -> DataFrame:
+    """Read ORC files; the options are those of ``read_parquet``.
+
+    >>> from pyarrow import orc
+    >>> path = "a.orc"
+    >>> orc.write_table(ps.from_pydict({"x": [1, 2]}).to_arrow(), path)
+    >>> ps.read_orc(path).to_pydict()
+    {'x': [1, 2]}
+    """
+    options = options_of(locals(), "path")
+    from penstock.io.formats.orc import OrcFormat
+
+    return read_file_format(OrcFormat(), path, **options)
+
+
 @refusing_unknown("read_huggingface", READING)
 def read_huggingface(
     repo: str | os.PathLike[str],
@@ -189,9 +215,9 @@ def read_huggingface(
     r"""Read a Hugging Face dataset: ``user/name``, an ``hf://`` path, or a local folder with the same layout.
 
     The files are Parquet, or else JSON, CSV, text or WebDataset tar files, unless ``format`` says which; ``split``
-    picks those of a split by their names. A repository without such files is read from the Parquet copy that the hub
-    makes. With ``HF_HUB_OFFLINE=1`` the local cache is read. The token comes from ``HF_TOKEN`` or from logging in with
-    ``hf auth login``; ``storage_options`` may hold ``token`` and ``endpoint``.
+    picks the files of a split by their names. A repository without such files is read from the Parquet copy that the
+    hub makes. With ``HF_HUB_OFFLINE=1`` the local cache is read. The token comes from ``HF_TOKEN`` or from logging in
+    with ``hf auth login``; ``storage_options`` may hold ``token`` and ``endpoint``.
 
     >>> from pathlib import Path
     >>> folder = Path("folder")
@@ -237,7 +263,7 @@ def from_torch(dataset: Any) -> DataFrame:
 def from_ray_dataset(dataset: Any) -> DataFrame:
     """Make a DataFrame from a ``ray.data.Dataset``, which is executed; its blocks stay in Ray's object store.
 
-    They are fetched while they are read, so that the driver never holds them all.
+    Rows are fetched as the query needs them, so that the driver never holds them all.
     """
     from penstock.io.tables.ray_dataset import RayDatasetSource
 

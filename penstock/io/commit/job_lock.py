@@ -6,9 +6,9 @@ of numbered leases (see ``io.commit.lease``), and the highest number has the job
 <root>/_penstock_job/lock/000003
 
 A run takes the lock by creating the next number, which the store allows to one run only, when the holder of the highest
-number has released it or is dead. The highest number is never removed, and numbers are not reused, so a run that was
-slow to create its number finds a higher one and knows that it came too late. A run that was wrongly considered dead
-finds the higher number as well, and stops.
+number has released it or is dead. The highest number stays, and no number is used twice. A run that was slow to create
+its number finds a higher one and knows that it came too late. A run that was wrongly considered dead finds the higher
+number as well, and stops.
 """
 
 from __future__ import annotations

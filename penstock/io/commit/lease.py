@@ -121,7 +121,7 @@ class StoreLease:
     # --- other runs ---
 
     def living_holder(self) -> LeaseHolder | None:
-        """Return the run that holds the lease, None if it was released or its run is dead."""
+        """Return the run that holds the lease, or None if the lease was released or its run is dead."""
         try:
             content = json.loads(self._client.read(self.key))
             if content.get("is_released") or _is_dead(content):

@@ -297,7 +297,7 @@ class JobOutput(Output):
 
 
 def new_run_id() -> str:
-    """Return a unique id of a run; ids of later runs sort after those of earlier ones.
+    """Return a unique id of a run; ids of later runs sort after ids of earlier runs.
 
     >>> len(new_run_id())
     24

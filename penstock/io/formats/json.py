@@ -160,7 +160,7 @@ def _blocks(file: DataFile) -> Iterator[_Block]:
 
 
 def _on_one_line(content: bytes) -> bytes:
-    """Return a file that is one object over several lines as one line; other content as it is."""
+    """If a file is one object over several lines, return it as one line; otherwise return it unchanged."""
     import orjson
 
     try:

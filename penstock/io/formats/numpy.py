@@ -155,7 +155,7 @@ class NumpyEncoder:
         self._file.close()
 
     def _write_header(self) -> None:
-        """Write the header at its place; NumPy pads it, so that it has the same length for any number of rows."""
+        """Write the header at the start of the file; NumPy pads it to the same length for any number of rows."""
         header = np.lib.format.header_data_from_array_1_0(self._sample)
         shape = (self._num_rows, *self._sample.shape[1:])
         np.lib.format.write_array_header_1_0(self._file, header | {"shape": shape, "fortran_order": False})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -77,14 +78,15 @@ class ParquetFormat(FileFormat):
             sizes = [metadata.row_group(group) for group in groups]
             num_rows = sum(group.num_rows for group in sizes)
             nbytes = sum(group.total_byte_size for group in sizes)
-            batch_rows = rows_per_batch(num_rows, round(nbytes * _share(sizes, schema)), len(schema))
+            in_file = parquet.schema_arrow
+            # Arrow takes long to look up thousands of names.
+            columns = None if in_file.names == schema.names else schema.names
+            share = 1.0 if columns is None else _share(sizes, schema)
+            batch_rows = rows_per_batch(num_rows, round(nbytes * share), len(schema))
             if isinstance(handle, RangeFile):
                 _prefetch(handle, metadata, groups, set(schema.names))
             try:  # Arrow skips columns that the file lacks
                 # Decoding whole row groups takes two thirds of the time of batches.
-                in_file = parquet.schema_arrow
-                # Arrow takes long to look up thousands of names.
-                columns = None if in_file.names == schema.names else schema.names
                 if nbytes < _SMALL_NBYTES or num_rows * _row_width(in_file, schema) <= piece_nbytes(TASK_NBYTES):
                     yield from parquet.read_row_groups(list(groups), columns, use_threads=False).to_batches()
                 else:
@@ -117,6 +119,20 @@ def _nbytes(handle: Any) -> int:
 
 
 def _metadata(file: DataFile) -> Any:
+    """Return the footer. A query asks for it three times; to parse it takes long with thousands of columns."""
+    if not file.storage.is_local:
+        return _read_metadata(file)
+    with reading(file):
+        status = os.stat(file.path)
+    return _kept_metadata(file.path, status.st_ino, status.st_mtime_ns, status.st_size)
+
+
+@functools.lru_cache(maxsize=8)
+def _kept_metadata(path: str, *version: int) -> Any:
+    return _read_metadata(DataFile(Storage(), path, version[-1]))
+
+
+def _read_metadata(file: DataFile) -> Any:
     import pyarrow.parquet as pq
 
     with _opened(file) as handle:
@@ -124,7 +140,9 @@ def _metadata(file: DataFile) -> Any:
 
 
 def _row_width(in_file: pa.Schema, schema: pa.Schema) -> float:
-    """Return the bytes of a row of the columns of ``schema``; infinite with text or lists, whose size is unknown."""
+    """Return the bytes of a row with the columns of ``schema``; infinite if there is text or a list, whose size is
+    unknown.
+    """
     dtypes = [in_file.field(position).type for name in schema.names if (position := in_file.get_field_index(name)) >= 0]
     if not all(pa.types.is_primitive(dtype) for dtype in dtypes):
         return math.inf
@@ -152,11 +170,13 @@ def _parquet_file(handle: Any, file: DataFile, num_columns: int) -> Any:
     """Return the Parquet file of a handle for streaming some columns; Arrow's defaults buffer whole row groups."""
     import pyarrow.parquet as pq
 
+    footer = _metadata(file) if file.storage.is_local and not is_small_local(file) else None
     if file.storage.is_native or _nbytes(handle) <= _STREAM_NBYTES:
-        return pq.ParquetFile(handle, pre_buffer=not (file.storage.is_local or file.storage.is_native))
+        is_buffered = not (file.storage.is_local or file.storage.is_native)
+        return pq.ParquetFile(handle, metadata=footer, pre_buffer=is_buffered)
     # Each column of a row group has its own buffer; together they stay small.
     buffer_nbytes = max(piece_nbytes(_STREAM_NBYTES) // num_columns, 64 * 1024)
-    return pq.ParquetFile(handle, pre_buffer=not file.storage.is_local, buffer_size=buffer_nbytes)
+    return pq.ParquetFile(handle, metadata=footer, pre_buffer=not file.storage.is_local, buffer_size=buffer_nbytes)
 
 
 def _prefetch(handle: RangeFile, metadata: Any, groups: Sequence[int], columns: set[str]) -> None:

@@ -5,6 +5,7 @@ Nothing is extracted to disk, so the paths in member names are harmless.
 
 from __future__ import annotations
 
+import fnmatch
 import os
 import posixpath
 import re
@@ -76,6 +77,7 @@ class WebDatasetFormat(FileFormat):
 
     decoders: tuple[Decoder, ...] = ()
     extensions: tuple[str, ...] | None = None
+    fileselect: tuple[str, ...] | Callable[[str], bool] | None = None
     max_sample_bytes: int = MAX_SAMPLE_NBYTES
     name: ClassVar[str] = "webdataset"
     suffixes: ClassVar[tuple[str, ...]] = with_compressed(".tar")
@@ -118,8 +120,15 @@ class WebDatasetFormat(FileFormat):
         for member in archive:
             archive.members = []  # type: ignore[attr-defined]  # tarfile would hold every header
             key, extension = split_member(member.name)
-            if member.isfile() and extension and (self.extensions is None or extension in self.extensions):
+            if member.isfile() and extension and self._is_selected(member.name, extension):
                 yield member, key, extension
+
+    def _is_selected(self, name: str, extension: str) -> bool:
+        if self.extensions is not None and extension not in self.extensions:
+            return False
+        if callable(self.fileselect):
+            return bool(self.fileselect(name))
+        return self.fileselect is None or any(fnmatch.fnmatch(name, pattern) for pattern in self.fileselect)
 
     def _decoded(self, key: str, contents: Sample, file: DataFile) -> Sample:
         sample = {KEY: key, **contents}
@@ -191,6 +200,7 @@ def webdataset_format(
     *,
     decoder: bool | Decoder | Sequence[Decoder] | None = True,
     suffixes: Sequence[str] | None = None,
+    fileselect: Sequence[str] | Callable[[str], bool] | None = None,
     max_sample_bytes: int = MAX_SAMPLE_NBYTES,
 ) -> WebDatasetFormat:
     """Return the format for the user's arguments."""
@@ -204,7 +214,8 @@ def webdataset_format(
                 f"decoder={each!r} is not known; give True, False, a function of a sample (a dict), or a list of them."
             )
     wanted = None if suffixes is None else tuple(suffix.removeprefix(".").lower() for suffix in suffixes)
-    return WebDatasetFormat(tuple(decoders), wanted, max_sample_bytes)  # type: ignore[arg-type]
+    selected = fileselect if callable(fileselect) or fileselect is None else tuple(fileselect)
+    return WebDatasetFormat(tuple(decoders), wanted, selected, max_sample_bytes)  # type: ignore[arg-type]
 
 
 def _nbytes(sample: Sample) -> int:

@@ -195,8 +195,8 @@ class _Walk:
     def _object(self, value: Any) -> bytes:
         """Return the digest of what pickle stores of an object, or of its type if pickle refuses it.
 
-        An object of a library that holds something opaque is opaque itself: most are clients, whose state says nothing
-        about what they do.
+        A library's object that holds something opaque is opaque itself: most such objects are clients, and their state
+        says nothing about what they do.
         """
         num_opaque, num_uses, kind = len(self.opaque), len(self.uses), type(value)
         try:
@@ -315,7 +315,7 @@ class _Walk:
     def _pydantic_class(self, cls: Any) -> bytes:
         """Return the digest of a pydantic model: its JSON schema, the defaults of its fields and its own functions.
 
-        The other attributes of such a class are derived from those, and hold addresses.
+        Its other attributes follow from these, and hold addresses.
         """
         try:
             schema = cls.model_json_schema()

@@ -116,7 +116,9 @@ def version_of(module_name: str) -> str:
 
 
 def is_reachable(thing: Any, module_name: str, qualname: str) -> bool:
-    """Return whether a module has ``thing`` under its qualified name, unlike a function made by a function."""
+    """Return whether a module has ``thing`` under its qualified name. A function that another function makes has no
+    such name.
+    """
     found: Any = sys.modules.get(module_name)
     for name in qualname.split("."):
         found = getattr(found, name, None)

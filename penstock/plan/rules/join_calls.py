@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from penstock.expr.nodes import Call, ColumnRef, UdfCall
-from penstock.plan.earlier_calls import Found, from_earlier_call
+from penstock.plan.earlier_calls import SAME_ROWS, Found, from_earlier_call
 from penstock.plan.nodes import Plan, Project, UdfProject
 from penstock.plan.substitution import named, new_column
 
@@ -15,8 +15,10 @@ def join_calls(plan: Plan) -> Plan:
 
     UdfProject(UdfProject(x, f(a) as b), g(a) as c)
         ->  Project(Project(UdfProject(x, fg(a) as b), [a, b, list_items(b) as t]), [a, b, t as c])
+
+    Where rows are dropped in between, the later call is made for the others alone.
     """
-    return from_earlier_call(plan, _joined)
+    return from_earlier_call(plan, _joined, SAME_ROWS)
 
 
 def _joined(earlier: UdfProject, call: UdfCall) -> Found:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock.expr.nodes import UdfCall
-from penstock.plan.earlier_calls import Found, from_earlier_call
+from penstock.plan.earlier_calls import FEWER_ROWS, SAME_ROWS, Found, from_earlier_call
 from penstock.plan.nodes import Plan, UdfProject
 
 
@@ -16,7 +16,7 @@ def reuse_udf_results(plan: Plan) -> Plan:
 
     The search stops at nodes that make rows, at unknown columns, and where an input of the call is computed.
     """
-    return from_earlier_call(plan, _equal)
+    return from_earlier_call(plan, _equal, SAME_ROWS + FEWER_ROWS)
 
 
 def _equal(earlier: UdfProject, call: UdfCall) -> Found:

@@ -6,8 +6,8 @@ stage_requests  what the stages ask Ray for
 actors, actor_group, worker       the actors of a stage; lent to tasks; the classes that run there
 pool, failures                    run tasks, start them again, tell deaths apart
 stored          a batch with its recipe: recompute it if its node is lost
-exchange, exchange_pool, exchange_work    relations that exceed one node's memory
-engines, ledgers, blocks          inference engines; the driver's ledgers; results for Ray Data
+shuffle, shuffle_pool, shuffle_work    relations that exceed one node's memory
+engines, blocks                   inference engines; results for Ray Data
 
 An actor keeps a generator between two outputs without holding a core, as a resting task should. A Ray streaming
 generator under back-pressure keeps its core, so enough of them would leave none for the stages that drain them. The

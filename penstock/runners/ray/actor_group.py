@@ -181,10 +181,10 @@ class ActorGroup:
         actor.process.kill()
 
     def note_failed_start(self, actor: PoolActor, failure: BaseException) -> None:
-        """Count an actor that did not open its handler. After too many in a row, wait until one of the others is free;
-        raise if there are no others.
+        """Count an actor that did not open its handler. After too many failures in a row, wait until another actor is
+        free; raise an error if there is no other.
 
-        An actor of an earlier query may have died since then, and a shared one of another stage.
+        An actor from an earlier query, or one that another stage shares, may have died since then.
         """
         if actor.process.is_reused or not actor.process.may_have_died_of(actor.opened):
             return
@@ -276,7 +276,7 @@ class ActorGroup:
         return "" if has_room else f"{text.format(' free')}; free now: {described_nodes(free)}"
 
     def release(self, awaited: Mapping[Any, PoolActor]) -> None:
-        """Give all actors back. ``awaited`` are those that owe a reply; a lost batch may start others later."""
+        """Give all actors back. ``awaited`` are the tasks that owe a reply; a lost batch may start more tasks later."""
         with self._lock:
             others = set(self._actors) - set(awaited.values())
             self._actors, self._free, self._num_open = [], [], 0
@@ -392,10 +392,10 @@ class ActorGroup:
 
 
 def nearest(free: Sequence[tuple[ActorPlace | None, bool]], node_id: str | None, full: Collection[str] = ()) -> int:
-    """Return the index of the best free actor: one that is not busy for another stage, on a node that is not ``full``,
-    on ``node_id``, the last one.
+    """Return the index of the best free actor. Prefer an actor that is not busy for another stage, then a node that is
+    not ``full``, then ``node_id``, then the last of the list.
 
-    Each has its place, which is None if it is not open, and whether it is busy.
+    Each entry has the actor's place, None if it is not open yet, and says whether it is busy.
 
     >>> places = [(ActorPlace("a", "pid 1"), False), (ActorPlace("b", "pid 2"), True), (None, False)]
     >>> nearest(places, "a"), nearest(places, "b"), nearest(places[:2], "c"), nearest(places, None)

@@ -24,7 +24,7 @@ KILLED = object()  # by us: no call is the cause
 class Process:
     """An actor, and the replies that it owes, in the order in which it works on the calls.
 
-    ``is_reused`` marks one of an earlier query, or one that another stage has used, which may have died since. Unless
+    ``is_reused`` marks an actor from an earlier query or another stage; it may have died since. Unless
     ``is_sequential`` it works on all calls at once.
 
     >>> process = Process(handle=None)
@@ -72,14 +72,14 @@ class Process:
         return Process(self.handle, self.is_sequential, is_reused=True, node_id=self.node_id)
 
     def kill(self) -> None:
-        """Kill the process; none of its calls is the cause."""
+        """Kill the process. Do not take one of its calls for the cause."""
         self.is_gone = True
         self._deadly = self._deadly or KILLED
         ray.kill(self.handle)
 
 
 class ActorSource(Protocol):
-    """Provides the actors of stages, each named by its number. ``options`` are those of Ray, for each actor."""
+    """Provides the actors of stages, each named by its number. ``options`` are Ray's options for each actor."""
 
     options: Mapping[str, Any]
 
@@ -93,8 +93,7 @@ class ActorSource(Protocol):
         """Take back an actor that must get no more work, and that works on nothing for this stage."""
 
     def release(self, stage: int, idle: Sequence[Process], running: Mapping[Any, Process]) -> None:
-        """Take actors back, and stop the calls of this stage in ``running``, which are named by the replies they
-        owe."""
+        """Take actors back, and stop this stage's calls in ``running``; its keys are the replies that they owe."""
 
 
 class ActorSlot(NamedTuple):

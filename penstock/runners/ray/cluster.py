@@ -108,8 +108,8 @@ def connect(named: str) -> None:
 def has_autoscaler() -> bool:
     """Return whether a process adds nodes when an actor finds no room.
 
-    Ray has no function that tells. An autoscaler knows the types of its nodes; that of a cluster without one, which
-    only reports, invents a type for each node.
+    Ray has no function that tells. An autoscaler knows the types of its nodes; the autoscaler of a cluster of fixed
+    size only reports, and invents a type for each node.
     """
     from ray.autoscaler.v2.utils import is_autoscaler_v2
 
@@ -139,7 +139,8 @@ def is_node_alive(node_id: str) -> bool:
 
 
 def reachable_address(named: str) -> str:
-    """Return the address of the cluster that the user names, of the one on this machine, or "local" without one.
+    """Return the address of the cluster that the user names, or of the cluster on this machine; "local" if there is
+    none.
 
     Ray waits forever for a cluster that does not answer, even for one that was killed and left its address here.
     """

@@ -22,7 +22,9 @@ DEATHS = (RayActorError, WorkerCrashedError, NodeDiedError, LocalRayletDiedError
 
 
 def lost_object(exc: BaseException) -> str | None:
-    """Return the id of the object that a call needed and that is lost with its node; None for another failure."""
+    """Return the id of the object that a call needed and that was lost with its node; None if the call failed for
+    another reason.
+    """
     cause = exc.cause if isinstance(exc, RayTaskError) else exc
     return cause.object_ref_hex if isinstance(cause, ObjectLostError) else None
 

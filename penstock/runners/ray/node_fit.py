@@ -34,7 +34,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class ActorRequest:
-    """The actors of a stage, by Ray's ``options`` for each of them, and their least number."""
+    """The actors that a stage asks for: Ray's ``options`` of each, and how many it needs at least."""
 
     name: str
     options: Mapping[str, Any]

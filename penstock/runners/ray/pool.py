@@ -55,14 +55,14 @@ class RunningTask:
 
 
 class RayPool:
-    """Implements ``WorkerPool`` on actors, which are started on first use. ``name`` is that of the stage.
+    """Implements ``WorkerPool`` on actors, which are started on first use. ``name`` is the stage's name.
 
     Ray calls back on a thread of its own when an actor has replied. A failure is handled on a thread of its own,
     because it may have to wait until lost batches are made again. If an actor dies, its task starts again in another
-    one: without the rows that are out already, then in parts, by ``restart``. If a node is gone, its tasks just start
-    again. A task waits until ``memory`` has room on the node of its actor. With ``fetches_one_by_one`` the handler gets
-    an iterator of the batches of a task. With ``may_write`` a worker may write the output of a task; the pool of the
-    write only passes on the records.
+    actor. It skips rows that have left already; if it dies again, ``restart`` splits it. If a node is gone, its tasks
+    just start again. A task waits until ``memory`` has room on the node of its actor. With ``fetches_one_by_one`` the
+    handler gets an iterator of the batches of a task. With ``may_write`` a worker may write the output of a task; the
+    pool of the write only passes on the records.
     """
 
     def __init__(
@@ -246,7 +246,8 @@ class RayPool:
     def _retry(self, run: RunningTask, death: BaseException, was_shared: bool) -> None:
         """Plan the next attempt after a death that the task may have caused.
 
-        In an actor that ``was_shared`` another may have: so the rows are tried alone before they are cut or given up.
+        If the actor ``was_shared``, another task may have killed it, so this task is tried alone before its rows are
+        split or fail.
         """
         assert isinstance(death, WorkerDiedError)
         run.num_deaths += 1

@@ -38,14 +38,13 @@ from penstock.runners.ray.actors import (
     put_packed,
 )
 from penstock.runners.ray.cluster import Cluster, connect, forked_from, has_autoscaler, is_same_address
-from penstock.runners.ray.exchange import RowExchange
-from penstock.runners.ray.exchange_pool import ExchangePool
-from penstock.runners.ray.ledgers import DriverLedgers, driver_ledgers, with_ledgers
 from penstock.runners.ray.node_fit import ActorRequest, check_fit, most_workers
 from penstock.runners.ray.node_memory import NodeMemory
 from penstock.runners.ray.pool import RayPool
+from penstock.runners.ray.shuffle import RowShuffle
+from penstock.runners.ray.shuffle_pool import ShufflePool
 from penstock.runners.ray.stage_requests import actor_key, actor_options, actor_requests
-from penstock.runners.ray.stored import DriverBatches, put_batch, read_input
+from penstock.runners.ray.stored import put_batch, put_on_thread, read_input, read_on_thread
 
 PLAIN = actor_options(Resources())
 GATHERED_NBYTES = 32 * 2**20  # of a batch between stages: a call and the storing of its result cost milliseconds
@@ -81,8 +80,7 @@ class RayRunner:
         cluster.start()
         try:
             memory_bytes = config.memory_limit or cluster.store_nbytes
-            pools_of = partial(RayPools, cluster, stages, requests, may_grow=may_grow)
-            with driver_ledgers(stages) as ledgers, closing(pools_of(ledgers, memory_bytes)) as pools:
+            with closing(RayPools(cluster, stages, requests, memory_bytes, may_grow=may_grow)) as pools:
                 yield Workplace(
                     pools.make, cores=cores, memory_bytes=memory_bytes, most_task_nbytes=cluster.task_nbytes or None
                 )
@@ -128,7 +126,6 @@ class RayPools:
         cluster: Cluster,
         stages: Sequence[Stage],
         requests: Mapping[str, ActorRequest],
-        ledgers: DriverLedgers | None,
         memory_bytes: int,
         *,
         may_grow: bool,
@@ -141,7 +138,6 @@ class RayPools:
         self._workers = SharedWorkers(cluster, PLAIN)
         self._threads = Threads()
         self._memory = NodeMemory(partial(cluster.node_nbytes, memory_limit=get_config().memory_limit))
-        self._ledgers = ledgers
         self._sinks = dict(_next_sinks(stages))
         self._own: dict[str, OwnActors] = {}
         self._sized: list[RayPool] = []  # with actors of their own
@@ -164,7 +160,7 @@ class RayPools:
                 size = PoolSize(most, resources.min_workers, num_tasks, is_gradual=is_class)
                 is_shared = options == PLAIN and takes_core and not is_class
                 sink = self._sinks.get(id(stage)) if is_shared else None
-                opening = self._packed(work, self._calling(work, sink)), 0
+                opening = put_packed(self._calling(work, sink), work.spec.name), 0
                 slot = (self._workers if is_shared else self._own_actors(stage, options)).join(opening)
                 restart = restart_policy(work)
                 calls = self._pool(stage.name, slot, size, emit, restart=restart, may_write=sink is not None)
@@ -174,7 +170,7 @@ class RayPools:
             case RunRelation(relation, schemas):
                 parts = parts_of(relation, schemas)
                 if parts is not None:
-                    return PoolChoice(self._exchange_pool(work, parts, emit), takes_core=False)
+                    return PoolChoice(self._shuffle_pool(work, parts, emit), takes_core=False)
                 return PoolChoice(self._driver_pool(work, emit), takes_core=False)
             case WriteOut(PartSink() as sink, is_in_parts) if is_in_parts or not _needs_one_writer(sink):
                 # Parts are complete files, so that a writer that dies loses only the part that it writes.
@@ -214,7 +210,7 @@ class RayPools:
         return self._own[key].num_actors if key in self._own else 0
 
     def _own_actors(self, stage: Stage, options: dict[str, Any]) -> OwnActors:
-        """Return the actors of a stage, which it shares with those that call other methods of its object."""
+        """Return the actors of a stage. Stages that call other methods of the same object share them."""
         actors = OwnActors(self._cluster, options, stage.resources.tasks_per_worker, self._adjust_sizes)
         return self._own.setdefault(sharing_key(stage), actors)
 
@@ -232,12 +228,11 @@ class RayPools:
         """Return workers in the driver's process, for work that holds state until the query ends."""
         return ThreadPool(opener(work), num_workers, self._threads, emit, read=read_input, put=put_batch)
 
-    def _exchange_pool(self, work: RunRelation, parts: HashParts | RangeParts, emit: Emit) -> ExchangePool:
+    def _shuffle_pool(self, work: RunRelation, parts: HashParts | RangeParts, emit: Emit) -> ShufflePool:
         num_cores = self._cluster.num_cores
         max_nbytes = min(work.memory_bytes, get_config().memory_bytes)
-        make_exchange = partial(RowExchange, work, parts, num_cores, partial(self._part_pool, str(work.relation)))
-        make_single, has_one_input = partial(self._driver_pool, work), len(work.schemas) == 1
-        return ExchangePool(make_single, make_exchange, num_cores, max_nbytes, emit, runs_ahead=has_one_input)
+        make_shuffle = partial(RowShuffle, work, parts, num_cores, partial(self._part_pool, str(work.relation)))
+        return ShufflePool(partial(self._driver_pool, work), make_shuffle, num_cores, max_nbytes, emit)
 
     def _part_pool(self, name: str, open_handler: OpenHandler, emit: Emit, **options: Any) -> RayPool:
         slot = self._workers.join((put_packed(open_handler, name), self._gathered_nbytes))
@@ -252,10 +247,7 @@ class RayPools:
         if key not in self._loops:
             self._loops[key] = LoopThread(is_fast=loop is not None)
         num_tasks = num_async_tasks(stage, work.spec)
-        return AsyncPool(async_opener(work), num_tasks, emit, self._loops[key], batches=DriverBatches())
-
-    def _packed(self, work: CallUdf | CallBatch, open_handler: Callable[..., Any]) -> Any:
-        return put_packed(with_ledgers(self._ledgers, open_handler), work.spec.name)
+        return AsyncPool(async_opener(work), num_tasks, emit, self._loops[key], read_on_thread, put_on_thread)
 
     def _pool(self, name: str, slot: ActorSlot, size: PoolSize, emit: Emit, **options: Any) -> RayPool:
         pool = RayPool(name, slot, size, self._cluster, emit, self._memory, **options)

@@ -133,9 +133,9 @@ def arguments(items: Sequence[Any]) -> list[Any]:
 def has_restored(items: Sequence[Any], given: Sequence[Any], failure: BaseException) -> bool:
     """Recompute the items whose loss made a call fail; ``given`` are their references. Blocks.
 
-    Return False if the call failed for another reason, or the item has no recipe. A batch may hold the error of its
-    task, whose worker or node died, and which does not name the batch. Then recompute the batches of lost nodes, or
-    else all.
+    Return False if the call failed for another reason, or the item has no recipe. If a task's worker or node died, its
+    batch may hold an error that does not name the batch. Then recompute the batches of lost nodes, or all batches if no
+    node is lost.
     """
     lost = lost_object(failure)
     known = [
@@ -175,14 +175,13 @@ def read_input(task: Task) -> Any:
     return TaskInput.of(task).fetched() if isinstance(task.item, tuple) else task.item
 
 
-class DriverBatches:
-    """Implements ``BatchAccess`` for work in the driver's process. The store may block, so it is used on threads."""
+async def read_on_thread(task: Task) -> pa.RecordBatch:
+    """Return the input of an async handler in the driver's process. The store may block, so a thread reads it."""
+    return await asyncio.to_thread(read_input, task)
 
-    async def read(self, task: Task) -> pa.RecordBatch:
-        return await asyncio.to_thread(read_input, task)
 
-    async def put(self, batch: pa.RecordBatch) -> Bundle:
-        return await asyncio.to_thread(put_batch, batch)
+async def put_on_thread(batch: pa.RecordBatch) -> Bundle:
+    return await asyncio.to_thread(put_batch, batch)
 
 
 def cut(bundles: tuple[Bundle, ...], offset: int, num_rows: int) -> tuple[Bundle, ...]:

@@ -53,7 +53,7 @@ class WrittenBatch:
 
 @dataclass(frozen=True, slots=True)
 class ActorReport:
-    """The outcome of a call. Errors are part of it, so that Ray does not wrap them."""
+    """The outcome of a call. It also carries errors, so that Ray does not wrap them."""
 
     has_output: bool = False
     num_rows: int = 0
@@ -102,7 +102,9 @@ class Worker:
         return this_place()._replace(failure=None if opened.failure is None else packed_error(opened.failure))
 
     def start(self, stage: int, first_row: int, num_skipped: int, slices: Slices | None, *items: Any) -> Reply:
-        """Start a task and return its first output after ``num_skipped`` rows, which an actor that died has given."""
+        """Start a task and return its first output after ``num_skipped`` rows, which another actor returned before it
+        died.
+        """
         return self._reply(stage, lambda opened: opened.start(slices, items, first_row, num_skipped))
 
     def write(self, stage: int, first_row: int, num_skipped: int, slices: Slices | None, *items: Any) -> Reply:
@@ -116,7 +118,9 @@ class Worker:
     def remake(
         self, stage: int, first_row: int, start: int, num_rows: int, slices: Slices | None, *items: Any
     ) -> Reply:
-        """Return ``num_rows`` rows of a task's output, starting at ``start``, beside the task that may rest here."""
+        """Compute ``num_rows`` rows of a task's output again, starting at ``start``. A task that rests here stays as it
+        is.
+        """
 
         def rows(opened: OpenedStage) -> Output:
             given = opened.slot.open().process(input_from(slices, items), first_row)

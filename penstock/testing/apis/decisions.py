@@ -1,4 +1,4 @@
-"""Decisions in three formats: those of OpenAI and SGLang at one path, System One at another or at the same.
+"""Decisions in three formats: OpenAI's and SGLang's at one path, System One's at the same or another.
 
 The answer of a script is a dict with a value for each question: the probability of yes, a dict of options and
 probabilities, or None to decline. Without one, an option that the input names is nine times as likely as another.

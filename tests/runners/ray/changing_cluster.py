@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 import json
 import logging
 import os
@@ -46,7 +45,7 @@ def main(path: str) -> None:
         ps.set_runner_ray()
         ps.set_config(progress=False)
         seen = {"groups": lost_pieces(cluster, by_groups), "ranges": lost_pieces(cluster, by_ranges)}
-        seen |= {"lost": lost_node(cluster), "cached": cached_on_another_node()}
+        seen["lost"] = lost_node(cluster)
         seen |= {"inflated": inflated_rows(), "kinds": several_kinds_of_node(cluster)}
         seen |= {"small": small_node(cluster), "grown": grown_cluster(cluster), "drained": drained_node(cluster)}
         seen["restarted"] = restarted_gcs(cluster)
@@ -257,25 +256,6 @@ def by_groups(df: ps.DataFrame) -> ps.DataFrame:
 
 def by_ranges(df: ps.DataFrame) -> ps.DataFrame:
     return df.sort("id", desc=True)
-
-
-def cached_on_another_node() -> Any:
-    """A function with a cache runs twice on a node that is not the driver's."""
-    gate, folder = Gate(), tempfile.mkdtemp()
-
-    @ps.func(gpus=0.01, max_concurrency=1, cache=True)
-    def num_ledger_files(x: int) -> int:
-        gate.note(ray.get_runtime_context().get_node_id())
-        return sum(os.path.realpath(path).startswith(folder) for path in glob.glob("/proc/self/fd/*"))
-
-    with ps.config(cache_dir=folder):
-        rows = [ps.range(NUM_ROWS).select(num_ledger_files(ps.col("id"))).to_pydict()["id"] for _ in range(2)]
-    nodes = gate.noted()
-    return {
-        "num_calls": len(nodes),
-        "is_elsewhere": ray.get_runtime_context().get_node_id() not in nodes,
-        "num_open_files": sum(map(sum, rows)),
-    }
 
 
 class Where:

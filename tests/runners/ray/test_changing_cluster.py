@@ -34,10 +34,6 @@ def test_the_pieces_of_a_node_that_is_lost_are_made_again(seen: Any, relation: s
     assert seen[relation]["warnings"]  # that groups of rows are divided again
 
 
-def test_the_ledger_of_the_driver_has_the_results_of_all_nodes(seen: Any) -> None:
-    assert seen["cached"] == {"num_calls": NUM_ROWS, "is_elsewhere": True, "num_open_files": 0}
-
-
 def test_rows_that_grow_fiftyfold_stay_out_of_the_heaps_of_workers(seen: Any) -> None:
     assert seen["inflated"]["is_exact"]
     assert seen["inflated"]["nbytes"] < 600_000_000  # of 1 GB, and each copy of it, with a worker that is started

@@ -24,7 +24,7 @@ from penstock.jobs.state import JobState
 
 pytestmark = pytest.mark.ray
 
-ROOT = Path(__file__).resolve().parents[4]
+ROOT = Path(__file__).resolve().parents[3]
 NUM_ROWS = 2000
 DRIVER = """
 import sys

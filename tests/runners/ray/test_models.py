@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -18,7 +19,7 @@ from penstock.ai.provider import Embedder, Model, ModelTask
 from penstock.cost.budget import spending
 from penstock.errors import AuthenticationError, BudgetSpentError, ContentFilteredError, InvalidArgumentError
 from penstock.expr.udf import Resources
-from penstock.functions import embed_text, prompt
+from penstock.functions import ask, embed_text, prompt
 from penstock.testing import ModelServer, faults
 
 pytestmark = pytest.mark.ray
@@ -60,17 +61,25 @@ def test_texts_are_embedded_in_few_requests(server: ModelServer) -> None:
     assert server.num_requests < 10
 
 
+def test_the_driver_finds_the_thresholds_of_a_question(server: ModelServer) -> None:
+    """The workers load the kernels that read decisions."""
+    df = ps.from_pydict({"id": list(range(200)), "text": [f"{'no' if row % 3 else 'yes'} {row}" for row in range(200)]})
+    df = df.where(ask("{text} is fine", model="gpt-6-luna", cheap="tiny", precision=0.7, recall=0.7))
+    assert df.to_pydict()["id"] == list(range(0, 200, 3))
+    assert Counter(request.body["model"] for request in server.requests) == {"gpt-6-luna": 70, "tiny": 200}
+
+
 def test_queries_at_the_same_time_share_what_they_may_send(server: ModelServer) -> None:
     server.change(latency=0.02)
 
-    def ask(name: str) -> list[str]:
+    def answers_of(name: str) -> list[str]:
         asked = questions(30).with_column("a", prompt(ps.col("q"), model="gpt-5", max_concurrency=4))
         again = ps.functions.format("{} {}", ps.lit(name), ps.col("a"))
         answers = asked.select(prompt(again, model="gpt-5", max_concurrency=4).alias("b")).to_pydict()["b"]
         return [answer.removeprefix(f"{name} ") for answer in answers]
 
     with ThreadPoolExecutor() as threads:
-        answers = list(threads.map(ask, ["one", "two"]))
+        answers = list(threads.map(answers_of, ["one", "two"]))
     assert answers == [questions(30).to_pydict()["q"]] * 2
     assert server.num_requests == 120
     assert server.max_in_flight == 4

@@ -514,7 +514,6 @@ def test_another_cluster_than_the_connected_one_is_refused(on_ray: None) -> None
         ps.range(3).collect()
 
 
-def test_the_example_for_clusters(ray_cluster: None, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
-    monkeypatch.setenv("PENSTOCK_RUNNER", "ray")
+def test_the_example_for_clusters(on_ray: None, capsys: pytest.CaptureFixture[str]) -> None:
     runpy.run_path(str(Path(__file__).parents[3] / "examples" / "on_ray.py"), run_name="__main__")
-    assert "ray runner, 2 worker processes" in capsys.readouterr().out
+    assert "ray runner, worker processes: " in capsys.readouterr().out

@@ -23,7 +23,7 @@ from penstock.protocols import Ledger
 
 @dataclass(frozen=True, slots=True)
 class Attempts:
-    """The attempts of a call: the token of the batch it is in, if any, and the number of its next attempt."""
+    """The attempts of a call: the token of its current batch, if any, and the number of its next attempt."""
 
     token: str | None
     next_attempt: int

@@ -13,7 +13,8 @@ UNEVEN = 3
 class Cohort:
     """The mean latency of the next requests that are sent with ``low`` to ``high`` in flight.
 
-    It is complete when four of five are answered; the others count with their age, so stragglers hold nothing up.
+    It is complete when four of five calls are answered. The others count with their age, so nothing waits for
+    stragglers.
     """
 
     __slots__ = (

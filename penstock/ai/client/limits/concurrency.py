@@ -65,7 +65,7 @@ class Concurrency:
         return int(min(self.slots.limit if self.slots.is_known else self._limit, self.ceiling))
 
     def full_until(self, now: float) -> float:
-        """Return when to ask again for a full limit; ``inf`` means when a request is settled."""
+        """Return the time to ask a full limit again; ``inf`` means: as soon as a request is settled."""
         if not self.slots.is_known or self.in_flight > self.limit or self.limit >= self.ceiling:
             return math.inf
         full_until = self.slots.full_until(now)

@@ -44,7 +44,7 @@ class InputLimits:
         self._refused = sorted((*self._refused, tokens))[:NUM_REFUSALS]
 
     def refuse_call(self, num_items: int) -> None:
-        """Note a call that was refused, and accepted in halves."""
+        """Note that the server refused a call and accepted its halves."""
         if num_items > self._num_items:
             self.max_items = max(self._num_items, 1)
 

@@ -169,7 +169,7 @@ class VllmEngine:
 
 
 def logprobs_of(answer: Any, num_top: int) -> list[dict[str, Any]] | None:
-    """Return the log-probabilities of the tokens of an answer, without its end token; None without any."""
+    """Return the log-probabilities of the tokens of an answer, without its end token; None if it has none."""
     if answer.logprobs is None:
         return None
     is_ended = answer.finish_reason == "stop" and answer.stop_reason is None

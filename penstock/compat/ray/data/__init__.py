@@ -3,12 +3,16 @@
 dataset           ``Dataset``: a DataFrame with Ray Data's verbs
 result_verbs, write_verbs    its verbs that run the query, and that write
 grouped           ``GroupedData``
+iterator          ``DataIterator``; ``torch_pairs`` has its ``to_torch``
 aggregate         ``ray.data.aggregate``
 expressions       ``ray.data.expressions``
 llm               ``ray.data.llm``
+data_type         ``DataType``
+dataset_summary   ``Dataset.summary``
 custom            ``Datasource`` and ``Datasink``
-arrow_options, json_files    options of the readers of CSV and JSON
-partitions        ``Partitioning``
+file_datasink, filenames    datasinks that write files, and the names of files
+arrow_options, json_files, bound_sql    options of the readers of CSV, JSON and SQL
+partitions        ``Partitioning``, its parser and its filter
 resource_options  parameters about resources and placement
 
 It may import everything.
@@ -30,6 +34,7 @@ import pyarrow as pa
 import penstock as ps
 from penstock.compat.ray.data import aggregate, expressions, llm
 from penstock.compat.ray.data.arrow_options import arrow_options
+from penstock.compat.ray.data.bound_sql import connected
 from penstock.compat.ray.data.custom import (
     ArrowBatchCollateFn,
     BlockMetadata,
@@ -41,23 +46,36 @@ from penstock.compat.ray.data.custom import (
     PandasBatchCollateFn,
     WriteResult,
 )
-from penstock.compat.ray.data.dataset import Dataset, Dataset as DataIterator, RaySchema as Schema
+from penstock.compat.ray.data.data_type import RayDataType as DataType
+from penstock.compat.ray.data.dataset import Dataset, RaySchema as Schema
+from penstock.compat.ray.data.dataset_summary import DatasetSummary
+from penstock.compat.ray.data.file_datasink import BlockBasedFileDatasink, RowBasedFileDatasink
+from penstock.compat.ray.data.filenames import FilenameProvider
 from penstock.compat.ray.data.grouped import GroupedData
+from penstock.compat.ray.data.iterator import DataIterator
 from penstock.compat.ray.data.json_files import json_options, timestamp_columns
-from penstock.compat.ray.data.partitions import Partitioning, PartitionStyle, is_hive, partition_types
+from penstock.compat.ray.data.partitions import (
+    Partitioning,
+    PartitionStyle,
+    PathPartitionFilter,
+    PathPartitionParser,
+    is_hive,
+    partition_types,
+)
 from penstock.compat.ray.data.resource_options import PLACEMENT, RESOURCES, check_filesystem, check_placement
 from penstock.compat.remedies import refused_name
 from penstock.compat.translation import refusal, translated
 from penstock.errors import CorruptFileError, PathNotFoundError, load_extra
 from penstock.frame.sql_expression import sql_expr
 from penstock.io.files import find_files
-from penstock.types import DataType
 from penstock.udf.specs import TaskPoolStrategy
 
-__all__ = ["ActorPoolStrategy", "ArrowBatchCollateFn", "BlockMetadata", "DataContext", "DataIterator", "DataType",
-    "Dataset", "Datasink", "Datasource", "ExecutionOptions", "ExecutionResources", "FileShuffleConfig", "GroupedData",
-    "NumpyBatchCollateFn", "PandasBatchCollateFn", "PartitionStyle", "Partitioning",
-    "RandomSeedConfig", "ReadTask", "SaveMode", "Schema", "TaskPoolStrategy",
+__all__ = ["ActorPoolStrategy", "ArrowBatchCollateFn", "BlockBasedFileDatasink", "BlockMetadata",
+    "DataContext", "DataIterator", "DataType", "Dataset", "DatasetSummary", "Datasink",
+    "Datasource", "ExecutionOptions", "ExecutionResources", "FileShuffleConfig", "FilenameProvider", "GroupedData",
+    "NumpyBatchCollateFn", "PandasBatchCollateFn", "PartitionStyle", "Partitioning", "PathPartitionFilter",
+    "PathPartitionParser",
+    "RandomSeedConfig", "ReadTask", "RowBasedFileDatasink", "SaveMode", "Schema", "TaskPoolStrategy",
     "WriteResult", "aggregate", "expressions", "from_daft", "llm", "range_tensor",
     "read_datasource", "read_iceberg", "read_lance"]  # fmt: skip
 # Ray keeps some of these names in modules of their own: ``from ray.data.context import DataContext``.
@@ -86,7 +104,7 @@ def _reader(name: str, original: str, defaults: dict[str, Any]) -> Callable[...,
             "partitioning": is_hive,
             **({"include_paths": lambda wanted: "path" if wanted else None} if name not in _OWN_PATHS else {}),
         },
-        ignored=PLACEMENT | RESOURCES | {"shard_keys", "shard_hash_fn"},  # one query reads all shards
+        ignored=PLACEMENT | RESOURCES,
         defaults=defaults,
         returns=_dataset,
     )
@@ -95,7 +113,7 @@ def _reader(name: str, original: str, defaults: dict[str, Any]) -> Callable[...,
     @functools.wraps(read)
     def of_chosen(
         *args: Any, file_extensions: list[str] | None = None, shuffle: Any = None, ignore_missing_paths: bool = False,
-        filesystem: Any = None, **options: Any,
+        filesystem: Any = None, partition_filter: Any = None, **options: Any,
     ) -> Dataset:  # fmt: skip
         check_filesystem(f"ray.data.{name}", filesystem)
         if isinstance(schema := options.get("schema"), pa.Schema):  # the whole schema but for partitions
@@ -104,10 +122,11 @@ def _reader(name: str, original: str, defaults: dict[str, Any]) -> Callable[...,
             given, partitioning = options.get("schema") or {}, options.get("partitioning", scheme)
             own = _own_types if name == "read_parquet" else lambda path: {}
             options["schema"] = lambda files: partition_types([file.url for file in files], partitioning, own) | given
-        if not (file_extensions or shuffle or ignore_missing_paths):
+        if not (file_extensions or shuffle or ignore_missing_paths or partition_filter):
             return read(*args, **options)
         paths = args[0] if args else options.pop("paths")
         found = _files(paths, file_extensions, ignore_missing_paths, options.get("storage_options"))
+        found = partition_filter(found) if partition_filter else found
         if shuffle is not None:
             random.Random(getattr(shuffle, "seed", None)).shuffle(found)
         return read(found, **options)
@@ -133,6 +152,7 @@ def _files(paths: Any, extensions: list[str] | None, ignores_missing: bool, stor
 
 _OF_FILES = (
     "read_parquet",
+    "read_orc",
     "read_csv",
     "read_json",
     "read_text",
@@ -146,7 +166,7 @@ _NULLS = ("", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", 
 _READERS: dict[str, tuple[str, dict[str, Any]]] = {
     "read_parquet": ("read_parquet", {"hive_partitioning": True}),
     "read_csv": ("read_csv", {"null_values": _NULLS, "strings_can_be_null": False}),
-    **{f"read_{kind}": (f"read_{kind}", {}) for kind in ("json", "text", "binary_files", "numpy", "images")},
+    **{f"read_{kind}": (f"read_{kind}", {}) for kind in ("json", "text", "orc", "binary_files", "numpy", "images")},
     **{f"read_{kind}": (f"read_{kind}", {}) for kind in ("sql", "webdataset", "audio")},
     "read_delta": ("read_deltalake", {}),
     "read_videos": ("read_video_frames", {}),
@@ -167,7 +187,7 @@ def read_json(
 ) -> Dataset:
     """Read JSON. Text that looks like timestamps to Arrow becomes timestamps, as in Ray Data, but not with ``lines``.
 
-    The options are those of ``pyarrow.json``; files of lines are found by their content.
+    It takes the options of ``pyarrow.json``, and recognizes files of JSON lines by their content.
     """
     given = json_options(parse_options, read_options)
     dataset: Dataset = _read_json(*args, **given, **options)
@@ -177,6 +197,21 @@ def read_json(
     files = dataset.input_files() if texts else []
     times = timestamp_columns(files[0], texts) if files else []
     return dataset.with_columns({name: ps.col(name).cast("timestamp[s]") for name in times}) if times else dataset
+
+
+_read_sql = globals()["read_sql"]
+
+
+def read_sql(
+    sql: str, connection_factory: Any, *, sql_params: Any = None, shard_keys: Any = None, shard_hash_fn: str = "MD5",
+    **options: Any,
+) -> Dataset:  # fmt: skip
+    """Read the result of a query; ``sql_params`` are the values of its placeholders. Shards change no result."""
+    if sql_params is not None:
+        connection_factory = functools.partial(connected, connection_factory, sql_params)
+        options["disable_pushdowns_to_sql"] = True  # what is added to the query could look like a placeholder
+    dataset: Dataset = _read_sql(sql, connection_factory, **options)
+    return dataset
 
 
 _read_csv = globals()["read_csv"]
@@ -263,26 +298,37 @@ def read_datasource(datasource: Datasource, **options: Any) -> Dataset:
     return _dataset(ps.read_source(DatasourceAsSource(datasource)))
 
 
-def read_avro(
-    paths: Any, *, file_extensions: list[str] | None = None, ignore_missing_paths: bool = False,
-    filesystem: Any = None, include_paths: bool = False, **options: Any,
-) -> Dataset:  # fmt: skip
-    """Read the records of Avro files. Columns have the types of the first rows."""
-    check_filesystem("ray.data.read_avro", filesystem)
-    check_placement("ray.data.read_avro", options)
+def _record_reader(name: str, records: Callable[[ps.File], Iterator[dict[str, Any]]], kind: str) -> Any:
+    """Return a reader of files of records, whose values are the columns; the first rows determine the types."""
+
+    def read(
+        paths: Any, *, file_extensions: list[str] | None = None, ignore_missing_paths: bool = False,
+        filesystem: Any = None, include_paths: bool = False, **options: Any,
+    ) -> Dataset:  # fmt: skip
+        check_filesystem(f"ray.data.{name}", filesystem)
+        check_placement(f"ray.data.{name}", options)
+        files = _files(paths, file_extensions, ignore_missing_paths)
+
+        def rows(row: dict[str, Any]) -> Iterator[dict[str, Any]]:
+            for record in records(ps.File(row["path"])):
+                yield {**record, "path": row["path"]} if include_paths else record
+
+        return _dataset(ps.from_pydict({"path": files}).flat_map(rows))
+
+    read.__name__, read.__doc__ = name, f"Read {kind}. Columns have the types of the first rows."
+    return read
+
+
+def _avro_records(file: ps.File) -> Iterator[dict[str, Any]]:
     fastavro = load_extra("fastavro", "avro", "read_avro")
+    with file.open() as stream:
+        try:
+            yield from fastavro.reader(stream)
+        except (ValueError, EOFError) as exc:
+            raise CorruptFileError(f"{file} is not a whole Avro file: {str(exc) or type(exc).__name__}") from exc
 
-    def rows(row: dict[str, Any]) -> Iterator[dict[str, Any]]:
-        file = ps.File(row["path"])
-        with file.open() as stream:
-            try:
-                for record in fastavro.reader(stream):
-                    yield {**record, "path": row["path"]} if include_paths else record
-            except (ValueError, EOFError) as exc:
-                raise CorruptFileError(f"{file} is not a whole Avro file: {str(exc) or type(exc).__name__}") from exc
 
-    files = _files(paths, file_extensions, ignore_missing_paths)
-    return _dataset(ps.from_pydict({"path": files}).flat_map(rows))
+read_avro = _record_reader("read_avro", _avro_records, "the records of Avro files")
 
 
 def from_daft(df: Any) -> Dataset:
@@ -299,7 +345,7 @@ class SaveMode(Enum):
 
 
 class FileShuffleConfig(SimpleNamespace):
-    """The order of files, which is no promise here."""
+    """The order of files. Penstock does not promise to keep it."""
 
 
 class ExecutionOptions(SimpleNamespace):

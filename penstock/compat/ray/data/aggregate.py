@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -18,10 +20,11 @@ from penstock.functions import (
     list_agg,
     list_agg_distinct,
     percentile,
+    to_struct,
     value_counts,
 )
 from penstock.types import DataType, Series
-from penstock.udf.aggregates import udaf
+from penstock.udf.udaf import udaf
 
 if TYPE_CHECKING:
     from penstock.frame.dataframe import DataFrame
@@ -30,16 +33,39 @@ Build = Callable[..., Expression]
 
 
 class AggregateFn:
-    """An aggregation under a name."""
+    """An aggregation of whole rows by functions of yours; a group is one block. Its results are Python objects."""
 
     name: str
 
-    def __init__(self, **options: Any) -> None:
-        raise refusal("AggregateFn(init=...)", "derive a class from AggregateFnV2, or use groupby().map_groups()")
+    def __init__(
+        self, init: Callable[[Any], Any], merge: Callable[[Any, Any], Any], name: str,
+        accumulate_row: Callable[[Any, dict[str, Any]], Any] | None = None,
+        accumulate_block: Callable[[Any, pa.Table], Any] | None = None,
+        finalize: Callable[[Any], Any] | None = None,
+    ) -> None:  # fmt: skip
+        if (accumulate_row is None) == (accumulate_block is None):
+            raise InvalidArgumentError("AggregateFn takes accumulate_row or accumulate_block")
+        self.name, self._init, self._finalize = name, init, finalize
+        self._row, self._block = accumulate_row, accumulate_block
 
-    def expression(self) -> Expression:
-        """Return the aggregation as an expression under its name."""
-        raise NotImplementedError
+    def expression(self, columns: Sequence[str], keys: Sequence[str]) -> Expression:
+        """Return the aggregation of ``columns`` as an expression under its name; ``keys`` are the keys of the
+        groups."""
+        reduce: Callable[..., Expression] = udaf(self._of_rows(tuple(keys)), return_dtype=DataType.python())
+        return reduce(to_struct(**{name: col(name) for name in columns})).alias(self.name)
+
+    def _of_rows(self, keys: tuple[str, ...]) -> Callable[[Series], Any]:
+        def reduce(rows: Series) -> Any:
+            block = pa.Table.from_struct_array(rows.to_arrow())
+            first = [block.column(key)[0].as_py() for key in keys]
+            state = self._init(first[0] if len(keys) == 1 else tuple(first))
+            if self._block is not None:
+                state = self._block(state, block)
+            elif self._row is not None:
+                state = functools.reduce(self._row, block.to_pylist(), state)
+            return state if self._finalize is None else self._finalize(state)
+
+        return reduce
 
 
 class ColumnAggregateFn(AggregateFn):
@@ -58,7 +84,7 @@ class ColumnAggregateFn(AggregateFn):
         self.name = alias_name or f"{self.label}({on or ''})"
         self._arguments = (args, options, ignore_nulls)
 
-    def expression(self) -> Expression:
+    def expression(self, columns: Sequence[str], keys: Sequence[str]) -> Expression:
         args, options, ignore_nulls = self._arguments
         if self.on is None and self.label != "count":
             raise InvalidArgumentError(f"{type(self).__name__} needs the name of a column")
@@ -121,7 +147,7 @@ class AggregateFnV2(AggregateFn, ABC):
     def get_target_column(self) -> str | None:
         return self.on
 
-    def expression(self) -> Expression:
+    def expression(self, columns: Sequence[str], keys: Sequence[str]) -> Expression:
         reduce: Callable[..., Expression] = udaf(self._reduced, return_dtype=DataType.python())
         return reduce(col(str(self.on))).alias(self.name)
 
@@ -142,12 +168,27 @@ class AggregateFnV2(AggregateFn, ABC):
         return accumulator
 
 
-__all__ = ["AggregateFn", "AggregateFnV2", *_TABLE]
+class ApproximateTopK(AggregateFnV2):
+    """The ``k`` most frequent values with their counts, which are exact here."""
+
+    def __init__(self, on: str, k: int, log_capacity: int = 15, alias_name: str | None = None) -> None:
+        super().__init__(alias_name or f"approx_topk({on})", list, on=on, ignore_nulls=True)
+        self._k = k
+
+    def aggregate_block(self, block: pa.Table) -> list[dict[str, Any]]:
+        counts = Counter(block.column(str(self.on)).to_pylist()).most_common(self._k)
+        return [{str(self.on): value, "count": count} for value, count in counts]
+
+    def combine(self, current_accumulator: Any, new: Any) -> Any:
+        return current_accumulator + new  # of nothing and the only block
+
+
+__all__ = ["AggregateFn", "AggregateFnV2", "ApproximateTopK", *_TABLE]
 
 
 def results_of(frame: DataFrame, aggregations: Sequence[AggregateFn]) -> dict[str, Any]:
     """Run aggregations over all rows and return their results by name."""
-    return frame.agg(*(each.expression() for each in aggregations)).to_pylist()[0]
+    return frame.agg(*(each.expression(frame.columns, ()) for each in aggregations)).to_pylist()[0]
 
 
 def __getattr__(name: str) -> Any:

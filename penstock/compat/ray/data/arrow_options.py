@@ -22,7 +22,8 @@ _OURS: dict[str, dict[str, str | None]] = {
 
 
 def arrow_options(*given: Any) -> dict[str, Any]:
-    """Return the parameters for options of pyarrow; refuse options without one, unless they have their default.
+    """Translate options of pyarrow to our parameters. Refuse an option without a parameter, unless it has its default
+    value.
 
     >>> from pyarrow import csv
     >>> arrow_options(csv.ParseOptions(delimiter=";"), None)

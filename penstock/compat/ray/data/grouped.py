@@ -21,7 +21,7 @@ class GroupedData:
 
     def aggregate(self, *aggs: aggregate.AggregateFn) -> Any:
         """Return a row for each group, in the order of the keys."""
-        exprs = [each.expression() for each in aggs]
+        exprs = [each.expression(self._dataset.columns, self._keys) for each in aggs]
         if not self._keys:
             return self._dataset.agg(*exprs)
         return DataFrame.groupby(self._dataset, *self._keys).agg(*exprs).sort(self._keys)

@@ -29,7 +29,7 @@ __all__ = [
 
 
 class StageConfig(dict[str, Any]):
-    """Settings of one stage of a processor: ``enabled``, and where it runs, which changes nothing."""
+    """Settings of one stage of a processor: ``enabled``, and the place where it runs, which Penstock ignores."""
 
     def __init__(self, enabled: bool = True, **options: Any) -> None:
         for name, value in options.items():

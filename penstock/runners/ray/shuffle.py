@@ -1,7 +1,7 @@
 """Relations over more rows than one node's memory holds: rows are divided into parts, and each part is a task.
 
 A part is made of pieces, one from each group of batches. Ray keeps the pieces in the object store and spills them to
-disk. The workers of the other stages divide the groups and compute the parts; see ``exchange_work.py``.
+disk. The workers of the other stages divide the groups and compute the parts; see ``shuffle_work.py``.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from penstock.relational.partition import RangeParts, bounds_of
 from penstock.relational.two_steps import in_two_steps
 from penstock.runners.openers import opener
 from penstock.runners.placement import this_machine
-from penstock.runners.ray.exchange_work import PartOpener, Parts, PieceForm, divide, no_handler, sample
 from penstock.runners.ray.pool import RayPool
+from penstock.runners.ray.shuffle_work import PartOpener, Parts, PieceForm, divide, no_handler, sample
 from penstock.runners.ray.stored import Recipe, StoredBatch, TaskInput, batches_of
 from penstock.types import Schema
 from penstock.types.supertype import has_null_type
@@ -40,7 +40,7 @@ MakePool = Callable[..., RayPool]  # of an opener and the receiver of reports, w
 Piece = tuple[int, int, Bundle]  # its input, its group, its rows
 
 
-class RowExchange:
+class RowShuffle:
     """Divides the rows of a relation and computes the parts. Its methods block; ``add`` is for any thread.
 
     ``make_pool`` returns a pool of the workers of the other stages.
@@ -101,7 +101,7 @@ class RowExchange:
         """Recompute the lost pieces of every group on this node."""
         lost = [group for group in self._groups if group is found or group.node_id == found.node_id]
         log.warning("%s: a node is lost, so %d groups of rows are divided again", self._work.relation, len(lost))
-        with ThreadPoolExecutor(self._num_cores, "penstock-ray-exchange") as threads:
+        with ThreadPoolExecutor(self._num_cores, "penstock-ray-shuffle") as threads:
             list(threads.map(DividedGroup.divide_again, lost))
 
     def results(self) -> Iterator[Bundle]:
@@ -146,7 +146,7 @@ class RowExchange:
         waiting, self._waiting = sorted(self._waiting.items()), {}
         groups = deque(groups_of([bundle for _, group in waiting for bundle in group], self.group_nbytes))
         del waiting
-        with ThreadPoolExecutor(self._num_cores, "penstock-ray-exchange") as threads:
+        with ThreadPoolExecutor(self._num_cores, "penstock-ray-shuffle") as threads:
             samples = threads.map(lambda group: self._sampled(TaskInput.of_bundles(group), parts), groups)
             bounds = bounds_of([key for keys in samples for key in keys], self._num_parts)
             self._parts = replace(parts, bounds=bounds)
@@ -162,12 +162,12 @@ class RowExchange:
 class DividedGroup:
     """The pieces that one call has made of a group of batches. Implements ``Remaker``.
 
-    They are lost together, as they are on one node, so all are made again at once.
+    They are on one node and get lost together, so Penstock computes all of them again at once.
     """
 
-    def __init__(self, exchange: RowExchange, node_id: str, rows: TaskInput) -> None:
+    def __init__(self, shuffle: RowShuffle, node_id: str, rows: TaskInput) -> None:
         self.node_id = node_id
-        self._exchange = exchange
+        self._shuffle = shuffle
         self._slices = rows.slices
         self._sources = rows.sources()
         self._pieces = WeakSet[StoredBatch]()  # that are still needed
@@ -187,9 +187,9 @@ class DividedGroup:
                 self._kept = self._kept or self._made_again()
                 return self._kept[recipe.start]
         lost = piece.ref
-        with self._exchange.remaking:
+        with self._shuffle.remaking:
             if piece.ref is lost:
-                self._exchange.divide_again(self)
+                self._shuffle.divide_again(self)
         return piece.ref
 
     def divide_again(self) -> None:
@@ -206,7 +206,7 @@ class DividedGroup:
     def _made_again(self) -> dict[int, Any]:
         """Return a reference to each piece by its first row."""
         rows = TaskInput(0, self._slices, batches_of(self._sources))
-        _, counts, _, self.node_id, refs = self._exchange.divided(rows)
+        _, counts, _, self.node_id, refs = self._shuffle.divided(rows)
         return dict(zip(starts(counts), refs, strict=True))
 
 
@@ -217,7 +217,8 @@ def part_task(pieces: Sequence[Piece]) -> Task:
 
 
 def neighbours(parts: Sequence[list[Piece]], num_tasks: int) -> Iterator[list[Piece]]:
-    """Yield the pieces of each part, or of several neighbouring parts while ``num_tasks`` or more groups remain.
+    """Yield the pieces of each part. Join neighbouring parts into groups, as long as at least ``num_tasks`` groups
+    remain.
 
     >>> [len(pieces) for pieces in neighbours([[piece] for piece in "abcdefgh"], 3)]
     [2, 2, 2, 2]

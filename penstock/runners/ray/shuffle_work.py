@@ -1,4 +1,4 @@
-"""The work of an exchange in the workers: divide rows into pieces, and compute a part from its pieces."""
+"""The work of a shuffle in the workers: divide rows into pieces, and compute a part from its pieces."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from penstock.engine.handlers import StatelessHandler
 from penstock.engine.pools.handler_slot import OpenHandler
 from penstock.plan.stages import SIDE, RunRelation
 from penstock.relational.partition import HashParts, RangeParts, divided, sampled
-from penstock.relational.two_steps import computed, halves_rows, in_two_steps
+from penstock.relational.two_steps import computed, in_two_steps
 from penstock.relational.typed_input import common_schema, with_types
 from penstock.runners.ray.worker import PackedBatch, Slices, packed_batch, slices_from
 from penstock.types import Schema, joined
@@ -43,7 +43,7 @@ def divide(
     """Return the pieces, one input after another; then the form of each input, the number of rows of each piece, the
     bytes of all and this node.
 
-    ``known`` are the forms of earlier rows. Without one, the rows are grouped if that seems to halve them.
+    ``known`` are the forms of earlier rows. Without one, the rows are grouped if that halves them.
     """
     batches = slices_from(slices, items)
     forms: dict[int, PieceForm] = {}
@@ -56,9 +56,11 @@ def divide(
         schema = known[side].schema if side in known else common_schema(str(work.relation), mine)
         rows = joined([with_types(str(work.relation), batch, schema) for batch in mine])
         steps = in_two_steps(work.relation, Schema.from_arrow(schema))
-        is_grouped = steps is not None and (known[side].is_grouped if side in known else halves_rows(steps[0], rows))
-        if steps is not None and is_grouped:
-            rows = computed(steps[0], rows)
+        is_grouped = False
+        if steps is not None and (side not in known or known[side].is_grouped):
+            grouped = computed(steps[0], rows)
+            is_grouped = side in known or 2 * grouped.num_rows <= rows.num_rows
+            rows = grouped if is_grouped else rows
         forms[side] = PieceForm(schema, is_grouped)
         marked = rows.replace_schema_metadata({SIDE: str(side)})
         pieces += divided(marked, parts, num_parts, side)

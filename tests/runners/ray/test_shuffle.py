@@ -18,8 +18,8 @@ from penstock.errors import TypeMismatchError
 from penstock.plan.relations import Aggregate, AggregateColumn
 from penstock.plan.stages import SIDE, RunRelation
 from penstock.relational.partition import HashParts
-from penstock.runners.ray import exchange
-from penstock.runners.ray.exchange_work import divide
+from penstock.runners.ray import shuffle
+from penstock.runners.ray.shuffle_work import divide
 from penstock.types.ipc import to_ipc
 from tests.runners.ray.test_faults import die_once
 
@@ -96,7 +96,7 @@ def test_more_rows_than_memory_give_what_one_machine_gives(
 
 
 @pytest.mark.parametrize("num_groups", [3, NUM_ROWS])
-def test_few_groups_are_few_rows_in_the_exchange(num_groups: int) -> None:
+def test_few_groups_are_few_rows_in_the_shuffle(num_groups: int) -> None:
     batch = pa.record_batch({"k": [number % num_groups for number in range(NUM_ROWS)], "n": range(NUM_ROWS)})
     relation = Aggregate(("k",), (AggregateColumn("sum", "sum", ("n",)), AggregateColumn("mean", "mean", ("n",))))
     given = to_ipc(batch.replace_schema_metadata({SIDE: "0"}))
@@ -161,7 +161,7 @@ class DeadlyRelation:
 
 def test_a_part_whose_worker_is_killed_is_computed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     flag = tmp_path / "flag"
-    monkeypatch.setattr(exchange, "opener", lambda work: lambda context: DeadlyRelation(str(flag)))
+    monkeypatch.setattr(shuffle, "opener", lambda work: lambda context: DeadlyRelation(str(flag)))
     found = rows().distinct().to_pydict()
     assert sorted(found["n"]) == list(range(NUM_ROWS))
     assert flag.exists()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
+import os
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import pyarrow as pa
@@ -21,18 +23,30 @@ BATCH_NBYTES = 4 * 2**20
 MIN_MEMORY_BYTES = 96 * 10**6  # with less DuckDB can neither sort nor join what does not fit
 THREAD_MEMORY_BYTES = 128 * 2**20  # each thread merges from all sorted runs at once
 BATCH = "penstock_batch"
+MOST_IDLE = 2
+SETTINGS: dict[str, str | bool | int | float | list[str]] = {
+    "preserve_insertion_order": False,
+    "perfect_ht_threshold": 17,  # bits of the values of small integers, and null
+    "enable_external_file_cache": False,
+    "python_enable_replacements": False,
+    "autoinstall_known_extensions": False,
+    "autoload_known_extensions": False,
+}
+
+_idle: dict[int, list[Any]] = {}  # connections of this process that wait for a query: a new one takes 20 ms
+atexit.register(lambda: _idle.pop(os.getpid(), None))  # DuckDB complains about objects that live on at exit
 
 
 class TemporaryDatabase:
     """A connection whose tables and spilled rows live in memory and in a temporary folder.
 
-    It may read no files of this machine except ``paths``. A small process removes the folder when this one ends, also
-    after ``kill -9``.
+    If the SQL is a user's (``is_locked``), it may read no files. A small process removes the folder when this one ends,
+    also after ``kill -9``.
     """
 
-    def __init__(self, memory_bytes: int, num_threads: int, paths: Sequence[str] = ()) -> None:
-        import duckdb
-
+    def __init__(
+        self, memory_bytes: int, num_threads: int, paths: Sequence[str] = (), *, is_locked: bool = False
+    ) -> None:
         self._folder = new_spill_folder()
         self._paths = paths
         self._cleaner = subprocess.Popen(
@@ -43,21 +57,15 @@ class TemporaryDatabase:
             start_new_session=True,
         )
         memory_bytes = max(memory_bytes, MIN_MEMORY_BYTES)
-        settings: dict[str, str | bool | int | float | list[str]] = {
-            "memory_limit": f"{memory_bytes}B",
-            "threads": max(1, min(num_threads, memory_bytes // THREAD_MEMORY_BYTES)),
-            "temp_directory": self._folder,
-            "preserve_insertion_order": False,
-            "perfect_ht_threshold": 17,  # bits of the values of small integers, and null
-            "autoinstall_known_extensions": False,
-            "autoload_known_extensions": False,
-        }
-        self._connection: Any = duckdb.connect(":memory:", config=settings)
-        if paths:
-            self._connection.execute("set allowed_paths = ?", [list(paths)])
-        self._connection.execute("set enable_external_access = false")
-        # The right input of a join is complete before the left one starts, so it must be the side with the hash table.
-        self._connection.execute("set disabled_optimizers = 'join_order,build_side_probe_side'")
+        num_threads = max(1, min(num_threads, memory_bytes // THREAD_MEMORY_BYTES))
+        folder = self._folder.replace("'", "''")
+        self._connection = connection(
+            f"set memory_limit = '{memory_bytes}B'; set threads = {num_threads}; set temp_directory = '{folder}'"
+        )
+        self._is_locked, self._is_complete = is_locked, False
+        self._tables: set[str] = set()
+        if is_locked:
+            self._connection.execute("set enable_external_access = false")
 
     def set_timezone(self, timezone: str | None) -> None:
         """Compute days and hours in a time zone."""
@@ -65,6 +73,7 @@ class TemporaryDatabase:
 
     def add_rows(self, table: str, batch: pa.RecordBatch) -> None:
         """Append rows to a table, which the first batch creates."""
+        self._tables.add(table)
         self._connection.register(BATCH, batch)
         self._connection.execute(f"create table if not exists {quoted(table)} as select * from {BATCH} limit 0")
         self._connection.execute(f"insert into {quoted(table)} select * from {BATCH}")
@@ -72,6 +81,7 @@ class TemporaryDatabase:
 
     def query(self, sql: str, streams: Mapping[str, pa.RecordBatchReader]) -> Iterator[pa.RecordBatch]:
         """Run a query over the tables, and over streams by their names."""
+        self._is_complete = False
         for name, stream in streams.items():
             self._connection.register(name, stream)
         # A row may be wide, so a batch is first as small as DuckDB makes it.
@@ -86,6 +96,9 @@ class TemporaryDatabase:
                 nbytes = 0
         if vectors:
             yield pa.concat_batches(vectors)
+        for name in streams:
+            self._connection.unregister(name)
+        self._is_complete = True
 
     @contextmanager
     def naming_errors(self, relation: str) -> Iterator[None]:
@@ -111,7 +124,27 @@ class TemporaryDatabase:
         self._connection.interrupt()
 
     def close(self) -> None:
-        self._connection.close()
+        idle = _idle.setdefault(os.getpid(), [])
+        if self._is_complete and not self._is_locked and len(idle) < MOST_IDLE:
+            for table in self._tables:
+                self._connection.execute(f"drop table {quoted(table)}")
+            idle.append(self._connection)
+        else:
+            self._connection.close()
         del self._connection  # a traceback may keep this object, and DuckDB complains at exit about open connections
         shutil.rmtree(self._folder, ignore_errors=True)
         self._cleaner.communicate()
+
+
+def connection(settings: str) -> Any:
+    """Return a connection with these settings; an idle one, unless its temporary folder was used."""
+    import duckdb
+
+    with suppress(IndexError, duckdb.Error):
+        found = _idle.setdefault(os.getpid(), []).pop()
+        found.execute(settings)
+        return found
+    made = duckdb.connect(":memory:", config=SETTINGS)
+    # The right input of a join is complete before the left one starts, so it must be the side with the hash table.
+    made.execute(f"{settings}; set disabled_optimizers = 'join_order,build_side_probe_side'")
+    return made

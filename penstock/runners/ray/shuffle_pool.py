@@ -1,50 +1,40 @@
-"""The pool of a relation whose rows are exchanged once they do not fit in the memory of one node."""
+"""The pool of a relation whose rows are shuffled once they do not fit in the memory of one node."""
 
 from __future__ import annotations
 
 import threading
 import weakref
-from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import replace
 from functools import partial
 
 from penstock.contracts import Bundle, Emit, EndOfInput, Report, Task
 from penstock.engine.pools.threads import ThreadPool
-from penstock.runners.ray.exchange import RowExchange, groups_of, nbytes_of
+from penstock.runners.ray.shuffle import RowShuffle, groups_of, nbytes_of
 
 
-class ExchangePool:
+class ShufflePool:
     """Implements ``WorkerPool``. All rows go to one worker in this process, until they are more than ``max_nbytes`` and
-    nothing has come out: then what the worker got, and everything after it, goes through an exchange.
-
-    With ``runs_ahead`` the worker has no output before the end of its input. Its tasks wait here and count as done, so
-    that too many rows are noticed before it has worked on them.
+    nothing has come out: then what the worker got, and everything after it, goes through a shuffle.
     """
 
     def __init__(
         self,
         make_single: Callable[[Emit], ThreadPool],
-        make_exchange: Callable[[Emit], RowExchange],
+        make_shuffle: Callable[[Emit], RowShuffle],
         num_cores: int,
         max_nbytes: int,
         emit: Emit,
-        *,
-        runs_ahead: bool,
     ) -> None:
-        self._single = make_single(partial(ExchangePool._pass_on, weakref.proxy(self)))
-        self._make_exchange = make_exchange
-        self._exchange: RowExchange | None = None
+        self._single = make_single(partial(ShufflePool._pass_on, weakref.proxy(self)))
+        self._make_shuffle = make_shuffle
+        self._shuffle: RowShuffle | None = None
         self._num_cores = num_cores
         self._max_nbytes = max_nbytes
         self._emit = emit
         self._bundles: list[Bundle] = []  # sent to the worker, or waiting to be a group
         self._nbytes = 0
         self._has_output = False
-        self._runs_ahead = runs_ahead
-        self._ahead: deque[Task] = deque()  # the task of the worker, and those that wait for it
-        self._ahead_lock = threading.Lock()
         self._last: Task | None = None
         self._threads: ThreadPoolExecutor | None = None
         self._added: list[Future[None]] = []  # of each group
@@ -53,39 +43,39 @@ class ExchangePool:
 
     @property
     def capacity(self) -> int:
-        return 1 if self._exchange is None else self._num_cores
+        return 1 if self._shuffle is None else self._num_cores
 
     def submit(self, task: Task) -> None:
         is_new, self._last = task is not self._last, task
-        if self._exchange is None:
+        if self._shuffle is None:
             if is_new and isinstance(task.item, tuple) and not self._has_output:
                 self._bundles += task.item
                 self._nbytes += task.nbytes
             if self._has_output or self._nbytes <= self._max_nbytes:
-                return self._send(task) if is_new else self._single.submit(task)
+                return self._single.submit(task)
             self._begin()
         elif not is_new:
             return self._may_continue.set()
         elif isinstance(task.item, tuple):
             self._bundles += task.item
             self._nbytes += task.nbytes
-        self._exchange_rows(task)
+        self._shuffle_rows(task)
 
-    def _exchange_rows(self, task: Task) -> None:
-        """Give the exchange the rows that wait, in groups; too few for a group wait on, unless they are the last."""
-        assert self._exchange is not None
+    def _shuffle_rows(self, task: Task) -> None:
+        """Give the shuffle the rows that wait, in groups; too few for a group wait on, unless they are the last."""
+        assert self._shuffle is not None
         assert self._threads is not None
         is_last, groups = isinstance(task.item, EndOfInput), list[list[Bundle]]()
-        if is_last or self._nbytes >= self._exchange.group_nbytes:
-            groups = list(groups_of(self._bundles, self._exchange.group_nbytes))
-            self._bundles = [] if is_last or nbytes_of(groups[-1]) >= self._exchange.group_nbytes else groups.pop()
+        if is_last or self._nbytes >= self._shuffle.group_nbytes:
+            groups = list(groups_of(self._bundles, self._shuffle.group_nbytes))
+            self._bundles = [] if is_last or nbytes_of(groups[-1]) >= self._shuffle.group_nbytes else groups.pop()
             self._nbytes = nbytes_of(self._bundles)
-        added = [self._threads.submit(self._exchange.add, *each) for each in enumerate(groups, len(self._added))]
+        added = [self._threads.submit(self._shuffle.add, *each) for each in enumerate(groups, len(self._added))]
         self._added += added
         self._on_thread(task, partial(self._end, task) if is_last else partial(self._wait, task, added))
 
     def finish(self) -> None:
-        if self._exchange is None:
+        if self._shuffle is None:
             self._single.finish()
         else:
             self._emit(Report(None, None, is_done=True))
@@ -93,55 +83,27 @@ class ExchangePool:
     def close(self) -> None:
         self._is_closed = True
         self._may_continue.set()
-        self._drop_ahead()
         self._single.close()
-        if self._exchange is not None and self._threads is not None:
-            self._exchange.close()
+        if self._shuffle is not None and self._threads is not None:
+            self._shuffle.close()
             self._threads.shutdown(cancel_futures=True)
 
     def described_tasks(self) -> list[str]:
         """Implements ``DescribesTasks``."""
-        return ["rows in the driver's process" if self._exchange is None else "rows divided into parts"]
-
-    def _send(self, task: Task) -> None:
-        """Give the worker a new task, after those that wait for it."""
-        waits = self._runs_ahead and self._is_of_rows(task)
-        with self._ahead_lock:
-            self._ahead.append(replace(task) if waits else task)
-            if len(self._ahead) == 1:
-                self._single.submit(self._ahead[0])
-        if waits:
-            self._emit(Report(task, None, is_done=True))
+        return ["rows in the driver's process" if self._shuffle is None else "rows divided into parts"]
 
     def _pass_on(self, report: Report) -> None:
         """Receive the reports of the worker."""
-        if self._exchange is not None:
+        if self._shuffle is not None:
             return  # it is being closed
-        with self._ahead_lock:
-            if report.is_done and report.error is None and report.task is not None and self._ahead:
-                self._ahead.popleft()
-                if self._ahead:
-                    self._single.submit(self._ahead[0])
-        if self._runs_ahead and report.task is not None and report.error is None and self._is_of_rows(report.task):
-            return self._emit(Report(None, None, is_done=False, busy_s=report.busy_s))  # its task counts as done
         if report.output is not None and report.output.num_rows:
             self._has_output = True
             self._bundles = []
         self._emit(report)
 
-    @staticmethod
-    def _is_of_rows(task: Task) -> bool:
-        return isinstance(task.item, tuple) and task.num_rows > 0
-
-    def _drop_ahead(self) -> None:
-        """Give the worker no more tasks: it is about to be closed."""
-        with self._ahead_lock:
-            self._ahead.clear()
-
     def _begin(self) -> None:
-        self._drop_ahead()
-        self._threads = ThreadPoolExecutor(2 * self._num_cores + 1, "penstock-ray-exchange")
-        self._exchange = self._make_exchange(self._emit)
+        self._threads = ThreadPoolExecutor(2 * self._num_cores + 1, "penstock-ray-shuffle")
+        self._shuffle = self._make_shuffle(self._emit)
         self._threads.submit(self._single.close)
 
     def _wait(self, task: Task, added: list[Future[None]]) -> None:
@@ -151,10 +113,10 @@ class ExchangePool:
         self._emit(Report(task, None, is_done=True))
 
     def _end(self, task: Task) -> None:
-        assert self._exchange is not None
+        assert self._shuffle is not None
         for future in self._added:
             future.result()
-        for bundle in self._exchange.results():
+        for bundle in self._shuffle.results():
             self._may_continue.clear()
             if self._is_closed:  # checked after the clear, which could undo the set of close()
                 return

@@ -1,0 +1,204 @@
+"""Thresholds for a cheap judge's scores whose promise holds: at least so much precision and recall, with a confidence.
+
+The expensive model labels two uniform samples. The *pilot* chooses the judge, the size of the second sample, and the
+thresholds to try, in an order. The *calibration* sample then tests each threshold exactly (binomial). A test stops at
+the first threshold that fails, so its error does not grow with the number of thresholds ("fixed sequence testing").
+Precision and recall share the error. The samples' own rows are never guessed.
+
+Sampling without replacement makes the binomial tests safe rather than exact. A row whose score is NaN is asked.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+Numbers = np.ndarray[Any, Any]
+
+MAX_PILOT = 400
+PILOT_SHARE = 10  # one row in ten of a small input
+SPARE = 3.4  # times as many true rows in the calibration sample as a test without a single miss needs
+MIN_CALIBRATION = 300
+CALIBRATION_SHARE = 4  # one row in four at most
+MAX_CALIBRATION = 50_000
+HIGHEST_TARGET = 0.999  # a sample for more would be all rows
+MIN_DECIDED = 0.1
+"""A judge that decides a smaller share of the rows is useless: its own calls cost about as much as it saves."""
+
+
+@dataclass(frozen=True, slots=True)
+class Targets:
+    """The promise of ``ask``: the precision among the returned rows, and the recall among the rows that the model would
+    accept.
+    """
+
+    precision: float
+    recall: float
+    confidence: float
+
+    @property
+    def error(self) -> float:
+        """The probability that one of the two may be missed."""
+        return (1 - self.confidence) / 2
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """A share in the sample, and the lower end of its confidence interval."""
+
+    estimate: float
+    low: float
+
+    @staticmethod
+    def of(num_true: int, num_rows: int, error: float) -> Share:
+        if not num_rows:
+            return Share(1.0, 0.0)
+        return Share(num_true / num_rows, lower_bound(num_true, num_rows, error))
+
+    def __str__(self) -> str:
+        return f"{self.estimate:.2f} (at least {self.low:.2f})"
+
+
+@dataclass(frozen=True, slots=True)
+class Thresholds:
+    """Scores below ``low`` are no, scores from ``high`` on are yes, and the model decides between them."""
+
+    low: float = -math.inf
+    high: float = math.inf
+    decided: float = 0.0  # the share of rows that the judge decides
+    precision: Share = Share(1.0, 1.0)
+    recall: Share = Share(1.0, 1.0)
+
+    @property
+    def is_useful(self) -> bool:
+        return self.decided >= MIN_DECIDED
+
+
+def pilot_rows(num_rows: int) -> int:
+    """Return the size of the first sample."""
+    return min(MAX_PILOT, -(-num_rows // PILOT_SHARE))
+
+
+def max_calibration_rows(num_rows: int) -> int:
+    """Return the largest size of the second sample."""
+    return min(num_rows // CALIBRATION_SHARE, MAX_CALIBRATION)
+
+
+def wanted_calibration_rows(pilot: Numbers, targets: Targets) -> int:
+    """Return the size of the second sample, given the labels of the first one.
+
+    It is larger if few rows are true, and for higher targets.
+
+    >>> targets = Targets(0.9, 0.9, 0.95)
+    >>> wanted_calibration_rows(np.arange(400) < 100, targets), wanted_calibration_rows(np.arange(400) < 3, targets)
+    (474, 11964)
+    """
+    share = float(pilot.sum() + 1) / (len(pilot) + 2)
+    highest = min(max(targets.precision, targets.recall), HIGHEST_TARGET)
+    needed = math.log(targets.error) / math.log(highest)
+    return max(MIN_CALIBRATION, round(SPARE * needed / share))
+
+
+def find_thresholds(
+    pilot_scores: Numbers, pilot: Numbers, scores: Numbers, labels: Numbers, targets: Targets
+) -> Thresholds:
+    """Return the thresholds that decide the most rows and keep the promise."""
+    tried = np.unique(pilot_scores[np.isfinite(pilot_scores)])
+    high = _highest_yes(tried, pilot_scores, pilot, scores, labels, targets)
+    low = min(_lowest_asked(tried, scores, labels, targets), high)  # a lower threshold has a higher recall
+    is_no, is_yes = scores < low, scores >= high
+    found, wrong = int((labels & ~is_no).sum()), int((~labels & is_yes).sum())
+    return Thresholds(
+        low,
+        high,
+        float((is_no | is_yes).mean()) if len(scores) else 0.0,
+        Share.of(found, found + wrong, targets.error) if wrong or is_yes.any() else Share(1.0, 1.0),
+        Share.of(found, int(labels.sum()), targets.error) if is_no.any() else Share(1.0, 1.0),
+    )
+
+
+def _lowest_asked(tried: Numbers, scores: Numbers, labels: Numbers, targets: Targets) -> float:
+    """Return the highest threshold below which so few true rows lie that the recall holds.
+
+    Recall falls with the threshold, so the lowest is the safest and is tested first.
+    """
+    low, true_scores = -math.inf, scores[labels]
+    for threshold in tried:
+        num_found = len(true_scores) - int((true_scores < threshold).sum())
+        if tail(num_found, len(true_scores), targets.recall) > targets.error:
+            break
+        low = float(threshold)
+    return low
+
+
+def _highest_yes(
+    tried: Numbers, pilot_scores: Numbers, pilot: Numbers, scores: Numbers, labels: Numbers, targets: Targets
+) -> float:
+    """Return the lowest tested threshold from which on so many rows are true that the precision holds.
+
+    The pilot orders the thresholds: those that it expects to pass most clearly are tested first.
+    """
+    high = math.inf
+    for threshold in tried[np.argsort(-_expected_to_pass(tried, pilot_scores, pilot, targets), kind="stable")]:
+        is_yes = scores >= threshold
+        if tail(int(labels[is_yes].sum()), int(is_yes.sum()), targets.precision) > targets.error:
+            break
+        high = min(high, float(threshold))
+    return high
+
+
+def _expected_to_pass(tried: Numbers, scores: Numbers, labels: Numbers, targets: Targets) -> Numbers:
+    """Return how many standard errors the precision from each threshold on lies above the target, by the pilot."""
+    is_yes = scores >= tried[:, None]
+    num_rows = is_yes.sum(1)
+    precision = ((is_yes & labels).sum(1) + 1) / (num_rows + 2)
+    expected: Numbers = (precision - targets.precision) * np.sqrt(num_rows)
+    return expected
+
+
+def tail(num_true: int, num_rows: int, share: float) -> float:
+    """Return the probability of ``num_true`` or more among ``num_rows``, each true with probability ``share``.
+
+    >>> round(tail(36, 36, 0.9), 4)
+    0.0225
+    """
+    if num_true <= 0:
+        return 1.0
+    if share >= 1:
+        return 1.0
+    counts = np.arange(num_true, num_rows + 1)
+    logs = _LOG_FACTORIALS.upto(num_rows)
+    weights = logs[num_rows] - logs[counts] - logs[num_rows - counts]
+    return float(np.exp(weights + counts * math.log(share) + (num_rows - counts) * math.log1p(-share)).sum())
+
+
+def lower_bound(num_true: int, num_rows: int, error: float) -> float:
+    """Return the lower end of the exact (Clopper-Pearson) interval of a share.
+
+    >>> round(lower_bound(36, 36, 0.025), 3)
+    0.903
+    """
+    low, high = 0.0, num_true / num_rows
+    for _ in range(40):
+        middle = (low + high) / 2
+        low, high = (middle, high) if tail(num_true, num_rows, middle) <= error else (low, middle)
+    return low
+
+
+class _LogFactorials:
+    """The logarithms of the first factorials, computed once."""
+
+    def __init__(self) -> None:
+        self._logs = np.zeros(1)
+
+    def upto(self, number: int) -> Numbers:
+        if number >= len(self._logs):
+            numbers = np.arange(1, 2 * number + 2)
+            self._logs = np.concatenate([np.zeros(1), np.cumsum(np.log(numbers))])
+        return self._logs
+
+
+_LOG_FACTORIALS = _LogFactorials()
