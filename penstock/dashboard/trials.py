@@ -19,6 +19,7 @@ from penstock.ai.providers.remote_provider import RemoteProvider
 from penstock.cache.ledger.open_ledgers import job_ledger
 from penstock.config import config
 from penstock.cost.budget import spending
+from penstock.cost.prices import price_of
 from penstock.dashboard.row_pages.cells import ALONE, cells_of
 from penstock.dashboard.row_pages.found_rows import FoundRows
 from penstock.dashboard.row_pages.prompts import PromptTemplate
@@ -128,6 +129,7 @@ def _editable(column: str, template: PromptTemplate, models: Sequence[Mapping[st
         "model": model,
         "base_url": calls["base_url"],
         "dollars_per_call": usual[0] if usual else None,
+        "has_price": bool(calls["price"]) or price_of(provider, model) is not None,
         "max_rows": MAX_ROWS,
     }
 

@@ -146,7 +146,7 @@ class ReadHandler(StatelessHandler):
 
     def _checked(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the expected columns of a batch, or raise ReadError."""
-        if self._expected is None:
+        if self._expected is None or batch.schema.equals(self._expected):
             return batch
         if batch.schema.names != self._expected.names:
             missing = set(self._expected.names) - set(batch.schema.names)

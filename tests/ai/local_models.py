@@ -197,6 +197,15 @@ def save_vit(folder: Path, *, has_head: bool = False) -> str:
     return str(folder)
 
 
+def save_dino(folder: Path) -> str:
+    from transformers import BitImageProcessor, Dinov2Config, Dinov2Model
+
+    torch.manual_seed(0)
+    Dinov2Model(Dinov2Config(**_SMALL, **_PIXELS)).save_pretrained(folder)
+    BitImageProcessor(size={"shortest_edge": 16}, crop_size={"height": 16, "width": 16}).save_pretrained(folder)
+    return str(folder)
+
+
 def save_resnet(folder: Path) -> str:
     from transformers import ResNetConfig, ResNetModel, ViTImageProcessor
 

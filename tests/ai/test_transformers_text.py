@@ -209,6 +209,32 @@ def test_half_precision_is_near(sentence_model: str) -> None:
     np.testing.assert_allclose(embed(TEXTS, sentence_model, dtype="float16"), embed(TEXTS, sentence_model), atol=0.02)
 
 
+def test_int8_is_near_and_the_same_in_any_batch() -> None:
+    texts = [text for text in TEXTS if text]
+    quick = embedder(dtype=None, precision="int8")
+    quick.load()
+    found = quick.embed(texts)
+    assert (found * embed(texts, "minilm")).sum(1).min() > 0.99
+    alone = np.concatenate([quick.embed([text]) for text in texts])
+    assert (found * alone).sum(1).min() > 0.999
+    assert quick.note == "8-bit products"
+
+
+def test_int8_counts_positions_from_the_padding(tmp_path: Path) -> None:
+    model = save_bert(tmp_path, family="roberta")
+    found, expected = embed(TEXTS, model, precision="int8", normalize=True), embed(TEXTS, model, normalize=True)
+    assert (found * expected).sum(1).min() > 0.99
+
+
+def test_int8_is_for_the_family_of_bert(tmp_path: Path) -> None:
+    with pytest.raises(RequestRefusedError, match="cannot run with precision='int8'"):
+        embedder(save_bert(tmp_path, family="distilbert"), precision="int8").load()
+    with pytest.raises(InvalidArgumentError, match="precision is 'int8'"):
+        embedder(precision="int4")
+    with pytest.raises(InvalidArgumentError, match="device='cpu'"):
+        embedder(device="cuda", precision="int8")
+
+
 def test_weights_do_not_travel() -> None:
     model = embedder()
     model.load()

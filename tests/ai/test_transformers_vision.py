@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from penstock.ai.local.image_resizer import resizer_of
 from penstock.ai.local.transformers import TransformersProvider
 from penstock.ai.provider import Classifier, Embedder, ImageClassification, ImageEmbedding
 from penstock.errors import InvalidArgumentError
-from tests.ai.local_models import COLOURS, images, save_clip, save_resnet, save_vit
+from tests.ai.local_models import COLOURS, images, save_clip, save_dino, save_resnet, save_vit
 
 
 def embed(model: str, pixels: list[np.ndarray], dimensions: int | None = None, **options: Any) -> np.ndarray:
@@ -43,11 +42,19 @@ def pixels_of(folder: str) -> dict[str, Any]:
     return dict(AutoImageProcessor.from_pretrained(folder)(images(), return_tensors="pt"))
 
 
-@pytest.mark.parametrize("save", [save_vit, save_clip])
-def test_pixels_that_a_gpu_resizes_are_those_of_the_processor(save: Callable[[Path], str], tmp_path: Path) -> None:
-    from transformers import AutoImageProcessor
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("ViT", {"size": {"height": 16, "width": 16}}),
+        ("CLIP", {"size": {"shortest_edge": 16}, "crop_size": {"height": 16, "width": 16}}),
+        ("Siglip", {"size": {"height": 16, "width": 16}}),
+        ("Bit", {"size": {"shortest_edge": 20}, "crop_size": {"height": 16, "width": 16}}),
+    ],
+)
+def test_pixels_that_a_gpu_resizes_are_those_of_the_processor(name: str, settings: dict[str, Any]) -> None:
+    import transformers
 
-    processor = AutoImageProcessor.from_pretrained(save(tmp_path))
+    processor = getattr(transformers, f"{name}ImageProcessor")(**settings)
     pixels = [*images(), *images()[:2]]  # two of some shapes
     expected = processor(pixels, return_tensors="pt", input_data_format="channels_last")["pixel_values"]
     resizer = resizer_of(processor)
@@ -78,7 +85,8 @@ def test_clip(is_siglip: bool, tmp_path: Path) -> None:
 def test_a_backbone_gives_what_it_pools(tmp_path: Path) -> None:
     from transformers import AutoModel
 
-    for folder, width in ((save_vit(tmp_path / "vit"), 16), (save_resnet(tmp_path / "resnet"), 6)):
+    saved = (save_vit(tmp_path / "vit"), 16), (save_resnet(tmp_path / "resnet"), 6), (save_dino(tmp_path / "dino"), 16)
+    for folder, width in saved:
         expected = AutoModel.from_pretrained(folder).eval()(**pixels_of(folder)).pooler_output.flatten(1)
         assert expected.shape[1] == width
         np.testing.assert_allclose(embed(folder, images()), expected.numpy(), atol=1e-5)

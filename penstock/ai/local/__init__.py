@@ -4,7 +4,8 @@ transformers      the provider
 weights           find the files of a model
 checkpoint        a model as data
 local_model       the base of all models
-sentence_modules  the modules of a text encoder -> text_encoder: run them; bert: encoders of the BERT family
+sentence_modules  the modules of a text encoder -> text_encoder: run them; bert: encoders of the BERT family;
+                  int8: with 8-bit products
 packed            other encoders without padding -> compiled: compile them while they run
 tokens            texts as batches of tokens -> word_tokens: tokenize each word once
 batch_runner      run batches on the device

@@ -62,14 +62,13 @@ class BertEncoder:
         self.tokenizer = tokenizer
         self._eps = config["layer_norm_eps"]
         self._num_heads = config["num_attention_heads"]
-        self._words = weights["embeddings.word_embeddings.weight"]
+        self.words = weights["embeddings.word_embeddings.weight"]
         # All texts belong to the first segment, so its vector is added to that of each position.
-        positions = weights["embeddings.position_embeddings.weight"]
-        self._positions = positions + weights["embeddings.token_type_embeddings.weight"][0]
-        self._first_position = first_position(config)
-        self._norm = pair(weights, "embeddings.LayerNorm")
-        self._layers = [layer_of(weights, number) for number in range(config["num_hidden_layers"])]
-        self._has_small_matrices = self._layers[0].up[0].dtype != self._words.dtype
+        positions = weights["embeddings.position_embeddings.weight"][first_position(config) :]
+        self.positions = positions + weights["embeddings.token_type_embeddings.weight"][0]
+        self.norm = pair(weights, "embeddings.LayerNorm")
+        self.layers = [layer_of(weights, number) for number in range(config["num_hidden_layers"])]
+        self._has_small_matrices = self.layers[0].up[0].dtype != self.words.dtype
         self._casting: Any = torch.autocast("cpu", torch.bfloat16) if self._has_small_matrices else nullcontext()
 
     def hidden(self, tokens: DeviceTokens, rows: NDArray) -> tuple[Tensor, Tensor]:
@@ -90,15 +89,15 @@ class BertEncoder:
     def _forward(self, ids: Tensor, positions: Tensor, attend: Attend) -> Tensor:
         from torch.nn.functional import embedding, gelu, layer_norm, linear
 
-        width = self._words.shape[1]
+        width = self.words.shape[1]
 
         def normalized(values: Tensor, weights: tuple[Tensor, Tensor]) -> Tensor:
             return layer_norm(values, (width,), *weights, self._eps)
 
-        found = embedding(ids, self._words) + embedding(positions + self._first_position, self._positions)
-        found = normalized(found, self._norm)
+        found = embedding(ids, self.words) + embedding(positions, self.positions)
+        found = normalized(found, self.norm)
         with self._casting:
-            for layer in self._layers:
+            for layer in self.layers:
                 parts = linear(found, *layer.attention).view(len(found), 3, self._num_heads, -1).unbind(1)
                 found = normalized(found + linear(attend(*parts).flatten(1), *layer.merge), layer.merge_norm)
                 found = normalized(found + linear(gelu(linear(found, *layer.up)), *layer.down), layer.down_norm)

@@ -21,6 +21,7 @@ DTYPES = ("float32", "bfloat16", "float16", "auto")
 class Checkpoint:
     """A ``dtype`` of None means float32 on a CPU and the fastest 16-bit type on a GPU; ``auto`` that of the weights.
 
+    ``precision`` is None or ``int8``, for products of 8-bit numbers on a CPU.
     ``compile`` tells whether text models compile their layers while they run; None means on a GPU.
     """
 
@@ -32,6 +33,7 @@ class Checkpoint:
     attn_implementation: str | None = None
     has_small_matrices: bool = False
     compile: bool | None = None
+    precision: str | None = None
 
     @staticmethod
     def of(name: str, task: ModelTask) -> Checkpoint:
@@ -41,14 +43,20 @@ class Checkpoint:
         options = task.options
         if (dtype := options.get("dtype")) is not None and dtype not in DTYPES:
             raise InvalidArgumentError(f"{task.function}: dtype is one of {', '.join(DTYPES)}; got {dtype!r}")
+        device = checked_device(task.function, options.get("device"))
+        if (precision := options.get("precision")) not in (None, "int8"):
+            raise InvalidArgumentError(f"{task.function}: precision is 'int8' or left out; got {precision!r}")
+        if precision and (device != "cpu" if device else local_weights.has_gpu()):
+            raise InvalidArgumentError(f"{task.function}: precision='int8' is for CPUs; pass device='cpu'")
         return Checkpoint(
             name,
             options.get("revision"),
-            checked_device(task.function, options.get("device")),
+            device,
             dtype,
             bool(options.get("trust_remote_code", False)),
             options.get("attn_implementation"),
             compile=options.get("compile"),
+            precision=precision,
         )
 
     def for_vectors(self) -> Checkpoint:
@@ -58,6 +66,7 @@ class Checkpoint:
         0.999.
         """
         is_default = self.dtype is None and not local_weights.has_gpu() and self.device in (None, "cpu")
+        is_default = is_default and self.precision is None
         return replace(self, has_small_matrices=is_default and local_weights.has_fast_bfloat16())
 
     def read_json(self, path: str) -> Any | None:
@@ -86,7 +95,9 @@ class Checkpoint:
         is_gpu = local_weights.has_gpu() if self.device is None else not self.device.startswith("cpu")
         return {
             "weights": local_weights.fingerprint(self.name, self.revision),
-            "dtype": self.dtype or ("16 bits" if is_gpu else "mixed" if self.has_small_matrices else "float32"),
+            "dtype": self.precision
+            or self.dtype
+            or ("16 bits" if is_gpu else "mixed" if self.has_small_matrices else "float32"),
             "attention": self.attn_implementation,
         }
 

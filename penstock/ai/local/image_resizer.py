@@ -11,7 +11,9 @@ import numpy as np
 from penstock.ai.local.tokens import to_device
 from penstock.ai.provider import NDArray
 
-KNOWN = ("ViTImageProcessor", "CLIPImageProcessor", "SiglipImageProcessor", "DeiTImageProcessor")
+KNOWN = tuple(f"{family}ImageProcessor" for family in ("ViT", "CLIP", "Siglip", "DeiT", "Bit", "DINOv3ViT"))
+"""Processors that only resize, crop, scale and normalize. DINOv2 has the one of BiT."""
+
 MODES = {2: "bilinear", 3: "bicubic"}  # by the numbers of Pillow
 
 

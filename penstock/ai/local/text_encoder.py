@@ -8,8 +8,9 @@ from typing import Any, Literal
 import numpy as np
 
 from penstock.ai.local.batch_runner import BatchRunner
-from penstock.ai.local.bert import load_bert
+from penstock.ai.local.bert import BertEncoder, load_bert
 from penstock.ai.local.checkpoint import Checkpoint
+from penstock.ai.local.int8 import Int8Encoder
 from penstock.ai.local.packed import load_packed
 from penstock.ai.local.sentence_modules import DenseLayer, SentenceModules
 from penstock.ai.local.tokens import BatchTokenizer, DeviceTokens, Tokens, max_input_tokens, takes_plain_mask
@@ -45,6 +46,18 @@ class TransformersEncoder:
         return self._model(**inputs).last_hidden_state, mask
 
 
+def load_network(checkpoint: Checkpoint, subfolder: str) -> BertEncoder | Int8Encoder | TransformersEncoder:
+    bert = load_bert(checkpoint, subfolder)
+    if checkpoint.precision is None:
+        return bert or TransformersEncoder(checkpoint, subfolder)
+    if bert is None:
+        raise RequestRefusedError(
+            f"Model {checkpoint.name!r} cannot run with precision='int8', which is for MiniLM, BGE, E5, GTE and "
+            "XLM-RoBERTa with fast tokenizers. Leave precision out."
+        )
+    return Int8Encoder(bert)
+
+
 class TextEncoder:
     """A model in memory. ``width`` truncates the vectors; ``is_normalized`` scales the result to unit length."""
 
@@ -64,7 +77,7 @@ class TextEncoder:
         self._is_normalized = is_normalized
         self._long_input = long_input
         self._prompt = prompt
-        self._network = load_bert(checkpoint, modules.path) or TransformersEncoder(checkpoint, modules.path)
+        self._network = load_network(checkpoint, modules.path)
         self._device = checkpoint.torch_device()
         self._runner = BatchRunner(self._device, cpu_tokens=CPU_TOKENS, gpu_tokens=GPU_TOKENS)
         tokenizer = self._network.tokenizer

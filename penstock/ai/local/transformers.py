@@ -37,7 +37,7 @@ from penstock.errors import InvalidArgumentError
 
 CLIP = "openai/clip-vit-base-patch32"
 TEXT_OPTIONS = (*OPTIONS, "compile", "max_length")
-EMBEDDING_OPTIONS = (*TEXT_OPTIONS, "normalize", "prompt", "prompt_name")
+EMBEDDING_OPTIONS = (*TEXT_OPTIONS, "normalize", "precision", "prompt", "prompt_name")
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ class TextEmbedder(LocalModel[TextEncoder], Embedder):
     def __init__(self, checkpoint: Checkpoint, task: TextEmbedding) -> None:
         self._modules = read_modules(checkpoint)
         self.dimensions = checked_dimensions(task, self._modules.width)
-        self.note = batches_of(checkpoint, self._modules.path)
+        self.note = batches_of(checkpoint, self._modules.path) if checkpoint.precision is None else "8-bit products"
         prompt = task.options.get("prompt")
         super().__init__(
             checkpoint,

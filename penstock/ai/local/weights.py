@@ -72,6 +72,8 @@ def weights_folder(name: str, revision: str | None = None) -> Path:
 
 def read_ahead(folder: Path) -> None:
     """Ask the disk for the weights in a folder, which it delivers while this process goes on."""
+    if not hasattr(os, "posix_fadvise"):  # macOS
+        return
     for path in folder.glob("**/*.safetensors"):
         with open(path, "rb") as file:
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_WILLNEED)
