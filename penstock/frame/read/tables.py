@@ -5,7 +5,7 @@ A store is imported when it is first read, which keeps ``import penstock`` fast.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from penstock.frame.dataframe import DataFrame
