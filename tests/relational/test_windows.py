@@ -77,3 +77,11 @@ def test_columns_are_unknown_after_map_batches() -> None:
 def test_mistakes(build: Any, message: str) -> None:
     with pytest.raises(InvalidArgumentError, match=message):
         build()
+
+
+def test_structs_inside_structs_that_explode_made() -> None:
+    """They are slices of one array, which DuckDB does not take as they are."""
+    lists = [[{"n": number, "row": {"id": number}}, {"n": -number, "row": {"id": -number}}] for number in range(200)]
+    df = ps.from_pydict({"item": lists}).into_batches(20).explode("item").with_column("n", ps.col("item")["n"])
+    found = df.with_column("place", row_number().over(ps.Window().order_by("n", desc=True))).where(ps.col("place") <= 2)
+    assert [item["row"]["id"] for item in found.sort("place").to_pydict()["item"]] == [199, 198]

@@ -42,6 +42,9 @@ def cells_of(column: pa.Array, limits: CellLimits) -> list[Cell]:
     [{'text': 'hi'}, None]
     >>> cells_of(pa.array([{"answer": "yes", "tokens": 3}]), IN_TABLE)
     [{'text': '{\\n  "answer": "yes",\\n  "tokens": 3\\n}', 'json': True}]
+    >>> asked = {"topic": {"value": "bug", "probability": 0.75, "probabilities": {"bug": 0.75, "other": 0.25}}}
+    >>> cells_of(pa.array([asked]), IN_TABLE)
+    [{'text': 'topic: bug (0.75)'}]
     """
     is_image = isinstance(column.type, ImageType)
     return [_cell(value, is_image, limits) for value in column.to_pylist()]
@@ -66,11 +69,23 @@ def _cell(value: Any, is_image: bool, limits: CellLimits) -> Cell:
         case {"value": answer, "input_tokens": _}:  # of a prompt with usage=True
             usage = {name: each for name, each in value.items() if name != "value" and each not in (None, [])}
             return {**(_cell(answer, False, limits) or {"text": "null"}), "usage": _plain_values(usage)}
+        case dict() if limits is IN_TABLE and value and all(map(_is_decided, value.values())):
+            return text_cell("\n".join(f"{name}: {_decided(answer)}" for name, answer in value.items()), limits)
         case dict() | list() | tuple():
             options = orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY
             return {**text_cell(orjson.dumps(value, default=_plain, option=options).decode(), limits), "json": True}
         case _:
             return text_cell(str(value), limits)
+
+
+def _is_decided(answer: Any) -> bool:
+    """Return True for the answer of ``decide`` to a question."""
+    return isinstance(answer, dict) and {"value", "probability", "probabilities"} <= answer.keys()
+
+
+def _decided(answer: dict[str, Any]) -> str:
+    value = str(answer["value"]).lower() if isinstance(answer["value"], bool) else answer["value"]
+    return "refused" if value is None else f"{value} ({answer['probability']:.2f})"
 
 
 def text_cell(text: str, limits: CellLimits) -> dict[str, Any]:
