@@ -37,7 +37,10 @@ PAGES = {
     "columns": ("Columns", ("penstock.expr.column", "penstock.functions", "penstock.frame.sql_expression")),
     "models": ("Models and providers", ("penstock.ai", "penstock.functions.ai", "penstock.cost")),
     "types": ("Types and files", ("penstock.types", "penstock.storage", "penstock.expr.series_methods")),
-    "running": ("Running and settings", ("penstock.config", "penstock.runners", "penstock.events", "penstock.observe")),
+    "running": (
+        "Running and settings",
+        ("penstock.config", "penstock.runners", "penstock.events", "penstock.observe", "penstock.dashboard"),
+    ),
     "protocols": ("Sources and sinks", ("penstock.protocols",)),
 }
 FAMILY_NAMES = {"ai": "Models", "json": "JSON", "core": "Basics", "patterns": "Regular expressions"}

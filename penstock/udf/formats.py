@@ -172,6 +172,10 @@ def restored(
 def _formatted(column: pa.Array, batch_format: BatchFormat | Literal["rows"]) -> Any:
     if batch_format in ("rows", "pylist"):
         return Series(column).to_pylist()
+    if batch_format == "pandas":
+        import pandas
+
+        return pandas.Series(_pandas_column(column))
     one = pa.RecordBatch.from_arrays([column], names=[""])
     return batch_in_format(one, cast(BatchFormat, batch_format), zero_copy=True)[""]
 

@@ -60,14 +60,14 @@ class ActorReport:
     nbytes: int = 0
     is_done: bool = True
     busy_s: float = 0.0
-    error: bytes | BaseException | None = None
+    error: bytes | None = None
     errors: tuple[RowError, ...] = ()
     metrics: MetricValues | None = None  # errors of the functions since the last report
     written: WrittenBatch | None = None  # the output, if the worker has written it
 
     @property
     def exception(self) -> BaseException | None:
-        return unpacked_error(self.error) if isinstance(self.error, bytes) else self.error
+        return None if self.error is None else unpacked_error(self.error)
 
 
 class References(NamedTuple):
