@@ -32,6 +32,9 @@ DAFT = INSTEAD | _by_name(
             "create_namespace create_namespace_if_not_exists drop_namespace has_namespace current_namespace "
             "set_namespace create_table create_table_if_not_exists drop_table Identifier"
         ),
+        "name a table with its catalog, as in 'catalog.table'": (
+            "current_catalog detach_catalog has_catalog list_catalogs set_catalog"
+        ),
         "call the function itself, by its Python name": "get_function get_aggregate_function udf",
         "write the function in Python: extensions of Daft are compiled for Daft": (
             "load_extension get_loaded_extension_paths"

@@ -58,7 +58,7 @@ class Methods:
         """Return the angle in radians whose tangent is the number; the same as ``arctan``."""
     def atan2(self, x: Expression | float) -> Expression:
         """Return the angle of the point ``(x, y)`` in radians; the same as ``arctan2``."""
-    def audio_file(self, *, storage_options: Mapping[str, Any] | None = None) -> Expression:
+    def audio_file(self) -> Expression:
         """Make a ``ps.AudioFile`` of each path or URL, or of bytes."""
     def audio_metadata(self, *, on_error: MediaOnError = "raise") -> Expression:
         """Read the header of sound files: ``sample_rate``, ``channels``, ``frames``, ``format`` and ``subtype``."""
@@ -211,7 +211,7 @@ class Methods:
         """Make a row of each element and repeat the other columns; only valid alone in ``select`` or ``with_column``."""
     def expm1(self) -> Expression:
         """Return ``exp(x) - 1``, exact for small numbers."""
-    def file(self, *, storage_options: Mapping[str, Any] | None = None) -> Expression:
+    def file(self) -> Expression:
         """Make a ``ps.File`` of each path or URL, or of bytes. Nothing is read."""
     def file_exists(self) -> Expression:
         """Check whether each file, or the file at each path, exists."""
@@ -243,7 +243,7 @@ class Methods:
         """Return the ``width``, ``height``, ``channel`` (number of channels) or ``mode`` of images."""
     def image_channel(self) -> Expression:
         """Return the number of channels of images, from 1 to 4."""
-    def image_file(self, *, storage_options: Mapping[str, Any] | None = None) -> Expression:
+    def image_file(self) -> Expression:
         """Make a ``ps.ImageFile`` of each path or URL, or of bytes."""
     def image_file_metadata(self, *, on_error: MediaOnError = "raise") -> Expression:
         """Return the header of image files: ``width``, ``height``, ``format``, ``mode``. Nothing is decoded."""
@@ -547,7 +547,7 @@ class Methods:
         """Count how often each value occurs, as a map."""
     def var(self, ddof: int = 1) -> Expression:
         """Return the variance; null with ``ddof`` values or fewer."""
-    def video_file(self, *, storage_options: Mapping[str, Any] | None = None) -> Expression:
+    def video_file(self) -> Expression:
         """Make a ``ps.VideoFile`` of each path or URL, or of bytes."""
     def video_frames(
         self,

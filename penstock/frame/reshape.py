@@ -19,8 +19,7 @@ from penstock.frame.relational import Columns, nodes_of, without
 from penstock.frame.results import count_rows
 from penstock.plan import nodes
 from penstock.plan.nodes import Plan, check_columns
-from penstock.plan.relations import GROUP, DeferredRelation, Distinct, GroupRows, Relation, Sort, SortKey
-from penstock.relational.query_makers import SampleMaker
+from penstock.plan.relations import GROUP, Distinct, GroupRows, Sort, SortKey
 from penstock.types import DataType, Field
 from penstock.types.plain import arrow_array
 from penstock.udf.options import refusing_unknown
@@ -37,8 +36,8 @@ class ReshapeVerbs(LazyTable):
         """Draw a share of the rows, or ``size`` of them; with a seed, the same rows every time.
 
         A share is rounded up, and drawn from each 1,024 rows, in input order: it streams and holds no rows. Of a table
-        with more than 1,024 rows it may return one row less. ``size`` rows come in random order; if there are fewer
-        rows, all.
+        with more than 1,024 rows it may return one row less; ``with_replacement`` it may return a row twice. ``size``
+        rows come in random order; if there are fewer rows, all.
 
         >>> ps.range(1000).sample(0.1, seed=1).count_rows(), ps.range(1000).sample(size=7).count_rows()
         (100, 7)
@@ -52,20 +51,9 @@ class ReshapeVerbs(LazyTable):
         if fraction is not None:
             return self._with(nodes.Sample(self._plan, fraction, seed, with_replacement))
         num_rows = checked_count("sample(size=...)", size)
-        if not with_replacement:
-            return self._with(_in_random_order(self._plan, seed, num_rows))
-        draw = "floor(random() * n)" if seed is None else f"hash(i, {seed}) % n"
-        text = (
-            f"with total as (select count(*) as n from t), draws as (select ({draw})::bigint as row_number "
-            f"from range({num_rows}) as draws(i), total where n > 0) "
-            "select t.* exclude __row from draws join t on t.__row = draws.row_number"
-        )
-        source = nodes.MonotonicId(self._plan, "__row")
-        maker = SampleMaker(text, num_rows)
-        relation: Relation = (
-            DeferredRelation(maker, ("t",), is_streamed=False) if source.schema is None else maker.made(source.schema)
-        )
-        return self._with(nodes.Relate((source,), relation))
+        if with_replacement:
+            raise InvalidArgumentError("sample draws a row again only by a share: sample(0.5, with_replacement=True)")
+        return self._with(_in_random_order(self._plan, seed, num_rows))
 
     def shuffle(self, seed: int | None = None) -> Self:
         """Put the rows in a random order; with a seed, in the same one every time.

@@ -11,7 +11,6 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.config import get_config, parse_bytes, task_share
-from penstock.errors import InvalidArgumentError
 from penstock.expr.arrays import on_arrays
 from penstock.expr.column import Expression, call, lit
 from penstock.expr.kinds import BINARY, STRING, Kind
@@ -21,8 +20,7 @@ from penstock.expr.udf import Target
 from penstock.functions.calls import transfer_call
 from penstock.storage.access import access_from, configured_access
 from penstock.storage.mime import sniff
-from penstock.storage.storage_options import StorageOptions, check_known, kinds_for, share_options
-from penstock.storage.urls import KINDS
+from penstock.storage.storage_options import StorageOptions, check_known
 from penstock.types import DataType
 from penstock.types.plain import arrow_array
 from penstock.udf.options import refusing_unknown
@@ -32,67 +30,46 @@ FILE = Kind("a file", DataType.is_file, "make one of a path with file(...)")
 
 @method
 @refusing_unknown("file")
-def file(expr: Expression, *, storage_options: Mapping[str, Any] | None = None) -> Expression:
+def file(expr: Expression) -> Expression:
     """Make a ``ps.File`` of each path or URL, or of bytes. Nothing is read.
-
-    ``storage_options`` apply to all files of their store that have no other options: options of S3 to every ``s3://``
-    file. Headers for web servers are refused; ``from_files`` and ``download`` take them.
 
     >>> ps.from_pydict({"path": ["a/b.txt"]}).select(file(ps.col("path"))).to_pydict()
     {'path': [File('a/b.txt')]}
     """
-    return _as_file(expr, None, storage_options)
+    return lit(expr).cast(DataType.file())
 
 
 @method
 @refusing_unknown("image_file")
-def image_file(expr: Expression, *, storage_options: Mapping[str, Any] | None = None) -> Expression:
+def image_file(expr: Expression) -> Expression:
     """Make a ``ps.ImageFile`` of each path or URL, or of bytes.
 
     >>> ps.from_pydict({"path": ["a/b.png"]}).select(image_file(ps.col("path"))).to_pydict()
     {'path': [ImageFile('a/b.png')]}
     """
-    return _as_file(expr, "image", storage_options)
+    return lit(expr).cast(DataType.file("image"))
 
 
 @method
 @refusing_unknown("audio_file")
-def audio_file(expr: Expression, *, storage_options: Mapping[str, Any] | None = None) -> Expression:
+def audio_file(expr: Expression) -> Expression:
     """Make a ``ps.AudioFile`` of each path or URL, or of bytes.
 
     >>> ps.from_pydict({"path": ["a/b.mp3"]}).select(audio_file(ps.col("path"))).to_pydict()
     {'path': [AudioFile('a/b.mp3')]}
     """
-    return _as_file(expr, "audio", storage_options)
+    return lit(expr).cast(DataType.file("audio"))
 
 
 @method
 @refusing_unknown("video_file")
-def video_file(expr: Expression, *, storage_options: Mapping[str, Any] | None = None) -> Expression:
+def video_file(expr: Expression) -> Expression:
     """Make a ``ps.VideoFile`` of each path or URL, or of bytes.
 
     >>> ps.from_pydict({"path": ["a/b.mp4"]}).select(video_file(ps.col("path"))).to_pydict()
     {'path': [VideoFile('a/b.mp4')]}
     """
-    return _as_file(expr, "video", storage_options)
-
-
-def _as_file(expr: Expression, media: str | None, options: Mapping[str, Any] | None) -> Expression:
-    if options:
-        _remember_for_stores(StorageOptions.of(options))
-    return lit(expr).cast(DataType.file(media))
-
-
-def _remember_for_stores(options: StorageOptions) -> None:
-    """Use options for every bucket of their store; refuse headers, which every web server would receive."""
-    if "headers" in options:
-        raise InvalidArgumentError(
-            "file(storage_options=...) takes no headers: every web server would receive them. Pass them to "
-            "from_files(urls, storage_options=...), File(url, storage_options=...) or download(storage_options=...), "
-            "which only sends them to the servers in its column."
-        )
-    kinds = kinds_for(options)
-    share_options([f"{scheme}://" for scheme, kind in {**KINDS, "hf": "hf"}.items() if kind in kinds], options)
+    return lit(expr).cast(DataType.file("video"))
 
 
 @method

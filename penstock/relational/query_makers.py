@@ -107,24 +107,6 @@ class UnionMaker:
         return "union by name" if self.number is None else "union all by name"
 
 
-@frozen
-class SampleMaker:
-    """Makes a query that draws rows of the table ``t``, which are numbered in the column ``__row``."""
-
-    text: str
-    num_rows: int
-
-    def made(self, *inputs: Schema) -> SqlQuery:
-        output = Schema([field for field in inputs[0] if field.name != "__row"])
-        return SqlQuery(self.text, ("t",), output, False, str(self))
-
-    def columns_read(self, side: int) -> tuple[str, ...]:
-        return ("__row",)
-
-    def __str__(self) -> str:
-        return f"sample {self.num_rows}"
-
-
 def _common_type(name: str, inputs: Sequence[Schema]) -> DataType:
     dtypes = [schema[name].dtype for schema in inputs if name in schema]
     common = supertype(dtypes[0], dtypes[-1])

@@ -1,8 +1,8 @@
 """``storage_options``: one set of short names for all object stores, without showing their secrets.
 
 A column of files holds paths and never credentials, because a write would put them into every output file. So
-``from_files(..., storage_options=...)`` and ``file(..., storage_options=...)`` share the options of a bucket with the
-whole process, and a query passes them to its workers. The last options given for a bucket apply.
+``from_files(..., storage_options=...)`` shares the options of a bucket with the whole process, and a query passes them
+to its workers. The last options given for a bucket apply.
 """
 
 from __future__ import annotations
@@ -46,10 +46,6 @@ _OTHER_NAMES = {
     "hf": ("token", "endpoint", "block_size", "revision", "expand_info", "use_listings_cache", "skip_instance_cache"),
     "web": ("headers",),
 }
-_NOT_SECRET = (
-    *("anon", "skip_signature", "allow_http", "connect_timeout", "read_timeout", "timeout", "pool_idle_timeout"),
-    *("pool_max_idle_per_host", "user_agent", "max_retries", "retry_timeout"),
-)
 _RETRY_OPTIONS = ("max_retries", "retry_timeout")
 _ENVIRONMENT = ("AWS_", "GOOGLE_", "AZURE_")
 _SHOWN = ("endpoint", "endpoint_url", "region", "bucket", "anon", "skip_signature", "account_name", "account")
@@ -136,29 +132,6 @@ def check_known(
             raise InvalidArgumentError(
                 f"storage_options: {name!r} is not known.{hint} docs/guides/files.md lists the options."
             )
-
-
-def kinds_for(options: Mapping[str, Any]) -> list[str]:
-    """Return the kinds of stores (``s3``, ``gs``, ``az``, ``hf``) that have all of these options.
-
-    It must be one kind, unless the options hold no secret: a key for one store must not be sent to another.
-
-    >>> kinds_for({"key": "a", "secret": "b"}), kinds_for({"anon": True})
-    (['s3'], ['s3', 'gs', 'az'])
-    """
-    check_known(options)
-    names = [str(name) for name in options]
-    found = [kind for kind in _OTHER_NAMES if kind != "web" and all(_is_option(kind, name) for name in names)]
-    if not found:
-        raise InvalidArgumentError(f"storage_options: no store has all of {', '.join(map(repr, names))}.")
-    if len(found) > 1 and not all(name.lower() in _NOT_SECRET for name in names):
-        raise InvalidArgumentError(
-            f"storage_options: {', '.join(map(repr, names))} may be options of {', '.join(found)}, and credentials "
-            "for one store must not be sent to another. Give them to from_files, from_glob_path or "
-            "download(storage_options=...), where the paths name the store, or use the store's own names "
-            "('aws_...', 'google_...', 'azure_storage_...')."
-        )
-    return found
 
 
 def environment() -> tuple[tuple[str, str], ...]:
@@ -248,27 +221,24 @@ _by_place: dict[str, StorageOptions] = {}
 def place_of(path: str) -> str:
     """Return the part of a URL that options belong to: the scheme and the bucket or server.
 
-    >>> place_of("s3://bucket/a/b"), place_of("s3://*/b")
-    ('s3://bucket', 's3://')
+    >>> place_of("s3://bucket/a/b")
+    's3://bucket'
     """
     scheme, bucket = scheme_of(path), path.partition("://")[2].partition("/")[0]
     if scheme in WEB:
         return f"{scheme}://{bucket.partition('?')[0].partition('#')[0].lower()}"
-    return f"{scheme}://{bucket if '*' not in bucket else ''}"
+    return f"{scheme}://{bucket}"
 
 
 def share_options(paths: Iterable[str], options: Mapping[str, Any] | None) -> None:
-    """Share options for the places of ``paths``; ``s3://`` stands for every bucket, but ``https://`` for no server."""
+    """Share options for the buckets and servers of ``paths``."""
     if options:
-        for place in {place_of(path) for path in paths if scheme_of(path) != "file"}:
-            if place not in [f"{scheme}://" for scheme in WEB]:
-                _by_place[place] = StorageOptions.of(options)
+        places = {place_of(path) for path in paths if scheme_of(path) != "file"}
+        _by_place.update(dict.fromkeys(places, StorageOptions.of(options)))
 
 
 def shared_options_for(path: str) -> StorageOptions | None:
-    if not _by_place:
-        return None
-    return _by_place.get(place_of(path)) or _by_place.get(f"{scheme_of(path)}://")
+    return _by_place.get(place_of(path)) if _by_place else None
 
 
 def all_shared_options() -> dict[str, StorageOptions]:

@@ -59,9 +59,13 @@ OURS: dict[str, tuple[str, ...]] = {
 }
 """The options that a spelling may mean; the message names the first one that the function has."""
 
+_BY_DUCKDB = "DuckDB reads such files: ps.from_arrow(duckdb.read_csv(path, comment='#', null_padding=True).arrow())."
+_PATHS_ONLY = "A column has paths only: give it to from_files or download, or set the variables of the store."
 ADVICE = {
+    "allow_variable_columns": _BY_DUCKDB,
     "ascending": "Use desc= instead: desc=True for descending order, or a list with a value for each key.",
     "checkpoint_interval": "Set it for all jobs: ps.set_config(checkpoint_interval=...).",
+    "comment": _BY_DUCKDB,
     "concurrency": "The number of threads is a setting: ps.set_config(num_threads=...).",
     "inplace": "Leave it out: a verb changes nothing and returns a new DataFrame.",
     "file_extensions": "Name the files by a pattern, such as 'folder/*.csv'.",
@@ -72,11 +76,13 @@ ADVICE = {
     "num_threads": "Set it for all queries: ps.set_config(num_threads=...).",
     "override_num_blocks": "Leave it out, reads are split by size; repartition(n) makes n partitions.",
     "parallelism": "Leave it out, reads are split by size; repartition(n) makes n partitions.",
+    "io_config": _PATHS_ONLY,
     "partition_filter": "Read with hive_partitioning=True and use where(...): only matching folders are read.",
     "prefetch_batches": "Leave it out: reads run ahead within the memory limit.",
     "progress": "Set it for all queries: ps.set_config(progress=...).",
     "ray_remote_args": "Leave it out: reads and writes need no options of Ray.",
     "shuffle": "Use .shuffle() after the read.",
+    "storage_options": _PATHS_ONLY,
     "target_num_rows_per_block": "Use into_batches(n).",
     "try_create_dir": "Leave it out: folders are created.",
 }

@@ -114,6 +114,15 @@ def test_a_judge_learns_from_vectors(server: ModelServer) -> None:
     assert num_calls(server) == {"responses": 140}
 
 
+def test_rows_without_a_vector_are_asked(server: ModelServer) -> None:
+    """Whole batches, and those at the beginning, may have none."""
+    vectors: list[Any] = [[3.0, 1.0] if each else [-3.0, 1.0] for each in IS_TRUE]
+    vectors[:130] = [None] * 130
+    df = rows(v=vectors).into_batches(64).where(ask("{text} is true", model="gpt-5", cheap=col("v")))
+    assert df.to_pydict()["id"] == np.flatnonzero(IS_TRUE).tolist()
+    assert 140 < num_calls(server)["responses"] < 140 + 130
+
+
 def test_auto_takes_the_better_judge(server: ModelServer) -> None:
     """The test server's vectors say nothing about the rows, its decisions nearly everything."""
     df = rows().where(ask("{text} is true", model="gpt-5", cheap="auto"))

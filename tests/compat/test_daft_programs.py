@@ -20,12 +20,11 @@ def test_parameters_of_daft(tmp_path: Path) -> None:
     for _ in range(2):  # Daft appends
         df.write_parquet(root_dir=str(tmp_path / "p"), io_config=None, write_mode="append")
     assert daft.read_parquet(str(tmp_path / "p"), io_config=config).count_rows() == 6
-    assert df.explode("l", ignore_empty_and_null=True).to_pydict() == {"a": [1, 1], "l": [1, 2]}
+    with pytest.raises(InvalidArgumentError, match=r"DataFrame\.explode\(index_column="):
+        df.explode("l", index_column="i")
     assert daft.concat([df, df]).collect(num_preview_rows=2).count_rows() == 6
     assert daft.range(1, 5, 2, partitions=2).to_pydict() == {"id": [1, 3]}
     assert next(df.to_arrow_iter(results_buffer_size=1)).num_rows == 3
-    numbered = df.select("l").explode("l", index_column="i", ignore_empty_and_null=True)
-    assert numbered.to_pydict() == {"l": [1, 2], "i": [0, 1]}
     assert df.count(df["*"]).to_pydict() == {"a": [3], "l": [2]}
     assert df.select(df[0]).columns == ["a"]
     assert df.select(df[-1]).columns == ["l"]
@@ -120,12 +119,12 @@ def test_schemas_files_and_counters(tmp_path: Path) -> None:
         assert daft.File(str(tmp_path / "a.txt"), offset=1, length=2).read() == b"el"
 
 
-def test_formats_of_written_dates(tmp_path: Path) -> None:
+def test_files_of_text(tmp_path: Path) -> None:
     df = daft.from_pydict({"a": [1], "d": [dt.date(2024, 1, 2)]})
-    df.write_csv(str(tmp_path / "c"), delimiter="|", header=False, date_format="%d/%m/%Y")
-    df.write_json(root_dir=str(tmp_path / "j"), date_format="%Y")
+    df.write_csv(str(tmp_path / "c"), delimiter="|", header=False, quote=None)
+    df.with_column("d", daft.functions.strftime(col("d"), "%Y")).write_json(root_dir=str(tmp_path / "j"))
     texts = [next((tmp_path / folder).glob("*.*")).read_text() for folder in "cj"]
-    assert texts == ['1|"02/01/2024"\n', '{"a":1,"d":"2024"}\n']
+    assert texts == ["1|2024-01-02\n", '{"a":1,"d":"2024"}\n']
 
 
 def test_delta_tables(tmp_path: Path) -> None:

@@ -148,13 +148,12 @@ def test_readers_check_paths_and_columns_when_called(tmp_path: Path) -> None:
 
 
 def test_read_csv_passes_its_options_on(tmp_path: Path) -> None:
-    (tmp_path / "x.csv").write_text("# note\n1|'a|b'\n2|-\n")
+    (tmp_path / "x.csv").write_text("1|'a|b'\n2|-\n")
     frame = ps.read_csv(
         tmp_path / "x.csv",
         has_headers=False,
         delimiter="|",
         quote="'",
-        comment="#",
         null_values=["-"],
         schema={"n": "float32", "s": str},
         infer_schema=False,

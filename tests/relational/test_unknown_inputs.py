@@ -176,7 +176,7 @@ VERBS: dict[str, tuple[Callable[[ps.DataFrame], ps.DataFrame], Any]] = {
     "window": (lambda df: df.select(w=col("n").sum().over(ps.Window().partition_by("t"))).distinct().sort("w"),
                {"w": [124_417, 125_083, 125_250, None]}),
     "explode": (lambda df: df.explode("l").agg(col("l").sum()), {"l": [374_750]}),
-    "sample": (lambda df: df.sample(size=7, with_replacement=True).count(), {"count": [7]}),
+    "sample": (lambda df: df.sample(size=7).count(), {"count": [7]}),
     "map_groups": (lambda df: df.groupby("t").map_groups(lambda group: {"n": [len(group["id"])]}).sort("n"),
                    {"n": [166, 167, 167, 500]}),
     "minhash": (lambda df: df.dedup_minhash("t", ngram_size=1).count(), {"count": [503]}),

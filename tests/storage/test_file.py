@@ -333,25 +333,9 @@ def test_from_files_remembers_how_to_read_them(bucket: Bucket) -> None:
     assert "very-secret-value" not in str(stored) + str(stored.schema.serialize().to_pybytes())
 
 
-def test_options_are_remembered_for_their_own_store_only(web: Web, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shared, "_by_place", {})
-    for headers in ({"Authorization": "Bearer abc"}, {}):
-        with pytest.raises(InvalidArgumentError, match=r"takes no headers.*from_files"):
-            ps.col("p").file(storage_options={"headers": headers})
-    for vague in ({"token": "abcd"}, {"key": "abcd"}, {"default_headers": {"Authorization": "x"}}):
-        with pytest.raises(InvalidArgumentError, match="may be options of"):
-            ps.col("p").image_file(storage_options=vague)
-    with pytest.raises(InvalidArgumentError, match="no store has all of"):
-        ps.col("p").file(storage_options={"secret": "abcd", "account": "me"})
-    with pytest.raises(InvalidArgumentError, match=r"'keyy' is not known. Did you mean 'key'"):
-        ps.col("p").file(storage_options={"keyy": "abcd"})
-    assert shared.all_shared_options() == {}
-    ps.col("p").file(storage_options={"key": "a", "secret": "b"})
-    assert sorted(shared.all_shared_options()) == ["s3://", "s3a://"]
-    ps.col("p").video_file(storage_options={"account": "a", "sas_token": "b"})
-    assert shared.shared_options_for("az://box/x") == {"account": "a", "sas_token": "b"}
-    assert shared.shared_options_for("gs://box/x") is None
-    assert shared.shared_options_for("hf://datasets/x") is None
+def test_options_are_not_for_a_column_of_paths() -> None:
+    with pytest.raises(InvalidArgumentError, match=r"file has no option 'storage_options'.*from_files or download"):
+        ps.col("p").file(storage_options={"key": "a", "secret": "b"})
 
 
 def test_remembered_headers_go_to_their_server_only(web: Web, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -30,9 +30,14 @@ class LabelledRows:
 
     @staticmethod
     def joined(parts: Sequence[LabelledRows]) -> LabelledRows:
-        return LabelledRows(
-            *(np.concatenate([getattr(part, each.name) for part in parts]) for each in fields(LabelledRows))
-        )
+        width = max(part.vectors.shape[1] for part in parts)
+        parts = [part if part.vectors.shape[1] == width else part.without_vectors(width) for part in parts]
+        names = [each.name for each in fields(LabelledRows)]
+        return LabelledRows(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
+
+    def without_vectors(self, width: int) -> LabelledRows:
+        """Return the rows with vectors of NaN."""
+        return replace(self, vectors=np.full((len(self.numbers), width), np.nan))
 
 
 class Calibration:

@@ -173,6 +173,7 @@ class CalibrateHandler:
     def __init__(self, relation: Calibrate) -> None:
         self._relation = relation
         self._samples: list[LabelledRows] = []
+        self._width = 0  # of the vectors
         self._found: Calibration | None = None
 
     def process(self, item: Any, first_row: int) -> pa.RecordBatch | Iterator[pa.RecordBatch]:
@@ -206,8 +207,10 @@ class CalibrateHandler:
         if not self._relation.has_vector:
             return np.zeros((rows.num_rows, 0))
         found, places = matrix_of(rows.column(VECTOR), None, self._relation.title)
-        vectors = np.full((rows.num_rows, found.shape[1]), np.nan)
-        vectors[places] = found
+        self._width = max(self._width, found.shape[1])  # a batch may have nulls alone
+        vectors = np.full((rows.num_rows, self._width), np.nan)
+        if len(places):
+            vectors[places] = found
         return vectors
 
     def _routed(self, rows: pa.RecordBatch) -> pa.RecordBatch:

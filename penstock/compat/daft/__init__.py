@@ -89,8 +89,7 @@ __all__ = [*_SHARED, *_FRAMES, *_OWN, "IOConfig", "ImageFormat", "ImageMode", "M
     "execution_config_ctx", "expressions", "functions", "get_catalog", "get_provider", "get_table",
     "has_provider", "has_table", "io", "list_tables", "read_blob", "read_table",
     "set_execution_config", "set_model", "set_runner_native", "sql", "udf", "write_table"]  # fmt: skip
-_OF_SESSION = ("attach", "attach_view", "create_temp_view", "current_catalog", "detach_catalog", "has_catalog",
-               "list_catalogs", "set_catalog")  # fmt: skip
+_OF_SESSION = ("attach", "attach_view", "create_temp_view")
 __all__ += ["ImageProperty", "open_file", "session", "set_session", *_OF_SESSION]
 
 

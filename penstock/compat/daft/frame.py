@@ -18,12 +18,11 @@ from penstock.compat.daft.star_aggregates import DaftGroups, of_each_column
 from penstock.compat.remedies import refused_name
 from penstock.compat.translation import refusal, translated
 from penstock.errors import InvalidArgumentError, PathNotFoundError, WriteError, load_extra
-from penstock.expr.column import col, lit
+from penstock.expr.column import col
 from penstock.frame.dataframe import DataFrame
 from penstock.frame.read.files import read_csv, read_json, read_parquet
-from penstock.frame.read.memory import from_arrow, from_pydict
+from penstock.frame.read.memory import from_arrow
 from penstock.frame.results import SHOWN_ROWS
-from penstock.functions import duckdb_function, strftime
 from penstock.io.tables.deltalake import delta_errors, write_delta
 from penstock.storage.storage_options import library_options, secrets_of
 from penstock.types import Series
@@ -44,8 +43,8 @@ def _writer(name: str) -> Callable[..., Any]:
     )
 
     @functools.wraps(write)
-    def call(rows: DaftDataFrame, path: Any, **options: Any) -> DaftDataFrame:
-        written = write(rows, path, **options)
+    def call(rows: DaftDataFrame, root_dir: Any, **options: Any) -> DaftDataFrame:
+        written = write(rows, root_dir, **options)
         files = written_files(written.to_pydict()["path"], rows, options.get("partition_cols"))
         return _made(files, written)
 
@@ -59,7 +58,7 @@ def _made(table: pa.Table, written: DataFrame) -> DaftDataFrame:
     return made
 
 
-_write_csv, _write_json, _write_parquet = _writer("write_csv"), _writer("write_json"), _writer("write_parquet")
+_write_csv, _write_parquet = _writer("write_csv"), _writer("write_parquet")
 _write_sql = _verb("write_sql", renamed={"write_mode": "mode"}, defaults={"mode": "append"})
 _READERS = {"parquet": read_parquet, "csv": read_csv, "json": read_json, "jsonl": read_json, "ndjson": read_json}
 
@@ -79,6 +78,8 @@ def _with_maps(table: pa.Table, maps_as_pydicts: str | None) -> dict[str, list[A
 class DaftDataFrame(DataFrame):
     """A DataFrame that takes Daft's parameters; ``penstock.compat.daft.DataFrame``."""
 
+    explode, to_pandas, write_json = _verb("explode"), _verb("to_pandas"), _writer("write_json")
+    iter_rows = _verb("iter_rows", ignored=("results_buffer_size",))
     iter_partitions = _verb("iter_partitions", ignored=("results_buffer_size",))
     join = _verb("join", ignored=("strategy",))
     with_column = _verb("with_column", renamed={"column_name": "name"})
@@ -110,17 +111,6 @@ class DaftDataFrame(DataFrame):
         shown = self if columns is None else self.select(*columns)
         DataFrame.show(shown, n, **options)
 
-    def iter_rows(self, results_buffer_size: Any = None, column_format: str = "python") -> Iterator[dict[str, Any]]:
-        if column_format == "arrow":
-            return (
-                {name: column[row] for name, column in zip(batch.schema.names, batch.columns, strict=True)}
-                for batch in self.to_arrow_iter()
-                for row in range(batch.num_rows)
-            )
-        if column_format != "python":
-            raise refusal(f"iter_rows(column_format={column_format!r})", "use 'python' or 'arrow'")
-        return super().iter_rows()
-
     def repartition(self, num: int | None, *partition_by: Any) -> Self:
         return DataFrame.repartition(self, num or 1, *partition_by)
 
@@ -146,49 +136,18 @@ class DaftDataFrame(DataFrame):
             return self
         return DataFrame.join(self, existing.select(*keys), on=keys, how="anti")
 
-    def explode(self, *columns: Any, index_column: str | None = None, ignore_empty_and_null: bool = False) -> Self:
-        lists = [col(column) if isinstance(column, str) else column for column in columns]
-        kept = self
-        for each in lists if ignore_empty_and_null else ():
-            kept = kept.where(each.list_length() > 0)
-        if index_column is not None:
-            kept = kept.with_column(index_column, duckdb_function("range", lists[0].list_length()))
-            lists.append(col(index_column))
-        return DataFrame.explode(kept, *lists)
-
-    def write_csv(
-        self, root_dir: str, *, date_format: str | None = None, timestamp_format: str | None = None,
-        escape: str | None = None, **options: Any,
-    ) -> Any:  # fmt: skip
+    def write_csv(self, root_dir: str, *, escape: str | None = None, **options: Any) -> Any:
         """Write files; a quote within a text is doubled whatever ``escape`` says, as in Daft itself."""
         options = {name: value for name, value in options.items() if value is not None}  # Daft's defaults are None
-        return _write_csv(self._with_times_as_text(date_format, timestamp_format), root_dir, **options)
+        return _write_csv(self, root_dir, **options)
 
-    def write_parquet(self, root_dir: str, *args: Any, write_success_file: bool = False, **options: Any) -> Any:
-        """Write files; ``write_success_file`` adds the file ``_SUCCESS``."""
+    def write_parquet(self, root_dir: str, *args: Any, **options: Any) -> Any:
         if args:  # Daft has the compression second, then the mode
             options |= dict(zip(("compression", "write_mode"), args, strict=False))
-        written = _write_parquet(self, root_dir, **options)
-        if write_success_file:
-            mark = lit(f"{str(root_dir).rstrip('/')}/_SUCCESS")
-            from_pydict({"content": [b""]}).select(col("content").upload(mark)).collect()
-        return written
+        return _write_parquet(self, root_dir, **options)
 
     def write_sql(self, table_name: str, conn: Any, write_mode: str = "append", **options: Any) -> Any:
         return _write_sql(self, table_name, conn, write_mode={"fail": "create"}.get(write_mode, write_mode), **options)
-
-    def write_json(
-        self, root_dir: str, *, date_format: str | None = None, timestamp_format: str | None = None, **options: Any
-    ) -> Any:
-        return _write_json(self._with_times_as_text(date_format, timestamp_format), root_dir, **options)
-
-    def _with_times_as_text(self, date_format: str | None, timestamp_format: str | None) -> Self:
-        texts = {}
-        for field in self.schema if date_format or timestamp_format else ():
-            text = date_format if field.dtype.is_date() else timestamp_format if field.dtype.is_timestamp() else None
-            if text is not None:
-                texts[field.name] = strftime(col(field.name), text)
-        return self.with_columns(texts) if texts else self
 
     def write_deltalake(
         self, table: Any, *, mode: str = "append", partition_cols: list[str] | None = None, io_config: Any = None,
@@ -242,13 +201,6 @@ class DaftDataFrame(DataFrame):
     def to_arrow_iter(self, results_buffer_size: Any = None) -> Iterator[pa.RecordBatch]:
         """Yield Arrow record batches while the query runs."""
         return DataFrame.iter_partitions(self)
-
-    def to_pandas(self, coerce_temporal_nanoseconds: bool = False) -> Any:
-        frame = super().to_pandas()
-        if not coerce_temporal_nanoseconds:
-            return frame
-        times = [str(name) for name, dtype in frame.dtypes.items() if dtype.kind in "mM"]
-        return frame.assign(**{name: frame[name].dt.as_unit("ns") for name in times})
 
     def to_torch_dataloader(
         self, batch_size: int = 1, *, pin_memory: bool = False, pin_memory_device: str = "", prefetch_count: int = 0

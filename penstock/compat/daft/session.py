@@ -163,7 +163,6 @@ class TableSession(FrameCatalog):
     def __init__(self) -> None:
         super().__init__("the session", {})
         self._catalogs: dict[str, Catalog] = {}
-        self._current: Catalog | None = None
 
     def attach_catalog(self, catalog: Any, alias: str | None = None) -> Catalog:
         if not isinstance(catalog, Catalog) and not hasattr(catalog, "load_table"):
@@ -179,24 +178,6 @@ class TableSession(FrameCatalog):
             hint = did_you_mean(identifier, self._catalogs)
             raise InvalidArgumentError(f"There is no catalog {identifier!r} in the session.{hint}")
         return self._catalogs[identifier]
-
-    def list_catalogs(self, pattern: str | None = None) -> list[str]:
-        return [name for name in self._catalogs if pattern is None or pattern in name]
-
-    def has_catalog(self, identifier: str) -> bool:
-        return identifier in self._catalogs
-
-    def detach_catalog(self, alias: str) -> None:
-        if self.get_catalog(alias) is self._current:
-            self._current = None
-        del self._catalogs[alias]
-
-    def set_catalog(self, identifier: str | None) -> None:
-        """Set the catalog whose tables need no prefix; with None only the session's tables need none."""
-        self._current = None if identifier is None else self.get_catalog(identifier)
-
-    def current_catalog(self) -> Catalog | None:
-        return self._current
 
     def attach(self, object: Any, alias: str | None = None) -> Any:
         """Attach a catalog, a table or a DataFrame; functions are called by their Python names."""
@@ -231,8 +212,6 @@ class TableSession(FrameCatalog):
         catalog, _, table = str(identifier).partition(".")
         if catalog in self._catalogs and table:
             return self._catalogs[catalog].get_table(table)
-        if identifier not in self.tables and self._current is not None:
-            return self._current.get_table(identifier)
         return super().get_table(identifier)
 
     def sql(self, sql_text: str, **bindings: DataFrame) -> DaftDataFrame:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TextIO
 
@@ -43,13 +43,6 @@ BOXES = {
     "markdown": Box(header="|-||", left="|", middle="|", right="|"),
 }
 FORMATS = (*BOXES, "html")
-ALIGNMENTS: dict[str, Callable[[str, int], str]] = {
-    "left": lambda text, width: text + " " * (width - cell_width(text)),
-    "right": lambda text, width: " " * (width - cell_width(text)) + text,
-    "center": lambda text, width: (" " * ((width - cell_width(text)) // 2) + text).ljust(
-        width - cell_width(text) + len(text)
-    ),
-}
 
 
 def print_table(table: pa.Table, schema: Schema, *, file: TextIO | None = None, **options: Any) -> None:
@@ -72,7 +65,7 @@ class _Column:
     dtype: str
     cells: Sequence[str]
     is_null: Sequence[bool]
-    align: str
+    is_right: bool  # numbers
     is_elastic: bool  # may be narrowed: text, but not numbers or dates
     width: int
 
@@ -86,15 +79,13 @@ def render_text(
     format: str | None = "default",
     terminal_width: int | None = None,
     color: bool = False,
-    verbose: bool | None = None,
-    align: str | None = "auto",
 ) -> str:
     """Return an aligned table of all rows of ``table``, with the number of rows below it.
 
     ``total_rows`` is the number of rows of the whole result, None if unknown. No column is wider than ``max_width``
     cells: by default the width of the terminal, or 30 without one. To fit ``terminal_width``, text columns are narrowed
     first, the widest most, then columns in the middle are hidden.
-    ``verbose`` shows the types; by default all formats except Markdown do.
+    All formats except Markdown show the types.
 
     >>> table = pa.table({"id": [1, 20], "text": ["a", None]})
     >>> print(render_text(table, Schema.from_arrow(table.schema), total_rows=1000))
@@ -107,22 +98,21 @@ def render_text(
     ╰───────┴────────╯
     (showing first 2 of 1,000 rows)
     """
-    style, align = check_format(format), align or "auto"
-    check_choice("align", align, ("auto", *ALIGNMENTS))
+    style = check_format(format)
     if max_width is None:
         max_width = terminal_width or MAX_COLUMN_WIDTH
     require_positive("max_width", max_width)
     if style == "html":
         return render_html(table, schema, total_rows=total_rows)
     box = BOXES[style]
-    verbose = style != "markdown" if verbose is None else verbose
-    columns = _shown_columns(table, schema, box, max_width, terminal_width, align, verbose)
+    has_types = style != "markdown"
+    columns = _shown_columns(table, schema, box, max_width, terminal_width, has_types)
     if style == "markdown":
         columns = [_for_markdown(column) for column in columns]
     footer = format_footer(table.num_rows, total_rows, len(schema))
     if not columns:
         return footer
-    return "\n".join([*_lines(columns, table.num_rows, box, style, verbose, color), footer])
+    return "\n".join([*_lines(columns, table.num_rows, box, has_types, color), footer])
 
 
 def check_format(format: str | None) -> str:
@@ -132,19 +122,19 @@ def check_format(format: str | None) -> str:
 
 
 def _shown_columns(
-    table: pa.Table, schema: Schema, box: Box, max_width: int, terminal_width: int | None, align: str, verbose: bool
+    table: pa.Table, schema: Schema, box: Box, max_width: int, terminal_width: int | None, has_types: bool
 ) -> list[_Column]:
     """Return the columns that fit, each with its final width."""
     num_columns = len(schema)
     # A column takes at least four cells. Columns that cannot fit are not read.
     keep = num_columns if terminal_width is None else min(num_columns, terminal_width // 4 + 1)
     kept = ends(range(num_columns), keep)
-    columns = {position: _column(table, schema, position, max_width, align, verbose) for position in kept}
+    columns = {position: _column(table, schema, position, max_width, has_types) for position in kept}
     while True:
         kept = ends(range(num_columns), keep)
         shown = [columns[position] for position in kept]
         if hidden := num_columns - len(kept):
-            shown.insert((keep + 1) // 2, _elided(hidden, table.num_rows, verbose))
+            shown.insert((keep + 1) // 2, _elided(hidden, table.num_rows, has_types))
         if terminal_width is None:
             return shown
         surplus = _total_width(shown, box) - terminal_width
@@ -168,10 +158,10 @@ def _widest(widths: Sequence[int], surplus: int) -> int:
     return next((cap for cap in caps if sum(max(width - cap, 0) for width in widths) >= surplus), 0)
 
 
-def _column(table: pa.Table, schema: Schema, position: int, max_width: int, align: str, verbose: bool) -> _Column:
+def _column(table: pa.Table, schema: Schema, position: int, max_width: int, has_types: bool) -> _Column:
     field = schema[position]
     name = fit(visible_text(field.name[: 4 * max_width]), max_width)
-    dtype = fit(visible_text(str(field.dtype)), max_width) if verbose else ""
+    dtype = fit(visible_text(str(field.dtype)), max_width) if has_types else ""
     scalars = list(table.column(position))
     cells = [fit(cell_text(scalar, max_width), max_width) for scalar in scalars]
     return _Column(
@@ -179,17 +169,17 @@ def _column(table: pa.Table, schema: Schema, position: int, max_width: int, alig
         dtype,
         cells,
         [not scalar.is_valid for scalar in scalars],
-        ("right" if field.dtype.is_numeric() else "left") if align == "auto" else align,
+        field.dtype.is_numeric(),
         not (field.dtype.is_numeric() or field.dtype.is_temporal() or field.dtype.is_boolean()),
         max(map(cell_width, (name, dtype, *cells))),
     )
 
 
-def _elided(num_hidden: int, num_rows: int, verbose: bool) -> _Column:
+def _elided(num_hidden: int, num_rows: int, has_types: bool) -> _Column:
     """Return the column that stands for the hidden columns."""
     note = f"(+{format_count(num_hidden, 'column')})"
-    name, dtype = (ELLIPSIS, note) if verbose else (f"{ELLIPSIS} {note}", "")
-    return _Column(name, dtype, [ELLIPSIS] * num_rows, [False] * num_rows, "left", False, max(len(name), len(dtype)))
+    name, dtype = (ELLIPSIS, note) if has_types else (f"{ELLIPSIS} {note}", "")
+    return _Column(name, dtype, [ELLIPSIS] * num_rows, [False] * num_rows, False, False, max(len(name), len(dtype)))
 
 
 def _narrowed(column: _Column, cap: int) -> _Column:
@@ -206,9 +196,9 @@ def _total_width(columns: Sequence[_Column], box: Box) -> int:
 
 
 def _for_markdown(column: _Column) -> _Column:
-    name = _markdown_text(f"{column.name} ({column.dtype})" if column.dtype else column.name)
+    name = _markdown_text(column.name)
     cells = [_markdown_text(cell) for cell in column.cells]
-    return replace(column, name=name, dtype="", cells=cells, width=max(3, *map(cell_width, (name, *cells))))
+    return replace(column, name=name, cells=cells, width=max(3, *map(cell_width, (name, *cells))))
 
 
 def _markdown_text(text: str) -> str:
@@ -216,9 +206,7 @@ def _markdown_text(text: str) -> str:
     return re.sub(r"[\\|<]|(?<=\])\(", r"\\\g<0>", text)
 
 
-def _lines(
-    columns: Sequence[_Column], num_rows: int, box: Box, style: str, verbose: bool, color: bool
-) -> Iterable[str]:
+def _lines(columns: Sequence[_Column], num_rows: int, box: Box, has_types: bool, color: bool) -> Iterable[str]:
     def paint(text: str, code: str) -> str:
         return f"\x1b[{code}m{text}\x1b[0m" if color and code and text.strip() else text
 
@@ -229,19 +217,20 @@ def _lines(
     def text(values: Sequence[str], codes: Sequence[str]) -> str:
         cells = []
         for column, value, code in zip(columns, values, codes, strict=True):
-            padded = ALIGNMENTS[column.align](value, column.width)
-            cells.append(f" {padded.replace(value, paint(value, code), 1) if value else padded} ")
+            space, painted = " " * (column.width - cell_width(value)), paint(value, code)
+            cells.append(f" {space + painted if column.is_right else painted + space} ")
         line = paint(box.left, "2") + paint(box.middle, "2").join(cells) + paint(box.right, "2")
         return line if box.right else line.rstrip(" ")
 
     if box.top:
         yield rule(box.top)
     yield text([column.name for column in columns], ["1"] * len(columns))
-    if verbose and style != "markdown":
+    if has_types:
         yield text([column.dtype for column in columns], ["2"] * len(columns))
-    if style == "markdown":
-        marks = {"left": ":{}-", "right": "-{}:", "center": ":{}:"}
-        yield "|" + "|".join(marks[column.align].format("-" * column.width) for column in columns) + "|"
+    if box is BOXES["markdown"]:
+        rules = ["-" * column.width for column in columns]
+        marks = [f"-{rule}:" if column.is_right else f":{rule}-" for column, rule in zip(columns, rules, strict=True)]
+        yield f"|{'|'.join(marks)}|"
     elif box.header:
         yield rule(box.header)
     for row in range(num_rows):

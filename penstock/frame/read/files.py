@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 StorageOptions = Mapping[str, Any] | None
 CSV_OPTIONS = (
-    "encoding", "has_headers", "delimiter", "double_quote", "quote", "escape_char", "comment", "null_values",
-    "strings_can_be_null", "allow_variable_columns",
+    "encoding", "has_headers", "delimiter", "double_quote", "quote", "escape_char", "null_values",
+    "strings_can_be_null",
 )  # fmt: skip
 
 
@@ -78,10 +78,8 @@ def read_csv(
     double_quote: bool = True,
     quote: str | None = None,
     escape_char: str | None = None,
-    comment: str | None = None,
     null_values: Sequence[str] = ("",),
     strings_can_be_null: bool = True,
-    allow_variable_columns: bool = False,
     path_column: str | None = None,
     hive_partitioning: bool | None = None,
     ignore_corrupt_files: bool = False,
@@ -92,9 +90,8 @@ def read_csv(
     Types are inferred from the beginning of the first file and apply to all files. Without headers the columns are
     ``column_1``, ``column_2`` and so on, or with ``infer_schema=False`` the names in ``schema``, in order. Fields that
     equal one of ``null_values`` and are not quoted are null; ``strings_can_be_null=False`` leaves them in text columns.
-    ``allow_variable_columns`` pads short rows with nulls and truncates long ones; without it they are an error.
-    ``encoding`` is one of Python's, such as ``"latin-1"`` or ``"utf-16"``. The other options are as in
-    ``read_parquet``.
+    Rows of another length are an error. ``encoding`` is one of Python's, such as ``"latin-1"`` or ``"utf-16"``. The
+    other options are as in ``read_parquet``.
 
     >>> from pathlib import Path
     >>> path = Path("numbers.csv")
@@ -112,10 +109,8 @@ def read_csv(
         quote=quote or '"',
         double_quote=double_quote,
         escape_char=escape_char,
-        comment=comment,
         null_values=tuple(null_values),
         strings_can_be_null=strings_can_be_null,
-        allow_variable_columns=allow_variable_columns,
         column_names=None if has_headers or infer_schema else tuple(schema or ()),
     )
     return read_file_format(format, path, **options)

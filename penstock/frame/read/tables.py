@@ -34,11 +34,11 @@ def read_sql(
     """Read the result of a SQL query, streamed.
 
     ``conn`` is a URL, such as ``postgresql://user@host/database`` or ``sqlite:///file.db``, or a function that returns
-    a connection of SQLAlchemy, of ADBC or of any DB-API driver, such as ``lambda: sqlite3.connect("file.db")``. The
-    rows of an open DB-API connection are read at once, into memory. Credentials are never shown. PostgreSQL and SQLite
-    are read through ADBC, other URLs through SQLAlchemy. Columns, filters and limits become part of the query, unless
-    ``disable_pushdowns_to_sql``. With ``partition_col``, a column of numbers, dates or timestamps,
-    ``num_partitions`` ranges of it are read at once, each with its own query. ``schema`` overrides the types found.
+    a connection of SQLAlchemy, of ADBC or of any DB-API driver, such as ``lambda: sqlite3.connect("file.db")``.
+    Credentials are never shown. PostgreSQL and SQLite are read through ADBC, other URLs through SQLAlchemy. Columns,
+    filters and limits become part of the query, unless ``disable_pushdowns_to_sql``. With ``partition_col``, a column
+    of numbers, dates or timestamps, ``num_partitions`` ranges of it are read at once, each with its own query.
+    ``schema`` overrides the types found.
 
     >>> path = "words.db"
     >>> url = f"sqlite:///{path}"
@@ -47,11 +47,8 @@ def read_sql(
     {'id': [2], 'word': ['be']}
     """
     options = options_of(locals(), "sql", "conn")
-    from penstock.io.tables.sql.dbapi import is_dbapi
-    from penstock.io.tables.sql.source import read_connection, sql_source
+    from penstock.io.tables.sql.source import sql_source
 
-    if is_dbapi(conn) and partition_col is None:
-        return DataFrame(Scan(read_connection(sql, conn, schema)))
     return DataFrame(Scan(sql_source(sql, conn, **options)))
 
 

@@ -32,7 +32,6 @@ from penstock.types.row_ranges import Piece
 
 MAX_BLOCK_NBYTES = 16 * 2**20  # a row must fit; the first block determines the types, whatever the memory
 READ_AHEAD = 40  # the number of blocks that Arrow's reader holds: its queue has 32
-_EVEN_ROWS = 1024  # made of equal length at once
 _CONVERSION_ERROR = re.compile(r"In CSV column #(\d+): Row #(\d+): CSV (.*)", re.DOTALL)
 
 
@@ -40,7 +39,7 @@ _CONVERSION_ERROR = re.compile(r"In CSV column #(\d+): Row #(\d+): CSV (.*)", re
 class CsvFormat(FileFormat):
     """CSV files. The first few megabytes determine the types; a column that is empty there is text.
 
-    An empty field is null and ``""`` is the empty text. Lines that begin with ``comment`` are skipped.
+    An empty field is null and ``""`` is the empty text.
     """
 
     encoding: str = "utf-8"
@@ -49,17 +48,15 @@ class CsvFormat(FileFormat):
     quote: str = '"'
     double_quote: bool = True
     escape_char: str | None = None
-    comment: str | None = None
     null_values: tuple[str, ...] = ("",)
     strings_can_be_null: bool = True
-    allow_variable_columns: bool = False
     column_names: tuple[str, ...] | None = None  # for files without headers
     name: ClassVar[str] = "csv"
     suffixes: ClassVar[tuple[str, ...]] = with_compressed(".csv", ".tsv")
 
     def __post_init__(self) -> None:
         check_encoding(self.encoding)
-        for option in ("delimiter", "quote", "escape_char", "comment"):
+        for option in ("delimiter", "quote", "escape_char"):
             value = getattr(self, option)
             if value is not None and (len(value) != 1 or not value.isascii()):
                 raise InvalidArgumentError(f"{option}={value!r} must be a single ASCII character.")
@@ -93,27 +90,20 @@ class CsvFormat(FileFormat):
     def _first_row(self, file: DataFile) -> list[str]:
         """Return the first row that is not empty, or an empty list."""
         with reading(file), self._stream(file) as stream:
-            return next((row for row in self._rows(self._lines(stream)) if row), [])
+            csv.field_size_limit(2**31 - 1)  # Python's own limit is 128 kB
+            rows = csv.reader(
+                (line.decode("utf-8-sig") for line in io.BufferedReader(stream)),
+                delimiter=self.delimiter,
+                quotechar=self.quote,
+                doublequote=self.double_quote,
+                escapechar=self.escape_char,
+            )
+            return next(filter(None, rows), [])
 
     def _stream(self, file: DataFile) -> pa.NativeFile:
         """Return the content of a file in UTF-8."""
         stream = file.open_stream()
         return stream if is_utf8(self.encoding) else pa.transcoding_input_stream(stream, self.encoding, "utf-8")
-
-    def _lines(self, stream: Any) -> Iterator[bytes]:
-        prefix = self.comment.encode() if self.comment else None
-        return (line for line in io.BufferedReader(stream) if not (prefix and line.startswith(prefix)))
-
-    def _rows(self, lines: Iterator[bytes]) -> Any:
-        """Return Python's reader over lines."""
-        csv.field_size_limit(2**31 - 1)  # Python's own limit is 128 kB
-        return csv.reader(
-            (line.decode("utf-8-sig") for line in lines),
-            delimiter=self.delimiter,
-            quotechar=self.quote,
-            doublequote=self.double_quote,
-            escapechar=self.escape_char,
-        )
 
     def _batches(self, file: DataFile, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         """Yield the rows. A row that exceeds a block makes the reader begin again with larger blocks."""
@@ -148,7 +138,7 @@ class CsvFormat(FileFormat):
         if not self.has_headers:
             names = list(self.column_names or (f"column_{number}" for number in range(1, len(first_row) + 1)))
         try:
-            with reading(file), self._content(file) as content:
+            with reading(file), self._stream(file) as content:
                 if is_sample:  # else the reader would read ahead; only the first block, which is whole, is used
                     content = pa.BufferReader(content.read(2 * block_nbytes))
                 reader = pyarrow.csv.open_csv(
@@ -188,25 +178,6 @@ class CsvFormat(FileFormat):
                 f"give schema={{{name!r}: 'string'}} to read the column as text, and encoding= if it is not UTF-8."
             ) from exc
 
-    def _content(self, file: DataFile) -> pa.NativeFile:
-        """Return the content for the parser, without comments and with rows of equal length."""
-        stream = self._stream(file)
-        if self.comment is None and not self.allow_variable_columns:
-            return stream
-        lines = self._lines(stream)
-        return pa.PythonFile(_LineStream(self._even_lines(lines) if self.allow_variable_columns else lines), "r")
-
-    def _even_lines(self, lines: Iterator[bytes]) -> Iterator[bytes]:
-        """Yield the rows as lines, padded or cut to the length of the first one."""
-        rows = (row for row in self._rows(lines) if row)
-        width = 0
-        while some := list(islice(rows, _EVEN_ROWS)):
-            width = width or len(some[0])
-            block = io.StringIO()
-            writer = csv.writer(block, delimiter=self.delimiter, lineterminator="\n")
-            writer.writerows(row if len(row) == width else (row + [""] * width)[:width] for row in some)
-            yield block.getvalue().encode()
-
 
 class _LongRowError(CorruptFileError):
     """A row is longer than a block."""
@@ -219,24 +190,6 @@ def _block_sizes() -> Iterator[int]:
         yield nbytes
         nbytes *= 4
     yield MAX_BLOCK_NBYTES
-
-
-class _LineStream(io.RawIOBase):
-    """Lines as a file."""
-
-    def __init__(self, lines: Iterator[bytes]) -> None:
-        self._lines = lines
-        self._held = bytearray()
-
-    def readable(self) -> bool:
-        return True
-
-    def read(self, size: int = -1) -> bytes:
-        while len(self._held) < size and (line := next(self._lines, b"")):
-            self._held += line
-        content = bytes(self._held[:size])
-        del self._held[:size]
-        return content
 
 
 def _conversion(schema: pa.Schema | None) -> dict[str, Any]:

@@ -111,7 +111,7 @@ def test_hostile_names_types_and_nested_values_are_neutralised() -> None:
         }
     )
     for style in ("default", "markdown", "plain"):
-        text = render_text(table, Schema.from_arrow(table.schema), format=style, verbose=True)
+        text = render_text(table, Schema.from_arrow(table.schema), format=style)
         assert not {"\x1b", "\x07", "\x9b", "\u202e"} & set(text)
 
 

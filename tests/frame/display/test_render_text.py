@@ -114,7 +114,6 @@ def test_none_is_the_default_format() -> None:
     [
         ("format", "markdwn", "format='markdwn' is not known; use one of default, .*, html. Did you mean 'markdown'?"),
         ("format", "Fancy", "Did you mean 'fancy'?"),
-        ("align", "centre", "Did you mean 'center'?"),
         ("max_width", 0, "max_width=0 must be at least 1"),
     ],
 )
@@ -148,17 +147,9 @@ def test_an_empty_table_still_shows_its_columns() -> None:
     assert render(SMALL.slice(0, 0)).splitlines()[1] == "│    id │ text   │ tags         │"
 
 
-def test_verbose_shows_or_hides_the_types() -> None:
-    assert "int64" not in render(SMALL, verbose=False)
-    assert "| id (int64) |" in render(SMALL, verbose=True, format="markdown")
-
-
-@pytest.mark.parametrize(("align", "line"), [("left", "│ 7  │"), ("right", "│  7 │"), ("center", "│ 7  │")])
-def test_align(align: str, line: str) -> None:
-    table = pa.table({"ab": ["7", "漢"]})
-    lines = render(table, align=align, verbose=False).splitlines()
-    assert lines[3] == line
-    assert lines[4] == "│ 漢 │"
+def test_numbers_stand_at_the_right_and_text_of_any_width_at_the_left() -> None:
+    assert render(pa.table({"ab": ["7", "漢"]}), format="plain").splitlines()[2:4] == [" 7", " 漢"]
+    assert render(pa.table({"ab": [7, 12]}), format="markdown").splitlines()[1] == "|----:|"
 
 
 def test_wide_characters_are_counted_as_terminals_draw_them() -> None:
@@ -206,7 +197,7 @@ def test_columns_in_the_middle_are_left_out() -> None:
 ╰───────┴───────┴───────────────┴───────┴───────╯
 (showing first 1 row)"""
     )
-    assert "… (+18 columns)" in render(table, terminal_width=30, verbose=False)
+    assert "… (+18 columns)" in render(table, terminal_width=30, format="markdown")
 
 
 def test_ten_thousand_columns_are_shown_as_some() -> None:

@@ -155,12 +155,6 @@ def label_of(url: str) -> str:
     return redacted(f"{scheme}://{place}{mark}{query}")
 
 
-def check_credentials(option: str, url: str) -> None:
-    """Refuse a slash in the user name or password: drivers take the text after it for a name, and show it."""
-    if "/" in url.partition("://")[2].partition("?")[0].rpartition("@")[0]:
-        raise InvalidArgumentError(f"{option} has a '/' in its user name or password; write it as %2F.")
-
-
 def _is_from_driver(exc: Exception) -> bool:
     modules = {cls.__module__.partition(".")[0] for cls in type(exc).__mro__}
     names = {cls.__name__ for cls in type(exc).__mro__}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -11,7 +10,7 @@ from typing import Any, Never
 import pyarrow as pa
 
 from penstock.errors import InvalidArgumentError
-from penstock.io.tables.sql.alchemy import SAMPLE_ROWS, batch_of_rows, described_by_rows, fetched_batches
+from penstock.io.tables.sql.alchemy import SAMPLE_ROWS, described_by_rows, fetched_batches
 from penstock.io.tables.sql.driver import Dialect, QueryDescription
 
 BACKTICK_MODULES = ("pymysql", "MySQLdb", "mysql")
@@ -19,13 +18,6 @@ BACKTICK_MODULES = ("pymysql", "MySQLdb", "mysql")
 
 def is_dbapi(connection: Any) -> bool:
     return all(hasattr(connection, name) for name in ("cursor", "commit", "rollback", "close"))
-
-
-def rows_of(query: str, connection: Any) -> pa.RecordBatch:
-    """Return all rows of a query over an open connection, which stays open."""
-    with contextlib.closing(connection.cursor()) as cursor:
-        cursor.execute(query)
-        return batch_of_rows([column[0] for column in cursor.description or ()], cursor.fetchall())
 
 
 class OneThreadConnection:

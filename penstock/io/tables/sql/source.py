@@ -23,10 +23,8 @@ import pyarrow as pa
 
 from penstock.errors import InvalidArgumentError, ReadError
 from penstock.io.files import UNKNOWN
-from penstock.io.memory_source import MemorySource
 from penstock.io.selection import Selection
 from penstock.io.tables.sql.database_spec import Connect, Database
-from penstock.io.tables.sql.dbapi import rows_of
 from penstock.io.tables.sql.driver import DatabaseKind, ResultColumn, Session, subquery
 from penstock.protocols import Condition, ReadRequest
 from penstock.storage.urls import short_path
@@ -207,15 +205,6 @@ def check_partitions(partition_col: str | None, num_partitions: Any) -> None:
         raise InvalidArgumentError(f"num_partitions={num_partitions!r} needs partition_col, the column to split by.")
     if num_partitions is not None and not (isinstance(num_partitions, int) and num_partitions >= 1):
         raise InvalidArgumentError(f"num_partitions={num_partitions!r} must be a whole number of at least 1.")
-
-
-def read_connection(query: str, conn: Any, schema: Mapping[str, Any] | None = None) -> MemorySource:
-    """Read all rows of a query over an open DB-API connection, which only this thread may be able to use."""
-    with Database(lambda: conn, "the given connection").errors(ReadError, f"The query {_shortened(query)!r}"):
-        found = pa.Table.from_batches([rows_of(query, conn)])
-    hints = {name: DataType.of(dtype).arrow for name, dtype in (schema or {}).items()}
-    types = pa.schema([(each.name, hints.get(each.name, each.type)) for each in found.schema])
-    return MemorySource.from_table(found.cast(types))
 
 
 def sql_condition(name: str, dtype: pa.DataType, condition: Condition, kind: DatabaseKind) -> str | None:
