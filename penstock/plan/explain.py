@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from penstock.expr.expression_text import describe
@@ -178,9 +179,22 @@ def _udf_details(spec: UdfSpec | BatchSpec) -> list[str]:
     return (
         details
         + _differences(spec.limits, BatchLimits())
-        + _differences(spec.resources, Resources())
+        + _resource_details(spec.resources)
         + _differences(spec.policy, Policy())
     )
+
+
+def _resource_details(resources: Resources) -> list[str]:
+    """Return the resources by the names of the options that ask for them."""
+    least, most = resources.min_workers, resources.max_workers
+    if most is None:
+        workers = "" if least == 1 else f"at least {least}"
+    elif least == most:
+        workers = str(most)
+    else:
+        workers = f"up to {most}" if least == 1 else f"{least} to {most}"
+    others = _differences(replace(resources, min_workers=1, max_workers=None), Resources())
+    return [*others, *([f"concurrency {workers}"] if workers else [])]
 
 
 def _differences(given: Any, default: Any) -> list[str]:
@@ -209,7 +223,7 @@ def stage_details(stage: Stage) -> list[str]:
             details += [f"{describe(call)} as {column}", *_step_details(steps)]
         case _:
             pass
-    details += _differences(stage.resources, Resources())
+    details += _resource_details(stage.resources)
     return details if stage.is_ordered else [*details, "any order"]
 
 

@@ -48,14 +48,14 @@ Write parquet
 
 AS_RUN = """\
 Write parquet
-└─ Udf _double(col(b)) as e: batch_size 256; gpus 1; max_workers 4; keep a
+└─ Udf _double(col(b)) as e: batch_size 256; gpus 1; concurrency up to 4; keep a
    └─ Limit 100
       └─ Filter (col(a) + col(b)) > 3
          └─ Scan table: columns a, b; where col(s) == 'x'"""
 
 STAGES = """\
 write parquet: any order
-└─ udf _double: batches of 256; _double(col(b)) as e; gpus 1; max_workers 4; any order
+└─ udf _double: batches of 256; _double(col(b)) as e; gpus 1; concurrency up to 4; any order
    └─ limit 100: any order
       └─ read table: columns a, b; where (s == "x"); then filter (col(a) + col(b)) > 3"""
 
