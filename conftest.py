@@ -39,14 +39,16 @@ EXAMPLE_FILES = {
     '"clip"': "tiny_clip",
     '"reranker"': "tiny_reranker",
 }
-CALLS_OF_MODELS = re.compile(r"\b(prompt|embed_text|classify_text|classify_image|OpenAIProcessorConfig)\(")
+CALLS_OF_MODELS = re.compile(
+    r"\b(prompt|decide|ask|embed_text|classify_text|classify_image|semantic_\w+|OpenAIProcessorConfig)\("
+)
 
 
 @pytest.fixture(autouse=True)
 def _surroundings_of_examples(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Run docstring examples as users paste them: with ``ps``, in a folder with the files they name, and with a key.
 
-    Models are those of a test server, which answers with what it is asked.
+    Models are those of a test server, which answers with what it is asked, and decides by the words of the text.
     """
     if not isinstance(request.node, pytest.DoctestItem):
         return

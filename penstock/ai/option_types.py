@@ -163,6 +163,7 @@ class TextEmbeddingOptions(ImageEmbeddingOptions, total=False):
 
     prompt: Annotated[str | None, "a text that is put before each input"]
     prompt_name: Annotated[str | None, "the name of such a text in the model's settings"]
+    precision: Annotated[Literal["int8"] | None, "'int8' for products of 8-bit numbers on a CPU"]
     extra_body: Annotated[Mapping[str, Any] | Expression | None, "a dict of further fields, merged into every request"]
     user: Annotated[Text, "an id of the user, for the provider"]
 

@@ -184,9 +184,7 @@ class SemanticVerbs(ColumnVerbs, RowVerbs, RelationalVerbs, AggregateVerbs, Resh
         row is asked about all of them instead, in one request by a decision model. The columns are those of ``join``.
         See ``docs/guides/semantic.md``.
 
-        >>> server = getfixture("model_server")  # says yes if the text does
-        >>> ps.set_provider("openai", base_url=server.openai_url, api_key="test")
-        >>> reviews = ps.from_pydict({"text": ["yes, the lamp broke", "fine"]})
+        >>> reviews = ps.from_pydict({"text": ["yes, the lamp broke", "no, all is fine"]})
         >>> topics = ps.from_pydict({"topic": ["quality"]})
         >>> reviews.semantic_join(topics, "{left.text} is about {right.topic}", model="gpt-6-luna").to_pydict()
         {'text': ['yes, the lamp broke'], 'topic': ['quality']}

@@ -138,8 +138,6 @@ def decide(
     beside tokens, cost and latency. See ``docs/guides/decisions.md``.
 
     >>> from penstock.functions import choice, yes_no
-    >>> server = getfixture("model_server")  # finds the option that the text names
-    >>> ps.set_provider("openai", base_url=server.openai_url, api_key="test")
     >>> df = ps.from_pydict({"text": ["a bug, and yes, I want a refund"]})
     >>> asked = {"refund": yes_no("A refund?"), "topic": choice("About what?", ["billing", "bug"])}
     >>> df = df.with_column("d", decide("{text}", asked, model="gpt-6-luna"))
@@ -172,8 +170,6 @@ def ask(
     model would accept at least ``precision`` of the accepted rows, and at least ``recall`` of the rows that it would
     accept are accepted. See ``docs/guides/ask.md``.
 
-    >>> server = getfixture("model_server")  # finds the option that the text names
-    >>> ps.set_provider("openai", base_url=server.openai_url, api_key="test")
     >>> df = ps.from_pydict({"text": ["yes, the parcel is late", "no, thank you", None]})
     >>> df.where(ask("{text} complains about delivery", model="gpt-6-luna")).to_pydict()
     {'text': ['yes, the parcel is late']}

@@ -72,7 +72,12 @@ def test_a_larger_budget_lets_a_run_go_on(page: Page, dashboard: DashboardServer
     assert len(done) == 1
 
 
-def test_the_job_of_a_script_has_a_command_to_copy_and_no_button(tmp_path: Path, page: Page) -> None:
+def test_the_job_of_a_script_has_a_command_to_copy_and_no_button(
+    tmp_path: Path, page: Page, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = [sys.executable, "reviews.py", "a folder"]
+    monkeypatch.setattr(sys, "argv", program[1:])  # those of a worker of pytest are no script
+    monkeypatch.setattr(sys, "orig_argv", program)
     run_job(tmp_path / "out", num_rows=42)
     with served(tmp_path / "out") as server:
         page.goto(server.url)
@@ -83,7 +88,7 @@ def test_the_job_of_a_script_has_a_command_to_copy_and_no_button(tmp_path: Path,
         page.get_by_role("button", name="Copy the command").click()
         expect(page.locator("#said")).to_have_text("The command is copied.")
         command = page.evaluate("navigator.clipboard.readText()")
-        assert command == f"cd {os.getcwd()} && {shlex.join(sys.orig_argv)}"
+        assert command == f"cd {os.getcwd()} && {shlex.join(program)}"
         check_access(page)
         with pytest.raises(InvalidArgumentError, match="does not run"):
             server._board.control({"action": "pause", "query": 1})
