@@ -13,7 +13,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 import penstock as ps
 from penstock.cli.dashboard import read_files
@@ -138,6 +138,18 @@ def test_a_person_reads_and_reviews_rows(job: Path, page: Page) -> None:
         assert page.locator("[onerror]").count() == 0
     kept = ps.read_json(f"{job}/_reviews/").to_pylist()
     assert [(each["row"], each["thumb"], each["note"]) for each in kept] == [(42, -1, MARKUP)]
+
+
+def test_a_key_that_is_pressed_before_a_row_is_there_counts(job: Path, page: Page) -> None:
+    held: list[Route] = []
+    with served(job) as server:
+        page.goto(server.url.replace("/#", "/?view=rows&status=failed#"))
+        page.route("**/api/rows?*alone=1*", lambda route: held.append(route), times=1)
+        page.get_by_role("button", name="Open row 41").click()
+        expect(page.locator("#row-title")).to_have_text("Row")
+        page.keyboard.press("ArrowRight")
+        held[0].continue_()
+        expect(page.locator("#row-body")).to_contain_text("row 42 has no answer")
 
 
 def test_two_runs_and_a_verdict(job: Path, tmp_path: Path, page: Page) -> None:

@@ -28,7 +28,8 @@ export function RowPanel({ number, table, runs, close, say, onReview }) {
     const to = isShown ? page[side] : null;
     if (to !== null && to !== undefined) go(address({ row: to }), true);
   };
-  useEffect(() => { if (isShown && pressed.current) move(pressed.current); }, [isShown]);
+  // Not within the effect: Preact drops the effects of a drawing that begins there.
+  useEffect(() => { if (isShown && pressed.current) queueMicrotask(() => move(pressed.current)); }, [isShown]);
   useEffect(() => { title.current?.focus(); }, []);
   useEffect(() => {
     const press = (event) => {
