@@ -4,8 +4,8 @@
     python -m benchmarks.gpu.decide --tiny     # 1M parameters, on the CPU
 
 `decide` computes the scores of one token for each question; `prompt` writes an object of three fields, whose grammar
-leaves no other answer. Texts have the lengths of reviews. The rates are those of all rows, from Parquet to Parquet, less
-the time of a query of one row, which loads the model. The two take turns, and each query loads the model again.
+leaves no other answer. Texts have the lengths of reviews. A rate is that of all rows, from Parquet to Parquet, less the
+time of a query of one row, which loads the model. The two take turns, and each query loads the model again.
 """
 
 from __future__ import annotations
@@ -25,8 +25,7 @@ import pyarrow.parquet as pq
 from pydantic import BaseModel
 
 from benchmarks.gpu.embed_text import made_up_texts, made_up_words
-from benchmarks.gpu.generate import QWEN
-from benchmarks.gpu.generate import TINY as TINY_BYTES
+from benchmarks.gpu.generate import QWEN, TINY as TINY_BYTES
 from benchmarks.gpu.measure import Place
 
 TINY = TINY_BYTES | {"vocab_size": 8_192}
