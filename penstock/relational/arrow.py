@@ -49,10 +49,7 @@ def _encoded(array: pa.Array) -> pa.Array:
     if array.offset and pt.is_struct(array.type):  # DuckDB refuses a slice of structs inside structs
         array = pa.concat_arrays([array, array.slice(0, 0)])
     target = duckdb_type(array.type)
-    if array.type == target:
-        return array
-    plain = _without_extensions(array)
-    return plain if plain.type == target else plain.cast(target)
+    return array if array.type == target else array.cast(target)
 
 
 def _decoded(array: pa.Array, target: pa.DataType) -> pa.Array:
@@ -62,36 +59,4 @@ def _decoded(array: pa.Array, target: pa.DataType) -> pa.Array:
         return pa.nulls(len(array))
     if pt.is_list(target) and pt.is_null(target.value_type):  # to which Arrow casts nothing
         return pa.ListArray.from_arrays(array.offsets, pa.nulls(len(array.values)), type=target, mask=array.is_null())
-    plain = _storage_type(target)
-    return _with_extensions(array if array.type == plain else array.cast(plain), target)
-
-
-def _storage_type(dtype: pa.DataType) -> pa.DataType:
-    """Return a type with extension types replaced by their storage."""
-    if isinstance(dtype, pa.BaseExtensionType):
-        return dtype.storage_type
-    if pt.is_list(dtype):
-        return pa.list_(_storage_type(dtype.value_type))
-    if pt.is_struct(dtype):
-        return pa.struct([(field.name, _storage_type(field.type)) for field in dtype])
-    return dtype
-
-
-def _without_extensions(array: pa.Array) -> pa.Array:
-    target = _storage_type(array.type)
-    return (
-        array if array.type == target else array.storage if isinstance(array, pa.ExtensionArray) else array.cast(target)
-    )
-
-
-def _with_extensions(array: pa.Array, target: pa.DataType) -> pa.Array:
-    """Return an array of storage as ``target``, with extension types also inside lists and structs."""
-    if array.type == target:
-        return array
-    if isinstance(target, pa.BaseExtensionType):
-        return pa.ExtensionArray.from_storage(target, array)
-    if pt.is_list(target):
-        values = _with_extensions(array.values, target.value_type)
-        return pa.ListArray.from_arrays(array.offsets, values, type=target, mask=array.is_null())
-    fields = [_with_extensions(array.field(index), field.type) for index, field in enumerate(target)]
-    return pa.StructArray.from_arrays(fields, fields=list(target), mask=array.is_null())
+    return array.cast(target)
