@@ -46,7 +46,6 @@ class ModelUse:
     num_cached: int = 0  # answered by a ledger
     num_retried: int = 0  # attempts that failed and were repeated
     num_unpriced: int = 0
-    num_unsure: int = 0  # calls broken off, counted at the estimated cost
     input_tokens: int = 0
     output_tokens: int = 0
     cached_tokens: int = 0
@@ -89,7 +88,6 @@ class Account:
         output_tokens: int,
         cached_tokens: int,
         nanodollars: int | None,
-        is_unsure: bool = False,
     ) -> None:
         """Add a call to a model, named by provider and model. Runs for every call, so the arguments are plain."""
         with self._lock:
@@ -97,7 +95,6 @@ class Account:
             if use is None:
                 use = self._uses[model] = ModelUse(*model)
             use.num_calls += 1
-            use.num_unsure += is_unsure
             use.input_tokens += input_tokens
             use.output_tokens += output_tokens
             use.cached_tokens += cached_tokens

@@ -275,7 +275,7 @@ class Billing:
             self._budget.settle(charge, cost, is_call=is_call)
         if is_call:
             usage = charge.usage or Usage(charge.tokens, 0)
-            self._account.count(self._key, *usage[:3], None if self._price is None else cost, charge.is_unsure)
+            self._account.count(self._key, *usage[:3], None if self._price is None else cost)
             if self.is_sample:
                 self.record(usage, tuple(charge.inputs), charge.latency_s, charge.max_at_once)
 
