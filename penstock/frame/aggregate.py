@@ -17,8 +17,7 @@ from penstock.frame.relational import Columns, nodes_of
 from penstock.plan import nodes
 from penstock.plan.nodes import Plan, check_columns
 from penstock.plan.relations import GroupRows
-from penstock.udf.option_spellings import in_our_words
-from penstock.udf.options import GroupOptions, check_known
+from penstock.udf.options import GroupOptions, known_options
 from penstock.udf.specs import make_batch_spec
 
 Aggregates = Expression | Iterable[Expression]
@@ -179,8 +178,7 @@ class GroupedDataFrame(AggregateShortcuts):
         >>> df.groupby("k").map_groups(lambda g: {"k": g["k"][:1], "top": [g["v"].max()]}).sort("k").to_pydict()
         {'k': ['x', 'y'], 'top': [3, 2]}
         """
-        given = in_our_words("map_groups", options, GroupOptions.__annotations__)
-        check_known("map_groups", given, GroupOptions.__annotations__, "df.map_batches")
+        given = known_options("map_groups", options, GroupOptions.__annotations__, "df.map_batches")
         names = tuple(key.name for key in self._keys)
         spec = make_batch_spec("map_groups", fn, given, names)
         plan = nodes.MonotonicId(self._with_keys("map_groups"), "__row")

@@ -18,8 +18,7 @@ from penstock.frame.projection import with_added
 from penstock.plan import nodes
 from penstock.plan.expression_cost import cannot_fail
 from penstock.plan.nodes import check_columns
-from penstock.udf.option_spellings import in_our_words
-from penstock.udf.options import RowOptions, check_known, options_of, refusing_unknown
+from penstock.udf.options import RowOptions, known_options, options_of, refusing_unknown
 from penstock.udf.specs import Compute, make_batch_spec
 
 Predicate = Expression | str | Callable[[dict[str, Any]], bool]
@@ -88,8 +87,7 @@ class RowVerbs(LazyTable):
         return self._map("flat_map", fn, options)
 
     def _map(self, verb: Literal["map", "flat_map", "filter"], fn: Callable[..., Any], given: RowOptions) -> Self:
-        options = in_our_words(verb, given, RowOptions.__annotations__)
-        check_known(verb, options, RowOptions.__annotations__, "df.map_batches")
+        options = known_options(verb, given, RowOptions.__annotations__, "df.map_batches")
         return self._with(nodes.MapBatches(self._plan, make_batch_spec(verb, fn, options)))
 
     def where(self, predicate: Predicate, **options: Unpack[RowOptions]) -> Self:

@@ -16,7 +16,6 @@ from penstock.errors import InvalidArgumentError, did_you_mean
 from penstock.expr.column import Expression
 from penstock.expr.nodes import Expr, PythonValue, Unnest
 from penstock.expr.udf import Target, UdfSpec
-from penstock.udf.option_spellings import in_our_words
 from penstock.udf.options import (
     BATCH_OPTIONS,
     CALL_OPTIONS,
@@ -24,7 +23,7 @@ from penstock.udf.options import (
     ClsOptions,
     FuncOptions,
     check_call_options,
-    check_known,
+    known_options,
     taking_options,
 )
 from penstock.udf.parameters import parameter_hints, with_files
@@ -197,8 +196,7 @@ class _MethodDecorator:
     def _attach(self, function: Callable[..., Any] | None, options: Options, *, is_batch: bool) -> Any:
         batch_options = ("batch_size", *BATCH_OPTIONS) if is_batch else ()
         known = ["return_dtype", "unnest", *CALL_OPTIONS, *batch_options]
-        options = in_our_words("method", options, known)
-        check_known("method", options, known, "ps.func")
+        options = known_options("method", options, known, "ps.func")
         given = {
             name: value for name, value in options.items() if value is not None or name in ("batch_size", "max_errors")
         }

@@ -142,24 +142,33 @@ def refusing_unknown(what: str, lines: Mapping[str, str] | None = None) -> Calla
         known = [name for name in names if name != "self"]
         place = f"df.{what}" if "self" in names else f"ps.{what}"
 
-        @functools.wraps(function)
-        def call(*args: Any, **options: Any) -> Any:
+        def checked(options: dict[str, Any]) -> dict[str, Any]:
             if "storage_options" in known and isinstance(options.get("io_config"), StoreSettings | None):
                 settings = options.pop("io_config", None)
                 options |= {} if settings is None else {"storage_options": settings.storage_options()}
-            options = in_our_words(what, options, known)
-            check_known(what, options, known, place)
-            try:
-                return function(*args, **options)
-            except PenstockError as exc:
-                trim_traceback(exc)
-                raise
+            return known_options(what, options, known, place)
 
+        call = _checking(function, checked)
         if lines is not None:
             call.__doc__ = _with_lines(function, {name: lines[name] for name in known if name in lines})
-        return cast(AnyCallable, call)
+        return call
 
     return decorate
+
+
+def _checking(function: AnyCallable, checked: Callable[[dict[str, Any]], dict[str, Any]]) -> AnyCallable:
+    """Return a function with checked options, whose expected errors show the frames of the user."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **options: Any) -> Any:
+        options = checked(options)
+        try:
+            return function(*args, **options)
+        except PenstockError as exc:
+            trim_traceback(exc)
+            raise
+
+    return cast(AnyCallable, call)
 
 
 def _with_lines(function: Callable[..., Any], lines: Mapping[str, str]) -> str:
@@ -174,33 +183,26 @@ def taking_options(what: str, kind: type) -> Callable[[AnyCallable], AnyCallable
     defaults = {name: DEFAULTS.get(name) for name in OPTION_HELP if name in kind.__annotations__}
 
     def decorate(function: AnyCallable) -> AnyCallable:
-        @functools.wraps(function)
-        def call(*args: Any, **options: Any) -> Any:
-            options = in_our_words(what, options, defaults)
-            check_known(what, options, list(defaults), f"ps.{what}")
-            try:
-                return function(*args, **(defaults | options))
-            except PenstockError as exc:
-                trim_traceback(exc)
-                raise
-
+        call = _checking(function, lambda given: defaults | known_options(what, given, list(defaults), f"ps.{what}"))
         own = [each for each in inspect.signature(function).parameters.values() if each.kind is not each.VAR_KEYWORD]
         shown = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=defaults[name]) for name in defaults]
         setattr(call, "__signature__", inspect.Signature([*own, *shown]))  # noqa: B010  # unknown to type checkers
         call.__doc__ = _with_lines(function, {name: OPTION_HELP[name] for name in defaults})
-        return cast(AnyCallable, call)
+        return call
 
     return decorate
 
 
-def check_known(what: str, given: Mapping[str, Any], known: Collection[str], place: str | None = None) -> None:
-    """Raise an error for options with names that are not ``known``; ``place`` has the help that lists them."""
-    for name in given:
+def known_options(what: str, given: Mapping[str, Any], known: Collection[str], place: str) -> dict[str, Any]:
+    """Return options under our names. An unknown one is an error, which names the ``place`` whose help lists them."""
+    options = in_our_words(what, given, known)
+    for name in options:
         if name not in known:
             hint = spelling_hint(name, known) or did_you_mean(name, known)
             if len(known) <= MOST_LISTED:
                 raise InvalidArgumentError(f"{what} has no option {name!r}; known: {', '.join(known)}.{hint}")
-            raise InvalidArgumentError(f"{what} has no option {name!r}.{hint} help({place or what}) lists its options.")
+            raise InvalidArgumentError(f"{what} has no option {name!r}.{hint} help({place}) lists its options.")
+    return options
 
 
 def options_of(arguments: Mapping[str, Any], *positional: str) -> dict[str, Any]:

@@ -16,8 +16,7 @@ from penstock.expr.column import Expression, aggregate, call
 from penstock.expr.nodes import UdfCall
 from penstock.expr.udf import Target, UdfSpec
 from penstock.types import Series
-from penstock.udf.option_spellings import in_our_words
-from penstock.udf.options import CALL_OPTIONS, ClsOptions, check_known
+from penstock.udf.options import CALL_OPTIONS, ClsOptions, known_options
 from penstock.udf.specs import check_signature, make_spec, return_hint
 
 
@@ -42,8 +41,7 @@ def udaf(
     >>> df.groupby("k").agg(spread(ps.col("v")), ps.col("v").sum().alias("sum")).sort("k").to_pydict()
     {'k': ['x', 'y'], 'v': [4, 0], 'sum': [6, 2]}
     """
-    named = in_our_words("udaf", options, CALL_OPTIONS)
-    check_known("udaf", named, ["return_dtype", "state", *CALL_OPTIONS], "ps.func")
+    named = known_options("udaf", options, CALL_OPTIONS, "ps.func")
 
     def decorate(decorated: Any) -> Any:
         given = {"return_dtype": return_dtype, **named}
