@@ -13,15 +13,12 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 import cloudpickle
-import orjson
 
 from penstock.engine.pools.asyncio import fast_loop
-from penstock.errors import InvalidArgumentError
 from penstock.testing.http_server import HOST, HttpReply, HttpRequest, HttpServer, RequestLog, SeenRequest
-from penstock.testing.script import Script, change_script
+from penstock.testing.script import Script
 from penstock.testing.service import ModelService
 
-CONTROL = "/_penstock/"
 COMMAND_TIMEOUT_S = 60.0
 # The server needs the path of this process: the answer function may come from a module that only it finds.
 START = "import sys; sys.path[:] = sys.argv[2:]; from penstock.testing.server_runner import serve; serve(sys.argv[1])"
@@ -51,30 +48,9 @@ class ScriptedServer(HttpServer):
                 await self.listen()
         return None
 
-    def handle(self, request: HttpRequest) -> tuple[SeenRequest | None, HttpReply]:
-        if request.path.startswith(CONTROL):
-            return None, self._control(request)
+    def handle(self, request: HttpRequest) -> tuple[SeenRequest, HttpReply]:
         seen = self.log.begin(request.method, request.path, request.headers, request.body)
         return seen, self._service.respond(request, seen.in_flight)
-
-    def _control(self, request: HttpRequest) -> HttpReply:
-        """Answer a request about the server itself, for users who start it from a command line."""
-        body: Any = None
-        try:
-            match request.method, request.path.removeprefix(CONTROL):
-                case "GET", "counts":
-                    body = self.log.counts
-                case "GET", "requests":
-                    body = [seen.as_json() for seen in self.log.requests]
-                case "POST", "clear":
-                    self.log.clear()
-                case "POST", "script":
-                    self._service.follow(change_script(self._service.script, orjson.loads(request.body)))
-                case _:
-                    return HttpReply(404, b"{}", {})
-        except (InvalidArgumentError, orjson.JSONDecodeError) as error:
-            return HttpReply(400, orjson.dumps({"error": str(error)}), {})
-        return HttpReply(200, orjson.dumps(body), {"content-type": "application/json"})
 
 
 class ServerThread:
@@ -91,9 +67,6 @@ class ServerThread:
 
     def command(self, verb: str, argument: Any = None) -> Any:
         return asyncio.run_coroutine_threadsafe(self._server.command(verb, argument), self._loop).result()
-
-    def join(self) -> None:
-        self._thread.join()
 
     def close(self) -> None:
         self._loop.call_soon_threadsafe(self._stopping.set)
