@@ -44,8 +44,7 @@ def serving_in_50ms(num_rows: int) -> AbstractContextManager[dict[str, str]]:
 
 def fresh_api() -> str:
     """Reset the server's record and its latencies. Return the base URL of its API."""
-    control("script", {})
-    control("clear", {})
+    control("restart")
     return os.environ[ADDRESS] + "/v1"
 
 
@@ -102,12 +101,11 @@ def with_answers(table: Any, answers: list[Any]) -> Any:
     return table.append_column("answer", pa.array(answers))
 
 
-def control(what: str, changes: dict[str, Any] | None = None) -> Any:
-    """Return the server's state, after applying ``changes`` if there are any."""
+def control(what: str) -> Any:
+    """Return the server's state: ``counts`` or ``requests``; ``restart`` clears it."""
     from urllib.request import urlopen
 
-    data = None if changes is None else json.dumps(changes).encode()
-    with urlopen(f"{os.environ[ADDRESS]}/_penstock/{what}", data) as reply:
+    with urlopen(f"{os.environ[ADDRESS]}/_penstock/{what}") as reply:
         return json.load(reply)
 
 

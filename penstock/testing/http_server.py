@@ -13,7 +13,7 @@ import time
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import lru_cache
 from http import HTTPStatus
 from typing import Any, Literal, cast
@@ -93,6 +93,11 @@ class SeenRequest:
         """The body as JSON."""
         return orjson.loads(self.raw_body)
 
+    def as_json(self) -> dict[str, Any]:
+        fields = asdict(self)
+        fields["body"] = fields.pop("raw_body").decode(errors="replace")
+        return fields
+
 
 @dataclass(slots=True)
 class Counts:
@@ -165,8 +170,8 @@ class HttpServer(ABC):
         self._listener: asyncio.Server | None = None
 
     @abstractmethod
-    def handle(self, request: HttpRequest) -> tuple[SeenRequest, HttpReply]:
-        """Return the entry of a request in the log, and the reply."""
+    def handle(self, request: HttpRequest) -> tuple[SeenRequest | None, HttpReply]:
+        """Return the reply and, unless the request stays out of the log, its entry there."""
 
     async def listen(self) -> None:
         """Accept connections, on the same port as before."""

@@ -13,12 +13,14 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 import cloudpickle
+import orjson
 
 from penstock.engine.pools.asyncio import fast_loop
 from penstock.testing.http_server import HOST, HttpReply, HttpRequest, HttpServer, RequestLog, SeenRequest
 from penstock.testing.script import Script
 from penstock.testing.service import ModelService
 
+CONTROL = "/_penstock/"
 COMMAND_TIMEOUT_S = 60.0
 # The server needs the path of this process: the answer function may come from a module that only it finds.
 START = "import sys; sys.path[:] = sys.argv[2:]; from penstock.testing.server_runner import serve; serve(sys.argv[1])"
@@ -48,9 +50,26 @@ class ScriptedServer(HttpServer):
                 await self.listen()
         return None
 
-    def handle(self, request: HttpRequest) -> tuple[SeenRequest, HttpReply]:
+    def handle(self, request: HttpRequest) -> tuple[SeenRequest | None, HttpReply]:
+        if request.path.startswith(CONTROL):
+            return None, self._control(request.path.removeprefix(CONTROL))
         seen = self.log.begin(request.method, request.path, request.headers, request.body)
         return seen, self._service.respond(request, seen.in_flight)
+
+    def _control(self, what: str) -> HttpReply:
+        """Answer another process that asks for the log, or to start again."""
+        body: Any = None
+        match what:
+            case "counts":
+                body = self.log.counts
+            case "requests":
+                body = [seen.as_json() for seen in self.log.requests]
+            case "restart":
+                self.log.clear()
+                self._service.follow(self._service.script)
+            case _:
+                return HttpReply(404, b"{}", {})
+        return HttpReply(200, orjson.dumps(body), {"content-type": "application/json"})
 
 
 class ServerThread:

@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from penstock.testing import ModelServer, faults, model_server
-from tests.testing.client import chat, said, until
+from tests.testing.client import ask, chat, said, until
 
 
 def test_a_closure_answers_in_the_process_of_the_server() -> None:
@@ -91,6 +91,11 @@ def test_the_command_line() -> None:
         try:
             server = ModelServer(port=int(process.stdout.readline().removeprefix("port ")))
             assert said(chat(server, "hello")) == "hello"
+            assert ask(server, "/_penstock/counts").body["completed"] == 1
+            assert [seen["status"] for seen in ask(server, "/_penstock/requests").body] == [200]
+            assert ask(server, "/_penstock/restart").status == 200
+            assert ask(server, "/_penstock/requests").body == []
+            assert ask(server, "/_penstock/nothing").status == 404
         finally:
             process.send_signal(signal.SIGINT)
         assert process.wait(60) == 0
