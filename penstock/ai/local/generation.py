@@ -19,7 +19,7 @@ from penstock.errors import PenstockError, QueryCancelledError, RequestRefusedEr
 PROMPT_OPTIONS = (*OPTIONS, *ROW_OPTIONS, "max_length", "logprobs", "top_logprobs")
 ROWS_AT_ONCE = {"cpu": 32, "cuda": 256}
 BATCH_ROWS = {kind: 8 * rows for kind, rows in ROWS_AT_ONCE.items()}
-"""Rows of a call, from which those of like limits and lengths run together."""
+"""Rows of a call. Of these, rows with similar limits and lengths run together."""
 CPU_CACHE_BYTES = 2 << 30
 """Memory for the keys and values of a batch on a CPU."""
 GPU_CACHE_SHARE = 0.6  # of the memory that the weights leave free
@@ -60,7 +60,7 @@ class GenerationRuntime:
         return self.processor or self.tokenizer
 
     def batches(self, rows: Sequence[Continuation]) -> Iterator[list[Continuation]]:
-        """Yield rows that run together: those with equal limits and similar lengths, the longest first."""
+        """Yield groups of rows that run together: rows with equal limits and similar lengths, the longest first."""
         waiting = sorted(rows, key=lambda row: (row.sampling.max_new, len(row.prompt)))
         while waiting:
             longest = waiting[-1].sampling.max_new + max(len(row.prompt) for row in waiting[-self.max_rows :])
