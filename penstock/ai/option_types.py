@@ -220,12 +220,13 @@ def documented(options: type, **parameters: str) -> Callable[[Function], Functio
 
     ``parameters`` are lines about parameters that mean something else here than in other functions.
     """
-    lines = {name: hint.__metadata__[0] for name, hint in get_type_hints(options, include_extras=True).items()}
+    hints = get_type_hints(options, include_extras=True)
+    lines: dict[str, str] = {name: hint.__metadata__[0] for name, hint in hints.items()}
     known = PARAMETERS | parameters
 
     def add(function: Function) -> Function:
         named = {name: known[name] for name in inspect.signature(function).parameters if name in known}
-        named |= {name: line for name, line in lines.items() if line is PARAMETERS.get(name)}
+        named |= {name: line for name, line in lines.items() if line == PARAMETERS.get(name)}
         of_calls = {name: lines[name] for name in CallOptions.__annotations__}
         sections = {
             "Parameters": named,

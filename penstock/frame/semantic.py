@@ -26,7 +26,7 @@ ANSWERS_TOGETHER = 32
 NUM_LEVELS = 3
 """Levels that combine answers: 32 x 32 x 32 pieces of 32,000 tokens are a billion tokens for a group."""
 NUM_ROUNDS = 3
-"""Rounds of comparisons with pivots. Each keeps about a seventh of a group's rows, and at least as many as a list holds."""
+"""Rounds of comparisons with pivots. Each keeps about a seventh of a group's rows, and at least one list."""
 NUM_VOTES = 5
 """How often the model ranks the last rows, each time in another order."""
 MAX_LABELS = 20

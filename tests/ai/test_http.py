@@ -108,7 +108,9 @@ def test_a_wrong_model_is_not_the_row_s_fault(server: ModelServer, verb: str, st
 
 def test_a_key_without_the_model_says_so(server: ModelServer) -> None:
     server.change(faults=[faults.HttpError(403, "no access to model gpt-5", code="model_not_found")])
-    with pytest.raises(AuthenticationError, match=r"the API key for this model\. Check model=, or set another in api_key="):
+    with pytest.raises(
+        AuthenticationError, match=r"the API key for this model\. Check model=, or set another in api_key="
+    ):
         asked(["x"]).collect()
 
 

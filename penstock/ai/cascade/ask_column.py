@@ -77,9 +77,7 @@ class InputCheck:
                 raise TypeMismatchError(f"ask: cheap= needs a number or a vector for each row; it is {dtype}.")
 
 
-def _judges(
-    cheap: Any, statement: Statement, model: StatementModel
-) -> tuple[Expression | None, Expression | None]:
+def _judges(cheap: Any, statement: Statement, model: StatementModel) -> tuple[Expression | None, Expression | None]:
     """Return the score of a cheap judge, and the vectors of a judge that learns."""
     if isinstance(cheap, Expression):
         return cheap, None

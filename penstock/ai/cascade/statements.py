@@ -61,7 +61,7 @@ class Statement:
 
 @dataclass(frozen=True)
 class StatementModel:
-    """A model that says whether statements are true, with the options of its calls. ``check`` checks the input types."""
+    """A model that says whether statements are true, with the options of its calls. ``check`` checks input types."""
 
     provider: Provider
     name: str | None

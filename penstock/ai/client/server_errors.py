@@ -144,7 +144,9 @@ def error_for_status(status: int, raw: bytes, headers: Mapping[str, str], name: 
     if status == 402 or not codes.isdisjoint(NO_CREDIT) or (status < 500 and _has_any(text, NO_CREDIT_WORDS)):
         return QuotaExceededError(f"{message}\nAdd credit and run again; finished calls are not lost.")
     if status in (401, 403) or not codes.isdisjoint(BAD_KEY):
-        advice = ". Set another in" if codes.isdisjoint(NO_MODEL) else " for this model. Check model=, or set another in"
+        advice = (
+            ". Set another in" if codes.isdisjoint(NO_MODEL) else " for this model. Check model=, or set another in"
+        )
         return AuthenticationError(
             f"{message}\n{base_url} does not accept the API key{advice} api_key= or its environment variable."
         )
