@@ -12,7 +12,7 @@ similarity        nearest rows, near duplicates
 semantic          an answer for each group, the best rows, joins in plain words -> semantic_prompts
 results           run the query and return its rows -> cut_batches, torch
 write             run the query and write its rows
-sql               SQL over DataFrames -> sql_expression: one expression in SQL
+sql               SQL over DataFrames -> sql_trees, sql_expression: one expression in SQL
 option_lines      a line about each option of readers, writers and map_batches
 other_names       names of other libraries, and what to write here
 read/             make a DataFrame from files, tables or memory
