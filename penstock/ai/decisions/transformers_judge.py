@@ -15,13 +15,13 @@ import numpy as np
 from penstock.ai.conversation import Request, Text, UserTurn
 from penstock.ai.decisions.labels import judged, labels_of, spellings
 from penstock.ai.decisions.questions import Question
+from penstock.ai.decisions.shared_prompts import SharedPrompts
 from penstock.ai.local.batch_runner import BatchRunner
 from penstock.ai.local.checkpoint import Checkpoint
 from penstock.ai.local.decoding import Continuation
 from penstock.ai.local.generation import GenerationRuntime
 from penstock.ai.local.packed import PackedDecoder, load_packed_decoder
 from penstock.ai.local.sampling import Sampling
-from penstock.ai.local.shared_beginnings import SharedPrompts
 from penstock.ai.local.text_classifier import softmax
 from penstock.ai.provider import NDArray
 from penstock.errors import InvalidArgumentError, PenstockError

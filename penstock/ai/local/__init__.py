@@ -7,8 +7,7 @@ local_model       the base of all models
 sentence_modules  the modules of a text encoder -> text_encoder: run them; bert: encoders of the BERT family;
                   int8: with 8-bit products
 packed            other encoders without padding -> compiled: compile them while they run
-tokens            texts as batches of tokens -> word_tokens: tokenize each word once; shared_beginnings: compute the
-                  beginning of several texts once
+tokens            texts as batches of tokens -> word_tokens: tokenize each word once
 batch_runner      run batches on the device
 text_classifier   labels of texts -> text_reranker: the relevance of texts
 vision            vectors and labels of images -> image_resizer
