@@ -2,7 +2,7 @@
 
 dataframe         ``DataFrame``, which lists its verb families side by side
 lazy_table        the base of ``DataFrame``: one plan node, how to run it, errors and statistics of the last run
-columns           add, remove and rename columns -> projection -> window_columns
+columns           add, remove and rename columns -> projection
 rows              keep, drop and regroup rows; Python functions over them
 aggregate         combine all rows, or groups -> aggregation
 relational        sort, distinct, join and set operations

@@ -36,7 +36,6 @@ class RowVerbs(LazyTable):
         zero_copy_batch: bool | None = None,
         max_batch_bytes: int | str | None = None,
         max_batch_tokens: int | None = None,
-        batch_weight: Callable[..., Any] | None = None,
         split_on: type[BaseException] | tuple[type[BaseException], ...] | None = None,
         compute: Compute | None = None,
         concurrency: int | tuple[int, int] | None = None,
