@@ -79,7 +79,7 @@ def run_plain(
 ) -> None:
     """Post the ``bodies`` of a table by the hand-written client. Write ``result`` of the table and the answers.
 
-    ``read`` converts the body of an answer; ``options`` are those of ``pyarrow.parquet.write_table``.
+    ``read`` converts the body of an answer; ``options`` go to ``pyarrow.parquet.write_table``.
     """
     import pandas  # noqa: F401  (pyarrow imports it at the first conversion; here it is not charged to the work)
     import pyarrow.parquet as pq

@@ -1,11 +1,14 @@
 """Image embedding on one GPU, Parquet to Parquet: a ViT-B/16 with random weights, JPEG bytes of 320 x 240 pixels.
 
+`--shape` takes the image tower of CLIP or SigLIP, or DINOv2, in their base sizes, and runs `limits` by default.
+
 `python -m benchmarks.gpu.embed_images` compares
 
 penstock      `read_parquet`, `decode_image`, `embed_image`, `write_parquet`
 hand-tuned    a loop that decodes and resizes ahead on threads and uses bfloat16
 decode alone  the same images decoded on all cores by libjpeg-turbo, each thread into the same memory again
 gpu alone     the model on pixels that are on the device already
+limits        two runs of Penstock, and the last two, in one process
 
 The limit of a pipeline is the slower of the last two.
 """
@@ -21,7 +24,18 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.gpu.measure import Figures, Place, device, main, penstock_figures, synchronize
+from benchmarks.gpu.measure import (
+    Figures,
+    Place,
+    RowTimes,
+    Run,
+    device,
+    main,
+    penstock_figures,
+    seconds_of,
+    start_seconds,
+    synchronize,
+)
 
 NUM_ROWS = 30_000
 NUM_DISTINCT = 256
@@ -33,17 +47,35 @@ BATCH_ROWS = 256
 def prepare(place: Place) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
-    import torch
-    from transformers import ViTConfig, ViTImageProcessor, ViTModel
 
-    torch.manual_seed(0)
-    ViTModel(ViTConfig()).save_pretrained(place.model)
-    ViTImageProcessor(size={"height": MODEL_SIZE, "width": MODEL_SIZE}).save_pretrained(place.model)
+    save_model(place)
     distinct = list(made_up_images(min(NUM_DISTINCT, place.num_rows)))
     images = [distinct[i % len(distinct)] for i in range(place.num_rows)]
     table = pa.table({"id": np.arange(len(images)), "jpeg": pa.array(images, pa.binary())})
     pq.write_table(table, place.input, row_group_size=1_024, use_dictionary=False)
     pq.write_table(table.slice(0, SMALL_ROWS), place.small_input)
+
+
+def save_model(place: Place) -> None:
+    """Write a model with random weights. CLIP and SigLIP are their base models with small text towers."""
+    import torch
+    import transformers
+
+    torch.manual_seed(0)
+    config, processor = {
+        "vit": ("ViT", "ViTImageProcessor"),
+        "clip": ("CLIP", "CLIPImageProcessor"),
+        "siglip": ("Siglip", "SiglipImageProcessor"),
+        "dinov2": ("Dinov2", "BitImageProcessor"),
+    }[place.shape]
+    of_tower = {"image_size": MODEL_SIZE, "patch_size": 14 if place.shape == "dinov2" else 16}
+    is_pair = place.shape in ("clip", "siglip")
+    sizes = {"vision_config": of_tower, "text_config": {"num_hidden_layers": 1}} if is_pair else of_tower
+    with torch.device(device()):
+        model = getattr(transformers, f"{config}Model")(getattr(transformers, f"{config}Config")(**sizes))
+    model.save_pretrained(place.model)
+    size = {"height": MODEL_SIZE, "width": MODEL_SIZE}
+    getattr(transformers, processor)(size=size, do_center_crop=False).save_pretrained(place.model)
 
 
 def made_up_images(count: int) -> Iterator[bytes]:
@@ -63,6 +95,10 @@ def made_up_images(count: int) -> Iterator[bytes]:
 
 
 def penstock(place: Place) -> Figures:
+    return penstock_figures(place, query(place), num_inputs=3)
+
+
+def query(place: Place) -> Run:
     import penstock as ps
 
     ps.set_config(progress=False)
@@ -71,7 +107,28 @@ def penstock(place: Place) -> Figures:
         vector = ps.col("jpeg").decode_image().embed_image(provider=provider, model=place.model)
         ps.read_parquet(sources).select("id", vector.alias("vector")).write_parquet(target, mode="overwrite")
 
-    return penstock_figures(place, run, num_inputs=3)
+    return run
+
+
+def limits(place: Place) -> Figures:
+    import penstock as ps
+
+    run, times = query(place), RowTimes()
+    ps.attach_subscriber(times)
+    start_s = start_seconds(place, run)[1]
+    rates = []
+    for _ in range(2):
+        seconds_of(run, [place.input] * 3, place.output("out"))
+        rates.append(times.rate_after(0.25))
+    decoding, model = (part(place)["rows/s after start"] for part in (decode_alone, gpu_alone))
+    return {
+        "start s": start_s,
+        "least rows/s": min(rates),
+        "most rows/s": max(rates),
+        "decode alone": decoding,
+        "gpu alone": model,
+        "limit / most": min(decoding, model) / max(rates),
+    }
 
 
 def decoded(jpeg: bytes) -> np.ndarray:
@@ -107,7 +164,8 @@ class Encoder:
 
     def vectors(self, pixels: Any) -> Any:
         scaled = pixels.permute(0, 3, 1, 2).to(self.dtype) / 127.5 - 1
-        return self.model(pixel_values=scaled).pooler_output.float()
+        tower = getattr(self.model, "vision_model", self.model)
+        return tower(pixel_values=scaled).pooler_output.float()
 
 
 def blank_batch(place: Place) -> Any:
@@ -177,4 +235,11 @@ def gpu_alone(place: Place) -> Figures:
 
 if __name__ == "__main__":
     parts = {"penstock": penstock, "hand-tuned": hand_tuned, "decode alone": decode_alone, "gpu alone": gpu_alone}
-    main("benchmarks.gpu.embed_images", NUM_ROWS, prepare, parts)
+    main(
+        "benchmarks.gpu.embed_images",
+        NUM_ROWS,
+        prepare,
+        parts | {"limits": limits},
+        shapes=("vit", "clip", "siglip", "dinov2"),
+        shape_part="limits",
+    )

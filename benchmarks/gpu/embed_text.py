@@ -10,6 +10,7 @@ hand-tuned   a loop that tokenizes ahead on threads, sorts by length, bounds bat
 gpu alone    the same batches, already tokenized and on the device; nothing is read or written
 daft         the same query by Daft, which calls sentence-transformers
 tokens       tokens per second of Penstock's query in the first minute, and after it
+busy         the share of the time in which a kernel runs, from two seconds after the first output
 
 `--shape qwen3-0.6b` and `--shape modernbert` have the real shapes of these models; they run the last part alone. The
 model is compiled while it runs, so the rate grows after some seconds. The lines on stderr show it every five seconds.
@@ -210,6 +211,27 @@ def tokens(place: Place) -> Figures:
     }
 
 
+def busy(place: Place) -> Figures:
+    import penstock as ps
+    from benchmarks.gpu.kernel_times import ProfiledTransformers, busy_percent
+
+    ps.set_config(progress=False)
+    times = RowTimes()
+    ps.attach_subscriber(times)
+    kernels = place.output("kernels.json")
+    vector = ps.col("text").embed_text(provider=ProfiledTransformers(path=kernels), model=place.model)
+    df = ps.read_parquet(place.input).select("id", vector.alias("vector"))
+    df.write_parquet(place.output("out"), mode="overwrite")
+    (first_s, _), (end_s, _) = times.outputs[0], times.outputs[-1]
+    found = json.loads(Path(kernels).read_text())
+    edges = [first_s, first_s + min(2.0, (end_s - first_s) / 2), end_s]
+    return {
+        "GPU busy %": busy_percent(found, edges[0], edges[2]),
+        "after 2 s": busy_percent(found, edges[1], edges[2]),
+        "last quarter": busy_percent(found, end_s - (end_s - first_s) / 4, end_s),
+    }
+
+
 def tokens_per_row(place: Place) -> float:
     import pyarrow.parquet as pq
     from transformers import AutoTokenizer
@@ -338,6 +360,7 @@ if __name__ == "__main__":
         "sentence-transformers": sentence_transformers,
         "daft": daft,
         "tokens": tokens,
+        "busy": busy,
     }
     variants = ("reviews", "uniform")
     main(

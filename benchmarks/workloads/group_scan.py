@@ -2,7 +2,7 @@
 
 TARGETS = [("work_s", 1.0, "daft"), ("warm_s", 1.0, "daft"), ("peak_mb", 1.0, "daft")]
 FIGURES = {"warm_s": "seconds of the second query"}
-DATASET = "numbers"
+DATASET = "values"
 NUM_ROWS = 10_000_000
 TOLERANCE = 1e-3
 

@@ -28,12 +28,15 @@ DAFT = INSTEAD | _by_name(
         "events have other shapes here: use penstock.attach_subscriber(subscriber)": (
             "attach_subscriber detach_subscriber with_subscriber"
         ),
-        "use the library of the catalog, such as pyiceberg; its tables can be read and written here": (
-            "create_namespace create_namespace_if_not_exists drop_namespace has_namespace current_namespace "
-            "set_namespace create_table create_table_if_not_exists drop_table Identifier"
+        "give DataFrames by name, as in daft.sql('select * from t', t=df)": (
+            "Session session current_session set_session attach attach_table attach_view create_temp_table "
+            "create_temp_view detach_table get_table has_table list_tables"
         ),
-        "name a table with its catalog, as in 'catalog.table'": (
-            "current_catalog detach_catalog has_catalog list_catalogs set_catalog"
+        "use the library of the catalog: daft.read_iceberg(catalog.load_table('a.b')), df.write_iceberg(...)": (
+            "Catalog Table Identifier attach_catalog get_catalog current_catalog detach_catalog has_catalog "
+            "list_catalogs set_catalog read_table write_table create_table create_table_if_not_exists drop_table "
+            "create_namespace create_namespace_if_not_exists drop_namespace has_namespace current_namespace "
+            "set_namespace"
         ),
         "call the function itself, by its Python name": "get_function get_aggregate_function udf",
         "write the function in Python: extensions of Daft are compiled for Daft": (
@@ -84,7 +87,9 @@ RAY = _by_name(
         "use map_batches() with a class that fits and transforms": "Preprocessor",
         "use DataContext": "DatasetContext context",
         "use DataIterator": "DatasetIterator",
-        "limit() the longer dataset before mix()": "MixStoppingCondition",
+        "number the rows, union() the datasets and sort() by the numbers": "mix MixStoppingCondition",
+        "aggregate() the columns, or to_pandas().describe() for a few rows": "summary DatasetSummary",
+        "use ValueCounter, whose counts are exact": "ApproximateTopK",
         "write str": "NodeIdStr",
         "use stats()": "list_stats_summaries get_stats_summary",
         "a Dataset is never changed: use it itself": "copy",

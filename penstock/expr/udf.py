@@ -108,14 +108,12 @@ class Policy:
 class BatchLimits:
     """The maximum weight of a batch, and the errors that mean a batch was too large.
 
-    ``batch_weight`` takes the arguments of the function and returns the tokens of each row; without it they are
-    estimated from text. A batch that raises one of ``split_on`` is halved, as it always is when a GPU runs out of
-    memory.
+    Tokens are estimated from text. A batch that raises one of ``split_on`` is halved, as it always is when a GPU runs
+    out of memory.
     """
 
     max_batch_bytes: int | None = None
     max_batch_tokens: int | None = None
-    batch_weight: Callable[..., Any] | None = None
     split_on: tuple[type[BaseException], ...] = ()
 
 

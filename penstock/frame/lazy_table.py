@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import atexit
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Self, TypeAlias
 
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from penstock.observe.closing_line import Destination
     from penstock.observe.failed_rows import ErrorLog
     from penstock.observe.stats import Stats
-    from penstock.runners.query import Runner
 
 Batches: TypeAlias = Generator[pa.RecordBatch, None, None]
 
@@ -91,14 +90,11 @@ class LazyTable:
         self,
         reading: Reading = ALL_ROWS,
         *,
-        subscribers: Iterable[Subscriber] = (),
         cancellation: Cancellation | None = None,
-        runner: Runner | None = None,
     ) -> Batches:
         """Run the query and yield its rows."""
-        watching = [*query_subscribers(self._new_log()), *subscribers]
-        cancellation = cancellation or Cancellation()
-        batches = read_rows(self._plan, reading, subscribers=watching, cancellation=cancellation, runner=runner)
+        watching, cancellation = query_subscribers(self._new_log()), cancellation or Cancellation()
+        batches = read_rows(self._plan, reading, subscribers=watching, cancellation=cancellation)
         return with_trimmed_errors(_stopped_at_exit(batches, cancellation))
 
     def _new_log(self) -> list[Subscriber]:

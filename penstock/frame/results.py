@@ -16,7 +16,6 @@ from penstock.frame.columns import checked_batch_size, checked_count
 from penstock.frame.cut_batches import cut_batches
 from penstock.frame.lazy_table import LazyTable
 from penstock.plan import nodes
-from penstock.runners import block_runner
 from penstock.runners.async_reader import read_async
 from penstock.runners.reading import Reading
 from penstock.types import Schema, Series, unified
@@ -302,12 +301,11 @@ class ResultVerbs(LazyTable):
     def to_ray_dataset(self) -> ray.data.Dataset:
         """Run the query and return its rows as a dataset of Ray Data.
 
-        If the query runs on Ray, each batch becomes a block on the node that has it, and the driver gets no rows.
+        Each batch becomes a block in Ray's object store as it comes, so that no process holds all rows.
         """
-        data, runner = load_extra("ray.data", "ray", "to_ray_dataset"), block_runner()
-        if runner is None:
-            return data.from_arrow([pa.table(batch) for batch in self._batches()] or self.to_arrow())
-        blocks = list(self._batches(runner=runner))
+        library = load_extra("ray", "ray", "to_ray_dataset")
+        data = load_extra("ray.data", "ray", "to_ray_dataset")
+        blocks = [library.put(pa.Table.from_batches([batch])) for batch in self._batches()]
         return data.from_arrow_refs(blocks) if blocks else data.from_arrow(self.to_arrow())
 
     def to_torch_iterable(self) -> torch.utils.data.IterableDataset[dict[str, Any]]:

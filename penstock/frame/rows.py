@@ -36,7 +36,6 @@ class RowVerbs(LazyTable):
         zero_copy_batch: bool | None = None,
         max_batch_bytes: int | str | None = None,
         max_batch_tokens: int | None = None,
-        batch_weight: Callable[..., Any] | None = None,
         split_on: type[BaseException] | tuple[type[BaseException], ...] | None = None,
         compute: Compute | None = None,
         concurrency: int | tuple[int, int] | None = None,
@@ -73,7 +72,7 @@ class RowVerbs(LazyTable):
         return self._with(nodes.MapBatches(self._plan, spec))
 
     def map(self, fn: Callable[..., Any], **options: Unpack[RowOptions]) -> Self:
-        """Run a function from row to row, both dicts; the options are those of ``map_batches``.
+        """Run a function from row to row, both dicts, with the options of ``map_batches``.
 
         >>> ps.range(2).map(lambda row: {"x": row["id"] + 1}).to_pydict()
         {'x': [1, 2]}

@@ -58,7 +58,7 @@ class SimilarityVerbs(LazyTable):
 
         Rows stay in their order. Rows without a vector, with a zero vector or with a NaN in it are kept. Every row is
         compared with all kept rows before it, so the time grows with the square of their number. The vectors of
-        the kept rows are held in memory, and in a temporary file if they are many.
+        the kept rows are held in memory; an error says so if they do not fit.
 
         >>> df = ps.from_pydict({"id": [1, 2, 3], "v": [[1.0, 0.0], [1.0, 0.1], [0.0, 1.0]]})
         >>> df.dedup_near(on="v", threshold=0.9).to_pydict()["id"]

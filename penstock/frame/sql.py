@@ -10,9 +10,8 @@ another query continues with the result in a column.
 from __future__ import annotations
 
 import itertools
-import json
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from penstock.ai.decisions.questions import MAKERS
@@ -21,6 +20,20 @@ from penstock.expr.column import Expression, col
 from penstock.frame.dataframe import DataFrame
 from penstock.frame.read.memory import from_pydict
 from penstock.frame.sql_expression import constant_argument, public_functions
+from penstock.frame.sql_trees import (
+    column_tree,
+    columns_read,
+    conjunction,
+    conjuncts,
+    literal_one,
+    names_used,
+    repeated_columns,
+    select_all_from,
+    select_all_of,
+    table_tree,
+    without_calls,
+    without_places,
+)
 from penstock.plan import nodes
 from penstock.plan.duckdb_text import quoted
 from penstock.plan.relations import DeferredRelation, Relation
@@ -91,7 +104,7 @@ class _Query:
         if not any(map(self._is_lifted, walk_tree(query))):
             return self._related(query, text or render(query))
         if query["type"] == "SET_OPERATION_NODE":
-            children = [_select_all(self._bound(self.frame(child))) for child in query["children"]]
+            children = [select_all_from(self._bound(self.frame(child))) for child in query["children"]]
             return self.frame({**query, "children": children})
         if query["type"] != "SELECT_NODE":
             raise InvalidArgumentError(f"sql cannot call models or Python functions in a {query['type'].lower()}")
@@ -121,7 +134,7 @@ class _Query:
         is_streamed = bool(once) and not local_names
         names = [once[0], *(name for name in frames if name != once[0])] if is_streamed else list(frames)
         schemas = {name: _columns_of(frame, query) for name, frame in frames.items()}
-        if repeated := _repeated_columns(query, schemas):
+        if repeated := repeated_columns(query, schemas):
             text = f"select * from ({text.rstrip('; ')}\n) as joined({', '.join(map(quoted, repeated))})"
         selected = tuple(
             (item["alias"] or item["column_names"][-1], item["column_names"][-1])
@@ -164,7 +177,7 @@ class _Query:
         return None if name in function_names() or name in MAKERS else public_functions().get(name)
 
     def _next_calls(self, query: Tree) -> list[Tree]:
-        """Return the calls to make next: the innermost ones; within one, those in WHERE come first."""
+        """Return the calls to make next: the innermost ones, and of these the ones in WHERE first."""
         for part in (query["where_clause"], {**query, "from_table": None, "where_clause": None}):
             calls = [node for node in walk_tree(part) if self._is_lifted(node)]
             innermost = [call for call in calls if not any(map(self._is_lifted, walk_tree(call["arguments"])))]
@@ -178,20 +191,20 @@ class _Query:
         self._check(query, calls)
         kept: list[Tree] = []
         waiting: list[Tree] = []
-        for condition in _conjuncts(query["where_clause"]):
+        for condition in conjuncts(query["where_clause"]):
             (waiting if any(map(self._is_lifted, walk_tree(condition))) else kept).append(condition)
-        rest = {**query, "where_clause": _conjunction(waiting), "from_table": None}
+        rest = {**query, "where_clause": conjunction(waiting), "from_table": None}
 
         columns: dict[str, Tree] = {}  # the select list of the first query
         names: dict[tuple[str, ...], str] = {}
-        for node in _column_refs(_without(rest, calls)):
+        for node in columns_read(without_calls(rest, calls)):
             key = tuple(name.lower() for name in node["column_names"])
             if key not in names:
                 names[key] = self._name("column")
                 columns[names[key]] = node
         equal_calls: dict[str, list[Tree]] = {}
         for call in calls:
-            equal_calls.setdefault(_without_places(call), []).append(call)
+            equal_calls.setdefault(without_places(call), []).append(call)
         calls_by_id = {
             id(call): name for same in equal_calls.values() for name in [self._name("call")] for call in same
         }
@@ -200,29 +213,29 @@ class _Query:
         selected = [*({**star} for star in stars[:1]), *({**tree, "alias": name} for name, tree in columns.items())]
         modifiers = query["modifiers"] if not waiting and self._can_choose_before_calls(query) else []
         first = {
-            **query, "modifiers": modifiers, "select_list": selected or [_literal_one()],
-            "where_clause": _conjunction(kept),
+            **query, "modifiers": modifiers, "select_list": selected or [literal_one()],
+            "where_clause": conjunction(kept),
             "group_expressions": [], "group_sets": [], "having": None, "qualify": None, "sample": None,
         }  # fmt: skip
-        source = self.frame(_select_all_of(first))
+        source = self.frame(select_all_of(first))
         table = self._bound(source.with_columns(expressions))
 
         def change(node: Tree) -> Any:
             if id(node) in calls_by_id:
-                return _column(calls_by_id[id(node)], node["alias"])
+                return column_tree(calls_by_id[id(node)], node["alias"])
             if node.get("class") == "COLUMN_REF" and (key := tuple(n.lower() for n in node["column_names"])) in names:
-                return _column(names[key], node["alias"])
+                return column_tree(names[key], node["alias"])
             return None
 
         items = []
         for item in query["select_list"]:
             if item["class"] == "STAR":
-                items += [_column(name, "") for name in source.columns if name not in columns]
+                items += [column_tree(name, "") for name in source.columns if name not in columns]
             else:
                 name = item["alias"] or item.get("function_name") or item.get("column_names", [""])[-1]
                 items.append({**rewrite_tree(item, change), "alias": name})
         second = rewrite_tree({**rest, "select_list": []}, change)
-        return self.frame({**second, "select_list": items, "from_table": _base_table(table)})
+        return self.frame({**second, "select_list": items, "from_table": table_tree(table)})
 
     def _expression(self, call: Tree, columns: dict[str, Tree]) -> Expression:
         """Return the expression of a call; arguments that read columns are added to ``columns``."""
@@ -265,7 +278,7 @@ class _Query:
             return value
 
         def rename(field: str) -> str:
-            columns[added := self._name("argument")] = _column(field, "")
+            columns[added := self._name("argument")] = column_tree(field, "")
             return added
 
         return with_renamed_fields(name, value, rename)
@@ -307,7 +320,7 @@ class _Query:
         """Replace a subquery after FROM that has calls by a table."""
         if node.get("type") != "SUBQUERY" or not any(map(self._is_lifted, walk_tree(node))):
             return None
-        return _base_table(self._bound(self.frame(node["subquery"]["node"])), node["alias"])
+        return table_tree(self._bound(self.frame(node["subquery"]["node"])), node["alias"])
 
     def _bound(self, frame: DataFrame) -> str:
         name = self._name("table")
@@ -318,145 +331,17 @@ class _Query:
         return f"__{kind}_{next(self._numbers)}"
 
 
-def _repeated_columns(query: Tree, schemas: Mapping[str, Schema]) -> list[str]:
-    """Return the columns of ``select *`` over a join in which a name appears again; empty without such a name.
-
-    The later column gets the name of its table, as in ``b.k``.
-    """
-    if not _is_star(query.get("select_list", [])):
-        return []
-    names: dict[str, None] = {}
-    num_repeated = num_columns = 0
-    for table in _joined_tables(query["from_table"]):
-        if (schema := schemas.get(table["table_name"].lower())) is None or table["column_name_alias"]:
-            return []
-        label = table["alias"] or table["table_name"]
-        num_repeated += sum(name in names for name in schema.names)
-        num_columns += len(schema)
-        names |= dict.fromkeys([f"{label}.{name}" if name in names else name for name in schema.names])
-    return list(names) if num_repeated and len(names) == num_columns else []
-
-
-def _joined_tables(node: Tree) -> list[Tree]:
-    """Return the tables of joins that keep all columns of both sides, from left to right; nothing for other joins."""
-    if node["type"] == "BASE_TABLE":
-        return [node]
-    is_kept = node["type"] == "JOIN" and node["ref_type"] in ("REGULAR", "CROSS") and not node["using_columns"]
-    if not is_kept or node["join_type"] in ("SEMI", "ANTI", "MARK"):
-        return []
-    left, right = _joined_tables(node["left"]), _joined_tables(node["right"])
-    return [*left, *right] if left and right else []
-
-
-def _is_star(select_list: list[Tree]) -> bool:
-    changes = ("relation_name", "exclude_list", "replace_list", "rename_list", "columns", "expr")
-    return [item["class"] for item in select_list] == ["STAR"] and not any(select_list[0][name] for name in changes)
-
-
 def _columns_of(frame: DataFrame, query: Tree) -> Schema:
-    """Return the columns of a table; if no row of it is known, those that the query names, without a type."""
+    """Return the columns of a table. If they are unknown, return the columns that the query names, without types."""
     if frame.schema.names or any(node.get("class") == "STAR" for node in walk_tree(query)):
         return frame.schema
-    return Schema([Field(name, DataType.null()) for name in _names_used(query) or ["no_column"]])
-
-
-def _names_used(query: Tree) -> list[str]:
-    """Return the names of columns in a query; none if it has a star."""
-    names = list[str]()
-    for node in walk_tree(query):
-        if node.get("class") == "STAR":
-            return []
-        names += [node["column_names"][-1]] if node.get("column_names") else []
-        names += node.get("using_columns", ())
-    return list(dict.fromkeys(names))
+    return Schema([Field(name, DataType.null()) for name in names_used(query) or ["no_column"]])
 
 
 def _narrowed(frame: DataFrame, schema: Schema, query: Tree) -> DataFrame:
     """Return the DataFrame with the columns that the query may read: all of them if it has a star."""
-    used = {name.lower() for name in _names_used(query)}
+    used = {name.lower() for name in names_used(query)}
     if not used and any(node.get("class") == "STAR" for node in walk_tree(query)):
         return frame
     kept = [name for name in schema.names if name.lower() in used] or schema.names[:1]
     return frame if len(kept) == len(frame.columns) else frame.select(*kept)
-
-
-def _column_refs(query: Tree) -> Iterator[Tree]:
-    """Yield the columns that a query reads, without names of its select list and parameters of lambdas."""
-    aliases = {item["alias"].lower() for item in query["select_list"] if item["alias"]}
-    parameters = {
-        name.lower() for node in walk_tree(query) if node.get("class") == "LAMBDA" for name in _parameters(node["lhs"])
-    }
-    for part in (query["select_list"], query["where_clause"]):
-        yield from (ref for ref in _refs(part) if ref["column_names"][0].lower() not in parameters)
-    for ref in _refs({**query, "select_list": None, "where_clause": None}):
-        if len(ref["column_names"]) > 1 or ref["column_names"][0].lower() not in aliases | parameters:
-            yield ref
-
-
-def _without(query: Tree, calls: list[Tree]) -> Tree:
-    """Return a query with constants in place of calls."""
-    numbers = {id(call) for call in calls}
-
-    def change(node: Tree) -> Tree | None:
-        return {**_literal_one(), "alias": node["alias"]} if id(node) in numbers else None
-
-    result: Tree = rewrite_tree(query, change)
-    return result
-
-
-def _without_places(call: Tree) -> str:
-    """Return a text that equal calls share, wherever they stand in the query and whatever their alias is."""
-
-    def change(node: Tree) -> Any:
-        has_place = node.get("query_location_length")
-        return rewrite_tree({**node, "query_location": 0, "query_location_length": 0}, change) if has_place else None
-
-    return json.dumps(rewrite_tree({**call, "alias": ""}, change))
-
-
-def _refs(part: Any) -> Iterator[Tree]:
-    return (node for node in walk_tree(part) if node.get("class") == "COLUMN_REF")
-
-
-def _parameters(tree: Tree) -> Iterator[str]:
-    return (name for ref in _refs(tree) for name in ref["column_names"])
-
-
-def _conjuncts(condition: Tree | None) -> list[Tree]:
-    if condition is None:
-        return []
-    if condition["type"] == "CONJUNCTION_AND":
-        return [part for child in condition["children"] for part in _conjuncts(child)]
-    return [condition]
-
-
-def _conjunction(conditions: list[Tree]) -> Tree | None:
-    if len(conditions) < 2:
-        return conditions[0] if conditions else None
-    template: Tree = parse("select 1 where true and true")["where_clause"]
-    return {**template, "children": conditions}
-
-
-def _column(name: str, alias: str) -> Tree:
-    template: Tree = parse("select x")["select_list"][0]
-    return {**template, "column_names": [name], "alias": alias}
-
-
-def _literal_one() -> Tree:
-    one: Tree = parse("select 1 as one")["select_list"][0]
-    return one
-
-
-def _base_table(name: str, alias: str = "") -> Tree:
-    template: Tree = parse("select 1 from x")["from_table"]
-    return {**template, "table_name": name, "qualified_name": {"path": [name]}, "alias": alias}
-
-
-def _select_all(table: str) -> Tree:
-    return {**parse("select * from x"), "from_table": _base_table(table)}
-
-
-def _select_all_of(query: Tree) -> Tree:
-    """Return ``select * from (query)``, in which DuckDB gives columns of one name different names."""
-    template = parse("select * from (select 1) x")
-    return {**template, "from_table": {**template["from_table"], "subquery": {"node": query, "named_param_map": []}}}

@@ -38,15 +38,14 @@ def read_rows(
     *,
     subscribers: Sequence[Subscriber] = (),
     cancellation: Cancellation | None = None,
-    runner: Runner | None = None,
 ) -> Generator[pa.RecordBatch, None, None]:
-    """Yield the plan's rows from a runner, by default from the current one.
+    """Yield the plan's rows from the current runner.
 
     Closing the iterator cancels the query and returns once everything is released.
     """
     from penstock.runners import query
 
-    return query.rows_for_reader(plan, runner or current_runner(), reading, subscribers, cancellation)
+    return query.rows_for_reader(plan, current_runner(), reading, subscribers, cancellation)
 
 
 def write(plan: Write, *, subscribers: Sequence[Subscriber] = ()) -> pa.Table:
@@ -65,15 +64,6 @@ def current_runner() -> Runner:
     from penstock.runners.local import LocalRunner
 
     return LocalRunner()
-
-
-def block_runner() -> Runner | None:
-    """Return a runner that gives references to tables in Ray's object store; None if queries run on this machine."""
-    if get_config().runner != "ray":
-        return None
-    from penstock.runners.ray.blocks import BlockRunner
-
-    return BlockRunner(_ray_address)
 
 
 def set_runner_ray(address: str | None = None) -> None:

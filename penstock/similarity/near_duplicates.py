@@ -9,10 +9,10 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.contracts import EndOfInput, check_not_cancelled
+from penstock.errors import ComputeError
 from penstock.expr.arrays import Numbers
 from penstock.expr.vector_matrix import matrix_of
 from penstock.plan.similarity import DropNear
-from penstock.relational.spill import spill_file
 from penstock.types.plain import arrow_array
 
 ROWS_AT_A_TIME = 1024  # new rows that are compared with a block of kept rows at once
@@ -45,7 +45,7 @@ class DropNearHandler:
         return item.filter(arrow_array(is_kept)).replace_schema_metadata(None)
 
     def close(self) -> None:
-        self._kept.close()
+        self._kept = _KeptVectors(0)
 
     def _is_near(self, vectors: Numbers) -> Numbers:
         """Return which vectors are near an earlier kept one, and keep the others."""
@@ -68,45 +68,30 @@ class DropNearHandler:
 
 
 class _KeptVectors:
-    """Blocks of vectors: in memory up to a limit, then in a nameless file that disappears with the process."""
+    """Vectors in blocks. An error ends the query if they take more than ``memory_bytes``."""
 
     def __init__(self, memory_bytes: int) -> None:
-        self._free_nbytes = memory_bytes
-        self._in_memory: list[Numbers] = []
+        self._memory_bytes = memory_bytes
+        self._nbytes = 0
+        self._full: list[Numbers] = []
         self._last: list[Numbers] = []  # the pieces of the block that is not full
-        self._file: Any = None
-        self._num_in_file = 0
 
     def add(self, vectors: Numbers) -> None:
         self._last.append(vectors)
-        if sum(map(len, self._last)) < KEPT_BLOCK_ROWS:
-            return
-        block = np.concatenate(self._last)
-        block, rest = block[:KEPT_BLOCK_ROWS], block[KEPT_BLOCK_ROWS:]
-        self._last = [rest]
-        if block.nbytes <= self._free_nbytes:
-            self._free_nbytes -= block.nbytes
-            self._in_memory.append(block)
-            return
-        if self._file is None:
-            self._file = spill_file()
-        self._file.seek(0, 2)
-        self._file.write(block)
-        self._num_in_file += 1
+        self._nbytes += vectors.nbytes
+        if self._nbytes > self._memory_bytes:
+            raise ComputeError(
+                f"dedup_near holds the vectors of the rows that it keeps, which take {self._nbytes / 2**20:.0f} MiB; "
+                f"its part of memory_limit is {self._memory_bytes / 2**20:.0f} MiB. Drop rows by distinct or "
+                "dedup_minhash before, or raise memory_limit"
+            )
+        if sum(map(len, self._last)) >= KEPT_BLOCK_ROWS:
+            block = np.concatenate(self._last)
+            self._full.append(block[:KEPT_BLOCK_ROWS].copy())
+            self._last = [block[KEPT_BLOCK_ROWS:].copy()]
 
     def blocks(self) -> Iterator[Numbers]:
         """Yield all vectors that were added."""
-        yield from self._in_memory
+        yield from self._full
         if self._last and (last := np.concatenate(self._last)).size:
             yield last
-        for number in range(self._num_in_file):
-            shape, dtype = (KEPT_BLOCK_ROWS, self._last[0].shape[1]), self._last[0].dtype
-            block = np.empty(shape, dtype)
-            self._file.seek(number * block.nbytes)
-            self._file.readinto(block)
-            yield block
-
-    def close(self) -> None:
-        self._in_memory, self._last = [], []
-        if self._file is not None:
-            self._file.close()

@@ -50,7 +50,7 @@ class Script:
     limits: Limits = field(default_factory=Limits)
     api_key: str | None = None
     models: Sequence[str] | None = None
-    dimensions: int | None = None  # of embeddings; None: those of the model
+    dimensions: int | None = None  # of embeddings; None: as many as the model has
     embedding_limits: EmbeddingLimits = field(default_factory=EmbeddingLimits)
     batches: BatchTiming = field(default_factory=BatchTiming)
     seed: int = 0

@@ -40,11 +40,6 @@ FIRST_ROWS = 1024  # of the first chunk of flat_map: its columns and types are f
 _FAILED = object()  # stands for the result of a tolerated failed call
 
 
-def weight(spec: BatchSpec, batch: pa.RecordBatch) -> Any:
-    assert spec.limits.batch_weight is not None
-    return spec.limits.batch_weight(batch_in_format(without_row_numbers(batch), spec.batch_format))
-
-
 class BatchHandler:
     """Call one function with batches, groups or rows, then apply the steps of the stage. Failed rows give no output."""
 
@@ -54,9 +49,7 @@ class BatchHandler:
         self._is_cancelled = context.is_cancelled
         self._failures = Failures(work, values_of(spec), context.record)
         self._what = self._failures.what
-        self._sizes = BatchSizes(
-            spec.limits, self._what, lambda batch: without_row_numbers(batch).columns, functools.partial(weight, spec)
-        )
+        self._sizes = BatchSizes(spec.limits, self._what, lambda batch: without_row_numbers(batch).columns)
         self._is_repeated = bool(spec.policy.may_repeat or spec.limits.split_on or spec.cache)
         self._is_streaming = False  # outputs of a generator are passed on before it ends
         self._chunk_size = ChunkSize(FIRST_ROWS)

@@ -131,7 +131,7 @@ class UdfCalls:
         self._spec = spec = work.call.udf
         self.arguments = Arguments(work.call)
         self._failures = Failures(work, self.arguments.row_values, record)
-        self._sizes = BatchSizes(spec.limits, self._failures.what, self.arguments.arrays, self._weigh)
+        self._sizes = BatchSizes(spec.limits, self._failures.what, self.arguments.arrays)
         self.lease = Lease(work)
         self._caller = open_caller(self.lease.function, self._sizes.is_too_large if spec.target.is_batch else never)
         self._lookup, self._at_once = self.lease.lookup, self.lease.at_once
@@ -313,11 +313,6 @@ class UdfCalls:
         self._counter.num_failed += len(failures)
         self._counter.num_answered += part.num_rows - len(failures)
         return column
-
-    def _weigh(self, batch: pa.RecordBatch) -> Any:
-        assert self._spec.limits.batch_weight is not None
-        args, kwargs = self.arguments.series(batch)
-        return self._spec.limits.batch_weight(*args, **kwargs)
 
     # --- rows ---
 

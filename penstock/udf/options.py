@@ -52,7 +52,6 @@ class BatchFuncOptions(FuncOptions, total=False):
     batch_size: BatchSize
     max_batch_bytes: int | str | None
     max_batch_tokens: int | None
-    batch_weight: Callable[..., Any] | None
     split_on: Any
 
 
@@ -93,7 +92,7 @@ class GroupOptions(WorkerOptions, total=False):
 
 DEFAULTS = {"batch_size": "auto", "cache": False, "gpus": 0, "max_errors": "auto", "unnest": False}  # None for others
 CALL_OPTIONS = tuple(ClsOptions.__annotations__)
-BATCH_OPTIONS = ("max_batch_bytes", "max_batch_tokens", "batch_weight", "split_on")
+BATCH_OPTIONS = ("max_batch_bytes", "max_batch_tokens", "split_on")
 """Options for batch functions only, besides ``batch_size``."""
 
 OPTION_HELP = {
@@ -101,8 +100,7 @@ OPTION_HELP = {
     "unnest": "True makes a column of each field of a struct result",
     "batch_size": "rows of a batch: a number, 'auto' (found by measurement), or None (batches as they come)",
     "max_batch_bytes": "the most bytes of a batch, a number or text such as '64MB'",
-    "max_batch_tokens": "the most tokens of a batch; estimated from its text, or counted by batch_weight",
-    "batch_weight": "a function of the same arguments that returns the tokens of each row",
+    "max_batch_tokens": "the most tokens of a batch; estimated from its text",
     "split_on": "exception classes that mean: too large; the batch is halved and tried again",
     "cpus": "cores that each worker reserves",
     "gpus": "GPUs that each worker reserves; it sees only those. Implies processes",
@@ -244,7 +242,6 @@ _EXCEPTIONS: Rule = (_are_exceptions, "takes exception classes")
 
 RULES: dict[str, Rule] = {
     "batch_size": (_is_batch_size, "must be 'auto' or a whole number of 1 or more"),
-    "batch_weight": (callable, "must be a function of the same arguments"),
     "cache": _BOOLEAN,
     "cpus": _AMOUNT,
     "gpus": _AMOUNT,
@@ -317,14 +314,9 @@ def make_policy(name: str, options: Mapping[str, Any], *, can_stop: bool, breake
     return Policy(on_error, options.get("max_retries") or 0, retry_on, timeout_s, *limits)
 
 
-def make_limits(name: str, options: Mapping[str, Any]) -> BatchLimits:
-    max_bytes, max_tokens, weight, split_on = (options.get(option) for option in BATCH_OPTIONS)
-    if weight is not None and max_tokens is None:
-        raise InvalidArgumentError(
-            f"{name}: batch_weight returns the weight of rows; set max_batch_tokens= to limit it"
-        )
-    nbytes = None if max_bytes is None else parse_bytes(max_bytes)
-    return BatchLimits(nbytes, max_tokens, weight, exception_classes(split_on))
+def make_limits(options: Mapping[str, Any]) -> BatchLimits:
+    max_bytes, max_tokens, split_on = (options.get(option) for option in BATCH_OPTIONS)
+    return BatchLimits(None if max_bytes is None else parse_bytes(max_bytes), max_tokens, exception_classes(split_on))
 
 
 def exception_classes(given: Any) -> tuple[Any, ...]:

@@ -11,7 +11,6 @@ import math
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,9 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from penstock.errors import InvalidArgumentError, TypeMismatchError
+from penstock.errors import InvalidArgumentError
 from penstock.expr.udf import BatchLimits
-from penstock.udf.user_errors import udf_error
 
 log = logging.getLogger("penstock.udf")
 
@@ -36,7 +34,7 @@ BATCHES_BEFORE_GROWTH = 32
 class BatchSizes:
     """The sizes of one worker's batches. ``what`` names the function in errors.
 
-    ``columns`` returns the arguments of a batch as arrays; ``weigh`` calls the user's ``batch_weight`` with them.
+    ``columns`` returns the arguments of a batch as arrays.
     """
 
     def __init__(
@@ -44,12 +42,10 @@ class BatchSizes:
         limits: BatchLimits,
         what: str,
         columns: Callable[[pa.RecordBatch], Sequence[pa.Array]],
-        weigh: Callable[[pa.RecordBatch], Any],
     ) -> None:
         self._limits = limits
         self._what = what
         self._columns = columns
-        self._weigh = weigh
         self._safe = SafeSize()
 
     def parts(self, batch: pa.RecordBatch) -> Parts:
@@ -88,18 +84,8 @@ class BatchSizes:
             nbytes = sum((row_nbytes(array) for array in self._columns(batch)), np.zeros(batch.num_rows))
             rows.append(nbytes / limits.max_batch_bytes)
         if limits.max_batch_tokens is not None:
-            rows.append(self._tokens(batch) / limits.max_batch_tokens)
+            rows.append(row_tokens(self._columns(batch), self._what) / limits.max_batch_tokens)
         return np.stack(rows) if rows else np.empty((0, batch.num_rows))
-
-    def _tokens(self, batch: pa.RecordBatch) -> Weights:
-        if self._limits.batch_weight is None:
-            return row_tokens(self._columns(batch), self._what)
-        try:
-            weights = self._weigh(batch)
-        except Exception as exc:
-            message = f"{self._what}: batch_weight failed: {type(exc).__name__}: {exc}"
-            raise udf_error(message, exc) from exc
-        return checked_weights(weights, batch.num_rows, self._what)
 
 
 class Parts(Iterator[pa.RecordBatch]):
@@ -250,31 +236,10 @@ def row_tokens(columns: Sequence[pa.Array], what: str) -> Weights:
         found = ", ".join(str(column.type) for column in columns) or "none"
         raise InvalidArgumentError(
             f"{what}: max_batch_tokens counts text, and no argument has any (types: {found}). "
-            "Give batch_weight=, a function that returns one number a row, or use max_batch_bytes."
+            "Use max_batch_bytes or batch_size."
         )
     nbytes = sum(map(row_nbytes, texts), np.float64(0))
     return np.maximum(np.ceil(nbytes / BYTES_PER_TOKEN), 1.0)
-
-
-def checked_weights(weights: Any, num_rows: int, what: str) -> Weights:
-    """Return the result of ``batch_weight`` as numbers, or raise an error."""
-    try:
-        array = np.asarray(weights.to_pylist() if hasattr(weights, "to_pylist") else weights)
-    except ValueError:
-        array = np.empty(0, object)  # lists of different lengths
-    if array.shape != (num_rows,) or (num_rows and array.dtype.kind not in "iuf"):
-        raise TypeMismatchError(
-            f"{what}: batch_weight returned {weights!r:.80} for {num_rows} rows; return a list or array with one "
-            "number a row"
-        )
-    numbers: Weights = array.astype(np.float64)
-    is_bad = ~(np.isfinite(numbers) & (numbers >= 0))
-    if is_bad.any():
-        row = int(np.argmax(is_bad))
-        raise TypeMismatchError(
-            f"{what}: batch_weight returned {numbers[row]:g} for row {row}; a weight is a number of 0 or more"
-        )
-    return numbers
 
 
 def _is_text(dtype: pa.DataType) -> bool:

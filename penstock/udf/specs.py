@@ -57,7 +57,7 @@ def _common_parts(
     )
     return {
         "batch_size": options.get("batch_size", "auto"),
-        "limits": make_limits(name, options),
+        "limits": make_limits(options),
         "resources": resources,
         "policy": make_policy(name, options, can_stop=is_async or bool(use_process) or gpus > 0),
         "cache": bool(options.get("cache")),

@@ -78,7 +78,7 @@ def test_results_of_daft() -> None:
     assert df.repartition(None, "x").to_pydict(maps_as_pydicts="lossy")["x"] == [1, 2, 3]
 
 
-def test_iceberg_tables_and_catalogs(tmp_path: Path) -> None:
+def test_iceberg_tables(tmp_path: Path) -> None:
     from pyiceberg.catalog.sql import SqlCatalog
 
     iceberg = SqlCatalog("ice", uri=f"sqlite:///{tmp_path / 'catalog.db'}", warehouse=f"file://{tmp_path}")
@@ -88,55 +88,7 @@ def test_iceberg_tables_and_catalogs(tmp_path: Path) -> None:
     for mode in ("append", "append", "overwrite"):
         df.write_iceberg(table, mode=mode)
     assert sorted(daft.read_iceberg(table).to_pydict()["a"]) == [1, 2]
-
-    session = daft.Session()
-    session.attach_catalog(iceberg)
-    session.write_table("ice.space.words", daft.from_pydict({"a": [3]}))
-    assert session.read_table("ice.space.words").count_rows() == 3
-    assert session.get_catalog("ice").list_tables() == ["space.words"]
     iceberg.close()
-
-
-def test_tables_in_memory() -> None:
-    from penstock.compat.daft.catalog import Catalog, Table
-
-    catalog = Catalog.from_pydict({"users": {"id": [1, 2]}})
-    assert (catalog.list_tables(), catalog.read_table("users").count_rows()) == (["users"], 2)
-    session = daft.Session()
-    session.attach_catalog(catalog, "c")
-    session.attach_table(Table.from_pydict("t", {"id": [5]}))
-    session.write_table("c.users", session.read_table("t"))
-    assert session.read_table("c.users").to_pydict() == {"id": [1, 2, 5]}
-    session.write_table("t", daft.from_pydict({"id": [7]}), mode="overwrite")
-    assert session.sql("select id + 1 as n from t").to_pydict() == {"n": [8]}
-    with pytest.raises(InvalidArgumentError, match=r"no table 'user' in default\. Did you mean 'users'"):
-        catalog.get_table("user")
-    with pytest.raises(AttributeError, match=r"Catalog\.create_namespace; use the library"):
-        catalog.create_namespace("x")
-
-
-def test_what_a_session_takes() -> None:
-    session = daft.Session()
-    session.attach(daft.Catalog.from_pydict({"t": {"id": [1]}}), alias="c")
-    session.attach(daft.from_pydict({"id": [2]}), alias="own")
-    session.create_temp_view("view", session.read_table("own"))
-    assert [session.read_table(name).to_pydict()["id"] for name in ("c.t", "own", "view")] == [[1], [2], [2]]
-    with pytest.raises(AttributeError, match=r"name a table with its catalog, as in 'catalog\.table'"):
-        daft.set_catalog("c")
-    with pytest.raises(InvalidArgumentError, match=r"attach\(int\)"):
-        session.attach(3)
-
-
-def test_the_current_session() -> None:
-    outer = daft.current_session()
-    with daft.session() as inner:
-        daft.attach_table(daft.from_pydict({"id": [1]}), alias="only_inner")
-        assert (daft.current_session(), inner.has_table("only_inner")) == (inner, True)
-        assert daft.sql("select id + 1 as n from only_inner").to_pydict() == {"n": [2]}
-    assert (daft.current_session(), daft.has_table("only_inner")) == (outer, False)
-    daft.set_session(inner)
-    assert daft.read_table("only_inner").to_pydict() == {"id": [1]}
-    daft.set_session(outer)
 
 
 def test_opened_files_and_hints(tmp_path: Path) -> None:

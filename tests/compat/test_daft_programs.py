@@ -137,12 +137,14 @@ def test_delta_tables(tmp_path: Path) -> None:
         df.write_deltalake("s3://bucket/t", io_config=daft.IOConfig(s3=store))
 
 
-def test_sql_sees_the_callers_frames_and_the_session() -> None:
+def test_sql_sees_frames_of_the_caller_and_by_name() -> None:
     frame = daft.from_pydict({"a": [1, 2]})
     assert daft.sql("select sum(a) as s from frame").to_pydict() == {"s": [3]}
-    session = daft.Session()
-    session.create_temp_table("t", frame)
-    assert session.sql("select max(a) as m from t").to_pydict() == {"m": [2]}
+    assert daft.sql("select max(a) as m from t", t=frame).to_pydict() == {"m": [2]}
+    with pytest.raises(AttributeError, match=r"daft\.Session; give DataFrames by name"):
+        daft.Session()
+    with pytest.raises(AttributeError, match=r"daft\.Catalog; use the library of the catalog"):
+        daft.Catalog.from_pydict({})
 
 
 def test_expressions_of_daft() -> None:
@@ -234,8 +236,6 @@ def test_a_refused_name_has_a_remedy() -> None:
     with pytest.raises(ImportError):
         exec("from penstock.compat.daft import Identifier")
     assert not hasattr(daft, "Identifier")
-    with pytest.raises(TypeError, match="attach_catalog takes a Catalog or one of pyiceberg; got 5"):
-        daft.Session().attach_catalog(5)
 
 
 def test_providers_have_their_modules() -> None:

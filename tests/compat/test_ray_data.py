@@ -254,36 +254,15 @@ def test_importing_the_adapter_changes_no_expression_of_penstock() -> None:
     assert ds.take_all() == [{"id": 0, "y": True}, {"id": 1, "y": True}]
 
 
-def test_mixes_names_and_other_adapters() -> None:
-    long, short = ray.data.range(5), ray.data.from_items([{"id": 10}, {"id": 11}])
-    assert [row["id"] for row in long.mix(short).take_all()] == [0, 10, 1, 11, 2, 3, 4]
-    assert [row["id"] for row in long.mix(short, weights=[2, 1]).take_all()] == [0, 1, 10, 2, 3, 11, 4]
-    with pytest.raises(InvalidArgumentError, match="2 datasets takes as many weights"):
-        long.mix(short, weights=[1])
-    long.set_name("numbers")
-    assert (long.name, short.name, long.to_daft().count_rows()) == ("numbers", None, 5)
-    words = ray.data.from_items([{"w": word} for word in "abacab"])
-    top = words.aggregate(aggregate.ApproximateTopK("w", k=2))
-    assert top == {"approx_topk(w)": [{"w": "a", "count": 3}, {"w": "b", "count": 2}]}
-    assert [row["id"] for row in long.repartition(2, keys=["id"], sort=True).take_all()] == [0, 1, 2, 3, 4]
-
-
-def test_summary() -> None:
-    rows = [{"age": 25, "name": "Ann", "day": dt.date(2024, 1, 1)}, {"age": 0, "name": None, "day": None}]
-    summary = ray.data.from_items(rows).summary()
-    ages, names, days = (
-        summary.get_column_stats(column).set_index("statistic")["value"].dropna().to_dict() for column in rows[0]
-    )
-    expected = {"count": 2, "mean": 12.5, "min": 0, "max": 25, "std": 12.5, "missing_pct": 0, "zero_pct": 50}
-    assert {**ages, "approx_quantile[0]": 0} == {**expected, "approx_quantile[0]": 0}
-    assert names == {"count": 2, "missing_pct": 50, "approx_topk[0]": {"name": "Ann", "count": 1}}
-    assert days == {"count": 2, "missing_pct": 50, "min": dt.date(2024, 1, 1), "max": dt.date(2024, 1, 1)}
-
-    totals = {DataType.int64(): lambda column: [aggregate.Sum(column)]}
-    found = ray.data.range(3).summary(columns=["id"], override_dtype_agg_mapping=totals)
-    assert found.to_pandas().to_dict("list") == {"statistic": ["sum"], "id": [3]}
-    with pytest.raises(InvalidArgumentError, match="name each DataType"):
-        ray.data.range(3).summary(override_dtype_agg_mapping={"temporal": list})
+def test_names_other_adapters_and_parts() -> None:
+    numbers = ray.data.range(5)
+    numbers.set_name("numbers")
+    assert (numbers.name, ray.data.range(1).name, numbers.to_daft().count_rows()) == ("numbers", None, 5)
+    assert [row["id"] for row in numbers.repartition(2, keys=["id"], sort=True).take_all()] == [0, 1, 2, 3, 4]
+    with pytest.raises(AttributeError, match=r"Dataset\.mix; number the rows"):
+        numbers.mix(numbers)
+    with pytest.raises(AttributeError, match=r"aggregate\.ApproximateTopK; use ValueCounter"):
+        aggregate.ApproximateTopK("id", k=2)
 
 
 def test_files_of_ray_data(tmp_path: Path) -> None:

@@ -94,8 +94,7 @@ def test_all_options_at_once() -> None:
         "batch_format": "numpy",
         "zero_copy_batch": False,
         "max_batch_bytes": "1KB",
-        "max_batch_tokens": 10,
-        "batch_weight": lambda batch: [1] * len(batch["id"]),
+        "max_batch_tokens": None,  # counts text
         "split_on": MemoryError,
         "compute": ActorPoolStrategy(size=1),
         "fn_args": (2,),

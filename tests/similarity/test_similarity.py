@@ -211,14 +211,25 @@ def test_dedup_near_keeps_the_rows_that_are_not_near_an_earlier_kept_one(
     assert df.to_pydict()["id"] == kept_by_hand(rows, threshold)
 
 
-def test_equal_vectors_are_duplicates_at_a_threshold_of_one_and_most_kept_vectors_may_be_in_a_file() -> None:
-    rng = np.random.default_rng(0)
-    vectors = rng.standard_normal((60, 16)).astype(np.float32)
+def test_equal_vectors_are_duplicates_at_a_threshold_of_one() -> None:
+    assert [handler.process(part, 0).num_rows for handler in [near_handler(10**6)] for part in tripled()] == [50, 10]
+
+
+def test_dedup_near_refuses_more_kept_vectors_than_its_memory_holds() -> None:
+    handler = near_handler(600)
+    with pytest.raises(ComputeError, match=r"dedup_near holds the vectors .* dedup_minhash before, or raise"):
+        handler.process(tripled()[0], 0)
+
+
+def near_handler(memory_bytes: int) -> DropNearHandler:
+    return DropNearHandler(DropNear("v", 1.0), memory_bytes, lambda: False)
+
+
+def tripled() -> tuple[pa.RecordBatch, pa.RecordBatch]:
+    """Return 60 vectors three times, in two batches."""
+    vectors = np.random.default_rng(0).standard_normal((60, 16)).astype(np.float32)
     batch = pa.record_batch({"v": pa.FixedSizeListArray.from_arrays(pa.array(np.tile(vectors, (3, 1)).ravel()), 16)})
-    handler = DropNearHandler(DropNear("v", 1.0), 600, lambda: False)
-    outputs = [handler.process(part, 0).num_rows for part in (batch.slice(0, 50), batch.slice(50))]
-    handler.close()
-    assert outputs == [50, 10]
+    return batch.slice(0, 50), batch.slice(50)
 
 
 # --- similar texts ---

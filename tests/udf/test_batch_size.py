@@ -13,13 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
 import torch
 
 import penstock as ps
 from penstock import DataType, Series, col
-from penstock.errors import InvalidArgumentError, TypeMismatchError, UdfError
+from penstock.errors import InvalidArgumentError, UdfError
 from tests.explained import explained
 
 INT = DataType.int64()
@@ -171,32 +170,12 @@ def test_both_limits_hold(tmp_path: Path) -> None:
     assert sizes_of_texts(tmp_path, max_batch_bytes=16, max_batch_tokens=2) == [2, 1, 1, 2, 1]
 
 
-def test_a_weight_function_is_given_what_the_function_is_given(seen: Seen) -> None:
-    @ps.func.batch(
-        return_dtype=INT,
-        max_concurrency=1,
-        max_batch_tokens=10,
-        batch_weight=lambda x, factor, *, plus: x.to_numpy() * factor + plus,
-    )
-    def same(x: Series, factor: int, *, plus: int) -> Series:
-        seen.note(len(x))
-        return x
-
-    df = ps.from_pydict({"x": [1, 2, 3, 4]})
-    assert df.select(y=same(col("x"), 2, plus=1)).to_pydict()["y"] == [1, 2, 3, 4]
-    assert seen.sizes == [2, 1, 1]  # of 3 + 5, 7 and 9
-
-
-@pytest.mark.parametrize("batch_format", ["numpy", "pandas", "pyarrow", "pylist", "torch"])
+@pytest.mark.parametrize("batch_format", ["numpy", "pandas", "pyarrow", "pylist"])
 def test_weights_of_map_batches(batch_format: Any) -> None:
-    def weigh(batch: Any) -> Any:
-        return [row["id"] for row in batch] if batch_format == "pylist" else batch["id"]
-
-    df = ps.range(6).map_batches(
-        lambda b: {"n": [len(b) if batch_format == "pylist" else len(b["id"])]},
+    df = ps.from_pydict({"data": [b"x" * size for size in range(6)]}).map_batches(
+        lambda b: {"n": [len(b) if batch_format == "pylist" else len(b["data"])]},
         batch_format=batch_format,
-        max_batch_tokens=5,
-        batch_weight=weigh,
+        max_batch_bytes=5,
     )
     assert df.to_pydict()["n"] == [3, 1, 1, 1]
 
@@ -228,44 +207,9 @@ def test_limits_of_methods() -> None:
     assert df.select(n=Counter().count(col("text"))).to_pydict()["n"] == [3, 3, 3, 1, 3, 3, 3]
 
 
-@pytest.mark.parametrize(
-    ("weights", "message"),
-    [
-        ([1, 2], r"returned \[1, 2\] for 3 rows; return a list or array with one number a row"),
-        ([1, None, 2], r"returned \[1, None, 2\] for 3 rows"),
-        (["1", "2", "3"], r"returned \['1', '2', '3'\] for 3 rows"),
-        ([1, -1, 2], "returned -1 for row 1; a weight is a number of 0 or more"),
-        ([1.0, 2.0, float("nan")], "returned nan for row 2"),
-        ([1.0, float("inf"), 0], "returned inf for row 1"),
-        ([[1], [2], [3]], r"returned \[\[1\], \[2\], \[3\]\] for 3 rows"),
-        (3, "returned 3 for 3 rows; return a list or array with one number a row"),
-        ("abc", "returned 'abc' for 3 rows"),
-        (pa.array([1, None, 3]), "for 3 rows; return a list"),
-    ],
-)
-def test_bad_weights(weights: Any, message: str) -> None:
-    df = ps.range(3).map_batches(lambda b: b, max_batch_tokens=5, batch_weight=lambda b: weights)
-    with pytest.raises(TypeMismatchError, match=message):
-        df.collect()
-
-
-@pytest.mark.parametrize("weights", [np.array([1, 2, 3]), pa.array([1, 2, 3]), torch.tensor([1, 2, 3]), (1.0, 2, 3)])
-def test_good_weights(weights: Any) -> None:
-    df = ps.range(3).map_batches(
-        lambda b: {"n": [len(b["id"])]}, max_batch_tokens=3, batch_weight=lambda b: weights[: len(b["id"])]
-    )
-    assert df.to_pydict()["n"] == [2, 1]
-
-
-def test_a_weight_function_that_fails_is_named() -> None:
-    df = ps.range(3).map_batches(lambda b: b, max_batch_tokens=5, batch_weight=lambda b: b["nope"], on_error="ignore")
-    with pytest.raises(UdfError, match="batch_weight failed: KeyError: 'nope'"):
-        df.collect()
-
-
 def test_tokens_need_text() -> None:
     df = ps.range(3).map_batches(lambda b: b, max_batch_tokens=5)
-    with pytest.raises(InvalidArgumentError, match=r"no argument has any \(types: int64\). Give batch_weight="):
+    with pytest.raises(InvalidArgumentError, match=r"no argument has any \(types: int64\). Use max_batch_bytes"):
         df.collect()
 
 
@@ -365,30 +309,27 @@ def test_weight_is_what_is_halved_where_there_is_a_limit() -> None:
     seen: list[list[int]] = []
 
     def call(batch: dict[str, Any]) -> dict[str, Any]:
-        weights = batch["w"].tolist()
+        weights = list(map(len, batch["w"]))
         seen.append(weights)
         if sum(weights) > 10:
             raise TooMuchError
         return batch
 
     weights = [1] * 8 + [8, 8] + [1] * 8 + [8, 8]
-    df = ps.from_pydict({"w": weights}).map_batches(
-        call, batch_size=None, split_on=TooMuchError, max_batch_tokens=24, batch_weight=lambda b: b["w"], concurrency=1
+    df = ps.from_pydict({"w": [b"x" * weight for weight in weights]}).map_batches(
+        call, batch_size=None, split_on=TooMuchError, max_batch_bytes=24, concurrency=1
     )
-    assert df.to_pydict()["w"] == weights
+    assert list(map(len, df.to_pydict()["w"])) == weights
     assert seen[0] == [1] * 8 + [8, 8]
     assert [sum(part) for part in seen if sum(part) > 10] == [24]
 
 
 def test_rows_that_weigh_nothing_are_halved_by_number(seen: Seen) -> None:
-    df = ps.range(16).map_batches(
-        fail_above(4, seen),
-        batch_size=16,
-        split_on=TooMuchError,
-        max_batch_tokens=10,
-        batch_weight=lambda b: [0] * len(b["id"]),
-    )
-    assert df.to_pydict()["x"] == [2 * x for x in range(16)]
+    def call(batch: dict[str, Any]) -> dict[str, Any]:
+        return {"x": fail_above(4, seen)({"id": np.arange(len(batch["text"]))})["x"]}
+
+    df = ps.from_pydict({"text": [""] * 16}).map_batches(call, batch_size=16, split_on=TooMuchError, max_batch_bytes=10)
+    assert len(df.to_pydict()["x"]) == 16
 
 
 def test_a_single_row_that_is_too_much_follows_on_error() -> None:
@@ -474,8 +415,6 @@ def test_it_is_logged(caplog: pytest.LogCaptureFixture, seen: Seen) -> None:
         ),
         ({"max_batch_tokens": 0}, "max_batch_tokens must be a whole number of 1 or more; got 0"),
         ({"max_batch_tokens": "8k"}, "max_batch_tokens must be a whole number"),
-        ({"batch_weight": len}, "set max_batch_tokens= to limit it"),
-        ({"max_batch_tokens": 5, "batch_weight": 3}, "batch_weight must be a function"),
         ({"split_on": "TooMuchError"}, "split_on takes exception classes; got 'TooMuchError'"),
         ({"split_on": (TooMuchError, 3)}, r"split_on takes exception classes; got .*, 3\)"),
     ],
@@ -487,7 +426,7 @@ def test_bad_options(options: dict[str, Any], message: str) -> None:
         ps.func.batch(return_dtype=INT, **options)(lambda x: x)
 
 
-@pytest.mark.parametrize("option", ["max_batch_bytes", "max_batch_tokens", "batch_weight", "split_on"])
+@pytest.mark.parametrize("option", ["max_batch_bytes", "max_batch_tokens", "split_on"])
 def test_functions_over_rows_have_no_batches(option: str) -> None:
     message = f"no option '{option}'. "
     given: dict[str, Any] = {option: 5}
@@ -502,7 +441,7 @@ def test_functions_over_rows_have_no_batches(option: str) -> None:
 
 
 def test_explain_shows_limits() -> None:
-    limits: Any = {"max_batch_bytes": "1MB", "max_batch_tokens": 9, "batch_weight": len, "split_on": TooMuchError}
+    limits: Any = {"max_batch_bytes": "1MB", "max_batch_tokens": 9, "split_on": TooMuchError}
     text = explained(ps.range(3).map_batches(lambda b: b, **limits))
-    assert "max_batch_bytes 1000000; max_batch_tokens 9; batch_weight len; split_on TooMuchError" in text
+    assert "max_batch_bytes 1000000; max_batch_tokens 9; split_on TooMuchError" in text
     assert "batches by throughput" in text

@@ -97,9 +97,6 @@ RUNS: dict[str, Callable[[Callable[[Any], Any]], ps.DataFrame]] = {
     "constructors": in_constructors,
     "map": lambda function: ps.range(3).map(function),
     "map_batches": lambda function: ps.range(3).map_batches(function),
-    "batch_weight": lambda function: ps.range(3).map_batches(
-        lambda batch: batch, max_batch_tokens=9, batch_weight=function
-    ),
     "rows in processes": lambda function: in_rows(function, use_process=True),
     "batches in processes": lambda function: in_batches(function, use_process=True),
 }

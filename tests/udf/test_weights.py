@@ -101,8 +101,8 @@ def test_what_is_too_much_shrinks_until_it_fits(weights: list[int], limit: int, 
 
 
 def weighing(limit: int) -> BatchSizes:
-    limits = BatchLimits(max_batch_tokens=limit, batch_weight=len, split_on=(MemoryError,))
-    return BatchSizes(limits, "f", lambda batch: batch.columns, lambda batch: batch["w"])
+    limits = BatchLimits(max_batch_bytes=limit, split_on=(MemoryError,))
+    return BatchSizes(limits, "f", lambda batch: [pa.array([b"x" * weight for weight in batch["w"].to_pylist()])])
 
 
 def taken(parts: Parts, capacity: int) -> list[int]:
@@ -119,14 +119,14 @@ def taken(parts: Parts, capacity: int) -> list[int]:
 
 
 def test_the_rest_of_a_batch_is_cut_by_what_was_learnt() -> None:
-    sizes = BatchSizes(BatchLimits(split_on=(MemoryError,)), "f", lambda batch: batch.columns, len)
+    sizes = BatchSizes(BatchLimits(split_on=(MemoryError,)), "f", lambda batch: batch.columns)
     batch = pa.record_batch({"w": list(range(100))})
     assert taken(sizes.parts(batch), 30) == [-100, -50, 25, 25, 25, 25]
     assert taken(sizes.parts(batch), 30) == [25] * 4
 
 
 def test_other_errors_do_not_shrink_a_batch() -> None:
-    sizes = BatchSizes(BatchLimits(), "f", lambda batch: batch.columns, len)
+    sizes = BatchSizes(BatchLimits(), "f", lambda batch: batch.columns)
     parts = sizes.parts(pa.record_batch({"w": [1, 2]}))
     next(parts)
     assert not parts.has_shrunk(MemoryError())
@@ -173,7 +173,7 @@ def test_a_full_gpu_is_emptied_before_the_next_try(monkeypatch: pytest.MonkeyPat
     emptied: list[Any] = []
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: emptied.append(None))
-    sizes = BatchSizes(BatchLimits(), "f", lambda batch: batch.columns, len)
+    sizes = BatchSizes(BatchLimits(), "f", lambda batch: batch.columns)
     parts = sizes.parts(pa.record_batch({"w": [1, 2]}))
     next(parts)
     assert parts.has_shrunk(torch.OutOfMemoryError())

@@ -8,7 +8,6 @@ functions        ``daft.functions``
 expressions      ``daft.expressions``
 daft_types       ``Schema``, ``DataType`` and ``File``
 io               ``IOConfig`` as ``storage_options``
-session          ``Session``, ``Catalog`` and ``Table``
 star_aggregates  aggregates of all columns: ``count(mode="all")``, ``col("*").count()``
 run_reports      the files of a write, and ``df.metrics``
 
@@ -29,15 +28,13 @@ from typing import Any
 import penstock as ps
 from penstock.ai.provider_registry import KNOWN, detach_provider, find_provider
 from penstock.compat import remedies
-from penstock.compat.daft import expressions, functions, io, session as _session
+from penstock.compat.daft import expressions, functions, io
 from penstock.compat.daft.daft_types import DaftDataType, DaftFile, DaftSchema
 from penstock.compat.daft.frame import DaftDataFrame as DataFrame
 from penstock.compat.daft.io import IOConfig, storage_options
-from penstock.compat.daft.session import Catalog, Table, TableSession as Session
 from penstock.compat.translation import refusal, translated
 from penstock.errors import InvalidArgumentError, PenstockError
 
-_SESSIONS = [Session()]  # the last is the current one
 DataType, File, Schema = DaftDataType, DaftFile, DaftSchema
 
 
@@ -83,44 +80,10 @@ def _video_frames(path: Any, image_height: int, image_width: int, *args: Any, **
 _READERS["read_video_frames"] = functools.update_wrapper(_video_frames, _read_video_frames)
 globals().update(_READERS)
 vars(io).update(_READERS)  # Daft has them in both places
-__all__ = [*_SHARED, *_FRAMES, *_OWN, "IOConfig", "ImageFormat", "ImageMode", "MediaType", "Session",
-    "TimeUnit", "attach_table", "Catalog", "Table", "attach_catalog", "concat", "create_temp_table",
-    "current_model", "current_provider", "current_session", "detach_provider", "detach_table",
-    "execution_config_ctx", "expressions", "functions", "get_catalog", "get_provider", "get_table",
-    "has_provider", "has_table", "io", "list_tables", "read_blob", "read_table",
-    "set_execution_config", "set_model", "set_runner_native", "sql", "udf", "write_table"]  # fmt: skip
-_OF_SESSION = ("attach", "attach_view", "create_temp_view")
-__all__ += ["ImageProperty", "open_file", "session", "set_session", *_OF_SESSION]
-
-
-def current_session() -> Session:
-    """Return the session whose tables ``daft.sql`` sees."""
-    return _SESSIONS[-1]
-
-
-def set_session(session: Session) -> None:
-    """Set the session whose tables ``daft.sql`` sees."""
-    _SESSIONS[-1] = session
-
-
-@contextlib.contextmanager
-def session() -> Iterator[Session]:
-    """Use a new session within a block."""
-    _SESSIONS.append(Session())
-    try:
-        yield _SESSIONS[-1]
-    finally:
-        _SESSIONS.pop()
-
-
-def _of_session(name: str) -> Callable[..., Any]:
-    """Return a method of the session that is current when it is called."""
-
-    @functools.wraps(getattr(Session, name))
-    def call(*args: Any, **options: Any) -> Any:
-        return getattr(current_session(), name)(*args, **options)
-
-    return call
+__all__ = [*_SHARED, *_FRAMES, *_OWN, "IOConfig", "ImageFormat", "ImageMode", "ImageProperty", "MediaType",
+    "TimeUnit", "concat", "current_model", "current_provider", "detach_provider", "execution_config_ctx",
+    "expressions", "functions", "get_provider", "has_provider", "io", "open_file", "read_blob",
+    "set_execution_config", "set_model", "set_runner_native", "sql", "udf"]  # fmt: skip
 
 
 def range(start: int, end: int | None = None, step: int = 1, partitions: int = 1) -> DataFrame:
@@ -130,12 +93,6 @@ def range(start: int, end: int | None = None, step: int = 1, partitions: int = 1
 
 set_runner_native = ps.set_runner_local
 set_model, current_model = functions.set_model, functions.current_model
-for _name in ("attach_catalog", "attach_table", "create_temp_table", "detach_table", "get_catalog", "get_table",
-              "has_table", "list_tables", "read_table", "write_table", *_OF_SESSION):  # fmt: skip
-    globals()[_name] = _of_session(_name)
-
-
-vars(_session)["current_session"] = current_session  # Daft has it in both places
 
 
 def open_file(
@@ -213,7 +170,7 @@ class metrics:  # noqa: N801  # a module in Daft
 
 
 def sql(sql: str, register_globals: bool = True, **bindings: ps.DataFrame) -> DataFrame:
-    """Run SQL over the caller's DataFrames, DataFrames given by name, and the tables of the session."""
+    """Run SQL over the caller's DataFrames, and DataFrames given by name."""
     import inspect
 
     caller = inspect.currentframe()
@@ -221,7 +178,7 @@ def sql(sql: str, register_globals: bool = True, **bindings: ps.DataFrame) -> Da
     if register_globals and caller is not None and caller.f_back is not None:
         found = {**caller.f_back.f_globals, **caller.f_back.f_locals}
     frames = {name: value for name, value in found.items() if isinstance(value, ps.DataFrame)}
-    return _made(current_session().sql(sql, **{**frames, **bindings}))
+    return _made(ps.sql(sql, register_globals=False, **{**frames, **bindings}))
 
 
 def concat(dfs: Sequence[ps.DataFrame]) -> DataFrame:
@@ -344,7 +301,6 @@ for _module in (
     "ai.openai.provider",
     "ai.provider",
     "ai.utils",
-    "catalog",
     "context",
     "dataframe",
     "datatype",

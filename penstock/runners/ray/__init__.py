@@ -7,7 +7,7 @@ actors, actor_group, worker       the actors of a stage; lent to tasks; the clas
 pool, failures                    run tasks, start them again, tell deaths apart
 stored          a batch with its recipe: recompute it if its node is lost
 shuffle, shuffle_pool, shuffle_work    relations that exceed one node's memory
-engines, blocks                   inference engines; results for Ray Data
+engines                           inference engines
 
 An actor keeps a generator between two outputs without holding a core, as a resting task should. A Ray streaming
 generator under back-pressure keeps its core, so enough of them would leave none for the stages that drain them. The

@@ -434,10 +434,7 @@ def test_datasets_of_ray_are_read(on_ray: None) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_results_become_datasets_of_ray_without_their_rows_in_the_driver(
-    on_ray: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(RayRunner, "fetch", None)
+def test_results_become_datasets_of_ray(on_ray: None) -> None:
     numbers = ps.range(6).into_batches(2).where(ps.col("id") != 1)
     blocks = ray.get(numbers.to_ray_dataset().to_arrow_refs())
     assert [block.to_pydict()["id"] for block in blocks] == [[0, 2], [3, 4], [5]]

@@ -8,7 +8,6 @@ aggregate         ``ray.data.aggregate``
 expressions       ``ray.data.expressions``
 llm               ``ray.data.llm``
 data_type         ``DataType``
-dataset_summary   ``Dataset.summary``
 custom            ``Datasource`` and ``Datasink``
 file_datasink, filenames    datasinks that write files, and the names of files
 arrow_options, json_files, bound_sql    options of the readers of CSV, JSON and SQL
@@ -48,7 +47,6 @@ from penstock.compat.ray.data.custom import (
 )
 from penstock.compat.ray.data.data_type import RayDataType as DataType
 from penstock.compat.ray.data.dataset import Dataset, RaySchema as Schema
-from penstock.compat.ray.data.dataset_summary import DatasetSummary
 from penstock.compat.ray.data.file_datasink import BlockBasedFileDatasink, RowBasedFileDatasink
 from penstock.compat.ray.data.filenames import FilenameProvider
 from penstock.compat.ray.data.grouped import GroupedData
@@ -71,7 +69,7 @@ from penstock.io.files import find_files
 from penstock.udf.specs import TaskPoolStrategy
 
 __all__ = ["ActorPoolStrategy", "ArrowBatchCollateFn", "BlockBasedFileDatasink", "BlockMetadata",
-    "DataContext", "DataIterator", "DataType", "Dataset", "DatasetSummary", "Datasink",
+    "DataContext", "DataIterator", "DataType", "Dataset", "Datasink",
     "Datasource", "ExecutionOptions", "ExecutionResources", "FileShuffleConfig", "FilenameProvider", "GroupedData",
     "NumpyBatchCollateFn", "PandasBatchCollateFn", "PartitionStyle", "Partitioning", "PathPartitionFilter",
     "PathPartitionParser",
@@ -221,7 +219,7 @@ _read_csv = globals()["read_csv"]
 def read_csv(
     *args: Any, parse_options: Any = None, read_options: Any = None, convert_options: Any = None, **options: Any
 ) -> Dataset:
-    """Read CSV files; the options are those of ``pyarrow.csv``, or the parameters of ``penstock.read_csv``."""
+    """Read CSV files, with the options of ``pyarrow.csv`` or the parameters of ``penstock.read_csv``."""
     given = arrow_options(parse_options, read_options, convert_options)
     names = given.pop("column_names", None)
     if names:

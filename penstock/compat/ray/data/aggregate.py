@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from abc import ABC, abstractmethod
-from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -168,22 +167,7 @@ class AggregateFnV2(AggregateFn, ABC):
         return accumulator
 
 
-class ApproximateTopK(AggregateFnV2):
-    """The ``k`` most frequent values with their counts, which are exact here."""
-
-    def __init__(self, on: str, k: int, log_capacity: int = 15, alias_name: str | None = None) -> None:
-        super().__init__(alias_name or f"approx_topk({on})", list, on=on, ignore_nulls=True)
-        self._k = k
-
-    def aggregate_block(self, block: pa.Table) -> list[dict[str, Any]]:
-        counts = Counter(block.column(str(self.on)).to_pylist()).most_common(self._k)
-        return [{str(self.on): value, "count": count} for value, count in counts]
-
-    def combine(self, current_accumulator: Any, new: Any) -> Any:
-        return current_accumulator + new  # of nothing and the only block
-
-
-__all__ = ["AggregateFn", "AggregateFnV2", "ApproximateTopK", *_TABLE]
+__all__ = ["AggregateFn", "AggregateFnV2", *_TABLE]
 
 
 def results_of(frame: DataFrame, aggregations: Sequence[AggregateFn]) -> dict[str, Any]:

@@ -14,7 +14,6 @@ import pyarrow as pa
 
 from penstock.compat.ray.data import aggregate
 from penstock.compat.ray.data.aggregate import AggregateFn, results_of
-from penstock.compat.ray.data.dataset_summary import DatasetSummary, summarized
 from penstock.compat.ray.data.expressions import parsed
 from penstock.compat.ray.data.grouped import GroupedData
 from penstock.compat.ray.data.iterator import DataIterator
@@ -25,12 +24,10 @@ from penstock.compat.translation import refusal
 from penstock.errors import InvalidArgumentError
 from penstock.expr.column import Expression, col
 from penstock.frame.dataframe import DataFrame
-from penstock.functions import monotonically_increasing_id
 from penstock.plan.nodes import check_columns
 from penstock.types import Field, Schema, Series
 from penstock.udf.formats import batch_in_format, checked_format
 
-_MIX, _SOURCE = "__mix", "__source"  # columns that order the rows of a mix
 _JOINS = {
     "inner": "inner", "left_outer": "left", "right_outer": "right", "full_outer": "outer", "left_semi": "semi",
     "left_anti": "anti", "right_semi": "semi", "right_anti": "anti",
@@ -230,22 +227,6 @@ class Dataset(DatasetWrites):
         names = dict(zip(old, new, strict=True)) | {name: f"{name}{suffix or ''}" for name in common}
         return super().rename_columns({name: to for name, to in names.items() if name != to})
 
-    def mix(self, *other: Dataset, weights: Sequence[float] | None = None, stopping_condition: Any = None) -> Self:
-        """Interleave the rows of datasets in the proportion of ``weights``; the longest one continues alone at the
-        end."""
-        if stopping_condition is not None and getattr(stopping_condition, "name", "") != "STOP_ON_LONGEST_DROP":
-            raise refusal(f"mix(stopping_condition={stopping_condition!r})", "limit() the longer dataset before")
-        shares = list(weights or [1.0] * (len(other) + 1))
-        if len(shares) != len(other) + 1:
-            raise InvalidArgumentError(f"mix of {len(other) + 1} datasets takes as many weights; got {weights!r}")
-        mixed: Any = None
-        datasets: list[DataFrame] = [self, *other]
-        for number, (each, share) in enumerate(zip(datasets, shares, strict=True)):
-            part = each.with_columns({_MIX: (monotonically_increasing_id() + 1) / share, _SOURCE: number})
-            mixed = part if mixed is None else mixed.concat(part)
-        ordered: Self = mixed.sort([_MIX, _SOURCE]).drop_columns(_MIX, _SOURCE)
-        return ordered
-
     # --- order and parts ---
 
     def random_sample(self, fraction: float, *, seed: Any = None) -> Self:
@@ -375,11 +356,6 @@ class Dataset(DatasetWrites):
 
     def std(self, on: Any = None, ddof: int = 1, ignore_nulls: bool = True) -> Any:
         return self._overall("Std", on, ddof=ddof, ignore_nulls=ignore_nulls)
-
-    def summary(
-        self, columns: list[str] | None = None, override_dtype_agg_mapping: Mapping[Any, Any] | None = None
-    ) -> DatasetSummary:
-        return summarized(self, columns, override_dtype_agg_mapping or {})
 
     @property
     def name(self) -> str | None:
