@@ -44,8 +44,7 @@ def serving_in_50ms(num_rows: int) -> AbstractContextManager[dict[str, str]]:
 
 def fresh_api() -> str:
     """Reset the server's record and its latencies. Return the base URL of its API."""
-    control("script", {})
-    control("clear", {})
+    control("restart")
     return os.environ[ADDRESS] + "/v1"
 
 
@@ -80,7 +79,7 @@ def run_plain(
 ) -> None:
     """Post the ``bodies`` of a table by the hand-written client. Write ``result`` of the table and the answers.
 
-    ``read`` converts the body of an answer; ``options`` are those of ``pyarrow.parquet.write_table``.
+    ``read`` converts the body of an answer; ``options`` go to ``pyarrow.parquet.write_table``.
     """
     import pandas  # noqa: F401  (pyarrow imports it at the first conversion; here it is not charged to the work)
     import pyarrow.parquet as pq
@@ -102,12 +101,11 @@ def with_answers(table: Any, answers: list[Any]) -> Any:
     return table.append_column("answer", pa.array(answers))
 
 
-def control(what: str, changes: dict[str, Any] | None = None) -> Any:
-    """Return the server's state, after applying ``changes`` if there are any."""
+def control(what: str) -> Any:
+    """Return the server's state: ``counts`` or ``requests``; ``restart`` clears it."""
     from urllib.request import urlopen
 
-    data = None if changes is None else json.dumps(changes).encode()
-    with urlopen(f"{os.environ[ADDRESS]}/_penstock/{what}", data) as reply:
+    with urlopen(f"{os.environ[ADDRESS]}/_penstock/{what}") as reply:
         return json.load(reply)
 
 

@@ -74,7 +74,7 @@ class TreeWatch(threading.Thread):
                 return
 
     def finish(self) -> None:
-        """Stop sampling, give descendants a moment to end by themselves, and kill those that do not."""
+        """Stop sampling, give descendants a moment to end by themselves, and kill the others."""
         self._is_over.set()
         self.join()
         psutil.wait_procs([p for p in self._seen if p != self._root], timeout=5)

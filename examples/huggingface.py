@@ -19,4 +19,4 @@ df = df.with_column("is_right", ps.col("topic") == ps.col("category"))
 
 labelled = datasets.Dataset(df.to_arrow())
 print(labelled)
-print(f"{sum(labelled['is_right']) / len(labelled):.0%} of the topics are those of the shop")
+print(f"{sum(labelled['is_right']) / len(labelled):.0%} of the topics are the same as the shop's")

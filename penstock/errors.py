@@ -34,7 +34,8 @@
     |   |   |-- OutageError           the server fails on every request: 5xx, time-outs, dropped connections
     |   |   |-- WaitTooLongError      the server asks for a longer wait than ten minutes
     |   |   `-- BudgetSpentError      the next call would exceed budget=
-    |   |-- RequestRefusedError     the request is wrong (400, 404, 413, 422)
+    |   |-- RequestRefusedError     the request is wrong (400, 413, 422)
+    |   |   `-- ModelNotFoundError    the server does not have the model, or no such API (404, 405, redirects)
     |   |-- RateLimitedError        too many requests (429)
     |   |-- ProviderUnavailableError  5xx, time-outs, dropped connections
     |   |-- InvalidAnswerError      an answer is malformed, or does not match the requested format
@@ -286,9 +287,13 @@ class BudgetSpentError(ProviderUnusableError):
 
 
 class RequestRefusedError(ProviderError):
-    """The server rejects the request: 400, 404, 413, 422."""
+    """The server rejects the request: 400, 413, 422."""
 
     status: int | None = None
+
+
+class ModelNotFoundError(RequestRefusedError):
+    """The server does not have the model, or its API is not at this address: 404, 405, redirects."""
 
 
 class RateLimitedError(ProviderError):

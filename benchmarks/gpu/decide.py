@@ -6,6 +6,9 @@
 `decide` computes the scores of one token for each question; `prompt` writes an object of three fields, whose grammar
 leaves no other answer. Texts have the lengths of reviews. A rate is that of all rows, from Parquet to Parquet, less the
 time of a query of one row, which loads the model. The two take turns, and each query loads the model again.
+
+`differences` compares the probabilities of 64 rows with those of a plain forward pass of each prompt in float32: of
+`decide`, and of such passes in the type that `decide` computes in.
 """
 
 from __future__ import annotations
@@ -79,15 +82,20 @@ def save_model(folder: Path, config: dict[str, Any], texts: list[str], device: s
     model.save_pretrained(folder)
 
 
-def decided(model: str, device: str) -> Any:
-    from penstock.functions import choice, decide, score, yes_no
+def questions() -> dict[str, Any]:
+    from penstock.functions import choice, score, yes_no
 
-    questions = {
+    return {
         "refund": yes_no(REFUND),
         "topic": choice(TOPIC, [each.value for each in Topic]),
         "anger": score(ANGER, [each.value for each in Anger]),
     }
-    return decide("{text}", questions, provider="transformers", model=model, device=device)
+
+
+def decided(model: str, device: str) -> Any:
+    from penstock.functions import decide
+
+    return decide("{text}", questions(), provider="transformers", model=model, device=device)
 
 
 def prompted(model: str, device: str) -> Any:
@@ -98,6 +106,41 @@ def prompted(model: str, device: str) -> Any:
         template, provider="transformers", model=model, device=device, temperature=0, max_output_tokens=64,
         return_format=Review,
     )  # fmt: skip
+
+
+def differences(model: str, device: str, texts: list[str]) -> dict[str, float]:
+    """Return the largest differences of probabilities from those in float32."""
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    import penstock as ps
+    from penstock.ai.decisions.labels import question_text
+    from penstock.ai.decisions.transformers_judge import label_tokens
+
+    tokenizer = AutoTokenizer.from_pretrained(model)
+
+    def one_by_one(dtype: torch.dtype) -> Any:
+        network = AutoModelForCausalLM.from_pretrained(model, dtype=dtype).to(device).eval()
+        rows = []
+        for text in texts:
+            row: list[float] = []
+            for question in questions().values():
+                ids = tokenizer(f"{text}\n\n{question_text(question)}", return_tensors="pt")["input_ids"].to(device)
+                with torch.inference_mode():
+                    logits = network(ids).logits[0, -1].double()
+                firsts = label_tokens(question, lambda label: tokenizer.encode(label, add_special_tokens=False))
+                row += torch.stack([logits[list(own)].logsumexp(0) for own in firsts]).softmax(0).tolist()
+            rows.append(row)
+        return np.array(rows)
+
+    df = ps.from_pydict({"text": texts}).select(answer=decided(model, device))
+    found = [
+        [share for name in questions() for share in answer[name]["probabilities"].values()]
+        for answer in df.to_pydict()["answer"]
+    ]
+    exact = one_by_one(torch.float32)
+    plain = one_by_one(torch.bfloat16 if device == "cuda" else torch.float32)
+    return {"decide": float(np.abs(found - exact).max()), "one by one": float(np.abs(plain - exact).max())}
 
 
 def seconds(column: Callable[[], Any], source: Path, target: Path) -> float:
@@ -131,6 +174,7 @@ def main() -> None:
         table = pa.table({"id": range(num_rows), "text": texts})
         pq.write_table(table.slice(0, 1), folder / "first.parquet")
         pq.write_table(table, folder / "all.parquet", row_group_size=4_096)
+        print("differences", differences(str(folder / "model"), device, texts[:64]), flush=True)
         rates: dict[str, list[float]] = {"decide": [], "prompt": []}
         for _ in range(given.runs):
             for name, column in (("decide", decided), ("prompt", prompted)):

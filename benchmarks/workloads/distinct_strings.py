@@ -1,4 +1,4 @@
-"""Distinct: 5M strings of which a fifth are different, Parquet to Parquet."""
+"""Distinct: 5M strings, a fifth of them different, Parquet to Parquet."""
 
 TARGETS = [("work_s", 1.0, "daft"), ("peak_mb", 1.0, "daft")]
 DATASET = "strings"

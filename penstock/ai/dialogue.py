@@ -45,7 +45,7 @@ class PromptSettings:
     max_tool_rounds: int = 10
     price: Mapping[str, float] | None = None  # set by the user
     is_batch: bool = False  # calls go through the provider's batch API, at its price
-    row_options: tuple[str, ...] = ()  # names of the options that are columns, whose values follow those of the message
+    row_options: tuple[str, ...] = ()  # names of options that are columns; their values come after the message's
     has_logprobs: bool = False
     takes_cache_control: bool = True  # the model does
 

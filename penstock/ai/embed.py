@@ -22,6 +22,7 @@ from penstock.errors import (
     ContentFilteredError,
     FatalError,
     InvalidAnswerError,
+    ModelNotFoundError,
     ProviderError,
     ProviderUnavailableError,
     RequestRefusedError,
@@ -204,6 +205,9 @@ class PackedEmbeddings:
             return await self._sent(packed, failures)
         except FatalError:
             raise
+        except ModelNotFoundError as exc:  # whatever the texts are
+            failures.update((piece.row, exc) for piece in packed)
+            return []
         except (RequestRefusedError, ContentFilteredError, ProviderUnavailableError) as exc:
             is_late = _is_too_long(exc) and self._fitted(packed) != packed  # the limits were learned in the meantime
             if len(packed) == 1 and not is_late:

@@ -123,7 +123,7 @@ class DecisionOptions(LocalModelOptions, CallOptions, total=False):
 
     wire: Annotated[
         Literal["openai", "systemone", "sglang", "logprobs"] | None,
-        "the API of the server: that of a service for decisions, or a language model's log-probabilities",
+        "the API of the server: of a service for decisions, or a language model's log-probabilities",
     ]
     reasoning_effort: Annotated[str | None, "the effort of a language model; its first token must be the answer"]
     extra_body: Annotated[Mapping[str, Any] | None, "a dict of further fields, merged into every request"]
@@ -146,6 +146,15 @@ class AskOptions(GenerationOptions, CallOptions, total=False):
     wire: Annotated[
         Literal["openai", "systemone", "sglang", "logprobs"] | None, "answer by ``decide``, with this API of the server"
     ]
+
+
+class SemanticJoinOptions(AskOptions, total=False):
+    """The options of ``semantic_join``: the options of ``ask``, and its parameters about a cheap judge."""
+
+    cheap: Annotated[str | Expression | None, PARAMETERS["cheap"]]
+    precision: Annotated[float, PARAMETERS["precision"]]
+    recall: Annotated[float, PARAMETERS["recall"]]
+    confidence: Annotated[float, PARAMETERS["confidence"]]
 
 
 class RelevanceOptions(LocalModelOptions, CallOptions, total=False):
@@ -174,11 +183,18 @@ CALL_OPTIONS = tuple(name for name in CallOptions.__annotations__ if name != "co
 PARAMETERS = {
     "messages": "a column, or a list of columns and constants that make one message: text, images, files, bytes",
     "questions": "a dict of names and questions, made by yes_no, choice and score",
+    "question": "the question, in plain words",
+    "by": "the columns or expressions that make the groups; by default all rows are one group",
+    "k": "the number of rows to return for each group",
+    "context_tokens": "about the most tokens of rows in one request (32,000), estimated at four bytes a token",
+    "other": "the DataFrame to join with",
+    "left_on": "the vectors of this DataFrame's rows, by default embed_text of its columns in the statement",
+    "right_on": "the vectors of the rows of other, by default embed_text of its columns in the statement",
     "statement": "a template that is true or false of a row; each {column} is text, an image or a file",
     "cheap": "'auto', 'embeddings', a model of the provider, or a number or a vector for each row: a cheap judge",
-    "precision": "with cheap, the least share of the rows that are returned for which the model says yes (0.9)",
-    "recall": "with cheap, the least share of the rows for which the model says yes that are returned (0.9)",
-    "confidence": "with cheap, the probability that both shares hold (0.95)",
+    "precision": "with cheap, at least this share of the accepted rows has a yes of the model (0.9)",
+    "recall": "with cheap, at least this share of the rows with a yes of the model is accepted (0.9)",
+    "confidence": "with cheap, the probability that precision and recall hold (0.95)",
     "query": "the query, or a column of queries",
     "text": "the column of texts",
     "image": "the column of images",
@@ -186,8 +202,8 @@ PARAMETERS = {
     "scores": "True gives a struct of the label, its score, and the scores of all labels (models on this machine)",
     "return_format": "a pydantic model, a JSON schema or a type that answers must match; the column has its type",
     "system_message": "instructions for the model; a text, or an expression with one for each row",
-    "provider": "the name of a provider, or a ps.Provider; the default is that of ps.set_provider",
-    "model": "the name of a model; prompt also takes an expression, with a name for each row",
+    "provider": "the name of a provider, or a ps.Provider; by default the choice of ps.set_provider",
+    "model": "the name of a model; by default the provider's choice for this task",
     "tool_functions": "Python functions that the model may call; they run in this process",
     "usage": "True gives a struct of the value, its tokens, cost, latency, finish reason and reasoning",
     "logprobs": "True gives a struct of the value and the log-probability of each token of the answer",
@@ -199,24 +215,31 @@ PARAMETERS = {
 }
 
 
-def documented(options: type) -> Callable[[Function], Function]:
-    """Return a decorator that adds a line for each parameter of a function, and for each of its options."""
-    lines = {name: hint.__metadata__[0] for name, hint in get_type_hints(options, include_extras=True).items()}
+def documented(options: type, **parameters: str) -> Callable[[Function], Function]:
+    """Return a decorator that adds a line for each parameter of a function, and for each of its options.
+
+    ``parameters`` are lines about parameters that mean something else here than in other functions.
+    """
+    hints = get_type_hints(options, include_extras=True)
+    lines: dict[str, str] = {name: hint.__metadata__[0] for name, hint in hints.items()}
+    known = PARAMETERS | parameters
 
     def add(function: Function) -> Function:
-        names = [name for name in inspect.signature(function).parameters if name in PARAMETERS]
+        named = {name: known[name] for name in inspect.signature(function).parameters if name in known}
+        named |= {name: line for name, line in lines.items() if line == PARAMETERS.get(name)}
+        of_calls = {name: lines[name] for name in CallOptions.__annotations__}
         sections = {
-            "Parameters": {name: PARAMETERS[name] for name in names},
+            "Parameters": named,
             "Options of models; each provider has some of them": {
-                name: line for name, line in lines.items() if name not in CallOptions.__annotations__
+                name: line for name, line in lines.items() if name not in named and name not in of_calls
             },
-            "Options of calls": {name: lines[name] for name in CallOptions.__annotations__},
+            "Options of calls": of_calls,
         }
-        parts = [(function.__doc__ or "").rstrip()]
+        parts = [inspect.cleandoc(function.__doc__ or "")]
         for title, table in sections.items():
             width = max(map(len, table))
-            parts.append("\n".join([f"    {title}:", *(f"      {name:{width}}  {table[name]}" for name in table)]))
-        function.__doc__ = "\n\n".join(parts) + "\n    "
+            parts.append("\n".join([f"{title}:", *(f"  {name:{width}}  {table[name]}" for name in table)]))
+        function.__doc__ = "\n\n".join(parts) + "\n"
         return function
 
     return add

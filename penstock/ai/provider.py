@@ -285,9 +285,9 @@ class Provider:
 
 
 def check_options(task: ModelTask, provider: str, known: Sequence[str], of_rows: Sequence[str] = ()) -> None:
-    """Refuse options other than ``known``, those that the provider reads. Suggest the nearest name.
+    """Refuse options that the provider does not read, and suggest the nearest name.
 
-    ``of_rows`` are those that may differ between rows.
+    It reads the options ``known``; the options ``of_rows`` may differ between rows.
     """
     for name in (*task.options, *task.row_options):
         if name not in known:

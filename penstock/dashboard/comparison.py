@@ -61,7 +61,7 @@ def compare(first: str, second: str, *, by: str | None = None) -> DataFrame:
 
 
 def verdicts_between(first: JobFolderView, second: JobFolderView) -> list[str]:
-    """Return the verdicts on rows of two jobs, also those that were given with the second job first."""
+    """Return the verdicts on rows of two jobs, in whichever order a person compared the jobs."""
     swapped = {"first": "second", "second": "first", "tie": "tie"}
     return [
         *_verdicts(first.reviews.read().values(), second.root),

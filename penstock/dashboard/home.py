@@ -24,7 +24,7 @@ class HomeBoard:
     """
 
     def __init__(self, folder: str | None, read: ReadFiles) -> None:
-        """Show the jobs in ``folder`` and below it; None for those of this machine."""
+        """Show the jobs in ``folder`` and below it; None shows the jobs of this machine."""
         self._folder, self._read = folder, read
         self._boards: dict[tuple[str, ...], JobBoard] = {}
         self._lock = threading.Lock()

@@ -389,7 +389,7 @@ def _input_runs(origins: Sequence[Origin], first_places: Mapping[int, RowPlace])
 
 
 def _failed_rows(origins: Sequence[Origin], failures: Mapping[int, list[tuple[int, RowError]]]) -> dict[int, RowError]:
-    """Return the failed rows among those that ``origins`` describe one after another."""
+    """Return the failed rows by position, if ``origins`` describe all rows one after another."""
     failed: dict[int, RowError] = {}
     position = 0
     for source, start, num_rows in origins:

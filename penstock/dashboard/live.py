@@ -41,7 +41,6 @@ MAX_NAMES = 6  # of stages in the name of a query
 MAX_SHORT_NAME_CHARS = 60  # of each of them
 MAX_POINTS = 200  # of a chart
 MAX_LOG = 100  # lines
-RATE_S = 3.0  # over which the rate is measured
 FORECAST_S = 10.0  # the range of the remaining time is that of the forecasts of these seconds
 MIN_RANGE = 0.1  # of the remaining time, to both sides
 
@@ -87,7 +86,6 @@ class LiveQuery:
         self._stats = Stats()
         self._started_s = self._now_s = 0.0  # by the clock of the events
         self._started_at_s = time.time()
-        self._recent: deque[tuple[float, list[int]]] = deque()  # times of the last seconds, with the rows by stage
         self._ends: deque[tuple[float, float]] = deque()  # times of the last seconds, with the end expected then
         self._errors: deque[RowError] = deque(maxlen=MAX_ERRORS)
         self._kinds = ErrorKinds()
@@ -142,7 +140,6 @@ class LiveQuery:
                     self._say(f"{self._stats.stages[stage].stage[:MAX_NAME_CHARS]} is done.")
                 case QuerySampled(time_s=time_s):
                     self._now_s = time_s
-                    self._note_recent()
                     self._note_expected_end()
                 case QueryFinished(error, time_s):
                     self._now_s, self._control, self._end = time_s, None, "finished"
@@ -215,7 +212,7 @@ class LiveQuery:
         """Return the state of the query as JSON values."""
         with self._lock:
             stats, elapsed_s = self._stats, self._now_s - self._started_s
-            slowest, rates = bottleneck(stats.stages, elapsed_s), self._rates()
+            slowest = bottleneck(stats.stages, elapsed_s)
             calls, tasks = self._num_under_way()
             return {
                 **self.headline(),
@@ -226,9 +223,7 @@ class LiveQuery:
                 "left_s": (left_s := stats.forecast.seconds_left() if self.state == "running" else None),
                 "left_range": None if left_s is None else self._range(left_s),
                 "budget": None if self._account is None else self._account.budget,
-                "stages": [
-                    self._stage(index, *each) for index, each in enumerate(zip(stats.stages, rates, strict=True))
-                ],
+                "stages": [self._stage(index, stage) for index, stage in enumerate(stats.stages)],
                 "bottleneck": next((index for index, stage in enumerate(stats.stages) if stage is slowest), None),
                 "history": self._history(),
                 "errors": [error_values(error) for error in reversed(self._errors)],
@@ -244,7 +239,7 @@ class LiveQuery:
                 "counters": [*stats.counters.items(), *stats.gauges.items()],
             }
 
-    def _stage(self, index: int, stats: StageStats, rate: float) -> dict[str, Any]:
+    def _stage(self, index: int, stats: StageStats) -> dict[str, Any]:
         sample, is_finished, is_stopped = stats.sample, stats.wall_s is not None, index in self._stopped
         progress = stats.progress(self._stats.stages)
         num_running = sample.num_running if sample and not is_finished else 0
@@ -260,7 +255,7 @@ class LiveQuery:
             "num_done": progress.num_done,
             "total": progress.total if not is_stopped else None,
             "calls": None if stats.calls is None else _call_values(stats.calls, is_ended=is_finished or is_stopped),
-            "rate": rate,
+            "rate": self._rate(index, stats),
             "busy_s": stats.busy_s,
             "num_failed": stats.num_failed_so_far,
             "num_running": num_running if model is None else model.num_in_flight,  # tasks, or requests
@@ -313,11 +308,6 @@ class LiveQuery:
             "latency_so_far": _percentiles(_reply_times(points[-1])) if points else None,
         }
 
-    def _note_recent(self) -> None:
-        self._recent.append((self._now_s, list(map(self._num_done, self._stats.stages))))
-        while self._recent[0][0] < self._now_s - RATE_S:
-            self._recent.popleft()
-
     def _note_expected_end(self) -> None:
         if (left_s := self._stats.forecast.seconds_left()) is not None and not self._is_paused:
             self._ends.append((self._now_s, self._now_s + left_s))
@@ -330,17 +320,11 @@ class LiveQuery:
         least, most = left_s * (1 - MIN_RANGE), left_s * (1 + MIN_RANGE)
         return max(min([least, *expected]), 0.0), max([most, *expected])
 
-    def _rates(self) -> Sequence[float]:
-        """Return the rows per second of each stage: recently, or until its end."""
-        rows = list(map(self._num_done, self._stats.stages))
-        since_s, before = self._started_s, [0] * len(rows)
-        if self._recent and self._now_s - self._recent[0][0] > RATE_S / 2:
-            since_s, before = self._recent[0]
-        lately = [_per_second(now - then, self._now_s - since_s) for now, then in zip(rows, before, strict=True)]
-        return [
-            rate if stage.wall_s is None else _per_second(num_rows, stage.wall_s)
-            for rate, num_rows, stage in zip(lately, rows, self._stats.stages, strict=True)
-        ]
+    def _rate(self, index: int, stage: StageStats) -> float:
+        """Return the rows or calls of a stage per second: recently, or until its end."""
+        if stage.wall_s is not None or self.is_ended:
+            return _per_second(self._num_done(stage), stage.wall_s or self._now_s - self._started_s)
+        return 0.0 if self._is_paused else self._stats.forecast.rate(index) or 0.0
 
 
 def _call_values(calls: CallCounts, *, is_ended: bool) -> dict[str, Any]:

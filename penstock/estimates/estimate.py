@@ -8,7 +8,6 @@ from typing import Any
 
 from penstock.estimates.extrapolation import NOTHING, Interval, ModelEstimate
 from penstock.observe.printable import aligned_lines, format_count, format_dollars, format_seconds
-from penstock.observe.table_html import plain_table_html
 
 HEADER = ("model", "calls", "tokens in", "tokens out", "dollars")
 SUMMED = ("calls", "tokens_in", "tokens_out", "dollars")
@@ -85,10 +84,6 @@ class CostEstimate:
         return "\n".join([first, "", *aligned_lines(HEADER, rows), "", *rest])
 
     __str__ = __repr__
-
-    def _repr_html_(self) -> str:
-        first, *rest = self._lines()
-        return plain_table_html(first, HEADER, self._rows(), rest)
 
     def _rows(self) -> list[tuple[str, ...]]:
         rows = [_row(f"{m.provider} {m.model}", m.calls, m.tokens_in, m.tokens_out, m.dollars) for m in self.models]

@@ -140,7 +140,7 @@ class ModelSample:
     A ledger answered ``num_cached`` calls. ``num_retried`` attempts failed and were repeated; the provider refused
     ``num_refused`` attempts because of a rate limit. At most ``num_allowed`` calls may be under way at once now (None
     without a limiter in this process), and ``num_waiting`` calls wait for that. It will never be more than
-    ``max_allowed``.
+    ``max_allowed``. ``rate_limit`` says in words which rate calls wait for instead, such as "500 requests per minute".
     """
 
     provider: str
@@ -156,6 +156,7 @@ class ModelSample:
     num_waiting: int = 0
     num_allowed: int | None = None
     max_allowed: int | None = None
+    rate_limit: str = ""
 
 
 @frozen

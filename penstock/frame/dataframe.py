@@ -71,7 +71,7 @@ class DataFrame(
         """Print the plan as you wrote it, the optimized plan, and the stages it runs in. ``file`` replaces standard
         output.
 
-        With ``analyze`` the query runs, its rows are dropped, and the stats of each stage are added, also if it fails.
+        With ``analyze`` the query runs, its rows are dropped, and the stats of each stage are added, even if it fails.
         To get the text, pass ``io.StringIO()``:
 
         >>> import io

@@ -4,7 +4,7 @@ from penstock.udf.options import OPTION_HELP
 
 READING = {
     "columns": "the columns to read; the default is all",
-    "schema": "types by column, which override those of the files; columns that they lack are added",
+    "schema": "types by column, in place of the types in the files; a column that no file has is added, with nulls",
     "infer_schema": "False: the schema is the whole schema",
     "path_column": "the name of a new column with the path of each row's file",
     "hive_partitioning": "key=value folders as columns: True for the whole path, False for none",

@@ -294,7 +294,7 @@ def _cast(plan: Plan, dtypes: Mapping[str, Any]) -> Plan:
 
 
 def _widened(plan: Plan, names: Sequence[str], other: Plan) -> Plan:
-    """Return the plan with all columns of ``names``; those that it lacks are null, with the type of the other side."""
+    """Return the plan with all columns of ``names``. Add missing ones as nulls, with the type of the other side."""
     schema, types = plan.schema, other.schema
     assert schema is not None
     assert types is not None

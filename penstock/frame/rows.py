@@ -71,7 +71,7 @@ class RowVerbs(LazyTable):
         return self._with(nodes.MapBatches(self._plan, spec))
 
     def map(self, fn: Callable[..., Any], **options: Unpack[RowOptions]) -> Self:
-        """Run a function from row to row, both dicts; the options are those of ``map_batches``.
+        """Run a function from row to row, both dicts, with the options of ``map_batches``.
 
         >>> ps.range(2).map(lambda row: {"x": row["id"] + 1}).to_pydict()
         {'x': [1, 2]}

@@ -1,10 +1,11 @@
-"""Verbs that a language model carries out: an answer for each group, and the rows that fit a question best."""
+"""Verbs that a language model carries out: answers about groups, the best rows for a question, and joins in words."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
+from penstock.ai.option_types import PromptOptions, SemanticJoinOptions, documented
 from penstock.errors import InvalidArgumentError, did_you_mean
 from penstock.expr.column import Expression, col, element, lit
 from penstock.expr.templates import split_template, text_argument
@@ -19,21 +20,23 @@ from penstock.frame.similarity import SimilarityVerbs
 from penstock.udf.options import check_whole
 
 if TYPE_CHECKING:
-    from penstock.ai.option_types import AskOptions, PromptOptions
     from penstock.ai.provider import Provider
 
 ANSWERS_TOGETHER = 32
 NUM_LEVELS = 3
 """Levels that combine answers: 32 x 32 x 32 pieces of 32,000 tokens are a billion tokens for a group."""
 NUM_ROUNDS = 3
-"""Comparisons with pivots, each of which keeps about a seventh of the rows of a group, and at least those of a list."""
+"""Rounds of comparisons with pivots. Each keeps about a seventh of a group's rows, and at least one list."""
 NUM_VOTES = 5
-"""Rankings of the last rows, each in another order."""
+"""How often the model ranks the last rows, each time in another order."""
 MAX_LABELS = 20
-"""Rows of a table in memory that ``semantic_join`` asks about one by one, as questions of one request."""
+"""``semantic_join`` asks about every row of a table in memory with at most so many rows: one question for each."""
+
+TEXT_OF_ROW = "a column or template: the text of a row that the model reads; by default all columns except by"
 
 
 class SemanticVerbs(ColumnVerbs, RowVerbs, RelationalVerbs, AggregateVerbs, ReshapeVerbs, SimilarityVerbs, ResultVerbs):
+    @documented(PromptOptions, text=TEXT_OF_ROW)
     def semantic_agg(
         self,
         question: str,
@@ -45,12 +48,11 @@ class SemanticVerbs(ColumnVerbs, RowVerbs, RelationalVerbs, AggregateVerbs, Resh
         model: str | None = None,
         **options: Unpack[PromptOptions],
     ) -> Self:
-        """Answer a question about the rows of each group, or about all rows: the columns ``by``, and ``answer``.
+        """Answer a question about the rows of each group, or about all rows.
 
-        The model reads the rows in pieces of about ``context_tokens``, and then its answers, until there is one.
-        ``text`` is what it reads of a row, a column or a template; by default all columns except ``by``. The options
-        are those of ``prompt``. A group without a text has null, as has one with a failed call and
-        ``on_error="null"``. See ``docs/guides/semantic.md``.
+        The result has the columns ``by`` and ``answer``. The model reads the rows in pieces, and then combines its
+        answers until there is one. The answer is null for a group without texts. With ``on_error="null"`` it is null
+        for a group with a failed call too. See ``docs/guides/semantic.md``.
 
         >>> df = ps.from_pydict({"product": ["lamp", "lamp", "sofa"], "review": ["too dark", "it broke", "fine"]})
         >>> found = df.semantic_agg("What do customers complain about?", by="product", model="gpt-5-mini")
@@ -84,6 +86,7 @@ class SemanticVerbs(ColumnVerbs, RowVerbs, RelationalVerbs, AggregateVerbs, Resh
             )
         return rows.select(*keys, answer=col("__text"))
 
+    @documented(PromptOptions, text=TEXT_OF_ROW)
     def semantic_top_k(
         self,
         k: int,
@@ -97,11 +100,10 @@ class SemanticVerbs(ColumnVerbs, RowVerbs, RelationalVerbs, AggregateVerbs, Resh
     ) -> Self:
         """Return the ``k`` rows of each group, or of all rows, that fit a question best, with their ``rank`` from 1.
 
-        The model ranks lists of rows together with a few pivots, rows that all lists of a group have in common. Rows
-        that too many pivots beat drop out, and the last ones are ranked several times. Every list comes in
-        another order, which depends on the texts alone. ``text`` is what the model reads of a row, a column or a
-        template; by default all columns except ``by``. Rows without a text are left out. The options are those
-        of ``prompt``. See ``docs/guides/semantic.md``.
+        The model ranks lists of rows. Each list of a group also holds a few pivots: the same rows in every list, which
+        make the lists comparable. Rows that too many pivots beat drop out. The model ranks the last rows several times.
+        The order of a list is random, but depends on the texts alone. Rows without a text are left out. See
+        ``docs/guides/semantic.md``.
 
         >>> df = ps.from_pydict({"review": ["fine", "Dark, and the switch broke in a week", "good"]})
         >>> df.semantic_top_k(1, "Which review is most useful to a buyer?", model="gpt-5-mini").columns
@@ -160,6 +162,11 @@ class SemanticVerbs(ColumnVerbs, RowVerbs, RelationalVerbs, AggregateVerbs, Resh
         best = best.where(col("rank") <= k).sort([*keys, "rank"])
         return best.select(functions.unnest(col("__items")["row"]), "rank")
 
+    @documented(
+        SemanticJoinOptions,
+        statement="a template that is true or false of a pair of rows: {left.name} and {right.name} are columns",
+        k="the number of rows of other that are checked for each row: the nearest ones",
+    )
     def semantic_join(
         self,
         other: LazyTable,
@@ -170,19 +177,15 @@ class SemanticVerbs(ColumnVerbs, RowVerbs, RelationalVerbs, AggregateVerbs, Resh
         right_on: ColumnInput | None = None,
         provider: str | Provider | None = None,
         model: str | None = None,
-        cheap: str | Expression | None = None,
-        precision: float = 0.9,
-        recall: float = 0.9,
-        confidence: float = 0.95,
-        **options: Unpack[AskOptions],
+        **options: Unpack[SemanticJoinOptions],
     ) -> Self:
-        """Join the pairs of rows of which a statement is true, in no particular order: ``"{left.a} cites {right.b}"``.
+        """Join each row with the rows of ``other`` that make a statement true, such as ``"{left.a} cites {right.b}"``.
 
-        Only the ``k`` rows of ``other`` that are nearest to a row can match it. They are found by the vectors
-        ``left_on`` and ``right_on``, by default ``embed_text`` of the columns in the statement. ``ask`` then checks
-        each pair, with the options given. If ``other`` is a table in memory of at most 20 rows, such as labels, each
-        row is asked about all of them instead, in one request by a decision model. The columns are those of ``join``.
-        See ``docs/guides/semantic.md``.
+        Only the ``k`` rows of ``other`` that are nearest to a row can match it. ``nearest`` finds them by the vectors
+        ``left_on`` and ``right_on``, and ``ask`` checks each pair. If ``other`` is a table in memory with at most 20
+        rows, such as labels, ``ask`` checks all of them instead; a decision model does so in one request for each row.
+        The result has the same columns as ``join`` gives, and its rows come in no particular order. See
+        ``docs/guides/semantic.md``.
 
         >>> reviews = ps.from_pydict({"text": ["yes, the lamp broke", "no, all is fine"]})
         >>> topics = ps.from_pydict({"topic": ["quality"]})
@@ -197,13 +200,13 @@ class SemanticVerbs(ColumnVerbs, RowVerbs, RelationalVerbs, AggregateVerbs, Resh
         read = _columns_in(statement, {"left": self.columns, "right": other.columns})
 
         def ask(statement: str) -> Expression:
-            promise = {"precision": precision, "recall": recall, "confidence": confidence}
-            return functions.ask(statement, provider=provider, model=model, cheap=cheap, **promise, **options)
+            return functions.ask(statement, provider=provider, model=model, **options)
 
         def prefixed(frame: Any, side: str, **vector: ColumnInput) -> Any:
             return frame.select(**{f"{side}.{name}": col(name) for name in frame.columns}, **vector)
 
-        if (cheap, left_on, right_on) == (None, None, None) and other._is_in_memory and len(other) <= MAX_LABELS:
+        is_plain = (options.get("cheap"), left_on, right_on) == (None, None, None)
+        if is_plain and other._is_in_memory and len(other) <= MAX_LABELS:
             pairs = _labelled(prefixed(self, "left"), prefixed(other, "right"), statement, ask)
         else:
             vectors = {
@@ -220,7 +223,7 @@ class SemanticVerbs(ColumnVerbs, RowVerbs, RelationalVerbs, AggregateVerbs, Resh
         return found
 
     def _text_of_row(self, verb: str, text: Any, keys: list[str]) -> Expression:
-        """Return what a model reads of a row: a column, a template, or all columns but the keys."""
+        """Return the text of a row that a model reads: a column, a template, or all columns except the keys."""
         if text is None:
             return _joined_text([name for name in self.columns if name not in keys])
         found: Expression = text_argument(verb, text, "reads the same text for every row")
@@ -256,7 +259,7 @@ def _columns_in(statement: str, columns: Mapping[str, Sequence[str]]) -> dict[st
 
 
 def _labelled(left: Any, labels: Any, statement: str, ask: Callable[[str], Expression]) -> Any:
-    """Return the pairs of rows and labels of which the statement is true: a column for each label, then a row."""
+    """Return the pairs of rows and labels that make a statement true. Ask in a column for each label first."""
     from penstock import functions
 
     texts, fields = split_template("semantic_join", statement)

@@ -93,7 +93,7 @@ def mean_places(parts: Sequence[Part], *answers: Sequence[int] | None) -> list[f
 
 
 def _places(parts: Sequence[Part], pivots: Sequence[str], seed: int, answer: Sequence[int]) -> list[int]:
-    """Return the place of each part, then of each pivot, in an answer; those that it leaves out come last."""
+    """Return the place of each part, then of each pivot, in an answer. A text that the answer leaves out comes last."""
     shown = _shown(parts, pivots, seed)
     places = [len(shown)] * len(shown)
     for place, label in enumerate(dict.fromkeys(answer)):

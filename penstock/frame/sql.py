@@ -177,7 +177,7 @@ class _Query:
         return None if name in function_names() or name in MAKERS else public_functions().get(name)
 
     def _next_calls(self, query: Tree) -> list[Tree]:
-        """Return the calls to make next: the innermost ones; within one, those in WHERE come first."""
+        """Return the calls to make next: the innermost ones, and of these the ones in WHERE first."""
         for part in (query["where_clause"], {**query, "from_table": None, "where_clause": None}):
             calls = [node for node in walk_tree(part) if self._is_lifted(node)]
             innermost = [call for call in calls if not any(map(self._is_lifted, walk_tree(call["arguments"])))]
@@ -332,7 +332,7 @@ class _Query:
 
 
 def _columns_of(frame: DataFrame, query: Tree) -> Schema:
-    """Return the columns of a table; if no row of it is known, those that the query names, without a type."""
+    """Return the columns of a table. If they are unknown, return the columns that the query names, without types."""
     if frame.schema.names or any(node.get("class") == "STAR" for node in walk_tree(query)):
         return frame.schema
     return Schema([Field(name, DataType.null()) for name in names_used(query) or ["no_column"]])

@@ -91,7 +91,7 @@ class WriteVerbs(LazyTable):
         budget: float | None = None,
         on_finish: OnFinish | None = None,
     ) -> Self:
-        """Run the query and write its rows as CSV files into a folder; the options are those of ``write_parquet``.
+        """Run the query and write its rows as CSV files into a folder, with the options of ``write_parquet``.
 
         ``header`` writes the names of the columns as the first line of each file.
         """
@@ -114,7 +114,7 @@ class WriteVerbs(LazyTable):
         budget: float | None = None,
         on_finish: OnFinish | None = None,
     ) -> Self:
-        """Run the query and write its rows as JSON lines into a folder; the options are those of ``write_parquet``."""
+        """Run the query and write its rows as JSON lines into a folder, with the options of ``write_parquet``."""
         options = options_of(locals(), "path")
         from penstock.io.formats.json import json_sink
 
@@ -134,7 +134,7 @@ class WriteVerbs(LazyTable):
         budget: float | None = None,
         on_finish: OnFinish | None = None,
     ) -> Self:
-        """Run the query and write its rows as ORC files into a folder; the options are those of ``write_parquet``."""
+        """Run the query and write its rows as ORC files into a folder, with the options of ``write_parquet``."""
         options = options_of(locals(), "path")
         from penstock.io.formats.orc import orc_sink
 
@@ -153,9 +153,9 @@ class WriteVerbs(LazyTable):
         budget: float | None = None,
         on_finish: OnFinish | None = None,
     ) -> Self:
-        """Run the query and write a column as .npy files into a folder: numbers, or arrays that all have one shape.
+        """Run the query and write a column as .npy files into a folder: numbers, or arrays with equal shapes.
 
-        The other options are those of ``write_parquet``.
+        The other options are the same as in ``write_parquet``.
         """
         options = options_of(locals(), "path", "column")
         from penstock.io.formats.numpy import COLUMN, numpy_sink

@@ -18,7 +18,7 @@ from penstock.expr.missing_functions import way_around
 from penstock.expr.public_functions import FUNCTIONS, function
 from penstock.expr.registry import load_functions
 
-# They are loaded in this order until one has the name that is asked for, so those that load much come last.
+# A name is looked up in one module after another, so modules that import much come last.
 MODULES = (
     *("aggregates", "core", "numeric", "text", "lists", "nested", "rows", "temporal", "calendar", "vector"),
     *("patterns", "json", "encodings", "hashing", "chunks", "image", "files", "media", "ai"),

@@ -35,6 +35,7 @@ from penstock.ai.provider import (
     TextEmbedding,
     TextRelevance,
 )
+from penstock.ai.provider_registry import find_provider
 from penstock.errors import InvalidArgumentError, TypeMismatchError, check_choice
 from penstock.expr.column import Expression
 from penstock.expr.kinds import TEXT, Kind
@@ -73,7 +74,7 @@ TEMPLATE_ARGUMENTS = {
 
 
 @method
-@documented(PromptOptions)
+@documented(PromptOptions, model="the name of a model, or an expression with a name for each row")
 def prompt(
     messages: Expression | str | Sequence[Any],
     return_format: Any = None,
@@ -96,7 +97,7 @@ def prompt(
     model take expressions, with one value for each row; a null is the default. See ``docs/guides/prompts.md``.
 
     >>> df = ps.from_pydict({"animal": ["fox", None]})
-    >>> df.with_column("answer", prompt("What does the {animal} say?", model="gpt-5")).to_pydict()
+    >>> df.with_column("answer", ps.prompt("What does the {animal} say?", model="gpt-5")).to_pydict()
     {'animal': ['fox', None], 'answer': ['What does the fox say?', None]}
     """
     from penstock.ai.prompt_arguments import PromptArguments
@@ -134,10 +135,10 @@ def decide(
 
     The result is a struct with the answer to each question: ``value``, ``probability`` (of yes, or of the value),
     ``probabilities`` of all options, and ``refused``. The answer to a score has the mean level as ``score``. All
-    questions about a row are one request, if the model answers several. ``usage=True`` gives that struct as ``value``,
-    beside tokens, cost and latency. See ``docs/guides/decisions.md``.
+    questions about a row are one request, if the model can answer several. With ``usage=True`` that struct is the
+    field ``value`` of a larger one, with tokens, cost and latency. See ``docs/guides/decisions.md``.
 
-    >>> from penstock.functions import choice, yes_no
+    >>> from penstock.functions import choice, decide, yes_no
     >>> df = ps.from_pydict({"text": ["a bug, and yes, I want a refund"]})
     >>> asked = {"refund": yes_no("A refund?"), "topic": choice("About what?", ["billing", "bug"])}
     >>> df = df.with_column("d", decide("{text}", asked, model="gpt-6-luna"))
@@ -165,20 +166,22 @@ def ask(
 ) -> Expression:
     """Ask a model whether a statement is true of each row: a filter in plain words.
 
-    The result is true, false, or null for a row with a null, and for one that the model declines. With a ``cheap``
-    judge the model answers a random sample and the doubtful rows alone. The promise: with this ``confidence``, the
-    model would accept at least ``precision`` of the accepted rows, and at least ``recall`` of the rows that it would
-    accept are accepted. See ``docs/guides/ask.md``.
+    The result is true or false. It is null if a column of the statement is null, or if the model declines to answer.
+
+    With a ``cheap`` judge, the model answers only for a random sample and for doubtful rows; the judge decides the
+    others. ``precision`` and ``recall`` are promises about the result, compared with the model's own answers for all
+    rows, and ``confidence`` is the probability that they hold. See ``docs/guides/ask.md``.
 
     >>> df = ps.from_pydict({"text": ["yes, the parcel is late", "no, thank you", None]})
+    >>> from penstock.functions import ask
     >>> df.where(ask("{text} complains about delivery", model="gpt-6-luna")).to_pydict()
     {'text': ['yes, the parcel is late']}
     """
     from penstock.ai.cascade.ask_column import Promise, ask_column
-    from penstock.ai.cascade.statements import Statement
+    from penstock.ai.cascade.statements import Statement, StatementModel
 
-    promise = Promise(precision, recall, confidence)
-    return ask_column(Statement.of(statement), provider, model, options, cheap, promise, check_messages)
+    asked = StatementModel(find_provider(provider, "decide"), model, options, check_messages)
+    return ask_column(Statement.of(statement), asked, cheap, Promise(precision, recall, confidence))
 
 
 @method
@@ -197,7 +200,7 @@ def embed_text(
     Without a provider a small model runs on this machine (``pip install "penstock[local]"``). Texts that are too long
     for the model are truncated. With ``long_input="average"`` they are embedded in parts, and the vectors averaged.
 
-    >>> df = ps.from_pydict({"t": ["a cat", "a dog"]}).select(embed_text(ps.col("t"), dimensions=8))
+    >>> df = ps.from_pydict({"t": ["a cat", "a dog"]}).select(ps.embed_text(ps.col("t"), dimensions=8))
     >>> df.schema["t"].dtype
     embedding[float32; 8]
     """
@@ -224,7 +227,7 @@ def embed_image(
     >>> import numpy as np
     >>> folder = "clip"  # a model on disk
     >>> df = ps.from_pydict({"i": [np.zeros((8, 8, 3), np.uint8)]})
-    >>> df.select(embed_image(ps.col("i"), model=folder)).schema["i"].dtype
+    >>> df.select(ps.embed_image(ps.col("i"), model=folder)).schema["i"].dtype
     embedding[float32; 10]
     """
     if dimensions is not None:
@@ -250,7 +253,7 @@ def classify_text(
     prompt that asks for a label; a decision model, and any remote model that is asked for ``scores``, answers by
     ``decide``.
 
-    >>> df = ps.from_pydict({"t": ["I love it"]}).select(classify_text(ps.col("t"), ["good", "bad"]))
+    >>> df = ps.from_pydict({"t": ["I love it"]}).select(ps.classify_text(ps.col("t"), ["good", "bad"]))
     >>> df.to_pydict()["t"][0] in ("good", "bad")
     True
     """
@@ -278,7 +281,8 @@ def classify_image(
     """Pick the best of ``labels`` for each image.
 
     >>> import numpy as np
-    >>> df = ps.from_pydict({"i": [np.zeros((8, 8, 3), np.uint8)]}).select(classify_image(ps.col("i"), ["cat", "dog"]))
+    >>> df = ps.from_pydict({"i": [np.zeros((8, 8, 3), np.uint8)]})
+    >>> df = df.select(ps.classify_image(ps.col("i"), ["cat", "dog"]))
     >>> df.to_pydict()["i"][0] in ("cat", "dog")
     True
     """
@@ -307,6 +311,7 @@ def relevance(
     between 0 and 1, except for models whose configuration asks for another range. If the query or the text is null, the
     score is null. A model runs on this machine (``pip install "penstock[transformers]"``).
 
+    >>> from penstock.functions import relevance
     >>> folder = "reranker"  # a model on disk
     >>> df = ps.from_pydict({"t": ["a joy to read", None]})
     >>> df = df.with_column("score", relevance("a good book", "{t}", model=folder))

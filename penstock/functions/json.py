@@ -18,7 +18,7 @@ from penstock.expr.public_functions import method
 from penstock.expr.signatures import strict, takes
 from penstock.relational.scalar import evaluate
 from penstock.types import DataType, to_arrow_array
-from penstock.types.plain import arrow_array, arrow_scalar
+from penstock.types.plain import arrow_scalar
 
 Format = Literal["json"]
 
@@ -164,7 +164,7 @@ def _for(kind: type, fit: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 # --- parts ------------------------------------------------------------------------------------------------------------
 
-_STEP = re.compile(r"\.(?P<name>[^.\[\]]+)|\[(?P<index>-?\d+)\]|\[(?P<quote>['\"])(?P<quoted>.*?)(?P=quote)\]")
+_STEP = re.compile(r"""\[(-?)(\d+)\]|\.([^.\[\]"]+)|\['([^'"]*)'\]|\["([^"]*)"\]""")
 
 
 @method
@@ -177,42 +177,29 @@ def json_extract(expr: Expression, path: str) -> Expression:
     >>> df.select(json_extract(ps.col("t"), "$.a.b[0]")).to_pydict()
     {'t': ['10']}
     """
-    return call("json_extract", expr, steps=_steps(path))
+    return call("json_extract", expr, path=_duckdb_path(path))
 
 
-def _steps(path: str) -> list[str | int]:
-    """Return the names and positions of a path."""
-    steps: list[str | int] = []
-    position = 1
-    while path.startswith("$") and position < len(path):
-        match = _STEP.match(path, position)
-        if match is None:
-            break
-        steps.append(int(match["index"]) if match["index"] else match["name"] or match["quoted"])
-        position = match.end()
-    if not path.startswith("$") or position < len(path):
+def _duckdb_path(path: str) -> str:
+    """Return a path as DuckDB writes it.
+
+    >>> _duckdb_path("$.a['b c'][-1]")
+    '$."a"."b c"[#-1]'
+    """
+
+    def step(found: re.Match[str]) -> str:
+        sign, index, *names = found.groups()
+        return f"[{sign and '#-'}{index}]" if index else f'."{"".join(filter(None, names))}"'
+
+    if not path.startswith("$") or _STEP.sub("", path[1:]):
         raise InvalidArgumentError(
             f"json_extract: {path!r} is not a path; write it like '$.name', '$.list[0]', \"$['a b']\""
         )
-    return steps
+    return f"${_STEP.sub(step, path[1:])}"
 
 
 @strict("json_extract", takes(TEXT, returns=STRING))
 @on_arrays
-def _json_extract(texts: pa.Array, *, steps: tuple[str | int, ...]) -> pa.Array:
-    import orjson
-
-    def extract(text: str) -> str | None:
-        try:
-            value = orjson.loads(text)
-            for step in steps:
-                if isinstance(value, str):
-                    return None
-                value = value[step]
-        except (orjson.JSONDecodeError, LookupError, TypeError):
-            return None
-        if value is None or isinstance(value, str):
-            return value
-        return orjson.dumps(value).decode()
-
-    return arrow_array([None if text is None else extract(text) for text in texts.to_pylist()], pa.string())
+def _json_extract(texts: pa.Array, *, path: str) -> pa.Array:
+    quoted = path.replace("'", "''")
+    return evaluate("json_extract", f"try(json_extract_string(a, '{quoted}'))", [texts])

@@ -14,14 +14,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.errors import ComputeError, InvalidArgumentError
-from penstock.expr.arrays import elements_of, on_arrays, ranges, to_lists, validity
+from penstock.expr.arrays import on_arrays
 from penstock.expr.column import Expression, call, lit
-from penstock.expr.items import element_at
 from penstock.expr.kinds import BOOL, INT64, STRING, TEXT, Kind
 from penstock.expr.public_functions import method
 from penstock.expr.registry import Value
@@ -92,6 +90,17 @@ def _regexp_kernel(
         return arrow_array(rows, returns.arrow)
 
     text_kernel(name, TEXT, *parameters, returns=returns, compute=compute)
+
+
+def _in_duckdb(sql: str) -> Callable[..., pa.Array]:
+    """Return the computation of a column by SQL, with ``{pattern}`` and ``{index}`` for the expression and a group."""
+
+    def compute(texts: pa.Array, expression: RegularExpression, *, index: int = 0) -> pa.Array:
+        _check_group(expression, index)
+        pattern = "'" + expression.re2.replace("'", "''") + "'"
+        return evaluate("regexp", sql.format(pattern=pattern, index=index), [texts])
+
+    return compute
 
 
 _table = FunctionTable(__name__)
@@ -311,18 +320,17 @@ regexp_count = _regexp_function(
 )
 
 
-def _count_all(text: pa.Array, pattern: str) -> pa.Array:
-    if pc.match_substring_regex(arrow_scalar(""), pattern=pattern).as_py():
+def _count_all(text: pa.Array, expression: RegularExpression) -> pa.Array:
+    if pc.match_substring_regex(arrow_scalar(""), pattern=expression.re2).as_py():
         # count_substring_regex of Arrow counts an empty match at every byte.
-        mark = _unused_character(text)
-        return pc.count_substring(pc.replace_substring_regex(text, pattern=pattern, replacement=mark), pattern=mark)
-    return pc.count_substring_regex(text, pattern=pattern)
+        return _in_duckdb("len(regexp_extract_all(a, {pattern}))")(text, expression)
+    return pc.cast(pc.count_substring_regex(text, pattern=expression.re2), pa.int64())
 
 
 _regexp_kernel(
     "regexp_count",
     returns=INT64,
-    on_column=lambda text, expression: pc.cast(_count_all(text, expression.re2), pa.int64()),
+    on_column=_count_all,
     on_row=lambda pattern, text: sum(1 for _ in pattern.finditer(text)),
 )
 
@@ -332,20 +340,15 @@ regexp_split = _regexp_function("regexp_split", _SPLIT, ("a1b22c", "[0-9]+"), ["
 
 
 def _split_all(text: pa.Array, expression: RegularExpression) -> pa.Array:
-    """Replace every match by a mark, and split there: Arrow's own function hangs if the pattern matches nothing."""
-    mark = _unused_character(text)
-    return pc.split_pattern(pc.replace_substring_regex(text, pattern=expression.re2, replacement=mark), pattern=mark)
+    if expression.python is None or expression.python.search("") is None:
+        return _in_duckdb("regexp_split_to_array(a, {pattern})")(text, expression)
+    split = functools.partial(_split_row, expression.python)  # DuckDB leaves out some empty matches
+    return arrow_array([None if row is None else split(row) for row in text.to_pylist()], STRINGS.arrow)
 
 
 def _split_row(pattern: re.Pattern[str], text: str) -> list[str]:
     bounds = [0, *(place for match in pattern.finditer(text) for place in match.span()), len(text)]
     return [text[start:end] for start, end in zip(bounds[::2], bounds[1::2], strict=True)]
-
-
-def _unused_character(text: pa.Array) -> str:
-    """Return a character for private use that no text has."""
-    candidates = map(chr, range(0xE000, 0xF900))
-    return next(mark for mark in candidates if not pc.any(pc.match_substring(text, pattern=mark)).as_py())
 
 
 _regexp_kernel("regexp_split", returns=STRINGS, on_column=_split_all, on_row=_split_row)
@@ -361,37 +364,21 @@ def regexp_extract(expr: Expression, pattern: str | Expression, index: int = 0) 
     return _regexp("regexp_extract", expr, lit(pattern), index=index)
 
 
-def _extract(text: pa.Array, expression: RegularExpression, *, index: int) -> pa.Array:
-    group = element_at(_found(text, expression, index=index, max_replacements=1), arrow_scalar(0, pa.int64()))
-    is_empty = pc.fill_null(pc.equal(group, ""), False)
-    if index and expression.python is not None and is_empty.true_count:
-        # RE2 returns an empty text for a group that took no part in the match, too; it should be null.
-        rows = [_extract_row(expression.python, row, index=index) for row in text.filter(is_empty).to_pylist()]
-        group = pc.replace_with_mask(group, is_empty, arrow_array(rows, pa.string()))
-    return group
-
-
 def _extract_row(pattern: re.Pattern[str], text: str, *, index: int) -> str | None:
     match = pattern.search(text)
     return None if match is None else _group_of(match, index)
 
 
-def _found(
-    text: pa.Array, expression: RegularExpression, *, index: int, max_replacements: int | None = None
-) -> pa.Array:
-    """Return the group of each match as a list: mark it in the text, and take what is between two marks."""
-    _check_group(expression, index)
-    mark = _unused_character(text)
-    marked = pc.replace_substring_regex(
-        text, pattern=expression.re2, replacement=rf"{mark}\{index}{mark}", max_replacements=max_replacements
-    )
-    pieces, lengths = elements_of(pc.split_pattern(marked, pattern=mark))
-    counts = lengths // 2
-    is_group = ranges(np.zeros(len(lengths), np.int64), lengths) % 2 == 1
-    return to_lists(pieces.filter(arrow_array(is_group)), counts, validity(text))
-
-
-_regexp_kernel("regexp_extract", returns=STRING, on_column=_extract, on_row=_extract_row)
+_FIRST = _in_duckdb("case when regexp_matches(a, {pattern}) then regexp_extract(a, {pattern}) end")
+_GROUP_OF_FIRST = _in_duckdb("regexp_extract_all(a, {pattern}, {index})[1]")  # null for a group without a match
+_regexp_kernel(
+    "regexp_extract",
+    returns=STRING,
+    on_column=lambda texts, expression, *, index: (_GROUP_OF_FIRST if index else _FIRST)(
+        texts, expression, index=index
+    ),
+    on_row=_extract_row,
+)
 
 
 @method
@@ -418,7 +405,12 @@ def _check_group(expression: RegularExpression, index: int) -> None:
         raise ComputeError(f"A regular expression with {expression.num_groups} groups has no group {index}")
 
 
-_regexp_kernel("regexp_extract_all", returns=STRINGS, on_column=_found, on_row=_extract_all_rows)
+_regexp_kernel(
+    "regexp_extract_all",
+    returns=STRINGS,
+    on_column=_in_duckdb("[coalesce(found, '') for found in regexp_extract_all(a, {pattern}, {index})]"),
+    on_row=_extract_all_rows,
+)
 
 
 regexp_replace = _regexp_function(

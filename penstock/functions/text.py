@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.errors import InvalidArgumentError
-from penstock.expr.arrays import filled, masked, text_bytes, validity
+from penstock.expr.arrays import repeat as repeated
 from penstock.expr.casting import cast
 from penstock.expr.column import Expression, call
 from penstock.expr.kinds import ANY, INT64, INTEGER, LIST, STRING, TEXT, TEXT_OR_BYTES, Kind
@@ -18,9 +17,10 @@ from penstock.expr.registry import Kernel, Value, kernel
 from penstock.expr.signatures import common_type, dtypes_of, strict, takes, text_kernel
 from penstock.expr.templates import filled as filled_template, split_template
 from penstock.functions.table import Builder, FunctionTable
+from penstock.relational.scalar import evaluate
 from penstock.types import DataType
 from penstock.types.ndarrays import too_large
-from penstock.types.plain import arrow_array, arrow_scalar
+from penstock.types.plain import arrow_scalar
 
 _table = FunctionTable(__name__)
 
@@ -106,12 +106,7 @@ right = _table.text("right", _START, STRING, _last, "Return the last ``nchars`` 
 
 
 def _find_all(text: pa.Array, substr: str) -> pa.Array:
-    positions = pc.find_substring(text, pattern=substr)  # in bytes; below, count the characters before them
-    flat, starts, _ = text_bytes(text)
-    num_before = np.concatenate([[0], np.cumsum((flat & 0xC0) != 0x80)])
-    position = filled(positions).astype(np.int64)
-    characters = num_before[starts + np.maximum(position, 0)] - num_before[starts]
-    return masked(np.where(position < 0, -1, characters), validity(text))
+    return evaluate("find", "instr(a, b) - 1", [text, repeated(arrow_scalar(substr), len(text))])
 
 
 find = _table.text(
@@ -124,25 +119,21 @@ find = _table.text(
 # --- padding and repetition -------------------------------------------------------------------------------------------
 
 
-def _padding(
-    name: str, side: str, pad_by: Callable[..., pa.Array], join: Callable[[str, str], str], result: str
-) -> Builder:
+def _padding(name: str, side: str, pad_by: Callable[..., pa.Array], result: str) -> Builder:
     def compute(text: pa.Array, length: int, pad: str) -> pa.Array:
         length = max(length, 0)
         if len(pad) == 1:
             return pc.utf8_slice_codeunits(pad_by(text, width=length, padding=pad), 0, length)
-        padding = pad * length
-        rows = text.to_pylist()
-        padded = [None if row is None else join(padding[: max(length - len(row), 0)], row[:length]) for row in rows]
-        return arrow_array(padded, pa.string())
+        constants = [repeated(arrow_scalar(each), len(text)) for each in (length, pad)]
+        return evaluate(name, f"{name}(a, b::integer, c)", [text, *constants])
 
     doc = f"Pad on the {side} to ``length`` characters; longer text is cut, as in SQL."
     parameters = {"expr": TEXT, "length": INTEGER, "pad": TEXT}
     return _table.text(name, parameters, STRING, compute, doc, ("7", 3, "0"), result)
 
 
-lpad = _padding("lpad", "left", pc.utf8_lpad, lambda padding, text: padding + text, "007")
-rpad = _padding("rpad", "right", pc.utf8_rpad, lambda padding, text: text + padding, "700")
+lpad = _padding("lpad", "left", pc.utf8_lpad, "007")
+rpad = _padding("rpad", "right", pc.utf8_rpad, "700")
 
 
 def _repeat(text: Value, n: Value) -> Value:

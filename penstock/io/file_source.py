@@ -178,7 +178,7 @@ class FileSource:
         return self.files if self.format.can_number_rows else ()
 
     def options(self) -> Mapping[str, Any]:
-        """Return the options that determine the rows, without those that only locate the files."""
+        """Return the options that determine the rows, not the ones that only locate the files."""
         return {
             "format": self.format,
             "columns": self._columns,
@@ -337,7 +337,7 @@ class FileSource:
         return constants
 
     def _files_for(self, request: ReadRequest) -> Sequence[DataFile]:
-        """Return the files, without those whose path rules out the predicate."""
+        """Return the files whose paths do not rule out the predicate."""
         of_path = set(self._path_types)
         if request.predicate is None or not of_path:
             return self.files

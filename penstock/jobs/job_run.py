@@ -8,10 +8,12 @@ import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Literal
 
 import pyarrow as pa
 
+from penstock.cache.ledger.maintenance import count_calls
 from penstock.cache.ledger.open_ledgers import job_ledger
 from penstock.config import get_config, piece_nbytes
 from penstock.contracts import Origin
@@ -63,6 +65,7 @@ def run_job(
         return files
     try:
         with folder.ledger.open() as ledger, job_ledger(ledger, job.era), _note_on_resume(folder, sink.root):
+            job.say_what_is_done(ledger)
             return job.run(runner, subscribers)
     finally:
         folder.output.abandon()
@@ -80,6 +83,7 @@ class Job:
         self._failed_before: list[RowError] = []  # in earlier runs
         self._reconciled = Reconciled()
         self._description = Description(plan.child, sink)
+        self._is_resumed = False
 
     @property
     def era(self) -> str:
@@ -233,8 +237,18 @@ class Job:
             self._state = JobState.of([self._state.entry()])
             self._output.keep_only({file["path"] for file in self._state.files})
         self._failed_before = self._state.errors
-        if self._state.num_rows:
-            say(f"Resuming the job in {self._sink.root!r}: {self._state.num_rows:,} rows of it are written.")
+        self._is_resumed = True
+
+    def say_what_is_done(self, ledger: Path) -> None:
+        """Say how many rows of a resumed job are written, and how many answers its ledger has, if these differ."""
+        if not self._is_resumed:
+            return
+        num_rows, num_calls = self._state.num_rows, count_calls(ledger)
+        text = f"Resuming the job in {self._sink.root!r}: {num_rows:,} rows of it are written."
+        if num_calls not in (0, num_rows):
+            say(f"{text} Its ledger has the answers of {format_count(num_calls, 'call')}, which are not made again.")
+        elif num_rows:
+            say(text)
 
     def _cut(self, file: CutFile) -> dict[str, Any]:
         pieces = [(file.file, start, stop) for start, stop in file.keep if stop is not None]

@@ -7,7 +7,7 @@ that outlives the machine:
 <root>/_penstock_job/ledger/000001-5f3a/<start>-<end>        bytes of the log 000001-5f3a.log
 
 Logs are append-only: every few seconds their new bytes, up to the end of a whole record, are uploaded. A run begins its
-own logs and locks those that exist, so that no process appends to them. So all copies of a log begin with the same
+own logs and locks the existing ones, so that no process appends to them. So all copies of a log begin with the same
 bytes, and the longer copy, on this machine or in the store, is the right one.
 """
 

@@ -1,7 +1,7 @@
 """Put the rows of a job in the order of its input.
 
-Rows that are computed again, such as those that had failed, are written to new files. If the result is ordered, they
-are merged at the commit with the rows that stayed, and each file gets a name that sorts by its position.
+Recomputed rows, such as rows that had failed, go to new files. If the result is ordered, the commit merges them with
+the rows that stayed, and gives each file a name that sorts by its position.
 """
 
 from __future__ import annotations

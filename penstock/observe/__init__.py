@@ -9,7 +9,7 @@ progress       draws while the query runs: ``progress_text`` makes the text, ``s
 closing_line   the line that a query leaves; ``on_finish`` tells a function or a webhook how a write ended
 failed_rows    the failed rows; ``failure_lines`` makes their log lines
 printable      text and numbers for people, safe to print
-stats_table, table_html              statistics as text and HTML
+stats_table    statistics as text
 gpus           how busy the GPUs are
 
 The events are in ``events/``. The room may import ``events``, ``types``, ``storage`` and the modules at the top;

@@ -129,10 +129,16 @@ def model_parts(stats: Stats, use: ModelSample) -> list[str]:
         f"{tokens_per_s:,.0f} tokens/s" if tokens_per_s else "",
         money,
         f"{use.num_cached:,} cached" if use.num_cached else "",
-        f"up to {use.num_allowed:,} at once" if use.num_allowed is not None else "",
+        _limit_text(use),
         f"{use.num_refused:,} refused" if use.num_refused else "",
     ]
     return [part for part in parts if part]
+
+
+def _limit_text(use: ModelSample) -> str:
+    if use.rate_limit:
+        return f"limited by {use.rate_limit}"
+    return "" if use.num_allowed is None else f"up to {use.num_allowed:,} at once"
 
 
 def gpu_line(use: GpuUse) -> str:

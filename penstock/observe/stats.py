@@ -34,7 +34,6 @@ from penstock.observe.printable import (
 )
 from penstock.observe.stage_stats import StageStats, stage_stats
 from penstock.observe.stats_table import fitted_table, short_name, stage_columns
-from penstock.observe.table_html import plain_table_html
 
 NOTHING_YET = "No query has run."
 MAX_SAMPLES = 512  # points of the timeline; with more, every second one is dropped
@@ -176,14 +175,6 @@ class Stats:
         header, *rows = fitted_table(stage_columns(self.stages), width)
         lines = [line for note in self._notes() for line in wrapped_text(note, width)]
         return "\n".join([*aligned_lines(header, rows), *lines])
-
-    def _repr_html_(self) -> str:
-        """Return the same for a notebook."""
-        if not self.stages:
-            return plain_table_html(NOTHING_YET, (), (), ())
-        header, *rows = fitted_table(stage_columns(self.stages), None)
-        summary, *notes = self._notes()
-        return plain_table_html(summary, header, rows, notes)
 
     def _notes(self) -> list[str]:
         """Return the lines about the query: the summary, the bottleneck, batches, models, GPUs and metrics."""

@@ -118,7 +118,7 @@ def _kept(plan: UdfProject, hidden: tuple[str, ...] = ()) -> list[Expr]:
 
 
 def _columns(plan: UdfProject, names: Sequence[str]) -> tuple[dict[str, ColumnRef], list[Expr]]:
-    """Return the columns of the call's arguments by name, and those that are not among the kept columns."""
+    """Return the columns of the call's arguments by name, and the expressions of columns to add to the kept ones."""
     kept, columns, added = _kept(plan), dict[str, ColumnRef](), list[Expr]()
     for name, arg in zip(names, plan.call.args, strict=True):
         bare = unalias(arg)
@@ -129,7 +129,7 @@ def _columns(plan: UdfProject, names: Sequence[str]) -> tuple[dict[str, ColumnRe
 
 
 def _labelled(rows: Plan, is_asked: Expr, model: Expr, score: Expr | None, part: str) -> Plan:
-    """Return the rows with the labels and scores of those that are asked. ``part`` of the sample names the calls."""
+    """Return the rows, with labels and scores where ``is_asked``. ``part`` of the sample names the calls."""
     is_first = part == "pilot"
     labels, scores = (NULL_FLAG, NULL_NUMBER) if is_first else (ColumnRef(LABEL), ColumnRef(SCORE))
     label = _if_else(is_asked, _named_calls(model, f"ask {part}"), labels)

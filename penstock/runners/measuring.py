@@ -53,6 +53,7 @@ def _sample(
         num_waiting=state.waiting,
         num_allowed=state.limit,
         max_allowed=state.ceiling,
+        rate_limit=state.rate_limit,
     )
 
 

@@ -59,7 +59,7 @@ class _OpenFiles:
         self._contents = memoryview(self._buffer)
 
     def read(self, numbers: Iterable[int], flags: int = 0) -> list[int]:
-        """Read some of the files; return those that have changed or, with ``NOWAIT``, are not in memory."""
+        """Read some of the files. Return the files that have changed or, with ``NOWAIT``, are not in memory."""
         return [number for number in numbers if not self._is_read(number, flags)]
 
     def prefetch(self, numbers: Iterable[int]) -> None:

@@ -16,7 +16,7 @@ from penstock.errors import InvalidArgumentError, did_you_mean
 from penstock.storage.secret import Secret
 from penstock.storage.urls import KINDS, WEB, is_secret_name, redacted, scheme_of
 
-# Our names, which are those of fsspec's file systems, and the client's.
+# Our names, as in fsspec's file systems, and the names in the client.
 _NAMES: dict[str, dict[str, str]] = {
     "s3": {
         "key": "access_key_id",

@@ -1,7 +1,7 @@
 """A server for tests that speaks the APIs of OpenAI, Anthropic, Google and System One, and fails by a script.
 
 model_server   the handle for tests
-script         settings, as data or as text
+script         settings, as data
 faults, answer_times, rate_limits    what goes wrong; how long answers take; token buckets
 server_runner  run the server on a thread or in a process of its own
 http_server    connections, and the log of requests
@@ -9,8 +9,8 @@ service        from a request to its reply
 answer_text    the text of an answer
 apis/          the wire format of each API
 
-``python -m penstock.testing`` serves from a command line. The room may import ``errors``, and one function of
-``engine`` that starts processes.
+``python -m penstock.testing`` serves from a command line. The room may import one function of ``engine`` that starts
+processes.
 """
 
 from penstock.testing import faults

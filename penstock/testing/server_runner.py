@@ -16,9 +16,8 @@ import cloudpickle
 import orjson
 
 from penstock.engine.pools.asyncio import fast_loop
-from penstock.errors import InvalidArgumentError
 from penstock.testing.http_server import HOST, HttpReply, HttpRequest, HttpServer, RequestLog, SeenRequest
-from penstock.testing.script import Script, change_script
+from penstock.testing.script import Script
 from penstock.testing.service import ModelService
 
 CONTROL = "/_penstock/"
@@ -53,27 +52,23 @@ class ScriptedServer(HttpServer):
 
     def handle(self, request: HttpRequest) -> tuple[SeenRequest | None, HttpReply]:
         if request.path.startswith(CONTROL):
-            return None, self._control(request)
+            return None, self._control(request.path.removeprefix(CONTROL))
         seen = self.log.begin(request.method, request.path, request.headers, request.body)
         return seen, self._service.respond(request, seen.in_flight)
 
-    def _control(self, request: HttpRequest) -> HttpReply:
-        """Answer a request about the server itself, for users who start it from a command line."""
+    def _control(self, what: str) -> HttpReply:
+        """Answer another process that asks for the log, or to start again."""
         body: Any = None
-        try:
-            match request.method, request.path.removeprefix(CONTROL):
-                case "GET", "counts":
-                    body = self.log.counts
-                case "GET", "requests":
-                    body = [seen.as_json() for seen in self.log.requests]
-                case "POST", "clear":
-                    self.log.clear()
-                case "POST", "script":
-                    self._service.follow(change_script(self._service.script, orjson.loads(request.body)))
-                case _:
-                    return HttpReply(404, b"{}", {})
-        except (InvalidArgumentError, orjson.JSONDecodeError) as error:
-            return HttpReply(400, orjson.dumps({"error": str(error)}), {})
+        match what:
+            case "counts":
+                body = self.log.counts
+            case "requests":
+                body = [seen.as_json() for seen in self.log.requests]
+            case "restart":
+                self.log.clear()
+                self._service.follow(self._service.script)
+            case _:
+                return HttpReply(404, b"{}", {})
         return HttpReply(200, orjson.dumps(body), {"content-type": "application/json"})
 
 
@@ -91,9 +86,6 @@ class ServerThread:
 
     def command(self, verb: str, argument: Any = None) -> Any:
         return asyncio.run_coroutine_threadsafe(self._server.command(verb, argument), self._loop).result()
-
-    def join(self) -> None:
-        self._thread.join()
 
     def close(self) -> None:
         self._loop.call_soon_threadsafe(self._stopping.set)

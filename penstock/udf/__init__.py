@@ -14,7 +14,7 @@ generators     several values for a row, handed on a few at a time
 results        what the function returned -> Arrow columns
 retry          repeat a failed call, and limit its time
 failures       what on_error makes of a failed row -> user_errors, worker_death
-sizing         cut batches by weight, and halve those that memory does not hold
+sizing         cut batches by weight, and halve a batch that does not fit in memory
 cached_functions  results of functions with cache=True
 
 May import ``plan.stages``, ``expr``, ``events``, ``cache``; it knows no pool and no executor.

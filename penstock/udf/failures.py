@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from penstock.errors import PACKAGE_FOLDER, FatalError
+from penstock.errors import PACKAGE_FOLDER, FatalError, ModelNotFoundError
 from penstock.events.events import RowError
 from penstock.expr.udf import BatchSpec, UdfSpec
 from penstock.plan.stages import CallBatch, CallUdf
@@ -85,12 +85,9 @@ class Failures:
             if isinstance(exc, FatalError):
                 raise exc
             if not self.is_tolerant:
-                message = (
-                    f"{self._name} failed on {self._place(part, row, position + row)}: "
-                    f"{str(exc) or type(exc).__name__}. "
-                    'To continue with null for such rows, set on_error="null"; df.errors() then lists them.'
-                )
-                raise udf_error(message, exc) from exc
+                place, text = self._place(part, row, position + row), str(exc) or type(exc).__name__
+                message = f"{self._name} failed on {place}: {text}"
+                raise udf_error(self._advised(message, exc, ". "), exc) from exc
             self.record(part, row, position + row, exc)
 
     def record(self, batch: pa.RecordBatch, row: int, position: int | None, exc: BaseException) -> None:
@@ -110,7 +107,13 @@ class Failures:
         text = "\n".join(
             [f"{self.what} failed on {where}: {type(exc).__name__}: {exc}", *getattr(exc, "__notes__", ())]
         )
-        return f'{text}\nTo continue {self._remedy}, set on_error="null"; df.errors() then lists them.'
+        return self._advised(text, exc, "\n")
+
+    def _advised(self, text: str, exc: BaseException, separator: str) -> str:
+        """Return a message with the advice to continue without the row, unless every row would fail like it."""
+        if isinstance(exc, ModelNotFoundError):
+            return text
+        return f'{text}{separator}To continue {self._remedy}, set on_error="null"; df.errors() then lists them.'
 
     def _place(self, batch: pa.RecordBatch, row: int, position: int | None) -> RowPlace | None:
         """Return a row's place: in the query's input if the row has a number, else in the function's input."""

@@ -14,6 +14,7 @@ from penstock.errors import (
     AuthenticationError,
     ContentFilteredError,
     InvalidAnswerError,
+    ModelNotFoundError,
     OutageError,
     ProviderUnavailableError,
     QuotaExceededError,
@@ -23,7 +24,7 @@ from penstock.errors import (
     UnreachableError,
     WaitTooLongError,
 )
-from penstock.functions import prompt
+from penstock.functions import embed_text, prompt
 from penstock.testing import Limits, ModelServer, faults
 
 QUESTIONS = [f"What is {number}?" for number in range(40)]
@@ -69,7 +70,7 @@ def test_what_passes_is_asked_again(server: ModelServer, fault: faults.Fault, ch
     ("fault", "error", "words"),
     [
         (faults.HttpError(400, "too long"), RequestRefusedError, "openai (gpt-5), 400: too long"),
-        (faults.HttpError(404, "no such model"), RequestRefusedError, "no such model"),
+        (faults.HttpError(404, "no such model"), ModelNotFoundError, "no such model"),
         (faults.HttpError(422, "not so"), RequestRefusedError, "not so"),
         (faults.Refusal("I may not."), ContentFilteredError, "I may not."),
         (faults.ContentFilter(), ContentFilteredError, "filter"),
@@ -87,6 +88,30 @@ def test_what_does_not_pass_is_the_row_s_error(
         asked(max_retries=2, use_chat_completions=chat).collect()
     assert isinstance(raised.value.__cause__, error)
     assert words in str(raised.value)
+
+
+@pytest.mark.parametrize("status", [404, 405])
+@pytest.mark.parametrize("verb", ["prompt", "embed_text"])
+def test_a_wrong_model_is_not_the_row_s_fault(server: ModelServer, verb: str, status: int) -> None:
+    """The message names the model and the server, and no option that would only give nulls. It takes one request."""
+    server.change(faults=[faults.HttpError(status, "The model `gpt-55` does not exist.")])
+    rows = ps.from_pydict({"q": ["a", "b", "c", "d"]})
+    call = prompt("{q}", model="gpt-55") if verb == "prompt" else embed_text("{q}", model="gpt-55", dimensions=8)
+    with pytest.raises(UdfError, match="failed on row") as raised:
+        rows.with_column("a", call).collect()
+    assert isinstance(raised.value.__cause__, ModelNotFoundError)
+    message = str(raised.value)
+    assert f"openai (gpt-55), {status}: The model `gpt-55` does not exist." in message
+    assert message.endswith(f"\nCheck model=, and that {server.openai_url} is the address of its API.")
+    assert verb == "prompt" or server.num_requests == 1
+
+
+def test_a_key_without_the_model_says_so(server: ModelServer) -> None:
+    server.change(faults=[faults.HttpError(403, "no access to model gpt-5", code="model_not_found")])
+    with pytest.raises(
+        AuthenticationError, match=r"the API key for this model\. Check model=, or set another in api_key="
+    ):
+        asked(["x"]).collect()
 
 
 def test_a_bad_row_leaves_the_others(server: ModelServer) -> None:

@@ -22,6 +22,7 @@ import penstock as ps
 from penstock.errors import (
     AuthenticationError,
     InvalidAnswerError,
+    ModelNotFoundError,
     OutageError,
     QuotaExceededError,
     RequestRefusedError,
@@ -275,7 +276,7 @@ def test_odd_counts_of_tokens_do_not_matter(raw_server: RawServer, usage: Any) -
         ({"message": "so not", "code": 400}, RequestRefusedError),
         ({"message": "so not", "code": "400"}, RequestRefusedError),
         ({"message": "so not", "code": None, "type": "invalid_request_error"}, RequestRefusedError),
-        ({"message": "so not", "code": "model_not_found"}, RequestRefusedError),
+        ({"message": "so not", "code": "model_not_found"}, ModelNotFoundError),
         ({"message": "so not", "code": 0, "status": "INVALID_ARGUMENT"}, RequestRefusedError),
         ({"message": "so not", "type": "authentication_error"}, AuthenticationError),
         ({"message": "so not", "type": "insufficient_quota", "code": "insufficient_quota"}, QuotaExceededError),
@@ -312,7 +313,8 @@ def test_keys_do_not_follow_a_redirect(
     raw_server.say(b"", status=status, headers={"Location": target})
     with pytest.raises(UdfError, match=f"redirects requests to http://127.0.0.1:{other.port}/v1/steal") as raised:
         asked(["a"]).collect()
-    assert isinstance(raised.value.__cause__, RequestRefusedError)
+    assert isinstance(raised.value.__cause__, ModelNotFoundError)
+    assert "on_error" not in str(raised.value)
     assert "hunter2" not in str(raised.value)
     assert not other.requests
     assert len(raw_server.requests) == 1

@@ -6,7 +6,7 @@ import inspect
 import pydoc
 import re
 from functools import partial
-from typing import Any
+from typing import Any, get_type_hints
 
 import pytest
 
@@ -16,7 +16,7 @@ from penstock.ai import provider
 from penstock.ai.local.generation import PROMPT_OPTIONS
 from penstock.ai.local.local_model import OPTIONS
 from penstock.ai.local.transformers import EMBEDDING_OPTIONS, TEXT_OPTIONS
-from penstock.ai.option_types import CALL_OPTIONS
+from penstock.ai.option_types import CALL_OPTIONS, AskOptions, DecisionOptions, PromptOptions, SemanticJoinOptions
 from penstock.ai.provider import (
     ImageClassification,
     ImageEmbedding,
@@ -70,6 +70,25 @@ def test_help_has_a_line_for_each_option(name: str, monkeypatch: pytest.MonkeyPa
     described = {words[0] for words in lines if len(words) == 2}
     assert taken - described == set()
     assert max(map(len, (function.__doc__ or "").split("\n"))) <= 120
+
+
+VERBS = {
+    "ask": (functions.ask, AskOptions),
+    "decide": (functions.decide, DecisionOptions),
+    "semantic_agg": (ps.DataFrame.semantic_agg, PromptOptions),
+    "semantic_top_k": (ps.DataFrame.semantic_top_k, PromptOptions),
+    "semantic_join": (ps.DataFrame.semantic_join, SemanticJoinOptions),
+}
+
+
+@pytest.mark.parametrize("name", VERBS)
+def test_help_of_a_verb_has_a_line_for_each_parameter_and_option(name: str) -> None:
+    function, options = VERBS[name]
+    taken = {*inspect.signature(function).parameters, *get_type_hints(options)} - {"self", "options"}
+    lines = [line.split(maxsplit=1) for line in (inspect.getdoc(function) or "").split("\n") if line.startswith("  ")]
+    described = [words[0] for words in lines if len(words) == 2]
+    assert sorted(described) == sorted(taken)
+    assert {"cheap", "precision", "recall", "confidence"} <= taken or name not in ("ask", "semantic_join")
 
 
 @pytest.mark.parametrize("model", [["a", "b"], 5, {"a": 1}], ids=str)

@@ -53,16 +53,10 @@ def test_a_sample_says_what_all_rows_will_cost(server: ModelServer) -> None:
 
 def test_it_reads_as_a_table(server: ModelServer) -> None:
     cost = questions(2000).with_column("a", asking()).plan_cost()
-    text, page = str(cost), cost._repr_html_()
+    text = str(cost)
     for shown in ("For 2,000 rows, by a sample of 20", "openai mine", "2,000", "Time, roughly:", "List prices of 20"):
         assert shown in text
-        assert shown in page
     assert text.count("together") == 0
-
-
-def test_names_of_models_are_no_markup(server: ModelServer) -> None:
-    cost = questions(5).with_column("a", asking(model="<b>")).plan_cost()
-    assert "openai &lt;b&gt;" in cost._repr_html_()
 
 
 def test_rows_are_filtered_before_they_are_sampled(server: ModelServer) -> None:

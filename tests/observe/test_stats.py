@@ -10,7 +10,6 @@ import struct
 import sys
 import termios
 from typing import Any
-from xml.etree import ElementTree
 
 import pyarrow as pa
 import pytest
@@ -243,22 +242,3 @@ def test_print_uses_the_terminal_in_use(monkeypatch: pytest.MonkeyPatch) -> None
         monkeypatch.setattr(sys, "stdout", stream)
         assert str(finished_run()) == finished_run().text(72)
     os.close(main)
-
-
-def test_statistics_as_html() -> None:
-    info = StageInfo(0, "<script>alert(1)</script> & more")
-    model = ModelSample("openai", "<b>model</b>", 1, 0, 0, 1, 1, None)
-    stats = stats_of(
-        QueryStarted((info,), 0.0),
-        BundleProduced(0, 12_345, 10, 0.5),
-        QuerySampled(0.5, (), 0, 0, 0.0, Measures(models=(model,), counters=(("<i>", 3.0),))),
-        QueryFinished(None, 1.0),
-    )
-    page = ElementTree.fromstring(stats._repr_html_())  # well-formed, so everything is escaped
-    assert page.find(".//script") is None
-    texts = [text.strip() for text in page.itertext() if text.strip()]
-    assert "<script>alert(1)</script> & more" in texts
-    assert "12,345" in texts
-    assert any(text.startswith("openai <b>model</b>: 1 call") for text in texts)
-    assert "<i>: 3" in texts
-    assert "No query has run." in Stats()._repr_html_()

@@ -9,8 +9,6 @@ import socket
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
@@ -47,7 +45,7 @@ def test_a_closure_answers_in_the_process_of_the_server() -> None:
 def test_a_server_runs_until_it_is_stopped_though_nobody_holds_it() -> None:
     url = ModelServer().start().url
     gc.collect()
-    with urllib.request.urlopen(f"{url}/_penstock/counts") as reply:
+    with urllib.request.urlopen(f"{url}/v1/models") as reply:
         assert reply.status == 200
     next(server for server in model_server._started if server.url == url).stop()
 
@@ -86,38 +84,21 @@ time.sleep(600)
         assert psutil.wait_procs([child], timeout=60)[0]
 
 
-@contextmanager
-def command_line(*arguments: str) -> Iterator[ModelServer]:
-    """Start the server as a user does; gives a handle that knows its port and nothing else."""
-    command = [sys.executable, "-m", "penstock.testing", *arguments]
+def test_the_command_line() -> None:
+    command = [sys.executable, "-m", "penstock.testing"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:
-            yield ModelServer(port=int(process.stdout.readline().removeprefix("port ")))
+            server = ModelServer(port=int(process.stdout.readline().removeprefix("port ")))
+            assert said(chat(server, "hello")) == "hello"
+            assert ask(server, "/_penstock/counts").body["completed"] == 1
+            assert [seen["status"] for seen in ask(server, "/_penstock/requests").body] == [200]
+            assert ask(server, "/_penstock/restart").status == 200
+            assert ask(server, "/_penstock/requests").body == []
+            assert ask(server, "/_penstock/nothing").status == 404
         finally:
             process.send_signal(signal.SIGINT)
         assert process.wait(60) == 0
-
-
-def test_the_command_line() -> None:
-    fault = "ServerError(503, at=2)"
-    with command_line("--fault", fault, "--latency", "Uniform(0.001, 0.002)", "--api-key", "k") as server:
-        body = {"model": "m", "input": "hello"}
-        assert ask(server, "/v1/responses", body).status == 401
-        assert ask(server, "/v1/responses", body, authorization="Bearer k").status == 200
-        assert ask(server, "/v1/responses", body, authorization="Bearer k").status == 503
-        counts = ask(server, "/_penstock/counts").body
-        assert (counts["requests"], counts["completed"], counts["failed"]) == (3, 1, 2)
-        assert (
-            ask(server, "/_penstock/script", {"faults": ["RateLimited(retry_after=1)"], "api_key": None}).status == 200
-        )
-        assert ask(server, "/v1/responses", body).headers["retry-after"] == "1"
-        assert [seen["status"] for seen in ask(server, "/_penstock/requests").body] == [401, 200, 503, 429]
-        assert ask(server, "/_penstock/clear", b"").status == 200
-        assert ask(server, "/_penstock/requests").body == []
-        wrong = ask(server, "/_penstock/script", {"fault": []})
-        assert (wrong.status, wrong.body["error"]) == (400, wrong.body["error"])
-        assert "no field 'fault'; available: latency, faults" in wrong.body["error"]
 
 
 def test_many_requests_at_once_wait_together() -> None:

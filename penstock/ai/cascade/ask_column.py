@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from typing import Any
 
-from penstock.ai.cascade.statements import Check, Statement, is_true, probability_column
+from penstock.ai.cascade.statements import Statement, StatementModel
 from penstock.ai.decisions.decided_labels import is_decided
 from penstock.ai.model_columns import embedding_column, resolve_call
-from penstock.ai.provider import Provider, TextEmbedding
-from penstock.ai.provider_registry import find_provider
+from penstock.ai.provider import TextEmbedding
 from penstock.errors import InvalidArgumentError, TypeMismatchError, shortened
 from penstock.expr.column import Expression, col
 from penstock.expr.kinds import BOOL, TEXT, is_vector
@@ -39,22 +37,13 @@ class Promise:
             raise InvalidArgumentError("ask: a sample gives no certainty; confidence is below 1, such as 0.95.")
 
 
-def ask_column(
-    statement: Statement,
-    provider: str | Provider | None,
-    model: str | None,
-    options: Mapping[str, Any],
-    cheap: Any,
-    promise: Promise,
-    check: Check,
-) -> Expression:
+def ask_column(statement: Statement, model: StatementModel, cheap: Any, promise: Promise) -> Expression:
     """Return whether a statement is true of each row."""
     promise.check()
-    found = find_provider(provider, "decide")
-    answer = is_true(statement, found, model, options, check)
+    answer = model.answer(statement)
     if cheap is None:
         return answer
-    score, vector = _judges(cheap, statement, found, model, options, check)
+    score, vector = _judges(cheap, statement, model)
     nodes = [None if each is None else each._node for each in (score, vector)]
     calls = [answer._node, *(each for each in nodes if each is not None)]
     columns = tuple(sorted(set[str]().union(*map(columns_of, calls))))
@@ -68,7 +57,7 @@ def ask_column(
         "promise": f"precision {promise.precision}, recall {promise.recall}, confidence {promise.confidence}",
     }
     builtin = Builtin(tuple(identity.items()), InputCheck(cascade), cascade=cascade)
-    spec = UdfSpec("ask", Target(is_true), BOOL, builtin=builtin)
+    spec = UdfSpec("ask", Target(ask_column), BOOL, builtin=builtin)
     return Expression(UdfCall(spec, tuple(map(ColumnRef, columns))))
 
 
@@ -88,9 +77,7 @@ class InputCheck:
                 raise TypeMismatchError(f"ask: cheap= needs a number or a vector for each row; it is {dtype}.")
 
 
-def _judges(
-    cheap: Any, statement: Statement, provider: Provider, model: str | None, options: Mapping[str, Any], check: Check
-) -> tuple[Expression | None, Expression | None]:
+def _judges(cheap: Any, statement: Statement, model: StatementModel) -> tuple[Expression | None, Expression | None]:
     """Return the score of a cheap judge, and the vectors of a judge that learns."""
     if isinstance(cheap, Expression):
         return cheap, None
@@ -101,11 +88,13 @@ def _judges(
         )
     if cheap == "embeddings":
         return None, _vectors(statement)
-    name = provider.default_models.get("decide") if cheap == "auto" else cheap
-    if cheap == "auto" and (name in (None, model) or model is None or not is_decided("decide", provider, name)):
+    name = model.provider.default_models.get("decide") if cheap == "auto" else cheap
+    if cheap == "auto" and (model.name is None or name in (None, model.name)):
         return None, _vectors(statement)
-    cheap_options = {"on_error": "null", **{each: options[each] for each in ("cache",) if each in options}}
-    score = probability_column(statement, provider, name, cheap_options, check)["probability"]
+    if cheap == "auto" and not is_decided("decide", model.provider, name):
+        return None, _vectors(statement)
+    options = {"on_error": "null", **{each: value for each, value in model.options.items() if each == "cache"}}
+    score = replace(model, name=name, options=options).decision(statement)["probability"]
     return score, _vectors(statement) if cheap == "auto" else None
 
 

@@ -1,4 +1,4 @@
-"""Statements about rows, such as ``"{text} complains about delivery"``, and the yes or no of one model."""
+"""Statements about rows, such as ``"{text} complains about delivery"``, and a model that says yes or no to them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from penstock.ai.dialogue import PromptSettings
 from penstock.ai.local.serving.provider import SglangProvider
 from penstock.ai.model_columns import prompt_column, resolve_call
 from penstock.ai.provider import Prompting, Provider
-from penstock.ai.provider_registry import find_provider
 from penstock.ai.structured.return_formats import OutputFormat
 from penstock.errors import InvalidArgumentError, shortened
 from penstock.expr.column import Expression, col, lit
@@ -60,34 +59,31 @@ class Statement:
         return [part for name in self.columns for part in (lit(f"[{name}]:"), col(name))]
 
 
-def is_true(
-    statement: Statement,
-    provider: str | Provider | None,
-    model: str | None,
-    options: Mapping[str, Any],
-    check: Check,
-) -> Expression:
-    """Return whether a statement is true of each row: a decision model decides, another one answers in words.
+@dataclass(frozen=True)
+class StatementModel:
+    """A model that says whether statements are true, with the options of its calls. ``check`` checks input types."""
 
-    So a language model may reason first. A model on this machine decides, because that needs no generated text.
-    """
-    found = find_provider(provider, "decide")
-    is_local = found.has_workers or isinstance(found, SglangProvider)
-    if "wire" in options or is_local or is_decided("decide", found, model or found.default_models.get("decide")):
-        return probability_column(statement, found, model, options, check)["value"]
-    call = resolve_call(Prompting, model, found, options, {})
-    instructions = f"{statement.question}\nAnswer yes or no."
-    settings = PromptSettings(call.provider, instructions, OutputFormat.of(Literal["yes", "no"]))
-    return prompt_column(call, settings, statement.parts(), check) == "yes"
+    provider: Provider
+    name: str | None
+    options: Mapping[str, Any]
+    check: Check
 
+    def answer(self, statement: Statement) -> Expression:
+        """Return whether a statement is true of each row. A decision model decides, another one answers in words.
 
-def probability_column(
-    statement: Statement,
-    provider: str | Provider | None,
-    model: str | None,
-    options: Mapping[str, Any],
-    check: Check,
-) -> Expression:
-    """Return the answer of ``decide`` to a statement; its ``probability`` says how likely the statement is true."""
-    questions = (("true", yes_no(statement.question)),)
-    return decide_column(statement.parts(), questions, provider, model, options, check)["true"]
+        So a language model may reason first. A model on this machine decides, because that needs no generated text.
+        """
+        provider, name = self.provider, self.name or self.provider.default_models.get("decide")
+        is_local = provider.has_workers or isinstance(provider, SglangProvider)
+        if "wire" in self.options or is_local or is_decided("decide", provider, name):
+            return self.decision(statement)["value"]
+        call = resolve_call(Prompting, self.name, provider, self.options, {})
+        instructions = f"{statement.question}\nAnswer yes or no."
+        settings = PromptSettings(call.provider, instructions, OutputFormat.of(Literal["yes", "no"]))
+        return prompt_column(call, settings, statement.parts(), self.check) == "yes"
+
+    def decision(self, statement: Statement) -> Expression:
+        """Return the answer of ``decide``, whose ``probability`` says how likely the statement is true of a row."""
+        questions = (("true", yes_no(statement.question)),)
+        answers = decide_column(statement.parts(), questions, self.provider, self.name, self.options, self.check)
+        return answers["true"]

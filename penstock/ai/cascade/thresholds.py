@@ -121,9 +121,9 @@ def find_thresholds(
 
 
 def _lowest_asked(tried: Numbers, scores: Numbers, labels: Numbers, targets: Targets) -> float:
-    """Return the highest threshold below which so few true rows lie that the recall holds.
+    """Return the highest threshold that keeps the promised recall: few true rows score lower.
 
-    Recall falls with the threshold, so the lowest is the safest and is tested first.
+    Recall falls as the threshold rises, so the test begins with the lowest one, which is the safest.
     """
     low, true_scores = -math.inf, scores[labels]
     for threshold in tried:
@@ -137,9 +137,9 @@ def _lowest_asked(tried: Numbers, scores: Numbers, labels: Numbers, targets: Tar
 def _highest_yes(
     tried: Numbers, pilot_scores: Numbers, pilot: Numbers, scores: Numbers, labels: Numbers, targets: Targets
 ) -> float:
-    """Return the lowest tested threshold from which on so many rows are true that the precision holds.
+    """Return the lowest tested threshold that keeps the promised precision: most rows from it on are true.
 
-    The pilot orders the thresholds: those that it expects to pass most clearly are tested first.
+    The pilot orders the thresholds: the test begins with the ones that will pass most clearly by the pilot.
     """
     high = math.inf
     for threshold in tried[np.argsort(-_expected_to_pass(tried, pilot_scores, pilot, targets), kind="stable")]:

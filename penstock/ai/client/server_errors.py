@@ -18,6 +18,7 @@ from penstock.errors import (
     AnswerTooLargeError,
     AuthenticationError,
     ContentFilteredError,
+    ModelNotFoundError,
     ProviderError,
     ProviderUnavailableError,
     QuotaExceededError,
@@ -52,6 +53,8 @@ NO_CREDIT = (
 )  # fmt: skip
 NO_CREDIT_WORDS = ("credit balance is too low", "insufficient balance", "insufficient credits")
 """Anthropic says this with status 400 and the code of any invalid request."""
+NO_MODEL = ("model_not_found", "modelnotfound", "invalid_model")
+"""Some servers say this with status 400."""
 BAD_KEY = ("api_key_invalid", "invalid_api_key")
 FILTERED = ("content_filter", "responsibleaipolicyviolation", "content_policy_violation", "moderation")
 """Codes of a content filter, Azure's among them. A 403 with one is about the request and not about the key."""
@@ -87,7 +90,7 @@ class ServerErrors:
     def refusal(self, status: int, raw: bytes, headers: Mapping[str, str]) -> ProviderError:
         base_url = self._endpoint.base_url
         if 300 <= status < 400:
-            return RequestRefusedError(
+            return ModelNotFoundError(
                 f"{self._name}, {status}: {shown(base_url)} redirects requests to "
                 f"{shown(headers.get('Location', ''), base_url)}. Redirects are not followed, to keep the key from "
                 "other servers. If you trust that server, give its address as base_url=."
@@ -141,8 +144,11 @@ def error_for_status(status: int, raw: bytes, headers: Mapping[str, str], name: 
     if status == 402 or not codes.isdisjoint(NO_CREDIT) or (status < 500 and _has_any(text, NO_CREDIT_WORDS)):
         return QuotaExceededError(f"{message}\nAdd credit and run again; finished calls are not lost.")
     if status in (401, 403) or not codes.isdisjoint(BAD_KEY):
+        advice = (
+            ". Set another in" if codes.isdisjoint(NO_MODEL) else " for this model. Check model=, or set another in"
+        )
         return AuthenticationError(
-            f"{message}\n{base_url} does not accept the API key. Set another in api_key= or its environment variable."
+            f"{message}\n{base_url} does not accept the API key{advice} api_key= or its environment variable."
         )
     if status in (408, 409, 429) or status >= 500:
         hints = read_hints(headers, time.time())
@@ -155,6 +161,8 @@ def error_for_status(status: int, raw: bytes, headers: Mapping[str, str], name: 
         error.retry_after_s = hints.wait_s("refused" if status == 429 else "unavailable")
         return error
     refused = RequestRefusedError(message)
+    if status in (404, 405) or not codes.isdisjoint(NO_MODEL):
+        refused = ModelNotFoundError(f"{message}\nCheck model=, and that {base_url} is the address of its API.")
     refused.status = status
     return refused
 

@@ -12,7 +12,8 @@ labels               a language model as a judge: a prompt for each question, an
 composed_decider     several calls for the questions of one row: a judge, or a service that limits their number
 remote_decider       choose one of these for a server
 decision_services    TypeSafe, Perplexity and Upstage
-transformers_decider a judge on this machine: the scores of the next token, without generating
+transformers_decider a judge on this machine -> transformers_judge: the scores of the next token, without generating;
+                     shared_prompts: the questions about a text compute it once
 
 decided_labels       labels of ``classify_text`` and ``classify_image`` by a decision
 decide_column        the column, and several calls of ``decide`` as one request

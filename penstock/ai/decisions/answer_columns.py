@@ -14,7 +14,7 @@ from penstock.types import DataType
 from penstock.types.ndarrays import NDArray
 
 PROBABILITIES = DataType.list(DataType.float64())
-"""The probabilities of the options of all questions, in order; null for those of a question that was refused."""
+"""The probability of each option, question after question; null for all options of a refused question."""
 
 
 def _answers_type(dtype: DataType, *, questions: Questions) -> DataType:

@@ -71,7 +71,7 @@ class RemoteDecider(ComposedDecider):
 
 
 def _read(answer: Generation, question: Question | None) -> list[float | None]:
-    """Return the probabilities in an answer: those of a judge's question, or those of all questions of a model."""
+    """Return the probabilities in an answer: for one question if a judge answered, else for all questions."""
     if question is None:
         found: list[float | None] = orjson.loads(answer.text)
         return found

@@ -14,7 +14,7 @@ from penstock.ai.structured.return_formats import OutputFormat
 
 @dataclass(frozen=True)
 class DecisionFormat(OutputFormat):
-    """The format of the probabilities of the options of all questions, in order; null for a refused question."""
+    """The probability of each option, question after question; null for all options of a refused question."""
 
     __hash__ = OutputFormat.__hash__
 

@@ -22,6 +22,7 @@ import numpy as np
 from penstock.ai.local.compiled import CALLING_MODULES
 from penstock.ai.local.tokens import to_device
 from penstock.config import available_cpus
+from penstock.udf.retry import check_call_not_cancelled
 
 NDArray = np.ndarray[Any, Any]
 Forward = Callable[[NDArray], Any]
@@ -58,7 +59,10 @@ class BatchRunner:
         max_tokens = min(self.max_tokens, int(lengths.sum()) // self._num_threads)  # work for each thread
         batches = batches_by_length(lengths, max_tokens)
         compute = _inferring(forward)
-        parts = list(map(compute, batches) if self._threads is None else self._threads.map(compute, batches))
+        parts = []
+        for part in map(compute, batches) if self._threads is None else self._threads.map(compute, batches):
+            check_call_not_cancelled()  # which ends the loop, so batches that have not begun do not begin
+            parts.append(part)
         out = np.empty((len(lengths), parts[0].shape[1]), np.float32)
         for rows, part in zip(batches, parts, strict=True):
             out[rows] = part
@@ -72,6 +76,7 @@ class BatchRunner:
             parts = []
             left = batches_by_length(lengths, self.max_tokens)[::-1]
             while left:
+                check_call_not_cancelled()
                 rows = left.pop()
                 try:
                     with CALLING_MODULES:

@@ -19,23 +19,25 @@ from penstock.errors import PenstockError, QueryCancelledError, RequestRefusedEr
 PROMPT_OPTIONS = (*OPTIONS, *ROW_OPTIONS, "max_length", "logprobs", "top_logprobs")
 ROWS_AT_ONCE = {"cpu": 32, "cuda": 256}
 BATCH_ROWS = {kind: 8 * rows for kind, rows in ROWS_AT_ONCE.items()}
-"""Rows of a call, from which those of like limits and lengths run together."""
+"""Rows of a call. Of these, rows with similar limits and lengths run together."""
 CPU_CACHE_BYTES = 2 << 30
 """Memory for the keys and values of a batch on a CPU."""
 GPU_CACHE_SHARE = 0.6  # of the memory that the weights leave free
 
 
 class GenerationRuntime:
-    """A model with its tokenizer and, if it takes images, its processor."""
+    """A model with its tokenizer and, if it takes images, its processor. ``model`` is given if it is loaded already."""
 
-    def __init__(self, checkpoint: Checkpoint) -> None:
+    def __init__(self, checkpoint: Checkpoint, model: Any = None) -> None:
         import transformers
 
         takes_images = _takes_images(checkpoint)
         loaded: Any = checkpoint.from_pretrained("AutoProcessor" if takes_images else "AutoTokenizer")
         self.processor: Any = loaded if takes_images else None
         self.tokenizer: Any = loaded.tokenizer if takes_images else loaded
-        self.model: Any = checkpoint.load("AutoModelForImageTextToText" if takes_images else "AutoModelForCausalLM")
+        if model is None:
+            model = checkpoint.load("AutoModelForImageTextToText" if takes_images else "AutoModelForCausalLM")
+        self.model: Any = model
         self.device = checkpoint.torch_device()
         if self.tokenizer.pad_token_id is None:
             self.tokenizer.pad_token = self.tokenizer.eos_token
@@ -59,8 +61,21 @@ class GenerationRuntime:
         """The processor or tokenizer that holds the chat template."""
         return self.processor or self.tokenizer
 
+    def text(self, request: Request) -> str:
+        """Return the text that the model continues."""
+        return chat.rendered(self.template, chat.messages_of(request, takes_images=self.processor is not None))
+
+    def tokens(self, texts: Sequence[str]) -> list[list[int]]:
+        """Return the tokens of texts that `text` returned."""
+        if not texts:
+            return []
+        has_template = bool(self.template.chat_template)  # it writes the special tokens itself
+        found = self.tokenizer(list(texts), add_special_tokens=not has_template, return_attention_mask=False)
+        nothing = [self.tokenizer.bos_token_id or self.tokenizer.eos_token_id or 0]
+        return [ids or nothing for ids in found["input_ids"]]
+
     def batches(self, rows: Sequence[Continuation]) -> Iterator[list[Continuation]]:
-        """Yield rows that run together: those with equal limits and similar lengths, the longest first."""
+        """Yield groups of rows that run together: rows with equal limits and similar lengths, the longest first."""
         waiting = sorted(rows, key=lambda row: (row.sampling.max_new, len(row.prompt)))
         while waiting:
             longest = waiting[-1].sampling.max_new + max(len(row.prompt) for row in waiting[-self.max_rows :])
@@ -77,6 +92,20 @@ class GenerationRuntime:
         ids = torch.tensor([[0] * pad + row.prompt for pad, row in zip(pads, rows, strict=True)], device=self.device)
         mask = torch.arange(width, device=self.device) >= torch.tensor(pads, device=self.device)[:, None]
         return {"input_ids": ids, "attention_mask": mask.long()}
+
+    def has_images(self, request: Request) -> bool:
+        return self.processor is not None and bool(chat.encoded_images(request))
+
+    def inputs_with_images(self, request: Request, row: Continuation) -> dict[str, Any]:
+        """Return a request as the model takes it; set the prompt of its row, which has tokens for the images too."""
+        found = self.processor(
+            text=[self.text(request)], images=[chat.images_of(request)], return_tensors="pt", add_special_tokens=False
+        )
+        row.prompt = found["input_ids"][0].tolist()
+        dtype = self.model.dtype
+        return {
+            key: value.to(self.device, dtype if value.is_floating_point() else None) for key, value in found.items()
+        }
 
     def matcher(self, schema: Mapping[str, Any]) -> Any:
         """Return the constraint of one answer to a JSON schema."""
@@ -129,9 +158,9 @@ class TransformersPrompter(LocalModel[GenerationRuntime], Prompter):
             try:
                 rows = self._continuations(one)
                 found.append(rows)
-                if self._has_images(one):
+                if runtime.has_images(one):
                     for row in rows:
-                        runtime.decoder.run([row], self._inputs_with_images(one, row))
+                        runtime.decoder.run([row], runtime.inputs_with_images(one, row))
                 else:
                     together += rows
             except QueryCancelledError:
@@ -150,7 +179,8 @@ class TransformersPrompter(LocalModel[GenerationRuntime], Prompter):
         import torch
 
         runtime, sampling = self.runtime, self._sampling.changed(request.options)
-        prompt = self._tokens(request, sampling.max_new)
+        [prompt] = runtime.tokens([runtime.text(request)])
+        self._check_length(len(prompt), sampling.max_new)
         is_random, seed = runtime.decoder.chooser.is_random(sampling), dict(sampling.options).get("seed")
         rows = []
         for number in range(request.num_answers if is_random else 1):
@@ -161,34 +191,14 @@ class TransformersPrompter(LocalModel[GenerationRuntime], Prompter):
             rows.append(Continuation(prompt, sampling, matcher, generator, self._num_logprobs))
         return rows
 
-    def _tokens(self, request: Request, max_new: int) -> list[int]:
-        runtime = self.runtime
-        messages = chat.messages_of(request, takes_images=runtime.processor is not None)
-        text = chat.rendered(runtime.template, messages)
-        has_template = bool(runtime.template.chat_template)  # it writes the special tokens itself
-        ids: list[int] = runtime.tokenizer(text, add_special_tokens=not has_template)["input_ids"]
-        room = min(self._max_length or len(ids), (runtime.max_positions or len(ids) + max_new) - max_new)
-        if len(ids) > room:
+    def _check_length(self, num_tokens: int, max_new: int) -> None:
+        positions = self.runtime.max_positions or num_tokens + max_new
+        room = min(self._max_length or num_tokens, positions - max_new)
+        if num_tokens > room:
             raise RequestRefusedError(
-                f"The prompt has {len(ids):,} tokens; with max_output_tokens={max_new} there is room for "
+                f"The prompt has {num_tokens:,} tokens; with max_output_tokens={max_new} there is room for "
                 f"{max(0, room):,} in model {self._checkpoint.name!r}. Cut the text, or ask for fewer tokens."
             )
-        return ids or [runtime.tokenizer.bos_token_id or runtime.tokenizer.eos_token_id or 0]
-
-    def _has_images(self, request: Request) -> bool:
-        return self.runtime.processor is not None and bool(chat.images_of(request))
-
-    def _inputs_with_images(self, request: Request, row: Continuation) -> dict[str, Any]:
-        runtime = self.runtime
-        text = chat.rendered(runtime.processor, chat.messages_of(request, takes_images=True))
-        found = runtime.processor(
-            text=[text], images=[chat.images_of(request)], return_tensors="pt", add_special_tokens=False
-        )
-        row.prompt = found["input_ids"][0].tolist()
-        dtype = runtime.model.dtype
-        return {
-            key: value.to(runtime.device, dtype if value.is_floating_point() else None) for key, value in found.items()
-        }
 
     def _generations(self, request: Request, rows: list[Continuation]) -> list[Generation]:
         answers = [self._generation(row) for row in rows]

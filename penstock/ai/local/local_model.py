@@ -9,7 +9,6 @@ from typing import Any, Generic, TypeVar
 from penstock.ai.local.checkpoint import Checkpoint
 from penstock.ai.local.weights import has_gpu
 from penstock.ai.provider import (
-    Deciding,
     ImageClassification,
     ImageEmbedding,
     Model,
@@ -115,7 +114,7 @@ def resources_of(task: ModelTask) -> Resources:
 
 def tasks_at_once(task: ModelTask, *, is_on_gpu: bool) -> int:
     match task:
-        case Prompting() | Deciding():
+        case Prompting():
             return 1
         case ImageEmbedding() | ImageClassification() if is_on_gpu:
             return IMAGE_TASKS

@@ -17,10 +17,11 @@ from penstock.ai.local.weights import has_gpu
 Tensor = Any
 ATTENTION = "penstock_packed"
 
+DECODER_TYPES = ("llama", "mistral", "qwen2", "qwen3", "gemma3_text")
 PACKED_TYPES = (
     *("bert", "roberta", "xlm-roberta", "camembert", "distilbert", "electra", "ernie", "xlm-roberta-xl"),
     *("modernbert", "eurobert", "nomic_bert"),
-    *("llama", "mistral", "qwen2", "qwen3", "gemma3_text"),
+    *DECODER_TYPES,
 )
 """Types of models whose attention is a registered function alone. Relative biases, as of MPNet and T5, are no part."""
 
@@ -40,13 +41,28 @@ def load_packed(checkpoint: Checkpoint, auto_class: str, subfolder: str = "") ->
     """Return a model of a class of transformers with packed attention, None if the model cannot run packed."""
     if not can_pack(checkpoint, checkpoint.config(subfolder)):
         return None
+    return PackedModel(_load(checkpoint, auto_class, subfolder), compiles=_wants_compiler(checkpoint))
+
+
+def load_packed_decoder(checkpoint: Checkpoint) -> PackedDecoder | None:
+    """Return a causal language model with packed attention, None if the model cannot run packed."""
+    config = checkpoint.config()
+    if config.get("model_type") not in DECODER_TYPES or not can_pack(checkpoint, config):
+        return None
+    return PackedDecoder(_load(checkpoint, "AutoModelForCausalLM"), compiles=_wants_compiler(checkpoint))
+
+
+def _load(checkpoint: Checkpoint, auto_class: str, subfolder: str = "") -> Any:
     from transformers import AttentionInterface
 
     AttentionInterface.register(ATTENTION, packed_attention)
     model = checkpoint.load(auto_class, subfolder, attention=ATTENTION)
     model.config.use_cache = False
-    wants_compiler = checkpoint.torch_device().type == "cuda" if checkpoint.compile is None else checkpoint.compile
-    return PackedModel(model, compiles=wants_compiler)
+    return model
+
+
+def _wants_compiler(checkpoint: Checkpoint) -> bool:
+    return checkpoint.torch_device().type == "cuda" if checkpoint.compile is None else checkpoint.compile
 
 
 def has_kernel(checkpoint: Checkpoint, config: Mapping[str, Any]) -> bool:
@@ -70,16 +86,29 @@ def packed_attention(
     *,
     cu_seq_lens_q: Tensor,
     max_length_q: int,
+    cu_seq_lens_k: Tensor | None = None,
+    max_length_k: int | None = None,
+    key_places: Tensor | None = None,
     scaling: float | None = None,
     sliding_window: int | None = None,
     is_causal: bool | None = None,
     **_: Any,
 ) -> tuple[Tensor, None]:
-    """Attend within each text of one row. The arguments have the names and shapes that transformers passes."""
+    """Attend within each text of one row. The arguments have the names and shapes that transformers passes.
+
+    ``key_places`` are those of `SharedKeys`.
+    """
     is_causal = module.is_causal if is_causal is None else is_causal
     query, key, value = (part[0].transpose(0, 1) for part in (query, key, value))
+    if key_places is not None:
+        key, value = key[key_places], value[key_places]
     found = attend(
-        *(query, key, value, cu_seq_lens_q, max_length_q), scale=scaling, window=sliding_window, is_causal=is_causal
+        *(query, key, value, cu_seq_lens_q, max_length_q),
+        key_stops=cu_seq_lens_k,
+        key_longest=max_length_k,
+        scale=scaling,
+        window=sliding_window,
+        is_causal=is_causal,
     )
     return found.unsqueeze(0), None
 
@@ -91,22 +120,27 @@ def attend(
     stops: Tensor,
     longest: int,
     *,
+    key_stops: Tensor | None = None,
+    key_longest: int | None = None,
     scale: float | None = None,
     window: int | None = None,
     is_causal: bool = False,
 ) -> Tensor:
     """Attend within each text. The parts have the shape (tokens, heads, width); ``stops`` are as in `PackedTokens`.
 
-    A token sees its neighbours at a distance below ``window``, only those before it if ``is_causal``.
+    A token sees its neighbours at a distance below ``window``, only those before it if ``is_causal``. The keys of a
+    text may be more than its tokens, which are then the last ones of the keys.
     """
+    if key_stops is None or key_longest is None:
+        key_stops, key_longest = stops, longest
     if not query.is_cuda:
-        return _attend_by_length(query, key, value, stops, scale, window, is_causal)
+        return _attend_by_length(query, key, value, stops, key_stops, scale, window, is_causal)
     import torch
 
     reach = None if window is None else window - 1
     # ``torch.nn.attention.varlen`` calls it too, but its first call imports torch's compiler, which takes seconds.
     return torch.ops.aten._flash_attention_forward(
-        *(query, key, value, stops, stops, longest, longest),
+        *(query, key, value, stops, key_stops, longest, key_longest),
         dropout_p=0.0,
         is_causal=is_causal,
         return_debug_mask=False,
@@ -121,6 +155,7 @@ def _attend_by_length(
     key: Tensor,
     value: Tensor,
     stops: Tensor,
+    key_stops: Tensor,
     scale: float | None,
     window: int | None,
     is_causal: bool,
@@ -129,12 +164,21 @@ def _attend_by_length(
     import torch
     from torch.nn.functional import scaled_dot_product_attention
 
-    lengths, counts = torch.unique_consecutive(stops.diff(), return_counts=True)
-    sizes = (lengths * counts).tolist()
+    both = torch.stack([stops.diff(), key_stops.diff()], 1)
+    lengths, counts = torch.unique_consecutive(both, return_counts=True, dim=0)
+    sizes, key_sizes = (lengths * counts[:, None]).T.tolist()
     found = []
-    for length, *batch in zip(lengths.tolist(), *(part.split(sizes) for part in (query, key, value)), strict=True):
-        mask = _window_mask(length, window, is_causal) if window is not None and length > window else None
-        texts = [part.unflatten(0, (-1, length)).transpose(1, 2) for part in batch]
+    for (length, num_keys), *batch in zip(
+        lengths.tolist(), query.split(sizes), key.split(key_sizes), value.split(key_sizes), strict=True
+    ):
+        is_square = length == num_keys
+        has_mask = (window is not None and num_keys > window) or (is_causal and not is_square)
+        mask = _mask(length, num_keys, window, is_causal) if has_mask else None
+        queries, *others = batch
+        texts = [
+            queries.unflatten(0, (-1, length)).transpose(1, 2),
+            *(part.unflatten(0, (-1, num_keys)).transpose(1, 2) for part in others),
+        ]
         attended = scaled_dot_product_attention(
             *(texts[0], texts[1], texts[2]),
             attn_mask=mask,
@@ -146,12 +190,14 @@ def _attend_by_length(
     return torch.cat(found)
 
 
-def _window_mask(length: int, window: int, is_causal: bool) -> Tensor:
+def _mask(length: int, num_keys: int, window: int | None, is_causal: bool) -> Tensor:
+    """Return the keys that each token sees, where the tokens are the last of the keys."""
     import torch
 
-    places = torch.arange(length)
-    distances = places[:, None] - places
-    return (distances < window) & (distances >= 0 if is_causal else distances > -window)
+    places = torch.arange(num_keys)
+    distances = places[num_keys - length :, None] - places
+    reach = num_keys if window is None else window
+    return (distances < reach) & (distances >= 0 if is_causal else distances > -reach)
 
 
 class PackedModel:
@@ -168,14 +214,7 @@ class PackedModel:
 
     def hidden(self, batch: PackedTokens) -> Tensor:
         """Return a vector for each token, in padded rows as `PackedTokens.mask` tells."""
-        types = {} if batch.types is None else {"token_type_ids": batch.types.unsqueeze(0)}
-        output = self._encode(
-            input_ids=batch.ids.unsqueeze(0),
-            position_ids=(batch.positions + self._first_position).unsqueeze(0),
-            cu_seq_lens_q=batch.stops,
-            max_length_q=batch.longest,
-            **types,
-        )
+        output = self._encode(**_arguments(batch, self._first_position))
         return output.last_hidden_state[0][batch.places]
 
     def logits(self, batch: PackedTokens, padding: int) -> Tensor:
@@ -192,3 +231,31 @@ class PackedModel:
         return BaseModelOutputWithPoolingAndCrossAttentions(
             last_hidden_state=hidden, pooler_output=None if pooler is None else pooler(hidden)
         )
+
+
+class PackedDecoder:
+    """A causal language model that `load_packed_decoder` returned."""
+
+    def __init__(self, model: Any, *, compiles: bool) -> None:
+        self.model = model
+        self._run = CompiledLater(model) if compiles else model.forward
+
+    def next_logits(self, batch: PackedTokens) -> Tensor:
+        """Return the logits of the token after each text. The head computes no others."""
+        return self._run(**_arguments(batch), logits_to_keep=batch.stops[1:] - 1).logits[0]
+
+
+def _arguments(batch: PackedTokens, first_position: int = 0) -> dict[str, Any]:
+    """Return a batch as a model takes it; what it does not know itself, it passes on to `packed_attention`."""
+    types = {} if batch.types is None else {"token_type_ids": batch.types.unsqueeze(0)}
+    keys = batch.keys and {
+        "cu_seq_lens_k": batch.keys.stops, "max_length_k": batch.keys.longest, "key_places": batch.keys.places
+    }  # fmt: skip
+    return {
+        "input_ids": batch.ids.unsqueeze(0),
+        "position_ids": (batch.positions + first_position).unsqueeze(0),
+        "cu_seq_lens_q": batch.stops,
+        "max_length_q": batch.longest,
+        **types,
+        **(keys or {}),
+    }

@@ -118,6 +118,19 @@ class PackedTokens:
     longest: int
     places: Any
     mask: Any
+    keys: SharedKeys | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SharedKeys:
+    """The tokens that each text of a batch attends to, if some texts go on from the beginning of another one.
+
+    ``places`` in the row of tokens, end to end for all texts; ``stops`` and ``longest`` as in `PackedTokens`.
+    """
+
+    places: Any
+    stops: Any
+    longest: int
 
 
 class BatchTokenizer:

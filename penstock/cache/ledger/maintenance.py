@@ -18,13 +18,13 @@ import numpy as np
 
 from penstock.cache.keys import NOTE_MARK
 from penstock.cache.ledger.record import Entries
-from penstock.cache.ledger.segment import Segment, segment_paths
+from penstock.cache.ledger.segment import Segment, open_segment, segment_paths
 from penstock.errors import LedgerError
 
 log = logging.getLogger("penstock.cache.ledger")
 
 CHECK_EVERY_S = 3600.0
-_MARK = "limits-checked"  # a file whose time is that of the last check
+_MARK = "limits-checked"  # a file; its time is the time of the last check
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +94,16 @@ def stats(path: Path) -> LedgerStats:
         )
 
 
+def count_calls(folder: Path) -> int:
+    """Return the number of finished calls in a ledger, and repair its logs first."""
+    num_found = 0
+    for path in segment_paths(folder):
+        if (segment := open_segment(path)) is not None:
+            with contextlib.closing(segment):
+                num_found += num_calls(segment.entries())
+    return num_found
+
+
 def prune(path: Path, now_s: float, max_nbytes: int | None = None, max_age_s: float | None = None) -> PruneResult:
     """Remove logs that were not used for ``max_age_s``, then the least recently used ones until at most ``max_nbytes``
     remain."""
@@ -142,7 +152,7 @@ def _is_due(mark: Path) -> bool:
 
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[list[_OpenLog]]:
-    """Open all logs, and lock those that no process writes."""
+    """Open all logs, and lock each log that no process writes."""
     if not path.is_dir():
         raise LedgerError(f"There is no ledger at {str(path)!r}")
     with contextlib.ExitStack() as stack:

@@ -146,22 +146,12 @@ def sort_keys(values: pa.Array) -> pa.Array:
     """
     if is_text(values.type):
         texts = values.cast(pa.large_string())
-        if is_ascii(texts):  # several times as fast
+        if pc.all(pc.string_is_ascii(texts)).as_py() is not False:  # several times as fast
             return pc.ascii_lower(pc.binary_slice(texts.cast(pa.large_binary()), 0, MAX_KEY_CHARS).cast(texts.type))
         return pc.utf8_lower(pc.utf8_slice_codeunits(texts, 0, MAX_KEY_CHARS))
     if pa.types.is_temporal(values.type):
         return _texts(values)
     return sizes(values)
-
-
-def is_ascii(texts: pa.LargeStringArray) -> bool:
-    """Return whether all texts consist of ASCII characters."""
-    if not len(texts):
-        return True
-    offsets = np.frombuffer(texts.buffers()[1], np.int64)[texts.offset : texts.offset + len(texts) + 1]
-    return offsets[0] == offsets[-1] or bool(
-        np.frombuffer(texts.buffers()[2], np.uint8)[offsets[0] : offsets[-1]].max() < 128
-    )
 
 
 def is_searched(kind: pa.DataType) -> bool:

@@ -40,7 +40,7 @@ EMPTY_PAGE: dict[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class RowsRequest:
-    """A page that the person asks for, from the row ``first`` of those that match on; alone, the row of that number."""
+    """The rows that a person asks for: a page from match number ``first`` on, or with ``is_alone`` that one row."""
 
     first: int = 0
     search: str = ""

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 BATCH_ROWS = 16_384
 
-Compare = Callable[[pa.RecordBatch], NDArray]  # which rows of a batch differ from those of the other job
+Compare = Callable[[pa.RecordBatch], NDArray]  # which rows of a batch differ from the other job
 
 
 def mask_of(batch: pa.RecordBatch, asked: RowsRequest) -> NDArray:

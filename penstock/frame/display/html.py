@@ -14,7 +14,6 @@ from penstock.frame.display.cells import cell_text, clipped, ends, format_footer
 from penstock.media.images.encoder import encoded, holds
 from penstock.media.images.pixels import resize_into
 from penstock.observe.printable import ELLIPSIS, format_count, visible_text
-from penstock.observe.table_html import FAINT, NUMBER, TABLE, TD, TEXT, TH
 from penstock.types import DataType, Schema
 
 MAX_HTML_COLUMNS = 50
@@ -22,6 +21,14 @@ MAX_TITLE_LENGTH = 2_000
 MAX_SIDE = 100  # pixels
 MIN_SIDE = 32  # smaller images are enlarged, with visible pixels
 QUALITY = 85
+
+# Colours are transparent shades of the page's own, so that they suit light and dark notebooks.
+TABLE = "border-collapse:collapse;border:0;margin:0;font-size:13px;line-height:1.45"
+TH = "padding:4px 12px;border:0;border-bottom:1px solid rgba(128,128,128,.55);vertical-align:bottom;font-weight:600"
+TD = "padding:4px 12px;border:0;border-bottom:1px solid rgba(128,128,128,.18);vertical-align:top"
+NUMBER = ";text-align:right;white-space:nowrap;font-variant-numeric:tabular-nums"
+TEXT = ";text-align:left;white-space:nowrap"
+FAINT = "opacity:.6;font-size:12px"
 
 _WRAPPED = "width:max-content;max-width:28em;white-space:normal;overflow-wrap:anywhere"
 

@@ -189,7 +189,7 @@ def read_images(
 ) -> DataFrame:
     """Read image files (JPEG, PNG, WebP, GIF, BMP, TIFF) into the column ``image``, upright as EXIF says.
 
-    ``width`` and ``height`` are those to resize to, given together (``size`` takes them in Ray Data's order, height
+    ``width`` and ``height``, given together, resize every image (``size`` takes them in Ray Data's order, height
     first); with a ``mode`` they make a batch of images one array. A ``mode`` of None keeps the mode of each image.
     ``path_column`` adds the path of each row's file. A file that cannot be read or decoded stops the query; with
     ``on_error="null"`` its image is null and ``errors()`` lists it, and ``ignore_corrupt_files`` leaves it out with a

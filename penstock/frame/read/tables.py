@@ -189,7 +189,7 @@ def read_orc(
     ignore_corrupt_files: bool = False,
     storage_options: Mapping[str, Any] | None = None,
 ) -> DataFrame:
-    """Read ORC files; the options are those of ``read_parquet``.
+    """Read ORC files, with options of ``read_parquet``.
 
     >>> from pyarrow import orc
     >>> path = "a.orc"

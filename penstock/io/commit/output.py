@@ -8,7 +8,7 @@ Readers skip names that begin with ``_``, so nothing is visible before the commi
 
 1. writes the manifest atomically: from here on the write has happened;
 2. moves each new file into place, by a rename, or by a copy within the object store;
-3. deletes the old files that an overwrite replaces, only those named in the manifest;
+3. deletes the old files that an overwrite replaces, and only files that the manifest names;
 4. removes the manifest, the staged files and the lock.
 
 After a kill before step 1 the output is unchanged. After a kill behind step 1 some new files may be missing and old

@@ -23,7 +23,7 @@ from penstock.io.formats.lines import (
     check_encoding,
     copy_records,
     exceeds_int64,
-    is_utf8,
+    in_utf8,
     with_compressed,
 )
 from penstock.io.writer import FileSink, file_sink
@@ -102,8 +102,7 @@ class CsvFormat(FileFormat):
 
     def _stream(self, file: DataFile) -> pa.NativeFile:
         """Return the content of a file in UTF-8."""
-        stream = file.open_stream()
-        return stream if is_utf8(self.encoding) else pa.transcoding_input_stream(stream, self.encoding, "utf-8")
+        return in_utf8(file.open_stream(), self.encoding)
 
     def _batches(self, file: DataFile, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         """Yield the rows. A row that exceeds a block makes the reader begin again with larger blocks."""

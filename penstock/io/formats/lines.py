@@ -47,9 +47,10 @@ def check_encoding(encoding: str) -> None:
         raise InvalidArgumentError(f"encoding={encoding!r} is not known to Python; try 'utf-8'.") from None
 
 
-def is_utf8(encoding: str) -> bool:
-    """Return True if text in an encoding of this name can be read as UTF-8."""
-    return codecs.lookup(encoding).name in ("utf-8", "ascii", "utf-8-sig")
+def in_utf8(stream: pa.NativeFile, encoding: str) -> pa.NativeFile:
+    """Return a stream of text recoded as UTF-8."""
+    is_utf8 = codecs.lookup(encoding).name in ("utf-8", "ascii", "utf-8-sig")
+    return stream if is_utf8 else pa.transcoding_input_stream(stream, encoding, "utf-8")
 
 
 def line_blocks(stream: Any) -> Iterator[tuple[int, bytes]]:

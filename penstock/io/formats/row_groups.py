@@ -56,7 +56,7 @@ class _Check:
 
 
 def matching_groups(file: DataFile, metadata: Any, schema: pa.Schema, request: ReadRequest) -> list[int]:
-    """Return the row groups, without those whose statistics rule out the predicate.
+    """Return the row groups whose statistics do not rule out the predicate.
 
     If the conditions are the whole predicate, they decide; otherwise Arrow does, whose datasets import pandas.
     """

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import codecs
-import io
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.io.file_format import FileFormat, FilePart, reading
 from penstock.io.files import DataFile
-from penstock.io.formats.lines import check_encoding, is_utf8, line_blocks, utf8_text, with_compressed
+from penstock.io.formats.lines import check_encoding, in_utf8, line_blocks, utf8_text, with_compressed
 
 COLUMN = "text"
 
@@ -36,7 +35,7 @@ class TextFormat(FileFormat):
 
     def read(self, file: DataFile, part: FilePart, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         with reading(file), file.open_stream() as stream:
-            content: Any = stream if is_utf8(self.encoding) else _Utf8(stream, self.encoding)
+            content = in_utf8(stream, self.encoding)
             if self.whole_text:
                 texts = utf8_text(file, 1, bytes(content.read()).removeprefix(codecs.BOM_UTF8))
                 yield self._batch(texts)
@@ -48,16 +47,6 @@ class TextFormat(FileFormat):
         if self.skip_blank_lines:
             texts = texts.filter(pc.not_equal(pc.utf8_trim_whitespace(texts), ""))
         return pa.record_batch([texts], [COLUMN])
-
-
-class _Utf8:
-    """A stream of another encoding, recoded as UTF-8."""
-
-    def __init__(self, stream: Any, encoding: str) -> None:
-        self._text = io.TextIOWrapper(io.BufferedReader(stream), encoding, newline="")
-
-    def read(self, size: int = -1) -> bytes:
-        return self._text.read(size).encode()
 
 
 def _split_lines(text: pa.Array) -> pa.Array:

@@ -143,7 +143,7 @@ def started(cls: type, options: Mapping[str, Any], node_id: str | None = None) -
 
 
 class OwnActors:
-    """The actors of one stage, or of those that call methods of one object, with ``num_tasks`` tasks at once.
+    """The actors of one stage, or of all stages that call methods of one object, with ``num_tasks`` tasks at once.
 
     An actor that a stage has started serves the others too. All of them are released after the last stage, or its
     instance would be built again; all stages join before the first task. ``on_change`` is called when their number has
@@ -289,7 +289,7 @@ class SharedWorkers:
         process.kill()
 
     def close(self) -> None:
-        """Keep the actors for the next query, with those that are starting. Kill those that do not close handlers."""
+        """Keep the actors for the next query, started or starting. Kill an actor that does not close its handlers."""
         with self._lock:
             self._is_closed = True
         if not self._processes:

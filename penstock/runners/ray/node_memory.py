@@ -44,7 +44,7 @@ class NodeMemory:
             return True
 
     def release(self, node_id: str, nbytes: int) -> None:
-        """Give back the memory of a task, and start those that waited for it."""
+        """Give back the memory of a task, and start the tasks that waited for it."""
         admitted = []
         with self._lock:
             node = self._nodes[node_id]

@@ -45,8 +45,8 @@ class RunningTask:
     task: Task
     plan: RestartPlan | None
     actor: PoolActor | None = None
-    input: TaskInput | None = None  # of the present part; None before it starts
-    num_rows_out: int = 0  # of the present part
+    input: TaskInput | None = None  # of the current part; None before it starts
+    num_rows_out: int = 0  # of the current part
     num_deaths: int = 0  # of actors, not of nodes
 
     def part_input(self) -> TaskInput:
@@ -87,7 +87,7 @@ class RayPool:
         self._group = ActorGroup(name, slot, size, cluster, self)
         self._running: dict[Task, RunningTask] = {}
         self._awaited: dict[Any, PoolActor] = {}  # the actor that owes each reply
-        self._threads: WeakSet[threading.Thread] = WeakSet()  # of those that run
+        self._threads: WeakSet[threading.Thread] = WeakSet()  # that run
         self._starting = threading.Lock()
         self._is_closed = False
         self._metrics = current_metrics()  # read here: replies come on Ray's threads

@@ -23,7 +23,7 @@ from penstock.types import joined
 from penstock.types.ipc import from_ipc, to_ipc
 
 GATHERED_S = 0.05  # for how long outputs are joined
-MAX_EXCESS = 1.1  # bytes of the buffers of a batch that is stored as it is, relative to those of its rows
+MAX_EXCESS = 1.1  # a batch is stored as it is if its buffers have at most so many times the bytes of its rows
 MIN_COLUMN_NBYTES = 2**16  # of such a batch, for each column
 NUM_SHOWN = 10  # rows of an output that the worker writes
 SHOWN_NBYTES = 2**20

@@ -6,5 +6,5 @@ decisions   the answers of services for decisions: OpenAI, System One, SGLang
 batch_apis  the batch APIs of OpenAI and Anthropic
 embeddings  vectors made from a hash of the text
 
-It may import ``testing.faults``, ``testing.script`` and ``errors``.
+It may import ``testing.faults`` and ``testing.script``.
 """

@@ -226,8 +226,9 @@ class BatchCalls(Generic[Answer]):
     def _refused(self, batch: SubmittedBatch, error: RequestRefusedError) -> None:
         """Handle a batch that the provider did not accept."""
         if error.status in (404, 405):
+            said = str(error).splitlines()[0]
             raise ProviderUnusableError(
-                f"{error}\nThe server seems to have no batch API; leave out batch_api=True to send requests one by one."
+                f"{said}\nThe server seems to have no batch API; leave out batch_api=True to send requests one by one."
             ) from error
         self._end_attempts(batch.calls.values())
         if error.status == 413 and len(batch.calls) > 1:

@@ -66,6 +66,8 @@ class LimiterState:
     refused: int
     rate: float | None
     """Requests a second, learned from refusals; None if no request was ever refused."""
+    rate_limit: str = ""
+    """The rate that waiting requests wait for, in words; empty if they wait for a free place."""
 
     def plus(self, other: LimiterState) -> LimiterState:
         rate = None if self.rate is None or other.rate is None else self.rate + other.rate
@@ -76,6 +78,7 @@ class LimiterState:
             self.waiting + other.waiting,
             self.refused + other.refused,
             rate,
+            self.rate_limit or other.rate_limit,
         )
 
 
@@ -286,14 +289,15 @@ class Limiter:
 
     def state(self) -> LimiterState:
         with self._lock:
-            pace = self._pace
+            pace, num_waiting = self._pace, len(self._retries) + len(self._waiting)
             return LimiterState(
                 pace.limit,
                 pace.ceiling,
                 pace.in_flight,
-                len(self._retries) + len(self._waiting),
+                num_waiting,
                 pace.num_refused,
                 pace.rate,
+                pace.rate_limit(self._clock()) if num_waiting else "",
             )
 
 

@@ -183,6 +183,18 @@ class Pace:
         """True if the next request must wait until another is settled, or for a time that ``try_send`` has returned."""
         return self._concurrency.in_flight >= self._concurrency.limit
 
+    def rate_limit(self, now: float) -> str:
+        """Return the rate that the next request waits for, in words; empty if it waits for a free place."""
+        if self.is_full:
+            return ""
+        limits = [(meter.paid_at, f"{60 * meter.per_s:,.0f} {unit} per minute") for unit, meter in self._meters.items()]
+        for unit, quota in self._quotas.items():
+            if (ready_at := quota.ready_at(now, 1)) > now:
+                limits.append((ready_at, f"the provider's quota of {unit}"))
+        if self._rate.rate is not None:
+            limits.append((self._rate.next_at, "the rate that the provider accepts"))
+        return max(limits, default=(now, ""))[1]
+
     @property
     def in_flight(self) -> int:
         return self._concurrency.in_flight

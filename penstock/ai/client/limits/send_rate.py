@@ -105,6 +105,11 @@ class SendRate:
         self._closed_at: float | None = None
         self._probe_at: float | None = None  # when the probe under way was sent
 
+    @property
+    def next_at(self) -> float:
+        """The time of the next request, as of the last one."""
+        return self._next_at
+
     def ready_at(self, now: float) -> float:
         """Return when the next request may be sent; a time up to ``now`` means at once."""
         if self.rate is None:

@@ -86,7 +86,7 @@ class Slots:
         return now
 
     def refuse(self, now: float, flight: Flight, num_refused: int, limit: float, num_in_flight: int, seq: int) -> bool:
-        """Record a refusal after ``seq`` requests, of which ``num_refused`` were refused before.
+        """Record a refusal after ``seq`` requests; ``num_refused`` of these were refused before.
 
         Return False if slots do not explain it. Refusals of requests sent before a cut only correct the cut.
         """

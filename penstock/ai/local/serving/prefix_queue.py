@@ -1,4 +1,4 @@
-"""The order in which requests leave: those that share a prefix together, the largest groups first.
+"""The order in which requests leave: requests that share a prefix leave together, the largest group first.
 
 An engine caches the prefixes of recent prompts. A request whose prefix is cached skips most of its work, so requests
 with equal prefixes leave one after another.
@@ -34,14 +34,14 @@ def group_of(key: str) -> int:
 class PrefixQueue(Generic[Item]):
     """Requests that wait. Each replica takes one group after another, and within a group in the order of the texts.
 
-    A replica prefers the largest of its own groups and those that have no replica yet, and otherwise takes the largest
-    group of another replica. Requests without a key leave in the order of arrival, each as a group of its own.
+    A replica takes the largest group that is its own or that no replica has taken; without one, the largest group of
+    another replica. Requests without a key leave in the order of arrival, each as a group of its own.
     """
 
     def __init__(self, num_replicas: int = 1) -> None:
         self._groups: dict[int, list[tuple[str, int, Item]]] = {}
         self._numbers = itertools.count()
-        # By owner, with those of no replica last: sizes and groups. An entry may be outdated; ``_largest`` checks it.
+        # By owner, with groups of no owner last: sizes and groups. An entry may be outdated; ``_largest`` checks it.
         self._heaps: list[list[tuple[int, int, int]]] = [[] for _ in range(num_replicas + 1)]
         self._owners: OrderedDict[int, int] = OrderedDict()
         self._current: list[int | None] = [None] * num_replicas

@@ -219,7 +219,7 @@ _read_csv = globals()["read_csv"]
 def read_csv(
     *args: Any, parse_options: Any = None, read_options: Any = None, convert_options: Any = None, **options: Any
 ) -> Dataset:
-    """Read CSV files; the options are those of ``pyarrow.csv``, or the parameters of ``penstock.read_csv``."""
+    """Read CSV files, with the options of ``pyarrow.csv`` or the parameters of ``penstock.read_csv``."""
     given = arrow_options(parse_options, read_options, convert_options)
     names = given.pop("column_names", None)
     if names:

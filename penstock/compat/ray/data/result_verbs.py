@@ -16,7 +16,7 @@ from penstock.plan.nodes import Scan, walk_plan
 
 
 def _moved(value: Any, device: Any) -> Any:
-    """Return tensors, also those within dicts, lists and tuples, on a device."""
+    """Move tensors to a device, and tensors in dicts, lists and tuples too."""
     if hasattr(value, "to"):
         return value.to(device)
     if isinstance(value, Mapping):

@@ -70,8 +70,8 @@ class DbapiSession:
 
     def table_columns(self, *_: Any, **__: Any) -> Never:
         raise InvalidArgumentError(
-            "write_sql needs a URL, or a function that returns a connection of SQLAlchemy or of an ADBC driver; plain "
-            f"DB-API connections, such as those of {self._connection.module}, are for reading."
+            "write_sql needs a URL, or a function that returns a connection of SQLAlchemy or of an ADBC driver. A "
+            f"plain DB-API connection, such as one of {self._connection.module}, can only read."
         )
 
     load = execute = table_columns
