@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict
 
 from benchmarks.gpu.embed_text import made_up_texts, made_up_words
 from benchmarks.gpu.generate import QWEN, TINY as TINY_BYTES
@@ -53,6 +53,8 @@ class Anger(StrEnum):
 
 
 class Review(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
     refund: bool
     topic: Topic
     anger: Anger
