@@ -20,7 +20,7 @@ from penstock.config import config
 from penstock.contracts import Origin
 from penstock.dashboard.commands import command_output, start_command
 from penstock.dashboard.error_kinds import ErrorKinds
-from penstock.dashboard.live import MAX_ERRORS, LiveQuery, Order, error_values, summary_of
+from penstock.dashboard.live import MAX_ERRORS, LiveQuery, Order, error_values, news_of, summary_of
 from penstock.dashboard.orders import PROMPTS, RUN, ControlWriter
 from penstock.dashboard.reviews import Reviews, row_name
 from penstock.dashboard.row_pages.counterparts import Counterparts, Differences, ReadFiles
@@ -182,7 +182,7 @@ class JobBoard:
             "can_try_input": bool(content.input_paths and content.prompts),
             "output": "" if (folder := self._views[0].hidden_folder) is None else command_output(folder),
             "queries": [],
-            "query": run,
+            "query": news_of(run, asked),
         }
 
     def _run(self, content: JobContent) -> dict[str, Any]:

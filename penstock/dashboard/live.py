@@ -40,7 +40,10 @@ MAX_NAME_CHARS = 200  # of a stage
 MAX_NAMES = 6  # of stages in the name of a query
 MAX_SHORT_NAME_CHARS = 60  # of each of them
 MAX_POINTS = 200  # of a chart
+LAST_ERRORS = 4
 MAX_LOG = 100  # lines
+POINT_SHARE = 0.05  # of the elapsed time: the charts get a point after it,
+POINT_S = 10.0  # or after these seconds
 FORECAST_S = 10.0  # the range of the remaining time is that of the forecasts of these seconds
 MIN_RANGE = 0.1  # of the remaining time, to both sides
 
@@ -86,6 +89,7 @@ class LiveQuery:
         self._stats = Stats()
         self._started_s = self._now_s = 0.0  # by the clock of the events
         self._started_at_s = time.time()
+        self._history, self._history_until_s = dict[str, Any](), 0.0
         self._ends: deque[tuple[float, float]] = deque()  # times of the last seconds, with the end expected then
         self._errors: deque[RowError] = deque(maxlen=MAX_ERRORS)
         self._kinds = ErrorKinds()
@@ -225,7 +229,7 @@ class LiveQuery:
                 "budget": None if self._account is None else self._account.budget,
                 "stages": [self._stage(index, stage) for index, stage in enumerate(stats.stages)],
                 "bottleneck": next((index for index, stage in enumerate(stats.stages) if stage is slowest), None),
-                "history": self._history(),
+                "history": self._recent_history(),
                 "errors": [error_values(error) for error in reversed(self._errors)],
                 "error_kinds": self._kinds.values(),
                 "log": list(self._log),
@@ -282,7 +286,15 @@ class LiveQuery:
         """Return the rows of a stage; for a write, the rows that reached it."""
         return stats.num_rows if stats.writes is None else self._stats.stages[stats.writes].num_rows
 
-    def _history(self) -> dict[str, Any]:
+    def _recent_history(self) -> dict[str, Any]:
+        """Return the points over time, a little old while the query runs: a page draws new charts for new points."""
+        elapsed_s = self._now_s - self._started_s
+        if not self._history or self.is_ended or elapsed_s >= self._history_until_s:
+            self._history = self._points()
+            self._history_until_s = elapsed_s + min(POINT_SHARE * elapsed_s, POINT_S)
+        return self._history
+
+    def _points(self) -> dict[str, Any]:
         """Return points over time: memory of the process, data in flight, and the rows or calls of each stage.
 
         ``models`` adds up the tokens, refusals and dollars of all models. ``latency`` has the 50th and the 95th
@@ -391,6 +403,15 @@ def summary_of(run: Mapping[str, Any]) -> dict[str, Any]:
         "models": [each["model"] for each in models],
         "dollars": None if None in dollars or not dollars else sum(dollars),
     }
+
+
+def news_of(run: Mapping[str, Any], asked: Mapping[str, str]) -> dict[str, Any]:
+    """Return a snapshot without the points over time that the page has, and with the last errors alone unless a person
+    asks for all.
+    """
+    times, known = run["history"]["times"], asked.get("points")
+    history = None if known and times[-1:] == [float(known)] else run["history"]
+    return {**run, "history": history, "errors": run["errors"][: None if asked.get("errors") == "all" else LAST_ERRORS]}
 
 
 def error_values(error: RowError) -> dict[str, Any]:

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from penstock.contracts import Report
 from penstock.dashboard.known import forget_process, note_process
-from penstock.dashboard.live import LiveQuery, Order, summary_of
+from penstock.dashboard.live import LiveQuery, Order, news_of, summary_of
 from penstock.dashboard.recent import RecentRows, watched_stage
 from penstock.dashboard.row_pages.found_rows import EMPTY_PAGE, RowsRequest
 from penstock.errors import InvalidArgumentError
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from penstock.dashboard.server import DashboardServer
 
 MAX_QUERIES = 30  # the last ones
-MAX_WAIT_S = 2.0  # at the end of the process, for open pages
+MAX_WAIT_S = 2.5  # at the end of the process, for open pages
 
 
 class WatchedQuery(LiveQuery):
@@ -68,7 +68,7 @@ class LiveBoard:
         return {
             "source": " ".join(map(redacted, sys.argv))[:300],
             "queries": [each.headline() for each in reversed(queries)],
-            "query": None if chosen is None else chosen.snapshot(),
+            "query": None if chosen is None else news_of(chosen.snapshot(), asked),
             "end": self.end,
             "has_home": len(queries) > 1,
         }

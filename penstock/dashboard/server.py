@@ -8,6 +8,7 @@ URL, which browsers do not send, log or put into ``Referer``.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import hmac
 import ipaddress
 import secrets
@@ -154,13 +155,13 @@ class DashboardServer:
 
     async def _state(self, request: web.Request) -> web.Response:
         self._note_page(request.query.get("page", ""))
-        return _json(await _apart(self._board.state, dict(request.query)))
+        return _news(request, await _apart(self._board.state, dict(request.query)))
 
     async def _home(self, request: web.Request) -> web.Response:
-        return _json(await _apart(self._board.home))
+        return _news(request, await _apart(self._board.home))
 
     async def _rows(self, request: web.Request) -> web.Response:
-        return _json(await _apart(self._board.rows, dict(request.query)))
+        return _news(request, await _apart(self._board.rows, dict(request.query)))
 
     async def _shape(self, request: web.Request) -> web.Response:
         def shape() -> dict[str, Any]:
@@ -258,6 +259,15 @@ async def _apart(function: Callable[..., Any], *args: Any) -> Any:
 
 def _json(value: Any, status: int = 200) -> web.Response:
     return web.Response(body=orjson.dumps(value, default=str), content_type="application/json", status=status)
+
+
+def _news(request: web.Request, value: Any) -> web.Response:
+    """Return the value, or 304 if the page has it already: pages ask each second or two."""
+    body = orjson.dumps(value, default=str)
+    headers = {"ETag": f'"{hashlib.blake2b(body, digest_size=12).hexdigest()}"'}
+    if request.headers.get("If-None-Match") == headers["ETag"]:
+        return web.Response(status=304, headers=headers)
+    return web.Response(body=body, content_type="application/json", headers=headers)
 
 
 async def _add_headers(request: web.Request, response: web.StreamResponse) -> None:

@@ -1,12 +1,12 @@
 // The page of the dashboard. Text from data only ever becomes a text node, never markup.
-import { html, render, useEffect, useRef } from "./vendor/preact.js";
+import { html, render, useEffect, useLayoutEffect, useRef } from "./vendor/preact.js";
 import { Home } from "./home.js";
 import { Rows } from "./rows.js";
 import { Run } from "./run.js";
-import { address, ask, chosen, chosenOf, follow, go, isGone, RUN, whenAddressChanges } from "./server.js";
+import { address, ask, chosen, chosenOf, follow, go, isGone, news, RUN, whenAddressChanges } from "./server.js";
 import { baseName, counted, isOver, isPaused, percent, seconds, shareDone, shortened, stateText } from "./text.js";
 
-const POLL_MS = 1000, FIRST_POLL_MS = 300, IDLE_POLL_MS = 3000, HIDDEN_POLL_MS = 2000, SAID_MS = 8000;
+const FIRST_POLL_MS = 300, POLL_MS = 1000, LATER_POLL_MS = 2000, IDLE_POLL_MS = 3000, LATER_S = 20, SAID_MS = 8000;
 const pageId = Math.random().toString(36).slice(2); // the process waits for open pages when it ends
 
 const page = { state: null, seenAt: null, seenEnd: null, notice: "", said: "", question: null, tick: 0, isGone: false, lastRows: null };
@@ -22,30 +22,34 @@ function say(text) {
 
 // --- the state of the run ---
 
-const runKey = () => JSON.stringify(chosenOf(RUN));
-let polledKey = "";
+const runKey = () => JSON.stringify(chosenOf(RUN)), moreKey = () => JSON.stringify(chosenOf(["errors"]));
+let turn = 0, polledRun = "", polledMore = "";
 
 async function poll() {
   clearTimeout(timer);
-  let delay = document.hidden ? HIDDEN_POLL_MS : IDLE_POLL_MS;
-  const key = polledKey = runKey();
+  let delay = IDLE_POLL_MS;
+  const mine = ++turn;
+  [polledRun, polledMore] = [runKey(), moreKey()];
   try {
-    const state = await ask(`api/state?${new URLSearchParams({ ...chosenOf(RUN), page: pageId })}`);
-    if (key !== runKey()) return;
+    const state = await news("api/state", { ...chosenOf([...RUN, "errors"]), page: pageId, points: page.state?.query?.history.times.at(-1) ?? "" });
+    if (mine !== turn) return;
     const before = page.state?.query;
-    Object.assign(page, { state, seenAt: new Date(), notice: "", isGone: false, tick: page.tick + 1 });
-    if (state.query && !isOver(state.query) && !document.hidden) delay = page.tick < 4 ? FIRST_POLL_MS : POLL_MS;
+    if (state.query) state.query.history ??= before.history; // the page has these points
+    const isSame = state === page.state && !page.notice;
+    Object.assign(page, { state, seenAt: new Date(), notice: "", isGone: false });
+    if (state.query && !isOver(state.query)) delay = page.tick < 3 ? FIRST_POLL_MS : state.query.elapsed_s < LATER_S ? POLL_MS : LATER_POLL_MS;
     if (isOver(state.query) && before && !isOver(before) && before.id === state.query.id) announce(state.query);
-    draw();
+    if (!isSame) { page.tick += 1; draw(); }
     if (state.end && state.end !== page.seenEnd) await keepEnd(state.end);
   } catch (error) {
+    if (mine !== turn) return;
     const query = page.state?.query;
     if (isGone(error) && !page.isGone && query && !isOver(query) && !isJob()) announce({ ...query, state: "ended: its process is gone or cannot be reached" });
     page.isGone = isGone(error);
     page.notice = page.isGone ? goneText() : error.message;
     draw();
   }
-  if (key === polledKey) timer = setTimeout(poll, delay);
+  if (mine === turn) timer = setTimeout(poll, delay);
 }
 
 // The process may be gone at once after its last query: the page gets the last rows before it says that it has all.
@@ -77,7 +81,7 @@ function confirm(question) {
 }
 
 function announce(query) {
-  if (document.hidden && "Notification" in window && Notification.permission === "granted") {
+  if (document.hidden && allowed === "granted") {
     new Notification(`${shortName(query)} ${query.state}`, { body: query.error || `${counted(query.num_failed)} failed, ${seconds(query.elapsed_s)}` });
   }
 }
@@ -88,11 +92,12 @@ const shortName = (query) => (isJob() ? page.state.runs.map(baseName).join(" and
 
 function App() {
   const { state } = page, query = state?.query, view = chosen("view") || (state && !query && state.has_home ? "home" : "run");
-  useEffect(() => {
+  useLayoutEffect(() => { // an effect after the drawing would cost a frame of its own
     if (!query || view === "home") return;
     const stage = query.stages[query.calls_stage ?? query.stages.length - 1], share = shareDone(stage);
     const shown = page.isGone && !isOver(query) ? goneState(query) : !isOver(query) && share !== null ? `${percent(share)} ${query.state}` : query.state;
-    document.title = `${shown} · ${shortened(shortName(query), 40)} · Penstock`;
+    const title = `${shown} · ${shortened(shortName(query), 40)} · Penstock`;
+    if (document.title !== title) document.title = title;
   });
   return html`<a class="skip" href="#main">Skip to content</a>
     <header class="top">
@@ -151,11 +156,17 @@ function Actions({ query }) {
   const stop = () => confirm({ text: "Stop this query? Rows that a job has committed stay; the others are lost.", no: "Keep it running", yes: "Stop the query", act: () => control({ action: "cancel" }) });
   const pause = () => confirm({ text: "Pause this query? Calls and tasks that run finish, and none starts until you resume it.", no: "Keep it running", yes: "Pause the query", act: () => control({ action: "pause" }) });
   const budget = () => confirm({ text: "The most that the run may cost in all, in dollars, with what is spent:", no: "Leave it", yes: "Set the budget", value: query.budget, act: (value) => control({ action: "budget", dollars: Number(value) }) });
-  const canNotify = "Notification" in window && Notification.permission === "default";
-  return html`${canNotify && html`<button type="button" class="quiet" onClick=${async () => say(await Notification.requestPermission() === "granted" ? "The browser tells you when the query ends." : "The browser shows no notifications.")}>Notify me</button>`}
+  return html`${allowed === "default" && html`<button type="button" class="quiet" onClick=${notify}>Notify me</button>`}
     ${query.budget && html`<button type="button" onClick=${budget}>Budget</button>`}
     <button id="pause" type="button" onClick=${isPaused(query) ? () => control({ action: "resume" }) : pause}>${isPaused(query) ? "Resume" : "Pause"}</button>
     <button id="stop" type="button" class="danger" onClick=${stop}>Stop</button>`;
+}
+
+let allowed = "Notification" in window ? Notification.permission : "denied"; // asking the browser again for each drawing is slow
+
+async function notify() {
+  allowed = await Notification.requestPermission();
+  say(allowed === "granted" ? "The browser tells you when the query ends." : "The browser shows no notifications.");
 }
 
 // The command line that began a job can run again; what it has done stays.
@@ -206,7 +217,9 @@ function Theme() {
 systemTheme.addEventListener("change", setTheme);
 document.addEventListener("visibilitychange", () => { if (!document.hidden) poll(); });
 whenAddressChanges(() => {
-  if (polledKey !== runKey()) { page.state = null; poll(); }
+  const isOther = polledRun !== runKey();
+  if (isOther) page.state = null;
+  if (isOther || polledMore !== moreKey()) poll();
   draw();
 });
 setTheme();

@@ -1,5 +1,5 @@
 // Charts over time, with the values under the pointer. All charts of a run share one pointer.
-import { html, useEffect, useRef } from "./vendor/preact.js";
+import { html, useLayoutEffect, useRef } from "./vendor/preact.js";
 import uPlot from "./vendor/uplot.js";
 import { seconds } from "./text.js";
 
@@ -12,7 +12,7 @@ export function Chart({ id, title, unit, times, lines, format, theme }) {
   const latest = lines.map(([name, points]) => `${name} ${format(points.findLast((point) => point !== null) ?? 0)}`).join(", ");
   const most = usualMaximum(lines);
 
-  useEffect(() => {
+  useLayoutEffect(() => {
     const axis = { stroke: color("--soft"), grid: { stroke: color("--line"), width: 1 }, ticks: { show: false }, font: "11px system-ui" };
     const options = {
       width: Math.max(holder.current.clientWidth, 200), height: HEIGHT, padding: [8, 8, 0, 0],
@@ -29,11 +29,12 @@ export function Chart({ id, title, unit, times, lines, format, theme }) {
     return () => { observer.disconnect(); plot.current.destroy(); };
   }, [names, theme]);
 
-  useEffect(() => {
+  useLayoutEffect(() => {
     if (!times.length) return;
     plot.current.most = most;
     plot.current.setData([times, ...lines.map(([, points]) => points)]);
-    if (plot.current.cursor.left < 0) plot.current.setLegend({ idx: times.length - 1 });
+    const drawn = plot.current;
+    if (drawn.cursor.left < 0) queueMicrotask(() => drawn.setLegend({ idx: times.length - 1 })); // after uPlot has drawn, in a microtask too
   });
   return html`<section class="card" aria-labelledby="${id}-title">
     <h2 id="${id}-title">${title} <small>${unit}</small></h2>

@@ -1,16 +1,18 @@
 // The jobs and running queries of the machine or of a folder.
 import { html, useEffect, useState } from "./vendor/preact.js";
-import { address, ask, chosen, follow, go } from "./server.js";
+import { address, chosen, follow, go, news } from "./server.js";
 import { age, baseName, count, dollars, isOver, percent, seconds } from "./text.js";
 
-const POLL_MS = 2000, HIDDEN_POLL_MS = 10_000;
+const POLL_MS = 2000, HIDDEN_POLL_MS = 10_000, AGE_MS = 30_000;
 
 export function Home() {
   const [home, setHome] = useState(null), [problem, setProblem] = useState(""), [picked, setPicked] = useState([]);
+  const setNow = useState(0)[1]; // the ages of the jobs
   useEffect(() => {
     let timer = 0, isOpen = true;
     const look = async () => {
-      try { setHome(await ask("api/home")); setProblem(""); } catch (error) { setProblem(error.message); }
+      setNow(Math.floor(Date.now() / AGE_MS));
+      try { setHome(await news("api/home")); setProblem(""); } catch (error) { setProblem(error.message); }
       if (isOpen) timer = setTimeout(look, document.hidden ? HIDDEN_POLL_MS : POLL_MS);
     };
     look();

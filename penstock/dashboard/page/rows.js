@@ -3,12 +3,12 @@ import { html, useEffect, useRef, useState } from "./vendor/preact.js";
 import { CellInTable, sameCell } from "./cells.js";
 import { RowPanel } from "./row.js";
 import { Compare } from "./compare.js";
-import { address, ask, chosen, chosenOf, fetched, follow, go, isGone, RUN } from "./server.js";
+import { address, ask, chosen, chosenOf, fetched, follow, go, isGone, news, RUN } from "./server.js";
 import { baseName, count, counted, isOver, placeText, placeTitle, shortened } from "./text.js";
 import { Shapes } from "./shapes.js";
 import { picked, togglePick, Trial } from "./trial.js";
 
-const POLL_MS = 500, TYPING_MS = 250, PAGE_ROWS = 25;
+const POLL_MS = 500, LATEST_MS = 4000, TYPING_MS = 250, PAGE_ROWS = 25;
 const FILTERS = ["search", "status", "error", "where", "sort", "desc", "different", "key"];
 const OPERATORS = ["is", "is not", "has", "over", "under", "null", "filled"];
 
@@ -21,7 +21,7 @@ export const withCondition = (...added) => filtered({ where: JSON.stringify([...
 
 export function Rows({ query, runs, compared, tick, say, confirm, last }) {
   const [page, setPage] = useState(last), [problem, setProblem] = useState(""), [isReading, setReading] = useState(false);
-  const table = useRef(null), asked = useRef(0), state = useRef(""), open = chosen("row");
+  const table = useRef(null), asked = useRef(0), state = useRef(""), loadedAt = useRef(0), open = chosen("row");
   const wanted = String(rowsQuery());
   // Rows that a person reads or has the focus on stay.
   const canReplace = () => !Number(chosen("first")) && !chosen("row") && !table.current?.contains(document.activeElement);
@@ -29,8 +29,9 @@ export function Rows({ query, runs, compared, tick, say, confirm, last }) {
   // An answer that comes after a person began to read is dropped, unless the person asked for it.
   const load = async (isWanted = () => true) => {
     const mine = ++asked.current;
+    loadedAt.current = performance.now();
     try {
-      const found = await ask(`api/rows?${rowsQuery()}`);
+      const found = await news("api/rows", rowsQuery());
       if (mine !== asked.current || !isWanted()) return;
       setPage(found); setProblem(""); setReading(false);
       if (!found.is_counted) followCount(mine, found);
@@ -53,7 +54,8 @@ export function Rows({ query, runs, compared, tick, say, confirm, last }) {
 
   useEffect(() => { setReading(true); load(); return () => { asked.current += 1; }; }, [wanted]);
   useEffect(() => {
-    const isNews = query && (!isOver(query) || query.state !== state.current);
+    const isDue = !page?.rows.length || performance.now() - loadedAt.current > LATEST_MS; // nobody reads rows that go away at once
+    const isNews = query && ((!isOver(query) && isDue) || query.state !== state.current);
     state.current = query?.state ?? "";
     if (page?.is_recent && isNews && canReplace()) load(canReplace);
   }, [tick]);

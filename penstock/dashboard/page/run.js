@@ -1,11 +1,11 @@
 // A run: how far it is, what it costs, what went wrong, and the ways to change it.
-import { html, useState } from "./vendor/preact.js";
+import { html, useMemo, useState } from "./vendor/preact.js";
 import { Chart, rates } from "./chart.js";
 import { Plan } from "./plan.js";
-import { address, follow } from "./server.js";
-import { bytes, callsText, compact, count, counted, dollars, inFlight, isOver, latency, percent, placeText, rate, seconds, shareDone, shortened } from "./text.js";
+import { address, chosen, follow, go } from "./server.js";
+import { bytes, callsText, compact, count, counted, dollars, inFlight, isOver, latency, percent, placeText, plain, rate, seconds, shareDone, shortened } from "./text.js";
 
-const MAX_LINES = 8, FIRST_ERRORS = 4;
+const MAX_LINES = 8;
 
 export function Run({ query, control, confirm, theme, output }) {
   if (!query.stages.length) {
@@ -24,7 +24,7 @@ export function Run({ query, control, confirm, theme, output }) {
     <${Cluster} cluster=${query.cluster} />
     <${Gpus} gpus=${query.gpus ?? []} />
     ${query.counters.length > 0 && html`<section class="card" aria-labelledby="counters-title"><h2 id="counters-title">Counters</h2>
-      <dl class="pairs">${query.counters.map(([name, value]) => html`<dt>${name}</dt><dd>${value.toLocaleString("en-US")}</dd>`)}</dl></section>`}
+      <dl class="pairs">${query.counters.map(([name, value]) => html`<dt>${name}</dt><dd>${plain(value)}</dd>`)}</dl></section>`}
     ${!query.num_failed && html`<${Errors} query=${query} />`}
     <${Log} lines=${query.log ?? []} output=${output} />`;
 }
@@ -57,7 +57,13 @@ function Tiles({ query }) {
     <dd class="note">${note}${share !== null && html`<progress max="1" value=${share} aria-label="${label} done" />`}</dd></div>`)}</dl>`;
 }
 
+// Charts are drawn again when their points have changed.
 function Charts({ query, theme }) {
+  const { times } = query.history;
+  return useMemo(() => drawn(query, theme), [query.id, times.length, times.at(-1), query.stages.length, theme]);
+}
+
+function drawn(query, theme) {
   const { times, figures, models = [], latency: times50 = [] } = query.history;
   const stages = query.stages.filter((stage) => stage.kind !== "write").slice(-MAX_LINES);
   const answers = stages.map((stage) => [stage.name, rates(times, figures.map((row) => row[2 + stage.index]))]);
@@ -148,8 +154,7 @@ function Gpus({ gpus }) {
 // --- what went wrong, and what happened ---
 
 function Errors({ query }) {
-  const [isWhole, setWhole] = useState(false), { errors, error_kinds: kinds = [] } = query;
-  const listed = isWhole ? errors : errors.slice(0, FIRST_ERRORS), hidden = query.num_failed - errors.length;
+  const { errors, error_kinds: kinds = [] } = query, hidden = query.num_failed - errors.length, isWhole = chosen("errors") === "all";
   return html`<section class="card" aria-labelledby="errors-title"><h2 id="errors-title">Errors <small>${query.num_failed ? `${counted(query.num_failed)} failed` : ""}</small></h2>
     ${kinds.length > 0 && html`<ul id="error-kinds" class="kinds">${kinds.map((kind) => html`<li key=${kind.kind}>
       <strong>${count(kind.count)} ×</strong> <span><span class="kind">${kind.error_type}</span> ${shortened(kind.message, 160)} <span class="where">${kind.operator}</span></span>
@@ -157,12 +162,12 @@ function Errors({ query }) {
     <div id="errors">
       ${!errors.length && (query.state === "failed" ? html`<p>The run ended with this error, and no other row had failed:</p><pre>${query.error}</pre>`
         : html`<p class="empty">${query.num_failed ? "The errors of these rows come when their tasks end." : "No row has failed."}</p>`)}
-      ${listed.map((error, index) => html`<details key=${`${error.operator} ${error.row} ${error.source} ${index}`}>
+      ${errors.map((error, index) => html`<details key=${`${error.operator} ${error.row} ${error.source} ${index}`}>
         <summary><span class="kind">${error.error_type}</span>${shortened(error.message, 200)}<span class="where">${error.row === null ? error.operator : `${error.operator}, ${placeText(error)}`}</span></summary>
         <pre>${error.input}</pre><pre>${error.traceback || error.message}</pre></details>`)}
-      ${hidden > 0 && listed.length === errors.length && errors.length > 0 && html`<p class="empty">and ${count(hidden)} more</p>`}
+      ${hidden > 0 && isWhole && errors.length > 0 && html`<p class="empty">and ${count(hidden)} more</p>`}
     </div>
-    ${listed.length < errors.length && html`<button type="button" onClick=${() => setWhole(true)}>Show all</button>`}
+    ${hidden > 0 && !isWhole && html`<button type="button" onClick=${() => go(address({ errors: "all" }))}>Show more</button>`}
   </section>`;
 }
 

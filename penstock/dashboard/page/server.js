@@ -11,16 +11,26 @@ if (fragment && fragment !== "main") {
 export const token = () => sessionStorage.getItem("penstock-token") ?? "";
 export const isGone = (error) => error instanceof TypeError; // the server did not answer
 
-export async function fetched(path, body) {
-  const headers = { Authorization: `Bearer ${token()}` };
+export async function fetched(path, body, known) {
+  const headers = { Authorization: `Bearer ${token()}`, ...(known && { "If-None-Match": known }) };
   const options = body === undefined ? { headers } : { headers, method: "POST", body: JSON.stringify(body) };
   const response = await fetch(path, options);
   if (response.status === 401) throw new Error("This page needs its token. Open the whole URL that Penstock printed.");
-  if (!response.ok) throw new Error((await response.json().catch(() => ({}))).error ?? response.statusText);
+  if (!response.ok && response.status !== 304) throw new Error((await response.json().catch(() => ({}))).error ?? response.statusText);
   return response;
 }
 
 export const ask = async (path, body) => (await fetched(path, body)).json();
+
+// The answer to a question that the page repeats. While it stays the same, it is the same object, and the server sends none.
+const latest = {};
+export async function news(path, query = {}) {
+  const known = latest[path], response = await fetched(`${path}?${new URLSearchParams(query)}`, undefined, known?.tag);
+  if (response.status === 304) { await response.text(); return known.answer; } // read, so that the browser ends the request
+  const answer = await response.json();
+  latest[path] = { tag: response.headers.get("ETag"), answer };
+  return answer;
+}
 
 // --- the address ---
 

@@ -1,6 +1,8 @@
 // Numbers and names as people read them.
 
-export const count = (value) => Math.round(value).toLocaleString("en-US");
+const numbers = new Intl.NumberFormat("en-US");
+export const plain = (value) => numbers.format(value);
+export const count = (value) => plain(Math.round(value));
 export const counted = (number, thing = "row") => `${count(number)} ${thing}${number === 1 ? "" : "s"}`;
 export const rate = (value) => (value >= 10 ? count(value) : value ? value.toFixed(1) : "0");
 export const shortened = (text, length) => (text.length > length ? `${text.slice(0, Math.max(length - 1, 1))}…` : text);

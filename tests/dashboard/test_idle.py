@@ -1,0 +1,81 @@
+"""An open page costs little: it asks, but gets, draws and animates nothing while nothing changes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from playwright.sync_api import Page, expect
+
+import penstock as ps
+from penstock.cli.dashboard import read_files
+from penstock.dashboard.home import HomeBoard
+from penstock.dashboard.live import LiveQuery, news_of
+from penstock.dashboard.server import DashboardServer
+from penstock.events.events import QuerySampled, QueryStarted, RowError, RowsFailed, StageInfo, StageSample
+from tests.dashboard.test_job import run_job
+
+WATCH = """() => {
+    window.changes = [];
+    const options = { subtree: true, childList: true, characterData: true, attributes: true };
+    new MutationObserver((found) => window.changes.push(...found.map((each) => each.target.nodeName))).observe(document, options);
+}"""
+
+
+def check_idle(page: Page, path: str) -> None:
+    """Three polls bring no data, and nothing of the page changes meanwhile."""
+    with page.expect_response(lambda answer: path in answer.url and answer.status == 304):
+        pass
+    page.evaluate(WATCH)
+    statuses = []
+    for _ in range(3):
+        with page.expect_response(lambda answer: path in answer.url) as answer:
+            pass
+        statuses.append(answer.value.status)
+    assert statuses == [304] * 3
+    assert page.evaluate("window.changes") == []
+    assert page.evaluate("document.getAnimations().length") == 0
+
+
+def test_a_page_without_news_draws_nothing(tmp_path: Path, page: Page) -> None:
+    run_job(tmp_path / "jobs" / "one")
+    server = DashboardServer(HomeBoard(str(tmp_path / "jobs"), read_files))
+    page.goto(server.url)
+    expect(page.locator("#jobs tbody tr")).to_have_count(1)
+    check_idle(page, "/api/home")
+    page.get_by_role("link", name="one").click()
+    expect(page.locator("#query-state")).to_have_text("finished")
+    check_idle(page, "/api/state")
+    page.get_by_role("link", name="Rows").click()
+    expect(page.locator("#rows-table tbody tr").first).to_be_visible()
+    check_idle(page, "/api/state")
+    server.close()
+
+
+def test_a_page_follows_the_query_that_starts_after_a_pause(dashboard: DashboardServer, page: Page) -> None:
+    with ps.config(dashboard=True, progress=False):
+        ps.range(7).collect()
+        page.goto(dashboard.url)
+        expect(page.locator("#stages tbody td").first).to_have_text("7")
+        check_idle(page, "/api/state")
+        ps.range(9).collect()
+    expect(page.locator("#stages tbody td").first).to_have_text("9")
+
+
+def test_charts_get_new_points_now_and_then() -> None:
+    """Those that a page has are not sent again; of the errors it gets the last ones, unless it asks for all."""
+    query = LiveQuery()
+    errors = tuple(RowError("f", "", "ValueError", str(number), "") for number in range(20))
+
+    def sampled(time_s: float) -> dict[str, Any]:
+        query.on_event(QuerySampled(time_s, (StageSample(0, 0, 1, 0, 0, 0, None, 9, True),), 0, 0, 0.0))
+        return query.snapshot()
+
+    query.on_event(QueryStarted((StageInfo(0, "f"),), 0.0))
+    query.on_event(RowsFailed(0, errors))
+    first, soon, later = sampled(100.0), sampled(104.0), sampled(106.0)
+    assert (first["history"]["times"][-1], soon["history"]["times"][-1], later["history"]["times"][-1]) == (100, 100, 106)
+    assert news_of(soon, {"points": "100"})["history"] is None
+    assert news_of(later, {"points": "100"})["history"]["times"] == [100, 104, 106]
+    assert [error["message"] for error in news_of(later, {})["errors"]] == ["19", "18", "17", "16"]
+    assert len(news_of(later, {"errors": "all"})["errors"]) == 20
