@@ -23,8 +23,7 @@ export function Run({ query, control, confirm, theme, output }) {
     <${Models} models=${query.models} />
     <${Cluster} cluster=${query.cluster} />
     <${Gpus} gpus=${query.gpus ?? []} />
-    ${query.counters.length > 0 && html`<section class="card" aria-labelledby="counters-title"><h2 id="counters-title">Counters</h2>
-      <dl class="pairs">${query.counters.map(([name, value]) => html`<dt>${name}</dt><dd>${plain(value)}</dd>`)}</dl></section>`}
+    ${query.counters.length > 0 && html`<${Counters} counters=${query.counters} />`}
     ${!query.num_failed && html`<${Errors} query=${query} />`}
     <${Log} lines=${query.log ?? []} output=${output} />`;
 }
@@ -149,6 +148,17 @@ function Gpus({ gpus }) {
   const labels = ["GPU", "Busy", "Busy on average", "Memory at most", "Power"];
   return gpus.length > 0 && html`<${Table} id="gpus" title="GPUs" labels=${labels}>${gpus.map((gpu) => html`<${Cells} name="GPU ${gpu.gpu}" labels=${labels}
     values=${[percent(gpu.busy_now), percent(gpu.busy), `${bytes(gpu.memory_bytes)} of ${bytes(gpu.total_bytes)}`, gpu.power_w === null ? "–" : `${Math.round(gpu.power_w)} W`]} />`)}<//>`;
+}
+
+// Counters whose names begin with the same "name: " stand together under it.
+function Counters({ counters }) {
+  const groups = new Map();
+  for (const [name, value] of counters) {
+    const end = name.lastIndexOf(": "), group = name.slice(0, Math.max(end, 0));
+    groups.set(group, [...(groups.get(group) ?? []), [end < 0 ? name : name.slice(end + 2), value]]);
+  }
+  return html`<section class="card" aria-labelledby="counters-title"><h2 id="counters-title">Counters</h2>
+    ${[...groups].map(([group, values]) => html`${group && html`<h3>${group}</h3>`}<dl class="pairs">${values.map(([name, value]) => html`<dt>${name}</dt><dd>${plain(value)}</dd>`)}</dl>`)}</section>`;
 }
 
 // --- what went wrong, and what happened ---
