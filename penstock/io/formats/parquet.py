@@ -71,7 +71,7 @@ class ParquetFormat(FileFormat):
             yield rows_alone(_num_rows(file, part))
             return
         with _opened(file) as handle:
-            footer = _footer(file) if file.storage.is_local and not is_small_local(file) else None
+            footer = _footer(file) if _is_large_local(file) else None
             parquet = _parquet_file(handle, file, footer, len(schema))
             metadata = parquet.metadata
             groups = range(metadata.num_row_groups) if part.detail is None else part.detail
@@ -126,11 +126,15 @@ class _Footer(NamedTuple):
 
 def _footer(file: DataFile) -> _Footer:
     """Return the footer. A query asks for it several times; to parse it takes long with thousands of columns."""
-    if not file.storage.is_local:
+    if not _is_large_local(file):
         return _read_footer(file)
     with reading(file):
         status = os.stat(file.path)
     return _kept_footer(file.path, status.st_ino, status.st_mtime_ns, status.st_size)
+
+
+def _is_large_local(file: DataFile) -> bool:
+    return file.storage.is_local and not is_small_local(file)
 
 
 @functools.lru_cache(maxsize=8)
