@@ -64,7 +64,7 @@ class NumpyBestRows:
 
     @staticmethod
     def _merge(best: Numbers, best_positions: Numbers, scores: Numbers, positions: Numbers) -> None:
-        """Replace the worst scores in ``best`` by better new ones, in place."""
+        """Replace the worst scores in ``best`` by better new scores, in place."""
         k = best.shape[1]
         is_better = scores > best[:, -1:]
         if scores.shape[1] > k and np.count_nonzero(is_better) > 2 * best.size:  # as in the first block
