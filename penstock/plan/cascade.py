@@ -118,8 +118,7 @@ def _kept(plan: UdfProject, hidden: tuple[str, ...] = ()) -> list[Expr]:
 
 
 def _columns(plan: UdfProject, names: Sequence[str]) -> tuple[dict[str, ColumnRef], list[Expr]]:
-    """Return the columns of the call's arguments by name, and the columns to add to the kept columns, as expressions.
-    """
+    """Return the columns of the call's arguments by name, and the expressions of columns to add."""
     kept, columns, added = _kept(plan), dict[str, ColumnRef](), list[Expr]()
     for name, arg in zip(names, plan.call.args, strict=True):
         bare = unalias(arg)

@@ -181,8 +181,7 @@ class Dataset(DatasetWrites):
     # --- several datasets ---
 
     def union(self, *other: Dataset) -> Self:
-        """Append the rows of other datasets, with null in columns that they lack; ``DataFrame.union`` drops duplicates.
-        """
+        """Append the rows of other datasets, with null in missing columns; ``DataFrame.union`` drops duplicates."""
         result = self
         for each in other:
             schemas = (result._plan.schema, each._plan.schema)
