@@ -43,7 +43,7 @@ class RowVerbs(LazyTable):
         return self._with(nodes.MapBatches(self._plan, spec))
 
     def map(self, fn: Callable[..., Any], **options: Unpack[RowOptions]) -> Self:
-        """Run a function from row to row, both dicts, with the options of ``map_batches``.
+        """Run a function that turns a row into a row, both as dicts, with the options of ``map_batches``.
 
         >>> ps.range(2).map(lambda row: {"x": row["id"] + 1}).to_pydict()
         {'x': [1, 2]}
@@ -51,7 +51,7 @@ class RowVerbs(LazyTable):
         return self._map("map", fn, options)
 
     def flat_map(self, fn: Callable[..., Any], **options: Unpack[RowOptions]) -> Self:
-        """Run a function from one row to a list of rows, with the options of ``map_batches``.
+        """Run a function that turns a row into a list of rows, with the options of ``map_batches``.
 
         >>> ps.range(2).flat_map(lambda row: [row, row]).to_pydict()
         {'id': [0, 0, 1, 1]}

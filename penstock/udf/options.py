@@ -133,7 +133,7 @@ OPTION_HELP = {
 
 
 MOST_LISTED = 6
-"""Options that an error about another one lists; of more it says where they are listed."""
+"""An error about an unknown option lists the others if they are at most so many, or else says where they are listed."""
 
 BREAKER_ROWS = 1000
 """Rows of a user's function that nearly all must fail for the same reason before the circuit breaker stops the query:
