@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.ai.local import weights as local_weights
+from penstock.ai.local.quick_import import import_transformers
 from penstock.ai.provider import ModelTask
 from penstock.errors import InvalidArgumentError, RequestRefusedError, require_extra
 
@@ -140,6 +141,7 @@ class Checkpoint:
 
         ``attention`` is the name of an attention function, by default the one that the user chose, if any.
         """
+        import_transformers()
         options: dict[str, Any] = {"dtype": self.torch_dtype()}
         if (attention := attention or self.attn_implementation) is not None:
             options["attn_implementation"] = attention

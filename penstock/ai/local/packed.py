@@ -11,6 +11,7 @@ from typing import Any
 
 from penstock.ai.local.checkpoint import Checkpoint
 from penstock.ai.local.compiled import CompiledLater
+from penstock.ai.local.quick_import import import_transformers
 from penstock.ai.local.tokens import PackedTokens, first_position
 from penstock.ai.local.weights import has_gpu
 
@@ -53,6 +54,7 @@ def load_packed_decoder(checkpoint: Checkpoint) -> PackedDecoder | None:
 
 
 def _load(checkpoint: Checkpoint, auto_class: str, subfolder: str = "") -> Any:
+    import_transformers()
     from transformers import AttentionInterface
 
     AttentionInterface.register(ATTENTION, packed_attention)
