@@ -37,12 +37,12 @@ def test_a_function_imports_its_module_at_the_first_call(tmp_path: Path, monkeyp
         with functions_imported_later("slow_package.parts"):
             from slow_package.parts import double  # type: ignore[import-not-found]
         assert not {"slow_package", "slow_package.parts"} & set(sys.modules)
-        assert double(4) == 8
+        assert double(4) == 8  # imports it
         from slow_package.parts import Part
 
         with functions_imported_later("slow_package.parts"):
-            from slow_package.parts import Part as again
-        assert again is Part  # a module that is imported already stays as it is
+            from slow_package.parts import Part as SamePart
+        assert SamePart is Part  # a module that is imported already stays as it is
     finally:
         for name in ("slow_package", "slow_package.parts"):
             sys.modules.pop(name, None)

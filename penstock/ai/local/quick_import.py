@@ -13,14 +13,15 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
+SHARED = ("transformers.modeling_utils", "transformers.generation.utils")
 RARELY_NEEDED = ("sklearn.metrics", "scipy.optimize")
 
 
 def import_transformers() -> None:
     """Import the classes that all models of transformers share."""
     with functions_imported_later(*RARELY_NEEDED):
-        import transformers.generation.utils
-        import transformers.modeling_utils
+        for name in SHARED:
+            importlib.import_module(name)
 
 
 @contextmanager
