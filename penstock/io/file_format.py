@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Protocol
 import pyarrow as pa
 
 from penstock.errors import CorruptFileError, PathNotFoundError, PenstockError, ReadError
-from penstock.io.files import DataFile
+from penstock.io.data_file import DataFile
 from penstock.protocols import DuckdbTable, ReadRequest
 from penstock.types.row_ranges import RowRange
 

@@ -39,8 +39,9 @@ class Checkpoint:
     @staticmethod
     def of(name: str, task: ModelTask) -> Checkpoint:
         """Return the checkpoint that a task names, with the task's options for loading it."""
+        extra = "local" if name == local_weights.MINILM else "transformers"
         for package in ("torch", "transformers"):
-            require_extra(package, "transformers", f"{task.function} with provider 'transformers'")
+            require_extra(package, extra, f"{task.function} with provider 'transformers'")
         options = task.options
         if (dtype := options.get("dtype")) is not None and dtype not in DTYPES:
             raise InvalidArgumentError(f"{task.function}: dtype is one of {', '.join(DTYPES)}; got {dtype!r}")

@@ -19,8 +19,9 @@ from penstock.udf.options import error_policy, options_of, refusing_unknown
 
 if TYPE_CHECKING:
     from penstock.functions.calls import MediaOnError
+    from penstock.io.data_file import DataFile
     from penstock.io.file_format import FileFormat
-    from penstock.io.files import DataFile, Paths
+    from penstock.io.files import Paths
 
 StorageOptions = Mapping[str, Any] | None
 CSV_OPTIONS = (

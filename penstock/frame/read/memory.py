@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
 
-    from penstock.io.files import DataFile
+    from penstock.io.data_file import DataFile
 
 
 def read_source(source: Source) -> DataFrame:
