@@ -2,7 +2,7 @@
 
 transformers      the provider
 weights           find the files of a model
-checkpoint        a model as data -> quick_import: transformers without what models rarely need
+checkpoint        a model as data
 local_model       the base of all models
 sentence_modules  the modules of a text encoder -> text_encoder: run them; bert: encoders of the BERT family;
                   int8: with 8-bit products

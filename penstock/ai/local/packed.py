@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from penstock.ai.local.checkpoint import Checkpoint
+from penstock.ai.local.checkpoint import Checkpoint, import_transformers
 from penstock.ai.local.compiled import CompiledLater
-from penstock.ai.local.quick_import import import_transformers
 from penstock.ai.local.tokens import PackedTokens, first_position
 from penstock.ai.local.weights import has_gpu
 

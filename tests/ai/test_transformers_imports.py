@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.ai.local.quick_import import functions_imported_later
+from penstock.ai.local.checkpoint import functions_imported_later
 from tests.ai.test_transformers_packed import save_tiny
 
 EMBEDS = """
