@@ -170,7 +170,7 @@ class FileSource:
         return self.files if self.format.can_number_rows else ()
 
     def options(self) -> Mapping[str, Any]:
-        """Return the options that determine the rows, not the ones that only locate the files."""
+        """Return the options that determine the rows, without options that only locate the files."""
         return {
             "format": self.format,
             "columns": self._columns,

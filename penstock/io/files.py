@@ -203,8 +203,8 @@ def _walk_files(filesystem: Any, folder: str) -> Iterator[Any]:
 
 
 def _listed_files(filesystem: Any, folder: str) -> list[Any]:
-    """Return the files below a folder of an object store, all of one version, though the store lists a thousand per
-    request.
+    """Return the files below a folder of an object store, all from the same version, although a request lists only a
+    thousand.
     """
     import pyarrow.fs
 

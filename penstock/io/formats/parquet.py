@@ -119,7 +119,7 @@ def _nbytes(handle: Any) -> int:
 
 
 def _metadata(file: DataFile) -> Any:
-    """Return the footer. A query asks for it three times; to parse it takes long with thousands of columns."""
+    """Return the footer. A query asks for it three times, and parsing it takes long with thousands of columns."""
     if not file.storage.is_local:
         return _read_metadata(file)
     with reading(file):
