@@ -17,7 +17,7 @@ import pytest
 import penstock as ps
 from penstock import col
 from penstock.io.batch_sizes import BATCH_NBYTES
-from penstock.io.files import DataFile, Storage
+from penstock.io.data_file import DataFile, Storage
 from penstock.io.formats.parquet_sql import sql_table
 from penstock.plan.lower import lower
 from penstock.plan.optimizer import optimize

@@ -18,8 +18,8 @@ import pyarrow.compute as pc
 from penstock.config import piece_nbytes
 from penstock.errors import CorruptFileError, InvalidArgumentError, PenstockError, TypeMismatchError, check_choice
 from penstock.io.batch_sizes import TASK_NBYTES, TASK_ROWS, rows_alone, rows_per_batch
+from penstock.io.data_file import DataFile, Storage, is_small_local
 from penstock.io.file_format import FileFormat, FilePart, reading
-from penstock.io.files import DataFile, Storage, is_small_local
 from penstock.io.formats.parquet_sql import sql_table
 from penstock.io.formats.row_groups import matching_groups
 from penstock.io.writer import FileSink, file_sink
@@ -125,7 +125,7 @@ class _Footer(NamedTuple):
 
 
 def _footer(file: DataFile) -> _Footer:
-    """Return the footer. A query asks for it several times; to parse it takes long with thousands of columns."""
+    """Return the footer. A query asks for it several times, and parsing it takes long with thousands of columns."""
     if not _is_large_local(file):
         return _read_footer(file)
     with reading(file):
@@ -304,7 +304,7 @@ def _has_many_values(column: pa.ChunkedArray) -> bool:
     num_repeated = _SAMPLE_ROWS - pc.count_distinct(sample, mode="all").as_py()
     if num_repeated > _SAMPLE_ROWS // 2:
         return False
-    # Of n values drawn among m different ones, about n * n / 2m repeat another.
+    # If n values are drawn from m different values, about n * n / 2m repeat another.
     return bool(_SAMPLE_ROWS**2 * nbytes > 2 * num_repeated * _DICTIONARY_NBYTES * num_rows)
 
 
