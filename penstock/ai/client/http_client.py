@@ -26,6 +26,7 @@ from penstock.ai.client.silent_server import Silence
 from penstock.ai.lenient_json import parse_json
 from penstock.ai.provider import CallSettings
 from penstock.config import get_config
+from penstock.cost.usage import Usage
 from penstock.errors import (
     InvalidAnswerError,
     PenstockError,
@@ -231,10 +232,10 @@ class ApiClient:
             raise self.errors.refusal(status_meant(error), raw, {})
         return body
 
-    def understood(self, body: Any, read: Callable[[Any], Answer]) -> Answer:
-        """Return ``read(body)``; any exception in it means an invalid answer."""
+    def understood(self, body: Any, usage: Usage | None, read: Callable[[Any, Usage | None], Answer]) -> Answer:
+        """Return ``read(body, usage)``; any exception in it means an invalid answer."""
         try:
-            return read(body)
+            return read(body, usage)
         except PenstockError:
             raise
         except Exception as exc:

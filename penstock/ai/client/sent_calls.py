@@ -43,7 +43,7 @@ class SentCalls:
                     raise
                 usage = usage_in(body)
                 call.observer.answered(usage or Usage(call.tokens, 0))
-                return client.understood(body, call.read), None if usage is None else usage.input + usage.output
+                return client.understood(body, usage, call.read), None if usage is None else usage.input + usage.output
             finally:
                 if is_large:
                     client.room.end_receiving(nbytes)

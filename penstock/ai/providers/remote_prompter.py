@@ -16,7 +16,7 @@ from penstock.ai.providers.remote_model import RemoteModel
 from penstock.ai.providers.wire import PromptWire
 from penstock.cache.memo import Memo
 from penstock.cache.ordinals import RowIds
-from penstock.cost.usage import estimated_tokens
+from penstock.cost.usage import Usage, estimated_tokens
 from penstock.errors import InvalidAnswerError
 
 if TYPE_CHECKING:
@@ -84,15 +84,17 @@ class ApiPrompter(RemoteModel, Prompter):
         call.read = self._read if may_continue else self._read_last
         return self._calls.ask(call)
 
-    def _read(self, body: Mapping[str, Any]) -> list[Generation]:
+    def _read(self, body: Mapping[str, Any], usage: Usage | None) -> list[Generation]:
         answers = self._wire.read(body)
         if not answers:
             raise InvalidAnswerError("the answer holds no text and no reason why")
+        if usage is not None:
+            answers[0].count(usage)
         return answers
 
-    def _read_last(self, body: Mapping[str, Any]) -> list[Generation]:
+    def _read_last(self, body: Mapping[str, Any], usage: Usage | None) -> list[Generation]:
         """Read answers that end their conversations, which are not needed in raw form."""
-        answers = self._read(body)
+        answers = self._read(body, usage)
         for answer in answers:
             answer.raw = None
         return answers

@@ -13,7 +13,6 @@ from penstock.ai.client.api_call import ApiCall
 from penstock.ai.conversation import Audio, Document, Generation, Image, Request, Tool
 from penstock.ai.lenient_json import field_of
 from penstock.ai.provider import ModelTask, NDArray, check_options
-from penstock.cost.usage import Usage, usage_in
 from penstock.errors import InvalidArgumentError, check_choice, did_you_mean
 from penstock.udf.options import check_whole
 
@@ -65,7 +64,7 @@ class PromptWire(ABC):
 
     @abstractmethod
     def read(self, body: Mapping[str, Any]) -> list[Generation]:
-        """Return the answers in a body; ignore unknown fields.
+        """Return the answers in a body, without their tokens; ignore unknown fields.
 
         Raises InvalidAnswerError that names a missing field. A refusal is a Generation with ``refusal``.
         """
@@ -229,15 +228,6 @@ def object_of(arguments: str) -> dict[str, Any]:
 
 
 # --- answers ----------------------------------------------------------------------------------------------------------
-
-
-def tokens_in(body: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the token counts of a ``Generation``, from the body of an answer."""
-    usage = usage_in(body)
-    return {} if usage is None else dict(zip(_TOKEN_FIELDS, usage, strict=True))
-
-
-_TOKEN_FIELDS = tuple(f"{name}_tokens" for name in Usage._fields)
 
 
 def logprobs_in(entries: Any) -> list[dict[str, Any]] | None:
