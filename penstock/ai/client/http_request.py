@@ -100,7 +100,7 @@ class HttpReply:
 
     async def read(self) -> bytes:
         """Return the body, decompressed."""
-        return await self._body.read()
+        return self._body.read_nowait() if self._body.is_eof() else await self._body.read()
 
     def chunks(self) -> AsyncIterator[bytes]:
         """Yield the body in pieces, decompressed."""
