@@ -156,7 +156,7 @@ class Generation:
     written_1h_tokens: int = 0  # the same for an hour
 
     def count(self, usage: Usage) -> None:
-        """Set the tokens of the call. Of several answers to a call, the first has the tokens of all."""
+        """Set the tokens of the call."""
         self.input_tokens, self.output_tokens, self.cached_tokens, self.written_tokens, self.written_1h_tokens = usage
 
 

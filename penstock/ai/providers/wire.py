@@ -13,7 +13,8 @@ from penstock.ai.client.api_call import ApiCall
 from penstock.ai.conversation import Audio, Document, Generation, Image, Request, Tool
 from penstock.ai.lenient_json import field_of
 from penstock.ai.provider import ModelTask, NDArray, check_options
-from penstock.errors import InvalidArgumentError, check_choice, did_you_mean
+from penstock.cost.usage import Usage
+from penstock.errors import InvalidAnswerError, InvalidArgumentError, check_choice, did_you_mean
 from penstock.udf.options import check_whole
 
 LOGPROBS = ("logprobs", "top_logprobs")
@@ -68,6 +69,15 @@ class PromptWire(ABC):
 
         Raises InvalidAnswerError that names a missing field. A refusal is a Generation with ``refusal``.
         """
+
+    def generations(self, body: Mapping[str, Any], usage: Usage | None) -> list[Generation]:
+        """Return the answers in a body, at least one. The first has the tokens of all."""
+        answers = self.read(body)
+        if not answers:
+            raise InvalidAnswerError("the answer holds no text and no reason why")
+        if usage is not None:
+            answers[0].count(usage)
+        return answers
 
     def body_of_row(self, options: Mapping[str, Any]) -> dict[str, Any]:
         """Return the fields of a request, including its own options, which override the shared ones."""
