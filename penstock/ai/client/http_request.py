@@ -39,7 +39,7 @@ class PreparedRequest:
         self._timeout: ClientTimeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S)
         self._head = b""
 
-    async def send(self, data: bytes | None) -> HttpReply:
+    async def send(self, data: bytes | None) -> ReceivedReply:
         """Send the request and return the start of its answer. Raise an error of aiohttp if there is none."""
         import aiohttp
         from aiohttp.http_exceptions import HttpProcessingError
@@ -59,7 +59,7 @@ class PreparedRequest:
             while True:
                 message, body = await protocol.read()
                 if message.code >= 200:  # lower ones announce the answer
-                    return HttpReply(message.code, message.headers, body, connection)
+                    return ReceivedReply(message.code, message.headers, body, connection)
         except HttpProcessingError as exc:
             connection.close()
             raise aiohttp.ClientPayloadError(f"malformed HTTP: {exc.message}") from exc
@@ -76,7 +76,7 @@ class PreparedRequest:
         return "".join(f"{line}\r\n" for line in lines).encode()
 
 
-class HttpReply:
+class ReceivedReply:
     """The answer to a request: status, headers, and a body to read. Leaving its block frees the connection."""
 
     __slots__ = ("_body", "_connection", "headers", "nbytes", "status")

@@ -9,7 +9,7 @@ import orjson
 
 from penstock.ai.client.api_call import Answered, ApiCall
 from penstock.ai.client.http_client import ApiClient
-from penstock.ai.client.http_request import HttpReply
+from penstock.ai.client.http_request import ReceivedReply
 from penstock.cost.usage import Usage, usage_in
 from penstock.errors import ProviderError
 
@@ -28,7 +28,7 @@ class SentCalls:
         # Runs for each row, so it returns the client's coroutine instead of wrapping it.
         client = self._client
 
-        async def take(reply: HttpReply) -> tuple[Any, int | None]:
+        async def take(reply: ReceivedReply) -> tuple[Any, int | None]:
             nbytes = self._mean_nbytes if reply.nbytes is None else reply.nbytes
             if is_large := nbytes >= LARGE_NBYTES:
                 await client.wait_for_room(nbytes)
