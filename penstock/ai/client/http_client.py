@@ -12,7 +12,7 @@ from penstock.ai.client.connections import SharedConnections
 from penstock.ai.client.crash_search import CrashSearch
 from penstock.ai.client.deadline import Deadline
 from penstock.ai.client.failed_attempts import ConnectionLostError
-from penstock.ai.client.http_request import HttpReply, PreparedRequest
+from penstock.ai.client.http_request import PreparedRequest, ReceivedReply
 from penstock.ai.client.limits.limiter import Limiter, LimiterKey, Outcome, Rank, Tally, limiter_for
 from penstock.ai.client.server_errors import (
     NeverReachedError,
@@ -134,7 +134,7 @@ class ApiClient:
         self,
         request: PreparedRequest,
         data: bytes | None,
-        take: Callable[[HttpReply], Awaitable[tuple[Answer, int | None]]],
+        take: Callable[[ReceivedReply], Awaitable[tuple[Answer, int | None]]],
         rank: Rank = "first",
         *,
         tokens: int = 0,
@@ -203,7 +203,7 @@ class ApiClient:
         finally:
             self.silence.begin(time.monotonic())
 
-    async def content(self, reply: HttpReply) -> bytes:
+    async def content(self, reply: ReceivedReply) -> bytes:
         """Return the body of an answer, decompressed. Stop reading at ``max_response_bytes``."""
         limit = self._max_nbytes
         if reply.nbytes is not None and reply.nbytes <= limit:

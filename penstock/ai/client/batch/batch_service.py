@@ -16,7 +16,7 @@ import orjson
 from penstock.ai.client.addresses import shown
 from penstock.ai.client.api_call import Endpoint
 from penstock.ai.client.http_client import ApiClient
-from penstock.ai.client.http_request import HttpReply
+from penstock.ai.client.http_request import ReceivedReply
 from penstock.ai.client.retried_calls import Retries, delay_before
 from penstock.ai.client.server_errors import beginning_of, error_for_status
 from penstock.ai.lenient_json import field_of, parse_json
@@ -134,7 +134,7 @@ class BatchClient(ApiClient):
         query: Mapping[str, str] | None = None,
         is_safe: bool = True,
     ) -> dict[str, Any]:
-        async def take(reply: HttpReply) -> tuple[dict[str, Any], None]:
+        async def take(reply: ReceivedReply) -> tuple[dict[str, Any], None]:
             return self.parsed(await self.content(reply)), None
 
         request = self.request(method, path, query, headers)
@@ -181,7 +181,7 @@ class BatchClient(ApiClient):
         that has only such lines raises InvalidAnswerError. A file that does not exist has no lines.
         """
 
-        async def take(reply: HttpReply) -> tuple[None, None]:
+        async def take(reply: ReceivedReply) -> tuple[None, None]:
             rest, num_taken, errors = b"", 0, list[InvalidAnswerError]()
 
             def take_all(lines: Iterable[bytes]) -> None:
