@@ -162,7 +162,7 @@ class SourceOptions(Protocol):
     """A source that names the options it was made with. Any other source is identified by the code of its class."""
 
     def options(self) -> Mapping[str, Any]:
-        """Return how the source is read, by the names of the reader's arguments."""
+        """Return the options that the source is read with, under the names of the reader's arguments."""
 
 
 class Writer(Protocol):

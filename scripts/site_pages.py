@@ -43,7 +43,13 @@ PAGES = {
     ),
     "protocols": ("Sources and sinks", ("penstock.protocols",)),
 }
-FAMILY_NAMES = {"ai": "Models", "json": "JSON", "core": "Basics", "patterns": "Regular expressions"}
+FAMILY_NAMES = {
+    "ai": "Models",
+    "json": "JSON",
+    "core": "Basics",
+    "substrings": "Substrings",
+    "regular_expressions": "Regular expressions",
+}
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:

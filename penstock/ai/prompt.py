@@ -251,7 +251,7 @@ class BatchPrompts:
 
 
 class AnsweredRows:
-    """The conversations of a batch of rows, and the errors of failed rows."""
+    """The conversations of a batch, and the errors of its failed rows."""
 
     def __init__(self, settings: PromptSettings, num_rows: int) -> None:
         self._settings, self._num_rows = settings, num_rows

@@ -81,7 +81,7 @@ def write_and_report(df: DataFrame, result: TableOutput, as_json: bool) -> None:
     is_noted = (result.resume or result.budget is not None) and all(redacted(arg) == arg for arg in argv)
     try:
         written = result.write(df)
-    except JobError:  # the job is that of another command
+    except JobError:  # the job belongs to another command
         is_noted = False
         raise
     except KeyboardInterrupt as exc:

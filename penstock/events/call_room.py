@@ -86,7 +86,7 @@ _room: ContextVar[CallRoom | None] = ContextVar("penstock_call_room", default=No
 
 
 def current_room() -> CallRoom:
-    """Return the room of the calls made here; a new one outside of a stage of calls."""
+    """Return the room of the calls made here; a new one if no stage makes calls here."""
     return _room.get() or CallRoom()
 
 

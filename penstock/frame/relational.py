@@ -42,7 +42,7 @@ class RelationalVerbs(LazyTable):
         return self._with(without(nodes.Relate((plan,), Sort(order)), extra))
 
     def distinct(self, *on: ColumnInput) -> Self:
-        """Keep one row for each combination of values of these columns, or of all; in no particular order.
+        """Keep one row for each combination of values in these columns, or in all columns; in no particular order.
 
         >>> sorted(ps.from_pydict({"a": [1, 1, 2]}).distinct().to_pydict()["a"])
         [1, 2]
@@ -242,9 +242,8 @@ def _join_keys(
 def with_common_keys(
     left: Plan, left_names: Sequence[str], right: Plan, right_names: Sequence[str]
 ) -> tuple[Plan, tuple[str, ...], Plan, tuple[str, ...]]:
-    """Return both plans and the names of their keys, with columns of the common type for keys of different types.
-
-    The relation refuses types that have none.
+    """Return both plans and the names of their keys. Keys of different types are cast to their common type; the
+    relation refuses types without one.
     """
     assert left.schema is not None
     assert right.schema is not None

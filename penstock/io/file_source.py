@@ -23,17 +23,9 @@ from penstock.config import piece_nbytes
 from penstock.errors import CorruptFileError, InvalidArgumentError, ReadError
 from penstock.events.metrics import note_skipped_file
 from penstock.io.batch_sizes import BATCH_NBYTES, grouped
+from penstock.io.data_file import DataFile, file_versions, is_small_local
 from penstock.io.file_format import FileFormat, FilePart
-from penstock.io.files import (
-    DataFile,
-    Paths,
-    file_versions,
-    find_files,
-    folder_of,
-    is_small_local,
-    path_list,
-    short_name,
-)
+from penstock.io.files import Paths, find_files, folder_of, path_list, short_name
 from penstock.io.hive import partition_type, partition_values
 from penstock.io.match_schema import ColumnMismatchError, widened_schema
 from penstock.io.selection import Selection, columns_needed, fulfilled, until_limit
@@ -178,7 +170,7 @@ class FileSource:
         return self.files if self.format.can_number_rows else ()
 
     def options(self) -> Mapping[str, Any]:
-        """Return the options that determine the rows, not the ones that only locate the files."""
+        """Return the options that determine the rows, without options that only locate the files."""
         return {
             "format": self.format,
             "columns": self._columns,

@@ -38,7 +38,7 @@ def in_input_order(
 ) -> list[OrderedFile]:
     """Return the files of a result in input order. ``positions`` gives the place of each read among all reads.
 
-    A file whose rows are in their place stays. A new file has at most ``max_rows``.
+    A file whose rows are already in their places stays. A new file has at most ``max_rows``.
     """
     files = _arranged(state, positions, max_rows)
     if _name_files(files, run_id, lambda name, following: following is None or name < following):

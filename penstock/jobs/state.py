@@ -16,7 +16,7 @@ from penstock.types.row_ranges import RowRange
 
 
 class ReadKey(NamedTuple):
-    """Identifies a read in later runs: the number of its source in the plan, the input, and the part of the input."""
+    """Identifies a read in later runs, by its source's number in the plan, the input, and the part of the input."""
 
     scan: int
     input: str

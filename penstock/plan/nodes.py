@@ -30,7 +30,7 @@ class Plan:
 
     schema: Schema | None = field(init=False)
     line: str | None = field(default=None, kw_only=True)  # the user's line, if errors need it
-    is_row_preserving: ClassVar[bool] = False  # row i of the output is made of row i of the input alone
+    is_row_preserving: ClassVar[bool] = False  # row i of the output comes from row i of the input alone
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "schema", self._output_schema())

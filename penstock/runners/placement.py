@@ -148,7 +148,7 @@ def _has_grown(machine: Machine, request: WorkerRequest, workers: list[Devices],
 
 
 class FreeResources:
-    """The resources of a machine, or of a node of a cluster, that no worker has yet, by Ray's names."""
+    """The resources that no worker has yet, on a machine or a node of a cluster, by Ray's names."""
 
     def __init__(self, amounts: Mapping[str, float]) -> None:
         self._amounts = dict(amounts)

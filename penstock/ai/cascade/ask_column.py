@@ -22,7 +22,7 @@ from penstock.types import DataType, Field, Schema
 
 @dataclass(frozen=True)
 class Promise:
-    """The least shares that a cascade promises, and how sure it is of both."""
+    """The precision and recall that a cascade promises, and its confidence in both."""
 
     precision: float
     recall: float

@@ -74,7 +74,7 @@ def starts_of(questions: Questions) -> Sequence[int]:
 
 
 def all_of(first: Questions, second: Questions) -> Questions:
-    """Return the questions of two calls, each once, under a name that no other one has.
+    """Return the questions of two calls without duplicates, each under a name of its own.
 
     >>> from penstock.ai.decisions.questions import yes_no
     >>> [name for name, _ in all_of((("q", yes_no("Old?")),), (("q", yes_no("New?")), ("r", yes_no("Old?"))))]

@@ -19,7 +19,8 @@ DTYPES = ("float32", "bfloat16", "float16", "auto")
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A ``dtype`` of None means float32 on a CPU and the fastest 16-bit type on a GPU; ``auto`` that of the weights.
+    """A ``dtype`` of None means float32 on a CPU and the fastest 16-bit type on a GPU; ``auto`` means the type of the
+    weights.
 
     ``precision`` is None or ``int8``, for products of 8-bit numbers on a CPU.
     ``compile`` tells whether text models compile their layers while they run; None means on a GPU.
@@ -38,8 +39,9 @@ class Checkpoint:
     @staticmethod
     def of(name: str, task: ModelTask) -> Checkpoint:
         """Return the checkpoint that a task names, with the task's options for loading it."""
+        extra = "local" if name == local_weights.MINILM else "transformers"
         for package in ("torch", "transformers"):
-            require_extra(package, "transformers", f"{task.function} with provider 'transformers'")
+            require_extra(package, extra, f"{task.function} with provider 'transformers'")
         options = task.options
         if (dtype := options.get("dtype")) is not None and dtype not in DTYPES:
             raise InvalidArgumentError(f"{task.function}: dtype is one of {', '.join(DTYPES)}; got {dtype!r}")
@@ -130,7 +132,9 @@ class Checkpoint:
         return torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float16
 
     def dtype_name(self, config: Mapping[str, Any]) -> str | None:
-        """Return the given type; for ``auto`` that of the configuration, whose key depends on transformers' version."""
+        """Return the given type; for ``auto`` the type in the configuration, whose key depends on the version of
+        transformers.
+        """
         if self.dtype != "auto":
             return self.dtype
         return str(config.get("dtype") or config.get("torch_dtype") or "float32")

@@ -24,7 +24,7 @@ __all__ = [*dir(functions), *_OF_DUCKDB, "llm_generate"]
 
 
 def count(expr: Expression | None = None, mode: str = "valid") -> Expression:  # type: ignore[no-redef]
-    """Count values, or without an expression, and with a ``mode`` of ``all``, the rows."""
+    """Count values. Count rows if there is no expression, or if ``mode`` is ``all``."""
     if expr is not None:
         return functions.count(expr, mode)  # type: ignore[arg-type]
     if mode != "all":

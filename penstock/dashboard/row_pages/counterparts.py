@@ -25,7 +25,7 @@ ReadFiles = Callable[[Sequence[str]], "DataFrame"]
 
 
 class Counterparts:
-    """The rows of another job that have the keys of a batch, in the order of the batch."""
+    """The rows of another job with the same keys as a batch, in the order of the batch."""
 
     def __init__(self, paths: Sequence[str], read: ReadFiles, key: str, batch: pa.RecordBatch) -> None:
         rows = read(paths)
@@ -66,7 +66,7 @@ def _can_be_key(schema: pa.Schema, name: str) -> bool:
 
 
 class Differences:
-    """Tells which rows show something else than their counterparts in a column of both jobs, or have none.
+    """Tells which rows differ from their counterparts in a column that both jobs have, and which have no counterpart.
 
     The usage of calls does not count. The other job is read once, with the first batch.
     """

@@ -18,8 +18,8 @@ import pyarrow.compute as pc
 from penstock.config import piece_nbytes
 from penstock.errors import CorruptFileError, InvalidArgumentError, PenstockError, TypeMismatchError, check_choice
 from penstock.io.batch_sizes import TASK_NBYTES, TASK_ROWS, rows_alone, rows_per_batch
+from penstock.io.data_file import DataFile, Storage, is_small_local
 from penstock.io.file_format import FileFormat, FilePart, reading
-from penstock.io.files import DataFile, Storage, is_small_local
 from penstock.io.formats.parquet_sql import sql_table
 from penstock.io.formats.row_groups import matching_groups
 from penstock.io.writer import FileSink, file_sink
@@ -119,7 +119,7 @@ def _nbytes(handle: Any) -> int:
 
 
 def _metadata(file: DataFile) -> Any:
-    """Return the footer. A query asks for it three times; to parse it takes long with thousands of columns."""
+    """Return the footer. A query asks for it three times, and parsing it takes long with thousands of columns."""
     if not file.storage.is_local:
         return _read_metadata(file)
     with reading(file):

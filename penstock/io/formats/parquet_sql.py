@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.types as pt
 
-from penstock.io.files import DataFile
+from penstock.io.data_file import DataFile
 from penstock.protocols import DuckdbTable
 
 LEAST_NBYTES = 4 * 2**20  # in the files; below it there is nothing to gain

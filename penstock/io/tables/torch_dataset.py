@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.errors import InvalidArgumentError, ReadError
-from penstock.io.files import UNKNOWN
+from penstock.io.data_file import UNKNOWN
 from penstock.plan.identity.code_keys import code_identity
 from penstock.protocols import ReadRequest
 from penstock.types import DataType, Schema, to_arrow_array

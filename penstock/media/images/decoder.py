@@ -56,7 +56,7 @@ class ImageDecoder:
         return self.decode([self.open(data) for data in binary_views(encoded.to_arrow())])
 
     def cut(self, encoded: Series) -> list[int]:
-        """Cut a batch into row counts to decode at a time, so that the pixels stay bounded: 1 MB may become 50 or 500.
+        """Return how many rows to decode at a time, so that the pixels stay bounded: 1 MB may become 50 or 500.
 
         Files are cut by their number, since measuring one would mean fetching it twice.
         """

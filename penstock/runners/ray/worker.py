@@ -27,7 +27,7 @@ MAX_EXCESS = 1.1  # a batch is stored as it is if its buffers have at most so ma
 MIN_COLUMN_NBYTES = 2**16  # of such a batch, for each column
 NUM_SHOWN = 10  # rows of an output that the worker writes
 SHOWN_NBYTES = 2**20
-Slices = tuple[tuple[int, int], ...]  # offset and number of rows of each object of a task
+Slices = tuple[tuple[int, int], ...]  # for each object of a task: its offset and number of rows
 
 
 class ActorPlace(NamedTuple):

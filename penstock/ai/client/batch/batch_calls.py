@@ -200,7 +200,8 @@ class BatchCalls(Generic[Answer]):
     async def _create(self, batch: SubmittedBatch) -> None:
         """Submit a batch. If the outcome is unknown, look for the batch before submitting it again.
 
-        The files of a batch that was not created are deleted. A batch that is listed too late to be found then fails.
+        Delete the files of a batch that was not created. If the provider lists the batch only later, it fails for lack
+        of its files.
         """
         intent, num_failures = batch.intent, 0
         while not batch.ids:

@@ -132,7 +132,7 @@ class BatchQueue:
         self._capacity = self._capacity.lowered(max(1, num_requests // 2))
 
     def hold_back(self, now: float, has_others: bool) -> None:
-        """Submit nothing for a while, because the account has reached its limit; if a batch runs, until one ends."""
+        """Submit nothing until a batch ends, or for a while if none runs, because the account has reached its limit."""
         self._held_until = now + self._poll_interval_s * (MAX_POLL_FACTOR if has_others else 1)
 
 

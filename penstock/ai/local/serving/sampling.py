@@ -21,7 +21,7 @@ GUIDED = {"guided_json": "json", "guided_regex": "regex", "guided_choice": "choi
 
 @dataclass(frozen=True)
 class EngineSampling:
-    """Sampling parameters of vLLM, a constraint of the answer, arguments of the chat template, and a LoRA adapter."""
+    """vLLM's sampling parameters, a constraint on the answer, arguments for the chat template, and a LoRA adapter."""
 
     fields: Mapping[str, Any]
     constraint: Mapping[str, Any] | None = None
