@@ -59,12 +59,6 @@ def pivots_of(parts: Sequence[Part]) -> list[str]:
     return [part["text"] for part in _in_order(parts)[:NUM_PIVOTS]]
 
 
-@func(return_dtype=DataType.list(DataType.string()))
-def pivots_of_others(pivots: Sequence[str], number: int) -> Sequence[str]:
-    """Return the pivots for a list; none for the first list, whose own rows they are."""
-    return pivots if number else ()
-
-
 @func(return_dtype=DataType.string())
 def list_message(parts: Sequence[Part], pivots: Sequence[str], seed: int, is_needed: bool) -> str | None:
     """Return the texts of a list and the pivots in a random order, or None if no comparison is needed."""
