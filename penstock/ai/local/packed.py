@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from penstock.ai.local.checkpoint import Checkpoint
+from penstock.ai.local.checkpoint import Checkpoint, import_transformers
 from penstock.ai.local.compiled import CompiledLater
 from penstock.ai.local.tokens import PackedTokens, first_position
 from penstock.ai.local.weights import has_gpu
@@ -55,6 +55,7 @@ def load_packed_decoder(checkpoint: Checkpoint) -> PackedDecoder | None:
 
 
 def _load(checkpoint: Checkpoint, auto_class: str, subfolder: str = "") -> Any:
+    import_transformers()
     from transformers import AttentionInterface
 
     AttentionInterface.register(ATTENTION, packed_attention)

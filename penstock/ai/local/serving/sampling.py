@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.ai.conversation import Request
+from penstock.ai.local.constraint import closed
 from penstock.ai.providers.wire import extra_body_of, max_tokens_of, stops_of
 
 PASSED_ON = (
@@ -49,6 +50,6 @@ class EngineSampling:
             if name in extra:
                 constraint = {new: extra.pop(name)}
         if constraint is None and request.output is not None:
-            constraint = {"json": dict(request.output.schema)}
+            constraint = {"json": closed(request.output.schema)}
         template = extra.pop("chat_template_kwargs", None)
         return EngineSampling({**fields, **extra}, constraint, template, options.get("lora"))
