@@ -2,9 +2,9 @@
 
 A public function is a definition under ``@function`` or ``@method`` (``expr/public_functions.py``), or an assignment
 of a row of a ``FunctionTable`` (``table.py``). Read ``core`` and ``table`` first, then any family: ``numeric``,
-``text``, ``patterns``, ``encodings``, ``json``, ``temporal``, ``calendar``, ``lists``, ``nested``, ``vector``,
-``hashing``, ``rows``, ``aggregates``. ``calls`` runs a function in a stage of its own, as ``files``,
-``image``, ``media`` and ``chunks`` need it. ``ai`` calls models.
+``text``, ``substrings``, ``regular_expressions``, ``encodings``, ``json``, ``temporal``, ``calendar``, ``lists``,
+``nested``, ``vector``, ``hashing``, ``rows``, ``aggregates``. ``calls`` runs a function in a stage of its own, as
+``files``, ``image``, ``media`` and ``chunks`` need it. ``ai`` calls models.
 
 The room may import every room up to ``ai/`` and ``media/``, not ``frame/`` or ``jobs/``. Type checkers read
 ``__init__.pyi``, which ``make stubs`` writes.
@@ -21,7 +21,7 @@ from penstock.expr.registry import load_functions
 # A name is looked up in one module after another, so modules that import much come last.
 MODULES = (
     *("aggregates", "core", "numeric", "text", "lists", "nested", "rows", "temporal", "calendar", "vector"),
-    *("patterns", "json", "encodings", "hashing", "chunks", "image", "files", "media", "ai"),
+    *("substrings", "regular_expressions", "json", "encodings", "hashing", "chunks", "image", "files", "media", "ai"),
 )
 function(when)
 

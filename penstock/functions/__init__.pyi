@@ -126,18 +126,16 @@ from penstock.functions.numeric import (
     log as log,
     round as round,
 )
-from penstock.functions.patterns import (
-    count_matches as count_matches,
-    normalize as normalize,
+from penstock.functions.regular_expressions import (
     regexp_extract as regexp_extract,
     regexp_extract_all as regexp_extract_all,
-    split as split,
 )
 from penstock.functions.rows import (
     monotonically_increasing_id as monotonically_increasing_id,
     random_int as random_int,
     uuid as uuid,
 )
+from penstock.functions.substrings import count_matches as count_matches, split as split
 from penstock.functions.table import Vector
 from penstock.functions.temporal import (
     convert_time_zone as convert_time_zone,
@@ -150,7 +148,13 @@ from penstock.functions.temporal import (
     to_unix_epoch as to_unix_epoch,
     trunc as trunc,
 )
-from penstock.functions.text import concat as concat, concat_ws as concat_ws, format as format, substr as substr
+from penstock.functions.text import (
+    concat as concat,
+    concat_ws as concat_ws,
+    format as format,
+    normalize as normalize,
+    substr as substr,
+)
 
 def abs(expr: Expression) -> Expression:
     """Return the absolute value."""

@@ -1,4 +1,4 @@
-"""Text: case, length, parts, padding and templates. Searches are in ``patterns``."""
+"""Text: case, length, parts, padding and templates. Searches are in ``substrings`` and ``regular_expressions``."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from penstock.expr.public_functions import function, method
 from penstock.expr.registry import Kernel, Value, kernel
 from penstock.expr.signatures import common_type, dtypes_of, strict, takes, text_kernel
 from penstock.expr.templates import filled as filled_template, split_template
+from penstock.functions.regular_expressions import WHITE_SPACE
 from penstock.functions.table import Builder, FunctionTable
 from penstock.relational.scalar import evaluate
 from penstock.types import DataType
@@ -39,6 +40,47 @@ reverse = _text("reverse", pc.utf8_reverse, "Reverse the order of the characters
 strip = _text("strip", pc.utf8_trim_whitespace, "Remove white space at both ends.", " a ", "a")
 lstrip = _text("lstrip", pc.utf8_ltrim_whitespace, "Remove white space at the beginning.", " a ", "a ")
 rstrip = _text("rstrip", pc.utf8_rtrim_whitespace, "Remove white space at the end.", " a ", " a")
+
+
+@method
+def normalize(
+    expr: Expression,
+    *,
+    remove_punct: bool = False,
+    lowercase: bool = False,
+    nfd_unicode: bool = False,
+    white_space: bool = False,
+) -> Expression:
+    """Normalize texts for deduplication; every step is off by default.
+
+    ``remove_punct`` removes ASCII punctuation, ``nfd_unicode`` decomposes characters, ``white_space`` replaces white
+    space by single blanks and removes it at both ends.
+
+    >>> df = ps.from_pydict({"t": ["Hello,  World!"]})
+    >>> df.select(normalize(ps.col("t"), remove_punct=True, lowercase=True, white_space=True)).to_pydict()
+    {'t': ['hello world']}
+    """
+    return call(
+        "normalize",
+        expr,
+        remove_punct=remove_punct,
+        lowercase=lowercase,
+        nfd_unicode=nfd_unicode,
+        white_space=white_space,
+    )
+
+
+@strict("normalize", takes(TEXT, returns=STRING))
+def _normalize(text: Value, *, remove_punct: bool, lowercase: bool, nfd_unicode: bool, white_space: bool) -> Value:
+    if nfd_unicode:
+        text = pc.utf8_normalize(text, form="NFD")
+    if lowercase:
+        text = pc.utf8_lower(text)
+    if remove_punct:
+        text = pc.replace_substring_regex(text, pattern="[[:punct:]]+", replacement="")
+    if white_space:
+        text = pc.utf8_trim_whitespace(pc.replace_substring_regex(text, pattern=f"{WHITE_SPACE}+", replacement=" "))
+    return text
 
 
 # --- length -----------------------------------------------------------------------------------------------------------

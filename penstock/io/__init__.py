@@ -1,5 +1,6 @@
 """Read and write files and tables. A ``Source`` hands out tasks, a ``Sink`` stages output and commits it once.
 
+data_file           one file of a scan: where it is, how to open it, its version
 files               find the files of a path
 hive                partition folders
 consistent_listing  list a folder that a commit is changing

@@ -11,7 +11,8 @@ import pyarrow as pa
 
 from penstock.errors import InvalidArgumentError
 from penstock.io.batch_sizes import BATCH_ROWS, TASK_ROWS, split_batch
-from penstock.io.files import DataFile, file_versions, short_name
+from penstock.io.data_file import DataFile, file_versions
+from penstock.io.files import short_name
 from penstock.protocols import ReadRequest
 from penstock.types import DataType, Field, Schema, normalize_batch
 from penstock.types.digests import ContentHash

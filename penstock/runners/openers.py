@@ -137,7 +137,7 @@ def _open(
 
 
 def _open_relation(relation: Relation, work: RunRelation, context: WorkerContext) -> Handler:
-    # A share of the memory of a cluster may exceed that of this machine.
+    # A share of a cluster's memory may be larger than this machine's memory.
     work = replace(work, memory_bytes=min(work.memory_bytes, get_config().memory_bytes))
     match relation:
         case (Nearest() as nearest) | DeferredRelation(NearestMaker() as nearest):

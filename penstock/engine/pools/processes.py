@@ -1,7 +1,7 @@
 """Handlers in processes of their own: for code that holds the GIL, uses a GPU, or may crash.
 
-A worker process is driven by a ``ThreadPool`` whose handlers pass batches to the process and outputs back. A process
-that dies is replaced and its batch is retried; bisection finds the row that kills each process.
+A worker process is driven by a ``ThreadPool`` whose handlers pass batches to the process, and its outputs back. A
+process that dies is replaced and its batch is retried; bisection finds the row that kills each process.
 """
 
 from __future__ import annotations

@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.io.batch_sizes import BATCH_NBYTES
+from penstock.io.data_file import DataFile
 from penstock.io.file_format import FileFormat, FilePart, reading
-from penstock.io.files import DataFile
 from penstock.media.audio import DECODED, decode
 from penstock.media.video import FrameChoice, chosen_frames, frame_fields
 from penstock.protocols import ReadRequest

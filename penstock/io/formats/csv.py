@@ -15,8 +15,8 @@ import pyarrow as pa
 
 from penstock.config import piece_nbytes
 from penstock.errors import CorruptFileError, InvalidArgumentError, TypeMismatchError
+from penstock.io.data_file import DataFile
 from penstock.io.file_format import FileFormat, FilePart, reading
-from penstock.io.files import DataFile
 from penstock.io.formats.lines import (
     COMPRESSIONS,
     check_compression,

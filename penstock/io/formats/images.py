@@ -12,9 +12,10 @@ import pyarrow as pa
 from penstock.config import piece_nbytes
 from penstock.errors import CorruptFileError, InvalidArgumentError
 from penstock.io.batch_sizes import BATCH_NBYTES, grouped
+from penstock.io.data_file import DataFile, file_versions, group_origin
 from penstock.io.file_format import reading
 from penstock.io.file_source import report_skipped
-from penstock.io.files import DataFile, Paths, file_versions, find_files, group_origin, path_list, short_name
+from penstock.io.files import Paths, find_files, path_list, short_name
 from penstock.io.writer import FileSink, file_sink
 from penstock.media.images.decoder import ImageDecoder
 from penstock.media.images.encoder import encoding_of
@@ -129,7 +130,7 @@ class ImageTask:
 
 
 def _contents(files: Sequence[DataFile]) -> Iterator[tuple[DataFile, bytes]]:
-    """Yield files with their contents, in order; read several remote ones at once."""
+    """Yield files with their contents, in order; read several remote files at once."""
     if all(file.storage.is_local for file in files):
         yield from map(_content, files)
         return

@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from penstock.errors import CorruptFileError, shortened
 from penstock.io.batch_sizes import BATCH_ROWS, rows_alone
+from penstock.io.data_file import DataFile
 from penstock.io.file_format import FileFormat, FilePart, reading
-from penstock.io.files import DataFile
 from penstock.io.formats.json_values import decoded, encoded, has_other_keys, mapped_type, parsed_type, plain_rows
 from penstock.io.formats.lines import (
     COMPRESSIONS,

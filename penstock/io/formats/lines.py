@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.errors import CorruptFileError, InvalidArgumentError, shortened
-from penstock.io.files import DataFile
+from penstock.io.data_file import DataFile
 from penstock.types.plain import arrow_array
 from penstock.types.row_ranges import Piece
 

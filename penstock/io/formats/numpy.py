@@ -14,8 +14,8 @@ import pyarrow.types as pt
 from penstock.config import piece_nbytes
 from penstock.errors import CorruptFileError, InvalidArgumentError, WriteError
 from penstock.io.batch_sizes import BATCH_NBYTES, TASK_NBYTES, rows_alone
+from penstock.io.data_file import DataFile, Storage
 from penstock.io.file_format import FileFormat, FilePart, reading
-from penstock.io.files import DataFile, Storage
 from penstock.io.writer import FileSink, file_sink
 from penstock.protocols import ReadRequest
 from penstock.types import EmbeddingType, ImageType, TensorType, default_numpy, to_arrow_array

@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from penstock.errors import InvalidArgumentError, TypeMismatchError
+from penstock.io.data_file import DataFile, Storage
 from penstock.io.file_format import FileFormat, FilePart, reading
-from penstock.io.files import DataFile, Storage
 from penstock.io.formats.lines import check_compression
 from penstock.io.writer import FileSink, file_sink
 from penstock.protocols import ReadRequest

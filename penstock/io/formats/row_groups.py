@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.types as pt
 
-from penstock.io.files import DataFile
+from penstock.io.data_file import DataFile
 from penstock.protocols import Condition, ReadRequest
 from penstock.types.frozen import frozen
 

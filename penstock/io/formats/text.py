@@ -10,8 +10,8 @@ from typing import ClassVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.io.data_file import DataFile
 from penstock.io.file_format import FileFormat, FilePart, reading
-from penstock.io.files import DataFile
 from penstock.io.formats.lines import check_encoding, in_utf8, line_blocks, utf8_text, with_compressed
 
 COLUMN = "text"

@@ -21,8 +21,9 @@ import pyarrow as pa
 from penstock.config import piece_nbytes
 from penstock.errors import CorruptFileError, InvalidArgumentError, PenstockError
 from penstock.io.batch_sizes import BATCH_NBYTES, grouped, rows_alone
+from penstock.io.data_file import DataFile
 from penstock.io.file_format import FileFormat, FilePart, reading
-from penstock.io.files import DataFile, Paths
+from penstock.io.files import Paths
 from penstock.io.formats.lines import with_compressed
 from penstock.types import DataType, to_arrow_array
 

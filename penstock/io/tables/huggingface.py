@@ -17,9 +17,10 @@ from penstock.config import get_config
 from penstock.errors import InvalidArgumentError, PathNotFoundError, PenstockError, WriteError, check_choice, load_extra
 from penstock.io.batch_sizes import rows_per_batch
 from penstock.io.commit.output import new_run_id
+from penstock.io.data_file import UNKNOWN
 from penstock.io.file_format import FileFormat
 from penstock.io.file_source import FileSource
-from penstock.io.files import UNKNOWN, find_files
+from penstock.io.files import find_files
 from penstock.io.formats.csv import CsvFormat
 from penstock.io.formats.json import JsonFormat
 from penstock.io.formats.parquet import ParquetFormat, parquet_sink
@@ -122,7 +123,7 @@ def _is_of_split(path: str, split: str) -> bool:
 
 @dataclass(eq=False)
 class DatasetTask:
-    """A range of rows of a ``datasets.Dataset``, or all rows of a streaming one."""
+    """A range of rows from a ``datasets.Dataset``; all rows if it streams."""
 
     dataset: Any
     span: tuple[int, int] | None

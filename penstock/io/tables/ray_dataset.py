@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.errors import InvalidArgumentError, load_extra
-from penstock.io.files import UNKNOWN
+from penstock.io.data_file import UNKNOWN
 from penstock.io.selection import Selection
 from penstock.protocols import ReadRequest
 from penstock.types import Schema

@@ -1,4 +1,4 @@
-"""torch datasets as sources: map-style ones by ranges of indexes, iterable ones from start to end."""
+"""torch datasets as sources: map-style datasets by ranges of indexes, iterable datasets from start to end."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.errors import InvalidArgumentError, ReadError
-from penstock.io.files import UNKNOWN
+from penstock.io.data_file import UNKNOWN
 from penstock.plan.identity.code_keys import code_identity
 from penstock.protocols import ReadRequest
 from penstock.types import DataType, Schema, to_arrow_array

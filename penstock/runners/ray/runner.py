@@ -256,11 +256,10 @@ class RayPools:
 
 
 def _next_sinks(stages: Sequence[Stage]) -> Iterator[tuple[int, PartSink]]:
-    """Yield the sinks that directly follow a function of one row for each row, with the id of its stage.
-
-    In order, the position of a row in the function's input is that in the output, which names the parts. A job commits
-    the parts of its own size, and a database knows a part that it has by its first row, so those are written by the
-    stage of the write alone: it cuts the same parts again if a worker dies.
+    """Yield the sinks that directly follow a function with one output row for each input row, with the id of its stage.
+    If rows are in order, a row has the same position in the function's input and in the output, and parts are named by
+    it. A job commits the parts of its own size, and a database knows a part that it has by its first row, so those are
+    written by the stage of the write alone: it cuts the same parts again if a worker dies.
     """
     for stage in stages:
         match stage.work:

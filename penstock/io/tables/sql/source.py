@@ -22,7 +22,7 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.errors import InvalidArgumentError, ReadError
-from penstock.io.files import UNKNOWN
+from penstock.io.data_file import UNKNOWN
 from penstock.io.selection import Selection
 from penstock.io.tables.sql.database_spec import Connect, Database
 from penstock.io.tables.sql.driver import DatabaseKind, ResultColumn, Session, subquery
