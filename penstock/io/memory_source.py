@@ -18,7 +18,7 @@ from penstock.types import DataType, Field, Schema, normalize_batch
 from penstock.types.digests import ContentHash
 from penstock.types.ipc import from_ipc, to_ipc
 from penstock.types.plain import arrow_array, arrow_numbers
-from penstock.types.row_numbers import ROW_NUMBER, RowPlace, numbered
+from penstock.types.row_numbers import ROW_NUMBER, RowPlace, numbered, numbered_inputs
 from penstock.types.row_ranges import RowRange
 
 ID = "id"  # the column of a range
@@ -54,7 +54,7 @@ def _unpickled_task(packed: pa.Buffer, origin: tuple[str, str], first_row: int) 
 class MemorySource:
     """A ``Source`` over batches. It holds them, without a copy where their types are normal already.
 
-    ``files`` are the files that the rows name and a later step reads, where they are known.
+    ``files`` are the files that the rows name, one each, and that a later step reads.
     """
 
     can_filter = False
@@ -98,11 +98,14 @@ class MemorySource:
             if request.limit is not None and first >= request.limit:
                 return
 
-    def row_inputs(self) -> Sequence[str]:
-        return [UNNAMED_INPUT]
+    def row_inputs(self) -> Sequence[object]:
+        return self._files or [UNNAMED_INPUT]
 
     def _with_numbers(self, first_input: int | None) -> Iterable[pa.RecordBatch]:
-        return self._parts if first_input is None else numbered(self._parts, first_input)
+        if first_input is None:
+            return self._parts
+        add = numbered_inputs if self._files else numbered  # an error about a file names it
+        return add(self._parts, first_input)
 
 
 def _normalized(part: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
