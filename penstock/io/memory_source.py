@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from penstock.errors import InvalidArgumentError
 from penstock.io.batch_sizes import BATCH_ROWS, TASK_ROWS, split_batch
-from penstock.io.data_file import DataFile, file_versions
+from penstock.io.data_file import DataFile, file_versions, group_origin
 from penstock.io.files import short_name
 from penstock.protocols import ReadRequest
 from penstock.types import DataType, Field, Schema, normalize_batch
@@ -22,6 +22,7 @@ from penstock.types.row_numbers import ROW_NUMBER, RowPlace, numbered, numbered_
 from penstock.types.row_ranges import RowRange
 
 ID = "id"  # the column of a range
+FILES_PER_TASK = 256  # few, because a job reads them again if one of them has changed
 UNNAMED_INPUT = "the input"  # in "row 3 of the input"
 
 
@@ -92,11 +93,19 @@ class MemorySource:
         first = 0
         for part in self._with_numbers(request.first_input):
             part = part if columns is None else part.select(columns)
-            for batch in split_batch(part if request.limit is None else part.slice(0, request.limit - first)):
-                yield MemoryTask(batch, (self.name, f"from row {first}"), batch.num_rows, first)
+            for batch in self._pieces(part if request.limit is None else part.slice(0, request.limit - first)):
+                origin = (self.name, f"from row {first}")
+                if self._files:
+                    origin = group_origin(self._files[first : first + batch.num_rows])
+                yield MemoryTask(batch, origin, batch.num_rows, first)
                 first += batch.num_rows
             if request.limit is not None and first >= request.limit:
                 return
+
+    def _pieces(self, part: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        if not self._files:
+            return split_batch(part)
+        return (part.slice(start, FILES_PER_TASK) for start in range(0, part.num_rows, FILES_PER_TASK))
 
     def row_inputs(self) -> Sequence[object]:
         return self._files or [UNNAMED_INPUT]
