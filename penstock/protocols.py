@@ -110,7 +110,7 @@ class Source(Protocol):
 
 @runtime_checkable
 class VersionedSource(Protocol):
-    """A source that knows the versions of its inputs, so that a later run of a job finds the changed ones.
+    """A source that knows the versions of its inputs, so that a later run of a job finds the changed inputs.
 
     A source without it is identified by everything in it that can be pickled.
     """

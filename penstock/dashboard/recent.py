@@ -37,7 +37,7 @@ from penstock.types.row_numbers import ROW_NUMBER, RowPlace
 
 MAX_ROWS = 200
 MAX_NBYTES = 32 << 20
-ROWS_OF_OUTPUT = 10  # the first ones, and as many that failed
+ROWS_OF_OUTPUT = 10  # the first rows, and as many failed rows
 INTERVAL_S = 0.2  # between outputs that are looked at, unless rows failed or few have come so far
 FETCH_INTERVAL_S = 1.0  # between outputs that are fetched from other processes, also if rows failed
 

@@ -1,4 +1,4 @@
-"""The memory and the time that the tasks of a stage take, learned from finished ones."""
+"""The memory and the time that the tasks of a stage take, learned from finished tasks."""
 
 from __future__ import annotations
 

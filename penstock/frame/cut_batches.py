@@ -43,7 +43,7 @@ def _batches_of(block: pa.RecordBatch, batch_size: int, batch_format: BatchForma
 
 
 def _converted(part: pa.RecordBatch, batch_format: BatchFormat) -> Cut:
-    """Convert rows at once where that gives the same as to convert each batch, and return how to cut a batch."""
+    """Convert rows at once if each batch would become the same by itself; return a function that cuts out a batch."""
     names = part.schema.names
     match batch_format:
         case "numpy" | "torch":

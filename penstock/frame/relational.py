@@ -72,10 +72,10 @@ class RelationalVerbs(LazyTable):
     ) -> Self:
         """Join the rows of two DataFrames that have equal keys, in no particular order. Null and NaN equal nothing.
 
-        ``how`` is ``inner``, ``left``, ``right``, ``outer``, ``semi`` (left rows that have a match), ``anti`` (those
-        that have none) or ``cross`` (all pairs, without keys). A column of the right side whose name the left side has
-        gets the ``prefix`` ``right.``, unless you give another one or a ``suffix``. The right side is held in memory or
-        on disk while the left side streams, so put the larger DataFrame on the left.
+        ``how`` is ``inner``, ``left``, ``right``, ``outer``, ``semi`` (left rows that have a match), ``anti`` (left
+        rows that have none) or ``cross`` (all pairs, without keys). A column of the right side whose name the left side
+        has gets the ``prefix`` ``right.``, unless you give another one or a ``suffix``. The right side is held in
+        memory or on disk while the left side streams, so put the larger DataFrame on the left.
 
         >>> reviews = ps.from_pydict({"id": [1, 2], "stars": [5, 3]})
         >>> reviews.join(ps.from_pydict({"id": [1], "name": ["lamp"]}), on="id").to_pydict()
@@ -293,7 +293,7 @@ def _cast(plan: Plan, dtypes: Mapping[str, Any]) -> Plan:
 
 
 def _widened(plan: Plan, names: Sequence[str], other: Plan) -> Plan:
-    """Return the plan with all columns of ``names``. Add missing ones as nulls, with the type of the other side."""
+    """Return the plan with all columns of ``names``. Add missing columns as nulls, with the type of the other side."""
     schema, types = plan.schema, other.schema
     assert schema is not None
     assert types is not None

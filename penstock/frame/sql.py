@@ -58,8 +58,8 @@ def sql(query: str, register_globals: bool = True, **tables: DataFrame) -> DataF
     """Run a SELECT statement in the dialect of DuckDB; the result is lazy, as with any verb.
 
     A table is a DataFrame passed by name, or a variable of the caller unless ``register_globals`` is false. You can
-    call the functions of DuckDB, those in ``penstock.functions`` that it lacks (``prompt``, ``embed_text``, ...), your
-    variables made with ``ps.func``, and functions from ``attach_function``.
+    call the functions of DuckDB, functions of ``penstock.functions`` that it lacks (``prompt``, ``embed_text``, ...),
+    your variables made with ``ps.func``, and functions from ``attach_function``.
 
     >>> reviews = ps.from_pydict({"stars": [5, 1], "text": ["good", "bad"]})
     >>> ps.sql("select upper(text) as t from reviews where stars > 3").to_pydict()

@@ -88,7 +88,7 @@ def _position(origin: Origin, state: JobState, positions: Mapping[int, tuple[int
 
 
 def _add_rows(arranged: list[OrderedFile], file: File, start: int, origin: Origin, max_rows: int) -> None:
-    """Add rows to the last file, and to further ones if it is full."""
+    """Add rows to the last file, and to further files if it is full."""
     position = 0
     while position < origin.num_rows:
         if not arranged or arranged[-1].file is not None or arranged[-1].num_rows >= max_rows:

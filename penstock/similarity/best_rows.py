@@ -68,7 +68,7 @@ class BestRows:
                 return vectors
 
     def _moved(self, numbers: Numbers) -> Any:
-        """Return numbers where they are computed with."""
+        """Return numbers on the device that computes with them."""
         return numbers
 
     def _squares(self, vectors: Any) -> Any:
@@ -77,7 +77,7 @@ class BestRows:
             return np.einsum("ij,ij->i", vectors, vectors)
 
     def _merge(self, best: Any, best_positions: Any, scores: Any, positions: Any) -> None:
-        """Replace the worst scores in ``best`` by better new ones, in place."""
+        """Replace the worst scores in ``best`` by better new scores, in place."""
         k = best.shape[1]
         is_better = scores > best[:, -1:]
         if scores.shape[1] > k and np.count_nonzero(is_better) > 2 * best.size:  # as in the first block

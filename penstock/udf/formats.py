@@ -1,8 +1,8 @@
 """Batches in the formats of ``map_batches``: dicts of arrays or tensors, Arrow tables, DataFrames, lists of dicts.
 
 Neither arrays nor Python values hold all types: a nullable integer becomes a float with NaN, a timestamp loses its
-zone, an embedding becomes a plain array. So Penstock compares what a function returns with what it was
-given, and puts the original column in place of each unchanged one.
+zone, an embedding becomes a plain array. So Penstock compares what a function returns with what it was given, and puts
+the original column in place of each unchanged column.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ class Calibration:
 
     @property
     def is_scored(self) -> bool:
-        """True if the judge that needs calls scores the other rows."""
+        """True if the judge that makes calls scores the rows outside the samples."""
         return self.thresholds.is_useful and self._judge is None
 
     def learned_scores(self, vectors: Numbers, num_rows: int) -> Numbers:

@@ -113,6 +113,6 @@ def decide_column(
 
 
 def _price_of(model: Model) -> Price | None:
-    """Return the price of a model's decisions, which may differ from that of its texts; None if it is not known."""
+    """Return the price of a model's decisions, which may differ from the price of its texts; None if it is unknown."""
     billed = model.billed_as if isinstance(model, ApiPrompter | RemoteDecider) else None
     return None if billed is None else price_of(*billed)

@@ -85,8 +85,8 @@ SMALL_NBYTES = 2**20
 def fingerprint(name: str, revision: str | None = None) -> str:
     """Return the hub's commit of a model, or a digest of a local folder.
 
-    The digest covers the content of small files, and the size and modification time of large ones, since reading those
-    may take minutes.
+    The digest covers the content of small files, and the size and modification time of large files, which may take
+    minutes to read.
     """
     if (folder := local_folder(name)) is None:
         return f"{hub_name(name)}@{weights_folder(name, revision).name}"

@@ -71,7 +71,7 @@ class PromptWire(ABC):
         """
 
     def body_of_row(self, options: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the fields of a request, including its own options, which override the shared ones."""
+        """Return the fields of a request, including its own options, which take precedence."""
         return {**self.body, **self.fields("a request", self.model, options)}
 
     def call(self, request: Request) -> ApiCall:

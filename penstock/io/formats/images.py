@@ -130,7 +130,7 @@ class ImageTask:
 
 
 def _contents(files: Sequence[DataFile]) -> Iterator[tuple[DataFile, bytes]]:
-    """Yield files with their contents, in order; read several remote ones at once."""
+    """Yield files with their contents, in order; read several remote files at once."""
     if all(file.storage.is_local for file in files):
         yield from map(_content, files)
         return

@@ -289,7 +289,7 @@ def _has_many_values(column: pa.ChunkedArray) -> bool:
     num_repeated = _SAMPLE_ROWS - pc.count_distinct(sample, mode="all").as_py()
     if num_repeated > _SAMPLE_ROWS // 2:
         return False
-    # Of n values drawn among m different ones, about n * n / 2m repeat another.
+    # If n values are drawn from m different values, about n * n / 2m repeat another.
     return bool(_SAMPLE_ROWS**2 * nbytes > 2 * num_repeated * _DICTIONARY_NBYTES * num_rows)
 
 

@@ -1,4 +1,4 @@
-"""torch datasets as sources: map-style ones by ranges of indexes, iterable ones from start to end."""
+"""torch datasets as sources: map-style datasets by ranges of indexes, iterable datasets from start to end."""
 
 from __future__ import annotations
 

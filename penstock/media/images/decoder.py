@@ -107,7 +107,7 @@ class ImageDecoder:
         return height * width * channels
 
     def decode(self, images: Sequence[Found]) -> PartialColumn:
-        """Decode all images into one column; failed ones are null and listed in ``failures``."""
+        """Decode all images into one column; failed images are null and listed in ``failures``."""
         failures = {row: image for row, image in enumerate(images) if isinstance(image, Exception)}
         shapes = [None if image is None or isinstance(image, Exception) else self._shape(image) for image in images]
         room, scratch = ImageBuffer(shapes, self.dtype), Scratch()

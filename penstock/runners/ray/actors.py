@@ -164,7 +164,7 @@ class OwnActors:
         self.options: Mapping[str, Any] = {"max_concurrency": num_tasks, **options}
         self._num_joined = 0
         self._members: set[int] = set()  # the stages that have not left
-        self._users: dict[Process, set[int]] = {}  # the stages that use each actor, without those for single tasks
+        self._users: dict[Process, set[int]] = {}  # the stages that use each actor, except actors for single tasks
         self._lock = threading.Lock()
 
     @property

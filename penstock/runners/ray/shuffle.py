@@ -260,7 +260,7 @@ def outputs_of(
 
 
 def starts(counts: Sequence[int]) -> list[int]:
-    """Return the first row of each piece; pieces without rows get numbers of others.
+    """Return the number of the first row in each piece. A piece without rows gets the number of the next piece.
 
     >>> starts([3, 0, 2])
     [0, 3, 3]

@@ -226,7 +226,7 @@ class OpenedStage:
         return handler.write(output, first_row) if isinstance(handler, WritingHandler) and output is not None else None
 
     def gathered(self, first: Output) -> Output:
-        """Join an output with the next ones while they are small and come quickly, because each call has a cost."""
+        """Join an output with the next outputs while they are small and come quickly, because each call has a cost."""
         started, (batch, is_done) = time.perf_counter(), first
         found, nbytes = list[pa.RecordBatch](), 0
         while batch is not None:

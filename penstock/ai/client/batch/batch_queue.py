@@ -55,7 +55,7 @@ class WaitingCall:
     future: asyncio.Future[Any]
     next_attempt: int = 0
     num_failures: int = 0
-    num_answers_before: int = 0  # answers to other calls, when this one was made
+    num_answers_before: int = 0  # the number of answers to other calls when this call was made
 
     @property
     def nbytes(self) -> int:

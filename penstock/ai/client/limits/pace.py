@@ -1,7 +1,7 @@
 """Decide when a request may be sent, without clock, thread or event loop.
 
-``Pace`` combines the limits on the requests to a model: the number of concurrent ones (concurrency.py), the rate that
-the server accepts (send_rate.py), the user's caps and the quotas in headers (quota.py), and ``Retry-After``.
+``Pace`` combines the limits on the requests to a model: how many may run at once (concurrency.py), the rate that the
+server accepts (send_rate.py), the user's caps and the quotas in headers (quota.py), and ``Retry-After``.
 """
 
 from __future__ import annotations

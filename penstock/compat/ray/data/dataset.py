@@ -35,7 +35,7 @@ _JOINS = {
 
 
 def _seed(given: Any) -> int | None:
-    """Return the seed of a number or of a RandomSeedConfig."""
+    """Return the seed that a number or a RandomSeedConfig gives."""
     seed: int | None = getattr(given, "seed", given)
     return seed
 
@@ -181,7 +181,7 @@ class Dataset(DatasetWrites):
     # --- several datasets ---
 
     def union(self, *other: Dataset) -> Self:
-        """Append the rows of others, with null in columns that they lack; ``DataFrame.union`` drops duplicates."""
+        """Append the rows of other datasets, with null in missing columns; ``DataFrame.union`` drops duplicates."""
         result = self
         for each in other:
             schemas = (result._plan.schema, each._plan.schema)
@@ -200,8 +200,7 @@ class Dataset(DatasetWrites):
         right_on: Sequence[str] | None = None, left_suffix: str | None = None, right_suffix: str | None = None,
         **options: Any,
     ) -> Self:  # fmt: skip
-        """Join by equal keys. They keep the names of the left side, in a right outer join the names of the right
-        side."""
+        """Join by equal keys. The keys are named as on the left side; in a right outer join as on the right side."""
         check_placement("join", options)
         if join_type not in _JOINS or isinstance(on, str):
             kinds = ", ".join(_JOINS)
