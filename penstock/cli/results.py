@@ -122,7 +122,7 @@ def _print_closing_line(stats: Stats, result: TableOutput, error: BaseException 
 
 def _num_written(df: DataFrame, written: DataFrame) -> int:
     """Return the rows of a write: the rows of its files, or the rows that a table received."""
-    if "rows" in written.column_names:
+    if "rows" in written.columns:
         return int(sum(written.to_pydict()["rows"]))
     return written.stats().result_size()[0] if written.stats().stages else df.count_rows()  # a copy has no statistics
 

@@ -63,10 +63,6 @@ class ColumnVerbs(LazyTable):
         """
         return self.rename_columns({existing: new})
 
-    def with_columns_renamed(self, names: Mapping[str, str]) -> Self:
-        """Rename several columns."""
-        return self.rename_columns(names)
-
     def rename_columns(self, names: Mapping[str, str]) -> Self:
         """Rename several columns, given as old name to new.
 

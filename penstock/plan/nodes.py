@@ -188,13 +188,6 @@ class Limit(Unary):
     num_rows: int | None
     offset: int = 0
 
-    def __post_init__(self) -> None:
-        given: tuple[tuple[str, Any], ...] = (("limit", self.num_rows), ("offset", self.offset))
-        for what, value in given:
-            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
-                raise InvalidArgumentError(f"{what} needs a whole number of rows, 0 or more; got {value!r}")
-        Plan.__post_init__(self)
-
 
 @frozen
 class Sample(Unary):

@@ -81,7 +81,9 @@ class DaftDataFrame(DataFrame):
     iter_partitions = _verb("iter_partitions", ignored=("results_buffer_size",))
     join = _verb("join", ignored=("strategy",))
     with_column = _verb("with_column", renamed={"column_name": "name"})
-    with_columns_renamed = _verb("with_columns_renamed", renamed={"cols_map": "names"})
+    with_columns_renamed = _verb("rename_columns", renamed={"cols_map": "names"})
+    agg_list, agg_set, agg_concat = DataFrame.list_agg, DataFrame.list_agg_distinct, DataFrame.string_agg
+    column_names = DataFrame.columns
     write_lance = _verb("write_lance", renamed={"io_config": "storage_options"}, values={"io_config": storage_options})
 
     def collect(self, num_preview_rows: int | None = None) -> Self:

@@ -58,15 +58,11 @@ def read_lance(
     *,
     version: int | str | None = None,
     asof: Any = None,
-    block_size: int | None = None,
-    index_cache_size: int | None = None,
-    metadata_cache_size_bytes: int | None = None,
-    default_scan_options: Mapping[str, Any] | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> DataFrame:
     """Read a Lance dataset: the latest version, a version by number or tag, or the version at a time (``asof``).
 
-    Lance applies columns, filters and limits, and a task reads one fragment. The other options go to ``lance.dataset``.
+    Lance applies columns, filters and limits, and a task reads one fragment.
 
     >>> path = "words.lance"
     >>> _ = ps.from_pydict({"id": [1, 2], "word": ["to", "be"]}).write_lance(path)

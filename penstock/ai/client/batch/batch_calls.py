@@ -52,7 +52,7 @@ class BatchCalls(Generic[Answer]):
         service: BatchService,
         client: BatchClient,
         settings: BatchSettings,
-        read: Callable[[Any], Answer],
+        read: Callable[[Any, Usage | None], Answer],
         memo: Memo | None,
     ) -> None:
         self._service, self._client, self._read, self._memo = service, client, read, memo
@@ -310,9 +310,11 @@ class BatchCalls(Generic[Answer]):
         try:
             if result.error is not None:
                 raise result.error
+            usage, read = usage_in(result.body), self._read
             if call is not None:
-                call.api_call.observer.answered(usage_in(result.body) or Usage(call.api_call.tokens, 0))
-            answer = self._client.understood(result.body, self._read if call is None else call.api_call.read)
+                call.api_call.observer.answered(usage or Usage(call.api_call.tokens, 0))
+                read = call.api_call.read
+            answer = self._client.understood(result.body, usage, read)
         except ProviderError as exc:
             batch.errors[key] = exc
             return

@@ -134,7 +134,7 @@ class Pace:
         elif outcome == "unavailable":
             self._concurrency.hold(now + PAUSE_AFTER_5XX_S)
             self._rate.hold(now + PAUSE_AFTER_5XX_S)
-        if outcome == "refused" or used_tokens is not None:
+        if self.counts_tokens and (outcome == "refused" or used_tokens is not None):
             self._settle_tokens(sent, 0 if outcome == "refused" else used_tokens or 0, is_actual=outcome == "ok")
 
     def _refuse(self, now: float, sent: Sent) -> None:

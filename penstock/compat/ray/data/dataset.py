@@ -86,7 +86,7 @@ class RayColumnNames(list[str]):
         return self if fetch_if_missing or self.is_known else None
 
 
-class Dataset(DatasetWrites):
+class Dataset(aggregate.Shortcuts, DatasetWrites):  # type: ignore[misc]
     """A lazy table with Ray Data's verbs. Every verb of ``penstock.DataFrame`` that Ray Data lacks works too."""
 
     @property
@@ -336,25 +336,10 @@ class Dataset(DatasetWrites):
         values = self.select(column).distinct().to_pydict()[column]
         return [value for value in values if not (ignore_nulls and value is None)]
 
-    def _overall(self, name: str, on: Any, **options: Any) -> Any:
+    def _by(self, name: str, on: Any, **options: Any) -> Any:
         names = [on] if isinstance(on, str) else list(on or self.columns)
         found = results_of(self, [getattr(aggregate, name)(each, **options) for each in names])
         return found[next(iter(found))] if isinstance(on, str) else found
-
-    def sum(self, on: Any = None, ignore_nulls: bool = True) -> Any:
-        return self._overall("Sum", on, ignore_nulls=ignore_nulls)
-
-    def min(self, on: Any = None, ignore_nulls: bool = True) -> Any:
-        return self._overall("Min", on, ignore_nulls=ignore_nulls)
-
-    def max(self, on: Any = None, ignore_nulls: bool = True) -> Any:
-        return self._overall("Max", on, ignore_nulls=ignore_nulls)
-
-    def mean(self, on: Any = None, ignore_nulls: bool = True) -> Any:
-        return self._overall("Mean", on, ignore_nulls=ignore_nulls)
-
-    def std(self, on: Any = None, ddof: int = 1, ignore_nulls: bool = True) -> Any:
-        return self._overall("Std", on, ddof=ddof, ignore_nulls=ignore_nulls)
 
     @property
     def name(self) -> str | None:
