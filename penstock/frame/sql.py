@@ -267,7 +267,7 @@ class _Query:
 
     def _constant(self, call: Tree, position: int, argument: Tree, columns: dict[str, Tree]) -> Any:
         """Return a constant argument; the columns that a template names are added to ``columns``."""
-        from penstock.expr.templates import with_renamed_fields
+        from penstock.expr.templates import with_other_fields
         from penstock.functions.ai import TEMPLATE_ARGUMENTS
 
         value = constant_argument(argument["expression"])
@@ -279,9 +279,9 @@ class _Query:
 
         def rename(field: str) -> str:
             columns[added := self._name("argument")] = column_tree(field, "")
-            return added
+            return f"{{{added}}}"
 
-        return with_renamed_fields(name, value, rename)
+        return with_other_fields(name, value, rename)
 
     def _check(self, query: Tree, calls: list[Tree]) -> None:
         if query["aggregate_handling"] != "STANDARD_HANDLING":

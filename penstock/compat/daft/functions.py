@@ -8,6 +8,7 @@ from penstock import functions
 from penstock.compat.remedies import refused_name as _refused_name
 from penstock.errors import InvalidArgumentError
 from penstock.expr.column import Expression, lit
+from penstock.expr.templates import with_doubled_braces as _with_doubled_braces
 from penstock.functions import *  # noqa: F403
 from penstock.functions import prompt
 
@@ -62,7 +63,7 @@ def _with_default_model(function: Callable[..., Expression]) -> Callable[..., Ex
         for name in ("messages", "text", "image"):
             first = options.pop(name, first)
         if isinstance(system := options.get("system_message"), str):
-            options["system_message"] = system.replace("{", "{{").replace("}", "}}")
+            options["system_message"] = _with_doubled_braces(system)
         first = lit(first) if isinstance(first, str) else first  # Daft has no templates
         return function(first, *args, model=model or current_model(), **options)
 
