@@ -21,9 +21,9 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport PYTHONDONTWRITEBYTECODE
 INSTALL := $(BIN)/python -m pip install --quiet --no-compile --constraint $(PINS)
 
-# Three workers keep two cores busy, since tests also wait. Ray keeps threads and processes of its own, and forks; so its
-# tests have a process of their own, and those that count what a query leaves behind are not disturbed.
-PYTEST_WORKERS ?= 3
+# Five workers keep two cores busy: half the time a test waits for a process or a server. Ray keeps threads and
+# processes of its own, and forks; so its tests have a process of their own.
+PYTEST_WORKERS ?= 5
 
 ON_NODES := tests/runners/ray/test_changing_cluster.py
 
@@ -61,23 +61,22 @@ check: $(DEV)  ## Format, lint and types
 	$(BIN)/pyright --pythonpath $(BIN)/python $(USER_CODE)
 
 # Two at a time, since each of them leaves a part of the machine idle.
-test: on-nodes  ## Run every test and every docstring example
+test: $(DEV)  ## Run every test and every docstring example
 	$(MAKE) --jobs=2 --output-sync=line on-ray not-on-ray
 
-# Apart from the rest, which may fill the machine: a node of Ray must start within 30 seconds.
 on-nodes: $(DEV)
 	$(BIN)/python -m pytest -q -m ray $(ON_NODES)
 
-on-ray: $(DEV)
+on-ray: on-nodes
 	$(BIN)/python -m pytest -q -m ray --ignore $(ON_NODES) tests/engine tests/runners tests/llm tests/seeds $(ALSO_ON_RAY) $(OF_UDFS)
 
 # Each process that runs tests imports them all, and the first import compiles them, which takes twice as long as the rest.
 compiled: $(DEV)
 	-$(BIN)/python -m pytest -qq --collect-only --disable-warnings penstock tests >/dev/null
 
-# At a lower priority than tests on Ray that run beside it.
-not-on-ray: $(DEV) $(SYSTEM)
-	nice -n 5 $(BIN)/python -m pytest -q -m 'not ray' -n $(PYTEST_WORKERS) --dist worksteal penstock tests
+# At a much lower priority than the tests on Ray beside it: a node of Ray must start within 30 seconds.
+not-on-ray: compiled $(SYSTEM)
+	nice -n 10 $(BIN)/python -m pytest -q -m 'not ray' -n $(PYTEST_WORKERS) --dist worksteal penstock tests
 
 test-ray: $(DEV)  ## Run all tests of DataFrames on Ray
 	$(BIN)/python -m pytest -q -m ray $(DATAFRAMES)
@@ -125,7 +124,9 @@ $(LOCAL): $(TOOLS) pyproject.toml
 	$(INSTALL) --no-build-isolation --editable '.[local]'
 	@touch $@
 
+# All pins first, by two processes, since pip unpacks one package after another. Then what depends on the machine.
 $(DEV): $(TOOLS) pyproject.toml
+	grep == $(PINS) | xargs -n 40 -P 2 $(INSTALL) --no-deps
 	$(INSTALL) --no-build-isolation --editable '.[dev]'
 	@touch $@ $(LOCAL)
 

@@ -51,6 +51,7 @@ def fresh_api() -> str:
 def load_penstock() -> None:
     """Import what Penstock imports at the first prompt or request: no engine's imports count as work."""
     import aiohttp  # noqa: F401
+    import pandas  # noqa: F401  (pyarrow imports it at the first conversion, in the hand-written loop too)
     import pydantic.type_adapter  # noqa: F401
     import uvloop  # noqa: F401
 

@@ -51,8 +51,8 @@ def main(num_reviews: int = 480) -> None:
 
     rows = [row for row in reviews.to_pylist() if row["rating"] != 3]
     num_right = sum((row["sentiment"] == "positive") == (row["rating"] > 3) for row in rows)
-    print(f"{reviews.count_rows()} reviews embedded and classified. Of those with other than three stars, ", end="")
-    print(f"{num_right / len(rows):.0%} have the sentiment that their stars say.")
+    print(f"{reviews.count_rows()} reviews embedded and classified.")
+    print(f"The sentiment agrees with the stars for {num_right / len(rows):.0%} (without reviews of three stars).")
     print(f"Written to {OUTPUT.relative_to(ROOT)}/")
 
 

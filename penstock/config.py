@@ -44,7 +44,7 @@ class Config:
       cache_max_size       the most bytes in cache_dir, such as "10GB"; 0 means no limit
       cache_max_age        drop cached calls that were not used for so long ("30d"); 0 means no limit
       prices               a file of model prices that precedes the built-in ones (docs/guides/costs.md)
-      temp_dir             a folder for what does not fit in memory; the default is that of the system
+      temp_dir             a folder for what does not fit in memory; by default the system's
       runner               "local", or "ray" for a cluster
       allow_local_files    False forbids local paths in data (File, download)
       allow_private_urls   False forbids URLs in data that lead to private addresses; True also allows them, and

@@ -74,8 +74,8 @@ class Interruptible(Protocol):
 class Origin(NamedTuple):
     """The origin of consecutive rows of a bundle, in a query that tracks lineage.
 
-    They are ``num_rows`` rows of the read ``source`` from ``start`` on, one for one. If ``start`` is None, they were
-    made of the lot ``source``, a group of rows whose outputs cannot be traced row by row.
+    They came, one for one, from ``num_rows`` rows of the read ``source``, beginning at ``start``. If ``start`` is None,
+    they came from the lot ``source``, a group of rows whose outputs cannot be traced row by row.
     """
 
     source: int
@@ -167,7 +167,7 @@ class Task:
 class Report:
     """A message of a pool to the executor: a task has an output, is done, or failed.
 
-    ``task`` is None for the outputs of ``finish``; the last of those has ``is_done``. ``errors`` are tolerated failed
+    ``task`` is None for the outputs of ``finish``; the last output has ``is_done``. ``errors`` are tolerated failed
     rows. ``wanted_cpu_s`` is the part of ``busy_s`` in which the worker had a core or waited for one, if measured.
     """
 
@@ -223,7 +223,7 @@ class QueryControl(Protocol):
     """Controls a running query, from any thread. After the end of the query its methods have no effect."""
 
     def set_paused(self, is_paused: bool) -> None:
-        """Start no more tasks and calls until it is called with False. Those under way continue to their end."""
+        """Start no more tasks and calls until it is called with False. Running ones continue to their end."""
 
     def num_under_way(self) -> tuple[int, int]:
         """Return the calls in flight, and the other tasks that run. A paused query is at rest when both are 0."""

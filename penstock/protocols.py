@@ -110,7 +110,7 @@ class Source(Protocol):
 
 @runtime_checkable
 class VersionedSource(Protocol):
-    """A source that knows the versions of its inputs, so that a later run of a job finds the changed ones.
+    """A source that knows the versions of its inputs, so that a later run of a job finds the changed inputs.
 
     A source without it is identified by everything in it that can be pickled.
     """
@@ -162,7 +162,7 @@ class SourceOptions(Protocol):
     """A source that names the options it was made with. Any other source is identified by the code of its class."""
 
     def options(self) -> Mapping[str, Any]:
-        """Return how the source is read, by the names of the reader's arguments."""
+        """Return the options that the source is read with, under the names of the reader's arguments."""
 
 
 class Writer(Protocol):

@@ -254,12 +254,12 @@ def settings() -> str:
         "`ps.set_config(name=value)` sets them for the process, `with ps.config(name=value):` for a block, and an",
         "environment variable for a program. A size may be text such as `2GB`, a time text such as `30d`.",
         "",
-        "| setting, environment variable | default | |",
-        "|---|---|---|",
+        "| setting, environment variable | |",
+        "|---|---|",
     ]
     for name, field in Config.__dataclass_fields__.items():
-        names = f"`{name}`<br>`PENSTOCK_{name.upper()}`"
-        lines.append(f"| {names} | `{field.default!r}` | {meanings[name]} |")
+        names = f"`{name}`<br>`PENSTOCK_{name.upper()}`<br>default `{field.default!r}`"
+        lines.append(f"| {names} | {meanings[name]} |")
     return "\n".join(lines) + "\n"
 
 

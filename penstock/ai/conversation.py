@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import orjson
 
 from penstock.cache.memo import Codec
+from penstock.cost.usage import Usage
 
 if TYPE_CHECKING:
     from penstock.ai.structured.return_formats import OutputFormat
@@ -153,6 +154,10 @@ class Generation:
     logprobs: list[dict[str, Any]] | None = None
     written_tokens: int = 0  # to the provider's cache, for five minutes
     written_1h_tokens: int = 0  # the same for an hour
+
+    def count(self, usage: Usage) -> None:
+        """Set the tokens of the call."""
+        self.input_tokens, self.output_tokens, self.cached_tokens, self.written_tokens, self.written_1h_tokens = usage
 
 
 # --- in the ledger ----------------------------------------------------------------------------------------------------

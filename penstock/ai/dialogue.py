@@ -69,7 +69,7 @@ class PromptSettings:
         row_id: bytes | None = None,
         key: bytes | None = None,
     ) -> Request:
-        """Return the request of a row. The row's own system message and options override the shared ones.
+        """Return the request of a row. The row's own system message and options take precedence.
 
         If the column holds lists, ``n`` among the options is the number of answers for this row.
         """

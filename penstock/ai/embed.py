@@ -100,7 +100,7 @@ class BatchEmbeddings:
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """The text of a row, or a part of it, with its weight in the vector of the row."""
+    """A row's text, or a part of it, with its weight in the row's vector."""
 
     row: int
     text: str
@@ -170,7 +170,7 @@ class PackedEmbeddings:
         return fitted
 
     def _cut(self, piece: _Piece, size: int) -> list[_Piece]:
-        """Return the first ``size`` characters of a text that is too long, or all of it in parts of that size."""
+        """Return the first ``size`` characters of a text that is too long, or the whole text in parts of that size."""
         text = piece.text
         if self._long_input == "truncate":
             return [replace(piece, text=text[:size])]

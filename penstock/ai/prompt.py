@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -39,7 +40,8 @@ class AsyncPrompts(RowLookup):
         self._settings = settings = replace(settings, takes_cache_control=model.takes_cache_control)
         self._empty_request = settings.request(Message(()))
         self.has_lookup = self._cached is not None or self._model.needs_row_ids
-        self._is_plain = settings.output is None and settings.has_bare_value
+        self._is_bare = settings.has_bare_value
+        self._parse: Callable[[str], Any] = str if settings.output is None else settings.output.parse
 
     @property
     def takes_options(self) -> bool:
@@ -106,8 +108,9 @@ class AsyncPrompts(RowLookup):
         if not isinstance(found, list):
             return Unfinished(found, row_id)
         answer = found[0]
-        if self._is_value(answer):
-            return answer.text
+        if self._is_last(answer):
+            with suppress(InvalidAnswerError):
+                return self._parse(answer.text)
         exchange = Exchange(self._settings, self._empty_request)
         try:
             exchange.take(answer)
@@ -115,9 +118,9 @@ class AsyncPrompts(RowLookup):
         except Exception:  # raised again by ``finish``, as the error of the row
             return Unfinished(found, row_id)
 
-    def _is_value(self, answer: Generation) -> bool:
-        """Return whether a row's value is simply the text of its answer, as usual."""
-        return self._is_plain and bool(answer.text) and not answer.tool_calls and not answer.refusal
+    def _is_last(self, answer: Generation) -> bool:
+        """Return whether a row's value is the text of an answer, if it can be parsed: the usual case."""
+        return self._is_bare and bool(answer.text) and not answer.tool_calls and not answer.refusal
 
     # --- requests ---
 
@@ -127,7 +130,10 @@ class AsyncPrompts(RowLookup):
             answers = checked_answers(answers, request.num_answers, self._model)
         if self._settings.num_answers is None:
             answer = answers[0]
-            return answer.text if self._is_value(answer) else await self._continue(request, answer)
+            if self._is_last(answer):
+                with suppress(InvalidAnswerError):
+                    return self._parse(answer.text)
+            return await self._continue(request, answer)
         return list(await asyncio.gather(*(self._continue(request, answer) for answer in answers)))
 
     async def _continue(self, request: Request, answer: Generation) -> Any:
@@ -251,7 +257,7 @@ class BatchPrompts:
 
 
 class AnsweredRows:
-    """The conversations of a batch of rows, and the errors of failed rows."""
+    """The conversations of a batch, and the errors of its failed rows."""
 
     def __init__(self, settings: PromptSettings, num_rows: int) -> None:
         self._settings, self._num_rows = settings, num_rows

@@ -157,7 +157,7 @@ class Model:
     max_rows: int | None = None  # of a batch with ``batch_size="auto"``
     note: str | None = None  # on how it runs, for ``explain``
     cache: bool | None = None  # None: cache results if there is a ledger
-    event_loop: str | None = None  # async models with the same name share an event loop; None: that of all APIs
+    event_loop: str | None = None  # async models with the same name share an event loop; None: the loop of all APIs
     num_waiting: int | None = None  # rows that wait for an async model concurrently; None: as for an API
 
     def load(self) -> None:

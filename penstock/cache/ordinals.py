@@ -30,7 +30,7 @@ CLAIMS_A_LOOKUP = 16
 
 
 def row_ids(num_rows: int) -> RowIds:
-    """Return the ids of the rows of the current task, None for rows of unknown origin."""
+    """Return the ids of the current task's rows; None for a row whose origin is unknown."""
     origins = task_origins.get()
     if sum(origin.num_rows for origin in origins) != num_rows or not origins:
         return [None] * num_rows

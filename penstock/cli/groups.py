@@ -35,7 +35,7 @@ def with_groups(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _parameters(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
-    """Return the parameters by name, as keywords, because those with a default may come before others."""
+    """Return the parameters by name, as keywords, because a parameter with a default may come before one without."""
     hints = get_type_hints(function, include_extras=True)
     return {
         name: parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=hints[name])

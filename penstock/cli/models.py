@@ -54,7 +54,7 @@ class ModelChoice:
 
 @dataclass
 class PromptText:
-    """Options of the question and of the format of its answer."""
+    """The question, and the format of its answer."""
 
     column: Annotated[
         str | None,

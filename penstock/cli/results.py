@@ -81,7 +81,7 @@ def write_and_report(df: DataFrame, result: TableOutput, as_json: bool) -> None:
     is_noted = (result.resume or result.budget is not None) and all(redacted(arg) == arg for arg in argv)
     try:
         written = result.write(df)
-    except JobError:  # the job is that of another command
+    except JobError:  # the job belongs to another command
         is_noted = False
         raise
     except KeyboardInterrupt as exc:
@@ -122,7 +122,7 @@ def _print_closing_line(stats: Stats, result: TableOutput, error: BaseException 
 
 def _num_written(df: DataFrame, written: DataFrame) -> int:
     """Return the rows of a write: the rows of its files, or the rows that a table received."""
-    if "rows" in written.column_names:
+    if "rows" in written.columns:
         return int(sum(written.to_pydict()["rows"]))
     return written.stats().result_size()[0] if written.stats().stages else df.count_rows()  # a copy has no statistics
 

@@ -51,6 +51,18 @@ DAFT = INSTEAD | _by_name(
         "give the object a method _repr_html_": "register_viz_hook",
         "read the files themselves, such as with read_parquet() or read_huggingface()": "datasets",
         "use to_arrow() and pyarrow.compute": "to_arrow_expr",
+        "use join(read_parquet(path), on=key, how='anti')": "skip_existing",
+        "use torch.utils.data.DataLoader(df.to_torch_iter_dataset())": "to_torch_dataloader",
+        "use daft.File(url).open()": "open_file",
+        "use from_glob_path(path), and download(col('path'))": "read_blob",
+        "name the provider in the function, as in prompt(..., provider='openai')": (
+            "get_provider has_provider current_provider"
+        ),
+        "write the text, such as 'height'": "ImageProperty MediaType",
+        "use the schema of a DataFrame, such as daft.read_parquet(path).schema()": (
+            "from_parquet from_csv from_json from_field_name_and_types apply_hints to_name_set"
+        ),
+        "use DataType.string() and the like": "from_sql",
         "use hash()": "murmur3_32",
         "look at dtype.arrow": (
             "is_decimal128 is_extension is_fixed_shape_image is_fixed_shape_sparse_tensor is_fixed_size_binary "

@@ -54,7 +54,7 @@ def cost_of(
 def millionths(
     price: Price, input_tokens: int, output_tokens: int, cached_tokens: int, written: int = 0, written_1h: int = 0
 ) -> float:
-    """Return the cost of the tokens of a ``Usage`` in millionths of a dollar.
+    """Return the cost of a ``Usage`` in millionths of a dollar.
 
     >>> millionths({"input": 1.0, "cached": 0.1, "cache_write": 1.25, "cache_write_1h": 2.0}, 100, 0, 10, 20, 30)
     126.0

@@ -54,8 +54,8 @@ def usage_in(body: Any) -> Usage | None:
 
 
 def _of_input_tokens(usage: dict[str, Any], given: int) -> Usage:
-    """Return the usage in an answer. The input tokens of OpenAI's Responses include cached ones; Anthropic lists cached
-    tokens separately.
+    """Return the usage in an answer. The input tokens of OpenAI's Responses include cached tokens; Anthropic lists
+    cached tokens separately.
     """
     output = _count(usage, "output_tokens") or 0
     if "input_tokens_details" in usage:

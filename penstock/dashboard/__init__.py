@@ -14,7 +14,7 @@ row_pages/      rows of jobs and queries: read, searched, sorted, and shown a pa
 trials          edited prompts, asked about a few rows
 reviews         notes, thumbs and verdicts of people on rows
 comparison      ``ps.compare``: two jobs, with the verdicts
-server          DashboardServer: the page and its data over HTTP, for those who have the token
+server          DashboardServer: the page and its data over HTTP, for people who have the token
 page/           the page: ``app.js`` and a module for each part of it; ``vendor/`` holds Preact, htm and uPlot
 
 It is the `Viewer` of ``observe.viewers``, which loads it by name.

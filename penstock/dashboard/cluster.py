@@ -25,7 +25,9 @@ GPU_INDEX = re.compile(r'GpuIndex="(\d+)"')
 
 
 class Refreshed:
-    """A value that a thread reads again when someone asks for it and it is seconds old: Ray may take long to answer."""
+    """A value that is seconds old at most when someone asks for it. A thread reads it again, because Ray may take long
+    to answer.
+    """
 
     def __init__(self, read: Callable[[], Any]) -> None:
         self._read = read
@@ -55,7 +57,7 @@ class Refreshed:
 def cluster_state() -> dict[str, Any] | None:
     """Return the nodes and living actors as JSON values, not older than seconds; None without a cluster.
 
-    Actors are None if the cluster has no API server, as one that Penstock starts.
+    Actors are None if the cluster has no API server, like the clusters that Penstock starts.
     """
     if (ray := sys.modules.get("ray")) is None or not ray.is_initialized() or (nodes := _nodes.value()) is None:
         return None
@@ -104,7 +106,7 @@ def _use_of(node: dict[str, Any]) -> dict[str, Any]:
 
 
 def use_in(metrics: str) -> dict[str, Any]:
-    """Return the shares of CPUs and of each GPU that are busy, and the memory in use, from the metrics of a node.
+    """Return from a node's metrics how busy its CPUs and each GPU are, as shares, and the memory in use.
 
     >>> use_in('ray_node_cpu_utilization{ip="::1"} 50.0')
     {'cpu_busy': 0.5, 'gpus_busy': {}, 'memory_used': None}

@@ -15,7 +15,7 @@ MAX_OUTPUT_NBYTES = 20_000
 
 
 def start_command(root: str, hidden_folder: Path, action: str) -> str:
-    """Continue a job, or retry its failed rows. Return what was done, for the person.
+    """Continue a job, or retry its failed rows. Return a message for the person.
 
     Raises JobError if no command line began the job.
     """

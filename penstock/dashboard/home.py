@@ -1,4 +1,4 @@
-"""The jobs and running queries of this machine, or of a folder, and each of the jobs."""
+"""The list of jobs and running queries on this machine or in a folder, and a board for each job."""
 
 from __future__ import annotations
 

@@ -186,7 +186,7 @@ class JobBoard:
         }
 
     def _run(self, content: JobContent) -> dict[str, Any]:
-        """Return the figures of the last run, with what the folder knows better.
+        """Return the figures of the last run, corrected by the folder.
 
         While a watched run goes on, its failed rows are listed, even before they are committed. At
         any other time they are the failed rows of the job.
@@ -311,7 +311,8 @@ def compared_run(content: JobContent) -> dict[str, Any]:
 
 
 def shown_state(state: str, run: Mapping[str, Any]) -> tuple[str, str]:
-    """Return the state of a job to show, and its error, from the state of its folder and the note of its last run.
+    """Return the state that the page shows for a job, and its error. The job's folder and the last run's note tell
+    them.
 
     >>> shown_state("unfinished", {"state": "failed", "error": "ValueError: no"}), shown_state("finished", {})
     (('failed', 'ValueError: no'), ('finished', ''))

@@ -33,7 +33,7 @@ def note_job(root: str) -> None:
 
 
 def known_jobs() -> list[str]:
-    """Return the jobs of this machine, the last ones first. Those whose folder is gone are forgotten."""
+    """Return the jobs of this machine, the latest first. Jobs whose folder is gone are forgotten."""
     found = sorted(_notes("job-"), key=lambda note: -note[1]["at"])
     kept = [(file, note) for file, note in found if "://" in note["root"] or Path(note["root"], JOB_FOLDER).is_dir()]
     for file in {file for file, _ in found} - {file for file, _ in kept[:MAX_JOBS]}:

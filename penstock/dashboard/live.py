@@ -41,7 +41,7 @@ MAX_NAMES = 6  # of stages in the name of a query
 MAX_SHORT_NAME_CHARS = 60  # of each of them
 MAX_POINTS = 200  # of a chart
 MAX_LOG = 100  # lines
-FORECAST_S = 10.0  # the range of the remaining time is that of the forecasts of these seconds
+FORECAST_S = 10.0  # the range of the remaining time has the forecasts of these last seconds
 MIN_RANGE = 0.1  # of the remaining time, to both sides
 
 End = Literal["finished", "failed", "cancelled"]
@@ -315,7 +315,7 @@ class LiveQuery:
             self._ends.popleft()
 
     def _range(self, left_s: float) -> tuple[float, float]:
-        """Return the least and the most of the remaining time by the forecasts of the last seconds."""
+        """Return the shortest and the longest remaining time that was forecast in the last seconds."""
         expected = [end_s - self._now_s for _, end_s in self._ends]
         least, most = left_s * (1 - MIN_RANGE), left_s * (1 + MIN_RANGE)
         return max(min([least, *expected]), 0.0), max([most, *expected])
@@ -337,7 +337,7 @@ def _call_values(calls: CallCounts, *, is_ended: bool) -> dict[str, Any]:
 
 
 def _num_done(point: TimelinePoint, stage: int, of: int) -> int:
-    """Return the number of a stage's calls at a point in time, or of the rows of stage ``of``."""
+    """Return how many calls a stage has made at a point in time, or how many rows stage ``of`` has."""
     calls = point.sample.stages[stage].calls
     return point.num_rows[of] if calls is None else calls.num_done
 

@@ -2,8 +2,8 @@
 
 A dashboard writes a note with its orders, and a new *beat* every second while a person watches. The run looks at the
 note once a second, follows the orders that it has not seen, and notes its own figures as long as the beat changes. A
-file needs no port and no token: who may write to the folder may control the job. An object store charges for each
-look, so there both happen every ten seconds.
+file needs no port and no token: everyone who may write to the folder may control the job. An object store charges for
+each look, so there both happen every ten seconds.
 """
 
 from __future__ import annotations

@@ -75,7 +75,7 @@ class LiveBoard:
 
     @property
     def end(self) -> str | None:
-        """A name for the end of all queries so far; None while one runs."""
+        """A name for the moment when the last query ended; None while one runs."""
         queries = self._started()
         return str(queries[-1].number) if queries and all(each.is_ended for each in queries) else None
 

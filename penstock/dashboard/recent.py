@@ -37,7 +37,7 @@ from penstock.types.row_numbers import ROW_NUMBER, RowPlace
 
 MAX_ROWS = 200
 MAX_NBYTES = 32 << 20
-ROWS_OF_OUTPUT = 10  # the first ones, and as many that failed
+ROWS_OF_OUTPUT = 10  # the first rows, and as many failed rows
 INTERVAL_S = 0.2  # between outputs that are looked at, unless rows failed or few have come so far
 FETCH_INTERVAL_S = 1.0  # between outputs that are fetched from other processes, also if rows failed
 
@@ -62,7 +62,7 @@ class RecentRows:
         self._context = copy_context()  # of the query: it names the ledger
 
     def add(self, work: object, report: Report) -> None:
-        """Take some rows of the output of a task. Those that other processes hold are fetched on a thread."""
+        """Take some rows of the output of a task. A thread fetches rows that other processes hold."""
         output, task, now = report.output, report.task, time.monotonic()
         if output is None or not output.num_rows:
             return
@@ -170,7 +170,7 @@ def _chosen(found: FoundRows, asked: RowsRequest) -> list[int]:
 
 
 def _places(work: object, row_numbers: pa.Array | None, positions: Sequence[int]) -> list[RowPlace | None]:
-    """Return the rows of the input of the query, or else of the function."""
+    """Return the input rows of the query; if they are unknown, the input rows of the function."""
     if not isinstance(work, CallUdf | CallBatch):
         return [None] * len(positions)
     if work.row_inputs is not None and row_numbers is not None:

@@ -59,7 +59,7 @@ class Board(Protocol):
         """Return the rows that a person asks for, on all pages."""
 
     def review(self, asked: Mapping[str, Any]) -> str:
-        """Keep a note on a row; see ``reviews``. Return what was done, for the person."""
+        """Keep a note on a row; see ``reviews``. Return a message for the person."""
 
     def prompts(self, asked: Mapping[str, str]) -> dict[str, Any]:
         """Return the prompts of a query or job that a person may edit; see ``trials``."""
@@ -68,7 +68,7 @@ class Board(Protocol):
         """Ask an edited prompt about a few rows; return the answers beside the answers of the run."""
 
     def control(self, asked: Mapping[str, Any]) -> str:
-        """Change a running query; see ``live.Order``. Return what was done, for the person."""
+        """Change a running query; see ``live.Order``. Return a message for the person."""
 
 
 class DashboardServer:

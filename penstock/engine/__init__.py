@@ -7,7 +7,7 @@ scheduling    Candidate, pick_stage: which stage starts a task next, and why the
 stage         StageState: one running stage
                   stage_input   the next task: of a read, of rows, of columns alone -> inbox, read_queue
                   task_sizes    its rows: one class for each inbox policy -> pacing, batch_size
-                  task_costs    the memory and time that it takes, by those before it
+                  task_costs    the memory and time that it takes, judging by earlier tasks
                   reader_limit  the rows that the reader still needs, so that few calls are made
                   workers       the pool that does it, and the cores
                   in_flight     tasks that run, rest or wait for an earlier one

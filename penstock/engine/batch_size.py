@@ -1,4 +1,4 @@
-"""Find the batch size of a function by measurement: a pure function of the durations noted.
+"""Find the batch size of a function by measurement. Pure: the durations of tasks are passed in.
 
 A call has a fixed cost, so larger batches give more rows per second, up to a knee. Beyond it they only take memory and
 hide progress, and some get slower again. The size doubles while that pays, then stays. Very short tasks may have been
@@ -16,7 +16,7 @@ LONG_S = 1.0
 MIN_GAIN = 0.05  # in rows per second, for each doubling of the size; proportionally more for batches above ``LONG_S``
 NUM_TRIES = 2  # sizes without a gain before the best one is taken: one may have been measured at a bad moment
 LARGE_NBYTES = 2**21  # batches above this, or after tasks of half of ``LONG_S``, are tried only after a gain
-SHORT_SHARE = 0.25  # in costs of a task: a size whose tasks take less time is skipped
+SHORT_SHARE = 0.25  # in multiples of a task's cost: sizes whose tasks take less time are skipped
 SHORT_S = 0.1
 FIRST_PATIENCE = 32  # tasks shorter than ``SHORT_S`` until a settled size is measured again; doubled each time
 MEMORY_SHARE = 0.25  # share of the query's budget for the inputs and outputs of all workers of the stage

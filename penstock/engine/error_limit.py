@@ -82,8 +82,8 @@ class Breaker:
         self._recent: deque[tuple[int, Counter[str]]] = deque()
         self._reasons: Counter[str] = Counter()
         self._early: Counter[str] = Counter()  # rows of tasks that are not done yet
-        self.num_rows = 0  # recent ones
-        self.num_failed = 0  # of those, for the most frequent reason
+        self.num_rows = 0  # of recent tasks
+        self.num_failed = 0  # the failed rows with the most frequent reason
         self.reason = ""
 
     def add(self, num_rows: int, reasons: Iterable[str]) -> bool:

@@ -72,7 +72,7 @@ class Executor:
         self._gate = gate or CallGate()
         self._clock = clock
         self._mailbox = mailbox or SimpleQueue[tuple[int, Report]]()  # reports, each with the index of its stage
-        # The reader's own results, those taken ahead, and the one that waits to join them.
+        # The reader's own results, the results taken ahead, and the one that waits to join them.
         num_unused = num_ahead + 1 if num_ahead else 0
         self._results = Results(NUM_RESULTS_HELD + num_unused, num_unused, _cut_rows(stages[-1]))
         self._least_read = 1 if is_read_gradually else None

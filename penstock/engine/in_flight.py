@@ -39,7 +39,7 @@ class InFlight:
 
     @property
     def is_head_resting(self) -> bool:
-        """The next task to resume is the one whose outputs all others wait for."""
+        """The next task to resume: all others wait for its outputs."""
         return bool(self._resting) and self._resting[0][1] is next(iter(self._submitted))
 
     def start(self, task: Task | None, nbytes_expected: int) -> Task:

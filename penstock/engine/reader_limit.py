@@ -1,7 +1,7 @@
 """Limit the calls of a query whose reader may stop at any row.
 
-A stage of calls starts with few rows and takes more as results are read, so that a reader of ten rows does not pay for
-thousands of calls.
+A stage that makes calls starts with few rows and takes more as results are read. So a reader who wants ten rows does
+not pay for thousands of calls.
 """
 
 from __future__ import annotations

@@ -105,7 +105,7 @@ class StageInput:
         return Task(bundles, first_row, sum(b.nbytes for b in bundles), sum(b.num_rows for b in bundles))
 
     def learn(self, task: Task) -> None:
-        """Learn from a finished task how large the next ones should be."""
+        """Learn from a finished task how large the next tasks should be."""
         if self.reads is not None and not isinstance(task.item, tuple | EndOfInput):
             self.reads.note_done(task.item)
         if task.num_rows:

@@ -120,9 +120,8 @@ def check(step: Step, schema: Schema) -> None:
 
 
 def in_place(exprs: Sequence[Expr], schema: Schema) -> Sequence[Expr]:
-    """Return a select list over unknown columns, of with_columns or rename, in the order of the columns.
-
-    The n-th expression after the star replaces the n-th column that the star excludes; the others come last.
+    """Put the select list of with_columns or rename in the order of the columns, which only the worker knows. The n-th
+    expression after the star replaces the n-th column that the star excludes; the others come last.
 
     >>> in_place((Star(("b",)), Alias(ColumnRef("b"), "x")), Schema.from_pydict({"b": "int64", "c": "string"}))
     (Alias(child=ColumnRef(column='b'), alias='x'), ColumnRef(column='c'))

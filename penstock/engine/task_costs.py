@@ -1,4 +1,4 @@
-"""The memory and the time that the tasks of a stage take, learned from finished ones."""
+"""The memory and the time that the tasks of a stage take, learned from finished tasks."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class GrowthEstimate:
             self._total_in += nbytes_in
 
     def output_of(self, nbytes_in: int) -> int:
-        """Estimate the output of ``nbytes_in`` from the totals of the stage so far.
+        """Estimate the output for ``nbytes_in`` bytes of input from the totals of the stage so far.
 
         Before the first output the estimate is pessimistic. With much memory that makes no difference; with little, one
         task runs alone and shows what the others need.

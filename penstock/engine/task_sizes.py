@@ -46,7 +46,7 @@ class TaskSizes(Protocol):
         """
 
     def learn(self, task: Task) -> None:
-        """Learn from a finished task how many rows the next ones should have."""
+        """Learn from a finished task how many rows the next tasks should have."""
 
 
 class WholeBundles:

@@ -5,7 +5,7 @@ metrics       ``ps.metrics``: the user's own counters and gauges
 call_counter  the calls of one stage while they run
 call_gate     may a call start? A paused query closes the gate
 call_room     is there room for one more answer?
-latency       percentiles of durations, from counts of bounded size
+latency       percentiles of durations, from few counts
 cpu_clock     how long a thread has wanted a core
 tracebacks    errors without the frames of this package
 

@@ -38,7 +38,7 @@ class CallCounter:
 
     @property
     def num_in_flight(self) -> int:
-        """The number of requests under way, or of calls if the function is no client of an API."""
+        """The number of running requests, or of running calls if the function is no client of an API."""
         return self.num_calls if self.num_requests is None else self.num_requests
 
 
@@ -51,5 +51,5 @@ def count_calls_in(counter: CallCounter) -> None:
 
 
 def current_call_counter() -> CallCounter:
-    """Return the counter of the current context, or a new one outside of a stage of calls."""
+    """Return the counter of the current context, or a new one if no stage makes calls here."""
     return _current.get() or CallCounter()

@@ -8,7 +8,7 @@ row that others wait for.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from contextvars import ContextVar
 from itertools import islice
@@ -86,7 +86,7 @@ _room: ContextVar[CallRoom | None] = ContextVar("penstock_call_room", default=No
 
 
 def current_room() -> CallRoom:
-    """Return the room of the calls made here; a new one outside of a stage of calls."""
+    """Return the room of the calls made here; a new one if no stage makes calls here."""
     return _room.get() or CallRoom()
 
 
@@ -122,5 +122,7 @@ def value_nbytes(value: Any) -> int:
     return getsizeof(value) + sum(map(value_nbytes, getattr(value, "__dict__", {}).values()))
 
 
-def _sum_nbytes(values: Iterable[Any]) -> int:
-    return sum([getsizeof(each) if type(each) in _SCALARS else value_nbytes(each) for each in values])
+def _sum_nbytes(values: Collection[Any]) -> int:
+    if _SCALARS.issuperset(map(type, values)):
+        return sum(map(getsizeof, values))
+    return sum(map(value_nbytes, values))

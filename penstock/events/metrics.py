@@ -55,7 +55,7 @@ def note_skipped_file(path: str, reason: str, has_rows: bool) -> None:
 
 @frozen
 class MetricValues:
-    """Increments of counters, values of gauges by name and process, and the reasons of skipped files."""
+    """Counter increments, gauge values by name and process, and the reason for each skipped file."""
 
     counters: Mapping[str, float]
     gauges: Mapping[tuple[str, str], float]

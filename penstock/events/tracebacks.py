@@ -73,7 +73,7 @@ def _is_ours(frame: FrameType) -> bool:
 
 
 def trimmed_text(error: BaseException, others: tuple[str, ...] = ()) -> str:
-    """Return the traceback of an error as text, without the frames of this package and of ``others``, files by name.
+    """Return the traceback of an error as text, without the frames of this package and of the files ``others``.
 
     The error itself stays whole.
     """

@@ -98,7 +98,7 @@ class Program:
 
 
 def _as_column(value: Value, num_rows: int, dtype: pa.DataType) -> pa.Array:
-    """Return ``value`` as an array of the length of the batch and of the planned type."""
+    """Return ``value`` as an array that is as long as the batch and has the planned type."""
     array = repeat(value, num_rows) if isinstance(value, pa.Scalar) else value
     if isinstance(array, pa.ChunkedArray):
         array = array.combine_chunks()

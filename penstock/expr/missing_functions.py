@@ -79,6 +79,11 @@ _WAYS = {
     "use lit(math.e)": "e",
     "use lit(math.pi)": "pi",
     "UUIDs are text: use DataType.string()": "as_uuid",
+    'use cast("int64") and the like': (
+        "as_int8 as_int16 as_int32 as_int64 as_uint8 as_uint16 as_uint32 as_uint64 as_float16 as_float32 as_float64 "
+        "as_bool as_string as_binary as_date as_file as_null as_python as_time as_timestamp as_duration as_decimal128 "
+        "as_fixed_size_binary as_list as_fixed_size_list as_struct as_map as_embedding as_tensor as_image as_interval"
+    ),
     "columns of Arrow's unions keep their type": "as_union",
     "use a struct of the values, their places and the shape": "as_sparse_tensor",
     "use the storage type": "as_extension",

@@ -69,15 +69,20 @@ def constant_or_filled(function: str, value: Any) -> Any:
     return filled(texts, _named(function, fields)) if fields else texts[0]
 
 
-def with_renamed_fields(function: str, template: str, rename: Callable[[str], str]) -> str:
-    """Return a template with other names of columns.
+def with_other_fields(function: str, template: str, replace: Callable[[str], str]) -> str:
+    """Return a template with other text in place of each field.
 
-    >>> with_renamed_fields("prompt", "{{{a}", lambda name: name * 2)
-    '{{{aa}'
+    >>> with_other_fields("prompt", "{{{a}: {b}", {"a": "{aa}", "b": with_doubled_braces("{1}")}.__getitem__)
+    '{{{aa}: {{1}}'
     """
     texts, fields = split_template(function, template)
-    parts = [text.replace("{", "{{").replace("}", "}}") for text in texts]
-    return parts[0] + "".join(f"{{{rename(field)}}}{part}" for field, part in zip(fields, parts[1:], strict=True))
+    pairs = zip(map(with_doubled_braces, texts), [*map(replace, fields), ""], strict=True)
+    return "".join(text + value for text, value in pairs)
+
+
+def with_doubled_braces(text: str) -> str:
+    """Return a template that stands for the text itself."""
+    return text.replace("{", "{{").replace("}", "}}")
 
 
 def _named(function: str, fields: Sequence[str]) -> Sequence[str]:

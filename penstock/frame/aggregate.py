@@ -124,18 +124,6 @@ class AggregateVerbs(AggregateShortcuts, LazyTable):
             return self.agg(lit(1).count().alias("count"))
         return self._aggregate("count", columns)
 
-    def agg_list(self, *columns: ColumnInput) -> Self:
-        """Collect the values of these columns in lists; the same as ``list_agg``."""
-        return self._aggregate("list_agg", columns)
-
-    def agg_set(self, *columns: ColumnInput) -> Self:
-        """Collect the different values of these columns in lists; the same as ``list_agg_distinct``."""
-        return self._aggregate("list_agg_distinct", columns)
-
-    def agg_concat(self, *columns: ColumnInput, delimiter: str | None = None) -> Self:
-        """Join the texts, or lists, of these columns; the same as ``string_agg``."""
-        return self._aggregate("string_agg", columns, delimiter=delimiter or "")
-
     def _aggregate(self, function: str, columns: tuple[ColumnInput, ...], **options: Any) -> Self:
         is_all = not columns or (len(columns) == 1 and isinstance(to_node(columns[0]), Star))
         chosen = self.columns if is_all else columns

@@ -40,7 +40,7 @@ class ColumnVerbs(LazyTable):
         return self.with_columns({name: expr})
 
     def with_columns(self, *columns: Mapping[str, Any] | Expression, **named: Any) -> Self:
-        """Add or replace several columns, each computed from the columns as they were.
+        """Add or replace several columns; each is computed from the columns before the change.
 
         They are given by keyword, as dicts by name, or as expressions that have a name.
 
@@ -62,10 +62,6 @@ class ColumnVerbs(LazyTable):
         ['b']
         """
         return self.rename_columns({existing: new})
-
-    def with_columns_renamed(self, names: Mapping[str, str]) -> Self:
-        """Rename several columns."""
-        return self.rename_columns(names)
 
     def rename_columns(self, names: Mapping[str, str]) -> Self:
         """Rename several columns, given as old name to new.

@@ -43,7 +43,7 @@ def _batches_of(block: pa.RecordBatch, batch_size: int, batch_format: BatchForma
 
 
 def _converted(part: pa.RecordBatch, batch_format: BatchFormat) -> Cut:
-    """Convert rows at once where that gives the same as to convert each batch, and return how to cut a batch."""
+    """Convert rows at once if each batch would become the same by itself; return a function that cuts out a batch."""
     names = part.schema.names
     match batch_format:
         case "numpy" | "torch":
@@ -78,9 +78,9 @@ def _parts(block: pa.RecordBatch, batch_size: int) -> Iterator[pa.RecordBatch]:
 
 
 def _is_converted_alike(column: pa.Array) -> bool:
-    """Return whether any part of a column has the same values and type as an array that the whole column has.
+    """Return whether converting the parts of a column gives the same as converting the column and cutting it.
 
-    Integers with a null become floats, for one, and images of one size are stacked.
+    It does not if nulls turn integers into floats, or if images are stacked where they have the same size.
     """
     kind = column.type
     if _is_text(kind):

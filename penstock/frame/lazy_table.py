@@ -81,11 +81,6 @@ class LazyTable:
         """
         return list(self.schema.names)
 
-    @property
-    def column_names(self) -> list[str]:
-        """The names of the columns; the same as ``columns``."""
-        return self.columns
-
     def _batches(
         self,
         reading: Reading = ALL_ROWS,

@@ -1,6 +1,71 @@
-"""One line about each option of readers, writers and ``map_batches``, for ``help``."""
+"""The options that readers and writers share, and for ``help`` one line about each option of a verb."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from penstock.udf.options import OPTION_HELP
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from penstock.expr.column import Expression
+    from penstock.jobs.job_run import Resume
+    from penstock.observe.on_finish import OnFinish
+
+WriteMode = Literal["create", "append", "overwrite"]
+
+
+class FileReading(TypedDict, total=False):
+    """The options of every reader of files."""
+
+    path_column: str | None
+    ignore_corrupt_files: bool
+    storage_options: Mapping[str, Any] | None
+
+
+class FolderReading(FileReading, total=False):
+    """The options of readers that take columns from the names of folders."""
+
+    hive_partitioning: bool | None
+
+
+class TableReading(FolderReading, total=False):
+    """The options of readers of files with columns."""
+
+    columns: Sequence[str] | None
+    schema: Mapping[str, Any] | None
+    infer_schema: bool
+
+
+class JobOptions(TypedDict, total=False):
+    """The options of every write that can be a job."""
+
+    resume: Resume
+    budget: float | None
+    on_finish: OnFinish | None
+
+
+class StagedJobOptions(JobOptions, total=False):
+    """The options of jobs whose output is no folder of files."""
+
+    job_dir: str | os.PathLike[str] | None
+
+
+class FileWriting(JobOptions, total=False):
+    """The options of every write of files into a folder."""
+
+    mode: WriteMode
+    rows_per_file: int | None
+    storage_options: Mapping[str, Any] | None
+
+
+class TableWriting(FileWriting, total=False):
+    """The options of writes of files with columns."""
+
+    partition_cols: Iterable[str | Expression] | None
+
 
 READING = {
     "columns": "the columns to read; the default is all",

@@ -42,7 +42,7 @@ class RelationalVerbs(LazyTable):
         return self._with(without(nodes.Relate((plan,), Sort(order)), extra))
 
     def distinct(self, *on: ColumnInput) -> Self:
-        """Keep one row for each combination of values of these columns, or of all; in no particular order.
+        """Keep one row for each combination of values in these columns, or in all columns; in no particular order.
 
         >>> sorted(ps.from_pydict({"a": [1, 1, 2]}).distinct().to_pydict()["a"])
         [1, 2]
@@ -72,10 +72,10 @@ class RelationalVerbs(LazyTable):
     ) -> Self:
         """Join the rows of two DataFrames that have equal keys, in no particular order. Null and NaN equal nothing.
 
-        ``how`` is ``inner``, ``left``, ``right``, ``outer``, ``semi`` (left rows that have a match), ``anti`` (those
-        that have none) or ``cross`` (all pairs, without keys). A column of the right side whose name the left side has
-        gets the ``prefix`` ``right.``, unless you give another one or a ``suffix``. The right side is held in memory or
-        on disk while the left side streams, so put the larger DataFrame on the left.
+        ``how`` is ``inner``, ``left``, ``right``, ``outer``, ``semi`` (left rows that have a match), ``anti`` (left
+        rows that have none) or ``cross`` (all pairs, without keys). A column of the right side whose name the left side
+        has gets the ``prefix`` ``right.``, unless you give another one or a ``suffix``. The right side is held in
+        memory or on disk while the left side streams, so put the larger DataFrame on the left.
 
         >>> reviews = ps.from_pydict({"id": [1, 2], "stars": [5, 3]})
         >>> reviews.join(ps.from_pydict({"id": [1], "name": ["lamp"]}), on="id").to_pydict()
@@ -242,9 +242,8 @@ def _join_keys(
 def with_common_keys(
     left: Plan, left_names: Sequence[str], right: Plan, right_names: Sequence[str]
 ) -> tuple[Plan, tuple[str, ...], Plan, tuple[str, ...]]:
-    """Return both plans and the names of their keys, with columns of the common type for keys of different types.
-
-    The relation refuses types that have none.
+    """Return both plans and the names of their keys. Keys of different types are cast to their common type; the
+    relation refuses types without one.
     """
     assert left.schema is not None
     assert right.schema is not None
@@ -294,7 +293,7 @@ def _cast(plan: Plan, dtypes: Mapping[str, Any]) -> Plan:
 
 
 def _widened(plan: Plan, names: Sequence[str], other: Plan) -> Plan:
-    """Return the plan with all columns of ``names``. Add missing ones as nulls, with the type of the other side."""
+    """Return the plan with all columns of ``names``. Add missing columns as nulls, with the type of the other side."""
     schema, types = plan.schema, other.schema
     assert schema is not None
     assert types is not None

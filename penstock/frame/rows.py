@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from functools import reduce
 from operator import and_
 from typing import Any, Literal, Self, Unpack
@@ -10,7 +10,6 @@ from typing import Any, Literal, Self, Unpack
 from penstock.errors import InvalidArgumentError
 from penstock.expr.column import Expression
 from penstock.expr.nodes import ColumnRef, Expr
-from penstock.expr.udf import BatchFormat, BatchSize, MaxErrors, OnError
 from penstock.frame.columns import ColumnInput, checked_count, to_node
 from penstock.frame.lazy_table import LazyTable
 from penstock.frame.option_lines import BATCHES
@@ -18,42 +17,15 @@ from penstock.frame.projection import with_added
 from penstock.plan import nodes
 from penstock.plan.expression_cost import cannot_fail
 from penstock.plan.nodes import check_columns
-from penstock.udf.options import RowOptions, known_options, options_of, refusing_unknown
-from penstock.udf.specs import Compute, make_batch_spec
+from penstock.udf.options import BatchOptions, RowOptions, known_options, refusing_unknown
+from penstock.udf.specs import make_batch_spec
 
 Predicate = Expression | str | Callable[[dict[str, Any]], bool]
 
 
 class RowVerbs(LazyTable):
-    @refusing_unknown("map_batches", BATCHES)
-    def map_batches(
-        self,
-        fn: Callable[..., Any],
-        *,
-        batch_size: BatchSize = "auto",
-        batch_format: BatchFormat = "numpy",
-        zero_copy_batch: bool | None = None,
-        max_batch_bytes: int | str | None = None,
-        max_batch_tokens: int | None = None,
-        split_on: type[BaseException] | tuple[type[BaseException], ...] | None = None,
-        compute: Compute | None = None,
-        concurrency: int | tuple[int, int] | None = None,
-        fn_args: Iterable[Any] = (),
-        fn_kwargs: Mapping[str, Any] | None = None,
-        fn_constructor_args: Iterable[Any] = (),
-        fn_constructor_kwargs: Mapping[str, Any] | None = None,
-        cpus: float | None = None,
-        gpus: float | None = None,
-        memory: int | str | None = None,
-        max_retries: int = 0,
-        retry_on: type[BaseException] | tuple[type[BaseException], ...] | None = None,
-        on_error: OnError = "raise",
-        max_errors: MaxErrors = "auto",
-        timeout: float | None = None,
-        use_process: bool | None = None,
-        cache: bool = False,
-        ray_options: dict[str, Any] | None = None,
-    ) -> Self:
+    @refusing_unknown("map_batches", BATCHES, BatchOptions)
+    def map_batches(self, fn: Callable[..., Any], **options: Unpack[BatchOptions]) -> Self:
         """Run a function, or a class built once per worker, over whole batches; it may change columns and row count.
 
         ``fn`` may be a generator, or async. It returns a dict of arrays or lists, a pyarrow Table or RecordBatch, or a
@@ -67,11 +39,11 @@ class RowVerbs(LazyTable):
         >>> ps.range(3).map_batches(lambda batch: {"x": batch["id"] * 2}).to_pydict()
         {'x': [0, 2, 4]}
         """
-        spec = make_batch_spec("map_batches", fn, options_of(locals(), "fn"))
+        spec = make_batch_spec("map_batches", fn, options)
         return self._with(nodes.MapBatches(self._plan, spec))
 
     def map(self, fn: Callable[..., Any], **options: Unpack[RowOptions]) -> Self:
-        """Run a function from row to row, both dicts, with the options of ``map_batches``.
+        """Run a function that turns a row into a row, both as dicts, with the options of ``map_batches``.
 
         >>> ps.range(2).map(lambda row: {"x": row["id"] + 1}).to_pydict()
         {'x': [1, 2]}
@@ -79,7 +51,7 @@ class RowVerbs(LazyTable):
         return self._map("map", fn, options)
 
     def flat_map(self, fn: Callable[..., Any], **options: Unpack[RowOptions]) -> Self:
-        """Run a function from one row to a list of rows, with the options of ``map_batches``.
+        """Run a function that turns a row into a list of rows, with the options of ``map_batches``.
 
         >>> ps.range(2).flat_map(lambda row: [row, row]).to_pydict()
         {'id': [0, 0, 1, 1]}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 from penstock.ai.option_types import PromptOptions, SemanticJoinOptions, documented
 from penstock.errors import InvalidArgumentError, did_you_mean
 from penstock.expr.column import Expression, col, element, lit
-from penstock.expr.templates import split_template, text_argument
+from penstock.expr.templates import split_template, text_argument, with_doubled_braces, with_other_fields
 from penstock.frame.aggregate import AggregateVerbs
 from penstock.frame.columns import ColumnInput, ColumnVerbs
 from penstock.frame.lazy_table import LazyTable
@@ -262,18 +262,13 @@ def _labelled(left: Any, labels: Any, statement: str, ask: Callable[[str], Expre
     """Return the pairs of rows and labels that make a statement true. Ask in a column for each label first."""
     from penstock import functions
 
-    texts, fields = split_template("semantic_join", statement)
     answers: dict[str, Expression] = {}
+    fields = split_template("semantic_join", statement)[1]
     labels = labels.drop_null(*(field for field in fields if field in labels.columns))
     for number, label in enumerate(labels.to_pylist()):
-        values = [_braces_doubled(str(label[field])) if field in label else f"{{{field}}}" for field in fields]
-        pairs = zip([*values, ""], map(_braces_doubled, texts), strict=True)
-        answers[f"__is_{number}"] = ask("".join(text + value for value, text in pairs))
+        texts = {each: with_doubled_braces(str(label[each])) if each in label else f"{{{each}}}" for each in fields}
+        answers[f"__is_{number}"] = ask(with_other_fields("semantic_join", statement, texts.__getitem__))
     asked = left.with_columns(answers)
     numbers = [col(name).if_else(int(name.removeprefix("__is_")), None).cast("uint64") for name in answers]
     matches = asked.with_column("__label", functions.to_list(*numbers, lit(None).cast("uint64"))).explode("__label")
     return matches.join(labels.monotonically_increasing_id("__label"), on="__label")
-
-
-def _braces_doubled(text: str) -> str:
-    return text.replace("{", "{{").replace("}", "}}")

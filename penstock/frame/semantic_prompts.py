@@ -39,7 +39,7 @@ def rows_message(parts: Sequence[Part]) -> str | None:
 
 @func(return_dtype=DataType.string())
 def answers_message(parts: Sequence[Part]) -> str | None:
-    """Return the answers to combine; None for a single one, and if a part has none, because its call failed."""
+    """Return the answers to combine; None for a single answer, and if a part has no answer because its call failed."""
     texts = [part["text"] for part in _in_order(parts)]
     if len(texts) == 1 or None in texts:
         return None
@@ -57,12 +57,6 @@ def only_answer(parts: Sequence[Part]) -> str | None:
 @func(return_dtype=DataType.list(DataType.string()))
 def pivots_of(parts: Sequence[Part]) -> list[str]:
     return [part["text"] for part in _in_order(parts)[:NUM_PIVOTS]]
-
-
-@func(return_dtype=DataType.list(DataType.string()))
-def pivots_of_others(pivots: Sequence[str], number: int) -> Sequence[str]:
-    """Return the pivots for a list; none for the first list, whose own rows they are."""
-    return pivots if number else ()
 
 
 @func(return_dtype=DataType.string())

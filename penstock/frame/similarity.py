@@ -71,7 +71,7 @@ class SimilarityVerbs(LazyTable):
     def dedup_minhash(
         self, on: ColumnInput, threshold: float = 0.8, *, num_hashes: int = 128, ngram_size: int = 5, seed: int = 1
     ) -> Self:
-        """Keep the first row of each group of similar texts, by the share of n-grams of words that they have in common.
+        """Keep the first row of each group of similar texts: texts that share many n-grams of words.
 
         Two texts are linked if the similarity that ``minhash`` estimates, the Jaccard index of their n-grams, is
         ``threshold`` or more; texts linked directly or through other texts are one group. Pairs to compare are found by

@@ -58,8 +58,8 @@ def sql(query: str, register_globals: bool = True, **tables: DataFrame) -> DataF
     """Run a SELECT statement in the dialect of DuckDB; the result is lazy, as with any verb.
 
     A table is a DataFrame passed by name, or a variable of the caller unless ``register_globals`` is false. You can
-    call the functions of DuckDB, those in ``penstock.functions`` that it lacks (``prompt``, ``embed_text``, ...), your
-    variables made with ``ps.func``, and functions from ``attach_function``.
+    call the functions of DuckDB, functions of ``penstock.functions`` that it lacks (``prompt``, ``embed_text``, ...),
+    your variables made with ``ps.func``, and functions from ``attach_function``.
 
     >>> reviews = ps.from_pydict({"stars": [5, 1], "text": ["good", "bad"]})
     >>> ps.sql("select upper(text) as t from reviews where stars > 3").to_pydict()
@@ -177,7 +177,7 @@ class _Query:
         return None if name in function_names() or name in MAKERS else public_functions().get(name)
 
     def _next_calls(self, query: Tree) -> list[Tree]:
-        """Return the calls to make next: the innermost ones, and of these the ones in WHERE first."""
+        """Return the calls to make next: the innermost calls, and among them first the calls in WHERE."""
         for part in (query["where_clause"], {**query, "from_table": None, "where_clause": None}):
             calls = [node for node in walk_tree(part) if self._is_lifted(node)]
             innermost = [call for call in calls if not any(map(self._is_lifted, walk_tree(call["arguments"])))]
@@ -267,7 +267,7 @@ class _Query:
 
     def _constant(self, call: Tree, position: int, argument: Tree, columns: dict[str, Tree]) -> Any:
         """Return a constant argument; the columns that a template names are added to ``columns``."""
-        from penstock.expr.templates import with_renamed_fields
+        from penstock.expr.templates import with_other_fields
         from penstock.functions.ai import TEMPLATE_ARGUMENTS
 
         value = constant_argument(argument["expression"])
@@ -279,9 +279,9 @@ class _Query:
 
         def rename(field: str) -> str:
             columns[added := self._name("argument")] = column_tree(field, "")
-            return added
+            return f"{{{added}}}"
 
-        return with_renamed_fields(name, value, rename)
+        return with_other_fields(name, value, rename)
 
     def _check(self, query: Tree, calls: list[Tree]) -> None:
         if query["aggregate_handling"] != "STANDARD_HANDLING":

@@ -51,7 +51,7 @@ _PREDICATES: dict[str, Callable[..., Any]] = {
 
 
 def sql_expr(sql: str) -> Expression:
-    """Return an expression written in SQL, with functions of ``penstock.functions``, or else scalar ones of DuckDB.
+    """Return an expression written in SQL, with functions of ``penstock.functions`` or scalar functions of DuckDB.
 
     >>> ps.from_pydict({"a": [1, 2]}).select(ps.sql_expr("a * 10 as b")).to_pydict()
     {'b': [10, 20]}

@@ -14,7 +14,14 @@ from penstock.errors import InvalidArgumentError, check_choice
 from penstock.events.tracebacks import TrimmedErrors
 from penstock.expr.column import Expression, col
 from penstock.frame.lazy_table import LazyTable, query_subscribers
-from penstock.frame.option_lines import WRITING
+from penstock.frame.option_lines import (
+    WRITING,
+    FileWriting,
+    JobOptions,
+    StagedJobOptions,
+    TableWriting,
+    WriteMode,
+)
 from penstock.frame.projection import projected, with_added
 from penstock.frame.results import SHOWN_ROWS
 from penstock.plan import nodes
@@ -28,9 +35,6 @@ if TYPE_CHECKING:
     from penstock.jobs.job_run import Resume
     from penstock.observe.closing_line import Destination
     from penstock.observe.on_finish import OnFinish
-
-WriteMode = Literal["create", "append", "overwrite"]
-JOB_OPTIONS = ("resume", "budget", "job_dir", "on_finish")
 
 
 class LanceOptions(TypedDict, total=False):
@@ -52,128 +56,67 @@ class WriteVerbs(LazyTable):
     write ended.
     """
 
-    @refusing_unknown("write_parquet", WRITING)
-    def write_parquet(
-        self,
-        path: str,
-        *,
-        mode: WriteMode = "create",
-        partition_cols: Iterable[str | Expression] | None = None,
-        compression: str = "snappy",
-        rows_per_file: int | None = None,
-        storage_options: Mapping[str, Any] | None = None,
-        resume: Resume = False,
-        budget: float | None = None,
-        on_finish: OnFinish | None = None,
-    ) -> Self:
+    @refusing_unknown("write_parquet", WRITING, TableWriting)
+    def write_parquet(self, path: str, *, compression: str = "snappy", **options: Unpack[TableWriting]) -> Self:
         """Run the query and write its rows as Parquet files into a folder; returns the list of files.
 
         Nothing is visible in the folder before all is written.
         """
-        options = options_of(locals(), "path")
         from penstock.io.formats.parquet import parquet_sink
 
-        return self._write_files(parquet_sink, path, **options)
+        return self._write_files(parquet_sink, path, compression=compression, **options)
 
-    @refusing_unknown("write_csv", WRITING)
+    @refusing_unknown("write_csv", WRITING, TableWriting)
     def write_csv(
         self,
         path: str,
         *,
-        mode: WriteMode = "create",
-        partition_cols: Iterable[str | Expression] | None = None,
         compression: str | None = None,
         delimiter: str = ",",
         header: bool = True,
-        rows_per_file: int | None = None,
-        storage_options: Mapping[str, Any] | None = None,
-        resume: Resume = False,
-        budget: float | None = None,
-        on_finish: OnFinish | None = None,
+        **options: Unpack[TableWriting],
     ) -> Self:
         """Run the query and write its rows as CSV files into a folder, with the options of ``write_parquet``.
 
         ``header`` writes the names of the columns as the first line of each file.
         """
-        options = options_of(locals(), "path")
         from penstock.io.formats.csv import csv_sink
 
-        return self._write_files(csv_sink, path, **options)
+        return self._write_files(csv_sink, path, compression=compression, delimiter=delimiter, header=header, **options)
 
-    @refusing_unknown("write_json", WRITING)
-    def write_json(
-        self,
-        path: str,
-        *,
-        mode: WriteMode = "create",
-        partition_cols: Iterable[str | Expression] | None = None,
-        compression: str | None = None,
-        rows_per_file: int | None = None,
-        storage_options: Mapping[str, Any] | None = None,
-        resume: Resume = False,
-        budget: float | None = None,
-        on_finish: OnFinish | None = None,
-    ) -> Self:
+    @refusing_unknown("write_json", WRITING, TableWriting)
+    def write_json(self, path: str, *, compression: str | None = None, **options: Unpack[TableWriting]) -> Self:
         """Run the query and write its rows as JSON lines into a folder, with the options of ``write_parquet``."""
-        options = options_of(locals(), "path")
         from penstock.io.formats.json import json_sink
 
-        return self._write_files(json_sink, path, **options)
+        return self._write_files(json_sink, path, compression=compression, **options)
 
-    @refusing_unknown("write_orc", WRITING)
-    def write_orc(
-        self,
-        path: str,
-        *,
-        mode: WriteMode = "create",
-        partition_cols: Iterable[str | Expression] | None = None,
-        compression: str = "uncompressed",
-        rows_per_file: int | None = None,
-        storage_options: Mapping[str, Any] | None = None,
-        resume: Resume = False,
-        budget: float | None = None,
-        on_finish: OnFinish | None = None,
-    ) -> Self:
+    @refusing_unknown("write_orc", WRITING, TableWriting)
+    def write_orc(self, path: str, *, compression: str = "uncompressed", **options: Unpack[TableWriting]) -> Self:
         """Run the query and write its rows as ORC files into a folder, with the options of ``write_parquet``."""
-        options = options_of(locals(), "path")
         from penstock.io.formats.orc import orc_sink
 
-        return self._write_files(orc_sink, path, **options)
+        return self._write_files(orc_sink, path, compression=compression, **options)
 
-    @refusing_unknown("write_numpy", WRITING)
-    def write_numpy(
-        self,
-        path: str,
-        *,
-        column: str,
-        mode: WriteMode = "create",
-        rows_per_file: int | None = None,
-        storage_options: Mapping[str, Any] | None = None,
-        resume: Resume = False,
-        budget: float | None = None,
-        on_finish: OnFinish | None = None,
-    ) -> Self:
+    @refusing_unknown("write_numpy", WRITING, FileWriting)
+    def write_numpy(self, path: str, *, column: str, **options: Unpack[FileWriting]) -> Self:
         """Run the query and write a column as .npy files into a folder: numbers, or arrays with equal shapes.
 
         The other options are the same as in ``write_parquet``.
         """
-        options = options_of(locals(), "path", "column")
         from penstock.io.formats.numpy import COLUMN, numpy_sink
 
         chosen = self._with(projected(self._plan, [col(column).alias(COLUMN)._node]))
         return chosen._write_files(functools.partial(numpy_sink, column=column), path, **options)
 
-    @refusing_unknown("write_sql", WRITING)
+    @refusing_unknown("write_sql", WRITING, StagedJobOptions)
     def write_sql(
         self,
         table_name: str,
         conn: str | Callable[[], Any],
         *,
         mode: WriteMode = "create",
-        resume: Resume = False,
-        budget: float | None = None,
-        job_dir: str | os.PathLike[str] | None = None,
-        on_finish: OnFinish | None = None,
+        **job: Unpack[StagedJobOptions],
     ) -> Self:
         """Run the query and write its rows as a table of a database; ``conn`` is as in ``read_sql``.
 
@@ -183,7 +126,7 @@ class WriteVerbs(LazyTable):
         from penstock.io.tables.sql.sink import sql_sink
 
         sink = sql_sink(table_name, conn, mode=mode, schema=self._schema_of_values())
-        return self.write_sink(sink, resume=resume, budget=budget, job_dir=job_dir, on_finish=on_finish)
+        return self.write_sink(sink, **job)
 
     def write_lance(
         self,
@@ -253,6 +196,7 @@ class WriteVerbs(LazyTable):
     @refusing_unknown(
         "write_huggingface",
         WRITING | {"mode": "'append' adds to the files of the split, 'overwrite' replaces them"},
+        StagedJobOptions,
     )
     def write_huggingface(
         self,
@@ -265,23 +209,20 @@ class WriteVerbs(LazyTable):
         commit_message: str = "Upload dataset with Penstock",
         commit_description: str | None = None,
         storage_options: Mapping[str, Any] | None = None,
-        resume: Resume = False,
-        budget: float | None = None,
-        job_dir: str | os.PathLike[str] | None = None,
-        on_finish: OnFinish | None = None,
+        **job: Unpack[StagedJobOptions],
     ) -> Self:
         """Run the query and write its rows as Parquet files into a Hugging Face dataset, in one commit.
 
         The repository is created if it does not exist. Until the upload the files are in a temporary folder. The token
         is as in ``read_huggingface``.
         """
-        options = options_of(locals(), "repo", *JOB_OPTIONS)
+        options = options_of(locals(), "repo", "job")
         from penstock.io.tables.huggingface import hub_sink
 
         sink = hub_sink(repo, schema=self._plan.schema, **options)
-        return self.write_sink(sink, resume=resume, budget=budget, job_dir=job_dir, on_finish=on_finish)
+        return self.write_sink(sink, **job)
 
-    @refusing_unknown("write_turbopuffer", WRITING)
+    @refusing_unknown("write_turbopuffer", WRITING, StagedJobOptions)
     def write_turbopuffer(
         self,
         namespace: str,
@@ -294,10 +235,7 @@ class WriteVerbs(LazyTable):
         vector_column: str | None = None,
         client_kwargs: Mapping[str, Any] | None = None,
         write_kwargs: Mapping[str, Any] | None = None,
-        resume: Resume = False,
-        budget: float | None = None,
-        job_dir: str | os.PathLike[str] | None = None,
-        on_finish: OnFinish | None = None,
+        **job: Unpack[StagedJobOptions],
     ) -> Self:
         """Run the query and write each row as a document of a turbopuffer namespace; returns their number.
 
@@ -305,13 +243,13 @@ class WriteVerbs(LazyTable):
         attributes, with the types in ``schema``, in the forms of ``write_json``. Documents are visible as they are
         written, by id, so a failed write can be run again.
         """
-        options = options_of(locals(), "namespace", "schema", *JOB_OPTIONS)
+        options = options_of(locals(), "namespace", "schema", "job")
         from penstock.io.tables.turbopuffer import turbopuffer_sink
 
         sink = turbopuffer_sink(namespace, schema=self._schema_of_values(), attributes=schema, **options)
-        return self.write_sink(sink, resume=resume, budget=budget, job_dir=job_dir, on_finish=on_finish)
+        return self.write_sink(sink, **job)
 
-    @refusing_unknown("write_images", WRITING)
+    @refusing_unknown("write_images", WRITING, JobOptions)
     def write_images(
         self,
         path: str,
@@ -321,9 +259,7 @@ class WriteVerbs(LazyTable):
         quality: int = 90,
         mode: WriteMode = "create",
         storage_options: Mapping[str, Any] | None = None,
-        resume: Resume = False,
-        budget: float | None = None,
-        on_finish: OnFinish | None = None,
+        **job: Unpack[JobOptions],
     ) -> Self:
         """Run the query and write the images of a column into a folder, one file each, none for null.
 
@@ -335,7 +271,7 @@ class WriteVerbs(LazyTable):
         encoded = encode_image(col(column), file_format, quality=quality).alias(column)
         images = nodes.Filter(projected(self._plan, [encoded._node]), col(column).not_null()._node)
         sink = image_sink(path, file_format, mode=mode, storage_options=storage_options)
-        return self._with(images).write_sink(sink, resume=resume, budget=budget, on_finish=on_finish)
+        return self._with(images).write_sink(sink, **job)
 
     @refusing_unknown("write_sink", WRITING)
     def write_sink(

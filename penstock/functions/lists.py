@@ -211,7 +211,7 @@ list_length = _table.build(
 
 @method
 def list_count(list_expr: Expression, mode: Literal["all", "valid", "null"] = "valid") -> Expression:
-    """Count the elements of each list: all of them, the valid ones (not null), or the nulls.
+    """Count the elements of each list: all elements, the valid elements (not null), or the nulls.
 
     >>> ps.from_pydict({"a": [[1, None], []]}).select(list_count(ps.col("a"))).to_pydict()
     {'a': [1, 0]}

@@ -52,7 +52,7 @@ endswith = _affix("endswith", "suffix", "ends", pc.ends_with, "c", "suffix(a, b)
 def _replace_literally(text: pa.Array, search: str, replacement: str) -> pa.Array:
     if search:
         return pc.replace_substring(text, pattern=search, replacement=replacement)
-    # Arrow's function for plain text does not end here.
+    # Arrow's function for plain text never returns if it searches for an empty text.
     return pc.replace_substring_regex(text, pattern="", replacement=replacement.replace("\\", r"\\"))
 
 

@@ -108,7 +108,7 @@ def _date_trunc(value: Value, *, multiple: int, unit: str) -> Value:
 
 
 def _moment(local: Value, dtype: pa.DataType, ambiguous: str) -> Value:
-    """Return the first or the last moment with a local time; for one that clocks skip, the moment when they do."""
+    """Return the first or the last moment with a local time; for a time that clocks skip, the moment of the skip."""
     return pc.cast(pc.assume_timezone(local, dtype.tz, ambiguous=ambiguous, nonexistent="latest"), dtype)
 
 

@@ -18,7 +18,7 @@ TASK_ROWS = 2**20
 TASK_NBYTES = 64 * 2**20
 """The maximum bytes that a task reads, small enough that one large file keeps all cores busy."""
 
-COLUMN_NBYTES = 16 * 2**10  # least bytes of a column in a batch: each column costs about ten microseconds
+COLUMN_NBYTES = 32 * 2**10  # least bytes of a column in a batch: each column costs about ten microseconds
 
 Item = TypeVar("Item")
 
@@ -49,13 +49,13 @@ def rows_per_batch(num_rows: int, nbytes: int, num_columns: int = 1) -> int:
     """Return the number of rows of a batch, where ``num_rows`` rows are ``nbytes`` large.
 
     >>> rows_per_batch(1000, 8000), rows_per_batch(1000, 4 * 2**30), rows_per_batch(1000, 4 * 2**30, 10_000)
-    (131072, 3, 15)
+    (131072, 3, 76)
     """
     return max(1, min(BATCH_ROWS, _batch_nbytes(num_columns) * num_rows // max(nbytes, 1)))
 
 
 def _batch_nbytes(num_columns: int) -> int:
-    return piece_nbytes(min(max(BATCH_NBYTES, num_columns * COLUMN_NBYTES), TASK_NBYTES))
+    return piece_nbytes(max(BATCH_NBYTES, num_columns * COLUMN_NBYTES))
 
 
 def grouped(

@@ -94,7 +94,7 @@ def is_stored_commit_abandoned(manifest: str, names: Iterable[str], read: Callab
     """Return whether a commit on an object store will never end: its run has released its lease, or died on this
     machine.
 
-    ``names`` are the objects of writes and jobs there; of a job, the lease with the highest number counts.
+    ``names`` are the objects of writes and jobs there. In a job, the lease with the highest number counts.
     """
     run = os.path.dirname(manifest)
     leases = [name for name in names if name == f"{run}.lock" or name.startswith(f"{run}/lock/")]

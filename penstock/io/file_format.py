@@ -44,7 +44,7 @@ class FileFormat(Protocol):
     """The file name suffixes that a folder scan includes."""
 
     num_files_inferred: ClassVar[int] = 1
-    """The number of files whose columns determine the schema; more than one only where that is cheap."""
+    """The number of files whose columns determine the schema; more than one only if reading their columns is cheap."""
 
     can_number_rows: ClassVar[bool] = True
     """Each part knows which rows of the file it has."""

@@ -170,7 +170,7 @@ class FileSource:
         return self.files if self.format.can_number_rows else ()
 
     def options(self) -> Mapping[str, Any]:
-        """Return the options that determine the rows, not the ones that only locate the files."""
+        """Return the options that determine the rows, without options that only locate the files."""
         return {
             "format": self.format,
             "columns": self._columns,
@@ -187,7 +187,8 @@ class FileSource:
         columns = tuple(full.names) if request.columns is None else request.columns
         needed = columns_needed(full, columns, request)
         in_files = set(self._file_schema.names)
-        file_schema = pa.schema([f for f in full if f.name in needed and f.name in in_files])
+        read = needed & in_files
+        file_schema = full if len(read) == len(full) else pa.schema([f for f in full if f.name in read])
         if self._ignores_corrupt and not len(file_schema):
             # Metadata counts rows that cannot be read, and the skipped files must not depend on the columns selected.
             file_schema = pa.schema([f for f in full if f.name in in_files])
@@ -227,7 +228,8 @@ class FileSource:
 
     @cached_property
     def _schema(self) -> Schema:
-        full = Schema([*self._content, *(Field(name, DataType(t)) for name, t in self._path_types.items())])
+        of_path = [Field(name, DataType(dtype)) for name, dtype in self._path_types.items()]
+        full = Schema([*self._content, *of_path]) if of_path else self._content
         if self._columns is None:
             return full
         # path_column= adds its column to any choice of columns.
@@ -246,11 +248,14 @@ class FileSource:
             raise InvalidArgumentError(
                 f"path_column={self._path_column!r} is already a column of {str(self.files[0])!r}; choose another name."
             )
-        return Schema(Field(name, DataType(dtype)) for name, dtype in fields.items())
+        return Schema(map(Field, fields, map(DataType, fields.values())))
 
     @cached_property
     def _columns_of_files(self) -> dict[str, pa.DataType]:
-        return {f.name: f.type for f in self._inferred()} if self._infers else {}
+        if not self._infers:
+            return {}
+        found = self._inferred()
+        return dict(zip(found.names, found.types, strict=True))
 
     def _inferred(self) -> pa.Schema:
         error: CorruptFileError | None = None
@@ -274,7 +279,8 @@ class FileSource:
         if not files:
             return schema
         with ThreadPoolExecutor(FOOTER_THREADS) as threads:
-            others = [other for other in threads.map(self._schema_if_readable, files) if other is not None]
+            found = threads.map(self._schema_if_readable, files)
+            others = [other for other in found if other is not None and not other.equals(schema)]
         common = {column.name: column for column in schema}
         for other in others:
             for name, column in common.items():

@@ -49,9 +49,9 @@ def find_files(
 ) -> tuple[DataFile, ...]:
     """Return the files of each of ``paths`` in turn, sorted by path.
 
-    A folder stands for all visible files below it: those with one of ``suffixes``, or all if no file has one. So does a
-    folder that matches a pattern, unless ``descend`` is false. With ``hidden``, patterns match hidden names too, and a
-    folder stands for the files in it, not below it.
+    A folder stands for the visible files below it that have one of ``suffixes``, or for all of them if no file has one.
+    So does a folder that matches a pattern, unless ``descend`` is false. With ``hidden``, patterns match hidden names
+    too, and a folder stands for the files in it, not below it.
     """
     options = storage_options or {}
     return tuple(file for name in path_list(paths) for file in _find(name, suffixes, options, descend, hidden))
@@ -203,8 +203,8 @@ def _walk_files(filesystem: Any, folder: str) -> Iterator[Any]:
 
 
 def _listed_files(filesystem: Any, folder: str) -> list[Any]:
-    """Return the files below a folder of an object store, all of one version, though the store lists a thousand per
-    request.
+    """Return the files below a folder of an object store, all from the same version, although a request lists only a
+    thousand.
     """
     import pyarrow.fs
 
@@ -309,7 +309,7 @@ def _not_found(storage: Storage, filesystem: Any, name: str, path: str, is_empty
     folder = posixpath.dirname(path[: magic.start()] if magic else path)
     try:
         siblings = [info.base_name for info in _children(filesystem, folder)]
-    except (OSError, ValueError):  # a store without folders above those with data, such as the Hugging Face hub
+    except (OSError, ValueError):  # a store that has only folders with data, such as the Hugging Face hub
         siblings = []
     hint = did_you_mean(posixpath.basename(path), siblings)
     if magic and not hint:

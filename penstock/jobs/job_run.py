@@ -177,7 +177,7 @@ class Job:
         return stale
 
     def _missing_reads(self) -> set[int]:
-        """Return the reads that the sources no longer have, split into tasks as they are now."""
+        """Return the reads that are no longer among the tasks of the sources."""
         stages = query.stages_in_parts(self._plan, Gathered(PART_NBYTES)) or ()
         reads = [stage.work for stage in stages if isinstance(stage.work, Read)]
         present = {

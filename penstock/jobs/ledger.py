@@ -214,7 +214,7 @@ class StoreLedger:
 
 
 def contiguous(pieces: Sequence[Piece]) -> list[Piece]:
-    """Return the pieces that form a log from its beginning, without redundant ones.
+    """Return the pieces that form a log from its beginning, without redundant pieces.
 
     >>> given = [Piece(4, 8, "b"), Piece(0, 4, "a"), Piece(2, 4, "adds nothing"), Piece(9, 12, "after a gap")]
     >>> [piece.key for piece in contiguous(given)]

@@ -38,7 +38,7 @@ def in_input_order(
 ) -> list[OrderedFile]:
     """Return the files of a result in input order. ``positions`` gives the place of each read among all reads.
 
-    A file whose rows are in their place stays. A new file has at most ``max_rows``.
+    A file whose rows are already in their places stays. A new file has at most ``max_rows``.
     """
     files = _arranged(state, positions, max_rows)
     if _name_files(files, run_id, lambda name, following: following is None or name < following):
@@ -88,7 +88,7 @@ def _position(origin: Origin, state: JobState, positions: Mapping[int, tuple[int
 
 
 def _add_rows(arranged: list[OrderedFile], file: File, start: int, origin: Origin, max_rows: int) -> None:
-    """Add rows to the last file, and to further ones if it is full."""
+    """Add rows to the last file, and to further files if it is full."""
     position = 0
     while position < origin.num_rows:
         if not arranged or arranged[-1].file is not None or arranged[-1].num_rows >= max_rows:

@@ -16,7 +16,7 @@ from penstock.types.row_ranges import RowRange
 
 
 class ReadKey(NamedTuple):
-    """Identifies a read in later runs: the number of its source in the plan, the input, and the part of the input."""
+    """Identifies a read in later runs, by its source's number in the plan, the input, and the part of the input."""
 
     scan: int
     input: str
@@ -152,7 +152,7 @@ def read_key(scan: int, number: int, task: ReadTask) -> ReadKey:
 
 
 def merged(origins: Iterable[Origin]) -> list[Origin]:
-    """Return the origins with consecutive rows of one source joined.
+    """Return the origins; origins of consecutive rows in one source become one.
 
     >>> merged([Origin(0, 0, 5), Origin(0, 5, 5), Origin(0, 20, 1)])
     [Origin(source=0, start=0, num_rows=10), Origin(source=0, start=20, num_rows=1)]

@@ -42,8 +42,8 @@ OnFinish = Callable[[WriteOutcome], object] | str
 
 @contextmanager
 def telling(on_finish: OnFinish | None, output: str, subscribers: list[Subscriber]) -> Iterator[None]:
-    """Call ``on_finish`` when the block ends, also by an error. ``subscribers`` must listen to the block's query; they
-    get one that counts if they have none.
+    """Call ``on_finish`` when the block ends, also by an error. ``subscribers`` must listen to the block's query. A
+    subscriber that counts rows and calls joins them if they have none.
     """
     if on_finish is None:
         yield

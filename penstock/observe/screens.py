@@ -147,7 +147,7 @@ class Terminal:
             if not self._is_in_background:
                 lines = self._drawing()
                 erased = ERASE_LINE + ERASE_LINE_ABOVE * (self._num_drawn - 1) if self._drawn else ""
-            self._drawn = []  # if a Ctrl-C breaks the write, the next one erases no line of others
+            self._drawn = []  # if a Ctrl-C breaks the write, the next write erases no other lines
             self._put(self._encoded(erased) + above + self._encoded("\n".join(lines)))
             self._drawn = [cell_width(ANSI.sub("", line)) for line in lines]
 

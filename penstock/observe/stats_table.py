@@ -20,7 +20,7 @@ MIN_NAME_WIDTH = 20
 SPACE = 2  # cells between columns
 
 LEAST_USEFUL = ("bundles", "held", "no room", "no input", "bytes", "busy", "no worker", "rate", "wall", "failed")
-"""The columns that a narrow terminal leaves out, the first ones first."""
+"""The columns that a narrow terminal leaves out, in this order."""
 
 
 def stage_columns(stages: Sequence[StageStats]) -> dict[str, list[str]]:

@@ -1,7 +1,7 @@
 """``ask`` with a cheap judge, as plan nodes: hold all rows, label a sample of them, then route the others.
 
     Project          the columns that are needed later, and the vector of a learned judge
-    DrawSample       holds all rows; before them it gives copies of random ones: the pilot, then candidates
+    DrawSample       holds all rows; before them it gives copies of random rows: the pilot, then candidates
     Project          the label and the score of the pilot
     SizeSample       keeps as many candidates as the pilot calls for: the calibration sample
     Project          its labels and scores
@@ -49,7 +49,7 @@ class Cascade:
     """A call of ``ask`` with a cheap judge. The expressions are over ``columns``, the arguments of the call.
 
     ``score`` is a number for each row. ``vector`` is the input of a judge that learns from the pilot. There is at least
-    one of the two. A ``score`` that turns out to be a vector is one.
+    one of the two. A ``score`` whose type turns out to be a vector is used as ``vector``.
     """
 
     title: str
@@ -110,7 +110,7 @@ def _billed_as(model: Expr) -> tuple[str, str] | None:
 
 
 def _kept(plan: UdfProject, hidden: tuple[str, ...] = ()) -> list[Expr]:
-    """Return the columns that the call keeps; a star stands for unknown ones, except for ``hidden`` ones."""
+    """Return the columns that the call keeps; a star stands for unknown columns, except for ``hidden`` columns."""
     if plan.keep is not None:
         return [ColumnRef(name) for name in plan.keep]
     schema = plan.child.schema
@@ -118,7 +118,7 @@ def _kept(plan: UdfProject, hidden: tuple[str, ...] = ()) -> list[Expr]:
 
 
 def _columns(plan: UdfProject, names: Sequence[str]) -> tuple[dict[str, ColumnRef], list[Expr]]:
-    """Return the columns of the call's arguments by name, and the expressions of columns to add to the kept ones."""
+    """Return the columns of the call's arguments by name, and the expressions of columns to add."""
     kept, columns, added = _kept(plan), dict[str, ColumnRef](), list[Expr]()
     for name, arg in zip(names, plan.call.args, strict=True):
         bare = unalias(arg)

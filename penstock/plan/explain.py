@@ -154,7 +154,7 @@ def _selected(child: Plan, exprs: Sequence[Expr]) -> list[str]:
 
 
 def _listed(names: Sequence[str]) -> str:
-    """Return names with commas between them; after the first ones, only how many more there are."""
+    """Return names with commas between them: the first few, and how many more there are."""
     left = len(names) - MAX_COLUMNS
     return ", ".join(names) if left <= 0 else f"{', '.join(names[:MAX_COLUMNS])} and {left:,} more"
 

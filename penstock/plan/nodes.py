@@ -30,7 +30,7 @@ class Plan:
 
     schema: Schema | None = field(init=False)
     line: str | None = field(default=None, kw_only=True)  # the user's line, if errors need it
-    is_row_preserving: ClassVar[bool] = False  # row i of the output is made of row i of the input alone
+    is_row_preserving: ClassVar[bool] = False  # row i of the output comes from row i of the input alone
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "schema", self._output_schema())
@@ -187,13 +187,6 @@ class Limit(Unary):
 
     num_rows: int | None
     offset: int = 0
-
-    def __post_init__(self) -> None:
-        given: tuple[tuple[str, Any], ...] = (("limit", self.num_rows), ("offset", self.offset))
-        for what, value in given:
-            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
-                raise InvalidArgumentError(f"{what} needs a whole number of rows, 0 or more; got {value!r}")
-        Plan.__post_init__(self)
 
 
 @frozen

@@ -34,7 +34,7 @@ class SortKey:
 
 @frozen
 class Sort:
-    """Rows in the order of the keys, without keys in a random order; with ``num_rows`` only the first ones."""
+    """Rows in the order of the keys, without keys in a random order; with ``num_rows`` only the first rows."""
 
     keys: tuple[SortKey, ...]
     num_rows: int | None = None

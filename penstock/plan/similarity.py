@@ -66,7 +66,7 @@ class DropNear:
 
 @frozen
 class DropSimilar:
-    """The first row of each group of rows that are linked by similar signatures of ``minhash``."""
+    """The first row of each group. Similar ``minhash`` signatures link rows to groups."""
 
     signature: str
     threshold: float

@@ -52,7 +52,7 @@ def _check(plan: nodes.Unary) -> None:
 
 
 def _certain(plan: Plan) -> tuple[dict[str, None], set[str]]:
-    """Return the columns that a plan has, with ``OTHERS`` if it may have more, and the ones that it certainly lacks."""
+    """Return the columns that a plan has, with ``OTHERS`` if it may have more, and the columns that it lacks."""
     names: dict[str, None] = {}
     removed: set[str] = set()
 

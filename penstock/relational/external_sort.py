@@ -174,7 +174,7 @@ class SortHandler:
             pa.default_memory_pool().release_unused()
 
     def _pieces(self, rows: pa.RecordBatch, order: Order, nbytes: int) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of an order in pieces of about ``nbytes``."""
+        """Yield rows in a given order, in pieces of about ``nbytes``."""
         num_rows = max(1, rows.num_rows * nbytes // max(rows.nbytes, 1))
         for start in range(0, len(order), num_rows):
             yield rows.take(arrow_numbers(order[start : start + num_rows]))

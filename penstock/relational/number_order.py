@@ -44,7 +44,7 @@ def order_of_numbers(keys: Sequence[pa.Array], descending: Sequence[bool]) -> np
 
 
 def _numbers(key: pa.Array) -> Numbers | None:
-    """Return a column of numbers or times without nulls and NaN as numbers, else None."""
+    """Return a column of numbers or times as numbers; None for other columns, and for columns with null or NaN."""
     if pt.is_date32(key.type) or pt.is_time32(key.type):
         key = key.view(pa.int32())
     elif pt.is_timestamp(key.type) or pt.is_date64(key.type) or pt.is_time64(key.type):

@@ -61,7 +61,7 @@ def constant(expression: Tree) -> Any:
 
 @functools.cache
 def function_names(kind: str | None = None) -> frozenset[str]:
-    """Return the names of the functions of DuckDB, of one ``kind`` such as ``aggregate`` or of all."""
+    """Return the names of DuckDB's functions: of one ``kind``, such as ``aggregate``, or of all kinds."""
     where = "" if kind is None else f" where function_type = '{kind}'"
     found = database().cursor().execute(f"select distinct function_name from duckdb_functions(){where}").fetchall()
     return frozenset(name for (name,) in found)

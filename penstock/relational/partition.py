@@ -1,4 +1,4 @@
-"""Divide the rows of a relation into parts that are computed one by one, by a hash of the keys or by ranges of keys."""
+"""Divide the rows of a relation into parts, by a hash or by ranges of its keys. Each part is computed by itself."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ def common_schema(title: str, batches: Sequence[pa.RecordBatch]) -> pa.Schema:
 
 
 def with_types(title: str, batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Return a batch with the columns and types of earlier ones; a function may give other types in each batch."""
+    """Return a batch with the columns and types of earlier batches; a function may give other types in each batch."""
     if batch.schema.types == schema.types and batch.schema.names == schema.names:
         return pa.RecordBatch.from_arrays(batch.columns, schema=schema)
     _merged(title, schema, batch.schema)  # refuses text where numbers were

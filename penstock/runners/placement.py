@@ -116,9 +116,9 @@ def num_async_tasks(stage: Stage, spec: UdfSpec) -> int:
 def place(machine: Machine, requests: Sequence[WorkerRequest]) -> list[list[Devices]]:
     """Return the devices of each worker of each request. No device is given out twice.
 
-    All stages run at the same time, so each first gets its minimum, the largest before the small ones, which fill gaps.
-    Then the stages get one more worker each, in turn, while there is room. Raise InvalidArgumentError if a minimum does
-    not fit.
+    All stages run at the same time, so each stage first gets its minimum, large workers before small ones, which fill
+    gaps. Then the stages get one more worker each, in turn, while there is room. Raise InvalidArgumentError if a
+    minimum does not fit.
     """
     for request in requests:
         _check(machine, request)
@@ -148,7 +148,7 @@ def _has_grown(machine: Machine, request: WorkerRequest, workers: list[Devices],
 
 
 class FreeResources:
-    """The resources of a machine, or of a node of a cluster, that no worker has yet, by Ray's names."""
+    """The resources that no worker has yet, on a machine or a node of a cluster, by Ray's names."""
 
     def __init__(self, amounts: Mapping[str, float]) -> None:
         self._amounts = dict(amounts)

@@ -22,8 +22,8 @@ def block_rows(vectors: Numbers, max_rows: int) -> int:
     return max(1, min(max_rows, max_rows * BLOCK_ROW_NBYTES // row_nbytes))
 
 
-class NumpyBestRows:
-    """The positions of the ``k`` best rows for each query, best first; -1 where there are fewer.
+class BestRows:
+    """The positions of the ``k`` best rows for each query, best first; -1 where there are fewer. Computed by NumPy.
 
     The score orders rows like the metric: a cosine, a dot product, or minus half the squared distance, up to a constant
     for each query. A row with a score of NaN is never among the best.
@@ -33,38 +33,51 @@ class NumpyBestRows:
 
     def __init__(self, queries: Numbers, k: int, metric: Metric) -> None:
         self._metric = metric
+        given = self._moved(queries)
         # Near the origin the difference of two large squares does not lose the digits of a small distance.
-        self._centre = queries.mean(axis=0) if metric == "euclidean" and len(queries) else 0
-        self._queries = self._scaled(queries)
-        self._scores = np.full((len(queries), k), -np.inf, queries.dtype)
-        self.positions = np.full((len(queries), k), -1, np.int64)
+        self._centre = given.mean(0) if metric == "euclidean" and len(queries) else 0
+        self._queries = self._scaled(given)
+        self._scores = self._moved(np.full((len(queries), k), -np.inf, queries.dtype))
+        self._positions = self._moved(np.full((len(queries), k), -1, np.int64))
+
+    @property
+    def positions(self) -> Numbers:
+        found: Numbers = self._positions
+        return found
 
     def add(self, vectors: Numbers, positions: Numbers) -> None:
         """Compare a block of rows with the best so far."""
-        with np.errstate(all="ignore"):
-            vectors = self._scaled(vectors)
-            penalty = np.einsum("ij,ij->i", vectors, vectors) / 2 if self._metric == "euclidean" else None
-            for start in range(0, len(self._queries), QUERY_ROWS):
-                part = slice(start, start + QUERY_ROWS)
-                scores = self._queries[part] @ vectors.T
+        moved, rows = self._scaled(self._moved(vectors)), self._moved(positions)
+        penalty = self._squares(moved) / 2 if self._metric == "euclidean" else None
+        for start in range(0, len(self._queries), QUERY_ROWS):
+            part = slice(start, start + QUERY_ROWS)
+            with np.errstate(all="ignore"):
+                scores = self._queries[part] @ moved.T
                 if penalty is not None:
                     scores -= penalty
-                self._merge(self._scores[part], self.positions[part], scores, positions)
+                self._merge(self._scores[part], self._positions[part], scores, rows)
 
-    def _scaled(self, vectors: Numbers) -> Numbers:
+    def _scaled(self, vectors: Any) -> Any:
         match self._metric:
             case "cosine":
                 with np.errstate(all="ignore"):
-                    scaled: Numbers = vectors / np.sqrt(np.einsum("ij,ij->i", vectors, vectors))[:, None]
-                    return scaled
+                    return vectors / self._squares(vectors)[:, None] ** 0.5
             case "euclidean":
                 return vectors - self._centre
             case "dot":
                 return vectors
 
-    @staticmethod
-    def _merge(best: Numbers, best_positions: Numbers, scores: Numbers, positions: Numbers) -> None:
-        """Replace the worst scores in ``best`` by better new ones, in place."""
+    def _moved(self, numbers: Numbers) -> Any:
+        """Return numbers on the device that computes with them."""
+        return numbers
+
+    def _squares(self, vectors: Any) -> Any:
+        """Return the squared length of each vector."""
+        with np.errstate(all="ignore"):
+            return np.einsum("ij,ij->i", vectors, vectors)
+
+    def _merge(self, best: Any, best_positions: Any, scores: Any, positions: Any) -> None:
+        """Replace the worst scores in ``best`` by better new scores, in place."""
         k = best.shape[1]
         is_better = scores > best[:, -1:]
         if scores.shape[1] > k and np.count_nonzero(is_better) > 2 * best.size:  # as in the first block
@@ -88,7 +101,7 @@ class NumpyBestRows:
         best[changed], best_positions[changed] = all_scores[kept], all_positions[kept]
 
 
-class TorchBestRows:
+class TorchBestRows(BestRows):
     """Does the same with torch on a device, which holds the queries and the best scores."""
 
     max_block_rows = GPU_BLOCK_ROWS
@@ -97,53 +110,32 @@ class TorchBestRows:
         import torch
 
         self._torch: Any = torch
-        self._metric = metric
         self._device = device
-        given = self._moved(queries)
-        self._centre = given.mean(dim=0) if metric == "euclidean" and len(queries) else 0
-        self._queries = self._scaled(given)
-        self._scores = torch.full((len(queries), k), -np.inf, dtype=given.dtype, device=device)
-        self._positions = torch.full((len(queries), k), -1, dtype=torch.int64, device=device)
+        super().__init__(queries, k, metric)
 
     @property
     def positions(self) -> Numbers:
         found: Numbers = self._positions.cpu().numpy()
         return found
 
-    def add(self, vectors: Numbers, positions: Numbers) -> None:
-        """Compare a block of rows with the best so far."""
-        torch, moved = self._torch, self._scaled(self._moved(vectors))
-        rows = torch.from_numpy(positions).to(self._device)
-        penalty = (moved * moved).sum(dim=1) / 2 if self._metric == "euclidean" else None
-        for start in range(0, len(self._queries), QUERY_ROWS):
-            part = slice(start, start + QUERY_ROWS)
-            scores = self._queries[part] @ moved.T
-            if penalty is not None:
-                scores -= penalty
-            scores.nan_to_num_(nan=-np.inf, posinf=np.inf, neginf=-np.inf)
-            best, columns = scores.topk(min(self._scores.shape[1], len(moved)))
-            found = torch.where(best > -np.inf, rows[columns], -1)
-            both = torch.cat([self._scores[part], best], dim=1)
-            self._scores[part], kept = both.topk(self._scores.shape[1])
-            self._positions[part] = torch.cat([self._positions[part], found], dim=1).gather(1, kept)
-
-    def _moved(self, vectors: Numbers) -> Any:
+    def _moved(self, numbers: Numbers) -> Any:
         """Return a copy on the device. On an H200, copying to pinned memory first took longer than it saved."""
         with warnings.catch_warnings():  # torch warns that memory of Arrow is read-only
             warnings.simplefilter("ignore", UserWarning)
-            return self._torch.from_numpy(np.ascontiguousarray(vectors)).to(self._device)
+            return self._torch.from_numpy(np.ascontiguousarray(numbers)).to(self._device)
 
-    def _scaled(self, vectors: Any) -> Any:
-        match self._metric:
-            case "cosine":
-                return vectors / vectors.norm(dim=1, keepdim=True)
-            case "euclidean":
-                return vectors - self._centre
-            case "dot":
-                return vectors
+    def _squares(self, vectors: Any) -> Any:
+        return (vectors * vectors).sum(1)
 
-
-BestRows = NumpyBestRows | TorchBestRows
+    def _merge(self, best: Any, best_positions: Any, scores: Any, positions: Any) -> None:
+        torch = self._torch
+        scores.nan_to_num_(nan=-np.inf, posinf=np.inf, neginf=-np.inf)
+        top, columns = scores.topk(min(best.shape[1], scores.shape[1]))
+        found = torch.where(top > -np.inf, positions[columns], -1)
+        both = torch.cat([best, top], dim=1)
+        chosen = both.topk(best.shape[1])
+        best_positions[:] = torch.cat([best_positions, found], dim=1).gather(1, chosen.indices)
+        best[:] = chosen.values
 
 
 def best_rows(queries: Numbers, k: int, metric: Metric, *, has_gpu: bool) -> BestRows:
@@ -156,4 +148,4 @@ def best_rows(queries: Numbers, k: int, metric: Metric, *, has_gpu: bool) -> Bes
                 return TorchBestRows(queries, k, metric, "cuda")
         except ImportError:
             pass
-    return NumpyBestRows(queries, k, metric)
+    return BestRows(queries, k, metric)

@@ -1,4 +1,4 @@
-"""Bounds on downloads: the bytes of all of them together, and of each file."""
+"""Limits on downloads: the bytes of each file, and of all files together."""
 
 from __future__ import annotations
 

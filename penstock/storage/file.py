@@ -146,7 +146,7 @@ class File:
         return True
 
     def writable(self) -> bool:
-        """Return False: ``upload`` and ``write_sink`` write files."""
+        """Return False: files are written by ``upload`` and ``write_sink``."""
         return False
 
     def to_tempfile(self, buffer_size: int = COPY_NBYTES) -> IO[bytes]:

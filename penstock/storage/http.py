@@ -299,7 +299,7 @@ class HttpStore:
         return RangeFile(*self._range_reader(key))
 
     def _range_reader(self, key: str) -> tuple[int, ReadRanges]:
-        """Return the size of a file and a function that reads ranges of it, all of the same version."""
+        """Return a file's size, and a function that reads ranges of the same version of it."""
         version, can_seek = wait_for(self._client.info(key))
         if version.size is None or not can_seek:
             content = self.read(key)

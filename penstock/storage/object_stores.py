@@ -99,7 +99,7 @@ class ObjectStore:
             return self._api.head(self._client, key)
 
     def _range_reader(self, key: str) -> tuple[int, ReadRanges]:
-        """Return the size of a file and a function that reads ranges of it, all of the same version."""
+        """Return a file's size, and a function that reads ranges of the same version of it."""
         version = self.version(key)
 
         async def read_all(ranges: Sequence[tuple[int, int]]) -> list[memoryview]:

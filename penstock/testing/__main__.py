@@ -21,7 +21,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     with suppress(KeyboardInterrupt), ModelServer(port=parser.parse_args(arguments).port) as server:
         sys.stdout.write(
             f"port {server.port}\nOpenAI     {server.openai_url}\nAnthropic  {server.anthropic_url}\n"
-            f"Google     {server.google_url}\nPress Ctrl-C to stop.\n"
+            f"Google     {server.google_url}\n\nIn another terminal:\n"
+            f"export OPENAI_API_KEY=test OPENAI_BASE_URL={server.openai_url}\n\nPress Ctrl-C to stop.\n"
         )
         sys.stdout.flush()
         threading.Event().wait()

@@ -1,4 +1,4 @@
-"""Digests of the values of Arrow data, independent of chunks, offsets and neighbouring data.
+"""Digests of Arrow values, independent of chunks, offsets and neighbouring data.
 
 An IPC stream does not serve: for a slice it holds bytes outside the slice, and bytes under nulls are arbitrary.
 """

@@ -33,12 +33,14 @@ class Schema:
     string
     """
 
-    __slots__ = ("_fields", "_positions")
+    __slots__ = ("_arrow", "_fields", "_positions")
 
+    _arrow: pa.Schema | None
     _fields: tuple[Field, ...]
     _positions: dict[str, int]
 
     def __init__(self, fields: Iterable[Field]) -> None:
+        self._arrow = None
         self._fields = tuple(fields)
         self._positions = {}
         for position, field in enumerate(self._fields):
@@ -57,11 +59,13 @@ class Schema:
     @classmethod
     def from_arrow(cls, schema: pa.Schema) -> Schema:
         """Return the schema of an Arrow schema, with normalized types."""
-        return cls(Field(field.name, DataType(field.type)) for field in schema)
+        return cls(map(Field, schema.names, map(DataType, schema.types)))
 
     def to_arrow(self) -> pa.Schema:
         """Return the Arrow schema, in which every column may have nulls."""
-        return pa.schema([(field.name, field.dtype.arrow) for field in self._fields])
+        if self._arrow is None:  # Arrow compares one schema with another much faster the second time
+            self._arrow = pa.schema([(field.name, field.dtype.arrow) for field in self._fields])
+        return self._arrow
 
     @property
     def names(self) -> list[str]:

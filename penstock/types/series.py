@@ -67,7 +67,7 @@ class Series:
 
     @classmethod
     def concat(cls, series: Sequence[Series]) -> Series:
-        """Return the rows of several Series of one type, under the name of the first."""
+        """Join several Series of one type to a Series with the name of the first."""
         return cls(pa.chunked_array([each._array for each in series]), series[0].name)
 
     @property

@@ -318,7 +318,7 @@ class BatchHandler:
 
 
 def groups_of(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Return the rows of each list of a batch of groups, without a copy."""
+    """Return the rows of each group in a batch, where a group is a list of rows. Copy nothing."""
     lists = batch.column(0)
     rows = pa.RecordBatch.from_struct_array(lists.values)
     return map(rows.slice, lists.offsets[:-1].to_pylist(), pc.list_value_length(lists).to_pylist())

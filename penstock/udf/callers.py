@@ -104,7 +104,7 @@ class _Place:
 class CallerPool:
     """Up to ``max_concurrency`` coroutines that make the calls of all groups, lower orders first.
 
-    The last calls of one group run beside the first ones of the next. The coroutines end when no calls are left.
+    The last calls of one group run beside the first calls of the next group. The coroutines end when no calls are left.
     """
 
     def __init__(self, max_concurrency: int) -> None:

@@ -1,8 +1,8 @@
 """Batches in the formats of ``map_batches``: dicts of arrays or tensors, Arrow tables, DataFrames, lists of dicts.
 
 Neither arrays nor Python values hold all types: a nullable integer becomes a float with NaN, a timestamp loses its
-zone, an embedding becomes a plain array. So Penstock compares what a function returns with what it was
-given, and puts the original column in place of each unchanged one.
+zone, an embedding becomes a plain array. So Penstock compares what a function returns with what it was given, and puts
+the original column in place of each unchanged column.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def _is_read_only(array: np.ndarray[Any, Any]) -> bool:
 
 
 def restore_columns(result: Any, given: Any, batch: pa.RecordBatch, batch_format: BatchFormat) -> Any:
-    """Return a result in which the original columns replace the ones that the function left unchanged.
+    """Return a result in which the original columns replace the columns that the function left unchanged.
 
     A column is recognized by its name, or as the same array. ``given`` is the batch that the function got and may have
     changed.
@@ -153,8 +153,8 @@ def restored(
 ) -> dict[str, Any]:
     """Return columns; an original column replaces one that still has its values in some ``rows`` of the batch.
 
-    ``origins`` are the names of the original columns, by default the same. The format ``rows`` is that of functions of
-    one row: whether they change numbers or not, these become int64 or float64, so that no batch decides their type.
+    ``origins`` are the names of the original columns, by default the same. The format ``rows`` is for functions of one
+    row. Their numbers become int64 or float64, changed or not, so that types do not depend on the batch.
     """
     is_whole = isinstance(rows, slice) or np.array_equal(rows, np.arange(batch.num_rows))
     found = dict(columns)

@@ -155,7 +155,7 @@ def callable_of(target: Target, instance: Any) -> Callable[..., Any]:
 
 
 def close_instance(instance: Any) -> Any:
-    """Call ``close()`` of a user's object, if it has one, and return an awaitable if it is async.
+    """Call a user's object's ``close()`` if it has such a method, and return an awaitable if it is async.
 
     Log an error instead of raising it: the results are complete, and it must not hide another error.
     """

@@ -83,6 +83,16 @@ class RowOptions(WorkerOptions, total=False):
     batch_size: BatchSize
 
 
+class BatchOptions(RowOptions, total=False):
+    """The options of ``map_batches``."""
+
+    batch_format: BatchFormat
+    zero_copy_batch: bool | None
+    max_batch_bytes: int | str | None
+    max_batch_tokens: int | None
+    split_on: type[BaseException] | tuple[type[BaseException], ...] | None
+
+
 class GroupOptions(WorkerOptions, total=False):
     """The options of ``map_groups``: calls work as for a row, and the function sees a group as a batch."""
 
@@ -90,7 +100,11 @@ class GroupOptions(WorkerOptions, total=False):
     zero_copy_batch: bool | None
 
 
-DEFAULTS = {"batch_size": "auto", "cache": False, "gpus": 0, "max_errors": "auto", "unnest": False}  # None for others
+DEFAULTS = {
+    "batch_size": "auto", "cache": False, "gpus": 0, "ignore_corrupt_files": False, "infer_schema": True,
+    "max_errors": "auto", "mode": "create", "resume": False, "unnest": False,
+}  # fmt: skip
+"""The defaults of shared options; None for others."""
 CALL_OPTIONS = tuple(ClsOptions.__annotations__)
 BATCH_OPTIONS = ("max_batch_bytes", "max_batch_tokens", "split_on")
 """Options for batch functions only, besides ``batch_size``."""
@@ -119,7 +133,7 @@ OPTION_HELP = {
 
 
 MOST_LISTED = 6
-"""Options that an error about another one lists; of more it says where they are listed."""
+"""An error about an unknown option lists the others if they are at most so many, or else says where they are listed."""
 
 BREAKER_ROWS = 1000
 """Rows of a user's function that nearly all must fail for the same reason before the circuit breaker stops the query:
@@ -129,17 +143,21 @@ many, since bad rows often lie together."""
 # --- unknown options --------------------------------------------------------------------------------------------------
 
 
-def refusing_unknown(what: str, lines: Mapping[str, str] | None = None) -> Callable[[AnyCallable], AnyCallable]:
+def refusing_unknown(
+    what: str, lines: Mapping[str, str] | None = None, shared: type | None = None
+) -> Callable[[AnyCallable], AnyCallable]:
     """Make a function raise an error when it gets an unknown option; ``lines`` about options extend its docstring.
 
-    One with ``storage_options`` takes them as ``io_config`` too: an object that names them, as Daft's adapter has.
-    Expected errors of the function itself show the frames of the user.
+    ``shared`` is the TypedDict of its ``**options``. One with ``storage_options`` takes them as ``io_config`` too: an
+    object that names them, as Daft's adapter has. Expected errors of the function itself show the frames of the user.
     """
+    hints = {} if shared is None else shared.__annotations__
+    others = [name for name in dict.fromkeys((*(lines or ()), *hints)) if name in hints]
 
     def decorate(function: AnyCallable) -> AnyCallable:
         code = inspect.unwrap(function).__code__  # ``inspect.signature`` is slow, and this runs at import
         names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
-        known = [name for name in names if name != "self"]
+        known = [*(name for name in names if name != "self"), *others]
         place = f"df.{what}" if "self" in names else f"ps.{what}"
 
         def checked(options: dict[str, Any]) -> dict[str, Any]:
@@ -151,7 +169,7 @@ def refusing_unknown(what: str, lines: Mapping[str, str] | None = None) -> Calla
         call = _checking(function, checked)
         if lines is not None:
             call.__doc__ = _with_lines(function, {name: lines[name] for name in known if name in lines})
-        return call
+        return _showing(call, function, hints, {name: DEFAULTS.get(name) for name in others}) if others else call
 
     return decorate
 
@@ -184,13 +202,25 @@ def taking_options(what: str, kind: type) -> Callable[[AnyCallable], AnyCallable
 
     def decorate(function: AnyCallable) -> AnyCallable:
         call = _checking(function, lambda given: defaults | known_options(what, given, list(defaults), f"ps.{what}"))
-        own = [each for each in inspect.signature(function).parameters.values() if each.kind is not each.VAR_KEYWORD]
-        shown = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=defaults[name]) for name in defaults]
-        setattr(call, "__signature__", inspect.Signature([*own, *shown]))  # noqa: B010  # unknown to type checkers
         call.__doc__ = _with_lines(function, {name: OPTION_HELP[name] for name in defaults})
-        return call
+        return _showing(call, function, kind.__annotations__, defaults)
 
     return decorate
+
+
+def _showing(
+    call: AnyCallable, function: Callable[..., Any], hints: Mapping[str, Any], defaults: Mapping[str, Any]
+) -> AnyCallable:
+    """Return ``call`` with a signature that lists the options of ``function`` in place of ``**options``."""
+    signature = inspect.signature(function)
+    own = [each for each in signature.parameters.values() if each.kind is not each.VAR_KEYWORD]
+    texts = {name: getattr(hint, "__forward_arg__", hint) for name, hint in hints.items()}
+    shown = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=texts[name])
+        for name, default in defaults.items()
+    ]
+    setattr(call, "__signature__", signature.replace(parameters=[*own, *shown]))  # noqa: B010  # type checkers
+    return call
 
 
 def known_options(what: str, given: Mapping[str, Any], known: Collection[str], place: str) -> dict[str, Any]:

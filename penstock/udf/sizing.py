@@ -27,7 +27,7 @@ Weights = npt.NDArray[np.float64]  # one number a row
 Shares = npt.NDArray[np.float64]  # for each limit and row: the share of the limit that the row takes
 
 BYTES_PER_TOKEN = 4
-"""Of text in UTF-8. Tokenizers of English text differ from this by about a third."""
+"""Bytes of UTF-8 for each token. Tokenizers of English text differ from this by about a third."""
 BATCHES_BEFORE_GROWTH = 32
 
 

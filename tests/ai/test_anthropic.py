@@ -26,6 +26,7 @@ from penstock.ai.provider import Prompting, TextEmbedding
 from penstock.ai.providers.anthropic import AnthropicProvider, MessagesWire
 from penstock.ai.structured.return_formats import OutputFormat
 from penstock.ai.structured.tools import ToolFunction
+from penstock.cost.usage import usage_in
 from penstock.errors import AuthenticationError, InvalidAnswerError, InvalidArgumentError, RequestRefusedError
 from penstock.storage.secret import Secret
 from penstock.types import DataType
@@ -266,7 +267,8 @@ def test_a_schema_in_words_follows_the_parts_of_the_system_message() -> None:
 
 
 def read(**changes: Any) -> Any:
-    (generation,) = wire_of().read({**ANSWER, **changes})
+    body = {**ANSWER, **changes}
+    (generation,) = wire_of().generations(body, usage_in(body))
     return generation
 
 

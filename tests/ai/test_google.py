@@ -31,6 +31,7 @@ from penstock.ai.providers.google import (
 )
 from penstock.ai.structured.return_formats import OutputFormat
 from penstock.ai.structured.tools import ToolFunction
+from penstock.cost.usage import usage_in
 from penstock.errors import AuthenticationError, InvalidAnswerError, InvalidArgumentError
 from penstock.storage.secret import Secret
 from penstock.types import DataType
@@ -194,7 +195,7 @@ def candidate(*parts: dict[str, Any], **fields: Any) -> dict[str, Any]:
 
 def answers(*candidates: dict[str, Any], **fields: Any) -> list[Generation]:
     found = {"candidates": list(candidates), "usageMetadata": USAGE, "modelVersion": FLASH, "responseId": "x", **fields}
-    return wire_of().read(found)
+    return wire_of().generations(found, usage_in(found))
 
 
 def test_an_answer() -> None:
@@ -229,7 +230,7 @@ def test_function_calls_go_back_unchanged() -> None:
 
 def test_a_blocked_prompt_is_a_refusal() -> None:
     blocked = {"promptFeedback": {"blockReason": "PROHIBITED_CONTENT"}, "usageMetadata": {"promptTokenCount": 3}}
-    (given,) = wire_of().read(blocked)
+    (given,) = wire_of().generations(blocked, usage_in(blocked))
     assert (given.text, given.refusal) == ("", "Google blocked the prompt: PROHIBITED_CONTENT")
     assert (given.finish_reason, given.input_tokens) == ("content_filter", 3)
 

@@ -12,7 +12,7 @@ import pytest
 from pydantic import BaseModel
 
 import penstock as ps
-from penstock.ai.client.connections import SharedSession
+from penstock.ai.client.connections import SharedConnections
 from penstock.ai.provider_registry import find_provider
 from penstock.ai.providers.openai import OpenAIProvider
 from penstock.errors import AuthenticationError, InvalidArgumentError, QuotaExceededError, UnreachableError
@@ -413,7 +413,7 @@ def test_a_saved_plan_takes_its_key_from_the_environment(server: ModelServer, mo
     again = pickle.loads(saved)
     with pytest.raises(AuthenticationError, match="set OPENAI_API_KEY"):
         again.collect()
-    assert not SharedSession._by_loop
+    assert not SharedConnections._by_loop
     monkeypatch.setenv("OPENAI_API_KEY", "sk-another-9012\n")
     assert again.to_pydict()["a"] == ["a"]
     assert "Bearer sk-another-9012" in server.requests[-1].headers.values()

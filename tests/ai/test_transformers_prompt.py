@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,6 +18,7 @@ from penstock.ai.conversation import Generation, Image, ModelTurn, Request, Text
 from penstock.ai.local.generation import TransformersPrompter
 from penstock.ai.local.transformers import TransformersProvider
 from penstock.ai.provider import Prompting
+from penstock.ai.structured.return_formats import OutputFormat
 from penstock.errors import InvalidArgumentError, RequestRefusedError
 from penstock.plan.lower import lower
 from penstock.plan.optimizer import RULES, optimize
@@ -141,6 +143,43 @@ def test_answers_always_match_the_return_format(tmp_path: Path) -> None:
     assert len({str(row) for row in found["review"]}) > 2
     assert {*found["mood"][:-1]} <= {"good", "bad"}
     assert found["review"][-1] is found["mood"][-1] is None
+
+
+def test_answers_have_no_keys_that_the_return_format_does_not_list(tmp_path: Path) -> None:
+    """A schema of pydantic leaves objects open, so a model of random weights would write keys without end."""
+    folder = save_llama(tmp_path, num_positions=1024)
+
+    class Part(pydantic.BaseModel):
+        is_new: bool
+
+    class Parcel(pydantic.BaseModel):
+        parts: Annotated[list[Part], pydantic.Field(max_length=2)]
+        is_late: bool = False
+
+    output = OutputFormat.of(Parcel)
+    options = {"temperature": 2.0, "seed": 1, "max_tokens": 200}
+    found = answers(folder, [ask(text, output=output, num_answers=4) for text in TEXTS], **options)
+    assert {one.finish_reason for one in found} == {"stop"}
+    parcels = [json.loads(one.text) for one in found]
+    assert {tuple(parcel) for parcel in parcels} == {("parts",), ("parts", "is_late")}  # optional ones may be missing
+    assert {tuple(part) for parcel in parcels for part in parcel["parts"]} == {("is_new",)}
+
+
+def test_each_token_that_ends_an_answer_may_end_valid_json(tmp_path: Path) -> None:
+    folder = save_llama(tmp_path)
+    settings = json.loads((tmp_path / "generation_config.json").read_text())
+    other = ord("~")
+    (tmp_path / "generation_config.json").write_text(
+        json.dumps(settings | {"eos_token_id": [other, settings["eos_token_id"]]})
+    )
+    runtime = prompter(folder).runtime
+    matcher = runtime.matcher({"type": "integer"})
+    digit, *ends = runtime.tokenizer.convert_tokens_to_ids(["7"])[0], *sorted(runtime.decoder.end_tokens)
+    constraints = runtime.decoder.constraints
+    assert constraints is not None
+    assert not constraints.allowed([matcher], "cpu")[0, ends].any()
+    assert matcher.consume_token(digit)
+    assert constraints.allowed([matcher], "cpu")[0, [digit, *ends]].all()
 
 
 def test_log_probabilities_are_those_of_the_model(llama: str) -> None:

@@ -20,6 +20,8 @@ FLAGS = [
     "--disable-component-update",
     "--disable-sync",
     "--no-first-run",
+    "--disable-software-rasterizer",
+    "--disable-extensions",
 ]
 
 

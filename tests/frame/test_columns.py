@@ -64,7 +64,7 @@ def test_a_verb_leaves_the_dataframe_it_is_called_on_as_it_was(people: ps.DataFr
 def test_rename_keeps_order_and_can_swap_names(people: ps.DataFrame) -> None:
     assert people.rename_columns({"name": "age", "age": "name"}).columns == ["age", "name", "pet"]
     assert people.with_column_renamed("age", "years").columns == ["name", "years", "pet"]
-    assert people.with_columns_renamed({"pet": "animal"}).columns == ["name", "age", "animal"]
+    assert people.rename_columns({"pet": "animal"}).columns == ["name", "age", "animal"]
 
 
 def test_exclude_and_drop_columns_are_the_same_but_for_lists(people: ps.DataFrame) -> None:

@@ -225,6 +225,7 @@ def test_the_spellings_of_other_engines_are_ours() -> None:
         ps.range(2).map_batches(lambda batch: batch, cpus=1, num_cpus=1)
 
 
+@pytest.mark.one_machine
 def test_retry_on_repeats_only_its_exceptions() -> None:
     calls: list[int] = []
 

@@ -15,7 +15,7 @@ import pytest
 
 import penstock as ps
 from penstock.errors import ColumnNotFoundError, CorruptFileError, InvalidArgumentError, ReadError
-from penstock.io import files
+from penstock.io import data_file
 from penstock.io.file_format import FileFormat
 from penstock.io.file_source import FileSource
 from penstock.io.formats import lines
@@ -73,7 +73,7 @@ def test_predicates_are_exact_and_may_use_columns_that_are_not_asked_for(two_fil
 
 
 def test_limit_stops_reading_tasks_and_rows(two_files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "SMALL_NBYTES", 0)  # the rows of smaller files are counted by the worker
+    monkeypatch.setattr(data_file, "SMALL_NBYTES", 0)  # the rows of smaller files are counted by the worker
     source = FileSource(ParquetFormat(), two_files)
     assert len(list(source.read_tasks(ReadRequest(limit=2)))) == 1
     assert [row["a"] for row in read_rows(source, limit=1)] == [1]
@@ -232,7 +232,7 @@ def test_schema_overrides_types_and_adds_columns(tmp_path: Path) -> None:
 def test_corrupt_files_are_skipped_with_a_warning_if_asked(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(files, "SMALL_NBYTES", -1)  # small files are first opened by the worker
+    monkeypatch.setattr(data_file, "SMALL_NBYTES", -1)  # small files are first opened by the worker
     (tmp_path / "0.parquet").write_bytes(b"no")
     write(tmp_path / "1.parquet", a=[1])
     (tmp_path / "2.parquet").write_bytes(b"")

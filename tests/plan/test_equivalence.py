@@ -9,7 +9,6 @@ from hypothesis import HealthCheck, given, settings
 from penstock.plan.nodes import Plan
 from penstock.plan.optimizer import REQUIRED, RULES, Rule, optimize
 from penstock.runners import read_rows
-from penstock.runners.local import LocalRunner
 from penstock.runners.reading import Reading
 from tests.plan.reference import reference
 from tests.plan.strategies import plans, plans_of_unknown_schema
@@ -25,7 +24,7 @@ def rows(data: pa.RecordBatch | pa.Table) -> list[str]:
 
 
 def executed(plan: Plan, rules: tuple[Rule, ...], is_ordered: bool = True) -> pa.Table:
-    batches = list(read_rows(plan, Reading(is_ordered, rules=rules), runner=LocalRunner()))
+    batches = list(read_rows(plan, Reading(is_ordered, rules=rules)))
     return pa.Table.from_batches(batches, None if batches else reference(plan).schema)
 
 

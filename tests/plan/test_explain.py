@@ -172,7 +172,7 @@ def test_explain_fits_the_terminal(width: int) -> None:
     for number in range(5):
         question = ps.format("Is {column_1} anything like " + "this very long question " * number + "{column_2}?")
         df = df.with_column(f"answer_{number}", ps.prompt(question, model="gpt-5-mini"))
-    df = df.union_all(ps.from_pydict({name: ["a"] for name in df.column_names}))
+    df = df.union_all(ps.from_pydict({name: ["a"] for name in df.columns}))
     text = explain_query(df._plan, width)
     assert max(map(len, text.splitlines())) <= width
     whole = explain_query(df._plan)
@@ -186,4 +186,4 @@ def test_columns_that_a_select_keeps_are_a_star() -> None:
     df = ps.from_pydict({"a": [1], "b": [2]}).with_column("c", ps.col("a") + 1)
     assert explain(df._plan).splitlines()[0] == "Project *, col(a) + 1 as c"
     many = ps.from_pydict({f"c{number}": [1] for number in range(15)})
-    assert explain(many.select(*reversed(many.column_names))._plan).splitlines()[0].endswith("col(c3) and 3 more")
+    assert explain(many.select(*reversed(many.columns))._plan).splitlines()[0].endswith("col(c3) and 3 more")

@@ -14,7 +14,6 @@ from penstock.plan import nodes
 from penstock.plan.explain import explain
 from penstock.plan.optimizer import REQUIRED, RULES, Rule, optimize
 from penstock.runners import read_rows
-from penstock.runners.local import LocalRunner
 from penstock.runners.reading import Reading
 from tests.plan.strategies import conditions, scans
 
@@ -163,7 +162,7 @@ _VERBS = [_filter, _filter, _select, _sort, _distinct, _group, _join, _join, _wi
 
 def rows(df: ps.DataFrame, rules: tuple[Rule, ...]) -> list[str]:
     assert df.schema is not None
-    batches = list(read_rows(df._plan, Reading(rules=rules), runner=LocalRunner()))
+    batches = list(read_rows(df._plan, Reading(rules=rules)))
     table = pa.Table.from_batches(batches, df.schema.to_arrow())
     return sorted(map(repr, table.to_pylist()))
 

@@ -19,7 +19,6 @@ from penstock.plan.nodes import Plan
 from penstock.plan.optimizer import LOCAL_RULES, RULES, Rule, optimize
 from penstock.plan.relations import FileAggregate
 from penstock.runners import read_rows
-from penstock.runners.local import LocalRunner
 from penstock.runners.reading import Reading
 
 SCHEMA = pa.schema({"i": pa.int64(), "s": pa.int32(), "v": pa.float64(), "t": pa.string(), "b": pa.bool_()})
@@ -46,7 +45,7 @@ def is_direct(df: ps.DataFrame) -> bool:
 
 def rows(df: ps.DataFrame, rules: tuple[Rule, ...]) -> list[str]:
     """Return the rows as sorted text, so that NaN equals NaN, with the columns. The least of -0.0 and 0.0 is either."""
-    batches = list(read_rows(df._plan, Reading(rules=rules), runner=LocalRunner()))
+    batches = list(read_rows(df._plan, Reading(rules=rules)))
     types = {str(batch.schema) for batch in batches}
     return [*types, *sorted(repr(row).replace("-0.0", "0.0") for batch in batches for row in batch.to_pylist())]
 
@@ -73,6 +72,7 @@ filters: Any = st.sampled_from(
 )
 
 
+@pytest.mark.one_machine  # rules of the local runner
 @given(st.lists(tables, min_size=1, max_size=3), keys, values, filters)
 @settings(max_examples=60, deadline=None)
 def test_both_ways_give_the_same_rows(files: list[list[dict[str, Any]]], key: Any, value: Any, predicate: Any) -> None:

@@ -205,7 +205,7 @@ def test_a_star_over_a_join_names_a_repeated_column_by_its_table(query: str, col
     a = ps.from_pydict({"k": [1, 2, 3], "x": ["one", "two", "three"]})
     b = ps.from_pydict({"k": [2, 3], "y": [20, 30]})
     found = ps.sql(query, a=a, b=b)
-    assert found.column_names == columns
+    assert found.columns == columns
     assert sorted(found.to_pydict()["k"]) == [2, 3]
     if "order by" in query:
         assert found.to_pydict()["y"] == [30, 20]

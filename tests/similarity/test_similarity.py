@@ -13,7 +13,7 @@ from penstock.errors import ColumnNotFoundError, ComputeError, InvalidArgumentEr
 from penstock.functions import cosine_distance, dot_product, euclidean_distance, to_list
 from penstock.plan.similarity import DropNear, Metric
 from penstock.similarity import best_rows, near_duplicates, nearest
-from penstock.similarity.best_rows import NumpyBestRows, TorchBestRows
+from penstock.similarity.best_rows import BestRows, TorchBestRows
 from penstock.similarity.near_duplicates import DropNearHandler
 from penstock.similarity.similar_texts import link
 
@@ -82,12 +82,12 @@ def test_torch_finds_the_same_rows_as_numpy(metric: Metric, dtype: Any) -> None:
     vectors, queries = rng.standard_normal((200, 8)).astype(dtype), rng.standard_normal((10, 8)).astype(dtype)
     vectors[3] = 0
     vectors[50, 2] = np.nan
-    both: list[Any] = [NumpyBestRows(queries, 7, metric), TorchBestRows(queries, 7, metric, "cpu")]
+    both: list[Any] = [BestRows(queries, 7, metric), TorchBestRows(queries, 7, metric, "cpu")]
     for best in both:
         for start in range(0, 200, 64):
             best.add(vectors[start : start + 64], np.arange(start, min(start + 64, 200)))
     assert both[0].positions.tolist() == both[1].positions.tolist()
-    assert isinstance(best_rows.best_rows(queries, 7, metric, has_gpu=True), NumpyBestRows)  # torch sees no GPU
+    assert type(best_rows.best_rows(queries, 7, metric, has_gpu=True)) is BestRows  # torch sees no GPU
 
 
 def test_equally_near_rows_come_in_their_order_and_a_small_distance_far_from_the_origin_is_seen() -> None:

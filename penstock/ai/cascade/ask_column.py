@@ -22,7 +22,7 @@ from penstock.types import DataType, Field, Schema
 
 @dataclass(frozen=True)
 class Promise:
-    """The least shares that a cascade promises, and how sure it is of both."""
+    """The precision and recall that a cascade promises, and its confidence in both."""
 
     precision: float
     recall: float
@@ -89,9 +89,8 @@ def _judges(cheap: Any, statement: Statement, model: StatementModel) -> tuple[Ex
     if cheap == "embeddings":
         return None, _vectors(statement)
     name = model.provider.default_models.get("decide") if cheap == "auto" else cheap
-    if cheap == "auto" and (model.name is None or name in (None, model.name)):
-        return None, _vectors(statement)
-    if cheap == "auto" and not is_decided("decide", model.provider, name):
+    is_another = None not in (model.name, name) and name != model.name
+    if cheap == "auto" and not (is_another and is_decided("decide", model.provider, name)):
         return None, _vectors(statement)
     options = {"on_error": "null", **{each: value for each, value in model.options.items() if each == "cache"}}
     score = replace(model, name=name, options=options).decision(statement)["probability"]
@@ -101,7 +100,6 @@ def _judges(cheap: Any, statement: Statement, model: StatementModel) -> tuple[Ex
 def _vectors(statement: Statement) -> Expression:
     """Return the vectors of the statement's texts."""
     names = statement.columns
-    texts = [f"{name}: " for name in names] if len(names) > 1 else [""]
-    text = filled([*texts, ""], names) if len(names) > 1 else col(names[0])
+    text = filled([*(f"{name}: " for name in names), ""], names) if len(names) > 1 else col(names[0])
     fields = {"dimensions": None, "long_input": "truncate"}
     return embedding_column(resolve_call(TextEmbedding, None, None, {}, fields), text, TEXT)

@@ -1,4 +1,4 @@
-"""From the labels of two samples to a judge and its thresholds."""
+"""Choose a judge and its thresholds by the labels of two samples."""
 
 from __future__ import annotations
 
@@ -65,11 +65,11 @@ class Calibration:
 
     @property
     def is_scored(self) -> bool:
-        """True if the judge that needs calls scores the other rows."""
+        """True if the judge that makes calls scores the rows outside the samples."""
         return self.thresholds.is_useful and self._judge is None
 
     def learned_scores(self, vectors: Numbers, num_rows: int) -> Numbers:
-        """Return the scores of the learned judge; NaN if it is not the one."""
+        """Return the scores of the learned judge; NaN if the other judge was chosen."""
         if self._judge is None or not self.thresholds.is_useful:
             return np.full(num_rows, np.nan)
         return self._judge.scores(vectors)

@@ -144,7 +144,7 @@ def draw_probes(num_rows: int, seed: int = SEED) -> tuple[Numbers, Numbers]:
 
 
 class SizeHandler:
-    """Passes rows on, without the candidates that the labels of the pilot make needless."""
+    """Passes rows on, without the candidates that are not needed after the labels of the pilot."""
 
     def __init__(self, relation: SizeSample) -> None:
         self._targets = Targets(relation.precision, relation.recall, relation.confidence)
@@ -168,7 +168,7 @@ class SizeHandler:
 
 
 class CalibrateHandler:
-    """Takes the samples, finds the thresholds at the first other row, and gives the other rows as they come."""
+    """Collects the samples, finds the thresholds when the first other row comes, and passes the other rows on."""
 
     def __init__(self, relation: Calibrate) -> None:
         self._relation = relation
@@ -187,7 +187,7 @@ class CalibrateHandler:
             relation = self._relation
             targets = Targets(relation.precision, relation.recall, relation.confidence)
             self._found = Calibration(LabelledRows.joined(self._samples), targets)
-            if not is_sampling():  # an estimate has too few rows to judge the judge
+            if not is_sampling():  # a cost estimate has too few rows to test the judge
                 self._found.report(relation.title)
         return self._routed(item)
 

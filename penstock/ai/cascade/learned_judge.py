@@ -17,14 +17,14 @@ one."""
 
 
 class LearnedJudge:
-    """Scores vectors by the labels of others. A vector with NaN has the score NaN."""
+    """Scores vectors after learning from labelled ones. A vector with NaN has the score NaN."""
 
     def __init__(self, vectors: Numbers, labels: Numbers) -> None:
         is_valid = np.isfinite(vectors).all(axis=1)
         vectors, labels = vectors[is_valid], labels[is_valid].astype(float)
         self._mean = vectors.mean(axis=0) if len(vectors) else np.zeros(vectors.shape[1])
         self._scale = vectors.std(axis=0) + 1e-9 if len(vectors) else np.ones(vectors.shape[1])
-        # All that fewer labels than numbers can teach lies in the space of their vectors.
+        # With fewer labels than numbers, all that can be learned lies in the space that the labelled vectors span.
         self._space = (
             np.linalg.qr(((vectors - self._mean) / self._scale).T)[0] if len(vectors) < vectors.shape[1] else None
         )

@@ -1,4 +1,4 @@
-"""Thresholds for a cheap judge's scores whose promise holds: at least so much precision and recall, with a confidence.
+"""Find thresholds for a cheap judge's scores that keep a promise: a least precision and recall, with a confidence.
 
 The expensive model labels two uniform samples. The *pilot* chooses the judge, the size of the second sample, and the
 thresholds to try, in an order. The *calibration* sample then tests each threshold exactly (binomial). A test stops at
@@ -20,7 +20,7 @@ Numbers = np.ndarray[Any, Any]
 
 MAX_PILOT = 400
 PILOT_SHARE = 10  # one row in ten of a small input
-SPARE = 3.4  # times as many true rows in the calibration sample as a test without a single miss needs
+SPARE = 3.4  # the calibration sample aims at this multiple of the true rows that a test without a miss needs
 MIN_CALIBRATION = 300
 CALIBRATION_SHARE = 4  # one row in four at most
 MAX_CALIBRATION = 50_000
@@ -139,7 +139,7 @@ def _highest_yes(
 ) -> float:
     """Return the lowest tested threshold that keeps the promised precision: most rows from it on are true.
 
-    The pilot orders the thresholds: the test begins with the ones that will pass most clearly by the pilot.
+    The test begins with the thresholds that pass most clearly in the pilot.
     """
     high = math.inf
     for threshold in tried[np.argsort(-_expected_to_pass(tried, pilot_scores, pilot, targets), kind="stable")]:
@@ -151,7 +151,7 @@ def _highest_yes(
 
 
 def _expected_to_pass(tried: Numbers, scores: Numbers, labels: Numbers, targets: Targets) -> Numbers:
-    """Return how many standard errors the precision from each threshold on lies above the target, by the pilot."""
+    """Return, for each threshold, how far its precision in the pilot lies above the target, in standard errors."""
     is_yes = scores >= tried[:, None]
     num_rows = is_yes.sum(1)
     precision = ((is_yes & labels).sum(1) + 1) / (num_rows + 2)

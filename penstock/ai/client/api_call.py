@@ -48,17 +48,20 @@ class _NoObserver:
 NO_OBSERVER = _NoObserver()
 
 
-def as_is(body: Any) -> Any:
+def as_is(body: Any, usage: Usage | None) -> Any:
     return body
 
 
 @dataclass(slots=True)
 class ApiCall:
-    """One POST: a path below the base URL, and a body for JSON. ``read`` converts the body of the answer."""
+    """One POST: a path below the base URL, and a body for JSON.
+
+    ``read`` converts the body of the answer; it also gets the usage that the body reports.
+    """
 
     path: str
     body: dict[str, Any]
-    read: Callable[[Any], Any] = as_is
+    read: Callable[[Any, Usage | None], Any] = as_is
     tokens: int = 0  # estimate of the input
     inputs: Sequence[int] = ()  # the same for each input, if there are several
     key: bytes | None = None  # key of the answer in the ledger
@@ -69,7 +72,7 @@ class ApiCall:
 
 
 class Answered(NamedTuple):
-    """The result of a call: ``call.read(body)``, and the latency in seconds, None for a cached answer."""
+    """The result of a call: what ``call.read`` returns, and the latency in seconds, None for a cached answer."""
 
     value: Any
     latency_s: float | None

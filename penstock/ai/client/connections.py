@@ -12,13 +12,11 @@ from penstock.ai.client.silent_server import CHECK_EVERY_S, Silence
 
 log = logging.getLogger("penstock.ai")
 
-CONNECT_TIMEOUT_S = 10.0
 
-
-class SharedSession:
+class SharedConnections:
     """The connections of one event loop. All clients on the loop share them, and the last one closes them."""
 
-    _by_loop: ClassVar[dict[asyncio.AbstractEventLoop, SharedSession]] = {}
+    _by_loop: ClassVar[dict[asyncio.AbstractEventLoop, SharedConnections]] = {}
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         import aiohttp
@@ -28,28 +26,23 @@ class SharedSession:
         self.silences: set[Silence] = set()
         self._crash_searches: dict[str, CrashSearch] = {}
         self._check = loop.call_later(CHECK_EVERY_S, self._log_silences)
-        self.client = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=60, ttl_dns_cache=300),
-            timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S),
-            cookie_jar=aiohttp.DummyCookieJar(),
-            trust_env=False,  # a .netrc file would override the key; ``open`` finds proxies
-        )
+        self.connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=60, ttl_dns_cache=300)
 
     @classmethod
-    def shared(cls) -> SharedSession:
+    def shared(cls) -> SharedConnections:
         loop = asyncio.get_running_loop()
         if loop not in cls._by_loop:
             cls._by_loop[loop] = cls(loop)
-        session = cls._by_loop[loop]
-        session._num_users += 1
-        return session
+        connections = cls._by_loop[loop]
+        connections._num_users += 1
+        return connections
 
     async def release(self) -> None:
         self._num_users -= 1
         if not self._num_users:
             del self._by_loop[self._loop]
             self._check.cancel()
-            await self.client.close()
+            await self.connector.close()
 
     def crash_search(self, base_url: str) -> CrashSearch:
         """Return the search that all clients of a server share, whatever their models."""

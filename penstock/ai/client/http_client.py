@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from penstock.ai.client.addresses import joined, proxy_for, shown
 from penstock.ai.client.api_call import NO_OBSERVER, Answered, CallObserver, Endpoint
-from penstock.ai.client.connections import SharedSession
+from penstock.ai.client.connections import SharedConnections
 from penstock.ai.client.crash_search import CrashSearch
 from penstock.ai.client.deadline import Deadline
 from penstock.ai.client.failed_attempts import ConnectionLostError
+from penstock.ai.client.http_request import PreparedRequest, ReceivedReply
 from penstock.ai.client.limits.limiter import Limiter, LimiterKey, Outcome, Rank, Tally, limiter_for
 from penstock.ai.client.server_errors import (
     NeverReachedError,
@@ -25,6 +26,7 @@ from penstock.ai.client.silent_server import Silence
 from penstock.ai.lenient_json import parse_json
 from penstock.ai.provider import CallSettings
 from penstock.config import get_config
+from penstock.cost.usage import Usage
 from penstock.errors import (
     InvalidAnswerError,
     PenstockError,
@@ -35,9 +37,6 @@ from penstock.events.call_counter import CallCounter, current_call_counter
 from penstock.events.call_gate import ALWAYS_OPEN, current_gate
 from penstock.events.call_room import CallRoom, current_room
 from penstock.storage.secret import Secret, hidden
-
-if TYPE_CHECKING:
-    import aiohttp
 
 Answer = TypeVar("Answer")
 
@@ -61,17 +60,15 @@ class ApiClient:
         self.room = CallRoom()
         self.crash_search = CrashSearch()
         self.limiter: Limiter | None = None
-        self._session: SharedSession | None = None
+        self._connections: SharedConnections | None = None
         self._deadline: Deadline | None = None
         self._headers: Mapping[str, str] = {}
-        self.urls: dict[str, Any] = {}
+        self._posts: dict[str, PreparedRequest] = {}
         self._max_nbytes = 0
         self._counter = CallCounter()
 
     def open(self) -> None:
         """Open the client on the running loop."""
-        import multidict
-
         endpoint = self.endpoint
         headers = {"Content-Type": "application/json"}
         headers |= {name: value.reveal() if isinstance(value, Secret) else value for name, value in endpoint.headers}
@@ -79,8 +76,7 @@ class ApiClient:
             name, template = endpoint.key_header
             headers[name] = template.format(endpoint.key.reveal())
         self.errors.proxy = proxy_for(endpoint.base_url)
-        # The type that aiohttp would otherwise convert them to for every request.
-        self._headers = multidict.CIMultiDictProxy(multidict.CIMultiDict(headers))
+        self._headers = headers
         self.limiter = limiter_for(LimiterKey(endpoint.provider, endpoint.base_url, self.model), self.settings.caps)
         self._deadline = Deadline(self.settings.timeout_s)
         self._counter = current_call_counter()
@@ -89,17 +85,18 @@ class ApiClient:
         self._max_nbytes = get_config().max_response_bytes
         if self.is_paused_with_query:
             self.gate = current_gate()
-        self._session = SharedSession.shared()  # last: an error above leaves nothing to close
-        self._session.silences.add(self.silence)
-        self.crash_search = self._session.crash_search(endpoint.base_url)
+        self._connections = SharedConnections.shared()  # last: an error above leaves nothing to close
+        self._connections.silences.add(self.silence)
+        self.crash_search = self._connections.crash_search(endpoint.base_url)
 
     async def close(self) -> None:
-        session, self._session, self.limiter = self._session, None, None
-        if session is not None:
+        connections, self._connections, self.limiter = self._connections, None, None
+        self._posts.clear()
+        if connections is not None:
             assert self._deadline is not None
             self._deadline.close()
-            session.silences.discard(self.silence)
-            await session.release()
+            connections.silences.discard(self.silence)
+            await connections.release()
 
     @property
     def max_at_once(self) -> int | None:
@@ -111,24 +108,35 @@ class ApiClient:
         """The counts of the limiter so far."""
         return Tally() if self.limiter is None else self.limiter.tally
 
-    def url(self, path: str, query: Mapping[str, str] | None = None) -> Any:
-        """Return the URL of a path below the base URL, in the form that aiohttp takes."""
+    def post(self, path: str) -> PreparedRequest:
+        """Return the POST to a path below the base URL, prepared once for all calls."""
+        if path not in self._posts:
+            self._posts[path] = self.request("POST", path)
+        return self._posts[path]
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> PreparedRequest:
         import yarl
 
+        if self._connections is None:
+            self.open()
+        assert self._connections is not None
         url = yarl.URL(joined(self.endpoint.base_url, path)).update_query(query or {})
-        if not query:
-            self.urls[path] = url
-        return url
+        given = {**self._headers, **(headers or {})}
+        return PreparedRequest(self._connections.connector, method, url, given, self.errors.proxy)
 
     async def exchange(
         self,
-        method: str,
-        url: Any,
+        request: PreparedRequest,
         data: bytes | None,
-        take: Callable[[aiohttp.ClientResponse], Awaitable[tuple[Answer, int | None]]],
+        take: Callable[[ReceivedReply], Awaitable[tuple[Answer, int | None]]],
         rank: Rank = "first",
         *,
-        headers: Mapping[str, str] | None = None,
         tokens: int = 0,
         observer: CallObserver = NO_OBSERVER,
     ) -> Answered:
@@ -136,10 +144,7 @@ class ApiClient:
 
         ``take`` also returns the number of tokens that the request used, if known.
         """
-        if self._session is None:
-            self.open()
-        assert self.limiter is not None
-        assert self._session is not None
+        assert self.limiter is not None, "the request was made before the client was closed"
         assert self._deadline is not None
         permit = await self.limiter.admit(tokens, rank=rank)
         while not self.gate.is_open or self.crash_search.holds(rank):
@@ -154,27 +159,15 @@ class ApiClient:
         number = self.crash_search.sent(rank)
         observer.sent()
         try:
-            with self._deadline:
-                response = await self._session.client.request(
-                    method,
-                    url,
-                    data=data,
-                    headers={**self._headers, **headers} if headers else self._headers,
-                    allow_redirects=False,
-                    proxy=self.errors.proxy,
-                )
-                try:
-                    received = response.headers
-                    if not self.errors.has_answered:
-                        self.errors.note_answer()
-                    if not 200 <= response.status < 300:
-                        raw = await start_of(response, MAX_REFUSAL_NBYTES)
-                        observer.failed()
-                        raise self.errors.refusal(response.status, raw, received)
-                    answer, used_tokens = await take(response)
-                except BaseException:
-                    response.close()
-                    raise
+            with self._deadline, await request.send(data) as reply:
+                received = reply.headers
+                if not self.errors.has_answered:
+                    self.errors.note_answer()
+                if not 200 <= reply.status < 300:
+                    raw = await reply.start(MAX_REFUSAL_NBYTES)
+                    observer.failed()
+                    raise self.errors.refusal(reply.status, raw, received)
+                answer, used_tokens = await take(reply)
             outcome, latency_s = "ok", time.perf_counter() - started
             counter.count_reply(latency_s)
             return Answered(answer, latency_s)
@@ -210,12 +203,12 @@ class ApiClient:
         finally:
             self.silence.begin(time.monotonic())
 
-    async def content(self, response: aiohttp.ClientResponse) -> bytes:
+    async def content(self, reply: ReceivedReply) -> bytes:
         """Return the body of an answer, decompressed. Stop reading at ``max_response_bytes``."""
-        limit, length = self._max_nbytes, response.content_length
-        if length is not None and length <= limit and "Content-Encoding" not in response.headers:
-            return await response.read()
-        content = await start_of(response, limit)
+        limit = self._max_nbytes
+        if reply.nbytes is not None and reply.nbytes <= limit:
+            return await reply.read()
+        content = await reply.start(limit)
         if len(content) > limit:
             raise self.errors.too_large(limit)
         return content
@@ -239,23 +232,13 @@ class ApiClient:
             raise self.errors.refusal(status_meant(error), raw, {})
         return body
 
-    def understood(self, body: Any, read: Callable[[Any], Answer]) -> Answer:
-        """Return ``read(body)``; any exception in it means an invalid answer."""
+    def understood(self, body: Any, usage: Usage | None, read: Callable[[Any, Usage | None], Answer]) -> Answer:
+        """Return ``read(body, usage)``; any exception in it means an invalid answer."""
         try:
-            return read(body)
+            return read(body, usage)
         except PenstockError:
             raise
         except Exception as exc:
             raise InvalidAnswerError(
                 f"{self.name} answered in an unknown format: {type(exc).__name__}: {hidden(str(exc))}"
             ) from exc
-
-
-async def start_of(response: aiohttp.ClientResponse, nbytes: int) -> bytes:
-    """Return the start of a body, decompressed. Stop reading after more than ``nbytes``."""
-    content = bytearray()
-    async for chunk in response.content.iter_any():
-        content += chunk
-        if len(content) > nbytes:
-            break
-    return bytes(content)

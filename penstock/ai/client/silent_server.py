@@ -12,7 +12,7 @@ log = logging.getLogger("penstock.ai")
 
 CHECK_EVERY_S = 5.0
 FIRST_S, AGAIN_S = 30.0, 300.0
-"""Seconds of silence before the first log line, and between the next ones."""
+"""Seconds of silence before the first log line, and between further lines."""
 
 
 class Silence:

@@ -24,7 +24,8 @@ providers import ``remote_decider`` when they are asked for a model.
 
 Decisions
 ---------
-- ``probability`` of a yes/no question is that of yes, as in the services, so ``> 0.9`` selects what it reads like.
+- The ``probability`` of a yes/no question is the probability of yes, as in the services, so ``> 0.9`` means a likely
+  yes.
 - A judge answers a choice with a letter. Letters are single tokens that always differ; the words of options may not.
 - A judge gets the text before the question: all questions about a row share a prefix that servers cache.
 """

@@ -48,8 +48,8 @@ def list_items(value: Value, *, positions: tuple[int, ...]) -> Value:
 
 
 def _table(value: Any) -> tuple[NDArray, pa.Array | None]:
-    """Return lists of equal length as rows of a table, with NaN for null, and a mask of the null rows; None if no row
-    is null.
+    """Return lists of equal length as the rows of a table, with NaN for null. Also return a mask of the null rows; None
+    if no row is null.
     """
     lists = value.combine_chunks() if isinstance(value, pa.ChunkedArray) else value
     items, num_rows = lists.flatten().to_numpy(zero_copy_only=False), len(lists) - lists.null_count

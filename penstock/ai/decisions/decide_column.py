@@ -74,7 +74,7 @@ def starts_of(questions: Questions) -> Sequence[int]:
 
 
 def all_of(first: Questions, second: Questions) -> Questions:
-    """Return the questions of two calls, each once, under a name that no other one has.
+    """Return the questions of two calls without duplicates, each under a name of its own.
 
     >>> from penstock.ai.decisions.questions import yes_no
     >>> [name for name, _ in all_of((("q", yes_no("Old?")),), (("q", yes_no("New?")), ("r", yes_no("Old?"))))]
@@ -113,6 +113,6 @@ def decide_column(
 
 
 def _price_of(model: Model) -> Price | None:
-    """Return the price of a model's decisions, which may differ from that of its texts; None if it is not known."""
+    """Return the price of a model's decisions, which may differ from the price of its texts; None if it is unknown."""
     billed = model.billed_as if isinstance(model, ApiPrompter | RemoteDecider) else None
     return None if billed is None else price_of(*billed)

@@ -11,7 +11,7 @@ from penstock.ai.conversation import Generation, Image, Request, Text, UserTurn
 from penstock.ai.decisions.decision_format import answer_text
 from penstock.ai.decisions.questions import Probabilities, Question, QuestionLimits, Questions
 from penstock.ai.provider import ModelTask, check_options
-from penstock.ai.providers.wire import PromptWire, extra_body_of, tokens_in
+from penstock.ai.providers.wire import PromptWire, extra_body_of
 from penstock.errors import InvalidAnswerError, RequestRefusedError
 
 
@@ -52,9 +52,7 @@ class DecisionWire(PromptWire):
                 sum(given or ())
         except TypeError:
             raise InvalidAnswerError("the answer has a probability that is not a number") from None
-        return [
-            Generation(answer_text(self.questions, found), body.get("model"), **tokens_in(body), finish_reason="stop")
-        ]
+        return [Generation(answer_text(self.questions, found), body.get("model"), finish_reason="stop")]
 
 
 def parts_of(request: Request) -> list[Text | Image]:

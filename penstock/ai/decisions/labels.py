@@ -15,7 +15,7 @@ from penstock.ai.provider import Deciding, Prompting
 from penstock.errors import InvalidAnswerError
 
 NUM_TOP = 20
-"""Most likely tokens that the APIs list at most; the labels must be among them."""
+"""The most tokens that the APIs list for one position; the labels must be among them."""
 TOP_LIMITS = QuestionLimits(options=NUM_TOP, levels=NUM_TOP, questions=None)
 LETTER_LIMITS = QuestionLimits(options=26, levels=26, questions=None)
 

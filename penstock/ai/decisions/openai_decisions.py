@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from operator import itemgetter
 from typing import Any
 
 from penstock.ai.conversation import Request, Text
@@ -14,6 +15,9 @@ from penstock.errors import InvalidAnswerError
 
 MODELS = ("gpt-6-luna",)
 """OpenAI's models that answer decisions."""
+
+PAIRS = {"choice": itemgetter("value", "probability"), "score": itemgetter("label", "probability")}
+"""The option and its probability in an answer to a question of a kind."""
 
 
 class OpenAIDecisionWire(DecisionWire):
@@ -62,9 +66,8 @@ def _read(name: str, question: Question, given: Any) -> Probabilities:
             return None
         if question.kind == "yes_no":
             return [given["probability"], 1 - given["probability"]]
-        key = "value" if question.kind == "choice" else "label"
-        by_option = {each[key]: each["probability"] for each in given["probabilities"]}
-        return [by_option[option] for option in question.options]
+        by_option = dict(map(PAIRS[question.kind], given["probabilities"]))
+        return list(map(by_option.__getitem__, question.options))  # without a comprehension: this runs for every call
     except (KeyError, TypeError):
         raise InvalidAnswerError(
             f"the answer to question {name!r} is not one to a question of kind {question.kind}"

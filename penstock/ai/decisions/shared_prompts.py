@@ -43,7 +43,7 @@ class DevicePrompts:
         self._texts, self._sizes, self._before, self._device = texts, sizes, before, device
 
     def packed(self, rows: NDArray) -> PackedTokens:
-        """Return the texts of some rows: the first ones of all rows, then the second ones, and so on."""
+        """Return the texts of some rows: the first text of each row, then the second text of each row, and so on."""
         import torch
 
         num_texts = self._sizes.shape[1]

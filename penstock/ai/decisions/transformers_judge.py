@@ -30,15 +30,16 @@ from penstock.udf.retry import check_call_not_cancelled
 ONE_TOKEN = Sampling(1, (), ())
 Encode = Callable[[str], Sequence[int]]
 CPU_TOKENS, GPU_TOKENS = 1_024, 65_536
-"""Tokens of a batch. The scores of all tokens of a vocabulary take more memory than the vector of an encoder."""
+"""Tokens of a batch: fewer than for an encoder, because scores for a whole vocabulary take more memory than a vector.
+"""
 SAMPLES = ("a", "a.", "a \n\n", "a!?)", "1", "\u00e9 ", "\u3002", "\U0001f642", '"', "<a>")
 """Texts that end differently. They show whether a tokenizer begins each question with the same tokens."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prompts:
-    """The prompts of a row: a list of tokens for each question. Those after the first lack the ``shared`` tokens, with
-    which the first begins. ``inputs`` has the inputs of the model for each question if there are images.
+    """The prompts of a row: a list of tokens for each question. The first prompt begins with the ``shared`` tokens; the
+    others leave them out. With images, ``inputs`` has the model's inputs for each question.
     """
 
     tokens: Sequence[Sequence[int]]
@@ -167,7 +168,7 @@ class Judge(GenerationRuntime):
 
 
 def len_of_common_prefix(lists: Sequence[Sequence[int]]) -> int:
-    """Return how many first items all lists have in common.
+    """Return the length of the beginning that all lists share.
 
     >>> len_of_common_prefix([[1, 2, 3], [1, 2, 4, 5]])
     2
@@ -200,7 +201,7 @@ class LabelScores:
 
 
 def label_tokens(question: Question, encode: Encode) -> tuple[tuple[int, ...], ...]:
-    """Return the first tokens that each label of a question may have. Raise an error if labels share all of theirs."""
+    """Return the tokens with which each label of a question may begin. Raise an error if two labels share all."""
     labels = labels_of(question)
     firsts = [{ids[0] for text in spellings(question, label) if (ids := encode(text))} for label in labels]
     owners = {token: sum(token in each for each in firsts) for token in set[int]().union(*firsts)}

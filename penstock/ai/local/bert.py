@@ -63,7 +63,7 @@ class BertEncoder:
         self._eps = config["layer_norm_eps"]
         self._num_heads = config["num_attention_heads"]
         self.words = weights["embeddings.word_embeddings.weight"]
-        # All texts belong to the first segment, so its vector is added to that of each position.
+        # All texts belong to the first segment, so its vector is added to the vector of each position.
         positions = weights["embeddings.position_embeddings.weight"][first_position(config) :]
         self.positions = positions + weights["embeddings.token_type_embeddings.weight"][0]
         self.norm = pair(weights, "embeddings.LayerNorm")

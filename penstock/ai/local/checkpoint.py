@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
+import sys
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from penstock.ai.local import weights as local_weights
@@ -16,10 +19,14 @@ from penstock.errors import InvalidArgumentError, RequestRefusedError, require_e
 DEVICES = ("cpu", "cuda", "mps", "xpu", "hpu", "npu")
 DTYPES = ("float32", "bfloat16", "float16", "auto")
 
+SHARED = ("transformers.modeling_utils", "transformers.generation.utils")
+RARELY_NEEDED = ("sklearn.metrics", "scipy.optimize")
+
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A ``dtype`` of None means float32 on a CPU and the fastest 16-bit type on a GPU; ``auto`` that of the weights.
+    """A ``dtype`` of None means float32 on a CPU and the fastest 16-bit type on a GPU; ``auto`` means the type of the
+    weights.
 
     ``precision`` is None or ``int8``, for products of 8-bit numbers on a CPU.
     ``compile`` tells whether text models compile their layers while they run; None means on a GPU.
@@ -38,8 +45,9 @@ class Checkpoint:
     @staticmethod
     def of(name: str, task: ModelTask) -> Checkpoint:
         """Return the checkpoint that a task names, with the task's options for loading it."""
+        extra = "local" if name == local_weights.MINILM else "transformers"
         for package in ("torch", "transformers"):
-            require_extra(package, "transformers", f"{task.function} with provider 'transformers'")
+            require_extra(package, extra, f"{task.function} with provider 'transformers'")
         options = task.options
         if (dtype := options.get("dtype")) is not None and dtype not in DTYPES:
             raise InvalidArgumentError(f"{task.function}: dtype is one of {', '.join(DTYPES)}; got {dtype!r}")
@@ -130,7 +138,9 @@ class Checkpoint:
         return torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float16
 
     def dtype_name(self, config: Mapping[str, Any]) -> str | None:
-        """Return the given type; for ``auto`` that of the configuration, whose key depends on transformers' version."""
+        """Return the given type; for ``auto`` the type in the configuration, whose key depends on the version of
+        transformers.
+        """
         if self.dtype != "auto":
             return self.dtype
         return str(config.get("dtype") or config.get("torch_dtype") or "float32")
@@ -140,6 +150,7 @@ class Checkpoint:
 
         ``attention`` is the name of an attention function, by default the one that the user chose, if any.
         """
+        import_transformers()
         options: dict[str, Any] = {"dtype": self.torch_dtype()}
         if (attention := attention or self.attn_implementation) is not None:
             options["attn_implementation"] = attention
@@ -198,3 +209,45 @@ def naming_model(name: str) -> Iterator[None]:
         yield
     except (OSError, ValueError, KeyError, ImportError) as exc:
         raise RequestRefusedError(f"Model {name!r} cannot be loaded: {exc}") from exc
+
+
+def import_transformers() -> None:
+    """Import what all models of transformers share, without the large packages that they rarely need.
+
+    transformers imports scikit-learn for assisted generation and SciPy for training object detectors: one function of
+    each, for a quarter of the time that an encoder takes to start. Here their first call imports them.
+    """
+    with functions_imported_later(*RARELY_NEEDED):
+        for name in SHARED:
+            importlib.import_module(name)
+
+
+@contextlib.contextmanager
+def functions_imported_later(*names: str) -> Iterator[None]:
+    """Let ``from NAME import function`` import the named module when the function is first called."""
+    stand_ins = {name: _StandIn(name) for name in names if name not in sys.modules}
+    sys.modules.update(stand_ins)
+    try:
+        yield
+    finally:
+        for name, stand_in in stand_ins.items():
+            if sys.modules.get(name) is stand_in:
+                del sys.modules[name]
+
+
+class _StandIn(ModuleType):
+    """A module whose attributes are functions that import the real module when they are called.
+
+    Who still holds it when the real module may be imported gets the attributes of that one.
+    """
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+
+        def real() -> Any:
+            return getattr(importlib.import_module(self.__name__), name)
+
+        if sys.modules.get(self.__name__) is not self:
+            return real()
+        return lambda *args, **kwargs: real()(*args, **kwargs)

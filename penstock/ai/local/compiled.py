@@ -24,7 +24,9 @@ PAYS_AFTER_S = 5.0
 BACKEND = "inductor"
 
 CALLING_MODULES = threading.RLock()
-"""Held while a thread calls modules, and while torch.fx traces, which replaces the call of each module of a process."""
+"""Held while a thread calls modules, and while torch.fx traces: tracing replaces the calls of all modules in the
+process.
+"""
 
 
 class CompiledLater:

@@ -23,8 +23,10 @@ class Constraints:
         import llguidance
         import llguidance.hf
 
+        self._ends = list(end_tokens)
+        end = self._ends[0] if self._ends else None  # llguidance before 1.7 takes no more than one
         try:
-            self._tokenizer = llguidance.hf.from_tokenizer(tokenizer, num_tokens, list(end_tokens) or None)
+            self._tokenizer = llguidance.hf.from_tokenizer(tokenizer, num_tokens, end)
         except ValueError as exc:
             raise RequestRefusedError(f"return_format needs a tokenizer that llguidance can read: {exc}") from exc
         self._num_tokens = num_tokens
@@ -35,7 +37,7 @@ class Constraints:
         """Return the state of one answer, at its beginning."""
         import llguidance
 
-        text = json.dumps(schema)
+        text = json.dumps(closed(schema))
         if text not in self._matchers:
             grammar = llguidance.LLMatcher.grammar_from_json_schema(text, COMPILER)
             self._matchers[text] = llguidance.LLMatcher(self._tokenizer, grammar)
@@ -54,4 +56,28 @@ class Constraints:
         fill_next_token_bitmask_par(self._executor, pairs, bits)
         words = torch.from_numpy(bits.view(np.int32)).to(device)
         flags = (words[:, :, None] >> torch.arange(32, dtype=torch.int32, device=device)) & 1
-        return flags.reshape(len(matchers), -1)[:, : self._num_tokens].bool()
+        found = flags.reshape(len(matchers), -1)[:, : self._num_tokens].bool()
+        if len(self._ends) > 1:
+            found[:, self._ends] = found[:, self._ends[:1]]
+        return found
+
+
+def closed(schema: Any) -> Any:
+    """Return a JSON schema in which objects have no properties but those that they list.
+
+    Otherwise a model may write more of them until it runs out of tokens, and nothing reads them. Unlike in the form for
+    OpenAI's strict mode, optional properties may be left out, and all limits stay. An object that says itself which
+    others it takes is left as it is.
+
+    >>> closed({"type": "array", "items": {"properties": {"n": {"type": "integer"}}}})["items"]
+    {'additionalProperties': False, 'properties': {'n': {'type': 'integer'}}}
+    """
+    if isinstance(schema, list):
+        return [closed(part) for part in schema]
+    if not isinstance(schema, Mapping):
+        return schema
+    found = {
+        key: {name: closed(each) for name, each in part.items()} if key in ("properties", "$defs") else closed(part)
+        for key, part in schema.items()
+    }
+    return {"additionalProperties": False, **found} if "properties" in found else found

@@ -94,7 +94,7 @@ class Decoder:
         if row.matcher is not None and (not row.matcher.consume_token(token) or row.matcher.is_stopped()):
             return "stop"
         if row.sampling.stop:
-            # A character has at most four tokens, so a stop text ends within the last ones.
+            # A character has at most four tokens, so a stop text ends within the last few tokens.
             longest = max(map(len, row.sampling.stop))
             text = self.tokenizer.decode(row.tokens[-4 * longest - 4 :], skip_special_tokens=True)
             if any(stop in text for stop in row.sampling.stop):

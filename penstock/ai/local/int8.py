@@ -1,7 +1,7 @@
 """Encoders of the BERT family with products of 8-bit numbers, by OpenVINO on a CPU.
 
-The weights are rounded once, with a scale for each output. OpenVINO rounds the inputs of a product as they come, with a
-scale for each group of numbers of a token, so the other texts of a batch do not matter.
+The weights are rounded once, with a scale for each output. OpenVINO rounds the inputs of a product when they arrive,
+with a scale for each group of numbers in a token. So the other texts of a batch do not change the result.
 """
 
 from __future__ import annotations

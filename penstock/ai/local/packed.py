@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from penstock.ai.local.checkpoint import Checkpoint
+from penstock.ai.local.checkpoint import Checkpoint, import_transformers
 from penstock.ai.local.compiled import CompiledLater
 from penstock.ai.local.tokens import PackedTokens, first_position
 from penstock.ai.local.weights import has_gpu
@@ -23,7 +23,9 @@ PACKED_TYPES = (
     *("modernbert", "eurobert", "nomic_bert"),
     *DECODER_TYPES,
 )
-"""Types of models whose attention is a registered function alone. Relative biases, as of MPNet and T5, are no part."""
+"""Types of models whose whole attention is a registered function. MPNet and T5 are not among them: they add relative
+biases.
+"""
 
 
 def can_pack(checkpoint: Checkpoint, config: Mapping[str, Any]) -> bool:
@@ -53,6 +55,7 @@ def load_packed_decoder(checkpoint: Checkpoint) -> PackedDecoder | None:
 
 
 def _load(checkpoint: Checkpoint, auto_class: str, subfolder: str = "") -> Any:
+    import_transformers()
     from transformers import AttentionInterface
 
     AttentionInterface.register(ATTENTION, packed_attention)
@@ -96,7 +99,7 @@ def packed_attention(
 ) -> tuple[Tensor, None]:
     """Attend within each text of one row. The arguments have the names and shapes that transformers passes.
 
-    ``key_places`` are those of `SharedKeys`.
+    ``key_places`` are the ``places`` of `SharedKeys`.
     """
     is_causal = module.is_causal if is_causal is None else is_causal
     query, key, value = (part[0].transpose(0, 1) for part in (query, key, value))
@@ -128,8 +131,8 @@ def attend(
 ) -> Tensor:
     """Attend within each text. The parts have the shape (tokens, heads, width); ``stops`` are as in `PackedTokens`.
 
-    A token sees its neighbours at a distance below ``window``, only those before it if ``is_causal``. The keys of a
-    text may be more than its tokens, which are then the last ones of the keys.
+    A token sees its neighbours at a distance below ``window``, only those before it if ``is_causal``. A text may have
+    more keys than tokens; its tokens are then the last of the keys.
     """
     if key_stops is None or key_longest is None:
         key_stops, key_longest = stops, longest
@@ -246,7 +249,7 @@ class PackedDecoder:
 
 
 def _arguments(batch: PackedTokens, first_position: int = 0) -> dict[str, Any]:
-    """Return a batch as a model takes it; what it does not know itself, it passes on to `packed_attention`."""
+    """Return a batch as the arguments of a model, which passes those it does not know on to `packed_attention`."""
     types = {} if batch.types is None else {"token_type_ids": batch.types.unsqueeze(0)}
     keys = batch.keys and {
         "cu_seq_lens_k": batch.keys.stops, "max_length_k": batch.keys.longest, "key_places": batch.keys.places

@@ -1,4 +1,4 @@
-"""Sampling options of prompts to local models, and the choice of the next token of each answer."""
+"""The sampling options of local models, and how they choose the next token of an answer."""
 
 from __future__ import annotations
 

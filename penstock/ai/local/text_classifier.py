@@ -86,7 +86,7 @@ class SequenceModel:
         self._runner = BatchRunner(self._device, cpu_tokens=CPU_TOKENS, gpu_tokens=GPU_TOKENS)
 
     def logits(self, texts: Sequence[str] | Sequence[tuple[str, str]]) -> NDArray:
-        """Return the logits of texts, or of pairs of texts."""
+        """Return the logits of texts or of text pairs."""
         tokens = self._tokenizer.tokens(texts)
         is_plain = takes_plain_mask(self.model.config)
         on_device = tokens.on(self._device, self._padding, self._max_length, takes_plain_mask=is_plain)

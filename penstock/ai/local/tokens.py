@@ -123,9 +123,9 @@ class PackedTokens:
 
 @dataclass(frozen=True, slots=True)
 class SharedKeys:
-    """The tokens that each text of a batch attends to, if some texts go on from the beginning of another one.
-
-    ``places`` in the row of tokens, end to end for all texts; ``stops`` and ``longest`` as in `PackedTokens`.
+    """The tokens that each text of a batch attends to, if some texts continue the beginning of another one. ``places``
+    are their positions in the row of tokens, one text after another; ``stops`` and ``longest`` are as in
+    `PackedTokens`.
     """
 
     places: Any
@@ -152,7 +152,7 @@ class BatchTokenizer:
             self._words = WordTokenizer(self._backend, max_length)
 
     def tokens(self, texts: Sequence[str] | Sequence[tuple[str, str]]) -> Tokens:
-        """Return the tokens of texts, or of pairs of texts, truncated to the length of the model."""
+        """Return the tokens of texts or of text pairs, truncated to the model's length."""
         if self._backend is None:
             return self._slow_tokens(texts)
         if self._words is not None:
@@ -216,6 +216,8 @@ def max_input_tokens(config: Mapping[str, Any], tokenizer: Any, wanted: int | No
 
 
 def first_position(config: Mapping[str, Any]) -> int:
-    """Return the position of a text's first token. In the family of RoBERTa, positions start after the padding's."""
+    """Return the position of a text's first token. In the RoBERTa family, positions start after the position of
+    padding.
+    """
     is_roberta = config.get("model_type") in ("roberta", "xlm-roberta", "xlm-roberta-xl", "camembert", "mpnet")
     return int(config["pad_token_id"]) + 1 if is_roberta else 0

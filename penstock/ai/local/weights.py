@@ -83,10 +83,10 @@ SMALL_NBYTES = 2**20
 
 
 def fingerprint(name: str, revision: str | None = None) -> str:
-    """Return the commit of a model of the hub, or a digest of a local folder.
+    """Return the hub's commit of a model, or a digest of a local folder.
 
-    The digest covers the content of small files, and the size and modification time of large ones, since reading those
-    may take minutes.
+    The digest covers the content of small files, and the size and modification time of large files, which may take
+    minutes to read.
     """
     if (folder := local_folder(name)) is None:
         return f"{hub_name(name)}@{weights_folder(name, revision).name}"

@@ -116,7 +116,7 @@ def part_of_pixels(values: NDArray) -> Image:
 
 
 def _bytes_of_pixels(pixels: NDArray) -> NDArray:
-    """Return pixels as uint8: of 16 bits the upper byte, of fractions from 0 to 1 the value times 255."""
+    """Return pixels as uint8: the upper byte of 16-bit values, and 255 times a fraction from 0 to 1."""
     if pixels.dtype == np.uint8:
         return pixels
     if pixels.dtype.kind == "b":

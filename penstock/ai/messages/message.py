@@ -48,8 +48,12 @@ class Message:
 
     @property
     def has_cache_control(self) -> bool:
-        turns = [turn for turn in self.turns if isinstance(turn, UserTurn)]
-        return bool(self.system_parts) or any(part.cache_control for turn in turns for part in turn.parts)
+        for turn in self.turns:  # this runs for every call
+            if isinstance(turn, UserTurn):
+                for part in turn.parts:
+                    if part.cache_control:
+                        return True
+        return bool(self.system_parts)
 
 
 async def read_message(values: Sequence[Any]) -> Message | None:

@@ -40,7 +40,6 @@ from penstock.ai.providers.wire import (
     object_of,
     reasoning_of,
     stops_of,
-    tokens_in,
     tools_of,
 )
 from penstock.ai.structured.return_formats import OutputFormat
@@ -163,7 +162,6 @@ class MessagesWire(PromptWire):
             Generation(
                 text="".join(_texts(blocks, "text", "text")),
                 model=body.get("model") or self.model,
-                **tokens_in(body),
                 finish_reason=FINISH_REASONS.get(reason, reason) if isinstance(reason, str) else None,
                 tool_calls=tuple(_tool_calls(blocks)),
                 reasoning="\n\n".join(filter(None, _texts(blocks, "thinking", "thinking"))) or None,

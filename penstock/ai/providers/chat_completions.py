@@ -65,7 +65,7 @@ class ChatWire(PromptWire):
             body["tools"] = [*body.get("tools", ()), *functions]
 
     def read(self, body: Mapping[str, Any]) -> list[Generation]:
-        found, tokens = [], wire.tokens_in(body)
+        found = []
         for choice in field_of(body, "choices", list):
             message = field_of(choice, "message", dict)
             reason = choice.get("finish_reason")
@@ -81,7 +81,6 @@ class ChatWire(PromptWire):
                 Generation(
                     text=text or "",
                     model=body.get("model"),
-                    **tokens,
                     finish_reason=reason,
                     tool_calls=tuple(map(_tool_call, calls)),
                     reasoning=message.get("reasoning_content") or message.get("reasoning"),
@@ -90,7 +89,6 @@ class ChatWire(PromptWire):
                     logprobs=wire.logprobs_in(field_or_none(choice.get("logprobs"), "content")),
                 )
             )
-            tokens = {}  # the first answer has the tokens of all
         return found
 
 
@@ -121,12 +119,11 @@ class CompletionsWire(PromptWire):
             body["n"] = request.num_answers
 
     def read(self, body: Mapping[str, Any]) -> list[Generation]:
-        found, tokens = [], wire.tokens_in(body)
+        found = []
         for choice in field_of(body, "choices", list):
             text, reason = field_of(choice, "text", str), choice.get("finish_reason")
             logprobs = _logprobs(choice.get("logprobs"))
-            found.append(Generation(text, body.get("model"), **tokens, finish_reason=reason, logprobs=logprobs))
-            tokens = {}  # the first answer has the tokens of all
+            found.append(Generation(text, body.get("model"), finish_reason=reason, logprobs=logprobs))
         return found
 
 

@@ -151,20 +151,15 @@ class GenerateWire(PromptWire):
 
     def read(self, body: Mapping[str, Any]) -> list[Generation]:
         model = body.get("modelVersion") or self.model
-        tokens = wire.tokens_in(body)
         feedback = body.get("promptFeedback") or {}
         if not body.get("candidates") and (blocked := feedback.get("blockReason")):
             message = feedback.get("blockReasonMessage")
             refusal = f"Google blocked the prompt: {blocked}" + (f", {message}" if message else "")
-            return [Generation("", model, **tokens, finish_reason="content_filter", refusal=refusal)]
+            return [Generation("", model, finish_reason="content_filter", refusal=refusal)]
         candidates = field_of(body, "candidates", list, "Google's answer")
         if not candidates:
             raise InvalidAnswerError("Google's answer has an empty list of 'candidates' and no reason for it.")
-        return [
-            _generation(candidate, model, {} if number else tokens)  # the first has the tokens of all
-            for number, candidate in enumerate(candidates)
-            if isinstance(candidate, Mapping)
-        ]
+        return [_generation(candidate, model) for candidate in candidates if isinstance(candidate, Mapping)]
 
 
 # --- requests ---------------------------------------------------------------------------------------------------------
@@ -214,7 +209,7 @@ def _result(result: ToolResult) -> dict[str, Any]:
 # --- answers ----------------------------------------------------------------------------------------------------------
 
 
-def _generation(candidate: Mapping[str, Any], model: str, tokens: Mapping[str, Any]) -> Generation:
+def _generation(candidate: Mapping[str, Any], model: str) -> Generation:
     content = candidate.get("content") or {}
     parts = [part for part in content.get("parts") or () if isinstance(part, Mapping)]
     reason = candidate.get("finishReason")
@@ -229,7 +224,6 @@ def _generation(candidate: Mapping[str, Any], model: str, tokens: Mapping[str, A
     return Generation(
         text="".join(_texts(parts, is_thought=False)),
         model=model,
-        **tokens,
         finish_reason=finish,
         tool_calls=calls,
         reasoning="".join(_texts(parts, is_thought=True)) or None,

@@ -20,7 +20,7 @@ from penstock.ai.providers.wire import EmbeddingWire
 from penstock.cache.keys import key_of
 from penstock.cache.memo import Memo
 from penstock.cost.budget import Billing
-from penstock.cost.usage import estimated_tokens
+from penstock.cost.usage import Usage, estimated_tokens
 from penstock.errors import InvalidAnswerError
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ class ApiEmbedder(RemoteModel, Embedder):
         """Return a vector for each text. A single vector has the length ``dimensions``; of several, some may not."""
         if self._settings.batch is not None:
             return await asyncio.gather(*(self._embed_one(text) for text in inputs))
-        vectors: list[NDArray] = await self._ask(inputs, lambda body: self._read(body, len(inputs)))
+        vectors: list[NDArray] = await self._ask(inputs, lambda body, _: self._read(body, len(inputs)))
         return vectors
 
     async def _embed_one(self, text: str) -> NDArray:
@@ -111,7 +111,9 @@ class ApiEmbedder(RemoteModel, Embedder):
         )
         return vector
 
-    async def _ask(self, texts: Sequence[str], read: Callable[[Any], Any], key: bytes | None = None) -> Any:
+    async def _ask(
+        self, texts: Sequence[str], read: Callable[[Any, Usage | None], Any], key: bytes | None = None
+    ) -> Any:
         assert self._calls is not None, "load() was not called"
         call = self._wire.call(texts)
         call.inputs, call.key, call.read = list(map(estimated_tokens, texts)), key, read
@@ -121,7 +123,7 @@ class ApiEmbedder(RemoteModel, Embedder):
     def _read(self, body: Mapping[str, Any], num_texts: int) -> list[NDArray]:
         return checked_count(self._wire.read(body), num_texts, self.dimensions)
 
-    def _read_one(self, body: Mapping[str, Any]) -> NDArray:
+    def _read_one(self, body: Mapping[str, Any], _: Usage | None) -> NDArray:
         return self._read(body, 1)[0]
 
 
@@ -150,7 +152,7 @@ def probed_dimensions(endpoint: Endpoint, model: str, settings: CallSettings, wi
     async def ask() -> int:
         client = ApiClient(endpoint, model, settings)
         call = wire.call(["dimensions"])
-        call.read = lambda body: checked_count(wire.read(body), 1)
+        call.read = lambda body, _: checked_count(wire.read(body), 1)
         try:
             answered = await RetriedCalls(SentCalls(client), Retries(client)).ask(call)
             return len(answered.value[0])

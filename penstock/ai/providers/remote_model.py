@@ -57,8 +57,8 @@ class RemoteModel(Model):
     def _open_calls(self, probe: ApiCall, memo: Memo | None) -> Calls:
         """Open billing and return the layers of calls, without the cache.
 
-        ``probe`` is a small call that the server must answer if it works. It reads answers from batches of earlier runs
-        as if it were their call, and stores them in ``memo``.
+        ``probe`` is a small call that the server must answer if it works. Its ``read`` also reads the answers to
+        batches of earlier runs, which ``memo`` stores.
         """
         endpoint, settings = self._endpoint, self._settings
         if (account := current_account()) is not None:

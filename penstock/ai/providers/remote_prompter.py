@@ -16,8 +16,7 @@ from penstock.ai.providers.remote_model import RemoteModel
 from penstock.ai.providers.wire import PromptWire
 from penstock.cache.memo import Memo
 from penstock.cache.ordinals import RowIds
-from penstock.cost.usage import estimated_tokens
-from penstock.errors import InvalidAnswerError
+from penstock.cost.usage import Usage, estimated_tokens
 
 if TYPE_CHECKING:
     from penstock.ai.client.batch.batch_service import BatchService
@@ -54,7 +53,7 @@ class ApiPrompter(RemoteModel, Prompter):
     def load(self) -> None:
         memo = Memo.open(GENERATIONS, self.cache, has_ordinals=True)
         probe = self._wire.call(PROBE)
-        probe.read = self._read
+        probe.read = self._wire.generations
         self._calls = self._open_calls(probe, memo)
         if memo is not None:
             self._calls = calls = CachedCalls(self._calls, memo, self._billing, stores=not self.is_batched)
@@ -81,18 +80,12 @@ class ApiPrompter(RemoteModel, Prompter):
             call.is_looked_up, call.is_random = request.key is not None, not is_deterministic(call.body)
             call.key = request.key or self.cached.key(request)
         may_continue = request.output is not None or bool(request.tools)
-        call.read = self._read if may_continue else self._read_last
+        call.read = self._wire.generations if may_continue else self._read_last
         return self._calls.ask(call)
 
-    def _read(self, body: Mapping[str, Any]) -> list[Generation]:
-        answers = self._wire.read(body)
-        if not answers:
-            raise InvalidAnswerError("the answer holds no text and no reason why")
-        return answers
-
-    def _read_last(self, body: Mapping[str, Any]) -> list[Generation]:
+    def _read_last(self, body: Mapping[str, Any], usage: Usage | None) -> list[Generation]:
         """Read answers that end their conversations, which are not needed in raw form."""
-        answers = self._read(body)
+        answers = self._wire.generations(body, usage)
         for answer in answers:
             answer.raw = None
         return answers

@@ -87,7 +87,6 @@ class ResponsesWire(PromptWire):
         answer = Generation(
             "",
             body.get("model"),
-            **wire.tokens_in(body),
             finish_reason=_finish_reason(body) if status == "incomplete" else "stop",
             raw=output,
         )

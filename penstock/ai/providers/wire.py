@@ -13,8 +13,8 @@ from penstock.ai.client.api_call import ApiCall
 from penstock.ai.conversation import Audio, Document, Generation, Image, Request, Tool
 from penstock.ai.lenient_json import field_of
 from penstock.ai.provider import ModelTask, NDArray, check_options
-from penstock.cost.usage import Usage, usage_in
-from penstock.errors import InvalidArgumentError, check_choice, did_you_mean
+from penstock.cost.usage import Usage
+from penstock.errors import InvalidAnswerError, InvalidArgumentError, check_choice, did_you_mean
 from penstock.udf.options import check_whole
 
 LOGPROBS = ("logprobs", "top_logprobs")
@@ -65,13 +65,22 @@ class PromptWire(ABC):
 
     @abstractmethod
     def read(self, body: Mapping[str, Any]) -> list[Generation]:
-        """Return the answers in a body; ignore unknown fields.
+        """Return the answers in a body, without their tokens; ignore unknown fields.
 
         Raises InvalidAnswerError that names a missing field. A refusal is a Generation with ``refusal``.
         """
 
+    def generations(self, body: Mapping[str, Any], usage: Usage | None) -> list[Generation]:
+        """Return the answers in a body, at least one. The first has the tokens of all."""
+        answers = self.read(body)
+        if not answers:
+            raise InvalidAnswerError("the answer holds no text and no reason why")
+        if usage is not None:
+            answers[0].count(usage)
+        return answers
+
     def body_of_row(self, options: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the fields of a request, including its own options, which override the shared ones."""
+        """Return the fields of a request, including its own options, which take precedence."""
         return {**self.body, **self.fields("a request", self.model, options)}
 
     def call(self, request: Request) -> ApiCall:
@@ -229,15 +238,6 @@ def object_of(arguments: str) -> dict[str, Any]:
 
 
 # --- answers ----------------------------------------------------------------------------------------------------------
-
-
-def tokens_in(body: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the token counts of a ``Generation``, from the body of an answer."""
-    usage = usage_in(body)
-    return {} if usage is None else dict(zip(_TOKEN_FIELDS, usage, strict=True))
-
-
-_TOKEN_FIELDS = tuple(f"{name}_tokens" for name in Usage._fields)
 
 
 def logprobs_in(entries: Any) -> list[dict[str, Any]] | None:

@@ -74,7 +74,7 @@ class OutputFormat:
     def strict_schema(self) -> dict[str, Any] | None:
         """Return the schema for OpenAI's strict mode, or None if strict mode cannot express it.
 
-        Strict mode requires every property. Optional ones become nullable, and ``parse`` reads null as omitted.
+        Strict mode requires every property. Optional properties become nullable, and ``parse`` reads null as omitted.
         """
         return strict(self.schema)
 

@@ -135,8 +135,9 @@ def find_entries(buffer: bytes, start: int) -> Entries:
 
 
 def not_inside_another(entries: Entries) -> Iterator[int]:
-    """Yield the numbers of entries outside the values of earlier ones: a value may contain bytes that look like an
-    entry."""
+    """Yield the numbers of entries that do not lie in the value of an earlier entry: a value may contain bytes that
+    look like one.
+    """
     end = 0
     for position, (begin, after) in enumerate(
         zip((entries["offset"] - np.uint64(ENTRY_NBYTES)).tolist(), ends(entries).tolist(), strict=True)

@@ -22,18 +22,17 @@ import importlib
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from enum import StrEnum
-from io import TextIOWrapper
 from typing import Any
 
 import penstock as ps
-from penstock.ai.provider_registry import KNOWN, detach_provider, find_provider
+from penstock.ai.provider_registry import KNOWN, detach_provider
 from penstock.compat import remedies
 from penstock.compat.daft import expressions, functions, io
 from penstock.compat.daft.daft_types import DaftDataType, DaftFile, DaftSchema
 from penstock.compat.daft.frame import DaftDataFrame as DataFrame
 from penstock.compat.daft.io import IOConfig, storage_options
 from penstock.compat.translation import refusal, translated
-from penstock.errors import InvalidArgumentError, PenstockError
+from penstock.errors import InvalidArgumentError
 
 DataType, File, Schema = DaftDataType, DaftFile, DaftSchema
 
@@ -80,9 +79,9 @@ def _video_frames(path: Any, image_height: int, image_width: int, *args: Any, **
 _READERS["read_video_frames"] = functools.update_wrapper(_video_frames, _read_video_frames)
 globals().update(_READERS)
 vars(io).update(_READERS)  # Daft has them in both places
-__all__ = [*_SHARED, *_FRAMES, *_OWN, "IOConfig", "ImageFormat", "ImageMode", "ImageProperty", "MediaType",
-    "TimeUnit", "concat", "current_model", "current_provider", "detach_provider", "execution_config_ctx",
-    "expressions", "functions", "get_provider", "has_provider", "io", "open_file", "read_blob",
+__all__ = [*_SHARED, *_FRAMES, *_OWN, "IOConfig", "ImageFormat", "ImageMode",
+    "TimeUnit", "concat", "current_model", "detach_provider", "execution_config_ctx",
+    "expressions", "functions", "io",
     "set_execution_config", "set_model", "set_runner_native", "sql", "udf"]  # fmt: skip
 
 
@@ -93,42 +92,6 @@ def range(start: int, end: int | None = None, step: int = 1, partitions: int = 1
 
 set_runner_native = ps.set_runner_local
 set_model, current_model = functions.set_model, functions.current_model
-
-
-def open_file(
-    url: str, mode: str = "r", buffering: int = -1, encoding: str | None = None, io_config: IOConfig | None = None
-) -> Any:
-    """Open a file of any store for reading, as text unless the mode is ``rb``."""
-    if mode not in ("r", "rt", "rb"):
-        raise refusal(f"open_file(mode={mode!r})", "files are read: use 'r' or 'rb'")
-    opened = File(url, io_config).open()
-    return opened if mode == "rb" else TextIOWrapper(opened, encoding)
-
-
-def read_blob(path: Any, *, max_connections: int = 32, on_error: str = "raise", io_config: Any = None) -> DataFrame:
-    """Read whole files: ``path``, ``size`` and ``content``."""
-    files: DataFrame = _READERS["from_glob_path"](path, io_config=io_config)
-    content = ps.col("path").download(max_connections, on_error)
-    return files.select("path", "size", content.alias("content"))
-
-
-def get_provider(identifier: str) -> Any:
-    """Return a provider by name."""
-    return find_provider(identifier, "prompt")
-
-
-def has_provider(identifier: str) -> bool:
-    """Return whether there is a provider of this name."""
-    try:
-        get_provider(identifier)
-    except PenstockError:
-        return False
-    return True
-
-
-def current_provider() -> Any:
-    """Return the provider of functions that name none."""
-    return find_provider(None, "prompt")
 
 
 class DaftRetryAfterError(ps.RetryAfterError):
@@ -208,23 +171,6 @@ class ImageMode(StrEnum):
     LA = "LA"
     RGB = "RGB"
     RGBA = "RGBA"
-
-
-class ImageProperty(StrEnum):
-    """Properties of ``image_attribute``."""
-
-    Height = "height"
-    Width = "width"
-    Channel = "channel"
-    Mode = "mode"
-
-
-class MediaType(StrEnum):
-    """Kinds of files."""
-
-    AUDIO = "audio"
-    IMAGE = "image"
-    VIDEO = "video"
 
 
 class TimeUnit(StrEnum):

@@ -17,10 +17,9 @@ from penstock.compat.daft.run_reports import changed_files, delta_files, iceberg
 from penstock.compat.daft.star_aggregates import DaftGroups, of_each_column
 from penstock.compat.remedies import refused_name
 from penstock.compat.translation import refusal, translated
-from penstock.errors import InvalidArgumentError, PathNotFoundError, WriteError, load_extra
+from penstock.errors import InvalidArgumentError, WriteError, load_extra
 from penstock.expr.column import col
 from penstock.frame.dataframe import DataFrame
-from penstock.frame.read.files import read_csv, read_json, read_parquet
 from penstock.frame.read.memory import from_arrow
 from penstock.frame.results import SHOWN_ROWS
 from penstock.io.tables.deltalake import delta_errors, write_delta
@@ -60,7 +59,6 @@ def _made(table: pa.Table, written: DataFrame) -> DaftDataFrame:
 
 _write_csv, _write_parquet = _writer("write_csv"), _writer("write_parquet")
 _write_sql = _verb("write_sql", renamed={"write_mode": "mode"}, defaults={"mode": "append"})
-_READERS = {"parquet": read_parquet, "csv": read_csv, "json": read_json, "jsonl": read_json, "ndjson": read_json}
 
 
 def _with_maps(table: pa.Table, maps_as_pydicts: str | None) -> dict[str, list[Any]]:
@@ -83,7 +81,9 @@ class DaftDataFrame(DataFrame):
     iter_partitions = _verb("iter_partitions", ignored=("results_buffer_size",))
     join = _verb("join", ignored=("strategy",))
     with_column = _verb("with_column", renamed={"column_name": "name"})
-    with_columns_renamed = _verb("with_columns_renamed", renamed={"cols_map": "names"})
+    with_columns_renamed = _verb("rename_columns", renamed={"cols_map": "names"})
+    agg_list, agg_set, agg_concat = DataFrame.list_agg, DataFrame.list_agg_distinct, DataFrame.string_agg
+    column_names = DataFrame.columns
     write_lance = _verb("write_lance", renamed={"io_config": "storage_options"}, values={"io_config": storage_options})
 
     def collect(self, num_preview_rows: int | None = None) -> Self:
@@ -121,20 +121,6 @@ class DaftDataFrame(DataFrame):
         table = self.to_arrow()
         columns = _with_maps(table, maps_as_pydicts).values()
         return [dict(zip(table.column_names, row, strict=True)) for row in zip(*columns, strict=True)]
-
-    def skip_existing(
-        self, existing_path: Any, key_column: str | list[str], file_format: str, io_config: Any = None, **options: Any
-    ) -> Self:
-        """Drop the rows whose keys are in files already; the options of Daft's key filter change nothing."""
-        keys = [key_column] if isinstance(key_column, str) else list(key_column)
-        reader = _READERS.get(str(file_format).lower())
-        if reader is None:
-            raise refusal(f"skip_existing(file_format={file_format!r})", f"use one of {', '.join(_READERS)}")
-        try:
-            existing = reader(existing_path, **({} if io_config is None else {"io_config": io_config}))
-        except PathNotFoundError:  # nothing is written yet
-            return self
-        return DataFrame.join(self, existing.select(*keys), on=keys, how="anti")
 
     def write_csv(self, root_dir: str, *, escape: str | None = None, **options: Any) -> Any:
         """Write files; a quote within a text is doubled whatever ``escape`` says, as in Daft itself."""
@@ -201,14 +187,6 @@ class DaftDataFrame(DataFrame):
     def to_arrow_iter(self, results_buffer_size: Any = None) -> Iterator[pa.RecordBatch]:
         """Yield Arrow record batches while the query runs."""
         return DataFrame.iter_partitions(self)
-
-    def to_torch_dataloader(
-        self, batch_size: int = 1, *, pin_memory: bool = False, pin_memory_device: str = "", prefetch_count: int = 0
-    ) -> Any:
-        """Return torch's own DataLoader, which runs the query each time it is iterated."""
-        import torch.utils.data
-
-        return torch.utils.data.DataLoader(self.to_torch_iterable(), batch_size=batch_size, pin_memory=pin_memory)
 
     def to_torch_map_dataset(self, shard_strategy: Any = None) -> Any:
         if shard_strategy is not None:

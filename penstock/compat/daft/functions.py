@@ -8,6 +8,7 @@ from penstock import functions
 from penstock.compat.remedies import refused_name as _refused_name
 from penstock.errors import InvalidArgumentError
 from penstock.expr.column import Expression, lit
+from penstock.expr.templates import with_doubled_braces as _with_doubled_braces
 from penstock.functions import *  # noqa: F403
 from penstock.functions import prompt
 
@@ -24,7 +25,7 @@ __all__ = [*dir(functions), *_OF_DUCKDB, "llm_generate"]
 
 
 def count(expr: Expression | None = None, mode: str = "valid") -> Expression:  # type: ignore[no-redef]
-    """Count values, or without an expression, and with a ``mode`` of ``all``, the rows."""
+    """Count values. Count rows if there is no expression, or if ``mode`` is ``all``."""
     if expr is not None:
         return functions.count(expr, mode)  # type: ignore[arg-type]
     if mode != "all":
@@ -62,7 +63,7 @@ def _with_default_model(function: Callable[..., Expression]) -> Callable[..., Ex
         for name in ("messages", "text", "image"):
             first = options.pop(name, first)
         if isinstance(system := options.get("system_message"), str):
-            options["system_message"] = system.replace("{", "{{").replace("}", "}}")
+            options["system_message"] = _with_doubled_braces(system)
         first = lit(first) if isinstance(first, str) else first  # Daft has no templates
         return function(first, *args, model=model or current_model(), **options)
 

@@ -1,4 +1,4 @@
-// A prompt that a person edits, asked about a few rows: the new answers beside those of the run.
+// A prompt that a person edits, asked about a few rows: the new answers stand beside the answers of the run.
 import { html, useEffect, useState } from "./vendor/preact.js";
 import { WholeCell } from "./cells.js";
 import { address, ask, chosen, chosenOf, go, RUN } from "./server.js";
@@ -39,7 +39,7 @@ export function Trial({ page, confirm }) {
   };
   const question = () => confirm({
     text: [`Ask ${prompt.model} of ${prompt.provider}, at ${prompt.base_url}, about ${counted(num)}?`,
-      known ? `That costs about ${dollars(about)}, if the calls cost what those of the run did.` : "What a call costs is not known yet: the run has noted none.",
+      known ? `That costs about ${dollars(about)}, if calls cost as much as in the run.` : "What a call costs is not known yet: the run has noted none.",
       prompt.has_price ? "At most, in dollars:" : "Penstock knows no price of this model, so it cannot limit the cost."].join(" "),
     no: "No", yes: "Ask", value: !prompt.has_price ? undefined : known ? Math.max(LEAST_DOLLARS, Math.ceil(100 * MARGIN * about) / 100) : FIRST_DOLLARS, act: send,
   });

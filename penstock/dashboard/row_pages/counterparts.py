@@ -25,12 +25,12 @@ ReadFiles = Callable[[Sequence[str]], "DataFrame"]
 
 
 class Counterparts:
-    """The rows of another job that have the keys of a batch, in the order of the batch."""
+    """The rows of another job with the same keys as a batch, in the order of the batch."""
 
     def __init__(self, paths: Sequence[str], read: ReadFiles, key: str, batch: pa.RecordBatch) -> None:
         rows = read(paths)
         self._names = batch.schema.names
-        self.keys = [name for name in self._names if name in rows.column_names and _can_be_key(batch.schema, name)]
+        self.keys = [name for name in self._names if name in rows.columns and _can_be_key(batch.schema, name)]
         if not self.keys:
             raise InvalidArgumentError(
                 "The two jobs have no column of texts or whole numbers in common to match rows by."
@@ -38,9 +38,9 @@ class Counterparts:
         self.key = key if key in self.keys else next((name for name in KEY_NAMES if name in self.keys), self.keys[0])
         self._values = batch.column(self.key).to_pylist()
         wanted = list({value for value in self._values if value is not None})
-        shared = [name for name in self._names if name in rows.column_names]
+        shared = [name for name in self._names if name in rows.columns]
         self.only_here = [name for name in self._names if name not in shared]
-        self.only_there = [name for name in rows.column_names if name not in shared]
+        self.only_there = [name for name in rows.columns if name not in shared]
         self._table = rows.where(col(self.key).is_in(wanted)).select(*shared).to_arrow()
 
     def cells(self, limits: CellLimits) -> list[list[Cell] | None]:
@@ -66,7 +66,7 @@ def _can_be_key(schema: pa.Schema, name: str) -> bool:
 
 
 class Differences:
-    """Tells which rows show something else than their counterparts in a column of both jobs, or have none.
+    """Tells which rows differ from their counterparts in a column that both jobs have, and which have no counterpart.
 
     The usage of calls does not count. The other job is read once, with the first batch.
     """

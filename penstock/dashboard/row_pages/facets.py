@@ -1,4 +1,4 @@
-"""Facets of rows: the columns, and the fields of those with structs, by a name such as ``answer.cost``.
+"""Facets of rows: the columns, and the fields of struct columns under names such as ``answer.cost``.
 
 Rows are filtered and sorted by them: numbers and texts by value, lists by length.
 """
@@ -207,7 +207,7 @@ def shape_of(
 ) -> dict[str, object] | None:
     """Return the distribution of a facet as JSON values: counts by label, or a histogram of numbers or lengths.
 
-    None if it has nothing to count: no values, or a label for each row alone.
+    None if it has nothing to count: no values, or a different label in each row.
 
     >>> shape_of("stars", [pa.array([5, 1, 5])])["bars"]
     [['5', 2], ['1', 1]]

@@ -85,7 +85,7 @@ class RowReader:
         }
 
     def number_of(self, row: int) -> int | None:
-        """Return the number of the first row that was made from a row of the input, by its number there."""
+        """Return the number of the first row that was made from the input row with this number."""
         for file, end in zip(self.files, self._ends, strict=True):
             for run in file.runs:
                 if 0 <= row - run.first.number < run.num_rows:
@@ -167,7 +167,7 @@ def rows_page(
 def _numbers(
     reader: RowReader, asked: RowsRequest, selection: RowSearch | None
 ) -> tuple[Sequence[int], dict[str, Any]]:
-    """Return the numbers of the rows of a page, and the figures of all that match."""
+    """Return the row numbers of a page, and the figures of all matching rows."""
     num_rows = reader.num_rows
     if asked.jump is not None:
         number = reader.number_of(asked.jump)

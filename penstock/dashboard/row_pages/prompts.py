@@ -45,8 +45,7 @@ class PromptTemplate:
 
     @staticmethod
     def of(call: Expr) -> PromptTemplate | None:
-        """Return the template of a call of ``prompt``; None for other calls, and for a call that is made for some rows
-        only."""
+        """Return the template of a ``prompt`` call; None for other calls, and for calls that only some rows make."""
         from penstock.ai.dialogue import PromptSettings
 
         if not isinstance(call, UdfCall) or call.condition is not None:

@@ -36,14 +36,14 @@ def mask_of(batch: pa.RecordBatch, asked: RowsRequest) -> NDArray:
 
 
 def has_status(error: RowError | None, asked: RowsRequest) -> bool:
-    """Return whether a row has the status asked for, and its error the kind."""
+    """Return whether a row has the wanted status, and its error the wanted kind."""
     if error is None:
         return asked.status != "failed" and not asked.error
     return asked.status != "answered" and asked.error in ("", error_kind(error))
 
 
 def order_of(keys: pa.ChunkedArray, is_descending: bool) -> NDArray:
-    """Return the places of rows in their order, nulls last, equal ones as they are."""
+    """Return the positions of rows in sorted order: nulls last, equal rows in their old order."""
     order = "descending" if is_descending else "ascending"
     found: NDArray = pc.sort_indices(pa.table({"key": keys}), [("key", order)]).to_numpy()
     return found

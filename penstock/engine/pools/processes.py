@@ -1,7 +1,7 @@
 """Handlers in processes of their own: for code that holds the GIL, uses a GPU, or may crash.
 
-A worker process is driven by a ``ThreadPool`` whose handlers pass batches to the process and outputs back. A process
-that dies is replaced and its batch is retried; bisection finds the row that kills each process.
+A worker process is driven by a ``ThreadPool`` whose handlers pass batches to the process, and its outputs back. A
+process that dies is replaced and its batch is retried; bisection finds the row that kills each process.
 """
 
 from __future__ import annotations
@@ -22,14 +22,6 @@ from penstock.engine.pools.worker_restart import Record, RestartPlan, RestartPol
 from penstock.errors import PenstockError, WorkerDiedError, WorkerGoneError
 
 log = logging.getLogger("penstock.workers")
-
-
-def pack(open_handler: OpenHandler) -> bytes:
-    """Pickle a function that opens handlers, with the user code it refers to."""
-    import cloudpickle
-
-    packed: bytes = cloudpickle.dumps(open_handler)
-    return packed
 
 
 def process_opener(packed_open: bytes, group: ProcessGroup, restart: RestartPolicy | None = None) -> OpenHandler:

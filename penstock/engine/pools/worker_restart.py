@@ -19,7 +19,7 @@ GiveUp = Callable[[pa.RecordBatch, int, WorkerDiedError, Record], pa.RecordBatch
 
 @dataclass(frozen=True, slots=True)
 class RestartPolicy:
-    """The number of retries of a batch after a death, and the outcome of a single row that kills its worker.
+    """The number of retries after a worker died of a batch, and what becomes of a single row that kills it.
 
     ``give_up`` returns the output for such a row, None, or raises. A batch is always tried twice: the system may have
     killed the worker for lack of memory. A task of several batches is first cut into batches of ``batch_rows``.

@@ -80,7 +80,7 @@ def render_text(
     terminal_width: int | None = None,
     color: bool = False,
 ) -> str:
-    """Return an aligned table of all rows of ``table``, with the number of rows below it.
+    """Return all rows of ``table`` as aligned text, with the row count below.
 
     ``total_rows`` is the number of rows of the whole result, None if unknown. No column is wider than ``max_width``
     cells: by default the width of the terminal, or 30 without one. To fit ``terminal_width``, text columns are narrowed

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import pyarrow as pa
 
 from penstock.errors import InvalidArgumentError
 from penstock.expr.column import col
 from penstock.frame.dataframe import DataFrame
-from penstock.frame.option_lines import READING
+from penstock.frame.option_lines import READING, FolderReading, TableReading
 from penstock.frame.read.memory import from_table
 from penstock.plan.nodes import Scan
 from penstock.types import DataType, to_arrow_array
@@ -24,10 +24,6 @@ if TYPE_CHECKING:
     from penstock.io.files import Paths
 
 StorageOptions = Mapping[str, Any] | None
-CSV_OPTIONS = (
-    "encoding", "has_headers", "delimiter", "double_quote", "quote", "escape_char", "null_values",
-    "strings_can_be_null",
-)  # fmt: skip
 
 
 def read_file_format(format: FileFormat, path: Paths, **options: Any) -> DataFrame:
@@ -36,18 +32,8 @@ def read_file_format(format: FileFormat, path: Paths, **options: Any) -> DataFra
     return DataFrame(Scan(FileSource(format, path, **options)))
 
 
-@refusing_unknown("read_parquet", READING)
-def read_parquet(
-    path: Paths,
-    *,
-    columns: Sequence[str] | None = None,
-    schema: Mapping[str, Any] | None = None,
-    infer_schema: bool = True,
-    path_column: str | None = None,
-    hive_partitioning: bool | None = None,
-    ignore_corrupt_files: bool = False,
-    storage_options: StorageOptions = None,
-) -> DataFrame:
+@refusing_unknown("read_parquet", READING, TableReading)
+def read_parquet(path: Paths, **options: Unpack[TableReading]) -> DataFrame:
     """Read Parquet files: one path, a list, a pattern such as ``data/**/*.parquet``, or a folder with all below it.
 
     The first file decides the columns; a column that a later file lacks is null there. A column has a type that
@@ -60,19 +46,15 @@ def read_parquet(
     >>> ps.read_parquet(path).to_pydict()
     {'a': [1, 2]}
     """
-    options = options_of(locals(), "path")
     from penstock.io.formats.parquet import ParquetFormat
 
     return read_file_format(ParquetFormat(), path, **options)
 
 
-@refusing_unknown("read_csv", READING)
+@refusing_unknown("read_csv", READING, TableReading)
 def read_csv(
     path: Paths,
     *,
-    columns: Sequence[str] | None = None,
-    schema: Mapping[str, Any] | None = None,
-    infer_schema: bool = True,
     encoding: str = "utf-8",
     has_headers: bool = True,
     delimiter: str | None = None,
@@ -81,10 +63,7 @@ def read_csv(
     escape_char: str | None = None,
     null_values: Sequence[str] = ("",),
     strings_can_be_null: bool = True,
-    path_column: str | None = None,
-    hive_partitioning: bool | None = None,
-    ignore_corrupt_files: bool = False,
-    storage_options: StorageOptions = None,
+    **options: Unpack[TableReading],
 ) -> DataFrame:
     r"""Read CSV files, plain or compressed (``.gz``, ``.bz2``, ``.zst``, ``.lz4``). Paths are as in ``read_parquet``.
 
@@ -100,7 +79,6 @@ def read_csv(
     >>> ps.read_csv(path).to_pydict()
     {'a': [1, 2], 'b': ['x', None]}
     """
-    options = options_of(locals(), "path", *CSV_OPTIONS)
     from penstock.io.formats.csv import CsvFormat
 
     format = CsvFormat(
@@ -112,23 +90,13 @@ def read_csv(
         escape_char=escape_char,
         null_values=tuple(null_values),
         strings_can_be_null=strings_can_be_null,
-        column_names=None if has_headers or infer_schema else tuple(schema or ()),
+        column_names=None if has_headers or options.get("infer_schema", True) else tuple(options.get("schema") or ()),
     )
     return read_file_format(format, path, **options)
 
 
-@refusing_unknown("read_json", READING)
-def read_json(
-    path: Paths,
-    *,
-    columns: Sequence[str] | None = None,
-    schema: Mapping[str, Any] | None = None,
-    infer_schema: bool = True,
-    path_column: str | None = None,
-    hive_partitioning: bool | None = None,
-    ignore_corrupt_files: bool = False,
-    storage_options: StorageOptions = None,
-) -> DataFrame:
+@refusing_unknown("read_json", READING, TableReading)
+def read_json(path: Paths, **options: Unpack[TableReading]) -> DataFrame:
     r"""Read JSON files: one object a line, one array of objects, or one object over several lines.
 
     Types are inferred from the beginning of the first file; text that looks like a date stays text. A column of mixed
@@ -142,23 +110,19 @@ def read_json(
     >>> ps.read_json(path).to_pydict()
     {'a': [1, 2], 'b': [None, [3]]}
     """
-    options = options_of(locals(), "path")
     from penstock.io.formats.json import JsonFormat
 
     return read_file_format(JsonFormat(), path, **options)
 
 
-@refusing_unknown("read_text", READING)
+@refusing_unknown("read_text", READING, FolderReading)
 def read_text(
     path: Paths,
     *,
     encoding: str = "utf-8",
     skip_blank_lines: bool = True,
     whole_text: bool = False,
-    path_column: str | None = None,
-    hive_partitioning: bool | None = None,
-    ignore_corrupt_files: bool = False,
-    storage_options: StorageOptions = None,
+    **options: Unpack[FolderReading],
 ) -> DataFrame:
     r"""Read text files into the column ``text``: one row a line, or one row a file with ``whole_text``.
 
@@ -168,7 +132,6 @@ def read_text(
     >>> ps.read_text(path).to_pydict()
     {'text': ['Roses are red,', 'violets are blue.']}
     """
-    options = options_of(locals(), "path", "encoding", "skip_blank_lines", "whole_text")
     from penstock.io.formats.text import TextFormat
 
     return read_file_format(TextFormat(encoding, skip_blank_lines, whole_text), path, **options)

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import pyarrow as pa
 
 from penstock.errors import require_extra
 from penstock.expr.column import col
 from penstock.frame.dataframe import DataFrame
-from penstock.frame.option_lines import READING
+from penstock.frame.option_lines import READING, FileReading
 from penstock.frame.read.files import read_file_format
 from penstock.frame.read.memory import from_table
 from penstock.types.plain import arrow_array
-from penstock.udf.options import check_whole, options_of, refusing_unknown
+from penstock.udf.options import check_whole, refusing_unknown
 
 if TYPE_CHECKING:
     from penstock.functions.calls import MediaOnError
@@ -26,15 +26,9 @@ PAGES_PER_TASK = 4
 """Pages rendered in one task. Limits the memory for a long PDF, and lets workers share its pages."""
 
 
-@refusing_unknown("read_audio", READING)
+@refusing_unknown("read_audio", READING, FileReading)
 def read_audio(
-    path: Paths,
-    *,
-    sample_rate: int | None = None,
-    mono: bool = False,
-    path_column: str | None = None,
-    ignore_corrupt_files: bool = False,
-    storage_options: Options = None,
+    path: Paths, *, sample_rate: int | None = None, mono: bool = False, **options: Unpack[FileReading]
 ) -> DataFrame:
     """Read audio files, one row each: ``amplitude``, float32 of shape ``(channels, frames)``, and ``sample_rate``.
 
@@ -47,7 +41,6 @@ def read_audio(
     >>> row["amplitude"].shape, row["sample_rate"]
     ((1, 8000), 8000)
     """
-    options = options_of(locals(), "path", "sample_rate", "mono")
     from penstock.io.formats.audio_video import AudioFormat
 
     require_extra("soundfile", "audio", "read_audio")

@@ -42,7 +42,7 @@ def read_source(source: Source) -> DataFrame:
 
 
 def from_pydict(data: Mapping[str, Any]) -> DataFrame:
-    """Make a DataFrame from columns: lists, ndarrays, Arrow arrays, tensors or Series, all of one length.
+    """Make a DataFrame from columns of equal length: lists, ndarrays, Arrow arrays, tensors or Series.
 
     >>> ps.from_pydict({"a": [1]}).to_pydict()
     {'a': [1]}

@@ -6,10 +6,10 @@ A store is imported when it is first read, which keeps ``import penstock`` fast.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from penstock.frame.dataframe import DataFrame
-from penstock.frame.option_lines import READING
+from penstock.frame.option_lines import READING, FileReading, FolderReading
 from penstock.frame.read.files import read_file_format
 from penstock.plan.nodes import Scan
 from penstock.udf.options import options_of, refusing_unknown
@@ -58,15 +58,11 @@ def read_lance(
     *,
     version: int | str | None = None,
     asof: Any = None,
-    block_size: int | None = None,
-    index_cache_size: int | None = None,
-    metadata_cache_size_bytes: int | None = None,
-    default_scan_options: Mapping[str, Any] | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> DataFrame:
     """Read a Lance dataset: the latest version, a version by number or tag, or the version at a time (``asof``).
 
-    Lance applies columns, filters and limits, and a task reads one fragment. The other options go to ``lance.dataset``.
+    Lance applies columns, filters and limits, and a task reads one fragment.
 
     >>> path = "words.lance"
     >>> _ = ps.from_pydict({"id": [1, 2], "word": ["to", "be"]}).write_lance(path)
@@ -116,7 +112,7 @@ def read_iceberg(
     return DataFrame(Scan(iceberg_source(table, **options)))
 
 
-@refusing_unknown("read_webdataset", READING)
+@refusing_unknown("read_webdataset", READING, FileReading)
 def read_webdataset(
     paths: Paths,
     *,
@@ -124,10 +120,8 @@ def read_webdataset(
     suffixes: Sequence[str] | None = None,
     fileselect: Sequence[str] | Callable[[str], bool] | None = None,
     schema: Mapping[str, Any] | None = None,
-    path_column: str | None = None,
     max_sample_bytes: int = 2**30,
-    ignore_corrupt_files: bool = False,
-    storage_options: Mapping[str, Any] | None = None,
+    **options: Unpack[FileReading],
 ) -> DataFrame:
     """Read WebDataset tar files: one row a sample, its key in ``__key__`` and its parts in columns named by extension.
 
@@ -147,23 +141,16 @@ def read_webdataset(
     >>> ps.read_webdataset(path).to_pydict()
     {'__key__': ['1'], 'txt': ['one'], 'cls': [7]}
     """
-    options = options_of(locals(), "paths", "decoder", "suffixes", "fileselect", "max_sample_bytes")
     from penstock.io.formats.webdataset import shard_paths, webdataset_format
 
     format = webdataset_format(
         decoder=decoder, suffixes=suffixes, fileselect=fileselect, max_sample_bytes=max_sample_bytes
     )
-    return read_file_format(format, shard_paths(paths), **options)
+    return read_file_format(format, shard_paths(paths), schema=schema, **options)
 
 
-@refusing_unknown("read_numpy", READING)
-def read_numpy(
-    paths: Paths,
-    *,
-    path_column: str | None = None,
-    ignore_corrupt_files: bool = False,
-    storage_options: Mapping[str, Any] | None = None,
-) -> DataFrame:
+@refusing_unknown("read_numpy", READING, FileReading)
+def read_numpy(paths: Paths, **options: Unpack[FileReading]) -> DataFrame:
     """Read .npy files: the first dimension of each array is the rows of the column ``data``.
 
     ``path_column`` adds the path of each row's file. Files with Python objects are an error, since they may run code.
@@ -174,21 +161,13 @@ def read_numpy(
     >>> ps.read_numpy(path).to_pydict()
     {'data': [0, 1, 2]}
     """
-    options = options_of(locals(), "paths")
     from penstock.io.formats.numpy import NumpyFormat
 
     return read_file_format(NumpyFormat(), paths, **options)
 
 
-@refusing_unknown("read_orc", READING)
-def read_orc(
-    path: Paths,
-    *,
-    path_column: str | None = None,
-    hive_partitioning: bool | None = None,
-    ignore_corrupt_files: bool = False,
-    storage_options: Mapping[str, Any] | None = None,
-) -> DataFrame:
+@refusing_unknown("read_orc", READING, FolderReading)
+def read_orc(path: Paths, **options: Unpack[FolderReading]) -> DataFrame:
     """Read ORC files, with options of ``read_parquet``.
 
     >>> from pyarrow import orc
@@ -197,7 +176,6 @@ def read_orc(
     >>> ps.read_orc(path).to_pydict()
     {'x': [1, 2]}
     """
-    options = options_of(locals(), "path")
     from penstock.io.formats.orc import OrcFormat
 
     return read_file_format(OrcFormat(), path, **options)

@@ -56,7 +56,7 @@ class StoreLease:
     # --- the holder ---
 
     def write(self) -> None:
-        """Write the lease of a run under a key that no other run uses."""
+        """Write a run's lease under a key that no other run uses."""
         _held.add(self._token)
         self._client.put(self.key, self._content())
 

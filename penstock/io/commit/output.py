@@ -12,7 +12,7 @@ Readers skip names that begin with ``_``, so nothing is visible before the commi
 4. removes the manifest, the staged files and the lock.
 
 After a kill before step 1 the output is unchanged. After a kill behind step 1 some new files may be missing and old
-ones may still exist; the next write finds the manifest and completes steps 2 to 4. These steps may be repeated, even
+files may still exist; the next write finds the manifest and completes steps 2 to 4. These steps may be repeated, even
 while the run itself does them.
 
 The files of a job stay staged from run to run, until the last run commits them:
@@ -96,7 +96,7 @@ class Output:
         return f"{self.folder}/{MANIFEST}"
 
     def check(self) -> list[str]:
-        """Refuse an unusable target, finish or remove the runs that died, and return the ids of the living ones."""
+        """Refuse an unusable target, finish or remove the runs that died, and return the ids of the living runs."""
         root, options, *_ = self._given
         if isinstance(self.place, LocalPlace) and self.place.path().is_file():
             raise WriteError(f"Cannot write to {root!r}: it is a file, and a write makes a folder of files.")
@@ -119,7 +119,7 @@ class Output:
         return True
 
     def files_below(self, folder: str = "") -> Iterator[str]:
-        """Yield the files below a folder of the target; below the root, without those with hidden names."""
+        """Yield the files below a folder of the target; below the root, skip hidden names."""
         return (name for name, _ in self.place.sizes_below(folder))
 
     def begin(self) -> None:

@@ -267,7 +267,8 @@ class LocalFiles:
 
     def store(self, names: Sequence[str]) -> list[StoredFile]:
         paths = [self._path(name) for name in names]
-        # Of a job, whose files wait on disk from run to run. They are in memory, as they have just been written.
+        # The files of a job wait on disk from run to run, so they have checksums. The system still has them in memory
+        # here.
         crcs = [checksum(path) if self.driver_boot is None else None for path in paths]
         if self.driver_boot is None or self.driver_boot != boot_id():
             sync_all(paths)

@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -34,7 +34,7 @@ COMPRESSIONS = ("snappy", "zstd", "gzip", "lz4", "brotli", "none")
 
 _DICTIONARY_NBYTES = 2**20  # the default of Arrow
 _SAMPLE_ROWS = 4096
-_SMALL_NBYTES = 2**20  # too little for batches to pay off
+_SMALL_NBYTES = 2**20  # too little for threads to pay off
 _STREAM_NBYTES = 16 * 2**20  # read-ahead of a larger file
 _WRITE_NBYTES = 16 * 2**10  # a small file is written by one call of the system instead of ten
 _PREFETCH_NBYTES = 128 * 2**20  # over the network a task reads up to this at once, and more than this column by column
@@ -49,8 +49,7 @@ class ParquetFormat(FileFormat):
     num_files_inferred: ClassVar[int] = 32  # a footer is small, and the types in it are certain
 
     def infer_schema(self, file: DataFile) -> pa.Schema:
-        with _opened(file) as handle:
-            return _parquet_file(handle, file, 1).schema_arrow
+        return _footer(file).schema
 
     def parts(self, file: DataFile, schema: pa.Schema, request: ReadRequest) -> Iterator[FilePart]:
         is_small = file.size is not None and not file.storage.is_local and file.size < TASK_NBYTES // 4
@@ -58,27 +57,28 @@ class ParquetFormat(FileFormat):
             # The worker reads the footer of a file that is a single task: it takes a round trip, or half of the work.
             yield FilePart(nbytes=(file.size or 0) * 4)
             return
-        metadata = _metadata(file)
+        metadata = _footer(file).metadata
         if request.predicate is None:
             yield from _runs(metadata, range(metadata.num_row_groups))
         else:
             yield from _runs(metadata, matching_groups(file, metadata, schema, request))
 
     def sql_table(self, files: Sequence[DataFile], schema: pa.Schema) -> DuckdbTable | None:
-        return sql_table(files, schema)
+        return sql_table(files, schema, self.infer_schema)
 
     def read(self, file: DataFile, part: FilePart, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         if not len(schema):
             yield rows_alone(_num_rows(file, part))
             return
         with _opened(file) as handle:
-            parquet = _parquet_file(handle, file, len(schema))
+            footer = _footer(file) if _is_large_local(file) else None
+            parquet = _parquet_file(handle, file, footer, len(schema))
             metadata = parquet.metadata
             groups = range(metadata.num_row_groups) if part.detail is None else part.detail
             sizes = [metadata.row_group(group) for group in groups]
             num_rows = sum(group.num_rows for group in sizes)
             nbytes = sum(group.total_byte_size for group in sizes)
-            in_file = parquet.schema_arrow
+            in_file = parquet.schema_arrow if footer is None else footer.schema
             # Arrow takes long to look up thousands of names.
             columns = None if in_file.names == schema.names else schema.names
             share = 1.0 if columns is None else _share(sizes, schema)
@@ -87,8 +87,9 @@ class ParquetFormat(FileFormat):
                 _prefetch(handle, metadata, groups, set(schema.names))
             try:  # Arrow skips columns that the file lacks
                 # Decoding whole row groups takes two thirds of the time of batches.
-                if nbytes < _SMALL_NBYTES or num_rows * _row_width(in_file, schema) <= piece_nbytes(TASK_NBYTES):
-                    yield from parquet.read_row_groups(list(groups), columns, use_threads=False).to_batches()
+                if num_rows <= batch_rows or num_rows * _row_width(in_file, schema) <= piece_nbytes(TASK_NBYTES):
+                    use_threads = nbytes >= _SMALL_NBYTES
+                    yield from parquet.read_row_groups(list(groups), columns, use_threads=use_threads).to_batches()
                 else:
                     yield from parquet.iter_batches(batch_rows, list(groups), columns)
             except PenstockError:
@@ -118,35 +119,49 @@ def _nbytes(handle: Any) -> int:
     return int(handle.nbytes if isinstance(handle, RangeFile) else handle.size())
 
 
-def _metadata(file: DataFile) -> Any:
-    """Return the footer. A query asks for it three times; to parse it takes long with thousands of columns."""
-    if not file.storage.is_local:
-        return _read_metadata(file)
+class _Footer(NamedTuple):
+    metadata: Any
+    schema: pa.Schema
+
+
+def _footer(file: DataFile) -> _Footer:
+    """Return the footer. A query asks for it several times, and parsing it takes long with thousands of columns."""
+    if not _is_large_local(file):
+        return _read_footer(file)
     with reading(file):
         status = os.stat(file.path)
-    return _kept_metadata(file.path, status.st_ino, status.st_mtime_ns, status.st_size)
+    return _kept_footer(file.path, status.st_ino, status.st_mtime_ns, status.st_size)
+
+
+def _is_large_local(file: DataFile) -> bool:
+    return file.storage.is_local and not is_small_local(file)
 
 
 @functools.lru_cache(maxsize=8)
-def _kept_metadata(path: str, *version: int) -> Any:
-    return _read_metadata(DataFile(Storage(), path, version[-1]))
+def _kept_footer(path: str, *version: int) -> _Footer:
+    return _read_footer(DataFile(Storage(), path, version[-1]))
 
 
-def _read_metadata(file: DataFile) -> Any:
+def _read_footer(file: DataFile) -> _Footer:
     import pyarrow.parquet as pq
 
     with _opened(file) as handle:
-        return pq.read_metadata(handle)
+        parquet = pq.ParquetFile(handle, pre_buffer=False)
+        return _Footer(parquet.metadata, parquet.schema_arrow)
 
 
 def _row_width(in_file: pa.Schema, schema: pa.Schema) -> float:
     """Return the bytes of a row with the columns of ``schema``; infinite if there is text or a list, whose size is
     unknown.
     """
-    dtypes = [in_file.field(position).type for name in schema.names if (position := in_file.get_field_index(name)) >= 0]
-    if not all(pa.types.is_primitive(dtype) for dtype in dtypes):
-        return math.inf
-    return sum(int(dtype.bit_width) for dtype in dtypes) / 8
+    num_bits = 0
+    for name in schema.names:
+        if (position := in_file.get_field_index(name)) >= 0:
+            dtype = in_file.field(position).type
+            if not pa.types.is_primitive(dtype):
+                return math.inf
+            num_bits += dtype.bit_width
+    return num_bits / 8
 
 
 def _share(groups: Sequence[Any], schema: pa.Schema) -> float:
@@ -160,23 +175,23 @@ def _share(groups: Sequence[Any], schema: pa.Schema) -> float:
 
 
 def _num_rows(file: DataFile, part: FilePart) -> int:
-    metadata = _metadata(file)
+    metadata = _footer(file).metadata
     if part.detail is None:
         return int(metadata.num_rows)
     return sum(metadata.row_group(group).num_rows for group in part.detail)
 
 
-def _parquet_file(handle: Any, file: DataFile, num_columns: int) -> Any:
+def _parquet_file(handle: Any, file: DataFile, footer: _Footer | None, num_columns: int) -> Any:
     """Return the Parquet file of a handle for streaming some columns; Arrow's defaults buffer whole row groups."""
     import pyarrow.parquet as pq
 
-    footer = _metadata(file) if file.storage.is_local and not is_small_local(file) else None
-    if file.storage.is_native or _nbytes(handle) <= _STREAM_NBYTES:
-        is_buffered = not (file.storage.is_local or file.storage.is_native)
-        return pq.ParquetFile(handle, metadata=footer, pre_buffer=is_buffered)
-    # Each column of a row group has its own buffer; together they stay small.
-    buffer_nbytes = max(piece_nbytes(_STREAM_NBYTES) // num_columns, 64 * 1024)
-    return pq.ParquetFile(handle, metadata=footer, pre_buffer=not file.storage.is_local, buffer_size=buffer_nbytes)
+    metadata = None if footer is None else footer.metadata
+    buffer_nbytes = 0
+    if not file.storage.is_native and _nbytes(handle) > _STREAM_NBYTES:
+        # Each column of a row group has its own buffer; together they stay small.
+        buffer_nbytes = max(piece_nbytes(_STREAM_NBYTES) // num_columns, 64 * 1024)
+    is_remote = not (file.storage.is_local or file.storage.is_native)
+    return pq.ParquetFile(handle, metadata=metadata, pre_buffer=is_remote, buffer_size=buffer_nbytes)
 
 
 def _prefetch(handle: RangeFile, metadata: Any, groups: Sequence[int], columns: set[str]) -> None:
@@ -289,7 +304,7 @@ def _has_many_values(column: pa.ChunkedArray) -> bool:
     num_repeated = _SAMPLE_ROWS - pc.count_distinct(sample, mode="all").as_py()
     if num_repeated > _SAMPLE_ROWS // 2:
         return False
-    # Of n values drawn among m different ones, about n * n / 2m repeat another.
+    # If n values are drawn from m different values, about n * n / 2m repeat another.
     return bool(_SAMPLE_ROWS**2 * nbytes > 2 * num_repeated * _DICTIONARY_NBYTES * num_rows)
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 import pyarrow.types as pt
 
+from penstock.errors import ReadError
 from penstock.io.data_file import DataFile
 from penstock.protocols import DuckdbTable
 
@@ -16,7 +17,9 @@ MOST_FILES = 32  # whose footers are read first
 PATTERN = frozenset("*?[]{}")  # a path with one of these is a pattern to DuckDB
 
 
-def sql_table(files: Sequence[DataFile], schema: pa.Schema) -> DuckdbTable | None:
+def sql_table(
+    files: Sequence[DataFile], schema: pa.Schema, schema_of: Callable[[DataFile], pa.Schema]
+) -> DuckdbTable | None:
     """Return local files as a table of DuckDB.
 
     None if the files are very small or very large, if DuckDB might read other values than Arrow, or if a footer is
@@ -26,7 +29,9 @@ def sql_table(files: Sequence[DataFile], schema: pa.Schema) -> DuckdbTable | Non
         return None
     if not len(schema) or not all(_has_equal_values(field.type) for field in schema):
         return None
-    if not all(file.storage.is_local and not PATTERN & set(file.path) and _has(file, schema) for file in files):
+    if not all(
+        file.storage.is_local and not PATTERN & set(file.path) and _has(schema_of, file, schema) for file in files
+    ):
         return None
     paths = tuple(file.path for file in files)
     listed = ", ".join("'" + path.replace("'", "''") + "'" for path in paths)
@@ -38,15 +43,12 @@ def _has_equal_values(dtype: pa.DataType) -> bool:
     return any(check(dtype) for check in checks)
 
 
-def _has(file: DataFile, schema: pa.Schema) -> bool:
+def _has(schema_of: Callable[[DataFile], pa.Schema], file: DataFile, schema: pa.Schema) -> bool:
     """Return True if a file has these columns with these types, under names that differ by more than case."""
-    import pyarrow.parquet as pq
-
     try:
-        found = pq.read_schema(file.path)
-    except (OSError, pa.ArrowInvalid):
+        found = schema_of(file)
+    except ReadError:
         return False  # the task that reads the rows reports it
-    names = [name.casefold() for name in found.names]
-    return len(set(names)) == len(names) and all(
-        field.name in found.names and found.field(field.name).type == field.type for field in schema
-    )
+    types = dict(zip(found.names, found.types, strict=True))
+    is_plain = len({name.casefold() for name in types}) == len(found)
+    return is_plain and all(types.get(field.name) == field.type for field in schema)

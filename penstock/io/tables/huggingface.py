@@ -123,7 +123,7 @@ def _is_of_split(path: str, split: str) -> bool:
 
 @dataclass(eq=False)
 class DatasetTask:
-    """A range of rows of a ``datasets.Dataset``, or all rows of a streaming one."""
+    """A range of rows from a ``datasets.Dataset``; all rows if it streams."""
 
     dataset: Any
     span: tuple[int, int] | None

@@ -56,7 +56,7 @@ class ImageDecoder:
         return self.decode([self.open(data) for data in binary_views(encoded.to_arrow())])
 
     def cut(self, encoded: Series) -> list[int]:
-        """Cut a batch into row counts to decode at a time, so that the pixels stay bounded: 1 MB may become 50 or 500.
+        """Return how many rows to decode at a time, so that the pixels stay bounded: 1 MB may become 50 or 500.
 
         Files are cut by their number, since measuring one would mean fetching it twice.
         """
@@ -107,7 +107,7 @@ class ImageDecoder:
         return height * width * channels
 
     def decode(self, images: Sequence[Found]) -> PartialColumn:
-        """Decode all images into one column; failed ones are null and listed in ``failures``."""
+        """Decode all images into one column; failed images are null and listed in ``failures``."""
         failures = {row: image for row, image in enumerate(images) if isinstance(image, Exception)}
         shapes = [None if image is None or isinstance(image, Exception) else self._shape(image) for image in images]
         room, scratch = ImageBuffer(shapes, self.dtype), Scratch()

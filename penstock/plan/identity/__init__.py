@@ -8,6 +8,6 @@ values        plain data as digests, and as short JSON
 
 May import what ``plan`` may.
 
-The identity of a function is its code, defaults, closure and global values when the query starts, and the same of the
+The identity of a function is its code, defaults, closure and global values when the query starts, and the same for the
 user functions that it refers to. ``version=`` replaces all of it. Jobs and ``cache=True`` use the same identity.
 """

@@ -193,7 +193,7 @@ class _Walk:
         return self._object(value)
 
     def _object(self, value: Any) -> bytes:
-        """Return the digest of what pickle stores of an object, or of its type if pickle refuses it.
+        """Return the digest of an object as pickle stores it, or the digest of its type if pickle refuses it.
 
         A library's object that holds something opaque is opaque itself: most such objects are clients, and their state
         says nothing about what they do.

@@ -7,7 +7,7 @@ from penstock.plan.nodes import Plan, UdfProject
 
 
 def expand_cascades(plan: Plan) -> Plan:
-    """Replace a call of ``ask`` that has a cheap judge by the calls of the model and of the judge.
+    """Replace an ``ask`` with a cheap judge by calls of the model and of the judge.
 
     UdfProject(x, ask(t) as b)  ->  Project(Calibrate(SizeSample(DrawSample(x))), [..., if_else(..., model(t)) as b])
 

@@ -11,7 +11,6 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from penstock.errors import UdfError
 from penstock.runners.ray.cluster import Cluster, emptiest_node
 from penstock.runners.ray.worker import ThreadedWorker, Worker
 
@@ -72,7 +71,7 @@ class Process:
         return Process(self.handle, self.is_sequential, is_reused=True, node_id=self.node_id)
 
     def kill(self) -> None:
-        """Kill the process. Do not take one of its calls for the cause."""
+        """Kill the process, so that none of its calls counts as the cause."""
         self.is_gone = True
         self._deadly = self._deadly or KILLED
         ray.kill(self.handle)
@@ -143,7 +142,8 @@ def started(cls: type, options: Mapping[str, Any], node_id: str | None = None) -
 
 
 class OwnActors:
-    """The actors of one stage, or of all stages that call methods of one object, with ``num_tasks`` tasks at once.
+    """The actors of one stage, or of all stages that call methods of the same object. Each takes ``num_tasks`` tasks at
+    once.
 
     An actor that a stage has started serves the others too. All of them are released after the last stage, or its
     instance would be built again; all stages join before the first task. ``on_change`` is called when their number has
@@ -163,7 +163,7 @@ class OwnActors:
         self.options: Mapping[str, Any] = {"max_concurrency": num_tasks, **options}
         self._num_joined = 0
         self._members: set[int] = set()  # the stages that have not left
-        self._users: dict[Process, set[int]] = {}  # the stages that use each actor, without those for single tasks
+        self._users: dict[Process, set[int]] = {}  # the stages that use each actor, except actors for single tasks
         self._lock = threading.Lock()
 
     @property
@@ -307,19 +307,6 @@ class SharedWorkers:
             surplus = [each for each in found if each not in spares]
         for process in (*ended, *surplus):
             process.kill()
-
-
-def put_packed(open_handler: Callable[..., Any], name: str) -> Any:
-    """Return a reference to the pickled opener of the handlers of ``name``."""
-    import cloudpickle
-
-    try:
-        return ray.put(cloudpickle.dumps(open_handler))
-    except Exception as exc:  # __reduce__ of an object may raise anything
-        raise UdfError(
-            f"{name!r} cannot be sent to a Ray worker because something it uses cannot be pickled: {exc}. Make it "
-            "inside the function or in __init__ of a class."
-        ) from exc
 
 
 def has_succeeded(ref: Any, timeout_s: float = CLOSE_TIMEOUT_S) -> bool:

@@ -158,7 +158,7 @@ def reachable_address(named: str) -> str:
 
 
 def is_same_address(one: str, other: str) -> bool:
-    """Return whether two addresses are of one server: host names, and the names of this machine, are resolved.
+    """Return whether two addresses lead to the same server: host names, and the names of this machine, are resolved.
 
     >>> is_same_address("127.0.0.1:6379", "localhost:6379"), is_same_address("127.0.0.1:6379", "127.0.0.1:6380")
     (True, False)
@@ -203,7 +203,7 @@ def _answers_grpc(host: str, port: int) -> bool:
 
 
 def least_per_core(nodes: Iterable[Mapping[str, float]]) -> float:
-    """Return the bytes of the object store for each core of the node that has least; 0 without cores.
+    """Return the bytes of object store for each core, on the node that has least; 0 without cores.
 
     >>> least_per_core([{"CPU": 2, "object_store_memory": 800}, {"CPU": 8, "object_store_memory": 1600}, {"GPU": 1}])
     200.0

@@ -1,4 +1,4 @@
-"""Kinds of failures of calls to Ray actors, by the classes of Ray's exceptions."""
+"""Tell kinds of failed calls to Ray actors apart, by the classes of Ray's exceptions."""
 
 from __future__ import annotations
 

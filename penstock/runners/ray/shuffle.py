@@ -36,7 +36,7 @@ PARTS_PER_CORE = 4
 MAX_PARTS = 256
 GROUP_NBYTES = 64 * 2**20  # bytes of batches that are divided at once
 
-MakePool = Callable[..., RayPool]  # of an opener and the receiver of reports, with options of the pool
+MakePool = Callable[..., RayPool]  # takes an opener, the receiver of reports, and options of the pool
 Piece = tuple[int, int, Bundle]  # its input, its group, its rows
 
 
@@ -125,7 +125,7 @@ class RowShuffle:
         return outputs_of(self._mergers, tasks, self._num_cores, self._reports, is_ordered=is_ordered)
 
     def _part_opener(self) -> PartOpener:
-        """Return the opener of the handler of a part: of the relation, or of its second step."""
+        """Return a function that opens the handler of a part: for the relation, or for its second step."""
         work = replace(self._work, memory_bytes=self._part_memory_bytes)
         if 0 in self._forms and self._forms[0].is_grouped:
             steps = in_two_steps(work.relation, Schema.from_arrow(self._forms[0].schema))
@@ -260,7 +260,7 @@ def outputs_of(
 
 
 def starts(counts: Sequence[int]) -> list[int]:
-    """Return the first row of each piece; pieces without rows get numbers of others.
+    """Return the number of the first row in each piece. A piece without rows gets the number of the next piece.
 
     >>> starts([3, 0, 2])
     [0, 3, 3]

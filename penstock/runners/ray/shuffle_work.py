@@ -40,8 +40,8 @@ def sample(keys: Any, slices: Slices, *items: PackedBatch) -> tuple[None, list[b
 def divide(
     parts: Parts, num_parts: int, work: RunRelation, known: dict[int, PieceForm], slices: Slices, *items: PackedBatch
 ) -> list[Any]:
-    """Return the pieces, one input after another; then the form of each input, the number of rows of each piece, the
-    bytes of all and this node.
+    """Return the pieces, one input after another; then the form of each input, the row count of each piece, the bytes
+    of all pieces, and this node.
 
     ``known`` are the forms of earlier rows. Without one, the rows are grouped if that halves them.
     """
@@ -76,7 +76,7 @@ def no_handler(context: WorkerContext) -> Any:
 
 @frozen
 class PartOpener:
-    """Opens the handler of the parts of a relation, by the opener of the relation's own handler."""
+    """Opens the handler that computes parts; ``open`` of the relation's own handler does the rest."""
 
     open_relation: OpenHandler
 

@@ -61,7 +61,7 @@ class StoredBatch:
 
 @dataclass(eq=False, slots=True)
 class Recipe:
-    """The rows from ``start`` on of the output of a task, and the inputs of the task."""
+    """The rows of a task's output from ``start`` on, and the task's inputs."""
 
     remaker: Remaker
     first_row: int
@@ -81,7 +81,7 @@ class Recipe:
 
 @dataclass(slots=True)
 class TaskInput:
-    """The input of a task, or of some of its rows, as an actor gets it."""
+    """A task's input, or the input for some of its rows, as an actor gets it."""
 
     first_row: int
     slices: Slices | None

@@ -27,7 +27,7 @@ MAX_EXCESS = 1.1  # a batch is stored as it is if its buffers have at most so ma
 MIN_COLUMN_NBYTES = 2**16  # of such a batch, for each column
 NUM_SHOWN = 10  # rows of an output that the worker writes
 SHOWN_NBYTES = 2**20
-Slices = tuple[tuple[int, int], ...]  # offset and number of rows of each object of a task
+Slices = tuple[tuple[int, int], ...]  # for each object of a task: its offset and number of rows
 
 
 class ActorPlace(NamedTuple):
@@ -226,7 +226,7 @@ class OpenedStage:
         return handler.write(output, first_row) if isinstance(handler, WritingHandler) and output is not None else None
 
     def gathered(self, first: Output) -> Output:
-        """Join an output with the next ones while they are small and come quickly, because each call has a cost."""
+        """Join an output with the next outputs while they are small and come quickly, because each call has a cost."""
         started, (batch, is_done) = time.perf_counter(), first
         found, nbytes = list[pa.RecordBatch](), 0
         while batch is not None:

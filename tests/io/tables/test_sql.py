@@ -608,5 +608,5 @@ def test_plain_connections_are_read(tmp_path: Path, request: pytest.FixtureReque
         pytest.raises(InvalidArgumentError, match="give a function that connects"),
     ):
         ps.read_sql("SELECT * FROM plain", connection)
-    with pytest.raises(InvalidArgumentError, match="are for reading"):
+    with pytest.raises(InvalidArgumentError, match="can only read"):
         ps.range(3).write_sql("other", connect)

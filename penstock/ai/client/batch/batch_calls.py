@@ -52,7 +52,7 @@ class BatchCalls(Generic[Answer]):
         service: BatchService,
         client: BatchClient,
         settings: BatchSettings,
-        read: Callable[[Any], Answer],
+        read: Callable[[Any, Usage | None], Answer],
         memo: Memo | None,
     ) -> None:
         self._service, self._client, self._read, self._memo = service, client, read, memo
@@ -200,7 +200,8 @@ class BatchCalls(Generic[Answer]):
     async def _create(self, batch: SubmittedBatch) -> None:
         """Submit a batch. If the outcome is unknown, look for the batch before submitting it again.
 
-        The files of a batch that was not created are deleted. A batch that is listed too late to be found then fails.
+        Delete the files of a batch that was not created. If the provider lists the batch only later, it fails for lack
+        of its files.
         """
         intent, num_failures = batch.intent, 0
         while not batch.ids:
@@ -309,9 +310,11 @@ class BatchCalls(Generic[Answer]):
         try:
             if result.error is not None:
                 raise result.error
+            usage, read = usage_in(result.body), self._read
             if call is not None:
-                call.api_call.observer.answered(usage_in(result.body) or Usage(call.api_call.tokens, 0))
-            answer = self._client.understood(result.body, self._read if call is None else call.api_call.read)
+                call.api_call.observer.answered(usage or Usage(call.api_call.tokens, 0))
+                read = call.api_call.read
+            answer = self._client.understood(result.body, usage, read)
         except ProviderError as exc:
             batch.errors[key] = exc
             return

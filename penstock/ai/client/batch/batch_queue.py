@@ -55,7 +55,7 @@ class WaitingCall:
     future: asyncio.Future[Any]
     next_attempt: int = 0
     num_failures: int = 0
-    num_answers_before: int = 0  # answers to other calls, when this one was made
+    num_answers_before: int = 0  # the number of answers to other calls when this call was made
 
     @property
     def nbytes(self) -> int:
@@ -132,7 +132,7 @@ class BatchQueue:
         self._capacity = self._capacity.lowered(max(1, num_requests // 2))
 
     def hold_back(self, now: float, has_others: bool) -> None:
-        """Submit nothing for a while, because the account has reached its limit; if a batch runs, until one ends."""
+        """Submit nothing until a batch ends, or for a while if none runs, because the account has reached its limit."""
         self._held_until = now + self._poll_interval_s * (MAX_POLL_FACTOR if has_others else 1)
 
 

@@ -9,22 +9,20 @@ import random
 import secrets
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import orjson
 
 from penstock.ai.client.addresses import shown
 from penstock.ai.client.api_call import Endpoint
 from penstock.ai.client.http_client import ApiClient
+from penstock.ai.client.http_request import ReceivedReply
 from penstock.ai.client.retried_calls import Retries, delay_before
 from penstock.ai.client.server_errors import beginning_of, error_for_status
 from penstock.ai.lenient_json import field_of, parse_json
 from penstock.ai.provider import CallSettings
 from penstock.config import get_config
 from penstock.errors import InvalidAnswerError, ProviderError, RequestRefusedError
-
-if TYPE_CHECKING:
-    import aiohttp
 
 log = logging.getLogger("penstock.ai")
 
@@ -136,13 +134,11 @@ class BatchClient(ApiClient):
         query: Mapping[str, str] | None = None,
         is_safe: bool = True,
     ) -> dict[str, Any]:
-        async def take(response: aiohttp.ClientResponse) -> tuple[dict[str, Any], None]:
-            return self.parsed(await self.content(response)), None
+        async def take(reply: ReceivedReply) -> tuple[dict[str, Any], None]:
+            return self.parsed(await self.content(reply)), None
 
-        url = self.url(path, query)
-        answered = await self._retries.repeat(
-            lambda rank: self.exchange(method, url, data, take, rank, headers=headers), is_safe
-        )
+        request = self.request(method, path, query, headers)
+        answered = await self._retries.repeat(lambda rank: self.exchange(request, data, take, rank), is_safe)
         body: dict[str, Any] = answered.value
         return body
 
@@ -185,7 +181,7 @@ class BatchClient(ApiClient):
         that has only such lines raises InvalidAnswerError. A file that does not exist has no lines.
         """
 
-        async def take(response: aiohttp.ClientResponse) -> tuple[None, None]:
+        async def take(reply: ReceivedReply) -> tuple[None, None]:
             rest, num_taken, errors = b"", 0, list[InvalidAnswerError]()
 
             def take_all(lines: Iterable[bytes]) -> None:
@@ -197,7 +193,7 @@ class BatchClient(ApiClient):
                     except InvalidAnswerError as exc:
                         errors.append(exc)
 
-            async for chunk in response.content.iter_any():
+            async for chunk in reply.chunks():
                 *lines, rest = (rest + chunk).split(b"\n")
                 take_all(lines)
                 if len(rest) > get_config().max_response_bytes:
@@ -209,9 +205,9 @@ class BatchClient(ApiClient):
                 log.warning("%s: %d lines of %s cannot be read: %s", self.name, len(errors), path, errors[0])
             return None, None
 
-        url = self.url(path)
+        request = self.request("GET", path)
         try:
-            await self._retries.repeat(lambda rank: self.exchange("GET", url, None, take, rank))
+            await self._retries.repeat(lambda rank: self.exchange(request, None, take, rank))
         except RequestRefusedError as exc:
             if exc.status != 404:  # the provider deleted it, or an earlier run did after reading it
                 raise

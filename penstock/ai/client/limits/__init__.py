@@ -16,8 +16,8 @@ Decisions
 ---------
 - Concurrency starts at 64, or at 6 if the address has no TLS (such a server may have few slots and a queue). It doubles
   while throughput grows with it.
-- If latency grows as the number in flight does, requests only wait in the server's queue. Then the limit falls by
-  halves until throughput falls too, stays half as much above that, and tries more every 32 rounds.
+- If latency grows as the number in flight does, requests only wait in the server's queue. Then the limit is
+  halved until throughput falls too, settles half as much above that, and tries more every 32 rounds.
 - Time-outs halve the limit. Other 5xx stop its growth.
 - Refusals (429, 503, 529) lower it to the requests that the server accepted, its *slots*; single requests probe for
   more. After a refused probe the client leaves a tenth of the slots free for a moment, so that clients that share a

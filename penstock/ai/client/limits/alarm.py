@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 ALARM = 2.0
-"""This many failures beyond the expected ones are a signal."""
+"""This many more failures than expected are a signal."""
 
 
 class Alarm:

@@ -1,7 +1,7 @@
 """Decide when a request may be sent, without clock, thread or event loop.
 
-``Pace`` combines the limits on the requests to a model: the number of concurrent ones (concurrency.py), the rate that
-the server accepts (send_rate.py), the user's caps and the quotas in headers (quota.py), and ``Retry-After``.
+``Pace`` combines the limits on the requests to a model: how many may run at once (concurrency.py), the rate that the
+server accepts (send_rate.py), the user's caps and the quotas in headers (quota.py), and ``Retry-After``.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ class Pace:
         elif outcome == "unavailable":
             self._concurrency.hold(now + PAUSE_AFTER_5XX_S)
             self._rate.hold(now + PAUSE_AFTER_5XX_S)
-        if outcome == "refused" or used_tokens is not None:
+        if self.counts_tokens and (outcome == "refused" or used_tokens is not None):
             self._settle_tokens(sent, 0 if outcome == "refused" else used_tokens or 0, is_actual=outcome == "ok")
 
     def _refuse(self, now: float, sent: Sent) -> None:

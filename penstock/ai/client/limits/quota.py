@@ -10,7 +10,7 @@ LONGEST_BLIND_WAIT_S = 60.0
 
 
 class Meter:
-    """A cap in units a second, spent evenly. A request may be sent when the cap covers all earlier ones."""
+    """A cap in units a second, spent evenly. A request may be sent when the cap covers all earlier requests."""
 
     __slots__ = ("paid_at", "per_s")
 

@@ -31,7 +31,7 @@ TEMPO_S = 1.4
 MAX_PROBE_GAP_S = 2.0
 
 NOISY_ALARM = 6.0
-"""Where some refusals are noise, this many beyond the expected ones are a signal."""
+"""Where some refusals are noise, this many more than expected are a signal."""
 
 MIN_RATE, GUESSED_RATE = 0.5, 64.0
 """The least rate, and the rate to return to after an outage if no request was accepted before it."""
@@ -147,7 +147,7 @@ class SendRate:
         self._hold_until = max(self._hold_until, until)
 
     def uncount(self, sent_at: float) -> None:
-        """Remove a request that was refused from the accepted ones."""
+        """Remove a refused request from the accepted requests."""
         self._accepted.add(sent_at, -1)
 
     def refuse(self, now: float, sent_at: float, seq: int, last_seq: int, since: float = -math.inf) -> None:

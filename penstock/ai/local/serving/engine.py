@@ -34,7 +34,7 @@ class EngineSpec(Hashable, Protocol):
 
     @property
     def num_replicas(self) -> int:
-        """The number of copies of the engine, each with its own devices and its own cache of prefixes."""
+        """The number of copies of the engine. Each has its own devices and its own cache of prefixes."""
 
     def make(self, replica: int) -> InferenceEngine: ...
 

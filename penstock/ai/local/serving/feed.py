@@ -202,7 +202,7 @@ class Feed:
         self._begin_start(replica, dead)
 
     def _end_calls(self, failure: BaseException) -> None:
-        """End all requests with an error, both waiting and future ones."""
+        """End waiting and future requests with an error."""
         self._failure = failure
         waiting = [call for replica in self._replicas for call in (*replica.in_flight, *replica.suspects)]
         while (queued := self._queue.take()) is not None:

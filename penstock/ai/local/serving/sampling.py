@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.ai.conversation import Request
+from penstock.ai.local.constraint import closed
 from penstock.ai.providers.wire import extra_body_of, max_tokens_of, stops_of
 
 PASSED_ON = (
@@ -21,7 +22,7 @@ GUIDED = {"guided_json": "json", "guided_regex": "regex", "guided_choice": "choi
 
 @dataclass(frozen=True)
 class EngineSampling:
-    """Sampling parameters of vLLM, a constraint of the answer, arguments of the chat template, and a LoRA adapter."""
+    """vLLM's sampling parameters, a constraint on the answer, arguments for the chat template, and a LoRA adapter."""
 
     fields: Mapping[str, Any]
     constraint: Mapping[str, Any] | None = None
@@ -49,6 +50,6 @@ class EngineSampling:
             if name in extra:
                 constraint = {new: extra.pop(name)}
         if constraint is None and request.output is not None:
-            constraint = {"json": dict(request.output.schema)}
+            constraint = {"json": closed(request.output.schema)}
         template = extra.pop("chat_template_kwargs", None)
         return EngineSampling({**fields, **extra}, constraint, template, options.get("lora"))

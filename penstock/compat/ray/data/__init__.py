@@ -160,7 +160,7 @@ _OF_FILES = (
 _OWN_PATHS = ("read_images", "read_webdataset")
 _NULLS = ("", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "N/A", "NA",
           "NULL", "NaN", "n/a", "nan", "null")  # fmt: skip
-"""The fields of numbers that are null for Arrow, and so for Ray Data."""
+"""The fields that Arrow, and so Ray Data, reads as null in a column of numbers."""
 _READERS: dict[str, tuple[str, dict[str, Any]]] = {
     "read_parquet": ("read_parquet", {"hive_partitioning": True}),
     "read_csv": ("read_csv", {"null_values": _NULLS, "strings_can_be_null": False}),

@@ -170,6 +170,29 @@ class AggregateFnV2(AggregateFn, ABC):
 __all__ = ["AggregateFn", "AggregateFnV2", *_TABLE]
 
 
+class Shortcuts:
+    """Aggregates of columns under the names of Ray Data, for a dataset and for its groups."""
+
+    @abstractmethod
+    def _by(self, name: str, on: Any, **options: Any) -> Any:
+        """Aggregate the columns ``on``, by default all, by the aggregation of this name."""
+
+    def sum(self, on: Any = None, ignore_nulls: bool = True) -> Any:
+        return self._by("Sum", on, ignore_nulls=ignore_nulls)
+
+    def min(self, on: Any = None, ignore_nulls: bool = True) -> Any:
+        return self._by("Min", on, ignore_nulls=ignore_nulls)
+
+    def max(self, on: Any = None, ignore_nulls: bool = True) -> Any:
+        return self._by("Max", on, ignore_nulls=ignore_nulls)
+
+    def mean(self, on: Any = None, ignore_nulls: bool = True) -> Any:
+        return self._by("Mean", on, ignore_nulls=ignore_nulls)
+
+    def std(self, on: Any = None, ddof: int = 1, ignore_nulls: bool = True) -> Any:
+        return self._by("Std", on, ddof=ddof, ignore_nulls=ignore_nulls)
+
+
 def results_of(frame: DataFrame, aggregations: Sequence[AggregateFn]) -> dict[str, Any]:
     """Run aggregations over all rows and return their results by name."""
     return frame.agg(*(each.expression(frame.columns, ()) for each in aggregations)).to_pylist()[0]

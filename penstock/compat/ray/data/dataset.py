@@ -35,7 +35,7 @@ _JOINS = {
 
 
 def _seed(given: Any) -> int | None:
-    """Return the seed of a number or of a RandomSeedConfig."""
+    """Return the seed that a number or a RandomSeedConfig gives."""
     seed: int | None = getattr(given, "seed", given)
     return seed
 
@@ -86,7 +86,7 @@ class RayColumnNames(list[str]):
         return self if fetch_if_missing or self.is_known else None
 
 
-class Dataset(DatasetWrites):
+class Dataset(aggregate.Shortcuts, DatasetWrites):  # type: ignore[misc]
     """A lazy table with Ray Data's verbs. Every verb of ``penstock.DataFrame`` that Ray Data lacks works too."""
 
     @property
@@ -181,7 +181,7 @@ class Dataset(DatasetWrites):
     # --- several datasets ---
 
     def union(self, *other: Dataset) -> Self:
-        """Append the rows of others, with null in columns that they lack; ``DataFrame.union`` drops duplicates."""
+        """Append the rows of other datasets, with null in missing columns; ``DataFrame.union`` drops duplicates."""
         result = self
         for each in other:
             schemas = (result._plan.schema, each._plan.schema)
@@ -200,8 +200,7 @@ class Dataset(DatasetWrites):
         right_on: Sequence[str] | None = None, left_suffix: str | None = None, right_suffix: str | None = None,
         **options: Any,
     ) -> Self:  # fmt: skip
-        """Join by equal keys. They keep the names of the left side, in a right outer join the names of the right
-        side."""
+        """Join by equal keys. The keys are named as on the left side; in a right outer join as on the right side."""
         check_placement("join", options)
         if join_type not in _JOINS or isinstance(on, str):
             kinds = ", ".join(_JOINS)
@@ -337,25 +336,10 @@ class Dataset(DatasetWrites):
         values = self.select(column).distinct().to_pydict()[column]
         return [value for value in values if not (ignore_nulls and value is None)]
 
-    def _overall(self, name: str, on: Any, **options: Any) -> Any:
+    def _by(self, name: str, on: Any, **options: Any) -> Any:
         names = [on] if isinstance(on, str) else list(on or self.columns)
         found = results_of(self, [getattr(aggregate, name)(each, **options) for each in names])
         return found[next(iter(found))] if isinstance(on, str) else found
-
-    def sum(self, on: Any = None, ignore_nulls: bool = True) -> Any:
-        return self._overall("Sum", on, ignore_nulls=ignore_nulls)
-
-    def min(self, on: Any = None, ignore_nulls: bool = True) -> Any:
-        return self._overall("Min", on, ignore_nulls=ignore_nulls)
-
-    def max(self, on: Any = None, ignore_nulls: bool = True) -> Any:
-        return self._overall("Max", on, ignore_nulls=ignore_nulls)
-
-    def mean(self, on: Any = None, ignore_nulls: bool = True) -> Any:
-        return self._overall("Mean", on, ignore_nulls=ignore_nulls)
-
-    def std(self, on: Any = None, ddof: int = 1, ignore_nulls: bool = True) -> Any:
-        return self._overall("Std", on, ddof=ddof, ignore_nulls=ignore_nulls)
 
     @property
     def name(self) -> str | None:

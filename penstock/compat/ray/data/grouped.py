@@ -13,7 +13,7 @@ from penstock.frame.dataframe import DataFrame
 from penstock.functions.aggregates import Window, over
 
 
-class GroupedData:
+class GroupedData(aggregate.Shortcuts):
     """The result of ``Dataset.groupby``."""
 
     def __init__(self, dataset: DataFrame, keys: Sequence[str]) -> None:
@@ -33,21 +33,6 @@ class GroupedData:
 
     def count(self) -> Any:
         return self.aggregate(getattr(aggregate, "Count")())  # noqa: B009  # made from a table
-
-    def sum(self, on: Any = None, ignore_nulls: bool = True) -> Any:
-        return self._by("Sum", on, ignore_nulls=ignore_nulls)
-
-    def min(self, on: Any = None, ignore_nulls: bool = True) -> Any:
-        return self._by("Min", on, ignore_nulls=ignore_nulls)
-
-    def max(self, on: Any = None, ignore_nulls: bool = True) -> Any:
-        return self._by("Max", on, ignore_nulls=ignore_nulls)
-
-    def mean(self, on: Any = None, ignore_nulls: bool = True) -> Any:
-        return self._by("Mean", on, ignore_nulls=ignore_nulls)
-
-    def std(self, on: Any = None, ddof: int = 1, ignore_nulls: bool = True) -> Any:
-        return self._by("Std", on, ddof=ddof, ignore_nulls=ignore_nulls)
 
     def map_groups(self, fn: Callable[..., Any], **options: Any) -> Any:
         return DataFrame.groupby(self._dataset, *self._keys).map_groups(fn, **function_options(options))

@@ -105,7 +105,7 @@ class Session(Protocol):
 
 
 def subquery(query: str) -> str:
-    """Return a query to select from, on lines of its own so that a comment at its end ends there.
+    """Return a query as a subquery, on lines of its own so that a comment at its end hides nothing after it.
 
     >>> subquery("SELECT 1 AS a -- one")
     '(\\nSELECT 1 AS a -- one\\n)'
