@@ -15,7 +15,7 @@ from penstock.frame.read.memory import from_table
 from penstock.plan.nodes import Scan
 from penstock.types import DataType, to_arrow_array
 from penstock.types.plain import arrow_array
-from penstock.udf.options import error_policy, options_of, refusing_unknown
+from penstock.udf.options import error_policy, refusing_unknown
 
 if TYPE_CHECKING:
     from penstock.functions.calls import MediaOnError
