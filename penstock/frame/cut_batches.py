@@ -78,7 +78,7 @@ def _parts(block: pa.RecordBatch, batch_size: int) -> Iterator[pa.RecordBatch]:
 
 
 def _is_converted_alike(column: pa.Array) -> bool:
-    """Return whether each part of a column becomes the same array as that part of the whole column's array.
+    """Return whether converting the parts of a column gives the same as converting the column and cutting it.
 
     It does not if nulls turn integers into floats, or if images are stacked where they have the same size.
     """

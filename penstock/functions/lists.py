@@ -8,11 +8,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.errors import ComputeError, InvalidArgumentError, TypeMismatchError, check_choice
+from penstock.errors import InvalidArgumentError, TypeMismatchError, check_choice
 from penstock.expr.arrays import (
     Numbers,
     elements_of,
-    filled,
     masked,
     on_arrays,
     storage_of,
@@ -22,12 +21,14 @@ from penstock.expr.arrays import (
 from penstock.expr.casting import cast
 from penstock.expr.column import Expression, call
 from penstock.expr.conditions import compare, comparison_problem
+from penstock.expr.items import element_at
 from penstock.expr.kinds import ANY, BOOL, FLOAT64, INT64, LIST, LISTS, STRING, TEXT, UINT64, Kind, is_vector
 from penstock.expr.nodes import ListApply, has_udf
 from penstock.expr.public_functions import function, method
-from penstock.expr.registry import kernel
+from penstock.expr.registry import Kernel, Resolve, kernel
 from penstock.expr.signatures import common_type, dtypes_of, element_type, strict, takes
 from penstock.functions.table import Builder, FunctionTable
+from penstock.relational.scalar import evaluate
 from penstock.types import DataType
 from penstock.types.plain import arrow_array, numpy_values
 
@@ -262,59 +263,42 @@ def _sum_type(dtype: DataType) -> DataType:
     return inner if inner.is_decimal() else FLOAT64
 
 
-_UFUNCS: dict[str, Any] = {"sum": np.add, "min": np.fmin, "max": np.fmax}
+def _in_duckdb(name: str, sql: str, returns: DataType | Resolve) -> Kernel:
+    """Return a kernel that reduces lists of numbers by DuckDB."""
 
-
-def _reduced(aggregate: str, elements: pa.Array, lengths: Numbers) -> pa.Array | None:
-    """Reduce lists without nulls at once; None if a list is empty."""
-    if not len(lengths) or not lengths.min():
-        return None
-    return arrow_array(_UFUNCS[aggregate].reduceat(numpy_values(elements), np.cumsum(lengths) - lengths))
-
-
-def _check_sums(elements: pa.Array, lengths: Numbers, limits: Any) -> None:
-    """Raise ComputeError if the sum of a list does not fit; add exactly only if one might not."""
-    least, most = (each.as_py() or 0 for each in pc.min_max(elements).values())
-    if max(-least, most) * int(lengths.max(initial=0)) <= limits.max:
-        return
-    sums, ends = np.cumsum(np.array([0, *filled(elements).tolist()], object)), np.cumsum(lengths)
-    for total in sums[ends] - sums[ends - lengths]:
-        if not limits.min <= total <= limits.max:
-            raise ComputeError(
-                f'list_sum: {total} does not fit {limits.dtype}; convert the list with .cast("list[float64]")'
-            )
-
-
-def _reduction(name: str, aggregate: str, kind: Kind, returns: Any, doc: str, given: list[Any], result: Any) -> Builder:
     @on_arrays
     def kernel(lists: pa.Array) -> pa.Array:
-        dtype = DataType(lists.type)
-        result_type = (returns if isinstance(returns, DataType) else returns(dtype)).arrow
-        elements, lengths = elements_of(lists)
-        if pa.types.is_null(elements.type):
-            return pa.nulls(len(lists), result_type)
-        if aggregate == "sum" and pa.types.is_integer(elements.type):
-            _check_sums(elements, lengths, np.iinfo(result_type.to_pandas_dtype()))
-        if aggregate in _UFUNCS and elements.type in (pa.int64(), pa.float64()) and not elements.null_count:
-            reduced = _reduced(aggregate, elements, lengths)
-            if reduced is not None:
-                return reduced.cast(result_type)
-        table = pa.table({"row": _parents(lengths), "value": _sortable(elements)})
-        reduced = table.group_by("row", use_threads=False).aggregate([("value", aggregate)]).combine_chunks()
-        values = cast(_one(reduced.column(f"value_{aggregate}")), dtype=DataType(result_type), is_strict=True)
-        slots = np.full(len(lists), -1, np.int64)
-        slots[numpy_values(_one(reduced.column("row")))] = np.arange(len(values))
-        return values.take(masked(slots, slots >= 0))
+        dtype, inner = DataType(lists.type), DataType(lists.type).inner
+        result = returns if isinstance(returns, DataType) else returns(dtype)
+        known = DataType.float32() if inner.is_null() or inner == DataType.float16() else inner
+        numbers = cast(lists, dtype=DataType.list(known), is_strict=True)
+        whole = {INT64: "::bigint", UINT64: "::ubigint"}.get(result, "")  # else a sum would be a float in Arrow
+        return cast(evaluate(name, sql + whole, [numbers]), dtype=result, is_strict=True)
 
+    return kernel
+
+
+def _extreme(name: str, desc: bool) -> Kernel:
+    of_numbers = _in_duckdb(name, f"{name}(a)", element_type)
+
+    @on_arrays
+    def kernel(lists: pa.Array) -> pa.Array:
+        if DataType(lists.type).inner.is_numeric():
+            return of_numbers(lists)
+        ordered = _list_sort(lists, desc=desc, nulls_first=False)
+        return element_at(ordered, arrow_array(np.zeros(len(lists), np.int64)))
+
+    return kernel
+
+
+def _reduction(name: str, kind: Kind, returns: Any, kernel: Kernel, doc: str, given: list[Any], result: Any) -> Builder:
     doc = f"{doc} of each list, ignoring nulls; null without elements."
     return _table.strict(name, {"list_expr": kind}, returns, kernel, doc, (given,), result)
 
 
-def _one(column: pa.ChunkedArray) -> pa.Array:
-    return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
-
-
-list_sum = _reduction("list_sum", "sum", NUMBERS, _sum_type, "Return the sum", [1, 2, None], 3)
-list_mean = _reduction("list_mean", "mean", NUMBERS, FLOAT64, "Return the mean", [1, 2, None], 1.5)
-list_min = _reduction("list_min", "min", ORDERED, element_type, "Return the smallest element", [2, 1, None], 1)
-list_max = _reduction("list_max", "max", ORDERED, element_type, "Return the largest element", [2, 1, None], 2)
+_SUM, _MEAN = _in_duckdb("list_sum", "list_sum(a)", _sum_type), _in_duckdb("list_mean", "list_avg(a)", FLOAT64)
+_LEAST, _MOST = _extreme("list_min", desc=False), _extreme("list_max", desc=True)
+list_sum = _reduction("list_sum", NUMBERS, _sum_type, _SUM, "Return the sum", [1, 2, None], 3)
+list_mean = _reduction("list_mean", NUMBERS, FLOAT64, _MEAN, "Return the mean", [1, 2, None], 1.5)
+list_min = _reduction("list_min", ORDERED, element_type, _LEAST, "Return the smallest element", [2, 1, None], 1)
+list_max = _reduction("list_max", ORDERED, element_type, _MOST, "Return the largest element", [2, 1, None], 2)

@@ -11,17 +11,18 @@ import pyarrow as pa
 
 from penstock.errors import InvalidArgumentError
 from penstock.io.batch_sizes import BATCH_ROWS, TASK_ROWS, split_batch
-from penstock.io.data_file import DataFile, file_versions
+from penstock.io.data_file import DataFile, file_versions, group_origin
 from penstock.io.files import short_name
 from penstock.protocols import ReadRequest
 from penstock.types import DataType, Field, Schema, normalize_batch
 from penstock.types.digests import ContentHash
 from penstock.types.ipc import from_ipc, to_ipc
 from penstock.types.plain import arrow_array, arrow_numbers
-from penstock.types.row_numbers import ROW_NUMBER, RowPlace, numbered
+from penstock.types.row_numbers import ROW_NUMBER, RowPlace, numbered, numbered_inputs
 from penstock.types.row_ranges import RowRange
 
 ID = "id"  # the column of a range
+FILES_PER_TASK = 256  # few, because a job reads them again if one of them has changed
 UNNAMED_INPUT = "the input"  # in "row 3 of the input"
 
 
@@ -54,7 +55,7 @@ def _unpickled_task(packed: pa.Buffer, origin: tuple[str, str], first_row: int) 
 class MemorySource:
     """A ``Source`` over batches. It holds them, without a copy where their types are normal already.
 
-    ``files`` are the files that the rows name and a later step reads, where they are known.
+    ``files`` are the files that the rows name, one each, and that a later step reads.
     """
 
     can_filter = False
@@ -92,17 +93,28 @@ class MemorySource:
         first = 0
         for part in self._with_numbers(request.first_input):
             part = part if columns is None else part.select(columns)
-            for batch in split_batch(part if request.limit is None else part.slice(0, request.limit - first)):
-                yield MemoryTask(batch, (self.name, f"from row {first}"), batch.num_rows, first)
+            for batch in self._pieces(part if request.limit is None else part.slice(0, request.limit - first)):
+                origin = (self.name, f"from row {first}")
+                if self._files:
+                    origin = group_origin(self._files[first : first + batch.num_rows])
+                yield MemoryTask(batch, origin, batch.num_rows, first)
                 first += batch.num_rows
             if request.limit is not None and first >= request.limit:
                 return
 
-    def row_inputs(self) -> Sequence[str]:
-        return [UNNAMED_INPUT]
+    def _pieces(self, part: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        if not self._files:
+            return split_batch(part)
+        return (part.slice(start, FILES_PER_TASK) for start in range(0, part.num_rows, FILES_PER_TASK))
+
+    def row_inputs(self) -> Sequence[object]:
+        return self._files or [UNNAMED_INPUT]
 
     def _with_numbers(self, first_input: int | None) -> Iterable[pa.RecordBatch]:
-        return self._parts if first_input is None else numbered(self._parts, first_input)
+        if first_input is None:
+            return self._parts
+        add = numbered_inputs if self._files else numbered  # an error about a file names it
+        return add(self._parts, first_input)
 
 
 def _normalized(part: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

@@ -20,7 +20,7 @@ from penstock.errors import UdfError
 from penstock.plan.optimizer import LOCAL_RULES
 from penstock.plan.stages import CallBatch, CallUdf, RunRelation, Stage, Work, WriteOut
 from penstock.protocols import OneWriterSink
-from penstock.runners.openers import async_opener, opener, restart_policy
+from penstock.runners.openers import async_opener, opener, packed, restart_policy
 from penstock.runners.placement import (
     Devices,
     num_async_tasks,
@@ -103,7 +103,7 @@ class LocalPools:
         """Return processes or threads as requested; by default, threads that move to processes if that is faster."""
         num_workers, resources = len(self._workers[sharing_key(stage)]), stage.resources
         if resources.use_process or resources.gpus:
-            return PoolChoice(self._process_pool(stage, work, packed_opener(work), emit), False, PROCESS_WORK)
+            return PoolChoice(self._process_pool(stage, work, _packed(work), emit), False, PROCESS_WORK)
         takes_core = resources.max_workers is None  # a number of workers that the user gives is for calls that wait
         open_handler = self._threads.one_at_a_time(opener(work)) if work.spec.target.is_class else opener(work)
         make_threads = partial(ThreadPool, open_handler, num_workers * resources.tasks_per_worker, self._threads)
@@ -117,7 +117,7 @@ class LocalPools:
 
         def make_processes(emit: Emit) -> ThreadPool | None:
             try:
-                packed_open = context.run(packed_opener, work)
+                packed_open = context.run(_packed, work)
             except UdfError:
                 return None
             return self._process_pool(stage, work, packed_open, emit) if len(packed_open) <= MAX_MOVED_NBYTES else None
@@ -138,17 +138,8 @@ class LocalPools:
         return ThreadPool(open_handler, len(workers) * num_channels, self._threads, emit)
 
 
-def packed_opener(work: CallUdf | CallBatch) -> bytes:
-    """Pickle the opener of a stage's handlers. Raise UdfError if user code cannot be pickled."""
-    from penstock.engine.pools.processes import pack
-
-    try:
-        return pack(opener(work))
-    except Exception as exc:  # __reduce__ of an object may raise anything
-        raise UdfError(
-            f"{work.spec.name!r} cannot be sent to a worker process because something it uses cannot be pickled: "
-            f"{exc}. Make it inside the function or in __init__ of a class, or set use_process=False."
-        ) from exc
+def _packed(work: CallUdf | CallBatch) -> bytes:
+    return packed(opener(work), work.spec.name)
 
 
 def environment(devices: Devices) -> dict[str, str]:

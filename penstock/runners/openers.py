@@ -15,6 +15,7 @@ from penstock.engine.handlers import PartHandler, ReadHandler, TransformHandler,
 from penstock.engine.pools.handler_slot import OpenHandler
 from penstock.engine.pools.worker_restart import RestartPolicy
 from penstock.engine.steps import Steps
+from penstock.errors import UdfError
 from penstock.events.metrics import collect_for_driver
 from penstock.plan.cascade_relations import Calibrate, DrawSample, Route, SizeSample
 from penstock.plan.pair_relations import NearestMaker
@@ -60,6 +61,19 @@ def async_opener(work: CallUdf) -> OpenAsyncHandler:
         return AsyncUdfHandler(work, Steps(work.steps), context)
 
     return open_handler
+
+
+def packed(open_handler: OpenHandler, name: str, where: str = "a worker process") -> bytes:
+    """Pickle the opener of the handlers of ``name``. Raise UdfError if user code cannot be pickled."""
+    import cloudpickle
+
+    try:
+        return bytes(cloudpickle.dumps(open_handler))
+    except Exception as exc:  # __reduce__ of an object may raise anything
+        raise UdfError(
+            f"{name!r} cannot be sent to {where} because something it uses cannot be pickled: {exc}. Make it inside "
+            "the function or in __init__ of a class; on one machine, use_process=False keeps it in this process."
+        ) from exc
 
 
 def restart_policy(work: CallUdf | CallBatch) -> RestartPolicy:

@@ -67,8 +67,20 @@ def numbered(
             pieces.append(np.arange(start, start + size, dtype=np.int64))
             start, num_missing = start + size, num_missing - size
         positions = pieces[0] if len(pieces) == 1 else np.concatenate([np.empty(0, np.int64), *pieces])
-        numbers = arrow_numbers(positions + (input_number << _POSITION_BITS))
-        yield pa.RecordBatch.from_arrays([*batch.columns, numbers], names=[*batch.schema.names, ROW_NUMBER])
+        yield _with_column(batch, positions + (input_number << _POSITION_BITS))
+
+
+def numbered_inputs(batches: Iterable[pa.RecordBatch], first_input: int) -> Iterator[pa.RecordBatch]:
+    """Add the column ``ROW_NUMBER`` to batches whose rows are inputs of one row each, such as files."""
+    for batch in batches:
+        numbers = np.arange(first_input, first_input + batch.num_rows, dtype=np.int64)
+        yield _with_column(batch, numbers << _POSITION_BITS)
+        first_input += batch.num_rows
+
+
+def _with_column(batch: pa.RecordBatch, numbers: np.ndarray[Any, Any]) -> pa.RecordBatch:
+    columns, names = [*batch.columns, arrow_numbers(numbers)], [*batch.schema.names, ROW_NUMBER]
+    return pa.RecordBatch.from_arrays(columns, names=names)
 
 
 def without_row_numbers(batch: pa.RecordBatch) -> pa.RecordBatch:

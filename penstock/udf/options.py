@@ -151,7 +151,8 @@ def refusing_unknown(
     ``shared`` is the TypedDict of its ``**options``. One with ``storage_options`` takes them as ``io_config`` too: an
     object that names them, as Daft's adapter has. Expected errors of the function itself show the frames of the user.
     """
-    others = () if shared is None else tuple(shared.__annotations__)
+    hints = {} if shared is None else shared.__annotations__
+    others = [name for name in dict.fromkeys((*(lines or ()), *hints)) if name in hints]
 
     def decorate(function: AnyCallable) -> AnyCallable:
         code = inspect.unwrap(function).__code__  # ``inspect.signature`` is slow, and this runs at import
@@ -168,7 +169,7 @@ def refusing_unknown(
         call = _checking(function, checked)
         if lines is not None:
             call.__doc__ = _with_lines(function, {name: lines[name] for name in known if name in lines})
-        return _showing(call, function, {name: DEFAULTS.get(name) for name in others}) if others else call
+        return _showing(call, function, hints, {name: DEFAULTS.get(name) for name in others}) if others else call
 
     return decorate
 
@@ -202,16 +203,22 @@ def taking_options(what: str, kind: type) -> Callable[[AnyCallable], AnyCallable
     def decorate(function: AnyCallable) -> AnyCallable:
         call = _checking(function, lambda given: defaults | known_options(what, given, list(defaults), f"ps.{what}"))
         call.__doc__ = _with_lines(function, {name: OPTION_HELP[name] for name in defaults})
-        return _showing(call, function, defaults)
+        return _showing(call, function, kind.__annotations__, defaults)
 
     return decorate
 
 
-def _showing(call: AnyCallable, function: Callable[..., Any], defaults: Mapping[str, Any]) -> AnyCallable:
+def _showing(
+    call: AnyCallable, function: Callable[..., Any], hints: Mapping[str, Any], defaults: Mapping[str, Any]
+) -> AnyCallable:
     """Return ``call`` with a signature that lists the options of ``function`` in place of ``**options``."""
     signature = inspect.signature(function)
     own = [each for each in signature.parameters.values() if each.kind is not each.VAR_KEYWORD]
-    shown = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=defaults[name]) for name in defaults]
+    texts = {name: getattr(hint, "__forward_arg__", hint) for name, hint in hints.items()}
+    shown = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=texts[name])
+        for name, default in defaults.items()
+    ]
     setattr(call, "__signature__", signature.replace(parameters=[*own, *shown]))  # noqa: B010  # type checkers
     return call
 

@@ -36,10 +36,13 @@ def test_a_function_imports_its_module_at_the_first_call(tmp_path: Path, monkeyp
     try:
         with functions_imported_later("slow_package.parts"):
             from slow_package.parts import double  # type: ignore[import-not-found]
+
+            stand_in = sys.modules["slow_package.parts"]
         assert not {"slow_package", "slow_package.parts"} & set(sys.modules)
         assert double(4) == 8  # imports it
         from slow_package.parts import Part
 
+        assert stand_in.Part is Part
         with functions_imported_later("slow_package.parts"):
             from slow_package.parts import Part as SamePart
         assert SamePart is Part  # a module that is imported already stays as it is

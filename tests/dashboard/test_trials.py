@@ -11,6 +11,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 import penstock as ps
+from penstock.ai.provider_registry import detach_providers
 from penstock.cli.dashboard import read_files
 from penstock.dashboard.job import JobBoard
 from penstock.dashboard.server import DashboardServer
@@ -32,6 +33,7 @@ def job(tmp_path_factory: pytest.TempPathFactory, _model_server: ModelServer) ->
     template = ps.format("Say {} of {} {{}}", ps.col("t").upper(), ps.col("topic"))
     answers = ps.prompt([template, "briefly"], system_message="Be kind.", model="gpt-5-mini", temperature=0)
     ps.read_json(str(folder / "in.jsonl")).with_column("a", answers).write_parquet(str(folder / "out"), resume=True)
+    detach_providers()  # or the first test on a worker has it, whichever that is
     return folder / "out"
 
 

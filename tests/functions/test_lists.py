@@ -119,7 +119,7 @@ def test_to_list_of_different_types() -> None:
 )
 def test_a_sum_that_does_not_fit_is_an_error(numbers: list[int | None], dtype: str) -> None:
     lists = pa.array([[1], numbers], pa.list_(pa.type_for_alias(dtype)))
-    with pytest.raises(ComputeError, match=f"list_sum: -?[0-9]+ does not fit {dtype}"):
+    with pytest.raises(ComputeError, match=f"list_sum: .* out of range for the destination type {dtype.upper()}"):
         evaluate(f.list_sum(a), a=lists)
 
 

@@ -6,7 +6,7 @@ import contextlib
 import importlib
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
@@ -236,13 +236,18 @@ def functions_imported_later(*names: str) -> Iterator[None]:
 
 
 class _StandIn(ModuleType):
-    """A module whose attributes are functions that import the real module when they are called."""
+    """A module whose attributes are functions that import the real module when they are called.
 
-    def __getattr__(self, name: str) -> Callable[..., Any]:
+    Who still holds it when the real module may be imported gets the attributes of that one.
+    """
+
+    def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
 
-        def call(*args: Any, **kwargs: Any) -> Any:
-            return getattr(importlib.import_module(self.__name__), name)(*args, **kwargs)
+        def real() -> Any:
+            return getattr(importlib.import_module(self.__name__), name)
 
-        return call
+        if sys.modules.get(self.__name__) is not self:
+            return real()
+        return lambda *args, **kwargs: real()(*args, **kwargs)

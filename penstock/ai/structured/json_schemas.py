@@ -1,4 +1,4 @@
-"""Convert between JSON schemas and column types.
+"""Check JSON schemas, and write the JSON schemas of column types. ``validator`` reads schemas.
 
 Unsupported keywords are refused when the plan is built: ignoring one would accept answers that the schema forbids.
 """
@@ -11,7 +11,6 @@ from typing import Any
 
 from penstock.errors import InvalidArgumentError, did_you_mean
 from penstock.types import DataType
-from penstock.types.hints import merged_dtype
 
 VALUE = "value"
 """The only property of the object that wraps an answer of another JSON type."""
@@ -28,19 +27,6 @@ _SHAPES: dict[str, tuple[Any, str]] = {
     "required": (list, "a list of names"),
     **dict.fromkeys(("anyOf", "oneOf", "allOf"), (list, "a list of schemas")),
     "enum": (list, "a list of values"),
-}
-_FORMAT_DTYPES = {
-    "date-time": DataType.timestamp("us", "UTC"),
-    "date": DataType.date(),
-    "time": DataType.time(),
-    "duration": DataType.duration(),
-}
-_SCALAR_DTYPES = {
-    "string": DataType.string(),
-    "number": DataType.float64(),
-    "integer": DataType.int64(),
-    "boolean": DataType.bool(),
-    "null": DataType.null(),
 }
 _ABSENT = object()
 
@@ -149,50 +135,6 @@ def normalized(schema: Any, place: str) -> Json:
         raise InvalidArgumentError(f"{place}: 'allOf' of several schemas is not supported; write them as one")
     beside = {key: value for key, value in schema.items() if key != "allOf"}
     return {**normalized(schema["allOf"][0], place), **beside}
-
-
-def dtype_of_schema(schema: Json) -> DataType:
-    """Return the column type for values of a JSON schema: ``python`` if no single type holds them.
-
-    >>> dtype_of_schema({"type": "array", "items": {"enum": ["a", "b"]}})
-    list[string]
-    """
-    return _dtype(schema, schema, "return_format", ())
-
-
-def _dtype(schema: Any, root: Json, place: str, seen: tuple[str, ...]) -> DataType:
-    schema = normalized(schema, place)
-    if ref := schema.get("$ref"):
-        if ref in seen or ref == "#":
-            return DataType.python()  # a recursive schema
-        return _dtype(resolve_reference(root, ref, place), root, place, (*seen, ref))
-    if (choices := schema.get("anyOf") or schema.get("oneOf")) is not None:
-        return merged_dtype([_dtype(choice, root, place, seen) for choice in choices])
-    if "enum" in schema or "const" in schema:
-        values = schema["enum"] if "enum" in schema else [schema["const"]]
-        return merged_dtype([DataType.from_hint(type(value)) for value in values])
-    kinds = json_types(schema, place)
-    if not kinds:
-        return DataType.python()
-    return merged_dtype([_dtype_of_kind(kind, schema, root, place, seen) for kind in kinds])
-
-
-def _dtype_of_kind(kind: str, schema: Json, root: Json, place: str, seen: tuple[str, ...]) -> DataType:
-    if kind == "array":
-        inner = _dtype(schema.get("items", True), root, f"{place}[]", seen)
-        return DataType.list(inner)
-    if kind == "object" and "properties" in schema:
-        return DataType.struct(
-            {name: _dtype(part, root, f"{place}.{name}", seen) for name, part in schema["properties"].items()}
-        )
-    if kind == "object":
-        values = schema.get("additionalProperties", True)
-        if not isinstance(values, Mapping):
-            return DataType.python()
-        return DataType.map(DataType.string(), _dtype(values, root, f"{place}.*", seen))
-    if kind == "string":
-        return _FORMAT_DTYPES.get(schema.get("format", ""), DataType.string())
-    return _SCALAR_DTYPES[kind]
 
 
 def schema_of_dtype(dtype: DataType, place: str) -> dict[str, Any]:

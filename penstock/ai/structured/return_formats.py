@@ -17,7 +17,6 @@ from penstock.ai.structured.answers import AnswerReader, json_within
 from penstock.ai.structured.json_schemas import (
     VALUE,
     checked_schema,
-    dtype_of_schema,
     schema_of_dtype,
     wrapped,
 )
@@ -129,12 +128,11 @@ def _is_hint(value: Any) -> bool:
 
 
 def _of_schema(given: Mapping[str, Any]) -> OutputFormat:
-    from penstock.ai.structured.validator import core_schema_of
+    from penstock.ai.structured.validator import read_schema
 
     name, schema = checked_schema(given)
-    dtype = _with_fields(dtype_of_schema(schema))
+    dtype = _with_fields(read_schema(schema).dtype)  # refuses an unsupported schema now, not in a worker
     schema, is_wrapped = wrapped(schema)
-    core_schema_of(schema)  # refuses an unsupported schema now, not in a worker
     return OutputFormat(_provider_name(name), dtype, schema, None, is_wrapped)
 
 
@@ -165,10 +163,10 @@ def _provider_name(name: str) -> str:
 def _validator(output: OutputFormat) -> Any:
     from pydantic_core import SchemaValidator
 
-    from penstock.ai.structured.validator import core_schema_of
+    from penstock.ai.structured.validator import read_schema
 
     if output.source is None:
-        return SchemaValidator(core_schema_of(output.schema))
+        return SchemaValidator(read_schema(output.schema).core)
     return _adapter(_value_type(output.source) if output.is_wrapped else output.source).validator
 
 

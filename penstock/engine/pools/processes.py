@@ -24,14 +24,6 @@ from penstock.errors import PenstockError, WorkerDiedError, WorkerGoneError
 log = logging.getLogger("penstock.workers")
 
 
-def pack(open_handler: OpenHandler) -> bytes:
-    """Pickle a function that opens handlers, with the user code it refers to."""
-    import cloudpickle
-
-    packed: bytes = cloudpickle.dumps(open_handler)
-    return packed
-
-
 def process_opener(packed_open: bytes, group: ProcessGroup, restart: RestartPolicy | None = None) -> OpenHandler:
     """Return a function that opens the handler of worker i in process i of ``group``.
 

@@ -15,7 +15,7 @@ from penstock.frame.read.memory import from_table
 from penstock.plan.nodes import Scan
 from penstock.types import DataType, to_arrow_array
 from penstock.types.plain import arrow_array
-from penstock.udf.options import error_policy, options_of, refusing_unknown
+from penstock.udf.options import error_policy, refusing_unknown
 
 if TYPE_CHECKING:
     from penstock.functions.calls import MediaOnError
@@ -156,8 +156,9 @@ def read_images(
     ``width`` and ``height``, given together, resize every image (``size`` takes them in Ray Data's order, height
     first); with a ``mode`` they make a batch of images one array. A ``mode`` of None keeps the mode of each image.
     ``path_column`` adds the path of each row's file. A file that cannot be read or decoded stops the query; with
-    ``on_error="null"`` its image is null and ``errors()`` lists it, and ``ignore_corrupt_files`` leaves it out with a
-    warning. ``scaled`` is as in ``decode_image``; paths and the other options are as in ``read_parquet``.
+    ``on_error="null"`` its image is null and ``errors()`` lists it. ``ignore_corrupt_files`` leaves out files that
+    cannot be decoded; ``errors()`` and the log list them. ``scaled`` is as in ``decode_image``; paths and the other
+    options are as in ``read_parquet``.
 
     >>> import numpy as np
     >>> folder = "images"
@@ -167,20 +168,21 @@ def read_images(
     image[RGB; 8x8]
     """
     size = size_of("read_images", width, height, size)
-    options = options_of(locals(), "path", "size", "width", "height", "mode", "scaled", "on_error")
     from penstock.functions.calls import decode_call
-    from penstock.io.formats.images import SUFFIXES, ImageSource
+    from penstock.io.formats.images import SUFFIXES
     from penstock.media.images.decoder import checked_decoder
 
     decoder = checked_decoder("read_images", mode, size, is_scaled=scaled)
-    if error_policy("read_images", on_error) == "raise":
-        return DataFrame(Scan(ImageSource(path, decoder, **options)))
-    if ignore_corrupt_files:
+    if error_policy("read_images", on_error) != "raise" and ignore_corrupt_files:
         raise InvalidArgumentError(f"read_images takes ignore_corrupt_files=True or on_error={on_error!r}, not both")
+    if path_column == "image":
+        raise InvalidArgumentError("path_column='image' is the column of the images; choose another name.")
     name = path_column or "path"
     contents = _contents("read_images", name, path, SUFFIXES, on_error=on_error, storage_options=storage_options)
-    images = contents.select(decode_call(col("bytes"), decoder, on_error).alias("image"), col(name))
-    return images if path_column else images.select("image")
+    images = decode_call(col("bytes"), decoder, "log" if ignore_corrupt_files else on_error)
+    rows = contents.select(images.alias("image"), col(name))
+    rows = rows.where(col("image").not_null()) if ignore_corrupt_files else rows
+    return rows if path_column else rows.select("image")
 
 
 def size_of(reader: str, width: int | None, height: int | None, size: Any = None) -> Any:
@@ -294,7 +296,7 @@ def _contents(
     from penstock.io.files import find_files
 
     files = find_files(path, suffixes, storage_options)
-    urls = pa.array([file.url for file in files], pa.string())
+    urls = arrow_array([file.url for file in files], pa.string())
     listing = from_table(pa.table([urls], names=[name]), reader, files)
     content = download(col(name), max_connections, on_error, allow="any", storage_options=storage_options)
     return listing.select(content.alias("bytes"), col(name))

@@ -233,9 +233,9 @@ def from_torch(dataset: Any) -> DataFrame:
     >>> ps.from_torch(torch.utils.data.TensorDataset(torch.arange(2), torch.arange(2) * 10)).to_pylist()
     [{'item': {'_0': 0, '_1': 0}}, {'item': {'_0': 1, '_1': 10}}]
     """
-    from penstock.io.tables.torch_dataset import TorchSource
+    from penstock.frame.read.torch_items import torch_rows
 
-    return DataFrame(Scan(TorchSource(dataset)))
+    return torch_rows(dataset)
 
 
 def from_ray_dataset(dataset: Any) -> DataFrame:

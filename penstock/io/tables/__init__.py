@@ -3,7 +3,7 @@
 sql/            PostgreSQL and SQLite through ADBC, all others through SQLAlchemy
 lance, deltalake, iceberg    tables of files: tasks read fragments or data files
 huggingface     datasets of the hub
-torch_dataset, ray_dataset   datasets in this process or on Ray
+ray_dataset     datasets on Ray
 turbopuffer     vectors over HTTP; write only
 libraries       translate the errors of these libraries
 

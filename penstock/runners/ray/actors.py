@@ -11,7 +11,6 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from penstock.errors import UdfError
 from penstock.runners.ray.cluster import Cluster, emptiest_node
 from penstock.runners.ray.worker import ThreadedWorker, Worker
 
@@ -308,19 +307,6 @@ class SharedWorkers:
             surplus = [each for each in found if each not in spares]
         for process in (*ended, *surplus):
             process.kill()
-
-
-def put_packed(open_handler: Callable[..., Any], name: str) -> Any:
-    """Return a reference to the pickled opener of the handlers of ``name``."""
-    import cloudpickle
-
-    try:
-        return ray.put(cloudpickle.dumps(open_handler))
-    except Exception as exc:  # __reduce__ of an object may raise anything
-        raise UdfError(
-            f"{name!r} cannot be sent to a Ray worker because something it uses cannot be pickled: {exc}. Make it "
-            "inside the function or in __init__ of a class."
-        ) from exc
 
 
 def has_succeeded(ref: Any, timeout_s: float = CLOSE_TIMEOUT_S) -> bool:

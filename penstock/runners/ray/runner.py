@@ -27,7 +27,7 @@ from penstock.plan.optimizer import RULES
 from penstock.plan.stages import CallBatch, CallUdf, RunRelation, Stage, Work, WriteOut
 from penstock.protocols import OneWriterSink, PartSink, RunSink, Sink
 from penstock.relational.partition import HashParts, RangeParts, parts_of
-from penstock.runners.openers import async_opener, opener, restart_policy, writing_opener
+from penstock.runners.openers import async_opener, opener, packed, restart_policy, writing_opener
 from penstock.runners.placement import num_async_tasks, sharing_key
 from penstock.runners.query import Workplace
 from penstock.runners.ray.actor_group import PoolSize
@@ -35,7 +35,6 @@ from penstock.runners.ray.actors import (
     ActorSlot,
     OwnActors,
     SharedWorkers,
-    put_packed,
 )
 from penstock.runners.ray.cluster import Cluster, connect, forked_from, has_autoscaler, is_same_address
 from penstock.runners.ray.node_fit import ActorRequest, check_fit, most_workers
@@ -160,7 +159,7 @@ class RayPools:
                 size = PoolSize(most, resources.min_workers, num_tasks, is_gradual=is_class)
                 is_shared = options == PLAIN and takes_core and not is_class
                 sink = self._sinks.get(id(stage)) if is_shared else None
-                opening = put_packed(self._calling(work, sink), work.spec.name), 0
+                opening = _put(self._calling(work, sink), work.spec.name), 0
                 slot = (self._workers if is_shared else self._own_actors(stage, options)).join(opening)
                 restart = restart_policy(work)
                 calls = self._pool(stage.name, slot, size, emit, restart=restart, may_write=sink is not None)
@@ -174,14 +173,14 @@ class RayPools:
                 return PoolChoice(self._driver_pool(work, emit), takes_core=False)
             case WriteOut(PartSink() as sink, is_in_parts) if is_in_parts or not _needs_one_writer(sink):
                 # Parts are complete files, so that a writer that dies loses only the part that it writes.
-                slot = self._workers.join((put_packed(opener(WriteOut(sink, is_in_parts=True)), stage.name), 0))
+                slot = self._workers.join((_put(opener(WriteOut(sink, is_in_parts=True)), stage.name), 0))
                 writers = self._pool(stage.name, slot, PoolSize(self._most(stage)), emit)
                 return PoolChoice(writers, takes_core, gathered_nbytes=self._gathered_nbytes)
             case WriteOut(sink):
                 num_writers = 1 if _needs_one_writer(sink) else get_config().thread_count
                 return PoolChoice(self._driver_pool(work, emit, num_writers), takes_core=False)
             case _:
-                slot = self._workers.join((put_packed(opener(work), stage.name), self._gathered_nbytes))
+                slot = self._workers.join((_put(opener(work), stage.name), self._gathered_nbytes))
                 size = PoolSize(self._most(stage))
                 return PoolChoice(self._pool(stage.name, slot, size, emit), takes_core, ARROW_WORK)
 
@@ -235,7 +234,7 @@ class RayPools:
         return ShufflePool(partial(self._driver_pool, work), make_shuffle, num_cores, max_nbytes, emit)
 
     def _part_pool(self, name: str, open_handler: OpenHandler, emit: Emit, **options: Any) -> RayPool:
-        slot = self._workers.join((put_packed(open_handler, name), self._gathered_nbytes))
+        slot = self._workers.join((_put(open_handler, name), self._gathered_nbytes))
         return self._pool(name, slot, PoolSize(lambda: self._cluster.num_cores), emit, **options)
 
     def _async_pool(self, stage: Stage, work: CallUdf, emit: Emit) -> AsyncPool:
@@ -253,6 +252,11 @@ class RayPools:
         pool = RayPool(name, slot, size, self._cluster, emit, self._memory, **options)
         self._cluster.on_poll(pool.adjust)
         return pool
+
+
+def _put(open_handler: OpenHandler, name: str) -> Any:
+    """Return a reference to the pickled opener of the handlers of ``name``."""
+    return ray.put(packed(open_handler, name, "a Ray worker"))
 
 
 def _next_sinks(stages: Sequence[Stage]) -> Iterator[tuple[int, PartSink]]:

@@ -13,12 +13,13 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
 
+import cloudpickle
 import pyarrow as pa
 
 from penstock.contracts import Bundle, Emit, Report, Task, WorkerContext
 from penstock.engine.pools.handler_slot import OpenHandler
 from penstock.engine.pools.process_group import ProcessGroup
-from penstock.engine.pools.processes import pack, process_opener
+from penstock.engine.pools.processes import process_opener
 from penstock.engine.pools.threads import ThreadPool, Threads
 from penstock.errors import QueryCancelledError
 from penstock.events.events import RowError
@@ -204,7 +205,7 @@ def process_pool(
 ) -> ThreadPool:
     """Return a pool whose handlers are in worker processes."""
     group = ProcessGroup([{}] * (capacity // num_channels), num_channels)
-    return ThreadPool(process_opener(pack(open_handler), group), capacity, threads, emit)
+    return ThreadPool(process_opener(cloudpickle.dumps(open_handler), group), capacity, threads, emit)
 
 
 def failing_opener(context: WorkerContext) -> ObedientHandler:

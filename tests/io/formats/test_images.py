@@ -14,10 +14,7 @@ import pytest
 from PIL import Image
 
 import penstock as ps
-from penstock.errors import CorruptFileError, InvalidArgumentError, OutputExistsError, PathNotFoundError
-from penstock.io.formats import images
-from penstock.io.formats.images import ImageSource
-from penstock.protocols import ReadRequest
+from penstock.errors import InvalidArgumentError, OutputExistsError, PathNotFoundError, UdfError
 from tests.architecture.imports import ROOT
 from tests.explained import explained
 from tests.media.images.samples import difference, encoded, jpeg, picture
@@ -101,7 +98,7 @@ def test_options_are_checked(folder: Path) -> None:
 
 def test_a_corrupt_file_is_an_error_that_names_it(folder: Path) -> None:
     (folder / "b.webp").write_bytes(jpeg(picture())[:300])
-    with pytest.raises(CorruptFileError, match=r"b\.webp': damaged JPEG"):
+    with pytest.raises(UdfError, match=r"row 0 of .*b\.webp: damaged JPEG"):
         ps.read_images(folder).collect()
 
 
@@ -128,7 +125,7 @@ def test_an_unreadable_image_may_be_null(tmp_path: Path) -> None:
     assert first["image"].shape == (4, 4, 3)
     assert (second["image"], second["path"]) == (None, str(tmp_path / "2.png"))
     assert df.schema == ps.read_images(tmp_path, size=(4, 4), include_paths=True).schema
-    assert df.errors().to_pydict()["row"] == [1]
+    assert df.errors().to_pydict()["source"] == [str(tmp_path / "2.png")]
     with pytest.raises(InvalidArgumentError, match="read_images: on_error='nil' is not known"):
         ps.read_images(tmp_path, on_error="nil")  # type: ignore[arg-type]
     with pytest.raises(InvalidArgumentError, match="not both"):
@@ -144,22 +141,6 @@ def test_a_limit_reads_no_more_files(folder: Path) -> None:
     for number in range(200):
         (folder / f"z{number}.png").write_text("text")
     assert ps.read_images(folder).limit(3).count_rows() == 3
-
-
-def test_batches_are_bounded_by_what_they_hold_decoded(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(images, "BATCH_NBYTES", 2 * 48 * 64 * 3)
-    from penstock.media.images.decoder import ImageDecoder
-
-    (task,) = ImageSource(folder, ImageDecoder()).read_tasks(ReadRequest())
-    assert [batch.num_rows for batch in task.read()] == [2, 2, 2]
-
-
-def test_tasks_hold_some_files_each(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from penstock.media.images.decoder import ImageDecoder
-
-    monkeypatch.setattr(images, "TASK_FILES", 4)
-    tasks = list(ImageSource(folder, ImageDecoder()).read_tasks(ReadRequest()))
-    assert [task.num_rows for task in tasks] == [4, 2]
 
 
 @pytest.mark.one_machine

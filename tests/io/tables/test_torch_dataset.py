@@ -11,9 +11,7 @@ import torch
 from torch.utils.data import Dataset, IterableDataset, TensorDataset
 
 import penstock as ps
-from penstock.errors import InvalidArgumentError, ReadError
-from penstock.io.tables.torch_dataset import ROWS_PER_TASK, TorchSource
-from penstock.protocols import ReadRequest
+from penstock.errors import InvalidArgumentError, TypeMismatchError
 
 
 class Sample(NamedTuple):
@@ -55,12 +53,10 @@ def test_map_style() -> None:
 @pytest.mark.one_machine
 def test_only_what_is_wanted_is_made() -> None:
     samples = Samples(100_000)
-    source = TorchSource(samples)
-    tasks = list(source.read_tasks(ReadRequest()))
-    assert sum(task.num_rows or 0 for task in tasks) == 100_000
-    assert tasks[0].num_rows == ROWS_PER_TASK
+    found = ps.from_torch(samples)
+    assert found.count_rows() == 100_000
     samples.asked.clear()
-    assert len(ps.read_source(source).limit(3).to_pydict()["item"]) == 3
+    assert len(found.limit(3).to_pydict()["item"]) == 3
     assert samples.asked == [0, 1, 2]
 
 
@@ -79,5 +75,5 @@ def test_mistakes_say_what_is_wrong() -> None:
         ps.from_torch(3)
     with pytest.raises(InvalidArgumentError, match="the dataset is empty"):
         ps.from_torch(Words())
-    with pytest.raises(ReadError, match="an item differs in type from the first"):
+    with pytest.raises(TypeMismatchError, match="'two' of type str at row 1, expected int64"):
         ps.from_torch(Words(1, "two")).collect()

@@ -341,8 +341,10 @@ def test_sql_counts_by_its_query(tmp_path: Path) -> None:
 
 
 def origins(df: ps.DataFrame) -> list[tuple[str, str]]:
-    assert isinstance(df._plan, Scan)
-    return [task.origin for task in df._plan.source.read_tasks(ReadRequest())]  # type: ignore[attr-defined]
+    plan = df._plan
+    while not isinstance(plan, Scan):
+        (plan,) = plan.children
+    return [task.origin for task in plan.source.read_tasks(ReadRequest())]  # type: ignore[attr-defined]
 
 
 Kind = Literal["parquet", "csv", "json", "text", "numpy", "twice", "memory", "range"]
