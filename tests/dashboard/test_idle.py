@@ -18,7 +18,8 @@ from tests.dashboard.test_job import run_job
 WATCH = """() => {
     window.changes = [];
     const options = { subtree: true, childList: true, characterData: true, attributes: true };
-    new MutationObserver((found) => window.changes.push(...found.map((each) => each.target.nodeName))).observe(document, options);
+    const note = (found) => window.changes.push(...found.map((each) => each.target.nodeName));
+    new MutationObserver(note).observe(document, options);
 }"""
 
 
@@ -74,7 +75,11 @@ def test_charts_get_new_points_now_and_then() -> None:
     query.on_event(QueryStarted((StageInfo(0, "f"),), 0.0))
     query.on_event(RowsFailed(0, errors))
     first, soon, later = sampled(100.0), sampled(104.0), sampled(106.0)
-    assert (first["history"]["times"][-1], soon["history"]["times"][-1], later["history"]["times"][-1]) == (100, 100, 106)
+    assert (first["history"]["times"][-1], soon["history"]["times"][-1], later["history"]["times"][-1]) == (
+        100,
+        100,
+        106,
+    )
     assert news_of(soon, {"points": "100"})["history"] is None
     assert news_of(later, {"points": "100"})["history"]["times"] == [100, 104, 106]
     assert [error["message"] for error in news_of(later, {})["errors"]] == ["19", "18", "17", "16"]
