@@ -104,6 +104,9 @@ def call_counts(state: StageState, inputs: Sequence[Total | None]) -> CallCounts
     if counter is None or kind_of(state.stage.work) != "rows":
         return None
     num_rows, is_exact = _sum(inputs) or (None, False)
+    if num_rows is not None and counter.num_left_out:
+        num_seen = counter.num_chosen + counter.num_left_out
+        num_rows, is_exact = round(num_rows * counter.num_chosen / num_seen), is_exact and num_seen == num_rows
     return CallCounts(
         counter.num_answered,
         counter.num_failed,

@@ -11,6 +11,7 @@ class CallCounter:
     """The calls of a stage so far. The thread of the calls writes, others may read.
 
     A row is answered when its call succeeds, or when it needs no call: a ledger has the answer, or its value is null.
+    A condition chose ``num_chosen`` rows for calls and left out ``num_left_out``, which never count as answered.
     ``num_calls`` calls are under way. A client of an API also counts its requests, and some requests repeat a call:
     ``num_requests`` are under way, ``num_replies`` were answered. ``reply_s`` is the sum of the seconds they took,
     ``reply_s2`` the sum of the squares, ``reply_times`` counts them by duration (see ``latency``). With ``is_stored`` a
@@ -18,13 +19,14 @@ class CallCounter:
     """
 
     __slots__ = (
-        *("is_stored", "num_answered", "num_calls", "num_failed", "num_replies", "num_requests", "reply_s"),
-        *("reply_s2", "reply_times"),
+        *("is_stored", "num_answered", "num_calls", "num_chosen", "num_failed", "num_left_out", "num_replies"),
+        *("num_requests", "reply_s", "reply_s2", "reply_times"),
     )
 
     def __init__(self) -> None:
         self.is_stored = False
         self.num_answered = self.num_failed = self.num_calls = 0
+        self.num_chosen = self.num_left_out = 0
         self.num_requests: int | None = None  # None if no client counts them
         self.num_replies = 0
         self.reply_s = self.reply_s2 = 0.0

@@ -91,9 +91,9 @@ class StageFinished:
 class CallCounts:
     """The calls of a stage so far: rows that are answered and failed, and calls under way.
 
-    ``total_rows`` is the number of rows that the stage takes in all, None if unknown. ``num_replies`` requests to an
-    API had an answer; ``reply_s`` and ``reply_s2`` add up the seconds that those took, and their squares, and
-    ``reply_times`` counts them by duration (see ``latency``).
+    ``total_rows`` is the number of rows that the stage takes in all, except rows that a condition leaves out; None if
+    unknown. ``num_replies`` requests to an API had an answer; ``reply_s`` and ``reply_s2`` add up the seconds that
+    those took, and their squares, and ``reply_times`` counts them by duration (see ``latency``).
     """
 
     num_answered: int

@@ -287,6 +287,8 @@ class Forecast:
         return left
 
     def _seconds_for(self, index: int, num_rows: int) -> float | None:
+        if not num_rows:
+            return 0.0
         if (calls := self._calls.get(index)) is not None:
             return calls.seconds_for(num_rows)
         return None if (rate := self.rate(index)) is None else num_rows / rate

@@ -214,7 +214,8 @@ class UdfCalls:
         needed = pc.fill_null(condition, False)
         positions = arrow_numbers(np.arange(first_row, first_row + batch.num_rows, dtype=np.int64))
         part = batch.append_column(POSITION, positions).filter(needed)
-        self._counter.num_answered += batch.num_rows - part.num_rows
+        self._counter.num_chosen += part.num_rows
+        self._counter.num_left_out += batch.num_rows - part.num_rows
         if not part.num_rows:
             return pa.nulls(batch.num_rows, self._spec.return_dtype.arrow)
         if self._spec.target.is_batch:

@@ -131,9 +131,10 @@ def test_the_last_rows_have_the_numbers_of_the_input(dashboard: DashboardServer)
 
 def test_rows_that_arrive_late_do_not_replace_those_that_a_person_reads(dashboard: DashboardServer, page: Page) -> None:
     """The page asks for the last rows again and again while the query runs; here an answer waits for the person."""
-    open_row = page.get_by_role("button", name="Open row 7")
+    open_row, delayed = page.get_by_role("button", name="Open row").first, []
 
     def focus_first(route: Route) -> None:
+        delayed.append(route.request)
         open_row.evaluate("button => { button.id = 'read'; button.focus(); }")
         route.continue_(headers={**route.request.headers, "if-none-match": ""})  # so the answer has rows
 
@@ -141,7 +142,7 @@ def test_rows_that_arrive_late_do_not_replace_those_that_a_person_reads(dashboar
         page.goto(dashboard.url)
         page.get_by_role("link", name="Rows").click()
         expect(open_row).to_be_visible()
-        with page.expect_response("**/api/rows?*") as answer:
+        with page.expect_response(lambda answer: answer.request in delayed) as answer:
             page.route("**/api/rows?*", focus_first, times=1)
         answer.value.finished()
         with page.expect_response("**/api/state*"):  # by then the page has used the answer

@@ -26,6 +26,7 @@ from penstock.events.events import (
     StageInfo,
     StageSample,
 )
+from penstock.functions import when
 from penstock.observe.progress_text import progress_text
 from penstock.observe.stats import Stats
 from tests.plain_server import plain_server
@@ -247,6 +248,18 @@ def test_an_async_function_counts_its_calls(recorder: Recorder) -> None:
     assert most == 8
     last = recorder.forecasts[-1][0]
     assert (last.num_answered, last.num_failed, last.num_in_flight) == (90, 10, 0)
+
+
+def test_rows_that_a_condition_leaves_out_are_not_answered(recorder: Recorder) -> None:
+    @ps.func(max_concurrency=8)
+    async def same(x: int) -> int:
+        return x
+
+    rare, none = ((ps.col("id") % 10 == number) & (ps.col("id") < 500) for number in (3, 11))
+    answers = {"a": when(rare, same(ps.col("id"))), "b": when(none, same(ps.col("id") + 1))}
+    ps.range(1000).with_columns(answers).collect()
+    calls = [stage.calls for stage in recorder.stats.stages if stage.calls is not None]
+    assert [(each.num_answered, each.total_rows, each.is_total_exact) for each in calls] == [(50, 50, True), (0, 0, True)]
 
 
 def test_a_limit_ends_the_stages_before_it_and_gives_the_time(recorder: Recorder) -> None:
