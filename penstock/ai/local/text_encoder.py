@@ -22,6 +22,11 @@ LongInput = Literal["truncate", "average"]
 CPU_TOKENS, GPU_TOKENS = 1_024, 131_072
 """Tokens of a batch. On a CPU the activations of larger batches no longer fit its cache."""
 
+NARROW, NARROW_GPU_TOKENS = 1_024, 262_144
+"""Tokens of a batch for a class of transformers whose hidden states are narrower than ``NARROW``. It takes about a
+thousand calls of Python for a batch, and they take twice as long while another thread compiles the model: with smaller
+batches a fast GPU waits for them."""
+
 _ENCODER_DECODERS = ("t5", "mt5", "umt5")  # AutoModel would require input for the decoder
 
 
@@ -79,7 +84,9 @@ class TextEncoder:
         self._prompt = prompt
         self._network = load_network(checkpoint, modules.path)
         self._device = checkpoint.torch_device()
-        self._runner = BatchRunner(self._device, cpu_tokens=CPU_TOKENS, gpu_tokens=GPU_TOKENS)
+        is_narrow = getattr(self._network.config, "hidden_size", NARROW) < NARROW
+        gpu_tokens = NARROW_GPU_TOKENS if is_narrow and isinstance(self._network, TransformersEncoder) else GPU_TOKENS
+        self._runner = BatchRunner(self._device, cpu_tokens=CPU_TOKENS, gpu_tokens=gpu_tokens)
         tokenizer = self._network.tokenizer
         self._padding = tokenizer.pad_token_id or 0
         self._max_length = max_input_tokens(self._network.config, tokenizer, max_length or modules.max_length)
