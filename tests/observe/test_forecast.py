@@ -259,7 +259,10 @@ def test_rows_that_a_condition_leaves_out_are_not_answered(recorder: Recorder) -
     answers = {"a": when(rare, same(ps.col("id"))), "b": when(none, same(ps.col("id") + 1))}
     ps.range(1000).with_columns(answers).collect()
     calls = [stage.calls for stage in recorder.stats.stages if stage.calls is not None]
-    assert [(each.num_answered, each.total_rows, each.is_total_exact) for each in calls] == [(50, 50, True), (0, 0, True)]
+    assert [(each.num_answered, each.total_rows, each.is_total_exact) for each in calls] == [
+        (50, 50, True),
+        (0, 0, True),
+    ]
 
 
 def test_a_limit_ends_the_stages_before_it_and_gives_the_time(recorder: Recorder) -> None:
