@@ -286,7 +286,7 @@ class Methods:
     def list_contains(self, item: Any) -> Expression:
         """Check whether each list has an element equal to ``item``."""
     def list_count(self, mode: Literal["all", "valid", "null"] = "valid") -> Expression:
-        """Count the elements of each list: all of them, the valid ones (not null), or the nulls."""
+        """Count the elements of each list: all elements, the valid elements (not null), or the nulls."""
     def list_distinct(self) -> Expression:
         """Keep the first of equal elements and drop nulls."""
     def list_filter(self, predicate: Expression) -> Expression:
