@@ -166,10 +166,10 @@ def test_rows_on_a_terminal_stay_whole_above_the_progress(
             drawn = {"prompt": was_drawn.append}
             screen, _, status = run_in_terminal([*command, "--base-url", url, *limit], width, drawn)
             assert (status, len(was_drawn)) == (0, 1)
-            rows = [json.loads(line) for line in screen[:-1]]
-            assert [row["text"] for row in rows] == texts[:num_rows]
-            assert screen[-1].startswith(f"✓ {num_rows} rows in ")
-            assert screen[-1].partition(", ")[2].startswith(f"{150 * num_rows:,} tokens, $0.0")
+            *lines, closing = screen
+            assert closing.startswith(f"✓ {num_rows} rows in ")
+            assert closing.partition(", ")[2].startswith(f"{150 * num_rows:,} tokens, $0.0")
+            assert [json.loads(line)["text"] for line in lines] == texts[:num_rows]
 
 
 def test_the_closing_line_says_what_was_made_and_where(
