@@ -121,6 +121,8 @@ class JobFolderView:
 
     def _read(self) -> JobContent:
         folder = self._folder
+        if (described := folder.notes.read("job")) is None:
+            raise InvalidArgumentError(f"The job in {self.root!r} is gone: its folder was deleted or moved.")
         state = JobState.of(folder.journal.read())
         found = folder.output.find([file["path"] for file in state.files])
         paths = {
@@ -131,7 +133,7 @@ class JobFolderView:
         }
         run = folder.notes.read(RUN) or LiveQuery().snapshot()
         errors = [failure.error for failure in state.failures]
-        described, at_present = folder.notes.read("job") or {}, run_state(folder)
+        at_present = run_state(folder)
         prompts = folder.notes.read(PROMPTS) or {"columns": {}}
         interval_s = folder.notes.poll_interval_s if at_present == "running" else None
         return JobContent(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -59,3 +60,26 @@ def test_only_listed_jobs_are_shown(tmp_path: Path) -> None:
     assert board.state({"job": str(tmp_path / "seen" / "one")})["query"]["num_rows"] == 42
     with pytest.raises(InvalidArgumentError, match="is not listed here"):
         board.rows({"job": str(tmp_path / "other")})
+
+
+def test_a_long_column_name_keeps_the_page_narrow_and_a_deleted_job_says_so(tmp_path: Path, page: Page) -> None:
+    job = tmp_path / "jobs" / "one"
+    ps.from_pydict({"n" * 300: [1, 2]}).write_parquet(str(job), resume=True)
+    server = DashboardServer(HomeBoard(str(tmp_path / "jobs"), read_files))
+    page.goto(server.url)
+    page.get_by_role("link", name="one").click()
+    page.get_by_role("link", name="Rows").click()
+    page.locator("summary", has_text="Filter by column").click()
+    expect(page.locator("#rows-table tbody tr")).to_have_count(2)
+    for width in (1280, 400):
+        page.set_viewport_size({"width": width, "height": 900})
+        assert page.evaluate("document.documentElement.scrollWidth") == width
+    page.goto("about:blank")
+    visitor = page.context.browser.new_page()  # its console says "400 (Bad Request)"
+    visitor.goto(server.url)
+    visitor.get_by_role("link", name="one").click()
+    expect(visitor.locator("#query-state")).to_have_text("finished")
+    shutil.rmtree(job)
+    expect(visitor.locator("#notice")).to_have_text(f"The job in '{job}' is gone: its folder was deleted or moved.")
+    visitor.close()
+    server.close()
