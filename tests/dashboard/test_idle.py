@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,7 @@ from tests.dashboard.test_job import run_job
 WATCH = """() => {
     window.changes = [];
     const options = { subtree: true, childList: true, characterData: true, attributes: true };
-    const note = (found) => window.changes.push(...found.map((each) => each.target.nodeName));
+    const note = (found) => window.changes.push(...found.map((each) => each.target.data ?? each.target.outerHTML));
     new MutationObserver(note).observe(document, options);
 }"""
 
@@ -40,17 +42,17 @@ def check_idle(page: Page, path: str) -> None:
 
 def test_a_page_without_news_draws_nothing(tmp_path: Path, page: Page) -> None:
     run_job(tmp_path / "jobs" / "one")
-    server = DashboardServer(HomeBoard(str(tmp_path / "jobs"), read_files))
-    page.goto(server.url)
-    expect(page.locator("#jobs tbody tr")).to_have_count(1)
-    check_idle(page, "/api/home")
-    page.get_by_role("link", name="one").click()
-    expect(page.locator("#query-state")).to_have_text("finished")
-    check_idle(page, "/api/state")
-    page.get_by_role("link", name="Rows").click()
-    expect(page.locator("#rows-table tbody tr").first).to_be_visible()
-    check_idle(page, "/api/state")
-    server.close()
+    page.clock.set_fixed_time(datetime.now())  # the ages of jobs are text too
+    with contextlib.closing(DashboardServer(HomeBoard(str(tmp_path / "jobs"), read_files))) as server:
+        page.goto(server.url)
+        expect(page.locator("#jobs tbody tr")).to_have_count(1)
+        check_idle(page, "/api/home")
+        page.get_by_role("link", name="one").click()
+        expect(page.locator("#query-state")).to_have_text("finished")
+        check_idle(page, "/api/state")
+        page.get_by_role("link", name="Rows").click()
+        expect(page.locator("#rows-table tbody tr").first).to_be_visible()
+        check_idle(page, "/api/state")
 
 
 def test_a_page_follows_the_query_that_starts_after_a_pause(dashboard: DashboardServer, page: Page) -> None:
