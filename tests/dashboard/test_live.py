@@ -167,7 +167,7 @@ def test_the_usage_of_a_row(
 
 
 def test_pause_limit_and_resume(dashboard: DashboardServer, page: Page) -> None:
-    with Running() as running:
+    with Running(100_000) as running:  # more than the two tasks hold that run at the pause
         page.goto(dashboard.url)
         most = page.get_by_label("Most tasks at once of udf halve")
         expect(most).to_have_value("2")
