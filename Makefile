@@ -21,9 +21,9 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport PYTHONDONTWRITEBYTECODE
 INSTALL := $(BIN)/python -m pip install --quiet --no-compile --constraint $(PINS)
 
-# Five workers keep two cores busy: half the time a test waits for a process or a server. Ray keeps threads and
-# processes of its own, and forks; so its tests have a process of their own.
-PYTEST_WORKERS ?= 5
+# Three workers keep two cores busy, since tests also wait; five were no faster. Ray keeps threads and processes of its
+# own, and forks; so its tests have a process of their own.
+PYTEST_WORKERS ?= 3
 
 ON_NODES := tests/runners/ray/test_changing_cluster.py
 
@@ -74,9 +74,9 @@ on-ray: on-nodes
 compiled: $(DEV)
 	-$(BIN)/python -m pytest -qq --collect-only --disable-warnings penstock tests >/dev/null
 
-# At a much lower priority than the tests on Ray beside it: a node of Ray must start within 30 seconds.
+# At a lower priority than the tests on Ray beside it: a node of Ray must start within 30 seconds.
 not-on-ray: compiled $(SYSTEM)
-	nice -n 10 $(BIN)/python -m pytest -q -m 'not ray' -n $(PYTEST_WORKERS) --dist worksteal penstock tests
+	nice -n 5 $(BIN)/python -m pytest -q -m 'not ray' -n $(PYTEST_WORKERS) --dist worksteal penstock tests
 
 test-ray: $(DEV)  ## Run all tests of DataFrames on Ray
 	$(BIN)/python -m pytest -q -m ray $(DATAFRAMES)

@@ -73,20 +73,23 @@ def test_a_function_that_stops_holding_it_is_not_held_back_any_more() -> None:
 
 
 def test_the_clock_counts_work_and_not_sleep() -> None:
-    seen: list[float] = []
+    """A busy machine lets a thread wait after it has slept, which counts: so the shortest of some waits decides."""
+    worked: list[float] = []
+    slept: list[float] = []
 
     def work() -> None:
         started = wanted_cpu_s()
         until = time.thread_time() + 0.05
         while time.thread_time() < until:
             pass
-        seen.append(wanted_cpu_s() - started)
-        threading.Event().wait(0.2)
-        seen.append(wanted_cpu_s() - started)
+        worked.append(wanted_cpu_s() - started)
+        for _ in range(8):
+            before = wanted_cpu_s()
+            threading.Event().wait(0.2)
+            slept.append(wanted_cpu_s() - before)
 
     thread = threading.Thread(target=work)
     thread.start()
     thread.join()
-    worked, with_sleep = seen
-    assert worked >= 0.04
-    assert with_sleep - worked < 0.15
+    assert worked[0] >= 0.04
+    assert min(slept) < 0.1
