@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
@@ -159,6 +160,7 @@ class ApiClient:
         number = self.crash_search.sent(rank)
         observer.sent()
         try:
+            await asyncio.sleep(0)  # the answer that freed this permit is written before the next call is sent
             with self._deadline, await request.send(data) as reply:
                 received = reply.headers
                 if not self.errors.has_answered:
