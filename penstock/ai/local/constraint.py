@@ -63,11 +63,10 @@ class Constraints:
 
 
 def closed(schema: Any) -> Any:
-    """Return a JSON schema in which objects have no properties but those that they list.
+    """Return a JSON schema whose objects allow only the properties that they list.
 
-    Otherwise a model may write more of them until it runs out of tokens, and nothing reads them. Unlike in the form for
-    OpenAI's strict mode, optional properties may be left out, and all limits stay. An object that says itself which
-    others it takes is left as it is.
+    Otherwise a model may invent properties until it runs out of tokens, and nothing reads them. Unlike OpenAI's strict
+    mode, this keeps optional properties optional, and all limits. An object with ``additionalProperties`` keeps it.
 
     >>> closed({"type": "array", "items": {"properties": {"n": {"type": "integer"}}}})["items"]
     {'additionalProperties': False, 'properties': {'n': {'type': 'integer'}}}

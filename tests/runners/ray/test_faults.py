@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import threading
@@ -427,13 +428,18 @@ class LoadsSometimes:
 
     def __init__(self, folder: str, is_deadly: bool, num_failures: int | None, num_others: int = 0) -> None:
         self._others, self._num_others = Path(folder), num_others
-        path = self._others / str(os.getpid())
-        path.touch()
-        number = sorted(self._others.iterdir(), key=lambda each: each.stat().st_mtime_ns).index(path)
+        number = next(number for number in itertools.count() if self._takes(number))
         if number > 0 if num_failures is None else number < num_failures:
             if is_deadly:
                 os.kill(os.getpid(), signal.SIGKILL)
             raise OSError("the disk is full")
+
+    def _takes(self, number: int) -> bool:
+        try:
+            (self._others / str(number)).touch(exist_ok=False)
+        except FileExistsError:
+            return False
+        return True
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
         deadline = time.monotonic() + 120
