@@ -106,6 +106,7 @@ class CostEstimate:
             lines.append(f"The sample itself: {paid}")
         return [*lines, *self.notes]
 
+
 def _sum(ranges: Iterable[Interval | None]) -> Interval | None:
     """Return the sum, or None if a part of it is not known."""
     whole = NOTHING

@@ -15,6 +15,7 @@ from penstock.cost.accounts import NANO, CallRecord
 STANDARD_ERRORS = 1.73
 """Half the width of a 90 % interval for the default sample of 20 rows."""
 
+
 @dataclass(frozen=True, slots=True)
 class Interval:
     """A figure and its 90 % interval."""
