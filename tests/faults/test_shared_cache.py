@@ -27,8 +27,8 @@ def test_a_killed_process_costs_its_calls_in_flight(tmp_path: Path) -> None:
     with plain_server(latency=LONG_S) as url, started("collect", url, tmp_path) as first:
         wait_until(lambda: counts(url)["in_flight"] >= 6)
         file = next(tmp_path.rglob(FILE))
+        nbytes = file.stat().st_size
         with started("collect", url, tmp_path) as second:
-            nbytes = file.stat().st_size
             wait_until(lambda: file.stat().st_size >= nbytes + 32 * NUM_ROWS // 2)
             first.kill()
             first.wait()
