@@ -111,13 +111,30 @@ RAY = _by_name(
         "use map_batches()": "map_batches_internal",
         "deploy it with an HTTP ingress and give its address: OpenAIProcessorConfig(base_url=), or "
         "HttpRequestProcessorConfig(url=)": "ServeDeploymentProcessorConfig",
-        "use AggregateFnV2": "AccumulatorType AggOutputType SupportsRichComparisonType VectorizedAggregateFnV2",
+        "use @penstock.udaf in agg(), or groupby(key).map_groups(function)": (
+            "AggregateFn AggregateFnV2 AccumulatorType AggOutputType SupportsRichComparisonType VectorizedAggregateFnV2"
+        ),
+        "use a Datasink, whose write() makes the files": (
+            "BlockBasedFileDatasink RowBasedFileDatasink write_webdataset"
+        ),
+        "rename the files after the write, or use a Datasink": "FilenameProvider",
+        "give iter_torch_batches(collate_fn=) a function, whose batches are dicts of arrays": (
+            "CollateFn ArrowBatchCollateFn NumpyBatchCollateFn PandasBatchCollateFn"
+        ),
+        "use train_test_split(), or where() with hash() of the column": "streaming_train_test_split",
+        "use where() on the columns of the folders, which reads only matching folders": "PathPartitionFilter",
         "all expressions have one class here: use col(), lit() and the functions of this module": (
             "AliasExpr BinaryExpr ColumnExpr DownloadExpr Expr LiteralExpr MonotonicallyIncreasingIdExpr Operation "
             "RandomExpr StarExpr UDFExpr UUIDExpr UnaryExpr UnnestExpr"
         ),
     }
 )
+
+
+PARAMETERS = {
+    "filename_provider": RAY["FilenameProvider"],
+    "partition_filter": RAY["PathPartitionFilter"],
+}
 
 
 def refused_name(owner: str, name: str) -> AttributeError:

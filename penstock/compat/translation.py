@@ -7,9 +7,11 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from penstock.compat.remedies import PARAMETERS
 from penstock.errors import InvalidArgumentError
 from penstock.udf.option_spellings import ACCEPTED
 
+SEE_PAGE = "remove it, or see the migration page in docs/"
 Translate = Callable[[Any], Any]
 
 
@@ -41,7 +43,7 @@ def translated(
             ours = (renamed or {}).get(key, key)
             if ours not in parameters and ACCEPTED.get(ours) not in parameters and not takes_any:
                 if given is not None:
-                    raise refusal(f"{name}({key}=...)")
+                    raise refusal(f"{name}({key}=...)", PARAMETERS.get(key, SEE_PAGE))
                 continue
             options[ours] = values[key](given) if values and key in values and given is not None else given
         result = function(*args, **options)
@@ -54,6 +56,6 @@ def translated(
     return call
 
 
-def refusal(what: str, remedy: str = "remove it, or see the migration page in docs/") -> InvalidArgumentError:
+def refusal(what: str, remedy: str = SEE_PAGE) -> InvalidArgumentError:
     """Return the error for something that has no equivalent here."""
     return InvalidArgumentError(f"Penstock cannot honour {what}; {remedy}.")

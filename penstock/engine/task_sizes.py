@@ -16,6 +16,7 @@ from penstock.plan.stages import AtMost, Evenly, Exactly, Gathered, Inbox as Pol
 FIRST_PACED_ROWS = 4  # few: each may give megabytes
 FIRST_ROWS = 32  # duration of a task that transfers files
 QUICK_ROW_S = 1e-4  # a row that takes less does not wait for anything
+LATER_SHARE, MAX_GROWTH = 16, 4  # a task may grow to a sixteenth of the rows done: its output leaves once all are done
 MAX_LULL_S = 1.0
 LULL_FACTOR = 4
 """An idle stage waits for an incomplete batch to fill up: this many times the duration of its last task, at most
@@ -91,10 +92,11 @@ class ExactRows:
 
 
 class LimitedRows:
-    """Bundles cut to at most ``num_rows``: fewer if their output would be too large, more while tasks are quick."""
+    """Bundles cut to at most ``num_rows``; see `AtMost` for when tasks have fewer or more."""
 
     def __init__(self, policy: AtMost) -> None:
         self._policy = policy
+        self._num_done = 0  # rows
         self.rows_per_task = policy.num_rows if policy.nbytes is None else min(FIRST_ROWS, policy.num_rows)
 
     def next_task(self, inbox: Inbox, most_rows: int | None = None) -> NextTask:
@@ -104,13 +106,15 @@ class LimitedRows:
 
     def learn(self, task: Task) -> None:
         policy = self._policy
+        self._num_done += task.num_rows
         if policy.nbytes is not None and task.nbytes_out:
             fitting = policy.nbytes * task.num_rows // task.nbytes_out
             self.rows_per_task = max(1, min(fitting, policy.num_rows))
         if policy.quick_rows is not None:
             is_quick = task.busy_s <= QUICK_ROW_S * task.num_rows
             quick_rows = max(self.rows_per_task, min(4 * task.num_rows, policy.quick_rows))
-            self.rows_per_task = quick_rows if is_quick else policy.num_rows
+            later_rows = min(self._num_done // LATER_SHARE, MAX_GROWTH * policy.num_rows)
+            self.rows_per_task = quick_rows if is_quick else max(policy.num_rows, later_rows)
 
 
 class PacedRows:

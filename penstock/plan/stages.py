@@ -154,7 +154,8 @@ class Exactly:
 class AtMost:
     """Bundles cut to at most ``num_rows``, never joined; to fewer rows if the output would exceed ``nbytes``.
 
-    While tasks take no time, because all results are cached, to at most ``quick_rows``.
+    With ``quick_rows`` later tasks have more: up to ``quick_rows`` while they take no time, because all results are
+    cached, and otherwise up to four times ``num_rows`` as more rows are done.
     """
 
     num_rows: int

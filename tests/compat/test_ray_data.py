@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-import re
 import sqlite3
-import tarfile
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -152,31 +149,10 @@ def test_sources_sinks_and_aggregations_of_your_own(tmp_path: Path) -> None:
         def on_write_complete(self, write_result: Any) -> None:
             (tmp_path / "rows").write_text(str(write_result.num_rows))
 
-    class Total(aggregate.AggregateFnV2):
-        def __init__(self, on: str) -> None:
-            super().__init__(f"total({on})", lambda: 0, on=on, ignore_nulls=True)
-
-        def aggregate_block(self, block: pa.Table) -> int:
-            return sum(block[self.on].to_pylist())
-
-        def combine(self, current_accumulator: int, new: int) -> int:
-            return current_accumulator + new
-
     ds = ray.data.read_datasource(Numbers(), override_num_blocks=2)
     ds.write_datasink(Folder())
     back = ray.data.read_orc(str(tmp_path / "out"))
     assert (sorted(back.unique("x")), (tmp_path / "rows").read_text()) == ([1, 2, 3, 4], "4")
-    assert ds.aggregate(Total("x")) == {"total(x)": 10}
-    assert ds.add_column("g", lambda df: df["x"] % 2).groupby("g").aggregate(Total("x")).take_all() == [
-        {"g": 0, "total(x)": 6},
-        {"g": 1, "total(x)": 4},
-    ]
-
-    class Pairs(ray.data.ArrowBatchCollateFn):
-        def __call__(self, batch: pa.Table) -> dict[str, torch.Tensor]:
-            return {"x": torch.tensor(batch["x"].to_pylist())}
-
-    assert [batch["x"].tolist() for batch in ds.iter_torch_batches(collate_fn=Pairs(), batch_size=4)] == [[1, 2, 3, 4]]
 
     @expressions.udf(return_dtype=ray.data.DataType.struct([("y", ray.data.DataType.int64())]))
     class Plus:
@@ -193,28 +169,7 @@ def test_sources_sinks_and_aggregations_of_your_own(tmp_path: Path) -> None:
     twice = ds.groupby("x").with_column("y", expressions.col("x") * 2)
     assert twice.select_columns("y").take(1) == [{"y": 2}]
     seed = ray.data.RandomSeedConfig(seed=1)
-    assert sum(part.count() for part in ds.streaming_train_test_split(0.5, seed=1)) == 4
     assert sorted(row["x"] for row in ds.random_shuffle(seed=seed).take_all()) == [1, 2, 3, 4]
-
-
-def test_aggregations_by_functions() -> None:
-    """The results are those of Ray Data, but for the order of rows, which it does not promise."""
-    rows = ray.data.from_items([{"g": "A", "n": 1}, {"g": "B", "n": 2}, {"g": "A", "n": None}])
-    seen = aggregate.AggregateFn(
-        init=lambda key: [key], accumulate_row=lambda state, row: [*state, row["n"]],
-        merge=lambda a, b: a + b[1:], name="seen", finalize=str,
-    )  # fmt: skip
-    assert rows.groupby("g").aggregate(seen).take_all() == [
-        {"g": "A", "seen": "['A', 1, None]"}, {"g": "B", "seen": "['B', 2]"}
-    ]  # fmt: skip
-    assert rows.aggregate(seen) == {"seen": "[(), 1, 2, None]"}
-    assert rows.groupby(["g", "n"]).aggregate(seen).take(1) == [{"g": "A", "n": 1, "seen": "[('A', 1), 1]"}]
-    count = aggregate.AggregateFn(
-        init=lambda key: 0, accumulate_block=lambda n, block: n + block.num_rows, merge=lambda a, b: a + b, name="c"
-    )
-    assert rows.aggregate(count, aggregate.Sum("n")) == {"c": 3, "sum(n)": 3}  # type: ignore[attr-defined]
-    with pytest.raises(InvalidArgumentError, match="accumulate_row or accumulate_block"):
-        aggregate.AggregateFn(init=lambda key: 0, merge=lambda a, b: a, name="x")
 
 
 def test_statistics_and_lance(tmp_path: Path) -> None:
@@ -266,13 +221,6 @@ def test_names_other_adapters_and_parts() -> None:
 
 
 def test_files_of_ray_data(tmp_path: Path) -> None:
-    rows = [{"__key__": "a", "txt": "x", "cls": 1, "json": {"k": 1}, "bin": b"q"}]
-    ray.data.from_items(rows).write_webdataset(str(tmp_path / "w"))
-    [archive] = (tmp_path / "w").iterdir()
-    with tarfile.open(archive) as files:
-        contents = {member.name: files.extractfile(member).read() for member in files}  # type: ignore[union-attr]
-    assert contents == {"a.txt": b"x", "a.cls": b"1", "a.json": b'{"k": 1}', "a.bin": b"q"}
-
     (tmp_path / "t.json").write_text('{"t": "2024-01-02", "u": "2024-01-02T10:00:00", "s": "10 h"}\n')
     [row] = ray.data.read_json(str(tmp_path / "t.json")).take_all()
     assert row == {"t": dt.datetime(2024, 1, 2), "u": dt.datetime(2024, 1, 2, 10), "s": "10 h"}
@@ -288,72 +236,16 @@ def test_files_of_ray_data(tmp_path: Path) -> None:
     assert len(orders) > 1
 
 
-def test_names_of_files(tmp_path: Path) -> None:
-    class Numbered(ray.data.datasource.FilenameProvider):
-        def get_filename_for_task(self, write_uuid: str, task_index: int) -> str:
-            return f"part-{task_index}.{self.file_format}"
-
-    def names(folder: str) -> list[str]:
-        return sorted(str(file.relative_to(tmp_path / folder)) for file in (tmp_path / folder).rglob("*.*"))
-
-    rows = ray.data.from_items([{"g": n % 2, "n": n} for n in range(4)])
-    rows.write_csv(str(tmp_path / "c"), filename_provider=Numbered(file_format="csv"), max_rows_per_file=2)
-    assert names("c") == ["part-0.csv", "part-1.csv"]
-    assert sorted(row["n"] for row in ray.data.read_csv(str(tmp_path / "c")).take_all()) == [0, 1, 2, 3]
-    rows.write_parquet(str(tmp_path / "p"), filename_provider=Numbered(file_format="parquet"), partition_cols=["g"])
-    assert names("p") == ["g=0/part-0.parquet", "g=1/part-1.parquet"]
-    pixels = ray.data.from_numpy(np.zeros((2, 4, 4, 3), np.uint8))
-    pixels.write_images(str(tmp_path / "i"), "data", filename_provider=Numbered(file_format="png"))
-    assert names("i") == ["part-0_000000_000000.png", "part-0_000000_000001.png"]
-    default = ray.data.datasource.FilenameProvider("set", "json")
-    rows.write_json(str(tmp_path / "j"), filename_provider=default)
-    assert re.fullmatch(r"set_[\w-]+_000000.json", names("j")[0])
-
-    class Same(Numbered):
-        def get_filename_for_task(self, write_uuid: str, task_index: int) -> str:
-            return "same.csv"
-
-    class Outside(Numbered):
-        def get_filename_for_task(self, write_uuid: str, task_index: int) -> str:
-            return "../outside.csv"
-
-    for provider, message in (
-        (Same(), "put task_index into the name"),
-        (Outside(), "returns '../outside.csv', which is not the name of a file"),
-        ("a.csv", "must be a FilenameProvider"),
-    ):
-        with pytest.raises(InvalidArgumentError, match=message):
-            rows.write_csv(str(tmp_path / "s"), filename_provider=provider, max_rows_per_file=1)
-        assert not names("s")
-    assert not (tmp_path / "outside.csv").exists()
-
-
-def test_files_of_your_own_datasinks(tmp_path: Path) -> None:
-    class Lines(ray.data.datasource.BlockBasedFileDatasink):
-        def write_block_to_file(self, block: Any, file: Any) -> None:
-            file.write("".join(f"{n}\n" for n in block.to_arrow().column("id").to_pylist()).encode())
-
-    class Notes(ray.data.datasource.RowBasedFileDatasink):
-        def write_row_to_file(self, row: dict[str, Any], file: Any) -> None:
-            file.write(str(row["id"]).encode())
-
-    ray.data.range(3).write_datasink(Lines(str(tmp_path / "b"), file_format="txt"))
-    assert [file.read_text() for file in (tmp_path / "b").glob("*_000000.txt")] == ["0\n1\n2\n"]
-    ray.data.range(3).write_datasink(Notes(str(tmp_path / "r"), file_format="txt"))
-    assert [file.read_text() for file in sorted((tmp_path / "r").glob("*_000000_*.txt"))] == ["0", "1", "2"]
-    with pytest.raises(InvalidArgumentError, match=r"Notes\(mode="):
-        Notes(str(tmp_path), mode="overwrite")
-
-
 def test_files_of_some_partitions(tmp_path: Path) -> None:
-    from penstock.compat.ray.data.datasource import Partitioning, PathPartitionFilter
+    from penstock.compat.ray.data.datasource import Partitioning
 
     ray.data.from_items([{"id": n, "year": 2020 + n} for n in range(4)]).write_parquet(
         str(tmp_path), partition_cols=["year"]
     )
-    late = PathPartitionFilter.of(lambda folders: folders["year"] > "2021", style="hive")
-    ds = ray.data.read_parquet(str(tmp_path), partition_filter=late, partitioning=Partitioning("hive"))
+    ds = ray.data.read_parquet(str(tmp_path), partitioning=Partitioning("hive")).filter(expr="year > '2021'")
     assert sorted((row["id"], row["year"]) for row in ds.take_all()) == [(2, "2022"), (3, "2023")]
+    with pytest.raises(InvalidArgumentError, match=r"partition_filter=\.\.\.\); use where\(\)"):
+        ray.data.read_parquet(str(tmp_path), partition_filter=lambda paths: paths)
     with pytest.raises(InvalidArgumentError, match="only 'hive' partitioning of the whole path"):
         ray.data.read_parquet(str(tmp_path), partitioning=Partitioning("dir", field_names=["year"]))
 
@@ -426,14 +318,13 @@ def test_options_of_arrow_for_csv_files(tmp_path: Path) -> None:
         ray.data.read_csv(str(tmp_path), read_options=csv.ReadOptions(skip_rows=1))
 
 
-def test_types_of_ray_data() -> None:
-    types = ray.data.DataType
-    assert types.from_arrow(pa.int32()) == DataType.int32() == types.from_numpy("int32")
-    assert types.infer_dtype([1.5]) == DataType.list(DataType.float64())
-    assert types.temporal("timestamp", unit="ms", tz="UTC") == DataType.timestamp("ms", "UTC")
-    assert types.temporal("date64") == DataType.date()
-    with pytest.raises(InvalidArgumentError, match="use date32, date64, timestamp"):
-        types.temporal("clock")
+def test_a_type_of_arrow_is_a_type_of_results() -> None:
+    doubled = expressions.udf(return_dtype=pa.int32())(lambda x: pc.multiply(x, 2).cast(pa.int32()))
+    ds = ray.data.range(2).with_column("y", doubled(expressions.col("id")))
+    assert ds.schema["y"].dtype == ray.data.DataType.int32()
+    assert [row["y"] for row in ds.take_all()] == [0, 2]
+    with pytest.raises(AttributeError, match=r"use DataType\.from_arrow_type"):
+        ray.data.DataType.from_arrow(pa.int32())
 
 
 def test_stages_of_processors() -> None:

@@ -101,7 +101,6 @@ def rows_of_six() -> Any:
         lambda ds: ds.split(0),
         lambda ds: ds.split(2, locality_hints=[1]),
         lambda ds: ds.split_at_indices([]),
-        lambda ds: ds.streaming_train_test_split(0.5, hash_column="a"),
         lambda ds: ds.groupby("zz"),
         lambda ds: ds.groupby(5),
         lambda ds: ds.groupby("a", num_partitions=0),

@@ -136,6 +136,17 @@ def test_tasks_that_take_no_time_grow_and_shrink_again_when_they_wait() -> None:
     assert sizes == [4, 16, 16, 16, 4]
 
 
+def test_later_tasks_have_a_sixteenth_of_the_rows_done_up_to_four_times_the_first() -> None:
+    waiting = filled(AtMost(4, quick_rows=16), [1000])
+    sizes = []
+    for _ in range(60):
+        sizes.append(sum(bundle.num_rows for bundle in waiting.taken()))
+        waiting.note_task(sizes[-1], 0.5)
+    assert sizes[:20] == [4] * 20  # 80 rows
+    assert all(later <= max(4, sum(sizes[:number]) / 16) for number, later in enumerate(sizes))
+    assert sizes[-1] == 16
+
+
 def test_tasks_of_others_stay_as_they_are() -> None:
     waiting = filled(AtMost(4), [200])
     waiting.note_task(4, 1e-9)

@@ -7,9 +7,7 @@ iterator          ``DataIterator``; ``torch_pairs`` has its ``to_torch``
 aggregate         ``ray.data.aggregate``
 expressions       ``ray.data.expressions``
 llm               ``ray.data.llm``
-data_type         ``DataType``
 custom            ``Datasource`` and ``Datasink``
-file_datasink, filenames    datasinks that write files, and the names of files
 arrow_options, json_files, bound_sql    options of the readers of CSV, JSON and SQL
 partitions        ``Partitioning``, its parser and its filter
 resource_options  parameters about resources and placement
@@ -35,27 +33,20 @@ from penstock.compat.ray.data import aggregate, expressions, llm
 from penstock.compat.ray.data.arrow_options import arrow_options
 from penstock.compat.ray.data.bound_sql import connected
 from penstock.compat.ray.data.custom import (
-    ArrowBatchCollateFn,
     BlockMetadata,
     BlockReadTask as ReadTask,
     Datasink,
     Datasource,
     DatasourceAsSource,
-    NumpyBatchCollateFn,
-    PandasBatchCollateFn,
     WriteResult,
 )
-from penstock.compat.ray.data.data_type import RayDataType as DataType
 from penstock.compat.ray.data.dataset import Dataset, RaySchema as Schema
-from penstock.compat.ray.data.file_datasink import BlockBasedFileDatasink, RowBasedFileDatasink
-from penstock.compat.ray.data.filenames import FilenameProvider
 from penstock.compat.ray.data.grouped import GroupedData
 from penstock.compat.ray.data.iterator import DataIterator
 from penstock.compat.ray.data.json_files import json_options, timestamp_columns
 from penstock.compat.ray.data.partitions import (
     Partitioning,
     PartitionStyle,
-    PathPartitionFilter,
     PathPartitionParser,
     is_hive,
     partition_types,
@@ -66,14 +57,12 @@ from penstock.compat.translation import refusal, translated
 from penstock.errors import CorruptFileError, PathNotFoundError, load_extra
 from penstock.frame.sql_expression import sql_expr
 from penstock.io.files import find_files
+from penstock.types import DataType
 from penstock.udf.specs import TaskPoolStrategy
 
-__all__ = ["ActorPoolStrategy", "ArrowBatchCollateFn", "BlockBasedFileDatasink", "BlockMetadata",
-    "DataContext", "DataIterator", "DataType", "Dataset", "Datasink",
-    "Datasource", "ExecutionOptions", "ExecutionResources", "FileShuffleConfig", "FilenameProvider", "GroupedData",
-    "NumpyBatchCollateFn", "PandasBatchCollateFn", "PartitionStyle", "Partitioning", "PathPartitionFilter",
-    "PathPartitionParser",
-    "RandomSeedConfig", "ReadTask", "RowBasedFileDatasink", "SaveMode", "Schema", "TaskPoolStrategy",
+__all__ = ["ActorPoolStrategy", "BlockMetadata", "DataContext", "DataIterator", "DataType", "Dataset", "Datasink",
+    "Datasource", "ExecutionOptions", "ExecutionResources", "FileShuffleConfig", "GroupedData", "PartitionStyle",
+    "Partitioning", "PathPartitionParser", "RandomSeedConfig", "ReadTask", "SaveMode", "Schema", "TaskPoolStrategy",
     "WriteResult", "aggregate", "expressions", "from_daft", "llm", "range_tensor",
     "read_datasource", "read_iceberg", "read_lance"]  # fmt: skip
 # Ray keeps some of these names in modules of their own: ``from ray.data.context import DataContext``.
@@ -111,7 +100,7 @@ def _reader(name: str, original: str, defaults: dict[str, Any]) -> Callable[...,
     @functools.wraps(read)
     def of_chosen(
         *args: Any, file_extensions: list[str] | None = None, shuffle: Any = None, ignore_missing_paths: bool = False,
-        filesystem: Any = None, partition_filter: Any = None, **options: Any,
+        filesystem: Any = None, **options: Any,
     ) -> Dataset:  # fmt: skip
         check_filesystem(f"ray.data.{name}", filesystem)
         if isinstance(schema := options.get("schema"), pa.Schema):  # the whole schema but for partitions
@@ -120,11 +109,10 @@ def _reader(name: str, original: str, defaults: dict[str, Any]) -> Callable[...,
             given, partitioning = options.get("schema") or {}, options.get("partitioning", scheme)
             own = _own_types if name == "read_parquet" else lambda path: {}
             options["schema"] = lambda files: partition_types([file.url for file in files], partitioning, own) | given
-        if not (file_extensions or shuffle or ignore_missing_paths or partition_filter):
+        if not (file_extensions or shuffle or ignore_missing_paths):
             return read(*args, **options)
         paths = args[0] if args else options.pop("paths")
         found = _files(paths, file_extensions, ignore_missing_paths, options.get("storage_options"))
-        found = partition_filter(found) if partition_filter else found
         if shuffle is not None:
             random.Random(getattr(shuffle, "seed", None)).shuffle(found)
         return read(found, **options)

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import functools
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
-
-import pyarrow as pa
 
 from penstock.compat.remedies import refused_name
 from penstock.compat.translation import refusal
@@ -19,11 +16,8 @@ from penstock.functions import (
     list_agg,
     list_agg_distinct,
     percentile,
-    to_struct,
     value_counts,
 )
-from penstock.types import DataType, Series
-from penstock.udf.udaf import udaf
 
 if TYPE_CHECKING:
     from penstock.frame.dataframe import DataFrame
@@ -31,43 +25,7 @@ if TYPE_CHECKING:
 Build = Callable[..., Expression]
 
 
-class AggregateFn:
-    """An aggregation of whole rows by functions of yours; a group is one block. Its results are Python objects."""
-
-    name: str
-
-    def __init__(
-        self, init: Callable[[Any], Any], merge: Callable[[Any, Any], Any], name: str,
-        accumulate_row: Callable[[Any, dict[str, Any]], Any] | None = None,
-        accumulate_block: Callable[[Any, pa.Table], Any] | None = None,
-        finalize: Callable[[Any], Any] | None = None,
-    ) -> None:  # fmt: skip
-        if (accumulate_row is None) == (accumulate_block is None):
-            raise InvalidArgumentError("AggregateFn takes accumulate_row or accumulate_block")
-        self.name, self._init, self._finalize = name, init, finalize
-        self._row, self._block = accumulate_row, accumulate_block
-
-    def expression(self, columns: Sequence[str], keys: Sequence[str]) -> Expression:
-        """Return the aggregation of ``columns`` as an expression under its name; ``keys`` are the keys of the
-        groups."""
-        reduce: Callable[..., Expression] = udaf(self._of_rows(tuple(keys)), return_dtype=DataType.python())
-        return reduce(to_struct(**{name: col(name) for name in columns})).alias(self.name)
-
-    def _of_rows(self, keys: tuple[str, ...]) -> Callable[[Series], Any]:
-        def reduce(rows: Series) -> Any:
-            block = pa.Table.from_struct_array(rows.to_arrow())
-            first = [block.column(key)[0].as_py() for key in keys]
-            state = self._init(first[0] if len(keys) == 1 else tuple(first))
-            if self._block is not None:
-                state = self._block(state, block)
-            elif self._row is not None:
-                state = functools.reduce(self._row, block.to_pylist(), state)
-            return state if self._finalize is None else self._finalize(state)
-
-        return reduce
-
-
-class ColumnAggregateFn(AggregateFn):
+class ColumnAggregate:
     """An aggregation of one column, or of the rows. Subclasses name the expression that computes it."""
 
     label: str
@@ -83,7 +41,7 @@ class ColumnAggregateFn(AggregateFn):
         self.name = alias_name or f"{self.label}({on or ''})"
         self._arguments = (args, options, ignore_nulls)
 
-    def expression(self, columns: Sequence[str], keys: Sequence[str]) -> Expression:
+    def expression(self) -> Expression:
         args, options, ignore_nulls = self._arguments
         if self.on is None and self.label != "count":
             raise InvalidArgumentError(f"{type(self).__name__} needs the name of a column")
@@ -131,43 +89,11 @@ _TABLE: dict[str, tuple[str, Build]] = {
 }  # fmt: skip
 for _name, (_label, _build) in _TABLE.items():
     globals()[_name] = type(
-        _name, (ColumnAggregateFn,), {"label": _label, "build": staticmethod(_build), "__module__": __name__}
+        _name, (ColumnAggregate,), {"label": _label, "build": staticmethod(_build), "__module__": __name__}
     )
 
 
-class AggregateFnV2(AggregateFn, ABC):
-    """An aggregation by methods of yours; a group is one block. Its results are Python objects."""
-
-    def __init__(self, name: str, zero_factory: Callable[[], Any], *, on: str | None, ignore_nulls: bool) -> None:
-        if on is None:
-            raise refusal(f"{type(self).__name__}(on=None)", "name a column")
-        self.on, self.name, self._zero, self._ignores_nulls = on, name, zero_factory, ignore_nulls
-
-    def get_target_column(self) -> str | None:
-        return self.on
-
-    def expression(self, columns: Sequence[str], keys: Sequence[str]) -> Expression:
-        reduce: Callable[..., Expression] = udaf(self._reduced, return_dtype=DataType.python())
-        return reduce(col(str(self.on))).alias(self.name)
-
-    def _reduced(self, values: Series) -> Any:
-        array = values.to_arrow().drop_null() if self._ignores_nulls else values.to_arrow()
-        if not len(array):
-            return self.finalize(self._zero())
-        block = pa.table({str(self.on): array})
-        return self.finalize(self.combine(self._zero(), self.aggregate_block(block)))
-
-    @abstractmethod
-    def aggregate_block(self, block: pa.Table) -> Any: ...
-
-    @abstractmethod
-    def combine(self, current_accumulator: Any, new: Any) -> Any: ...
-
-    def finalize(self, accumulator: Any) -> Any:
-        return accumulator
-
-
-__all__ = ["AggregateFn", "AggregateFnV2", *_TABLE]
+__all__ = [*_TABLE]
 
 
 class Shortcuts:
@@ -193,9 +119,9 @@ class Shortcuts:
         return self._by("Std", on, ddof=ddof, ignore_nulls=ignore_nulls)
 
 
-def results_of(frame: DataFrame, aggregations: Sequence[AggregateFn]) -> dict[str, Any]:
+def results_of(frame: DataFrame, aggregations: Sequence[ColumnAggregate]) -> dict[str, Any]:
     """Run aggregations over all rows and return their results by name."""
-    return frame.agg(*(each.expression(frame.columns, ()) for each in aggregations)).to_pylist()[0]
+    return frame.agg(*(each.expression() for each in aggregations)).to_pylist()[0]
 
 
 def __getattr__(name: str) -> Any:

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-import io
-import json
-import tarfile
-import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 
-from penstock.compat.translation import refusal
 from penstock.errors import InvalidArgumentError
 from penstock.protocols import ReadRequest
-from penstock.storage.urls import local_path
 from penstock.types import Schema, to_batch
 
 NUM_TASKS = 16  # the parallelism that a Datasource is asked for
@@ -82,23 +75,6 @@ class DatasourceAsSource:
         yield from self.datasource.get_read_tasks(NUM_TASKS)
 
 
-class CollateFn:
-    """A function that makes tensors from a batch in ``iter_torch_batches``; its class names the format of the batch."""
-
-    batch_format = "numpy"
-
-
-class NumpyBatchCollateFn(CollateFn): ...
-
-
-class ArrowBatchCollateFn(CollateFn):
-    batch_format = "pyarrow"
-
-
-class PandasBatchCollateFn(CollateFn):
-    batch_format = "pandas"
-
-
 class Datasink(ABC):
     """A destination of rows; subclasses write blocks."""
 
@@ -113,35 +89,6 @@ class Datasink(ABC):
 
     def on_write_failed(self, error: Exception) -> None:
         return
-
-
-class WebDatasetSink(Datasink):
-    """Tar files in which a row is several files with the same name, as the package webdataset writes them."""
-
-    def __init__(self, path: str) -> None:
-        target = local_path(path.removeprefix("local://"))
-        if target is None:
-            raise refusal(f"write_webdataset({path!r})", "write to a local folder")
-        self._folder, self._run = Path(target), uuid.uuid4().hex
-
-    def on_write_start(self, schema: pa.Schema | None = None) -> None:
-        self._folder.mkdir(parents=True, exist_ok=True)
-
-    def write(self, blocks: Iterable[pa.Table], ctx: Any) -> None:
-        with tarfile.open(self._folder / f"{self._run}_{ctx.task_idx:06d}.tar", "w") as archive:
-            for number, row in enumerate(row for block in blocks for row in block.to_pylist()):
-                key = row.pop("__key__", f"{ctx.task_idx:06d}{number:06d}")
-                for column, value in row.items():
-                    content = _encoded(value)
-                    member = tarfile.TarInfo(f"{key}.{column}")
-                    member.size = len(content)
-                    archive.addfile(member, io.BytesIO(content))
-
-
-def _encoded(value: Any) -> bytes:
-    if isinstance(value, bytes):
-        return value
-    return (value if isinstance(value, str) else json.dumps(value)).encode()
 
 
 @dataclass

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.compat.ray.data import aggregate
-from penstock.compat.ray.data.aggregate import AggregateFn, results_of
+from penstock.compat.ray.data.aggregate import ColumnAggregate, results_of
 from penstock.compat.ray.data.expressions import parsed
 from penstock.compat.ray.data.grouped import GroupedData
 from penstock.compat.ray.data.iterator import DataIterator
@@ -294,22 +294,7 @@ class Dataset(aggregate.Shortcuts, DatasetWrites):  # type: ignore[misc]
     ) -> tuple[Self, Self]:
         if stratify is not None:
             raise refusal("train_test_split(stratify=...)", "split each group with where()")
-        return self.materialize()._split_once(test_size, shuffle, seed)
-
-    def _split_once(self, test_size: float | int, shuffle: bool, seed: int | None) -> tuple[Self, Self]:
-        return super().train_test_split(test_size, shuffle=shuffle, seed=seed)
-
-    def streaming_train_test_split(
-        self, test_size: float, *, split_type: str = "random", hash_column: str | None = None, seed: int | None = None,
-        **options: Any,
-    ) -> tuple[Self, Self]:  # fmt: skip
-        """Split like ``train_test_split`` with a shuffle; rows of equal keys stay together by ``split_type="hash"``."""
-        check_placement("streaming_train_test_split", options)
-        refuse_if(hash_column is not None and split_type == "random", "hash_column= needs split_type='hash'")
-        if split_type == "random":
-            return self.train_test_split(test_size, shuffle=True, seed=seed)
-        key = col(str(hash_column)).hash(seed=seed or 0) % 2**32 / 2**32
-        return self.where(key >= test_size), self.where(key < test_size)
+        return DataFrame.train_test_split(self.materialize(), test_size, shuffle=shuffle, seed=seed)
 
     def streaming_split(self, n: int, *, equal: bool = False, **options: Any) -> list[DataIterator]:
         return [DataIterator(part) for part in self.split(n, equal=equal, **options)]
@@ -319,7 +304,7 @@ class Dataset(aggregate.Shortcuts, DatasetWrites):  # type: ignore[misc]
 
     # --- aggregates ---
 
-    def aggregate(self, *aggs: AggregateFn) -> dict[str, Any]:
+    def aggregate(self, *aggs: ColumnAggregate) -> dict[str, Any]:
         return results_of(self, aggs)
 
     def groupby(self, key: Any, num_partitions: int | None = None) -> GroupedData:

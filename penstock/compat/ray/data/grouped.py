@@ -19,9 +19,9 @@ class GroupedData(aggregate.Shortcuts):
     def __init__(self, dataset: DataFrame, keys: Sequence[str]) -> None:
         self._dataset, self._keys = dataset, list(keys)
 
-    def aggregate(self, *aggs: aggregate.AggregateFn) -> Any:
+    def aggregate(self, *aggs: aggregate.ColumnAggregate) -> Any:
         """Return a row for each group, in the order of the keys."""
-        exprs = [each.expression(self._dataset.columns, self._keys) for each in aggs]
+        exprs = [each.expression() for each in aggs]
         if not self._keys:
             return self._dataset.agg(*exprs)
         return DataFrame.groupby(self._dataset, *self._keys).agg(*exprs).sort(self._keys)

@@ -1,4 +1,4 @@
-"""Partitions of files by their folders: ``Partitioning`` of Ray Data, its parser, and its choice of files."""
+"""Partitions of files by their folders: ``Partitioning`` of Ray Data, and its parser."""
 
 from __future__ import annotations
 
@@ -99,21 +99,6 @@ def _converted(value: str, dtype: Any) -> Any:
     if dtype is bool:
         return value.lower() == "true"
     return dtype(value) if dtype in (int, float) else value
-
-
-@dataclass(frozen=True)
-class PathPartitionFilter:
-    """A choice of files: ``filter_fn`` gets the values in each file's folders."""
-
-    parser: PathPartitionParser
-    filter_fn: Callable[[dict[str, Any]], bool]
-
-    @staticmethod
-    def of(filter_fn: Callable[[dict[str, Any]], bool], *scheme: Any, **options: Any) -> PathPartitionFilter:
-        return PathPartitionFilter(PathPartitionParser.of(*scheme, **options), filter_fn)
-
-    def __call__(self, paths: Sequence[str]) -> list[str]:
-        return [path for path in paths if self.filter_fn(self.parser(path))]
 
 
 def is_hive(given: Any) -> bool:

@@ -10,8 +10,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from penstock.compat.ray.data.custom import Datasink, DatasinkAsSink, WebDatasetSink
-from penstock.compat.ray.data.filenames import with_filenames
+from penstock.compat.ray.data.custom import Datasink, DatasinkAsSink
 from penstock.compat.ray.data.resource_options import PLACEMENT, RESOURCES, check_filesystem, check_placement, refuse_if
 from penstock.compat.ray.data.result_verbs import DatasetResults
 from penstock.compat.translation import translated
@@ -35,8 +34,7 @@ def _writer(verb: str, function: Callable[..., Any] | None = None) -> Callable[.
 
     @functools.wraps(write)
     def write_local(
-        self: DatasetWrites, path: Target, *args: Any, arrow_parquet_args_fn: Any = None, filename_provider: Any = None,
-        **options: Any,
+        self: DatasetWrites, path: Target, *args: Any, arrow_parquet_args_fn: Any = None, **options: Any
     ) -> None:  # fmt: skip
         check_filesystem(verb, options.pop("filesystem", None))
         least, most = (options.get(f"{bound}_rows_per_file") for bound in ("min", "max"))
@@ -44,8 +42,7 @@ def _writer(verb: str, function: Callable[..., Any] | None = None) -> Callable[.
             least and most and least > most, f"{verb}: min_rows_per_file={least} is above max_rows_per_file={most}"
         )
         options |= {} if arrow_parquet_args_fn is None else arrow_parquet_args_fn()
-        rows = self if filename_provider is None else with_filenames(self, filename_provider)
-        write(rows, os.fspath(path).removeprefix("local://"), *args, **options)
+        write(self, os.fspath(path).removeprefix("local://"), *args, **options)
 
     return write_local
 
@@ -92,11 +89,6 @@ class DatasetWrites(DatasetResults):
         self, path: Target, *, arrow_orc_args_fn: Callable[[], Mapping[str, Any]] = dict, **options: Any
     ) -> None:
         self._write_orc(path, **{**options, **arrow_orc_args_fn()})
-
-    def write_webdataset(self, path: Target, **options: Any) -> None:
-        """Write tar files; a row is the files ``key.column``, with text, numbers and JSON as text."""
-        check_placement("write_webdataset", options)
-        self.write_datasink(WebDatasetSink(os.fspath(path)))
 
     def write_datasink(self, datasink: Datasink, **options: Any) -> None:
         """Give the rows to a sink written for Ray Data."""
