@@ -5,6 +5,7 @@ job_run      ``Job``: begin or resume, write parts, commit
 description  ``Description``: the query, inputs and output of a job, to detect changes
 state        ``JobState``: the rows that are in each file, as recorded in the journal; pure
 reconcile    the part of a state that is still valid: files lost, inputs changed, rows to retry; pure
+row_order    merge rows that were computed again into input order
 folder       ``JobFolder``: the hidden folder of a job, on disk or on an object store, with its notes
 journal, ledger                  the parts that are done; the answers of calls
 summary      the state of a job, for the command line and the dashboard

@@ -36,6 +36,7 @@ from penstock.io.writer import FileSink, file_table
 from penstock.jobs.description import Description
 from penstock.jobs.folder import JobFolder
 from penstock.jobs.reconcile import CutFile, Reconciled, reconcile
+from penstock.jobs.row_order import in_input_order
 from penstock.jobs.state import Failure, JobPart, JobState, UnfinishedRows, read_key
 from penstock.observe.failed_rows import SCHEMA, ErrorLog, batch_of
 from penstock.observe.printable import format_count
@@ -51,7 +52,6 @@ log = logging.getLogger("penstock.jobs")
 Resume = bool | Literal["force", "errors"]
 
 PART_NBYTES = 64 * 2**20  # maximum data of a part, in memory
-CUT = "-cut-"  # in the name of a file that lacks rows of another
 
 
 def run_job(
@@ -252,8 +252,7 @@ class Job:
 
     def _cut(self, file: CutFile) -> dict[str, Any]:
         pieces = [(file.file, start, stop) for start, stop in file.keep if stop is not None]
-        stem = file.file["path"].partition(".")[0].partition(CUT)[0]  # the names sort as before
-        return self._sink.assembled(f"{stem}{CUT}{secrets.token_hex(4)}", pieces)
+        return self._sink.assembled(f"{self._output.run_id}-cut-{secrets.token_hex(4)}", pieces)
 
     # --- write parts ---
 
@@ -283,7 +282,8 @@ class Job:
         subscribers: Sequence[Subscriber],
         on_part: Callable[[], None],
     ) -> None:
-        lineage = Lineage(UnfinishedRows(self._state, self._reconciled.done), stages, self._state.next_lot)
+        selection = UnfinishedRows(self._state, self._reconciled.done)
+        lineage = Lineage(selection, stages, self._state.next_lot)
         writing = query.write_parts(stages, runner, lineage, subscribers=subscribers)
         with naming_lines(self._plan), closing(writing) as parts:
             for records, origins in parts:
@@ -294,6 +294,26 @@ class Job:
                 self._folder.journal.append(self._state.add(lineage.take_update(), part))
         if update := lineage.take_update():
             self._folder.journal.append(self._state.add(update))
+        if query.is_written_in_order(self._plan) and not self._sink.partition_cols:
+            self._put_in_order(selection.positions)
+
+    def _put_in_order(self, positions: Mapping[int, tuple[int, int]]) -> None:
+        """Merge recomputed rows with the rows that stayed, so that all are in input order."""
+        old = self._state.files
+        max_rows = self._sink.rows_per_file or max((file["rows"] for file in old), default=1)
+        files = in_input_order(self._state, positions, self._output.run_id, max_rows)
+        if all(each.file is not None for each in files):
+            return
+        with writing(self._sink.root):
+            self._state.parts = [
+                JobPart((each.file or self._sink.assembled(each.name, each.pieces),), tuple(each.origins))
+                for each in files
+            ]
+            names = {file["path"] for file in self._state.files}
+            self._output.files.sync(names)
+            self._state.retired += [file["path"] for file in old if file["path"] not in names]
+            self._folder.rewrite_journal(self._state.entry())
+            self._output.keep_only(names)
 
     def _write_whole(self, runner: query.Runner, subscribers: Sequence[Subscriber], errors: ErrorLog) -> None:
         """Run a plan whose rows depend on each other: from the start, with the answers of calls from the ledger."""

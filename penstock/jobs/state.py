@@ -128,6 +128,7 @@ class UnfinishedRows:
 
     state: JobState
     done: Mapping[int, Sequence[RowRange]]
+    positions: dict[int, tuple[int, int]] = field(default_factory=dict)  # by read, its source and its place there
 
     def register(self, scan: int, number: int, task: ReadTask) -> tuple[int, Sequence[RowRange]]:
         key = read_key(scan, number, task)
@@ -140,6 +141,7 @@ class UnfinishedRows:
             self.state.reads[key] = read
             if isinstance(task, ConsecutiveReadTask) and (place := task.first_place) is not None:
                 self.state.first_places[read] = place
+        self.positions[read] = scan, number
         return read, complement(self.done.get(read, ()), self.state.ends.get(read))
 
 
