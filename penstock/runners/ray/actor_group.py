@@ -18,7 +18,7 @@ from penstock.errors import WorkerDiedError
 from penstock.runners.ray.actors import ActorSlot, Process
 from penstock.runners.ray.cluster import Cluster
 from penstock.runners.ray.failures import is_death, one_line, translated
-from penstock.runners.ray.node_fit import ActorRequest, described_nodes, fits
+from penstock.runners.ray.node_fit import ActorRequest, FreeNode, described_nodes
 from penstock.runners.ray.worker import ActorPlace
 
 log = logging.getLogger("penstock.workers")
@@ -263,19 +263,16 @@ class ActorGroup:
 
     def _missing_resources(self, waited_s: float) -> str:
         request = ActorRequest(self._name, self._source.options)
-        if waited_s < ROOM_S or any(actor.process.is_placed for actor in self.actors):
+        if waited_s < ROOM_S or not request.amounts or any(actor.process.is_placed for actor in self.actors):
             return ""
-        if not request.is_checked:
-            is_long = waited_s > FREE_ROOM_S
-            return "no node takes it; `ray status` shows what it asks for in ray_options" if is_long else ""
-        if not request.amounts:
-            return ""
-        nodes = list(self._cluster.usable.values())
-        text = f"it needs {request.amounts}, and no node has that{{}}. The nodes: {described_nodes(nodes)}"
-        if not any(fits(node, request) for node in nodes):
+        nodes = self._cluster.nodes
+        text = (
+            f"it needs {request.amounts}, and no node has that{{}}. The nodes: {described_nodes(nodes, request.labels)}"
+        )
+        if not any(FreeNode(node).takes(request) for node in nodes):
             return text.format("")
         free = self._cluster.free_nodes() if waited_s > FREE_ROOM_S else nodes
-        has_room = any(fits(node, request) for node in free)
+        has_room = any(FreeNode(node).takes(request) for node in free)
         return "" if has_room else f"{text.format(' free')}; free now: {described_nodes(free)}"
 
     def release(self, awaited: Mapping[Any, PoolActor]) -> None:

@@ -17,6 +17,7 @@ import ray
 from penstock.config import task_share
 from penstock.errors import InvalidArgumentError
 from penstock.runners.ray.failures import one_line
+from penstock.runners.ray.node_fit import Node
 
 log = logging.getLogger("penstock.workers")
 
@@ -33,15 +34,20 @@ class Cluster:
 
     def __init__(self) -> None:
         self.usable: dict[str, Mapping[str, float]] = {}  # the resources of each node by its id
+        self._labels: dict[str, Mapping[str, str]] = {}
         self._listeners: list[Callable[[], None]] = []
         self._is_closed = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="penstock-ray-nodes", daemon=True)
         self.poll()
 
-    def free_nodes(self) -> list[Mapping[str, float]]:
-        """Return the resources of each node that no actor or task has, of this query or another."""
+    @property
+    def nodes(self) -> list[Node]:
+        return [Node(node_id, resources, self._labels[node_id]) for node_id, resources in self.usable.items()]
+
+    def free_nodes(self) -> list[Node]:
+        """Return the nodes with the resources that no actor or task has, of this query or another."""
         free = ray._private.state.available_resources_per_node()
-        return [free.get(node_id, {}) for node_id in self.usable]
+        return [Node(each.node_id, free.get(each.node_id, {}), each.labels) for each in self.nodes]
 
     @property
     def num_cores(self) -> int:
@@ -81,6 +87,7 @@ class Cluster:
     def poll(self) -> None:
         draining = ray._private.state.state.get_draining_nodes()  # no public function tells
         nodes = [node for node in ray.nodes() if node["Alive"] and node["NodeID"] not in draining]
+        self._labels |= {node["NodeID"]: node["Labels"] for node in nodes}
         self.usable = {node["NodeID"]: node["Resources"] for node in nodes}
 
     def _follow(self) -> None:

@@ -69,7 +69,7 @@ class RayRunner:
         cluster, requests = Cluster(), actor_requests(stages)
         may_grow = bool(requests) and has_autoscaler()
         if not may_grow:
-            check_fit(list(cluster.usable.values()), list(requests.values()))
+            check_fit(cluster.nodes, list(requests.values()))
         cores = Cores(cluster.num_cores)
 
         def follow() -> None:
@@ -200,13 +200,10 @@ class RayPools:
 
     def _num_fitting(self, request: ActorRequest) -> int:
         """Return how many actors fit if each other stage keeps the actors it has, or gets its minimum."""
+        nodes = [node.resources for node in self._cluster.nodes if request.allows(node)]
         others = [(key, other) for key, other in self._requests.items() if other is not request]
         taken = [(other.demand, max(other.min_workers, self._num_actors(key))) for key, other in others]
-        return (
-            most_workers(list(self._cluster.usable.values()), request.demand, taken)
-            if request.demand
-            else self._cluster.num_cores
-        )
+        return most_workers(nodes, request.demand, taken) if request.demand else self._cluster.num_cores
 
     def _num_actors(self, key: str) -> int:
         return self._own[key].num_actors if key in self._own else 0

@@ -42,7 +42,7 @@ def actor_key(stage: Stage) -> str:
 
 
 def actor_requests(stages: Sequence[Stage]) -> dict[str, ActorRequest]:
-    """Return the actors with resources of their own, by the keys of their stages.
+    """Return the actors with resources or labels of their own, by the keys of their stages.
 
     Raise InvalidArgumentError for options that Ray does not have.
     """

@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 import ray
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+from ray.util.scheduling_strategies import In, NodeAffinitySchedulingStrategy, NodeLabelSchedulingStrategy
 
 import penstock as ps
 from penstock.errors import InvalidArgumentError, QueryStalledError
-from penstock.runners.ray.node_fit import ActorRequest, Resources, check_fit
+from penstock.runners.ray.node_fit import ActorRequest, Node, check_fit
 from tests.runners.ray import autoscaled_cluster
 
 pytestmark = pytest.mark.ray
@@ -26,8 +26,8 @@ pytestmark = pytest.mark.ray
 GIB = 2**30
 
 
-def node(cpus: float = 4, gpus: int = 0, gib: int = 8) -> Resources:
-    return {"CPU": cpus, "GPU": gpus, "memory": gib * GIB, "node:10.0.0.1": 1}
+def node(name: str = "a", cpus: float = 4, gpus: int = 0, gib: int = 8, **labels: str) -> Node:
+    return Node(name, {"CPU": cpus, "GPU": gpus, "memory": gib * GIB, "node:10.0.0.1": 1}, labels)
 
 
 def request(least: int = 1, **options: Any) -> ActorRequest:
@@ -47,13 +47,19 @@ HAS = "The nodes: 2 with 4 CPUs, no GPU, 8.0 GiB of memory"
         ({"memory": 9 * GIB}, f"needs 9.0 GiB of memory for each worker, but .* {HAS}"),
         ({"resources": {"tpu": 1}}, f"needs 1 tpu for each worker, but .* {HAS}"),
         ({"accelerator_type": "A100"}, f"needs accelerator_type:A100 for each worker, but .* {HAS}"),
+        ({"label_selector": {"kind": "large"}}, f"needs the label kind=large .*{HAS}, no label kind"),
+        ({"scheduling_strategy": NodeAffinitySchedulingStrategy("c" * 56, soft=False)}, "needs the node c+ for each"),
+        (
+            {"scheduling_strategy": NodeLabelSchedulingStrategy({"kind": In("large", "huge")})},
+            "needs the label kind In large, huge",
+        ),
     ],
 )
 def test_a_worker_that_no_node_can_hold_is_refused_with_what_the_nodes_have(
     options: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(InvalidArgumentError, match=f"map_batches G {message}"):
-        check_fit([node(), node()], [request(**options)])
+        check_fit([node("a"), node("b")], [request(**options)])
 
 
 @pytest.mark.parametrize(
@@ -63,9 +69,10 @@ def test_a_worker_that_no_node_can_hold_is_refused_with_what_the_nodes_have(
         ([node(gpus=1), node(gpus=1)], [request(num_gpus=2)]),  # on no single node
         ([node(gpus=2)], [request(3, num_gpus=0.6)]),  # no two on one device
         ([node(cpus=2), node(cpus=2)], [request(2, num_cpus=1), request(num_cpus=2), request(num_cpus=1)]),
+        ([node(kind="small"), node(kind="large")], [request(2, memory=5 * GIB, label_selector={"kind": "large"})]),
     ],
 )
-def test_stages_that_do_not_fit_together_are_refused(nodes: list[Resources], requests: list[ActorRequest]) -> None:
+def test_stages_that_do_not_fit_together_are_refused(nodes: list[Node], requests: list[ActorRequest]) -> None:
     with pytest.raises(InvalidArgumentError, match=r"than the Ray cluster has at once|no node of the Ray cluster"):
         check_fit(nodes, requests)
 
@@ -75,13 +82,12 @@ def test_stages_that_do_not_fit_together_are_refused(nodes: list[Resources], req
     [
         [request(num_gpus=0.4), request(num_gpus=0.6), request(num_gpus=1)],
         [request(2, num_cpus=4), request(num_cpus=0)],
-        [request(num_gpus=9, label_selector={"kind": "large"})],
-        [request(num_gpus=9, scheduling_strategy=NodeAffinitySchedulingStrategy("c" * 56, soft=False))],
+        [request(label_selector={"kind": "!in(small, tiny)"})],
         [request(num_gpus=9, placement_group="its own reserve")],
     ],
 )
 def test_what_fits_is_not_refused(requests: list[ActorRequest]) -> None:
-    check_fit([node(gpus=1), node(gpus=1)], requests)
+    check_fit([node(gpus=1), node(gpus=1, kind="small")], requests)
 
 
 # --- on a cluster of two cores ---
@@ -105,6 +111,7 @@ class Same:
         ({"num_gpus": 1}, "map_batches Same needs 1 GPU .* The nodes: 1 with 2 CPUs, no GPU"),
         ({"num_cpus": 4}, "map_batches Same needs 4 CPUs .* The nodes: 1 with 2 CPUs, no GPU"),
         ({"memory": "100TB"}, "map_batches Same needs .* GiB of memory .* The nodes: 1 with 2 CPUs, no GPU"),
+        ({"ray_options": {"label_selector": {"kind": "large"}}}, "map_batches Same needs the label kind=large"),
         ({"ray_options": {"num_gpu": 1}}, "map_batches Same: ray_options has 'num_gpu'.* Did you mean 'num_gpus'?"),
         ({"ray_options": {"num_gpus": "one"}}, "map_batches Same: Ray refuses an option of its actors: .*num_gpus"),
     ],
@@ -184,13 +191,6 @@ def test_a_worker_that_waits_for_room_says_so_and_starts_when_there_is_some(hold
 def test_a_stall_says_what_the_worker_waits_for(holder: Any) -> None:
     with ps.config(stall_timeout=20), pytest.raises(QueryStalledError, match=f"has not started: {MISSING}"):
         ps.range(3).map_batches(Same, num_cpus=2).collect()
-
-
-def test_a_stall_says_that_only_ray_knows_which_nodes_have_a_label(on_ray: None) -> None:
-    options: Any = {"ray_options": {"label_selector": {"kind": "large"}}}
-    message = "has not started: no node takes it; `ray status` shows"
-    with ps.config(stall_timeout=20), pytest.raises(QueryStalledError, match=message):
-        ps.range(3).map_batches(Same, **options).collect()
 
 
 def test_where_an_autoscaler_runs_a_query_waits_and_says_what_is_missing(tmp_path: Path) -> None:
