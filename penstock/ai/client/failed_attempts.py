@@ -22,8 +22,8 @@ PATIENCE_S = 15.0
 long."""
 
 MIN_LOST_TOGETHER = 2
-"""A call that lost this many connections together with others may be the cause. After one crash none is suspected: the
-restart of a server cuts off calls, too."""
+"""A call that lost this many connections together with others may be the cause. After one crash none is suspected: a
+server that is deployed anew cuts off calls too."""
 
 MIN_LOST_ALONE = 2
 """A call that lost this many connections while it was alone counts as their cause."""
