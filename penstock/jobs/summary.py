@@ -99,7 +99,7 @@ def noted_command(root: str) -> tuple[list[str], str]:
     found = open_folder(root).notes.read(COMMAND)
     if found is None:
         raise JobError(
-            f"No command of penstock began a job in {root!r}. If a script did, run it again with resume='errors'."
+            f"No penstock command began the job in {root!r}. If a script did, run that script with resume='errors'."
         )
     if (output := found.get("output")) not in (None, whole_path(root)):
         raise JobError(
