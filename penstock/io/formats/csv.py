@@ -167,7 +167,7 @@ class CsvFormat(FileFormat):
         except CorruptFileError as exc:
             if "straddling object" in str(exc):  # Arrow has no class for it
                 raise LongRowError(
-                    f"Cannot read {str(file)!r}: a row has over {block_nbytes:,} bytes, the most that CSV may have; keep "
+                    f"Cannot read {str(file)!r}: a row has over {block_nbytes:,} bytes, the most for CSV; keep "
                     "such values in Parquet, or in files of their own."
                 ) from exc
             found = _CONVERSION_ERROR.search(str(exc))
