@@ -134,14 +134,7 @@ class metrics:  # noqa: N801  # a module in Daft
 
 def sql(sql: str, register_globals: bool = True, **bindings: ps.DataFrame) -> DataFrame:
     """Run SQL over the caller's DataFrames, and DataFrames given by name."""
-    import inspect
-
-    caller = inspect.currentframe()
-    found: dict[str, Any] = {}
-    if register_globals and caller is not None and caller.f_back is not None:
-        found = {**caller.f_back.f_globals, **caller.f_back.f_locals}
-    frames = {name: value for name, value in found.items() if isinstance(value, ps.DataFrame)}
-    return _made(ps.sql(sql, register_globals=False, **{**frames, **bindings}))
+    return _made(ps.sql(sql, register_globals, **bindings))
 
 
 def concat(dfs: Sequence[ps.DataFrame]) -> DataFrame:

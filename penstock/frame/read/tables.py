@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Unpack
 
 from penstock.frame.dataframe import DataFrame
-from penstock.frame.option_lines import READING, FileReading, FolderReading
+from penstock.frame.option_lines import READING, FileReading
 from penstock.frame.read.files import read_file_format
 from penstock.plan.nodes import Scan
 from penstock.udf.options import options_of, refusing_unknown
@@ -164,21 +164,6 @@ def read_numpy(paths: Paths, **options: Unpack[FileReading]) -> DataFrame:
     from penstock.io.formats.numpy import NumpyFormat
 
     return read_file_format(NumpyFormat(), paths, **options)
-
-
-@refusing_unknown("read_orc", READING, FolderReading)
-def read_orc(path: Paths, **options: Unpack[FolderReading]) -> DataFrame:
-    """Read ORC files, with options of ``read_parquet``.
-
-    >>> from pyarrow import orc
-    >>> path = "a.orc"
-    >>> orc.write_table(ps.from_pydict({"x": [1, 2]}).to_arrow(), path)
-    >>> ps.read_orc(path).to_pydict()
-    {'x': [1, 2]}
-    """
-    from penstock.io.formats.orc import OrcFormat
-
-    return read_file_format(OrcFormat(), path, **options)
 
 
 @refusing_unknown("read_huggingface", READING)
