@@ -73,6 +73,9 @@ DAFT = INSTEAD | _by_name(
         "use schema.to_arrow(), whose types have their widths": "estimate_row_size_bytes min_estimated_size_column",
         "use repr(schema)": "display_with_metadata",
         "use file.size(), or open() and seek()": "length offset position",
+        "use file.mime_type(), such as 'image/png'": "is_image is_audio is_video",
+        "use ImageFile(file) and the like for a file, cast() for a column": "as_image as_audio as_video",
+        "open() gives a file that can be read and sought, and not written": "isatty readable seekable writable",
     }
 )
 RAY = _by_name(

@@ -34,9 +34,9 @@ def image_file_metadata(file_expr: Expression, *, on_error: MediaOnError = "rais
     >>> ps.from_pydict({"f": [path]}).select(image_file_metadata(ps.col("f"))).to_pydict()
     {'f': [{'width': 3, 'height': 2, 'format': 'PNG', 'mode': 'L'}]}
     """
-    from penstock.media.file_methods import IMAGE_METADATA, image_metadata
+    from penstock.media.images import metadata
 
-    return media_call("image_file_metadata", image_metadata, IMAGE_METADATA, file_expr, on_error)
+    return media_call("image_file_metadata", metadata.metadata, metadata.METADATA, file_expr, on_error)
 
 
 @method

@@ -109,7 +109,7 @@ def test_schemas_files_and_counters(tmp_path: Path) -> None:
     assert (df.to_pydict(), figures["files"]["value"]) == ({"path": [5]}, 2)
     assert daft.File(str(tmp_path / "a.txt"), io_config=None).read() == b"hello"
     png = daft.File(b"\x89PNG\r\n\x1a\n")
-    assert (png.is_image(), png.is_audio(), daft.File("a.mp4").is_video()) == (True, False, True)
+    assert (png.mime_type(), daft.File("a.mp4").mime_type()) == ("image/png", "video/mp4")
     daft.from_pydict({"a": [1]}).write_parquet(str(tmp_path / "p"))
     with daft.execution_config_ctx(default_morsel_size=10):
         assert daft.io.read_parquet(str(tmp_path / "p")).schema().names == ["a"]
