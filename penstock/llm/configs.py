@@ -132,8 +132,6 @@ class HttpRequestProcessorConfig(ProcessorConfig):
     url: str
     headers: Mapping[str, Any] | None = field(default=None, repr=False)
     qps: float | None = None
-    base_retry_wait_time_in_s: float | None = None
-    session_factory: None = None
 
     def __post_init__(self) -> None:
         name = type(self).__name__
@@ -141,15 +139,9 @@ class HttpRequestProcessorConfig(ProcessorConfig):
         object.__setattr__(self, "url", checked_address(self.url, f"{name}: url"))
         check_mapping(name, "headers", self.headers or {})
         object.__setattr__(self, "headers", dict(checked_headers(self.headers or {})))
-        if self.session_factory is not None:
-            raise InvalidArgumentError(
-                f"{name}: session_factory is not supported, since all requests share one connection pool; "
-                "set proxies by HTTPS_PROXY, headers by headers=, time limits by timeout=."
-            )
         if self.qps is not None and self.requests_per_minute is not None:
             raise InvalidArgumentError(f"{name}: qps and requests_per_minute mean the same; give one of them.")
-        for option in ("qps", "base_retry_wait_time_in_s"):
-            check_positive(name, option, getattr(self, option))
+        check_positive(name, "qps", self.qps)
         super().__post_init__()
 
     def call_options(self, **changes: Any) -> AiOptions:

@@ -66,22 +66,18 @@ class Processor:
         ask: UdfSpec,
         prepare: Preprocess,
         finish: Postprocess,
-        maps: tuple[Mapping[str, Any], Mapping[str, Any]],
+        map_options: Mapping[str, Any],
     ) -> None:
         self.config = config
         self._ask, self._preprocess, self._postprocess = ask, prepare, finish
-        self._map_options, self._flat_map_options = maps
+        self._map_options = map_options
 
     def __call__(self, df: DataFrame) -> DataFrame:
         if not isinstance(df, DataFrame):
             raise InvalidArgumentError(f"A processor takes a penstock DataFrame; got {type(df).__name__}.")
         answers = Expression(UdfCall(self._ask, (col(ROW)._node,), ()))
         asked = df.map(self._preprocess, **self._map_options).with_column(ANSWER, answers)
-        return asked.flat_map(self._postprocess, **self._flat_map_options)
-
-    def log_input_column_names(self) -> None:
-        """Log the fields that each row needs after ``preprocess``."""
-        log.info("Each row needs %s after preprocess.", " or ".join(map(repr, self._preprocess.needed)))
+        return asked.flat_map(self._postprocess, **self._map_options)
 
     def __repr__(self) -> str:
         return f"Processor({self.config!r})"
@@ -91,9 +87,6 @@ def build_processor(
     config: ProcessorConfig,
     preprocess: RowFunction | None = None,
     postprocess: RowFunction | None = None,
-    *,
-    preprocess_map_kwargs: Mapping[str, Any] | None = None,
-    postprocess_map_kwargs: Mapping[str, Any] | None = None,
 ) -> Processor:
     """Return a function from DataFrame to DataFrame that sends each row to a model or a server.
 
@@ -146,7 +139,7 @@ def build_processor(
         spec,
         Preprocess(preprocess, needed),
         Postprocess(postprocess, config.should_continue_on_error),
-        ({**options, **(preprocess_map_kwargs or {})}, {**options, **(postprocess_map_kwargs or {})}),
+        options,
     )
 
 
@@ -265,9 +258,6 @@ def _placing(config: TransformersProcessorConfig) -> dict[str, Any]:
 
 def _http(config: HttpRequestProcessorConfig) -> UdfSpec:
     options = config.call_options()
-    if config.base_retry_wait_time_in_s is not None:
-        settings = replace(options.settings, first_delay_s=config.base_retry_wait_time_in_s)
-        options = replace(options, settings=settings)
     service = HttpService(JsonClient(_endpoint(config), config.url, options.settings))
     return _spec(HttpRows, (service, config.should_continue_on_error), service, options, is_async=True)
 

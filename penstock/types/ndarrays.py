@@ -105,7 +105,7 @@ def _rows_of(lists: pa.FixedSizeListArray, shape: tuple[int, ...]) -> NDArray:
 def _needs_python(arrow_type: pa.DataType) -> bool:
     """Check whether ``to_numpy`` of pyarrow returns the storage instead of the Python values."""
     if isinstance(arrow_type, pa.BaseExtensionType) or any(
-        is_kind(arrow_type) for is_kind in (pt.is_struct, pt.is_map, pt.is_union)
+        is_kind(arrow_type) for is_kind in (pt.is_struct, pt.is_map)
     ):
         return True
     return bool(

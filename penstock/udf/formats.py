@@ -82,7 +82,7 @@ def _pandas_column(column: pa.Array | pa.ChunkedArray) -> Any:
 
 
 def _needs_python(dtype: pa.DataType) -> bool:
-    if isinstance(dtype, pa.BaseExtensionType) or pa.types.is_union(dtype):
+    if isinstance(dtype, pa.BaseExtensionType):
         return True
     return any(_needs_python(dtype.field(i).type) for i in range(dtype.num_fields))
 

@@ -59,14 +59,14 @@ def test_providers_and_models() -> None:
             raise InvalidArgumentError("no model")
 
     daft.attach_provider(Echo())
-    daft.set_model("tiny")
     try:
         with pytest.raises(InvalidArgumentError, match="no model"):
-            daft.functions.prompt(col("t"), provider="echo")
-        assert (asked, daft.current_model()) == (["tiny"], "tiny")
+            daft.functions.prompt(col("t"), provider="echo", model="tiny")
+        assert asked == ["tiny"]
     finally:
-        daft.set_model(None)
         daft.detach_provider("echo")
+    with pytest.raises(AttributeError, match="name the model in the function"):
+        daft.set_model("tiny")
 
 
 def test_types() -> None:

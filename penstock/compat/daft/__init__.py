@@ -80,9 +80,9 @@ _READERS["read_video_frames"] = functools.update_wrapper(_video_frames, _read_vi
 globals().update(_READERS)
 vars(io).update(_READERS)  # Daft has them in both places
 __all__ = [*_SHARED, *_FRAMES, *_OWN, "IOConfig", "ImageFormat", "ImageMode",
-    "TimeUnit", "concat", "current_model", "detach_provider", "execution_config_ctx",
+    "TimeUnit", "concat", "detach_provider", "execution_config_ctx",
     "expressions", "functions", "io",
-    "set_execution_config", "set_model", "set_runner_native", "sql", "udf"]  # fmt: skip
+    "set_execution_config", "set_runner_native", "sql", "udf"]  # fmt: skip
 
 
 def range(start: int, end: int | None = None, step: int = 1, partitions: int = 1) -> DataFrame:
@@ -91,7 +91,6 @@ def range(start: int, end: int | None = None, step: int = 1, partitions: int = 1
 
 
 set_runner_native = ps.set_runner_local
-set_model, current_model = functions.set_model, functions.current_model
 
 
 class DaftRetryAfterError(ps.RetryAfterError):

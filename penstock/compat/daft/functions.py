@@ -43,34 +43,21 @@ def to_list(*items: Any) -> Expression:  # type: ignore[no-redef]
     return functions.to_list(*items).alias("list")
 
 
-_models: list[str] = []  # set by set_model; the last one applies
-
-
-def set_model(identifier: str | None) -> None:
-    """Set the model of AI functions that name none."""
-    _models[:] = [] if identifier is None else [identifier]
-
-
-def current_model() -> str | None:
-    """Return the model of AI functions that name none."""
-    return _models[0] if _models else None
-
-
-def _with_default_model(function: Callable[..., Expression]) -> Callable[..., Expression]:
+def _of_messages(function: Callable[..., Expression]) -> Callable[..., Expression]:
     @_functools.wraps(function)
-    def call(first: Any = None, *args: Any, model: Any = None, **options: Any) -> Expression:
+    def call(first: Any = None, *args: Any, **options: Any) -> Expression:
         for name in ("messages", "text", "image"):
             first = options.pop(name, first)
         if isinstance(system := options.get("system_message"), str):
             options["system_message"] = _with_doubled_braces(system)
         first = lit(first) if isinstance(first, str) else first  # Daft has no templates
-        return function(first, *args, model=model or current_model(), **options)
+        return function(first, *args, **options)
 
     return call
 
 
 for _name in ("classify_image", "classify_text", "embed_image", "embed_text", "prompt"):
-    vars()[_name] = _with_default_model(getattr(functions, _name))
+    vars()[_name] = _of_messages(getattr(functions, _name))
 
 
 def __getattr__(name: str) -> Any:
