@@ -133,6 +133,7 @@ RAY = _by_name(
         "use from_arrow() with pyarrow.dataset.dataset(path, format='orc').to_table()": "read_orc",
         "use pyarrow.orc.write_table() with to_arrow()": "write_orc",
         "use where() on the columns of the folders, which reads only matching folders": "PathPartitionFilter",
+        "start the server and use vLLMEngineProcessorConfig(base_url=)": "SGLangEngineProcessorConfig",
         "all expressions have one class here: use col(), lit() and the functions of this module": (
             "AliasExpr BinaryExpr ColumnExpr DownloadExpr Expr LiteralExpr MonotonicallyIncreasingIdExpr Operation "
             "RandomExpr StarExpr UDFExpr UUIDExpr UnaryExpr UnnestExpr"

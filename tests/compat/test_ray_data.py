@@ -335,7 +335,8 @@ def test_stages_of_processors() -> None:
     assert not config.has_chat_template
     with pytest.raises(InvalidArgumentError, match=r"TokenizerStageConfig\(model_source="):
         llm.TokenizerStageConfig(model_source="x")
-    assert llm.SGLangEngineProcessorConfig(model_source="m", engine_kwargs={"tp_size": 2}).model == "m"
+    with pytest.raises(AttributeError, match="start the server and use vLLMEngineProcessorConfig"):
+        _ = llm.SGLangEngineProcessorConfig
     with pytest.raises(AttributeError, match=r"llm\.OtherProcessorConfig; docs/guides/migrating"):
         _ = llm.OtherProcessorConfig
 
