@@ -71,7 +71,7 @@ DAFT = INSTEAD | _by_name(
         "use sql(), whose windows may have ranges": "range_between",
         "look at dtype.arrow": (
             "is_decimal128 is_extension is_fixed_shape_image is_fixed_shape_sparse_tensor is_fixed_size_binary "
-            "is_logical is_sparse_tensor is_union is_uuid type_ids union_fields union_mode use_offset_indices UnionMode"
+            "is_logical is_sparse_tensor is_uuid type_ids union_fields union_mode use_offset_indices UnionMode"
         ),
         "use schema.to_arrow(), whose types have their widths": "estimate_row_size_bytes min_estimated_size_column",
         "use repr(schema)": "display_with_metadata",

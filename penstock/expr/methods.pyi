@@ -159,8 +159,6 @@ class Methods:
         scaled: bool = True,
     ) -> Expression:
         """Decode JPEG, PNG, WebP, GIF, BMP and TIFF files, or their bytes, to images, rotated according to EXIF."""
-    def decode_image_file(self, mode: str | None = None) -> Expression:
-        """Decode image files; ``decode_image`` takes files too, and has more options."""
     def degrees(self) -> Expression:
         """Convert radians to degrees."""
     def deserialize(self, format: Format = "json", dtype: DataType | str | type = "string") -> Expression:
@@ -245,8 +243,6 @@ class Methods:
         """Return the number of channels of images, from 1 to 4."""
     def image_file(self) -> Expression:
         """Make a ``ps.ImageFile`` of each path or URL, or of bytes."""
-    def image_file_metadata(self, *, on_error: MediaOnError = "raise") -> Expression:
-        """Return the header of image files: ``width``, ``height``, ``format``, ``mode``. Nothing is decoded."""
     def image_hash(self, *, method: Literal["phash", "dhash", "ahash"] = "phash", hash_size: int = 8) -> Expression:
         """Return a perceptual hash of each image as bytes: the fewer bits differ, the more alike two images look."""
     def image_height(self) -> Expression:

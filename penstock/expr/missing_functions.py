@@ -76,6 +76,7 @@ _WAYS = {
     "use greatest(...)": "columns_max",
     "use a % b, whose sign is that of b": "pmod",
     "use json_extract() for each field": "json_tuple",
+    "use decode_image(), and image_width() and the like of its images": "decode_image_file image_file_metadata",
     "use lit(math.e)": "e",
     "use lit(math.pi)": "pi",
     "UUIDs are text: use DataType.string()": "as_uuid",

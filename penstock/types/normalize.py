@@ -13,7 +13,7 @@ import pyarrow.types as pt
 
 from penstock.errors import InvalidArgumentError, TypeMismatchError
 from penstock.types.extension import EXTENSION_TYPES, TensorType
-from penstock.types.plain import arrow_array
+from penstock.types.plain import arrow_array, contains_type, is_extension
 
 # The types without parameters, found by one lookup because every column of every batch is checked.
 _NORMAL_IDS = frozenset(
@@ -109,7 +109,7 @@ def _translate(array: pa.Array, target: pa.DataType) -> pa.Array:
     if pt.is_struct(array.type):
         members = [_translate(array.field(number), field.type) for number, field in enumerate(target)]
         return pa.StructArray.from_arrays(members, fields=list(target), mask=array.is_null())
-    if _holds_extension(array.type):  # which Arrow would cast as its storage
+    if contains_type(array.type, is_extension):  # which Arrow would cast as its storage
         return _translate_values(array, target)
     try:
         return array.cast(target)
@@ -118,13 +118,6 @@ def _translate(array: pa.Array, target: pa.DataType) -> pa.Array:
         raise InvalidArgumentError(f"A column of {array.type} does not fit one batch as {target}: {exc}") from exc
     except pa.ArrowNotImplementedError as exc:
         raise TypeMismatchError(f"Columns of {array.type} are not supported: {exc}") from exc
-
-
-def _holds_extension(arrow_type: pa.DataType) -> bool:
-    """Return whether lists, maps or structs contain values of an extension type."""
-    if isinstance(arrow_type, pa.BaseExtensionType):
-        return True
-    return any(_holds_extension(arrow_type.field(number).type) for number in range(arrow_type.num_fields))
 
 
 def _translate_values(array: pa.Array, target: pa.DataType) -> pa.Array:

@@ -2,7 +2,6 @@
 
 packages        the packages of the extra ``images``, loaded on first use
 encoded_image   an encoded image: read the header first, decode the pixels later
-metadata        the header of an image file, for ``image_file_metadata``
 jpeg_header, orientation    the size of a JPEG; the EXIF orientation
 decoder         a column of encoded images to a column of pixels
 decode_threads  the number of threads that decode at once
