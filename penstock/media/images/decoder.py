@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.config import MAX_IMAGE_PIXELS, get_config, piece_nbytes
-from penstock.errors import ComputeError, InvalidArgumentError, MissingExtraError, check_choice
+from penstock.errors import ComputeError, InvalidArgumentError, MissingExtraError, did_you_mean
 from penstock.media.images.decode_threads import decode_turns
 from penstock.media.images.encoded_image import EncodedImage, Scratch, open_image
 from penstock.media.images.jpeg_header import plain_frame
@@ -166,8 +166,10 @@ def checked_decoder(what: str, mode: str | None, size: Any = None, *, is_scaled:
 
 def check_mode(what: str, mode: str | None) -> None:
     """Refuse an unknown mode; None is allowed."""
-    if mode is not None:
-        check_choice(f"{what}: mode", mode, IMAGE_CHANNELS)
+    if mode is not None and mode not in IMAGE_CHANNELS:
+        known = ", ".join(IMAGE_CHANNELS)
+        hint = did_you_mean(str(mode).upper(), IMAGE_CHANNELS)
+        raise InvalidArgumentError(f"{what}: mode={mode!r} is not known; use one of {known}.{hint}")
 
 
 def check_size(what: str, **lengths: Any) -> None:
