@@ -17,6 +17,7 @@ from typing import Any
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
@@ -66,6 +67,19 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for path, text in pages():
         files.append(File.generated(config, path, content=text))
     return files
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Link to the examples on the site, where a page links to their scripts for readers of the repository.
+
+    ../../examples/own_model.py  ->  ../start/examples.md#own-model
+    """
+    depth = page.file.src_uri.count("/")
+
+    def on_site(link: re.Match[str]) -> str:
+        return f"]({'../' * depth}start/examples.md{'#' if link[1] else ''}{link[1].replace('_', '-')})"
+
+    return re.sub(r"\]\((?:\.\./)+examples/(\w*)(?:\.py)?\)", on_site, markdown)
 
 
 def pages() -> Iterator[tuple[str, str]]:

@@ -24,13 +24,14 @@ import math
 import os
 import random
 import re
+import socket
 import subprocess
 import sys
 import threading
 import time
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any
 
 
@@ -61,11 +62,8 @@ class PlainServer:
         self._restarting = asyncio.create_task(self.restart())
 
     async def restart(self) -> None:
-        """Listen again. A client that tries to connect meanwhile may have got the port as its own."""
-        while not (self._server and self._server.is_serving()):
-            await asyncio.sleep(self.script["down_s"])
-            with suppress(OSError):
-                await self.start()
+        await asyncio.sleep(self.script["down_s"])
+        await self.start()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._writers.add(writer)
@@ -170,12 +168,21 @@ def number_in(asked: dict[str, Any]) -> int:
     return int((re.findall(r"\d+", text_in(asked)) or ["0"])[0])
 
 
+@contextmanager
+def held_port(port: int = 0) -> Iterator[int]:
+    """Keep a port while nobody listens there: or a client that tries to connect to it may get it as its own port."""
+    with socket.socket() as holder:
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        holder.bind(("127.0.0.1", port))
+        yield holder.getsockname()[1]
+
+
 async def run(port: int, script: dict[str, Any]) -> None:
     server = PlainServer(**script)
-    server.port = port
-    await server.start()
-    print(f"http://127.0.0.1:{server.port}/v1", flush=True)  # noqa: T201
-    await asyncio.Event().wait()
+    with held_port(port) as server.port:
+        await server.start()
+        print(f"http://127.0.0.1:{server.port}/v1", flush=True)  # noqa: T201
+        await asyncio.Event().wait()
 
 
 def command(**script: Any) -> list[str]:
@@ -199,12 +206,7 @@ def plain_server(**script: Any) -> Iterator[str]:
 @contextmanager
 def supervised_server(down_s: float, **script: Any) -> Iterator[tuple[str, list[float]]]:
     """Run the server, and start it again ``down_s`` after each end. Yield its base URL, and the times of its ends."""
-    process = subprocess.Popen(command(**script), stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    with process.stdout as printed:
-        base_url = printed.readline().strip()
     ends, is_over = list[float](), threading.Event()
-    port = int(base_url.rpartition(":")[2].partition("/")[0])
 
     def restart() -> None:
         nonlocal process
@@ -213,15 +215,20 @@ def supervised_server(down_s: float, **script: Any) -> Iterator[tuple[str, list[
             is_over.wait(down_s)
             process = subprocess.Popen(command(port=port, **script), stdout=subprocess.DEVNULL)
 
-    thread = threading.Thread(target=restart)
-    thread.start()
-    try:
-        yield base_url, ends
-    finally:
-        is_over.set()
-        while thread.is_alive():
-            process.kill()
-            thread.join(0.1)
+    with held_port() as port:
+        process = subprocess.Popen(command(port=port, **script), stdout=subprocess.PIPE, text=True)
+        assert process.stdout is not None
+        with process.stdout as printed:
+            base_url = printed.readline().strip()
+        thread = threading.Thread(target=restart)
+        thread.start()
+        try:
+            yield base_url, ends
+        finally:
+            is_over.set()
+            while thread.is_alive():
+                process.kill()
+                thread.join(0.1)
 
 
 def change(base_url: str, **script: Any) -> None:

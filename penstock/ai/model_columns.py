@@ -39,7 +39,7 @@ MAX_API_CALLS = 1024
 """Rows that wait for a remote model concurrently. The limiter of the model decides how many requests are sent."""
 MAX_API_BATCHES = 64
 API_TASK_ROWS = 64
-"""Rows of a task. Its output waits for the slowest row."""
+"""Rows of the first tasks. The output of a task waits for its slowest row."""
 MAX_BATCHED_CALLS = 100_000
 """Rows that wait for a provider's batches concurrently: enough to fill one."""
 BATCHED_CALL_NBYTES = 16 * 2**10

@@ -19,7 +19,7 @@ class CallRecord:
     """One call to a model, recorded for a sample.
 
     ``inputs`` are the weights of the inputs sent together in one call, such as texts to embed; a call may have
-    ``max_inputs``.
+    ``max_inputs``. ``max_at_once`` is the number of concurrent calls that the limiter allowed.
     """
 
     provider: str
@@ -28,8 +28,12 @@ class CallRecord:
     output_tokens: int = 0
     cached_tokens: int = 0
     nanodollars: int | None = None  # None: the price is not known
+    latency_s: float | None = None
     inputs: tuple[int, ...] = ()
     max_inputs: int | None = None
+    max_at_once: int | None = None
+    caps: tuple[int | None, float | None, float | None] = (None, None, None)
+    is_for_batch: bool = False  # made alone for the sample in place of a batch call, and counted at the batch price
 
 
 @dataclass(slots=True)

@@ -220,7 +220,8 @@ def set_budget(account: Account, dollars: float) -> None:
 class Billing:
     """Count the calls of one client in an account, and pay for them where the account has a budget.
 
-    ``is_for_batch`` means that a sample makes batch calls one by one, and records them at the batch price.
+    ``caps`` are the user's limits on concurrent calls, requests and tokens a minute. ``is_for_batch`` means that a
+    sample makes batch calls one by one, and records them at the batch price.
     """
 
     def __init__(
@@ -229,13 +230,14 @@ class Billing:
         provider: str,
         model: str,
         price: Price | None = None,
+        caps: tuple[int | None, float | None, float | None] = (None, None, None),
         is_for_batch: bool = False,
     ) -> None:
         self.name = f"{provider} ({model})"
         self.is_sample, self.is_exact = account.is_sample, account.is_exact
         self.max_inputs: int | None = None  # inputs of one call
         self.num_under_way = 0  # guarded by the lock of the budget
-        self._account, self._key = account, (provider, model)
+        self._account, self._key, self._caps = account, (provider, model), caps
         self._price = price or price_of(provider, model)
         self._budget = _budget_of(account)
         if self._budget is not None and self._price is None:
@@ -275,7 +277,7 @@ class Billing:
             usage = charge.usage or Usage(charge.tokens, 0)
             self._account.count(self._key, *usage[:3], None if self._price is None else cost)
             if self.is_sample:
-                self.record(usage, tuple(charge.inputs))
+                self.record(usage, tuple(charge.inputs), charge.latency_s, charge.max_at_once)
 
     def sent(self) -> None:
         """Do nothing: without a budget, calls without an answer are not counted."""
@@ -322,7 +324,13 @@ class Billing:
         self._num_known += 1
         self._usual.learn(charge.input_cost, cost)
 
-    def record(self, usage: Usage, inputs: tuple[int, ...] = ()) -> None:
+    def record(
+        self,
+        usage: Usage,
+        inputs: tuple[int, ...] = (),
+        latency_s: float | None = None,
+        max_at_once: int | None = None,
+    ) -> None:
         """Record a call with everything that an estimate needs."""
         share = BATCH_SHARE if self._is_for_batch else 1
         self._account.record(
@@ -330,8 +338,12 @@ class Billing:
                 *self._key,
                 *usage[:3],
                 nanodollars=None if self._price is None else math.ceil(share * self.cost(usage)),
+                latency_s=latency_s,
                 inputs=inputs,
                 max_inputs=self.max_inputs,
+                max_at_once=max_at_once,
+                caps=self._caps,
+                is_for_batch=self._is_for_batch,
             )
         )
 
@@ -349,7 +361,9 @@ class Charge:
     is_reserved: bool = False
     is_unsure: bool = False
     max_output: int | None = None
+    max_at_once: int | None = None
     usage: Usage | None = None
+    latency_s: float | None = None
 
     def sent(self) -> None:
         """Mark the call as sent: until its outcome is known, it counts at its estimated cost."""
@@ -360,10 +374,11 @@ class Charge:
         self.is_unsure = False
         self.usage = usage
 
-    def has_answer(self) -> None:
+    def has_answer(self, latency_s: float | None) -> None:
         """Record the end of the call. If another call brought its answer, the estimated input counts."""
         if self.usage is None:
             self.answered(Usage(self.tokens, 0))
+        self.latency_s = latency_s
 
     def failed(self) -> None:
         """Mark the call as refused, or as never received: it costs nothing."""

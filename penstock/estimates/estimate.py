@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.estimates.extrapolation import NOTHING, Interval, ModelEstimate
-from penstock.observe.printable import aligned_lines, format_count, format_dollars
+from penstock.observe.printable import aligned_lines, format_count, format_dollars, format_seconds
 
 HEADER = ("model", "calls", "tokens in", "tokens out", "dollars")
 SUMMED = ("calls", "tokens_in", "tokens_out", "dollars")
@@ -21,7 +21,7 @@ class CostEstimate:
 
     The figures are for all ``total_rows``, or for 1,000 rows if their number is not known (None). ``sample_dollars`` is
     what the sample itself cost. A figure is None if it is unknown: dollars if there is no price, or no row of the
-    sample made a call.
+    sample made a call; seconds if calls go through a batch API.
     """
 
     total_rows: int | None
@@ -41,12 +41,16 @@ class CostEstimate:
     dollars: float | None
     dollars_low: float | None
     dollars_high: float | None
+    seconds: float | None  # roughly
+    seconds_low: float | None
+    seconds_high: float | None
 
     @staticmethod
     def of(
         total_rows: int | None,
         sampled_rows: int,
         models: Sequence[ModelEstimate],
+        seconds: Interval | None,
         sample_dollars: float | None,
         notes: Sequence[str] = (),
         unseen_calls: float = 0.0,
@@ -57,8 +61,8 @@ class CostEstimate:
         unknown.
         """
         figures: dict[str, Any] = {}
-        for name in SUMMED:
-            whole = _sum(getattr(model, name) for model in models)
+        for name in ("calls", "tokens_in", "tokens_out", "dollars", "seconds"):
+            whole = seconds if name == "seconds" else _sum(getattr(model, name) for model in models)
             for end in ("middle", "low", "high"):
                 key = name if end == "middle" else f"{name}_{end}"
                 figures[key] = None if whole is None else getattr(whole, end)
@@ -99,12 +103,19 @@ class CostEstimate:
             lines = [f"{whole}, by a sample of {self.sampled_rows:,}: no row of it called a model: not known"]
         elif not self.models:
             lines = [f"{whole}, by a sample of {self.sampled_rows:,}: no calls to remote models, $0"]
+        lines.append(self._time())
         if self.models:
             paid = (
                 "at a price that is not known" if self.sample_dollars is None else format_dollars(self.sample_dollars)
             )
             lines.append(f"The sample itself: {paid}")
         return [*lines, *self.notes]
+
+    def _time(self) -> str:
+        if self.seconds is None or self.seconds_low is None or self.seconds_high is None:
+            return "Time: not known; batches are answered within a day, most within the hour"
+        middle, low, high = map(format_seconds, (self.seconds, self.seconds_low, self.seconds_high))
+        return f"Time, roughly: {middle}" + ("" if low == high else f" ({low} to {high})")
 
 
 def _sum(ranges: Iterable[Interval | None]) -> Interval | None:

@@ -15,6 +15,9 @@ from penstock.cost.accounts import NANO, CallRecord
 STANDARD_ERRORS = 1.73
 """Half the width of a 90 % interval for the default sample of 20 rows."""
 
+MAX_AT_ONCE = 1024
+"""Concurrent calls to a model where the user sets no smaller limit."""
+
 
 @dataclass(frozen=True, slots=True)
 class Interval:
@@ -36,7 +39,10 @@ NOTHING = Interval(0.0, 0.0, 0.0)
 
 @dataclass(frozen=True, slots=True)
 class ModelEstimate:
-    """The estimated use of one model by all rows. ``dollars`` is None if the price is not known."""
+    """The estimated use of one model by all rows.
+
+    ``dollars`` is None if the price is not known, ``seconds`` for batch calls, whose time is unknown.
+    """
 
     provider: str
     model: str
@@ -44,6 +50,7 @@ class ModelEstimate:
     tokens_in: Interval
     tokens_out: Interval
     dollars: Interval | None
+    seconds: Interval | None
 
 
 def project_calls(calls: Iterable[CallRecord], num_sampled: int, num_rows: int) -> list[ModelEstimate]:
@@ -67,6 +74,7 @@ def _model_estimate(calls: Sequence[CallRecord], num_sampled: int, num_rows: int
         given,
         made,
         dollars if is_priced else None,
+        None if any(call.is_for_batch for call in calls) else duration_of(calls, counted, given + made),
     )
 
 
@@ -102,3 +110,24 @@ def scaled(figures: Any, num_sampled: int, num_rows: int) -> list[Interval]:
         margins = STANDARD_ERRORS * unsampled * scale * math.sqrt(len(values)) * values.std(axis=0, ddof=1)
     found = zip(middles.tolist(), margins.tolist(), strict=True)
     return [Interval(middle, max(0.0, middle - margin), middle + margin) for middle, margin in found]
+
+
+def duration_of(calls: Sequence[CallRecord], counted: Interval, tokens: Interval) -> Interval:
+    """Return the rough duration of the calls to a model.
+
+    A short sample cannot show how many concurrent calls a server bears. So one end of the interval assumes the most
+    calls that are allowed, the other end as many as the sample reached.
+    """
+    latencies = [call.latency_s for call in calls if call.latency_s is not None]
+    latency_s = sum(latencies) / len(latencies) if latencies else 0.0
+    max_concurrency, per_minute, tokens_per_minute = calls[0].caps
+    most = min(max_concurrency or MAX_AT_ONCE, MAX_AT_ONCE)
+    reached = min(max(call.max_at_once or 1 for call in calls), most)
+
+    def seconds(num_calls: float, num_tokens: float, at_once: int) -> float:
+        paced = [60 * num_calls / per_minute] if per_minute else []
+        paced += [60 * num_tokens / tokens_per_minute] if tokens_per_minute else []
+        return max(latency_s if num_calls else 0.0, num_calls * latency_s / at_once, *paced, 0.0)
+
+    low, high = seconds(counted.low, tokens.low, most), seconds(counted.high, tokens.high, reached)
+    return Interval(math.sqrt(low * high), low, high)

@@ -83,7 +83,7 @@ class DataFrame(
         from penstock.plan.explain import explain_query
 
         stream = file or sys.stdout
-        stream.write(f"{explain_query(self._plan)}\n")
+        stream.write(f"{explain_query(self._plan, terminal_width(stream))}\n")
         if analyze:
             try:
                 for _ in self._batches():
@@ -92,7 +92,7 @@ class DataFrame(
                 stream.write(f"\n== Run ==\n{self.stats().text(terminal_width(stream))}\n")
 
     def estimate_cost(self, sample: int = 20) -> CostEstimate:
-        """Run the query on a sample of its rows, write nothing, and project tokens and dollars to all of them.
+        """Run the query on a sample of its rows, write nothing, and project tokens, dollars and time to all of them.
 
         The sample is spread over all rows if their number is known or small, and is the same each time. Its answers
         are cached if there is a ``cache_dir``, so that they are not paid for again. See ``docs/guides/costs.md``.

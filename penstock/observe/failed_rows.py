@@ -11,8 +11,9 @@ from penstock.events.events import Event, QueryStarted, RowError, RowsFailed
 from penstock.types.ipc import from_ipc, to_ipc
 from penstock.types.plain import arrow_array
 
-TEXTS = ("operator", "input", "error_type", "message", "traceback")
-SCHEMA = pa.schema([*((name, pa.string()) for name in TEXTS), ("row", pa.int64()), ("source", pa.string())])
+# A narrow screen leaves out columns in the middle: which row failed stands first, and why stands last.
+TEXTS = ("operator", "input", "traceback", "error_type", "message")
+SCHEMA = pa.schema([("row", pa.int64()), ("source", pa.string()), *((name, pa.string()) for name in TEXTS)])
 
 MAX_HELD_CHARS = 16 << 20  # characters in memory; a traceback has about a thousand
 

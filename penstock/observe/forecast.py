@@ -259,14 +259,16 @@ class Forecast:
         return None if left is None else max(left.values(), default=None)
 
     def slowest_stage(self) -> int:
-        """Return the index of the stage that takes longest. If no time is known, take the last stage with calls, or the
-        last stage.
+        """Return the index of the stage that takes longest. If no time is known, take the last stage with calls that
+        has begun, or the stage that has worked most.
         """
         if left := self._seconds_left():
             return max(left, key=lambda index: left[index])
         running = [index for index, stage in enumerate(self._stages) if stage.wall_s is None and stage.kind != "write"]
-        calls = [index for index in running if self._stages[index].calls is not None]
-        return (calls or running or [len(self._stages) - 1])[-1]
+        begun = [index for index in running if self._stages[index].has_begun]
+        if calls := [index for index in begun or running if self._stages[index].calls is not None]:
+            return calls[-1]
+        return max(begun or running[-1:], key=lambda index: self._stages[index].busy_s, default=len(self._stages) - 1)
 
     def _seconds_left(self) -> dict[int, float] | None:
         """Return the remaining time of each stage that has begun, or None if one of these times is unknown."""

@@ -91,7 +91,8 @@ def _function_name(spec: UdfSpec) -> str:
     """
     if spec.builtin.model is not None:
         return f"{_VERBS.get(spec.name, spec.name)} {short_path(spec.builtin.model)}"
-    is_ours = getattr(spec.target.function, "__module__", "").partition(".")[0] == __name__.partition(".")[0]
+    module = getattr(spec.target.function, "__module__", None) or ""  # a method of a builtin object has None
+    is_ours = module.partition(".")[0] == __name__.partition(".")[0]
     return _VERBS.get(spec.name, spec.name) if is_ours else f"udf {spec.name}"
 
 

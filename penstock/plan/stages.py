@@ -154,7 +154,7 @@ class Exactly:
 class AtMost:
     """Bundles cut to at most ``num_rows``, never joined; to fewer rows if the output would exceed ``nbytes``.
 
-    While tasks take no time, because all results are cached, to at most ``quick_rows``.
+    Up to ``quick_rows`` while the stage does these in a moment, by measurement.
     """
 
     num_rows: int

@@ -168,6 +168,7 @@ class HttpServer(ABC):
         self.connections: set[HttpConnection] = set()
         self._loop = asyncio.get_running_loop()
         self._listener: asyncio.Server | None = None
+        self._port_holder: socket.socket | None = None  # keeps the port while nothing listens there
 
     @abstractmethod
     def handle(self, request: HttpRequest) -> tuple[SeenRequest | None, HttpReply]:
@@ -180,14 +181,31 @@ class HttpServer(ABC):
                 lambda: HttpConnection(self, self._loop), HOST, self.port, backlog=4096
             )
             self.port = self._listener.sockets[0].getsockname()[1]
+            self._release_port()
 
     def die(self) -> None:
-        """Reset all connections and accept no more, like a killed server."""
+        """Reset all connections and accept no more, like a killed server.
+
+        The port stays taken, or a client that tries to connect to it may get it as its own.
+        """
         if self._listener is not None:
             self._listener.close()
             self._listener = None
+            self._port_holder = socket.socket()
+            self._port_holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            self._port_holder.bind((HOST, self.port))
         for connection in list(self.connections):
             connection.reset()
+
+    def close(self) -> None:
+        """End for good."""
+        self.die()
+        self._release_port()
+
+    def _release_port(self) -> None:
+        if self._port_holder is not None:
+            self._port_holder.close()
+            self._port_holder = None
 
     def die_for(self, seconds: float) -> None:
         self.die()

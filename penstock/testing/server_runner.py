@@ -105,7 +105,7 @@ class ServerThread:
         await server.listen()
         self._started.set_result(server)
         await self._stopping.wait()
-        server.die()
+        server.close()
 
 
 class ServerProcess:

@@ -11,11 +11,12 @@ import pyarrow as pa
 
 from penstock.expr.arrays import repeat
 from penstock.expr.evaluate import Program
-from penstock.expr.nodes import Alias, Expr, Literal, PythonValue, UdfCall, unalias
+from penstock.expr.nodes import Alias, Call, Expr, Literal, PythonValue, UdfCall, unalias
 from penstock.types import Schema, Series
 from penstock.types.row_numbers import POSITION, ROW_NUMBER
 from penstock.udf.parameters import as_pil, pil_arguments
 
+TEMPLATE = "template"  # the name of a filled template in messages
 MAX_TEXT_LENGTH = 200  # characters of the text columns that identify a row
 
 
@@ -30,6 +31,7 @@ class Arguments:
         computed = [expr for i, expr in enumerate(self._exprs) if i not in self._constants]
         self._columns = Columns(computed)
         self._column_names = [expr.name for expr in computed]
+        self._labels = [TEMPLATE if is_template(expr) else expr.name for expr in computed]
         images = set() if call.udf.target.is_batch else pil_arguments(call)
         self._wants_pil = [i in images for i in range(len(self._exprs)) if i not in self._constants]
 
@@ -71,12 +73,13 @@ class Arguments:
         return map(function, *values)
 
     def row_values(self, batch: pa.RecordBatch, row: int) -> dict[str, Any]:
-        """Return the values of one row by column name, for messages; a second column of the same name is numbered.
+        """Return the values of one row by column name, for messages; a second column of the same name is numbered. A
+        filled template is no column of the user, so it has a name of its own.
 
         If they do not identify the row (bytes, images), add its other short texts and numbers.
         """
         values: dict[str, Any] = {}
-        for name, array in zip(self._column_names, self.arrays(batch.slice(row, 1)), strict=True):
+        for name, array in zip(self._labels, self.arrays(batch.slice(row, 1)), strict=True):
             number = sum(known == name or known.startswith(f"{name} (") for known in values)
             values[f"{name} ({number + 1})" if number else name] = Series(array).to_pylist()[0]
         if not all(_is_short(value) for value in values.values()):
@@ -87,6 +90,15 @@ class Arguments:
 
     def arrays(self, batch: pa.RecordBatch) -> list[pa.Array]:
         return self._columns.arrays(batch)
+
+
+def is_template(expr: Expr) -> bool:
+    """Return True for a template that holds more than one column alone."""
+    return (
+        isinstance(expr, Call)
+        and expr.function == "format"
+        and (len(expr.args) > 1 or any(dict(expr.options)["texts"]))
+    )
 
 
 class Columns:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -14,15 +13,14 @@ import pytest
 
 from penstock.ai.client.limits.limiter import forget_limits
 from penstock.ai.provider_registry import detach_providers
+from tests.plain_server import held_port
 
 
 @pytest.fixture
-def unused_port() -> int:
-    """A local port without a listener."""
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port: int = taken.getsockname()[1]
-    return port
+def unused_port() -> Iterator[int]:
+    """A local port without a listener, which no other program gets meanwhile."""
+    with held_port() as port:
+        yield port
 
 
 @dataclass

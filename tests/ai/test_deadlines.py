@@ -3,10 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
+from typing import Any
 
 import pytest
 
 from penstock.ai.client.deadline import Deadline
+from tests.ai.scripted_engine import run_virtually
+
+
+def result(work: Coroutine[Any, Any, Any]) -> Any:
+    """Run a coroutine on a virtual clock."""
+    found: list[Any] = []
+
+    async def note() -> None:
+        found.append(await work)
+
+    run_virtually(note())
+    return found[0]
 
 
 async def wait(deadline: Deadline, seconds: float) -> str:
@@ -23,7 +37,7 @@ def test_each_request_has_its_own_time() -> None:
         deadline = Deadline(0.3)
         return await asyncio.gather(wait(deadline, 30), wait(deadline, 0.01), wait(deadline, 30))
 
-    assert asyncio.run(run()) == ["late", "in time", "late"]
+    assert result(run()) == ["late", "in time", "late"]
 
 
 def test_a_task_goes_on_after_it() -> None:
@@ -36,7 +50,7 @@ def test_a_task_goes_on_after_it() -> None:
         assert not task.cancelling()
         return [first, await wait(deadline, 0), await wait(deadline, 30)]
 
-    assert asyncio.run(run()) == ["late", "in time", "late"]
+    assert result(run()) == ["late", "in time", "late"]
 
 
 def test_cancelled_from_outside_is_cancelled() -> None:
@@ -47,7 +61,7 @@ def test_cancelled_from_outside_is_cancelled() -> None:
         with pytest.raises(asyncio.CancelledError):
             await task
 
-    asyncio.run(run())
+    result(run())
 
 
 def test_nothing_ticks_when_nothing_waits() -> None:
@@ -57,4 +71,4 @@ def test_nothing_ticks_when_nothing_waits() -> None:
         await asyncio.sleep(0.05)
         assert deadline._timer is None
 
-    asyncio.run(run())
+    result(run())

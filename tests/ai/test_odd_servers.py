@@ -338,6 +338,20 @@ def test_a_404_says_that_the_address_may_lack_v1(raw_server: RawServer, path: st
     assert (f"{path}' may lack /v1" in str(raised.value)) == has_advice
 
 
+def test_a_404_says_that_the_address_names_one_call(raw_server: RawServer) -> None:
+    ps.set_provider("openai", base_url=f"{raw_server.url}/chat/completions", api_key="none")
+    raw_server.say(b"404 page not found", status=404)
+    with pytest.raises(UdfError, match="leave out '/chat/completions'"):
+        asked(["a"]).collect()
+
+
+def test_vectors_of_an_unexpected_length_name_the_option(raw_server: RawServer) -> None:
+    raw_server.say({"data": [{"index": i, "embedding": [1.0, 2.0, 3.0]} for i in range(2)]})
+    df = ps.from_pydict({"t": ["a", "b"]}).select(embed_text(ps.col("t"), model="text-embedding-3-small"))
+    with pytest.raises(UdfError, match=r"instead of 2 of 1536; .* set dimensions=3"):
+        df.collect()
+
+
 @pytest.fixture
 def no_proxy(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"):

@@ -32,7 +32,9 @@ class Watch:
         self.seen: list[tuple[float, dict[str, int]]] = []
 
     def _look(self) -> None:
-        while not self._is_over.wait(0.1):
+        is_over = False
+        while not is_over:  # the last look is after the last answer
+            is_over = self._is_over.wait(0.1)
             self.seen.append((time.monotonic(), counts(self._base_url)))
 
     def __enter__(self) -> Watch:

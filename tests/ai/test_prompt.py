@@ -271,6 +271,13 @@ def test_refusals_are_row_errors_with_their_reason(server: ModelServer) -> None:
     assert "Not that." in error["message"]
 
 
+def test_the_record_of_a_failed_template_has_its_text_under_no_column_s_name(server: ModelServer) -> None:
+    server.change(faults=[faults.Refusal("Not that.")])
+    asked = prompt("About {p}: {q}", model="gpt-5", on_error="null").alias("a")
+    failed = ps.from_pydict({"p": ["tea"], "q": ["hot?"]}).select(asked).collect().errors().to_pylist()
+    assert [each["input"] for each in failed] == ['{"template": "About tea: hot?"}']
+
+
 def test_a_conversation_is_sent_as_one(server: ModelServer) -> None:
     talk = [
         {"role": "system", "content": "Be brief."},

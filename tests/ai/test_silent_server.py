@@ -46,8 +46,8 @@ def test_a_server_without_calls_is_not_reported() -> None:
     ("fault", "last"),
     [
         (faults.Hang(first=1), ""),
-        (faults.ServerError(503, "overloaded", first=1, headers={"Retry-After": "1"}), " Last: .*503: overloaded"),
-        (faults.RateLimited(message="slow down", first=1, retry_after=1), " Last: .*429: slow down"),
+        (faults.ServerError(503, "overloaded", first=1, headers={"Retry-After": "2"}), " Last: .*503: overloaded"),
+        (faults.RateLimited(message="slow down", first=1, retry_after=2), " Last: .*429: slow down"),
     ],
 )
 def test_a_query_that_waits_says_so_once(
@@ -57,11 +57,11 @@ def test_a_query_that_waits_says_so_once(
     fault: Any,
     last: str,
 ) -> None:
-    monkeypatch.setattr(silence, "FIRST_S", 0.2)
+    monkeypatch.setattr(silence, "FIRST_S", 1.0)
     monkeypatch.setattr("penstock.ai.client.connections.CHECK_EVERY_S", 0.05)
     model_server.change(faults=[fault])
     ps.set_provider("openai", base_url=model_server.openai_url, api_key="k")
-    df = ps.from_pydict({"q": ["a"]}).select(prompt(ps.col("q"), model="m", timeout=1.0))
+    df = ps.from_pydict({"q": ["a"]}).select(prompt(ps.col("q"), model="m", timeout=2.0))
     with caplog.at_level("WARNING", logger="penstock.ai"):
         assert df.to_pydict() == {"q": ["a"]}
     (line,) = caplog.messages

@@ -121,15 +121,28 @@ def test_a_query_can_be_cancelled_while_it_is_paused() -> None:
 
 
 class Calls:
-    """An async function that counts its calls, and lets each fail once."""
+    """An async function that counts its calls, and lets each fail once. Its event loop stands still at the 50th call,
+    until the query is paused.
+    """
 
     def __init__(self) -> None:
         self.num_begun = self.num_under_way = 0
         self._known: set[int] = set()
+        self._has_begun, self._is_paused = threading.Event(), threading.Event()
+
+    def pause(self, query: Started) -> None:
+        """Pause the query at the 50th call and wait until nothing is under way."""
+        assert self._has_begun.wait(60)
+        query.control.set_paused(True)
+        self._is_paused.set()
+        query.pause()
 
     async def double(self, n: int) -> int:
         self.num_begun += 1
         self.num_under_way += 1
+        if self.num_begun == 50:
+            self._has_begun.set()
+            assert self._is_paused.wait(60)
         await asyncio.sleep(0.002)
         self.num_under_way -= 1
         if n % 7 == 0 and n not in self._known:
@@ -163,10 +176,9 @@ def as_map_batches(calls: Calls, df: ps.DataFrame) -> ps.DataFrame:
 @pytest.mark.parametrize("add", [as_expression, as_map])
 def test_rows_of_an_async_function_stop_and_go_on_in_order(add: Callable[[Calls, ps.DataFrame], ps.DataFrame]) -> None:
     calls = Calls()
-    num_rows = 5_000
+    num_rows = 500
     with started(add(calls, ps.from_pydict({"n": list(range(num_rows))}))) as query:
-        wait_until(lambda: calls.num_begun >= 50)
-        query.pause()
+        calls.pause(query)
         num_begun = calls.num_begun
         assert calls.num_under_way == 0
         assert ps.range(1000).count_rows() == 1000
@@ -178,8 +190,7 @@ def test_batches_of_an_async_function_stop() -> None:
     calls = Calls()
     calls._known = set(range(NUM_ROWS))
     with started(as_map_batches(calls, ps.from_pydict({"n": list(range(NUM_ROWS))}))) as query:
-        wait_until(lambda: calls.num_begun >= 10)
-        query.pause()
+        calls.pause(query)
         assert calls.num_under_way == 0
         assert calls.num_begun < NUM_ROWS
         assert len(query.finish()) == NUM_ROWS

@@ -9,8 +9,8 @@ from penstock.cost.accounts import NANO, CallRecord
 from penstock.estimates.extrapolation import call_figures, project_calls, scaled
 
 
-def call(tokens: int = 100, model: str = "m") -> CallRecord:
-    return CallRecord("p", model, tokens, 10, nanodollars=tokens)
+def call(tokens: int = 100, model: str = "m", **fields: object) -> CallRecord:
+    return CallRecord("p", model, tokens, 10, nanodollars=tokens, latency_s=1.0, **fields)  # type: ignore[arg-type]
 
 
 def test_inputs_that_went_together_share_a_call_by_their_weights() -> None:
@@ -39,6 +39,17 @@ def test_models_are_told_apart_and_one_may_have_no_price() -> None:
 def test_the_order_of_answers_does_not_matter() -> None:
     calls = [call(row * row) for row in range(20)]
     assert project_calls(calls, 20, 1000) == project_calls(calls[::-1], 20, 1000)
+
+
+def test_limits_of_the_user_bound_the_time() -> None:
+    (free,) = project_calls([call(max_at_once=10) for _ in range(20)], 20, 1000)
+    (paced,) = project_calls([call(max_at_once=10, caps=(None, 60.0, None)) for _ in range(20)], 20, 1000)
+    (tokens,) = project_calls([call(caps=(None, None, 110.0)) for _ in range(20)], 20, 1000)
+    (few,) = project_calls([call(max_at_once=10, caps=(2, None, None)) for _ in range(20)], 20, 1000)
+    assert (free.seconds.low, free.seconds.high) == (1.0, 100.0)
+    assert paced.seconds.middle == pytest.approx(1000)
+    assert tokens.seconds.middle == pytest.approx(1000 * 110 / 110 * 60)
+    assert few.seconds.middle == pytest.approx(500)
 
 
 @pytest.mark.parametrize("is_skewed", [False, True])

@@ -47,13 +47,14 @@ def test_a_sample_says_what_all_rows_will_cost(server: ModelServer) -> None:
     assert cost.dollars_low is not None
     assert cost.dollars_low < cost.dollars
     assert cost.sample_dollars == pytest.approx(cost.dollars * 40 / 2000)
+    assert 0 < cost.seconds_low <= cost.seconds <= cost.seconds_high
     assert df.plan_cost(sample=40).dollars_high == cost.dollars_high
 
 
 def test_it_reads_as_a_table(server: ModelServer) -> None:
     cost = questions(2000).with_column("a", asking()).plan_cost()
     text = str(cost)
-    for shown in ("For 2,000 rows, by a sample of 20", "openai mine", "2,000", "List prices of 20"):
+    for shown in ("For 2,000 rows, by a sample of 20", "openai mine", "2,000", "Time, roughly:", "List prices of 20"):
         assert shown in text
     assert text.count("together") == 0
 
@@ -154,6 +155,7 @@ def test_without_remote_models_it_costs_nothing(server: ModelServer) -> None:
         cost = df.plan_cost()
         assert (cost.dollars, cost.calls, cost.models) == (0, 0, ())
         assert "no calls to remote models, $0" in str(cost)
+        assert cost.seconds > 0
 
 
 def test_no_rows(server: ModelServer) -> None:
@@ -237,6 +239,8 @@ def test_calls_by_batch_are_sampled_one_by_one(server: ModelServer, provider: st
     assert alone.dollars is not None
     assert cost.dollars == pytest.approx(alone.dollars / 2)
     assert cost.sample_dollars == alone.sample_dollars
+    assert cost.seconds is cost.seconds_low is cost.seconds_high is cost.models[0].seconds is None
+    assert "Time: not known; batches are answered within a day, most within the hour" in str(cost)
 
 
 def test_texts_embedded_by_batch_are_sampled_one_by_one(server: ModelServer) -> None:

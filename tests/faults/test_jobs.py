@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import penstock as ps
-from penstock.testing import ModelServer, SeenRequest
+from penstock.testing import ModelServer, SeenRequest, faults
 from tests.faults import one_job
 from tests.faults.killed_jobs import NUM_ROWS, Lane, make_inputs, rows_of
 from tests.forked import ForkedProcess
@@ -135,18 +136,27 @@ class Runs:
         )  # fmt: skip
         return run.returncode, run.stderr
 
-    def run_and_kill(self, server: ModelServer, num_requests: int, num_safe_rows: int = 1) -> None:
-        """Kill it when the server has had so many requests and so many rows are safe."""
-        process = self.start()
-        wait_until(
-            lambda: (
-                process.poll() is not None
-                or (server.num_requests >= num_requests and num_safe(self.out) >= num_safe_rows)
+    def run_and_kill(self, server: ModelServer, num_safe_rows: int = 1) -> None:
+        """Kill it when it has asked about three quarters of the rows, and so many are safe."""
+        with silent_after(server, NUM_ROWS * 3 // 4):
+            process = self.start()
+            wait_until(
+                lambda: (
+                    process.poll() is not None
+                    or (server.num_requests > NUM_ROWS * 3 // 4 and num_safe(self.out) >= num_safe_rows)
+                )
             )
-        )
-        process.kill()
-        status, said = process.ended()
+            process.kill()
+            status, said = process.ended()
         assert status == -signal.SIGKILL, said
+
+
+@contextmanager
+def silent_after(server: ModelServer, num_answers: int) -> Iterator[None]:
+    """Have the server answer no more than so many requests, and so keep a job from its end."""
+    server.change(faults=[faults.Hang(at=range(num_answers + 1, 10**9))])
+    yield
+    server.change(faults=[])
 
 
 @pytest.fixture
@@ -227,7 +237,7 @@ def test_decisions_of_a_killed_job_are_asked_once(tmp_path: Path, server: ModelS
     """Only calls that were under way are repeated, and each row is one request for both columns."""
     server.change(latency=0.03, answer=None)
     runs = Runs(tmp_path, "decisions", server.openai_url)
-    runs.run_and_kill(server, NUM_ROWS // 2)
+    runs.run_and_kill(server)
     status, said = runs.run()
     assert status == 0, said
     asked = texts_asked(server)
@@ -242,7 +252,7 @@ def test_decisions_of_a_killed_job_are_asked_once(tmp_path: Path, server: ModelS
 def test_a_staged_file_is_deleted_and_the_ledger_is_damaged(tmp_path: Path, server: ModelServer) -> None:
     server.change(latency=0.03)
     runs = Runs(tmp_path, "write_parquet", server.openai_url)
-    runs.run_and_kill(server, NUM_ROWS // 2, NUM_ROWS // 4)
+    runs.run_and_kill(server, NUM_ROWS // 4)
     deleted = staged(runs.out, "*.parquet")[:2]
     lost = [text for path in deleted for text in pq.read_table(path).column("text").to_pylist()]
     for path in deleted:
@@ -264,10 +274,11 @@ def test_a_staged_file_is_deleted_and_the_ledger_is_damaged(tmp_path: Path, serv
 def test_a_server_dies_and_comes_back(tmp_path: Path, mortal_server: ModelServer) -> None:
     server = mortal_server
     runs = Runs(tmp_path, "write_parquet", server.openai_url)
-    process = runs.start()
-    wait_until(lambda: server.counts.completed >= NUM_ROWS // 3 or process.poll() is not None)
-    server.die()
-    wait_until(lambda: server.counts.in_flight == 0)
+    with silent_after(server, NUM_ROWS // 2):
+        process = runs.start()
+        wait_until(lambda: server.counts.completed >= NUM_ROWS // 3)
+        server.die()
+        wait_until(lambda: server.counts.in_flight == 0)
     server.come_back()
     status, said = process.ended()
     assert status == 0, said
@@ -281,10 +292,11 @@ def test_a_server_that_stays_away_ends_a_job_that_goes_on_when_it_is_back(
 ) -> None:
     server = mortal_server
     runs = Runs(tmp_path, "impatient", server.openai_url)
-    process = runs.start()
-    wait_until(lambda: server.counts.completed >= NUM_ROWS // 3 or process.poll() is not None)
-    server.die()
-    status, said = process.ended()
+    with silent_after(server, NUM_ROWS // 2):
+        process = runs.start()
+        wait_until(lambda: server.counts.completed >= NUM_ROWS // 3 or process.poll() is not None)
+        server.die()
+        status, said = process.ended()
     assert status == 1
     assert f"The job in {str(runs.out)!r} keeps what is done" in said
     server.come_back()
@@ -315,7 +327,7 @@ time.strftime = lambda text, moment=None: _strftime(text, time.localtime() if mo
 def test_the_clock_goes_backwards(tmp_path: Path, server: ModelServer) -> None:
     server.change(latency=0.03)
     runs = Runs(tmp_path, "write_lots", server.openai_url)
-    runs.run_and_kill(server, NUM_ROWS // 2)
+    runs.run_and_kill(server)
     names = {path.name for path in staged(runs.out, "*.parquet")}
     before = texts_asked(server)
     server.clear()

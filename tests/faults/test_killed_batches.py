@@ -16,6 +16,8 @@ from tests.faults.batch_queries import QUESTIONS, answers, embeddings, run, use
 from tests.forked import ForkedProcess
 
 CREATING = {"openai": "/v1/batches", "anthropic": "/v1/messages/batches"}
+NO_STATUS = faults.Hang(path="/batches/")
+"""Keeps a process from the end of its batches, however late it is killed."""
 
 
 @pytest.fixture
@@ -45,8 +47,9 @@ def num_created(requests: list[SeenRequest], provider: str) -> int:
 
 @pytest.mark.parametrize("provider", ["openai", "anthropic"])
 def test_batches_that_run_are_waited_for(server: ModelServer, tmp_path: Path, provider: str) -> None:
-    server.change(batches=BatchTiming(0.05, 0.8, 0.05))
+    server.change(batches=BatchTiming(0.05, 0.8, 0.05), faults=[NO_STATUS])
     kill_when(server, tmp_path, provider, lambda seen: num_created(seen, provider) == 2)
+    server.change(faults=[])
     assert answers(provider) == QUESTIONS
     assert Counter(text for batch in batches(server) for text in batch) == Counter(QUESTIONS)
     assert num_created(server.requests, provider) == 2
@@ -87,7 +90,8 @@ def test_results_that_nobody_read_are_read(server: ModelServer, tmp_path: Path) 
 
 
 def test_embeddings_are_taken_up_text_by_text(server: ModelServer, tmp_path: Path) -> None:
-    server.change(batches=BatchTiming(0.05, 0.6, 0.05))
+    server.change(batches=BatchTiming(0.05, 0.6, 0.05), faults=[NO_STATUS])
     kill_when(server, tmp_path, "embeddings", lambda seen: num_created(seen, "openai") == 1)
+    server.change(faults=[])
     assert embeddings() == len(QUESTIONS)
     assert num_posted(server, "/v1/batches") == 1

@@ -15,11 +15,12 @@ import pytest
 import penstock as ps
 from penstock.cli import main
 from penstock.functions import prompt
-from penstock.testing import ModelServer
+from penstock.testing import ModelServer, faults
 from tests.jobs.helpers import column, num_safe, wait_until
 
 NUM_ROWS = 300
 AT_ONCE = 8
+UNDER_WAY = 4 * AT_ONCE  # as n=2 is two calls at once
 LATENCY_S = 0.03
 
 SCRIPT = f"""
@@ -48,11 +49,14 @@ def test_rows_of_a_killed_job_have_answers_of_their_own(tmp_path: Path) -> None:
     out = tmp_path / "out"
     with ModelServer(answer=random_answer, latency=LATENCY_S) as server:
         for num_wanted in (NUM_ROWS // 10, NUM_ROWS // 3):
+            # It does not come to its end, however late it is killed.
+            server.change(faults=[faults.Hang(at=range(10 * NUM_ROWS // 3 - server.num_requests, 10**9))])
             with started(server.openai_url, str(out)) as process:
                 wait_until(lambda most=num_wanted: num_safe(out) >= most)
                 process.send_signal(signal.SIGKILL)
                 assert process.wait() == -signal.SIGKILL
         assert num_safe(out) < NUM_ROWS
+        server.change(faults=[])
         with started(server.openai_url, str(out)) as process:
             _, said = process.communicate(timeout=60)
             assert process.returncode == 0, said.decode()
@@ -60,8 +64,7 @@ def test_rows_of_a_killed_job_have_answers_of_their_own(tmp_path: Path) -> None:
     found = ps.read_parquet(str(out)).to_pydict()
     answers = [*found["a"], *found["b"], *(each for row in found["c"] for each in row)]
     assert len(set(answers)) == len(answers) == 4 * NUM_ROWS
-    under_way = 4 * AT_ONCE  # as n=2 is two calls at once
-    at_risk = under_way * (1 + 0.1 / LATENCY_S)  # by a kill: what was under way, and what came in the last 100 ms
+    at_risk = UNDER_WAY * (1 + 0.1 / LATENCY_S)  # by a kill: what was under way, and what came in the last 100 ms
     assert num_requests <= len(answers) + 2 * at_risk
 
 

@@ -84,11 +84,18 @@ from penstock.events.events import Event, QueryFinished
 df = ps.read_parquet(sys.argv[1]).with_column("a", ps.prompt(ps.col("text"), model="gpt-5-mini"))
 rows = df.iter_rows()
 next(rows)
-time.sleep(1)  # the display begins after half a second
 print("asleep", flush=True)
 time.sleep(60)
 """)
-    press = {"asleep": lambda process: process.send_signal(signal.SIGINT)}
+    seen: list[Any] = []
+
+    def press_at_the_second(process: Any) -> None:
+        """Press Ctrl-C when the reader sleeps and the display is drawn."""
+        seen.append(process)
+        if len(seen) == 2:
+            process.send_signal(signal.SIGINT)
+
+    press = dict.fromkeys(("asleep", "tokens/s"), press_at_the_second)
     screen, _, _ = run_in_terminal([sys.executable, str(script), str(reviews)], 200, press, cwd=reviews.parent)
     assert "KeyboardInterrupt" in screen
     assert CLOSING.sub("", screen[-1]) == ""

@@ -681,3 +681,16 @@ def test_a_stopped_query_does_not_take_the_rows_that_it_has_read_for_all(tmp_pat
         query.collect()
     line = closing_line(query.stats(), raised.value, 1.0)
     assert re.fullmatch(r"✗ failed after 1.0 s: [\d,]+ rows?", line), line
+
+
+def test_the_line_of_a_log_is_about_a_stage_that_works() -> None:
+    stats = Stats()
+    stages = (StageInfo(0, "embed MiniLM"), StageInfo(1, "ask big", 0, (0,), "async function"))
+    stats.on_event(QueryStarted(stages, 0.0))
+    stats.on_event(BundleProduced(0, 300, 10, 10.0))
+    samples = (
+        StageSample(0, 2, 2, 0, 0, 0, None, None, False),
+        StageSample(1, 0, 64, 0, 0, 0, "input", None, False, calls=CallCounts(0, 0, 0, None, False)),
+    )
+    stats.on_event(QuerySampled(30.0, samples, 0, 0, 0.0))
+    assert progress_line(stats, 30.0).startswith("penstock: embed MiniLM: 300 rows")

@@ -397,7 +397,7 @@ def test_a_call_is_made_again_when_it_asks_for_it(is_async: bool) -> None:
 
     function = ps.func(max_retries=1, retry_on=KeyError)(busy_async if is_async else busy_at_first)
     assert numbers(1).select(function(col("a"))).to_pydict() == {"a": [0]}
-    assert times[1] - times[0] >= 0.2
+    assert times[1] - times[0] >= 0.19  # the clock of an event loop is read once a turn
 
 
 def test_a_call_that_always_asks_for_more_time_fails() -> None:

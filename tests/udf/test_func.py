@@ -38,6 +38,16 @@ def df() -> ps.DataFrame:
     return ps.from_pydict({"a": [1, 2, 3], "b": [10, 20, 30], "s": ["x", "y", None]})
 
 
+def test_methods_of_builtin_objects_are_functions() -> None:
+    lookup, name = {"x": 1}.get, col("s")
+    assert lookup.__module__ is None
+    df = ps.from_pydict({"s": ["x", "z"]})
+    found = df.select(
+        ps.func(lookup, return_dtype=DataType.int64())(name), name.apply(lookup, return_dtype=int).alias("a")
+    )
+    assert found.to_pydict() == {"s": [1, None], "a": [1, None]}
+
+
 # --- arguments ---
 
 

@@ -13,16 +13,18 @@ REPEATED = ("retry", "suspect")
 class BilledCalls:
     """Reserves the cost of each attempt, and settles it.
 
-    ``on_wait`` is called if a call must wait for money.
+    ``on_wait`` is called if a call must wait for money; ``max_at_once`` returns how many calls the limiter allows.
     """
 
     def __init__(
         self,
         calls: Calls,
         billing: Billing,
+        max_at_once: Callable[[], int | None] = lambda: None,
         on_wait: Callable[[], None] | None = None,
     ) -> None:
-        self._calls, self._billing, self._on_wait = calls, billing, on_wait
+        self._calls, self._billing = calls, billing
+        self._max_at_once, self._on_wait = max_at_once, on_wait
         self.close = calls.close
 
     async def ask(self, call: ApiCall) -> Answered:
@@ -32,9 +34,11 @@ class BilledCalls:
         call.observer = charge
         try:
             answered = await self._calls.ask(call)
-            charge.has_answer()
+            charge.has_answer(answered.latency_s)
             return answered
         finally:
+            if self._billing.is_sample:
+                charge.max_at_once = self._max_at_once()
             self._billing.settle(charge)
 
 

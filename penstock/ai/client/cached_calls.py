@@ -9,6 +9,7 @@ from dataclasses import replace
 from penstock.ai.client.api_call import Answered, ApiCall, Calls
 from penstock.ai.conversation import Generation
 from penstock.cache.memo import Memo
+from penstock.cache.shared_calls import SharedCalls
 from penstock.cost.budget import Billing
 from penstock.cost.usage import Usage
 
@@ -19,11 +20,12 @@ Found = list[Generation] | bytes | Exception
 class CachedCalls:
     """Keeps answers in a memo. Makes concurrent calls with equal keys once. Used on one event loop.
 
-    Without ``stores``, the calls store their own answers.
+    Without ``stores``, the calls store their own answers, and other processes do not wait for them.
     """
 
     def __init__(self, calls: Calls, memo: Memo, billing: Billing | None, *, stores: bool) -> None:
         self._calls, self._memo, self._billing, self._stores = calls, memo, billing, stores
+        self._shared = SharedCalls.open(memo.get_encoded) if stores else None
         self._is_sample = billing is not None and billing.is_sample
 
     async def ask(self, call: ApiCall) -> Answered:
@@ -47,15 +49,28 @@ class CachedCalls:
         return Answered(answers, latency_s)
 
     async def _make(self, call: ApiCall, key: bytes) -> Answered:
-        """Make a call and store its answers."""
-        answered = await self._calls.ask(call)
-        if self._stores:
-            self._memo.put_soon(key, timed(answered))
-        return answered
+        """Make a call and store its answers. If another process is making it, wait for its answers."""
+        is_stored = False
+        try:
+            stored = None if self._shared is None else await self._shared.begin(key)
+            if stored is not None:
+                answers: list[Generation] = self._memo.codec.decode(stored)
+                self._count_cached(answers)
+                return Answered(answers, None)
+            answered = await self._calls.ask(call)
+            if self._stores:
+                self._memo.put_soon(key, timed(answered))
+                is_stored = True
+            return answered
+        finally:
+            if self._shared is not None:
+                self._shared.end(key, is_stored=is_stored)
 
     async def close(self) -> None:
         await self._calls.close()
         await asyncio.to_thread(self._memo.close)
+        if self._shared is not None:
+            await self._shared.close()
 
     def look_up(self, keys: list[bytes]) -> Iterator[Found]:
         """Yield the cached answers of each key, or the key. Answers are decoded when they are drawn."""

@@ -100,6 +100,11 @@ class ApiClient:
             await connections.release()
 
     @property
+    def max_at_once(self) -> int | None:
+        """The number of concurrent requests that the limiter allows now."""
+        return None if self.limiter is None else self.limiter.state().limit
+
+    @property
     def tally(self) -> Tally:
         """The counts of the limiter so far."""
         return Tally() if self.limiter is None else self.limiter.tally

@@ -37,6 +37,7 @@ from penstock.ai.providers.wire import EmbeddingWire, batch_size_of, extra_body_
 from penstock.errors import InvalidAnswerError
 
 DIMENSIONS = {"text-embedding-3-small": 1536, "text-embedding-3-large": 3072, "text-embedding-ada-002": 1536}
+CALL_PATHS = ("/chat/completions", "/completions", "/responses", "/embeddings")
 MAX_ITEMS = 2048
 ITEMS_A_CALL = 256
 """Default number of texts in a call. More would save little, and wait longer for the slowest."""
@@ -77,8 +78,11 @@ class OpenAIProvider(RemoteProvider):
     def endpoint(self) -> Endpoint:
         """Return the server. Raise an error if it needs a key and has none."""
         key, address, advice = self.key(), self.address(), self.if_unreachable
-        is_complete = re.search(r"/v\d", urlsplit(address).path) is not None
-        not_found = "" if is_complete else f"base_url={shown(address)!r} may lack /v1, which most servers need."
+        path, not_found = urlsplit(address).path.rstrip("/"), ""
+        if call := next((each for each in CALL_PATHS if path.endswith(each)), None):
+            not_found = f"base_url={shown(address)!r} names one call: leave out {call!r}, which Penstock adds."
+        elif re.search(r"/v\d", path) is None:
+            not_found = f"base_url={shown(address)!r} may lack /v1, which most servers need."
         return Endpoint(self.name, address, key, headers=self.headers, if_unreachable=advice, if_not_found=not_found)
 
     def _prompter(self, task: ModelTask) -> ApiPrompter:

@@ -134,9 +134,12 @@ def checked_count(vectors: list[NDArray], num_texts: int, dimensions: int | None
     if len(vectors) != num_texts or not is_usable:
         expected = num_texts if dimensions is None else f"{num_texts} of {dimensions}"
         found = " and ".join(map(str, sorted(lengths)))
-        raise InvalidAnswerError(
+        message = (
             f"{num_texts} texts were sent; {len(vectors)} vectors of {found} numbers came back instead of {expected}"
         )
+        if len(vectors) == num_texts > 1 and len(lengths) == 1 and any(lengths):
+            message += f"; if the model's vectors are that long, set dimensions={found}"
+        raise InvalidAnswerError(message)
     return vectors
 
 

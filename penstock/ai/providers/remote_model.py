@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import astuple
 from typing import TYPE_CHECKING
 
 from penstock.ai.client.api_call import ApiCall, Calls, Endpoint
@@ -61,15 +62,15 @@ class RemoteModel(Model):
         """
         endpoint, settings = self._endpoint, self._settings
         if (account := current_account()) is not None:
-            is_for_batch = settings.batch is not None and is_sampling()
-            self._billing = Billing(account, *self.billed_as, self._price, is_for_batch)
+            caps, is_for_batch = astuple(settings.caps), settings.batch is not None and is_sampling()
+            self._billing = Billing(account, *self.billed_as, self._price, caps, is_for_batch)
         if self.is_batched:
             return self._open_batches(probe, memo)
         billing = self._billing
         client = ApiClient(endpoint, self.model_name, settings)
         calls: Calls = SentCalls(client)
         if billing is not None and billing.is_exact:
-            calls = BilledCalls(calls, billing)
+            calls = BilledCalls(calls, billing, lambda: client.max_at_once)
         elif billing is not None:
             calls = CountedCalls(calls, billing)
         return RetriedCalls(calls, Retries(client), probe)

@@ -31,6 +31,7 @@ from tests.engine.pools.handlers import (
     order,
     process_pool,
 )
+from tests.jobs.helpers import wait_until
 
 END_TIMEOUT_S = 20.0
 
@@ -88,10 +89,14 @@ def pids(diary: Diary, prefix: str) -> list[int]:
 
 def wait_for_end(*pids: int) -> None:
     """Wait until none of the processes runs."""
-    processes = [psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)]
-    running = [process for process in processes if process.status() != psutil.STATUS_ZOMBIE]
-    _, alive = psutil.wait_procs(running, timeout=END_TIMEOUT_S)
-    assert [process for process in alive if process.status() != psutil.STATUS_ZOMBIE] == []
+    wait_until(lambda: not any(map(is_running, pids)))
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def test_a_worker_is_another_process_and_serves_all_tasks(workers: Workers, diary: Diary) -> None:

@@ -55,7 +55,7 @@ def evens(source: str, calls: str) -> ps.DataFrame:
         os.write(descriptor, f"{x}\n".encode())
         os.close(descriptor)
         if os.path.exists(f"{calls}.pause"):
-            time.sleep(0.005)
+            time.sleep(0.01)
         return x * 10
 
     return ps.read_parquet(source).where(col("x") % 2 == 0).with_column("y", ten_times(col("x")))
@@ -94,6 +94,6 @@ def test_a_job_goes_on_after_its_driver_was_killed(on_ray: None, tmp_path: Path)
     assert all(y == 10 * x for x, y in zip(rows["x"], rows["y"], strict=True))
     made = Counter(calls.read_text().split())
     assert set(made) == {str(x) for x in range(0, NUM_ROWS, 2)}
-    # What was asked is kept within a tenth of a second, by the workers: 20 calls of each of the two.
+    # The workers keep what was asked within a tenth of a second, each 10 calls; a busy disk takes longer.
     assert sum(made.values()) - len(made) < 100
     assert written >= 200

@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,6 +38,7 @@ from penstock.plan.stages import Read, Stage, Transform
 from penstock.protocols import ReadRequest
 from penstock.runners.ray.cluster import reachable_address
 from penstock.runners.ray.runner import RayRunner
+from tests.plain_server import held_port
 
 pytestmark = pytest.mark.ray
 
@@ -153,7 +154,9 @@ def test_limit_stops_work_that_is_under_way(on_ray: None, tmp_path: Path) -> Non
 
     def hang_but_first(batch: dict[str, Any]) -> dict[str, Any]:
         if batch["id"][0] != 0:
-            flag.write_text(str(os.getpid()))
+            written = flag.with_suffix(".part")
+            written.write_text(str(os.getpid()))
+            written.rename(flag)
             time.sleep(LONG_S)
         while not flag.exists():
             time.sleep(0.01)
@@ -260,13 +263,13 @@ def test_a_cluster_that_does_not_answer_is_an_error_or_passed_over(
 ) -> None:
     address = ray.get_runtime_context().gcs_address
     assert reachable_address(address) == address
-    with closing(socket.create_server(("127.0.0.1", 0))) as server:
-        dead = f"127.0.0.1:{server.getsockname()[1]}"
-    with pytest.raises(InvalidArgumentError, match=f"No Ray cluster answers at {dead}"):
-        reachable_address(dead)
-    monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    monkeypatch.setattr(ray._private.utils, "read_ray_address", lambda temp_dir=None: dead)  # as one that was killed
-    assert reachable_address("") == "local"
+    with held_port() as port:
+        dead = f"127.0.0.1:{port}"
+        with pytest.raises(InvalidArgumentError, match=f"No Ray cluster answers at {dead}"):
+            reachable_address(dead)
+        monkeypatch.delenv("RAY_ADDRESS", raising=False)
+        monkeypatch.setattr(ray._private.utils, "read_ray_address", lambda temp_dir=None: dead)  # one that was killed
+        assert reachable_address("") == "local"
     with socket.create_server(("127.0.0.2", 0)) as redis:  # another program got the port of the cluster
 
         def answer_once() -> None:
@@ -367,7 +370,11 @@ def test_async_functions_run_in_the_drivers_process_unless_they_ask_for_a_proces
 
 def ended(pids: Iterable[int]) -> bool:
     """Wait for processes to end; a signal has been sent to them already."""
-    _, alive = psutil.wait_procs([psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)], timeout=60)
+    processes = []
+    for pid in pids:
+        with suppress(psutil.NoSuchProcess):
+            processes.append(psutil.Process(pid))
+    _, alive = psutil.wait_procs(processes, timeout=60)
     return not alive
 
 
