@@ -11,12 +11,14 @@ from penstock.contracts import Task
 from penstock.engine.batch_size import BatchSizeSearch
 from penstock.engine.inbox import Inbox
 from penstock.engine.pacing import GROUPED_TASK_S, PACED_TASK_S, RowPace, evenly_cut, gathering_s, paced_rows
+from penstock.engine.task_costs import RECENT
 from penstock.plan.stages import AtMost, Evenly, Exactly, Gathered, Inbox as Policy, Measured, Paced
 
 FIRST_PACED_ROWS = 4  # few: each may give megabytes
 FIRST_ROWS = 32  # duration of a task that transfers files
-QUICK_ROW_S = 1e-4  # a row that takes less does not wait for anything
-LATER_SHARE, MAX_GROWTH = 16, 4  # a task may grow to a sixteenth of the rows done: its output leaves once all are done
+QUICK_TASK_S = 0.25
+"""Tasks of API calls grow to the rows that the stage does in this time. The output of a task leaves once all its rows
+are done, so the first rows wait no longer than that for the others."""
 MAX_LULL_S = 1.0
 LULL_FACTOR = 4
 """An idle stage waits for an incomplete batch to fill up: this many times the duration of its last task, at most
@@ -92,11 +94,13 @@ class ExactRows:
 
 
 class LimitedRows:
-    """Bundles cut to at most ``num_rows``; see `AtMost` for when tasks have fewer or more."""
+    """Bundles cut to at most ``num_rows``: fewer if their output would be too large, more while the stage is quick."""
 
-    def __init__(self, policy: AtMost) -> None:
+    def __init__(self, policy: AtMost, clock: Callable[[], float]) -> None:
         self._policy = policy
-        self._num_done = 0  # rows
+        self._clock = clock
+        self._noted_at_s = clock()
+        self._recent_rows = self._recent_s = 0.0  # decaying sums over finished tasks
         self.rows_per_task = policy.num_rows if policy.nbytes is None else min(FIRST_ROWS, policy.num_rows)
 
     def next_task(self, inbox: Inbox, most_rows: int | None = None) -> NextTask:
@@ -106,15 +110,19 @@ class LimitedRows:
 
     def learn(self, task: Task) -> None:
         policy = self._policy
-        self._num_done += task.num_rows
         if policy.nbytes is not None and task.nbytes_out:
             fitting = policy.nbytes * task.num_rows // task.nbytes_out
             self.rows_per_task = max(1, min(fitting, policy.num_rows))
         if policy.quick_rows is not None:
-            is_quick = task.busy_s <= QUICK_ROW_S * task.num_rows
-            quick_rows = max(self.rows_per_task, min(4 * task.num_rows, policy.quick_rows))
-            later_rows = min(self._num_done // LATER_SHARE, MAX_GROWTH * policy.num_rows)
-            self.rows_per_task = quick_rows if is_quick else max(policy.num_rows, later_rows)
+            in_time = min(self._rows_in(QUICK_TASK_S, task.num_rows), policy.quick_rows)
+            self.rows_per_task = max(policy.num_rows, min(in_time, max(self.rows_per_task, 4 * task.num_rows)))
+
+    def _rows_in(self, seconds: float, num_rows: int) -> int:
+        """Return how many rows the stage does in some seconds, after another ``num_rows`` are done."""
+        last_s, self._noted_at_s = self._noted_at_s, self._clock()
+        self._recent_rows = RECENT * self._recent_rows + num_rows
+        self._recent_s = RECENT * self._recent_s + self._noted_at_s - last_s
+        return int(seconds * self._recent_rows / max(self._recent_s, 1e-9))
 
 
 class PacedRows:
@@ -240,7 +248,7 @@ def task_sizes(policy: Policy, clock: Callable[[], float]) -> TaskSizes:
         case Exactly():
             return ExactRows(policy)
         case AtMost():
-            return LimitedRows(policy)
+            return LimitedRows(policy, clock)
         case Paced():
             return PacedRows()
         case Measured(max_rows, first_rows):

@@ -32,7 +32,10 @@ def _field_type(dtype: DataType, *, name: str) -> DataType:
 def struct_get(value: Value, *, name: str) -> Value:
     """Return one field of a struct; null for a null struct."""
     # By position, because Arrow reads a name with a dot as a path.
-    return pc.struct_field(value, indices=[[field.name for field in value.type].index(name)])
+    position = [field.name for field in value.type].index(name)
+    if isinstance(value, pa.StructArray) and not value.null_count:
+        return value.field(position)  # a tenth of the time: `field` leaves out the nulls of the struct itself
+    return pc.struct_field(value, indices=[position])
 
 
 def _item_type(dtype: DataType, *, key: Any) -> DataType:

@@ -154,8 +154,7 @@ class Exactly:
 class AtMost:
     """Bundles cut to at most ``num_rows``, never joined; to fewer rows if the output would exceed ``nbytes``.
 
-    With ``quick_rows`` later tasks have more: up to ``quick_rows`` while they take no time, because all results are
-    cached, and otherwise up to four times ``num_rows`` as more rows are done.
+    Up to ``quick_rows`` while the stage does these in a moment, by measurement.
     """
 
     num_rows: int

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
@@ -36,9 +38,9 @@ def rows_of(task: tuple[Bundle, ...]) -> list[int]:
 class Input(StageInput):
     """The input of a stage with one upstream stage and a policy, as the tests look at it."""
 
-    def __init__(self, policy: Policy) -> None:
+    def __init__(self, policy: Policy, clock: Callable[[], float] = time.monotonic) -> None:
         in_flight = InFlight(LEAST_FOOTPRINT, is_ordered=False)
-        super().__init__(None, task_sizes(policy, time.monotonic), in_flight, time.monotonic, 1, None)
+        super().__init__(None, task_sizes(policy, clock), in_flight, clock, 1, None)
 
     @property
     def num_tasks(self) -> int:
@@ -65,8 +67,8 @@ class Input(StageInput):
         self._next = None
 
 
-def filled(policy: Policy, sizes: list[int]) -> Input:
-    waiting = Input(policy)
+def filled(policy: Policy, sizes: list[int], clock: Callable[[], float] = time.monotonic) -> Input:
+    waiting = Input(policy, clock)
     for bundle in bundles_of(sizes):
         waiting.push(bundle)
     return waiting
@@ -127,24 +129,24 @@ STEPS = st.lists(
 )
 
 
-def test_tasks_that_take_no_time_grow_and_shrink_again_when_they_wait() -> None:
-    waiting = filled(AtMost(4, quick_rows=16), [200])
-    sizes = []
-    for busy_s in (1e-5, 1e-5, 1e-5, 0.5, 0.5):
-        sizes.append(sum(bundle.num_rows for bundle in waiting.taken()))
-        waiting.note_task(sizes[-1], busy_s)
-    assert sizes == [4, 16, 16, 16, 4]
+@pytest.mark.parametrize(("row_s", "last_rows"), [(1e-4, 1024), (0.001, 250), (0.1, 4)])
+def test_tasks_grow_to_the_rows_of_a_moment_and_shrink_when_rows_wait(row_s: float, last_rows: int) -> None:
+    now = [0.0]
+    waiting = filled(AtMost(4, quick_rows=1024), [200_000], clock=lambda: now[0])
 
+    def sizes(num_tasks: int, row_s: float) -> list[int]:
+        found = []
+        for _ in range(num_tasks):
+            found.append(sum(bundle.num_rows for bundle in waiting.taken()))
+            now[0] += row_s * found[-1]
+            waiting.note_task(found[-1], now[0])
+        return found
 
-def test_later_tasks_have_a_sixteenth_of_the_rows_done_up_to_four_times_the_first() -> None:
-    waiting = filled(AtMost(4, quick_rows=16), [1000])
-    sizes = []
-    for _ in range(60):
-        sizes.append(sum(bundle.num_rows for bundle in waiting.taken()))
-        waiting.note_task(sizes[-1], 0.5)
-    assert sizes[:20] == [4] * 20  # 80 rows
-    assert all(later <= max(4, sum(sizes[:number]) / 16) for number, later in enumerate(sizes))
-    assert sizes[-1] == 16
+    growing = sizes(15, row_s)
+    assert growing[0] == 4
+    assert growing[-1] == pytest.approx(last_rows, abs=1)
+    assert all(later <= 4 * earlier for earlier, later in itertools.pairwise(growing))
+    assert sizes(40, 0.2)[-1] == 4
 
 
 def test_tasks_of_others_stay_as_they_are() -> None:

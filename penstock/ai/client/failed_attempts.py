@@ -21,9 +21,8 @@ PATIENCE_S = 15.0
 """After this time without any answer, a call suspects the server before it has used up its retries, which take about as
 long."""
 
-MIN_LOST_TOGETHER = 2
-"""A call that lost this many connections together with others may be the cause. After one crash none is suspected: the
-restart of a server cuts off calls, too."""
+GROUPS = 8
+"""The number of groups in which the calls that a crash cut off are repeated, to find its cause."""
 
 MIN_LOST_ALONE = 2
 """A call that lost this many connections while it was alone counts as their cause."""
@@ -34,11 +33,15 @@ class ConnectionLostError(ProviderUnavailableError):
 
 
 class FailedAttempts:
-    """The failed attempts of one call. The caller passes the limiter's tally and the time since the first failure."""
+    """The failed attempts of one call. The caller passes the limiter's tally and the time since the first failure.
+
+    ``group_size`` is the number of suspects of a crash that the call may be repeated with; None if it is no suspect.
+    """
 
     def __init__(self, max_retries: int) -> None:
         self.num_counted = 0
-        self._num_lost_alone = self._num_lost_together = 0
+        self.group_size: int | None = None
+        self._num_lost_alone = 0
         self._is_forgiven = False
         self._max_retries = max_retries
         self._first: Tally | None = None
@@ -57,7 +60,7 @@ class FailedAttempts:
             or (not self._is_forgiven and is_overload(error, before, tally))
         )
         self.num_counted += not is_refusal
-        is_found = num_lost == 1 and self.is_suspect
+        is_found = num_lost == 1 and self.group_size is not None
         is_over = self.num_counted > self._max_retries or waited_s > MAX_WAIT_S or is_found
         if not isinstance(error, ProviderUnavailableError):
             return "row" if is_over else "retry"
@@ -71,12 +74,8 @@ class FailedAttempts:
     def _lose(self, num_lost: int) -> None:
         """Record a lost connection; ``num_lost`` were lost together."""
         self._num_lost_alone = self._num_lost_alone + 1 if num_lost == 1 else 0
-        self._num_lost_together += num_lost > 1
-
-    @property
-    def is_suspect(self) -> bool:
-        """True if the call may have crashed the server."""
-        return self._num_lost_together >= MIN_LOST_TOGETHER
+        if num_lost > 1 or self.group_size is not None:
+            self.group_size = max(num_lost // GROUPS, 1)
 
     def forgive(self, error: ProviderUnavailableError) -> None:
         """The server works now, so allow at least one more attempt; a call that it refused gets all its retries again.

@@ -8,12 +8,12 @@ import math
 import random
 import time
 from collections.abc import Awaitable, Coroutine
-from contextlib import AsyncExitStack
 from functools import partial
 from typing import Any
 
 from penstock.ai.client.addresses import shown
 from penstock.ai.client.api_call import Answered, ApiCall, Calls
+from penstock.ai.client.crash_search import Turn
 from penstock.ai.client.failed_attempts import ConnectionLostError, FailedAttempts
 from penstock.ai.client.http_client import ApiClient
 from penstock.ai.client.limits.limiter import Rank, Tally, duration, wait_too_long
@@ -74,11 +74,11 @@ class Retries:
         The request is repeated for ``MAX_WAIT_S``; then the provider counts as unusable. A request that is not
         ``is_safe`` to send twice is repeated only after a 429. ``tokens`` is its size, if it may be a probe.
 
-        A suspect of a crash waits for its turn. If it is cut off again, a probe shows whether the server works.
+        A suspect of a crash waits for its turn. When it is the only suspect, a probe shows whether the server works.
         """
         began, client, check = 0.0, self._client, self.check
         failed: FailedAttempts | None = None
-        turn = AsyncExitStack()  # of a suspect
+        turn: Turn | None = None  # of a suspect
         client.silence.begin(time.monotonic())
         try:
             while True:
@@ -113,12 +113,14 @@ class Retries:
                         check.probe, check.probe_tokens = attempt, tokens
                     return answer
                 rank = "retry" if rank == "first" else rank
-                if failed.is_suspect and rank == "retry":
-                    await turn.enter_async_context(client.crash_search.turn())
+                if failed.group_size is not None and rank != "probe":
+                    turn = turn or Turn(client.crash_search)
+                    await turn.take(failed.group_size)
                     rank = "suspect"
                 await asyncio.sleep(delay_s)
         finally:
-            await turn.aclose()
+            if turn is not None:
+                turn.end()
             client.silence.end()
 
     async def _confirm_server_works(self, error: ProviderError, tally: Tally) -> None:

@@ -130,7 +130,7 @@ def _single_threads(num_threads: int) -> ThreadPoolExecutor:
     return threads
 
 
-def batches_by_length(lengths: NDArray, max_tokens: int, max_rows: int | None = None) -> list[NDArray]:
+def batches_by_length(lengths: NDArray, max_tokens: int) -> list[NDArray]:
     """Return the rows in batches of at most ``max_tokens`` including padding, at least one row each.
 
     The longest rows come first, so a lack of memory shows at once.
@@ -142,7 +142,6 @@ def batches_by_length(lengths: NDArray, max_tokens: int, max_rows: int | None = 
     batches, start = [], 0
     while start < len(order):
         num_rows = max(1, max_tokens // max(1, int(lengths[order[start]])))
-        stop = start + (num_rows if max_rows is None else min(num_rows, max_rows))
-        batches.append(order[start:stop])
-        start = stop
+        batches.append(order[start : start + num_rows])
+        start += num_rows
     return batches

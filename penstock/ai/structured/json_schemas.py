@@ -16,7 +16,7 @@ VALUE = "value"
 """The only property of the object that wraps an answer of another JSON type."""
 
 _TYPES = ("object", "array", "string", "number", "integer", "boolean", "null")
-_REFUSED = ("not", "if", "patternProperties", "prefixItems", "dependentSchemas", "dependentRequired", "contains")
+UNSUPPORTED = ("not", "if", "patternProperties", "prefixItems", "dependentSchemas", "dependentRequired", "contains")
 _KNOWN = {
     *("type", "properties", "items", "enum", "const", "anyOf", "oneOf", "allOf", "$ref", "additionalProperties"),
     *("title", "description", "required", "format", "default", "examples", "$defs"),
@@ -126,7 +126,7 @@ def normalized(schema: Any, place: str) -> Json:
         given = schema.get(keyword, _ABSENT)
         if given is not _ABSENT and (not isinstance(given, kind) or (given == [] and keyword != "required")):
             raise InvalidArgumentError(f"{place}: {keyword!r} must be {words}, got {given!r}")
-    for keyword in _REFUSED:
+    for keyword in UNSUPPORTED:
         if keyword in schema:
             raise InvalidArgumentError(f"{place}: the keyword {keyword!r} is not supported; use 'anyOf' or 'enum'")
     if "allOf" not in schema:

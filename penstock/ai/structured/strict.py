@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from penstock.ai.structured.json_schemas import UNSUPPORTED
+
 _KEPT = {
     *("type", "enum", "const", "description", "pattern", "multipleOf", "minItems", "maxItems"),
     *("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"),
 }
 _FORMATS = {"date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid"}
-_UNSUPPORTED = {"not", "if", "patternProperties", "prefixItems", "dependentSchemas", "dependentRequired", "contains"}
 _TYPE_NAMES = {str: "string", bool: "boolean", int: "integer", float: "number", type(None): "null"}
 
 
@@ -58,7 +59,7 @@ class _Writer:
         self.inlining: list[str] = []
 
     def node(self, schema: Any) -> dict[str, Any]:
-        if not isinstance(schema, Mapping) or _UNSUPPORTED & schema.keys():
+        if not isinstance(schema, Mapping) or not schema.keys().isdisjoint(UNSUPPORTED):
             raise _NotStrictError
         if "$ref" in schema:
             return self.reference(schema)

@@ -261,7 +261,7 @@ class Dataset(aggregate.Shortcuts, DatasetWrites):  # type: ignore[misc]
             return self.into_batches(target_num_rows_per_block)
         shuffled = self.shuffle() if shuffle else self
         if keys is not None:
-            return DataFrame.repartition(shuffled, num_blocks or 1, *keys)
+            raise refusal("repartition(keys=...)", "use groupby(keys).map_groups(), or sort=True")
         return shuffled if num_blocks is None else DataFrame.repartition(shuffled, num_blocks)
 
     def split_at_indices(self, indices: Sequence[int]) -> list[Self]:
