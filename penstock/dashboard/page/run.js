@@ -44,7 +44,7 @@ function Tiles({ query }) {
     calling && ["Answered", count(calling.calls.num_answered), [part, inFlight(calling.calls)].filter(Boolean).join(", "), "", done],
     ["Rows", count(numRows), query.is_live ? "committed" : calling ? "" : part, "", calling ? null : done],
     ["Failed rows", count(query.num_failed), failedNote, query.num_failed ? "bad" : ""],
-    left !== null && ["Time left", `~ ${roughly(left)}`, query.left_range ? `${roughly(query.left_range[0])} to ${roughly(query.left_range[1])}` : ""],
+    left !== null && ["Time left", roughly(left), query.left_range ? `${roughly(query.left_range[0])} to ${roughly(query.left_range[1])}` : ""],
     [calling ? "Answers / s" : "Rows per second", rate(counts?.rate ?? 0), isOver(query) ? "on average" : "lately"],
     slow && ["Latency", latency(slow[0]), `95 % within ${latency(slow[1])}`],
     models.length > 0 && ["Cost", dollars(spent), money.filter(Boolean).join(", ")],
