@@ -31,7 +31,7 @@ _MODULES = {
     ],
     "penstock.frame.read.tables": [
         *("from_huggingface", "from_ray_dataset", "from_torch", "read_deltalake", "read_huggingface"),
-        *("read_iceberg", "read_lance", "read_numpy", "read_orc", "read_sql", "read_webdataset"),
+        *("read_iceberg", "read_lance", "read_numpy", "read_sql", "read_webdataset"),
     ],
     "penstock.frame.sql": ["attach_function", "detach_function", "sql"],
     "penstock.frame.sql_expression": ["sql_expr"],
@@ -47,7 +47,11 @@ _MODULES = {
     "penstock.udf.specs": ["ActorPoolStrategy", "TaskPoolStrategy"],
 }
 _OWN_SOURCE = "write a Source of about thirty lines with the library of the store: docs/guides/custom-io.md shows one"
-_INSTEAD = {"read_clickhouse": _OWN_SOURCE, "read_mongo": _OWN_SOURCE}
+_INSTEAD = {
+    "read_clickhouse": _OWN_SOURCE,
+    "read_mongo": _OWN_SOURCE,
+    "read_orc": "use from_arrow(pyarrow.dataset.dataset(path, format='orc').to_table())",
+}
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 __all__ = sorted(_MODULE_OF)
 

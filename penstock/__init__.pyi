@@ -46,7 +46,6 @@ from penstock.frame.read.tables import (
     read_iceberg as read_iceberg,
     read_lance as read_lance,
     read_numpy as read_numpy,
-    read_orc as read_orc,
     read_sql as read_sql,
     read_webdataset as read_webdataset,
 )

@@ -68,6 +68,9 @@ class PlanError(PenstockError, ValueError):
     """The query is wrong as written."""
 
 
+MAX_NAMES = 500  # characters of the names of columns in a message
+
+
 class ColumnNotFoundError(PlanError, KeyError):
     """The input has no column of this name."""
 
@@ -83,7 +86,7 @@ class ColumnNotFoundError(PlanError, KeyError):
     def __str__(self) -> str:
         name, available, where = self.args
         place = f" in {where}" if where else ""
-        known = f"available: {', '.join(available)}" if available else "there are no columns"
+        known = f"available: {shortened(', '.join(available), MAX_NAMES)}" if available else "there are no columns"
         message = f"Column {name!r} not found{place}; {known}."
         named = f" It is named in {' and in '.join(self.lines)}." if self.lines else ""
         return f"{message}{did_you_mean(name, available)}{named}"

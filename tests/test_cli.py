@@ -229,6 +229,9 @@ def test_failed_rows_are_shown_and_retried(
     assert main(["errors", str(out), "--json"]) == 0
     (failed,) = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
     assert "bad" in failed["input"]
+    assert main(["errors", str(out)]) == 0
+    (line,) = capfd.readouterr().out.splitlines()
+    assert re.match(r"prompt: row \d of .* failed with RequestRefusedError: .*; its values: \{.*bad", line)
     model_server.change(faults=[])
     assert main(["retry", str(out)]) == 0
     assert sorted(ps.read_parquet(str(out)).to_pydict()["answer"]) == ["bad", "fine", "good"]
@@ -368,6 +371,11 @@ def test_a_file_that_cannot_be_opened(command: str, tmp_path: Path, capsys: pyte
     shown = capsys.readouterr().err
     assert shown.startswith(f"penstock: '{tmp_path}")
     assert shown.endswith(".json': Is a directory\n")
+
+
+def test_rows_of_a_folder_without_a_job_cannot_be_run_again(reviews: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["retry", str(reviews.parent)]) == 1
+    assert f"There is no job in {str(reviews.parent)!r}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", ["jobs", "errors"])

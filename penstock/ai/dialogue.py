@@ -199,9 +199,7 @@ class Exchange:
 
     def _ask_again(self, answer: Generation, error: InvalidAnswerError) -> None:
         if answer.finish_reason == "length":
-            raise InvalidAnswerError(
-                f"the answer was cut off at the maximum output; raise max_output_tokens=: {error}"
-            ) from error
+            raise InvalidAnswerError(f"the answer was cut off; raise max_output_tokens=. {error}") from error
         if self._num_reasks >= self._settings.max_reasks:
             raise error
         self._num_reasks += 1

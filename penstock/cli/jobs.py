@@ -12,9 +12,9 @@ import typer
 from penstock.cli.app import AsJson, app, main, print_json
 from penstock.cli.results import RETRY, print_rows
 from penstock.errors import PathNotFoundError
+from penstock.events.events import RowError
 
 Out = Annotated[str, typer.Argument(metavar="OUT", help="The folder or URL that the job writes to.")]
-SHOWN_ERROR_COLUMNS = ("row", "source", "operator", "input", "error_type", "message")
 
 
 @app.command()
@@ -65,8 +65,12 @@ def errors(
     if json:
         print_rows(failed)
     else:
-        shown = [name for name in SHOWN_ERROR_COLUMNS if name in failed.columns]  # older outputs lack the numbers
-        failed.select(*shown).show(limit, max_width=60)
+        from penstock.observe.failure_lines import failure_line
+
+        for row in failed.limit(limit).to_pylist():
+            print(failure_line(row["operator"], RowError(**row)))
+        if (num_failed := failed.count_rows()) > limit:
+            print(f"(showing {limit} of {num_failed:,} failed rows; --json prints all)")
 
 
 @app.command()

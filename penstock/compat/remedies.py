@@ -64,6 +64,10 @@ DAFT = INSTEAD | _by_name(
         ),
         "use DataType.string() and the like": "from_sql",
         "use hash()": "murmur3_32",
+        "use prompt(text, provider=..., model=...)": "llm_generate",
+        "name the model in the function, as in prompt(..., model='gpt-5-mini')": "set_model current_model",
+        "use stats().skipped_files": "skipped_corrupt_files",
+        "use sql(), whose windows may have ranges": "range_between",
         "look at dtype.arrow": (
             "is_decimal128 is_extension is_fixed_shape_image is_fixed_shape_sparse_tensor is_fixed_size_binary "
             "is_logical is_sparse_tensor is_uuid type_ids union_fields union_mode use_offset_indices UnionMode"
@@ -71,6 +75,9 @@ DAFT = INSTEAD | _by_name(
         "use schema.to_arrow(), whose types have their widths": "estimate_row_size_bytes min_estimated_size_column",
         "use repr(schema)": "display_with_metadata",
         "use file.size(), or open() and seek()": "length offset position",
+        "use file.mime_type(), such as 'image/png'": "is_image is_audio is_video",
+        "use ImageFile(file) and the like for a file, cast() for a column": "as_image as_audio as_video",
+        "open() gives a file that can be read and sought, and not written": "isatty readable seekable writable",
     }
 )
 RAY = _by_name(
@@ -122,7 +129,10 @@ RAY = _by_name(
             "CollateFn ArrowBatchCollateFn NumpyBatchCollateFn PandasBatchCollateFn"
         ),
         "use train_test_split(), or where() with hash() of the column": "streaming_train_test_split",
+        "use from_arrow() with pyarrow.dataset.dataset(path, format='orc').to_table()": "read_orc",
+        "use pyarrow.orc.write_table() with to_arrow()": "write_orc",
         "use where() on the columns of the folders, which reads only matching folders": "PathPartitionFilter",
+        "start the server and use vLLMEngineProcessorConfig(base_url=)": "SGLangEngineProcessorConfig",
         "all expressions have one class here: use col(), lit() and the functions of this module": (
             "AliasExpr BinaryExpr ColumnExpr DownloadExpr Expr LiteralExpr MonotonicallyIncreasingIdExpr Operation "
             "RandomExpr StarExpr UDFExpr UUIDExpr UnaryExpr UnnestExpr"

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Iterable
 
-from penstock.errors import ContentFilteredError, TooManyErrorsError
+from penstock.errors import ContentFilteredError, TooManyErrorsError, shortened
 from penstock.events.events import RowError
 from penstock.plan.stages import CallBatch, CallUdf
 
 MIN_ROWS = 100  # a fraction of fewer rows says little
 NEARLY_ALL = 0.95  # share of the recent rows that fail for the same reason, from which the breaker trips
+MAX_INPUT = 500  # characters of a row's values in a message
 JUDGED = ContentFilteredError.__name__
 """A filter judges each row by itself, so any number of such rows is a result and trips no breaker."""
 
@@ -43,8 +44,8 @@ class ErrorLimit:
         first = self._first
         raise TooManyErrorsError(
             f"UDF {first.operator!r} failed on {self._num_errors} of {num_rows_taken} rows, which is more than "
-            f"max_errors={self._max_errors}. The first: {first.error_type}: {first.message}, "
-            f"given {first.input:.500} in {first.place}"
+            f"max_errors={self._max_errors}. The first: {first.error_type}: {first.message.rstrip('.')}, "
+            f"given {shortened(first.input, MAX_INPUT)} in {first.place}"
         )
 
     def _trip(self, breaker: Breaker) -> None:
@@ -52,7 +53,8 @@ class ErrorLimit:
         assert last is not None
         raise TooManyErrorsError(
             f"UDF {last.operator!r} failed on {breaker.num_failed:,} of its last {breaker.num_rows:,} rows with "
-            f"{breaker.reason}, so the query stops. The last: {last.message}, given {last.input:.500} in {last.place}\n"
+            f"{breaker.reason}, so the query stops. The last: {last.message.rstrip('.')}, "
+            f"given {shortened(last.input, MAX_INPUT)} in {last.place}\n"
             'Remove the cause and run again; a job continues where it stopped, and resume="errors" repeats its failed '
             "rows. To continue regardless of failures, set max_errors=None."
         )

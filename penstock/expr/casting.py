@@ -200,7 +200,7 @@ def to_text(array: pa.Array, source: DataType) -> pa.Array:
         )
     if source.is_file():
         return types.cast(array, DataType.string())
-    if source.is_nested() or source.is_special() or source.is_union():
+    if source.is_nested() or source.is_special():
         return json_text(array)
     return array.cast(pa.string())
 

@@ -76,6 +76,7 @@ _WAYS = {
     "use greatest(...)": "columns_max",
     "use a % b, whose sign is that of b": "pmod",
     "use json_extract() for each field": "json_tuple",
+    "use decode_image(), and image_width() and the like of its images": "decode_image_file image_file_metadata",
     "use lit(math.e)": "e",
     "use lit(math.pi)": "pi",
     "UUIDs are text: use DataType.string()": "as_uuid",
@@ -84,7 +85,7 @@ _WAYS = {
         "as_bool as_string as_binary as_date as_file as_null as_python as_time as_timestamp as_duration as_decimal128 "
         "as_fixed_size_binary as_list as_fixed_size_list as_struct as_map as_embedding as_tensor as_image as_interval"
     ),
-    "columns of Arrow's unions keep their type": "as_union",
+    "give each type of a union a column of its own": "as_union",
     "use a struct of the values, their places and the shape": "as_sparse_tensor",
     "use the storage type": "as_extension",
     "write the method on the column itself, as in ps.col(name).upper()": "str dt arr",

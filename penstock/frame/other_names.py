@@ -55,6 +55,7 @@ _BY_HABIT = {
     "iter_rows()": "iterrows itertuples toLocalIterator",
     "iter_batches(...)": "iter_slices",
     "write_parquet(path)": "to_parquet sink_parquet write save",
+    "to_arrow(), and pyarrow.orc.write_table": "write_orc to_orc",
     "write_csv(path)": "to_csv sink_csv",
     "write_json(path)": "to_json sink_ndjson write_ndjson",
     "write_sql(table, conn)": "to_sql write_database",

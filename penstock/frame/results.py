@@ -280,7 +280,11 @@ class ResultVerbs(LazyTable):
         from penstock.io.memory_source import MemorySource
         from penstock.observe.failed_rows import SCHEMA, ErrorLog
 
-        return self._with(nodes.Scan(MemorySource((self._errors or ErrorLog()).batches(), SCHEMA, name="errors")))
+        batches = (self._errors or ErrorLog()).batches()
+        table = pa.Table.from_batches(batches, SCHEMA)
+        failed = self._with(nodes.Scan(MemorySource(batches, SCHEMA, name="errors")))
+        failed._preview, failed._num_rows = table.slice(0, SHOWN_ROWS), table.num_rows
+        return failed
 
     def stats(self) -> Stats:
         """Return the statistics of this DataFrame's last run: rows, bytes, times and waits of each stage.

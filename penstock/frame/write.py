@@ -91,13 +91,6 @@ class WriteVerbs(LazyTable):
 
         return self._write_files(json_sink, path, compression=compression, **options)
 
-    @refusing_unknown("write_orc", WRITING, TableWriting)
-    def write_orc(self, path: str, *, compression: str = "uncompressed", **options: Unpack[TableWriting]) -> Self:
-        """Run the query and write its rows as ORC files into a folder, with the options of ``write_parquet``."""
-        from penstock.io.formats.orc import orc_sink
-
-        return self._write_files(orc_sink, path, compression=compression, **options)
-
     @refusing_unknown("write_numpy", WRITING, FileWriting)
     def write_numpy(self, path: str, *, column: str, **options: Unpack[FileWriting]) -> Self:
         """Run the query and write a column as .npy files into a folder: numbers, or arrays with equal shapes.

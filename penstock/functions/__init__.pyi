@@ -75,7 +75,6 @@ from penstock.functions.image import (
     convert_image as convert_image,
     crop as crop,
     decode_image as decode_image,
-    decode_image_file as decode_image_file,
     encode_image as encode_image,
     image_attribute as image_attribute,
     image_hash as image_hash,
@@ -99,7 +98,6 @@ from penstock.functions.lists import (
 from penstock.functions.media import (
     audio_metadata as audio_metadata,
     decode_audio as decode_audio,
-    image_file_metadata as image_file_metadata,
     pdf_pages as pdf_pages,
     resample as resample,
     video_frames as video_frames,

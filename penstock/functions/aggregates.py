@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Literal, TypeAlias, get_args
@@ -268,15 +267,6 @@ class Window:
         """Combine the rows from ``start`` to ``end``, counted from the current row; null if there are few."""
         return replace(self, _frame=f"rows between {_bound(start)} and {_bound(end)}", _min_periods=min_periods)
 
-    def range_between(
-        self,
-        start: float | dt.timedelta = float("-inf"),
-        end: float | dt.timedelta = float("inf"),
-        min_periods: int = 1,
-    ) -> Window:
-        """Combine the rows whose key lies from ``start`` to ``end``, counted from the key of the current row."""
-        return replace(self, _frame=f"range between {_bound(start)} and {_bound(end)}", _min_periods=min_periods)
-
 
 @method
 def over(expr: Expression, window: Window) -> Expression:
@@ -305,13 +295,9 @@ def _flat(columns: Sequence[ColumnInput | Sequence[ColumnInput]]) -> tuple[Expr,
 
 
 def _bound(distance: Any) -> str:
-    if isinstance(distance, dt.timedelta):
-        microseconds = distance // dt.timedelta(microseconds=1)
-        side = "preceding" if microseconds < 0 else "following"
-        return f"interval '{abs(microseconds)} microseconds' {side}"
     if isinstance(distance, bool) or not isinstance(distance, int | float):
         raise InvalidArgumentError(
-            f"A bound of a window is a number, a timedelta, or Window.unbounded_preceding; got {distance!r}"
+            f"A bound of a window is a number of rows, or Window.unbounded_preceding; got {distance!r}"
         )
     if distance in (float("-inf"), float("inf")):
         return f"unbounded {'preceding' if distance < 0 else 'following'}"

@@ -5,8 +5,8 @@ The calls that read or write files are async, so that many wait at once.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Literal
 
 import pyarrow as pa
 
@@ -155,7 +155,7 @@ def download(
     on_error: str = "raise",
     *,
     max_bytes: int | str | None = None,
-    allow: str | Iterable[str] | None = None,
+    allow: Literal["any", "public"] | None = None,
     timeout: float | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> Expression:
@@ -164,7 +164,7 @@ def download(
     At most ``max_connections`` files are read at once, and at most an eighth of the memory limit. Temporary failures of
     a server are retried. With ``on_error="null"`` a file that cannot be read is null and listed by ``df.errors()``;
     ``timeout`` (seconds) and ``max_bytes`` bound each file. ``allow="public"`` refuses local files and private
-    addresses, also behind redirects; a list of prefixes allows only URLs below them. None applies the settings
+    addresses, also behind redirects. None applies the settings
     (``ps.set_config(allow_local_files=..., allow_private_urls=...)``).
 
     >>> from pathlib import Path

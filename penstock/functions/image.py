@@ -64,18 +64,6 @@ def decode_image(
 
 
 @method
-def decode_image_file(file: Expression, mode: str | None = None) -> Expression:
-    """Decode image files; ``decode_image`` takes files too, and has more options.
-
-    >>> df = ps.from_pydict({"image": [np.zeros((2, 3, 3), np.uint8)]}).select(ps.col("image").cast("image[RGB]"))
-    >>> df = df.select(encode_image(ps.col("image"), "png").file())
-    >>> df.select(ps.col("image").decode_image_file()).to_pydict()["image"][0].shape
-    (2, 3, 3)
-    """
-    return decode_image(file, mode=mode)
-
-
-@method
 def encode_image(image: Expression, image_format: str, *, quality: int = DEFAULT_QUALITY) -> Expression:
     """Encode images as the bytes of ``png``, ``jpeg``, ``webp``, ``gif``, ``bmp`` or ``tiff`` files.
 

@@ -13,7 +13,7 @@ from penstock.types import DataType
 from penstock.udf.options import check_whole
 
 __all__ = [
-    *("audio_metadata", "decode_audio", "image_file_metadata", "pdf_pages", "resample"),
+    *("audio_metadata", "decode_audio", "pdf_pages", "resample"),
     *("video_frames", "video_keyframes", "video_metadata"),
 ]
 
@@ -22,21 +22,6 @@ PDFS_PER_TASK = 4
 MAX_DPI = 2400
 
 # --- sound ------------------------------------------------------------------------------------------------------------
-
-
-@method
-def image_file_metadata(file_expr: Expression, *, on_error: MediaOnError = "raise") -> Expression:
-    """Return the header of image files: ``width``, ``height``, ``format``, ``mode``. Nothing is decoded.
-
-    >>> from PIL import Image
-    >>> path = "a.png"
-    >>> Image.new("L", (3, 2)).save(path)
-    >>> ps.from_pydict({"f": [path]}).select(image_file_metadata(ps.col("f"))).to_pydict()
-    {'f': [{'width': 3, 'height': 2, 'format': 'PNG', 'mode': 'L'}]}
-    """
-    from penstock.media.file_methods import IMAGE_METADATA, image_metadata
-
-    return media_call("image_file_metadata", image_metadata, IMAGE_METADATA, file_expr, on_error)
 
 
 @method

@@ -46,7 +46,6 @@ class FileFormat(Protocol):
     num_files_inferred: ClassVar[int] = 1
     """The number of files whose columns determine the schema; more than one only if reading their columns is cheap."""
 
-    can_number_rows: ClassVar[bool] = True
     """Each part knows which rows of the file it has."""
 
     def parts(self, file: DataFile, schema: pa.Schema, request: ReadRequest) -> Iterator[FilePart]:

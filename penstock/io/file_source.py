@@ -68,9 +68,9 @@ class FileTask:
     @property
     def first_place(self) -> RowPlace | None:
         """The first row of the task in its file, if its rows are consecutive."""
-        rows, can_number = self.part.rows, self.format.can_number_rows and self.selection.predicate is None
+        rows, is_whole = self.part.rows, self.selection.predicate is None
         is_consecutive = bool(rows) and all(one.stop == other.start for one, other in pairwise(rows))
-        return RowPlace(str(self.file), rows[0].start) if can_number and is_consecutive else None
+        return RowPlace(str(self.file), rows[0].start) if is_whole and is_consecutive else None
 
     def read(self) -> Iterator[pa.RecordBatch]:
         return self._selected(self._content())
@@ -167,7 +167,7 @@ class FileSource:
         return self.format.sql_table(self.files, pa.schema([self._file_schema.field(name) for name in columns]))
 
     def row_inputs(self) -> Sequence[DataFile]:
-        return self.files if self.format.can_number_rows else ()
+        return self.files
 
     def options(self) -> Mapping[str, Any]:
         """Return the options that determine the rows, without options that only locate the files."""

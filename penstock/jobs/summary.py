@@ -96,10 +96,13 @@ def note_command(root: str, argv: list[str]) -> None:
 
 def noted_command(root: str) -> tuple[list[str], str]:
     """Return the command line of a job, and the folder that it was given in."""
-    found = open_folder(root).notes.read(COMMAND)
+    folder = open_folder(root)
+    found = folder.notes.read(COMMAND)
+    if folder.notes.read("job") is None:
+        raise JobError(f"There is no job in {root!r}: a write with --resume, or resume=True in Python, is a job.")
     if found is None:
         raise JobError(
-            f"No penstock command began the job in {root!r}. If a script did, run that script with resume='errors'."
+            f"A script began the job in {root!r}, not a penstock command: run that script with resume='errors'."
         )
     if (output := found.get("output")) not in (None, whole_path(root)):
         raise JobError(

@@ -16,7 +16,6 @@ from penstock.llm.configs import (
     HttpRequestProcessorConfig,
     OpenAIProcessorConfig,
     ProcessorConfig,
-    SGLangEngineProcessorConfig,
     TransformersProcessorConfig,
     vLLMEngineProcessorConfig,
 )
@@ -29,7 +28,6 @@ __all__ = [
     "OpenAIProcessorConfig",
     "Processor",
     "ProcessorConfig",
-    "SGLangEngineProcessorConfig",
     "TransformersProcessorConfig",
     "build_llm_processor",
     "build_processor",

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.ai.client.addresses import checked_address
 from penstock.ai.options import AiOptions
 from penstock.ai.providers.remote_provider import checked_headers, checked_key
-from penstock.errors import InvalidArgumentError, check_choice
+from penstock.errors import InvalidArgumentError
 from penstock.expr.udf import MaxErrors
 from penstock.storage.secret import Secret
 from penstock.udf.options import check_positive, check_whole, refusing_unknown
 
-TASK_TYPES = ("generate", "embed", "classify", "score")
 CALLS_PER_WORKER = 64
 """The default batch size of Ray Data's HTTP processor."""
 
@@ -30,7 +30,6 @@ class ProcessorConfig:
 
     batch_size: int | None = None
     concurrency: int | tuple[int, int] | None = None
-    accelerator_type: str | None = None
     should_continue_on_error: bool = False
     on_error: str = "raise"
     max_errors: MaxErrors = "auto"
@@ -132,8 +131,6 @@ class HttpRequestProcessorConfig(ProcessorConfig):
     url: str
     headers: Mapping[str, Any] | None = field(default=None, repr=False)
     qps: float | None = None
-    base_retry_wait_time_in_s: float | None = None
-    session_factory: None = None
 
     def __post_init__(self) -> None:
         name = type(self).__name__
@@ -141,15 +138,9 @@ class HttpRequestProcessorConfig(ProcessorConfig):
         object.__setattr__(self, "url", checked_address(self.url, f"{name}: url"))
         check_mapping(name, "headers", self.headers or {})
         object.__setattr__(self, "headers", dict(checked_headers(self.headers or {})))
-        if self.session_factory is not None:
-            raise InvalidArgumentError(
-                f"{name}: session_factory is not supported, since all requests share one connection pool; "
-                "set proxies by HTTPS_PROXY, headers by headers=, time limits by timeout=."
-            )
         if self.qps is not None and self.requests_per_minute is not None:
             raise InvalidArgumentError(f"{name}: qps and requests_per_minute mean the same; give one of them.")
-        for option in ("qps", "base_retry_wait_time_in_s"):
-            check_positive(name, option, getattr(self, option))
+        check_positive(name, "qps", self.qps)
         super().__post_init__()
 
     def call_options(self, **changes: Any) -> AiOptions:
@@ -161,12 +152,15 @@ class HttpRequestProcessorConfig(ProcessorConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class EngineProcessorConfig(GenerationConfig):
-    """Processors whose model an engine runs. ``model`` and ``model_source`` are the same.
+class vLLMEngineProcessorConfig(GenerationConfig):  # noqa: N801 - Ray Data's name
+    """A model that vLLM runs, in this process or in a server at ``base_url`` or PENSTOCK_VLLM_BASE_URL.
 
-    The engine runs on this machine, with ``engine_kwargs`` and ``concurrency`` replicas, or in a server, which has its
-    own settings. ``max_pending_requests`` limits the concurrent requests. With ``chat_template_stage=False`` the model
-    continues the ``prompt`` of a row as it is.
+    ``model`` and ``model_source`` are the same. In this process the engine takes ``engine_kwargs`` and ``concurrency``
+    replicas; a server has its own settings. ``max_pending_requests`` limits the concurrent requests. With
+    ``chat_template_stage=False`` the model continues the ``prompt`` of a row as it is.
+
+    >>> vLLMEngineProcessorConfig(model="Qwen/Qwen3-8B", engine_kwargs={"max_model_len": 16384}).model_source
+    'Qwen/Qwen3-8B'
     """
 
     model: str = ""
@@ -175,19 +169,10 @@ class EngineProcessorConfig(GenerationConfig):
     api_key: str | Secret | None = field(default=None, repr=False)
     engine_kwargs: Mapping[str, Any] = field(default_factory=dict)
     task_type: str = "generate"
-    runtime_env: Mapping[str, Any] | None = None
     max_pending_requests: int | None = None
-    max_concurrent_batches: int = 8
-    max_tasks_in_flight_per_actor: int | None = None
     chat_template_stage: Any = True
-    tokenize_stage: Any = True
-    detokenize_stage: Any = True
-    prepare_multimodal_stage: Any = False
     apply_chat_template: bool = True
     chat_template: str | None = None
-    tokenize: bool = True
-    detokenize: bool = True
-    has_image: bool = False
 
     def __post_init__(self) -> None:
         name = type(self).__name__
@@ -202,12 +187,13 @@ class EngineProcessorConfig(GenerationConfig):
             object.__setattr__(self, "base_url", checked_address(self.base_url))
         for option in ("model", "model_source"):
             object.__setattr__(self, option, chosen)
-        for option in ("engine_kwargs", "runtime_env"):
-            check_mapping(name, option, getattr(self, option) or {})
-        for option in ("max_pending_requests", "max_concurrent_batches", "max_tasks_in_flight_per_actor"):
-            if getattr(self, option) is not None:
-                check_whole(name, option, getattr(self, option), 1)
-        check_choice(f"{name}: task_type", self.task_type, TASK_TYPES)
+        check_mapping(name, "engine_kwargs", self.engine_kwargs)
+        if self.max_pending_requests is not None:
+            check_whole(name, "max_pending_requests", self.max_pending_requests, 1)
+        if self.task_type != "generate":
+            raise InvalidArgumentError(
+                f"{name}: a processor generates; for task_type={self.task_type!r} use embed_text or classify_text."
+            )
         super().__post_init__()
 
     @property
@@ -223,39 +209,25 @@ class EngineProcessorConfig(GenerationConfig):
         return super().call_options(**changes)
 
 
-@dataclass(frozen=True, kw_only=True)
-class vLLMEngineProcessorConfig(EngineProcessorConfig):  # noqa: N801 - Ray Data's name
-    """A model that vLLM runs, in this process or in a server at ``base_url`` or PENSTOCK_VLLM_BASE_URL.
-
-    With ``dynamic_lora_loading_path``, ``model`` in a row is the name of a LoRA adapter in that folder.
-
-    >>> vLLMEngineProcessorConfig(model="Qwen/Qwen3-8B", engine_kwargs={"max_model_len": 16384}).model_source
-    'Qwen/Qwen3-8B'
-    """
-
-    log_engine_metrics: bool = True
-    dynamic_lora_loading_path: str | None = None
-    placement_group_config: Mapping[str, Any] | None = None
-
-    def __post_init__(self) -> None:
-        check_mapping(type(self).__name__, "placement_group_config", self.placement_group_config or {})
-        super().__post_init__()
-
-    @property
-    def lora_folder(self) -> str | None:
-        """The folder of LoRA adapters; None if rows name none."""
-        if self.dynamic_lora_loading_path is None and self.engine_kwargs.get("enable_lora"):
-            return ""
-        return self.dynamic_lora_loading_path
+IGNORED = frozenset(
+    {
+        *("accelerator_type", "runtime_env", "placement_group_config", "log_engine_metrics", "max_concurrent_batches"),
+        *("max_tasks_in_flight_per_actor", "tokenize_stage", "detokenize_stage", "prepare_multimodal_stage"),
+        *("tokenize", "detokenize", "has_image"),
+    }
+)
+"""Options of Ray Data that say where and how work runs; they change no result here."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class SGLangEngineProcessorConfig(EngineProcessorConfig):
-    """A model that an SGLang server runs, at ``base_url`` or PENSTOCK_SGLANG_BASE_URL.
+def _checked(init: Callable[..., None]) -> Callable[..., None]:
+    """Return the constructor of a config that ignores Ray's options of placement and refuses unknown ones."""
+    known = refusing_unknown(init.__qualname__.partition(".")[0])(init)
 
-    >>> SGLangEngineProcessorConfig(model_source="Qwen/Qwen3-8B", engine_kwargs={"dtype": "half"}).model
-    'Qwen/Qwen3-8B'
-    """
+    @functools.wraps(init)
+    def checked(self: Any, *args: Any, **options: Any) -> None:
+        known(self, *args, **{name: value for name, value in options.items() if name not in IGNORED})
+
+    return checked
 
 
 for _config in (
@@ -263,9 +235,8 @@ for _config in (
     TransformersProcessorConfig,
     HttpRequestProcessorConfig,
     vLLMEngineProcessorConfig,
-    SGLangEngineProcessorConfig,
 ):
-    _config.__init__ = refusing_unknown(_config.__name__)(_config.__init__)  # type: ignore[method-assign]
+    _config.__init__ = _checked(_config.__init__)  # type: ignore[method-assign]
 
 
 def check_concurrency(name: str, given: Any) -> None:

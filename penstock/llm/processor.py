@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import inspect
 import logging
-import os
 from collections.abc import Mapping
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Any
 
 from penstock.ai.client.api_call import Endpoint
 from penstock.ai.dialogue import PromptSettings
-from penstock.ai.local.serving.provider import ServedProvider, SglangProvider, VllmProvider
+from penstock.ai.local.serving.provider import ServedProvider, VllmProvider
 from penstock.ai.model_columns import placed
 from penstock.ai.options import AiOptions
 from penstock.ai.provider import Model, Prompter, Prompting, Provider
@@ -25,7 +23,6 @@ from penstock.expr.nodes import UdfCall
 from penstock.expr.udf import Builtin, Target, UdfSpec
 from penstock.frame.dataframe import DataFrame
 from penstock.llm.configs import (
-    EngineProcessorConfig,
     GenerationConfig,
     HttpRequestProcessorConfig,
     OpenAIProcessorConfig,
@@ -53,8 +50,8 @@ log = logging.getLogger("penstock.llm")
 
 NOT_SERVED = ("logprobs", "prompt_logprobs")
 """Sampling parameters of vLLM whose results a processor does not return."""
-SGLANG_NAMES = {"max_new_tokens": "max_tokens", "min_new_tokens": "min_tokens", "sampling_seed": "seed"}
-"""Sampling parameters whose names differ between SGLang's engine and its server."""
+ENGINE_OPTIONS = (*chat_wire.ROW_OPTIONS, "n", "lora")
+"""Sampling parameters that are options of a request."""
 
 
 class Processor:
@@ -66,22 +63,18 @@ class Processor:
         ask: UdfSpec,
         prepare: Preprocess,
         finish: Postprocess,
-        maps: tuple[Mapping[str, Any], Mapping[str, Any]],
+        map_options: Mapping[str, Any],
     ) -> None:
         self.config = config
         self._ask, self._preprocess, self._postprocess = ask, prepare, finish
-        self._map_options, self._flat_map_options = maps
+        self._map_options = map_options
 
     def __call__(self, df: DataFrame) -> DataFrame:
         if not isinstance(df, DataFrame):
             raise InvalidArgumentError(f"A processor takes a penstock DataFrame; got {type(df).__name__}.")
         answers = Expression(UdfCall(self._ask, (col(ROW)._node,), ()))
         asked = df.map(self._preprocess, **self._map_options).with_column(ANSWER, answers)
-        return asked.flat_map(self._postprocess, **self._flat_map_options)
-
-    def log_input_column_names(self) -> None:
-        """Log the fields that each row needs after ``preprocess``."""
-        log.info("Each row needs %s after preprocess.", " or ".join(map(repr, self._preprocess.needed)))
+        return asked.flat_map(self._postprocess, **self._map_options)
 
     def __repr__(self) -> str:
         return f"Processor({self.config!r})"
@@ -91,9 +84,6 @@ def build_processor(
     config: ProcessorConfig,
     preprocess: RowFunction | None = None,
     postprocess: RowFunction | None = None,
-    *,
-    preprocess_map_kwargs: Mapping[str, Any] | None = None,
-    postprocess_map_kwargs: Mapping[str, Any] | None = None,
 ) -> Processor:
     """Return a function from DataFrame to DataFrame that sends each row to a model or a server.
 
@@ -120,10 +110,10 @@ def build_processor(
     match config:
         case HttpRequestProcessorConfig():
             spec, needed = _http(config), ("payload",)
-        case EngineProcessorConfig():
-            provider, translate = _engine(config)
+        case vLLMEngineProcessorConfig():
+            provider = _vllm(config)
             placing = {} if provider.has_server else _replicas(config)
-            spec = _generating(config, provider, translate, placing)
+            spec = _generating(config, provider, engine_options, placing)
             needed = needed if config.has_chat_template else ("prompt",)
         case OpenAIProcessorConfig():
             spec = _generating(config, _openai(config), _unchanged, {})
@@ -132,7 +122,7 @@ def build_processor(
         case _:
             raise InvalidArgumentError(
                 f"build_processor takes a config of penstock.llm; got {type(config).__name__}. Available: "
-                "OpenAIProcessorConfig, vLLMEngineProcessorConfig, SGLangEngineProcessorConfig, "
+                "OpenAIProcessorConfig, vLLMEngineProcessorConfig, "
                 "TransformersProcessorConfig and HttpRequestProcessorConfig."
             )
     options = {"on_error": error_policy(type(config).__name__, config.on_error), "max_errors": config.max_errors}
@@ -146,7 +136,7 @@ def build_processor(
         spec,
         Preprocess(preprocess, needed),
         Postprocess(postprocess, config.should_continue_on_error),
-        ({**options, **(preprocess_map_kwargs or {})}, {**options, **(postprocess_map_kwargs or {})}),
+        options,
     )
 
 
@@ -193,64 +183,34 @@ def _openai(config: OpenAIProcessorConfig) -> Provider:
     return provider
 
 
-def _engine(config: EngineProcessorConfig) -> tuple[ServedProvider, Translate]:
-    """Return the provider of a config, and the translation of its sampling parameters."""
-    if config.task_type != "generate":
-        raise InvalidArgumentError(
-            f"{type(config).__name__}: a processor generates; for task_type={config.task_type!r} use "
-            "embed_text or classify_text."
-        )
-    shared: dict[str, Any] = {
-        "base_url": config.base_url,
-        "api_key": config.api_key,
-        "use_completions": not config.has_chat_template,
-    }
-    if not isinstance(config, vLLMEngineProcessorConfig):
-        return SglangProvider(**shared), EngineOptions(renamed=SGLANG_NAMES)
-    engine_kwargs = dict(config.engine_kwargs)
-    if config.dynamic_lora_loading_path is not None:
-        engine_kwargs.setdefault("enable_lora", True)
-    shared |= {"engine_kwargs": engine_kwargs, "chat_template": config.chat_template}
-    return VllmProvider(**shared), EngineOptions(config.lora_folder, config.model)
+def _vllm(config: vLLMEngineProcessorConfig) -> ServedProvider:
+    """Return the provider of a config."""
+    return VllmProvider(
+        base_url=config.base_url,
+        api_key=config.api_key,
+        use_completions=not config.has_chat_template,
+        engine_kwargs=dict(config.engine_kwargs),
+        chat_template=config.chat_template,
+    )
 
 
-class EngineOptions:
-    """Translate an engine's sampling parameters to options of a request; parameters that only the engine knows go to
-    ``extra_body``.
+def engine_options(params: Mapping[str, Any], fields: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Translate vLLM's sampling parameters to options of a request; those that only it knows go to ``extra_body``.
 
-    With ``lora_folder``, the field ``model`` of a row names a LoRA adapter in it. ``renamed`` maps the engine's names
-    to options.
-
-    >>> EngineOptions()({"temperature": 0.3, "top_k": 5, "detokenize": False}, {})
+    >>> engine_options({"temperature": 0.3, "top_k": 5, "detokenize": False}, {})
     {'temperature': 0.3, 'extra_body': {'top_k': 5}}
     """
-
-    def __init__(
-        self, lora_folder: str | None = None, model: str = "", renamed: Mapping[str, str] = MappingProxyType({})
-    ) -> None:
-        self._lora_folder, self._model = lora_folder, model
-        self._names = renamed
-
-    def __call__(self, params: Mapping[str, Any], fields: Mapping[str, Any]) -> Mapping[str, Any]:
-        for name in NOT_SERVED:
-            if params.get(name):
-                raise InvalidArgumentError(
-                    f"sampling_params: {name} is not supported, since processors do not return it."
-                )
-        params = {self._names.get(name, name): value for name, value in params.items()}
-        known = {name: value for name, value in params.items() if name in chat_wire.ROW_OPTIONS or name == "n"}
-        own = {
-            name: value
-            for name, value in params.items()
-            if name not in known and name not in ("detokenize", *NOT_SERVED)
-        }
-        adapter = fields.get("model")
-        if self._lora_folder is not None and adapter not in (None, self._model):
-            known["lora"] = os.path.join(self._lora_folder, str(adapter))
-        return {**known, "extra_body": {**known.get("extra_body", {}), **own}} if own else known
+    for name in NOT_SERVED:
+        if params.get(name):
+            raise InvalidArgumentError(f"sampling_params: {name} is not supported, since processors do not return it.")
+    known = {name: value for name, value in params.items() if name in ENGINE_OPTIONS}
+    own = {
+        name: value for name, value in params.items() if name not in known and name not in ("detokenize", *NOT_SERVED)
+    }
+    return {**known, "extra_body": {**known.get("extra_body", {}), **own}} if own else known
 
 
-def _replicas(config: EngineProcessorConfig) -> dict[str, Any]:
+def _replicas(config: vLLMEngineProcessorConfig) -> dict[str, Any]:
     return {} if config.num_workers is None else {"concurrency": config.num_workers}
 
 
@@ -265,9 +225,6 @@ def _placing(config: TransformersProcessorConfig) -> dict[str, Any]:
 
 def _http(config: HttpRequestProcessorConfig) -> UdfSpec:
     options = config.call_options()
-    if config.base_retry_wait_time_in_s is not None:
-        settings = replace(options.settings, first_delay_s=config.base_retry_wait_time_in_s)
-        options = replace(options, settings=settings)
     service = HttpService(JsonClient(_endpoint(config), config.url, options.settings))
     return _spec(HttpRows, (service, config.should_continue_on_error), service, options, is_async=True)
 

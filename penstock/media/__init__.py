@@ -6,7 +6,6 @@ ffmpeg        open containers with FFmpeg
 audio         decode with libsndfile or FFmpeg
 video         decode frame by frame
 pdf           the text and the images of pages
-file_methods  the methods of ``ImageFile``, ``AudioFile`` and ``VideoFile``
 
 It may import ``storage``, ``types``, ``events`` and the modules at the top.
 

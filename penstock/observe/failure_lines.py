@@ -51,7 +51,7 @@ class FailureLines:
             if kind.num_full < NUM_FULL:
                 kind.num_full += 1
                 kind.counted_since_s = now_s
-                lines.append(_line(stage, error))
+                lines.append(failure_line(stage, error))
             else:
                 kind.num_more += 1
                 kind.last = error.message
@@ -103,7 +103,8 @@ class FailureLog:
             log.warning("%s", line)
 
 
-def _line(stage: str, error: RowError) -> str:
+def failure_line(stage: str, error: RowError) -> str:
+    """Return one line about a failed row: its place, the error and the values of the row."""
     message, given = _short(error.message, MAX_MESSAGE_CHARS), _short(error.input, MAX_INPUT_CHARS)
     return f"{stage}: {error.place} failed with {error.error_type}: {message}; its values: {given}"
 

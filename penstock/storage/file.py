@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import importlib
 import io
 import os
 import posixpath
@@ -21,7 +19,6 @@ if TYPE_CHECKING:
 
 BUFFER_NBYTES = 2**20  # a request for an open remote file reads at least this much
 COPY_NBYTES = 8 * 2**20
-METHODS_MODULE = "penstock.media.file_methods"
 
 
 class File:
@@ -121,34 +118,6 @@ class File:
             guess = mimetypes.guess_type(self.name)[0]
         return guess or UNKNOWN
 
-    def is_image(self) -> bool:
-        """Return whether the content is an image, by its MIME type."""
-        return self.mime_type().startswith("image/")
-
-    def is_audio(self) -> bool:
-        """Return whether the content is audio, by its MIME type."""
-        return self.mime_type().startswith("audio/")
-
-    def is_video(self) -> bool:
-        """Return whether the content is a video, by its MIME type."""
-        return self.mime_type().startswith("video/")
-
-    def readable(self) -> bool:
-        """Return True: an open file is read."""
-        return True
-
-    def isatty(self) -> bool:
-        """Return False: a file is no terminal."""
-        return False
-
-    def seekable(self) -> bool:
-        """Return True: an open file is read at any position."""
-        return True
-
-    def writable(self) -> bool:
-        """Return False: files are written by ``upload`` and ``write_sink``."""
-        return False
-
     def to_tempfile(self, buffer_size: int = COPY_NBYTES) -> IO[bytes]:
         """Return a temporary copy on the local disk, open at its start, for libraries that need a path.
 
@@ -177,18 +146,6 @@ class File:
             raise
         return cast(IO[bytes], copy)
 
-    def as_image(self) -> ImageFile:
-        """Return the same file as an ``ImageFile``."""
-        return ImageFile(self)
-
-    def as_audio(self) -> AudioFile:
-        """Return the same file as an ``AudioFile``."""
-        return AudioFile(self)
-
-    def as_video(self) -> VideoFile:
-        """Return the same file as a ``VideoFile``."""
-        return VideoFile(self)
-
     def _store(self) -> tuple[Store, str]:
         from penstock.storage.stores import open_store
 
@@ -213,38 +170,22 @@ class File:
         return f"{type(self).__name__}({shown})"
 
 
-class MediaFile(File):
-    """A file of one kind of content, with methods that decode it.
-
-    The decoders belong to a higher layer and are large, so the module of the methods is imported when one is used.
-    """
-
-    __slots__ = ()
-
-    def __getattr__(self, name: str) -> Any:
-        if not name.startswith("_"):
-            methods = importlib.import_module(METHODS_MODULE).METHODS[self.media]
-            if name in methods:
-                return functools.partial(methods[name], self)
-        raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
-
-
-class ImageFile(MediaFile):
-    """A file with an encoded image: ``metadata()`` reads its header, ``decode(mode)`` makes an image of Pillow."""
+class ImageFile(File):
+    """A file with an encoded image."""
 
     __slots__ = ()
     media = "image"
 
 
-class AudioFile(MediaFile):
-    """A file with audio: ``metadata()``, ``to_numpy()``, ``resample(sample_rate)``."""
+class AudioFile(File):
+    """A file with audio."""
 
     __slots__ = ()
     media = "audio"
 
 
-class VideoFile(MediaFile):
-    """A file with a video: ``metadata()``, ``frames(...)``, ``keyframes(...)``, ``get_frame_by_idx(n)``."""
+class VideoFile(File):
+    """A file with a video."""
 
     __slots__ = ()
     media = "video"

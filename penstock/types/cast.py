@@ -12,6 +12,7 @@ from penstock.errors import TypeMismatchError
 from penstock.types import ndarrays
 from penstock.types.datatype import DataType
 from penstock.types.encode import REFUSALS, encode, pickled
+from penstock.types.plain import contains_type, is_extension
 from penstock.types.supertype import supertype
 
 
@@ -55,7 +56,7 @@ def _cast(array: pa.Array, source: DataType, dtype: DataType) -> pa.Array:
     try:
         return array.cast(dtype.arrow)
     except (pa.ArrowNotImplementedError, pa.ArrowTypeError):
-        if not _has_extension(source) and not _has_extension(dtype):
+        if not contains_type(array.type, is_extension) and not contains_type(dtype.arrow, is_extension):
             raise
         # Arrow cannot cast extension types inside lists and structs; such columns are rare, so convert row by row.
         return encode(array.to_pylist(), dtype)
@@ -87,16 +88,6 @@ def _is_dense(dtype: DataType) -> bool:
     if dtype.is_tensor() or dtype.is_image():
         return dtype.shape is not None
     return dtype.is_embedding() or dtype.is_fixed_size_list()
-
-
-def _has_extension(dtype: DataType) -> bool:
-    if dtype.is_list():
-        return _has_extension(dtype.inner)
-    if dtype.is_struct():
-        return any(_has_extension(field) for field in dtype.fields.values())
-    if dtype.is_map():
-        return _has_extension(dtype.key) or _has_extension(dtype.value)
-    return dtype.is_special()
 
 
 def unified(batches: Sequence[pa.RecordBatch]) -> Sequence[pa.RecordBatch]:

@@ -18,7 +18,7 @@ _INSTEAD = {
     "extension": "use the storage type",
     **dict.fromkeys(("from_arrow", "from_numpy", "temporal"), "use DataType.from_arrow_type() with a type of pyarrow"),
     "sparse_tensor": "use a struct of the values, their places and the shape",
-    "union": "columns of Arrow's unions keep their type, which DataType.from_arrow_type() takes",
+    "union": "give each of its types a column of its own",
     "uuid": "UUIDs are text: use DataType.string()",
 }
 

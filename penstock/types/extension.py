@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from penstock.errors import InvalidArgumentError, did_you_mean
+from penstock.errors import InvalidArgumentError, check_choice
 from penstock.storage.file import FILE_CLASSES, File
 from penstock.types.plain import numpy_values
 
@@ -231,11 +231,8 @@ class ImageType(_Parametric):
     scalar_class = ImageScalar
 
     def __init__(self, mode: str | None = None, height: int | None = None, width: int | None = None) -> None:
-        if mode is not None and mode not in IMAGE_CHANNELS:
-            known = ", ".join(IMAGE_CHANNELS)
-            raise InvalidArgumentError(
-                f"Unknown image mode {mode!r}; known: {known}.{did_you_mean(mode, IMAGE_CHANNELS)}"
-            )
+        if mode is not None:
+            check_choice("the mode of an image", mode, IMAGE_CHANNELS)
         for name, length in (("height", height), ("width", width)):
             if length is not None and length < 1:
                 raise InvalidArgumentError(f"The {name} of an image must be at least 1, got {length!r}.")
@@ -272,9 +269,8 @@ class FileType(_Parametric):
     scalar_class = FileScalar
 
     def __init__(self, media: str | None = None) -> None:
-        if media not in FILE_CLASSES:
-            known = ", ".join(repr(name) for name in FILE_CLASSES)
-            raise InvalidArgumentError(f"Unknown kind of file {media!r}; known: {known}.")
+        if media is not None:
+            check_choice("the kind of a file", media, filter(None, FILE_CLASSES))
         self.media = media
         super().__init__(pa.struct([("path", pa.string()), ("data", pa.binary())]), "penstock.file")
 

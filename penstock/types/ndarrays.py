@@ -13,7 +13,7 @@ import pyarrow.types as pt
 from penstock.errors import ComputeError, InvalidArgumentError, TypeMismatchError
 from penstock.types.datatype import DataType
 from penstock.types.extension import IMAGE_CHANNELS, IMAGE_MODES, EmbeddingType, ImageArray, ImageType, TensorType
-from penstock.types.plain import arrow_numbers, arrow_values, numpy_values
+from penstock.types.plain import arrow_numbers, arrow_values, contains_type, numpy_values
 
 NDArray = np.ndarray[Any, Any]
 
@@ -62,21 +62,14 @@ def python_values(array: pa.Array) -> list[Any]:
     pyarrow builds a scalar for each value to make dicts, which is eight times slower, so do it only for maps.
     """
     try:
-        values: list[Any] = array.to_pylist(maps_as_pydicts="lossy") if _has_map(array.type) else array.to_pylist()
+        has_map = contains_type(array.type, pt.is_map)
+        values: list[Any] = array.to_pylist(maps_as_pydicts="lossy") if has_map else array.to_pylist()
     except OverflowError as exc:
         raise ComputeError(
             f"A value of type {array.type} is out of the range of the Python type ({exc}); Python times have the "
             "years 1 to 9999. Use to_arrow(), or cast the column to int64 first."
         ) from exc
     return values
-
-
-def _has_map(arrow_type: pa.DataType) -> bool:
-    if isinstance(arrow_type, pa.BaseExtensionType):
-        return False
-    if pt.is_map(arrow_type):
-        return True
-    return any(_has_map(arrow_type.field(i).type) for i in range(arrow_type.num_fields))
 
 
 def object_array(values: Sequence[Any]) -> NDArray:
@@ -105,7 +98,7 @@ def _rows_of(lists: pa.FixedSizeListArray, shape: tuple[int, ...]) -> NDArray:
 def _needs_python(arrow_type: pa.DataType) -> bool:
     """Check whether ``to_numpy`` of pyarrow returns the storage instead of the Python values."""
     if isinstance(arrow_type, pa.BaseExtensionType) or any(
-        is_kind(arrow_type) for is_kind in (pt.is_struct, pt.is_map, pt.is_union)
+        is_kind(arrow_type) for is_kind in (pt.is_struct, pt.is_map)
     ):
         return True
     return bool(

@@ -13,7 +13,7 @@ import pyarrow.types as pt
 
 from penstock.errors import InvalidArgumentError, TypeMismatchError
 from penstock.types.extension import EXTENSION_TYPES, TensorType
-from penstock.types.plain import arrow_array
+from penstock.types.plain import arrow_array, contains_type, is_extension
 
 # The types without parameters, found by one lookup because every column of every batch is checked.
 _NORMAL_IDS = frozenset(
@@ -63,8 +63,7 @@ def normal_type(arrow_type: pa.DataType) -> pa.DataType:
     if pt.is_struct(arrow_type):
         return pa.struct([(field.name, normal_type(field.type)) for field in arrow_type])
     if pt.is_union(arrow_type):
-        fields = [pa.field(field.name, normal_type(field.type)) for field in arrow_type]
-        return pa.union(fields, mode=arrow_type.mode, type_codes=arrow_type.type_codes)
+        raise TypeMismatchError(f"{arrow_type} is not supported; give each of its types a column of its own.")
     return arrow_type
 
 
@@ -107,12 +106,10 @@ def _translate(array: pa.Array, target: pa.DataType) -> pa.Array:
         import pyarrow.compute as pc  # importing it takes a third of the time of pyarrow, and this is rare
 
         return _translate(pc.run_end_decode(array), target)
-    if pt.is_union(target):
-        return _translate_union(array, target)
     if pt.is_struct(array.type):
         members = [_translate(array.field(number), field.type) for number, field in enumerate(target)]
         return pa.StructArray.from_arrays(members, fields=list(target), mask=array.is_null())
-    if _holds_extension(array.type):  # which Arrow would cast as its storage
+    if contains_type(array.type, is_extension):  # which Arrow would cast as its storage
         return _translate_values(array, target)
     try:
         return array.cast(target)
@@ -121,13 +118,6 @@ def _translate(array: pa.Array, target: pa.DataType) -> pa.Array:
         raise InvalidArgumentError(f"A column of {array.type} does not fit one batch as {target}: {exc}") from exc
     except pa.ArrowNotImplementedError as exc:
         raise TypeMismatchError(f"Columns of {array.type} are not supported: {exc}") from exc
-
-
-def _holds_extension(arrow_type: pa.DataType) -> bool:
-    """Return whether lists, maps or structs contain values of an extension type."""
-    if isinstance(arrow_type, pa.BaseExtensionType):
-        return True
-    return any(_holds_extension(arrow_type.field(number).type) for number in range(arrow_type.num_fields))
 
 
 def _translate_values(array: pa.Array, target: pa.DataType) -> pa.Array:
@@ -144,11 +134,3 @@ def _translate_values(array: pa.Array, target: pa.DataType) -> pa.Array:
         return pa.MapArray.from_arrays(offsets, keys, items, type=target, mask=array.is_null())
     values = _translate(array.values, target.value_type)
     return pa.ListArray.from_arrays(offsets, values, type=target, mask=array.is_null())
-
-
-def _translate_union(array: pa.UnionArray, target: pa.UnionType) -> pa.Array:
-    members = [_translate(array.field(number), field.type) for number, field in enumerate(target)]
-    names, codes = [field.name for field in target], target.type_codes
-    if target.mode == "sparse":
-        return pa.UnionArray.from_sparse(array.type_codes, members, names, codes)
-    return pa.UnionArray.from_dense(array.type_codes, array.offsets, members, names, codes)

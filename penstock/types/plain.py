@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import datetime
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from types import NoneType
 from typing import Any
@@ -20,6 +20,22 @@ import pyarrow as pa
 MAX_LENGTH = 100_000  # above this length pyarrow is faster, including its import of pandas
 
 _NUMBERS: dict[type, type[np.generic]] = {int: np.int64, float: np.float64}
+
+
+def is_extension(dtype: pa.DataType) -> bool:
+    """Check whether a type is an embedding, tensor, image, file or Python object, or of another library."""
+    return isinstance(dtype, pa.BaseExtensionType)
+
+
+def contains_type(dtype: pa.DataType, is_wanted: Callable[[pa.DataType], bool]) -> bool:
+    """Check whether a type, or a type inside its lists, structs and maps, fulfils a condition.
+
+    >>> contains_type(pa.list_(pa.null()), pa.types.is_null), contains_type(pa.string(), pa.types.is_null)
+    (True, False)
+    """
+    if is_wanted(dtype) or is_extension(dtype):
+        return is_wanted(dtype)
+    return any(contains_type(dtype.field(number).type, is_wanted) for number in range(dtype.num_fields))
 
 
 def arrow_array(values: Iterable[Any], arrow_type: pa.DataType | None = None) -> pa.Array | pa.ChunkedArray:

@@ -50,7 +50,7 @@ class Predicates:
     is_file = _class_predicate(FileType)
     is_python = _class_predicate(PythonType)
     is_interval = _predicate(pt.is_interval)
-    is_union = _predicate(pt.is_union)
+    is_union = _predicate(pt.is_union)  # False, as no column is one
     is_fixed_shape_tensor = _predicate(lambda arrow: isinstance(arrow, TensorType) and arrow.shape is not None)
     is_string = _predicate(pt.is_string)
 

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.types.datatype import DataType
+from penstock.types.plain import contains_type
 
 
 def supertype(a: DataType, b: DataType) -> DataType | None:
@@ -51,12 +52,8 @@ def supertype(a: DataType, b: DataType) -> DataType | None:
 
 
 def has_null_type(dtype: pa.DataType) -> bool:
-    """Return True if a type contains the null type, such as a list whose elements are all unknown.
-
-    >>> has_null_type(pa.list_(pa.null())), has_null_type(pa.string())
-    (True, False)
-    """
-    return pa.types.is_null(dtype) or any(has_null_type(dtype.field(i).type) for i in range(dtype.num_fields))
+    """Return True if a type contains the null type, such as a list whose elements are all unknown."""
+    return contains_type(dtype, pa.types.is_null)
 
 
 def _same(x: Any, y: Any) -> Any:

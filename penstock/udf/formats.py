@@ -23,7 +23,7 @@ from penstock.expr.udf import BatchFormat
 from penstock.types import Series, default_numpy, object_array
 from penstock.types.convert import is_pandas
 from penstock.types.ndarrays import is_array
-from penstock.types.plain import arrow_numbers
+from penstock.types.plain import arrow_numbers, contains_type, is_extension
 
 if TYPE_CHECKING:
     import pandas
@@ -73,18 +73,12 @@ def to_pandas(rows: pa.RecordBatch | pa.Table) -> pandas.DataFrame:
 
 
 def _pandas_column(column: pa.Array | pa.ChunkedArray) -> Any:
-    if not _needs_python(column.type):
+    if not contains_type(column.type, is_extension):
         return column.to_pandas()
     values = np.empty(len(column), object)  # filled one by one: NumPy would stack arrays of one shape
     for row, value in enumerate(Series(column).to_pylist()):
         values[row] = value
     return values
-
-
-def _needs_python(dtype: pa.DataType) -> bool:
-    if isinstance(dtype, pa.BaseExtensionType) or pa.types.is_union(dtype):
-        return True
-    return any(_needs_python(dtype.field(i).type) for i in range(dtype.num_fields))
 
 
 # --- read-only arrays -------------------------------------------------------------------------------------------------

@@ -68,6 +68,7 @@ ADVICE = {
     "comment": _BY_DUCKDB,
     "concurrency": "The number of threads is a setting: ps.set_config(num_threads=...).",
     "inplace": "Leave it out: a verb changes nothing and returns a new DataFrame.",
+    "fileselect": "Use suffixes=[...], which picks the columns by their extensions.",
     "file_extensions": "Name the files by a pattern, such as 'folder/*.csv'.",
     "memory_limit": "Set it for all queries: ps.set_config(memory_limit=...).",
     "num_blocks": "Use repartition(n).",

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pytest
 import torch
 from PIL import Image
-from pyarrow import csv, fs, orc
+from pyarrow import csv, fs, parquet
 
 import penstock as ps
 import penstock.compat.ray as ray
@@ -143,7 +143,7 @@ def test_sources_sinks_and_aggregations_of_your_own(tmp_path: Path) -> None:
 
         def write(self, blocks: Iterable[pa.Table], ctx: Any) -> int:
             for block in blocks:
-                orc.write_table(block, tmp_path / "out" / f"{ctx.task_idx}.orc")
+                parquet.write_table(block, tmp_path / "out" / f"{ctx.task_idx}.parquet")
             return ctx.task_idx
 
         def on_write_complete(self, write_result: Any) -> None:
@@ -151,7 +151,7 @@ def test_sources_sinks_and_aggregations_of_your_own(tmp_path: Path) -> None:
 
     ds = ray.data.read_datasource(Numbers(), override_num_blocks=2)
     ds.write_datasink(Folder())
-    back = ray.data.read_orc(str(tmp_path / "out"))
+    back = ray.data.read_parquet(str(tmp_path / "out"))
     assert (sorted(back.unique("x")), (tmp_path / "rows").read_text()) == ([1, 2, 3, 4], "4")
 
     @expressions.udf(return_dtype=ray.data.DataType.struct([("y", ray.data.DataType.int64())]))
@@ -335,7 +335,8 @@ def test_stages_of_processors() -> None:
     assert not config.has_chat_template
     with pytest.raises(InvalidArgumentError, match=r"TokenizerStageConfig\(model_source="):
         llm.TokenizerStageConfig(model_source="x")
-    assert llm.SGLangEngineProcessorConfig(model_source="m", engine_kwargs={"tp_size": 2}).model == "m"
+    with pytest.raises(AttributeError, match="start the server and use vLLMEngineProcessorConfig"):
+        _ = llm.SGLangEngineProcessorConfig
     with pytest.raises(AttributeError, match=r"llm\.OtherProcessorConfig; docs/guides/migrating"):
         _ = llm.OtherProcessorConfig
 

@@ -19,7 +19,7 @@ from penstock.compat.ray.data.expressions import col
 from penstock.errors import InvalidArgumentError
 
 
-@pytest.mark.parametrize("kind", ["parquet", "csv", "json", "orc", "lance", "delta"])
+@pytest.mark.parametrize("kind", ["parquet", "csv", "json", "lance", "delta"])
 def test_a_path_object_is_a_target(kind: str, tmp_path: Path) -> None:
     rows = ray.data.from_items([{"n": 1}, {"n": 2}])
     target = tmp_path / "out"

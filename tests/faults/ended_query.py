@@ -47,7 +47,11 @@ def unrecorded(folder: str) -> None:
 
 KINDS = {each.__name__: each for each in (job, collect, batches, embeddings, unrecorded)}
 
-if __name__ == "__main__":
-    kind, url, folder = sys.argv[1:]
+
+def run(kind: str, url: str, folder: str) -> None:
     ps.set_provider("openai", base_url=url, api_key="k")
     KINDS[kind](folder)
+
+
+if __name__ == "__main__":
+    run(*sys.argv[1:])

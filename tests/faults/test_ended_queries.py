@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -21,7 +22,8 @@ import penstock as ps
 from penstock.engine.cancellation import Cancellation
 from penstock.errors import QueryCancelledError
 from penstock.runners import read_rows
-from tests.faults.ended_query import FIRST, NUM_EMBEDDED, NUM_ROWS, prompts
+from tests.faults.ended_query import FIRST, NUM_EMBEDDED, NUM_ROWS, prompts, run
+from tests.forked import ForkedProcess
 from tests.plain_server import counts, plain_server
 
 LONG_S = 600.0  # a latency longer than a test
@@ -37,10 +39,18 @@ def started(kind: str, url: str, folder: Path) -> Iterator[subprocess.Popen[str]
             process.kill()
 
 
+@contextmanager
+def forked(kind: str, url: str, folder: Path) -> Iterator[ForkedProcess]:
+    process = ForkedProcess(run, kind, url, str(folder / "out"))
+    try:
+        yield process
+    finally:
+        process.kill()
+
+
 def finish(kind: str, url: str, folder: Path) -> None:
-    with started(kind, url, folder) as process:
-        _, printed = process.communicate()
-    assert process.returncode == 0, printed
+    with forked(kind, url, folder) as process:
+        assert process.ended()[0] == 0
 
 
 def change(url: str, **script: Any) -> None:
@@ -57,10 +67,10 @@ def wait_until(condition: Callable[[], bool]) -> None:
 @pytest.mark.parametrize("kind", ["job", "collect"])
 def test_a_bad_row_loses_no_other_call(kind: str, tmp_path: Path) -> None:
     with plain_server(latency=0.5, spread=0.5, bad_every=FIRST + 50) as url:
-        with started(kind, url, tmp_path) as process:
-            _, printed = process.communicate()
+        with forked(kind, url, tmp_path) as process:
+            code, printed = process.ended()
         assert f"text {FIRST + 50} is not acceptable" in printed
-        assert process.returncode == 1
+        assert code == 1
         assert counts(url)["failed"] == 1
         change(url, bad_every=0, latency=0)
         finish(kind, url, tmp_path)
@@ -71,10 +81,10 @@ def test_a_bad_row_loses_no_other_call(kind: str, tmp_path: Path) -> None:
 def test_ctrl_c_loses_no_call(kind: str, tmp_path: Path) -> None:
     num_calls = NUM_EMBEDDED if kind == "embeddings" else NUM_ROWS
     with plain_server(latency=1) as url:
-        with started(kind, url, tmp_path) as process:
+        with forked(kind, url, tmp_path) as process:
             wait_until(lambda: counts(url)["in_flight"] >= 6)
-            process.send_signal(signal.SIGINT)
-            _, printed = process.communicate()
+            os.kill(process.pid, signal.SIGINT)
+            _, printed = process.ended()
         assert printed.endswith("KeyboardInterrupt\n")
         num_asked = counts(url)["requests"]
         assert num_asked < num_calls
@@ -104,10 +114,10 @@ def test_a_second_ctrl_c_ends_the_wait(kind: str, tmp_path: Path) -> None:
 
 
 def test_a_query_without_a_ledger_does_not_wait(tmp_path: Path) -> None:
-    with plain_server(latency=LONG_S) as url, started("unrecorded", url, tmp_path) as process:
+    with plain_server(latency=LONG_S) as url, forked("unrecorded", url, tmp_path) as process:
         wait_until(lambda: counts(url)["in_flight"] >= 6)
-        process.send_signal(signal.SIGINT)
-        _, printed = process.communicate()
+        os.kill(process.pid, signal.SIGINT)
+        _, printed = process.ended()
         assert printed.endswith("KeyboardInterrupt\n")
         assert "in flight" not in printed
         assert counts(url)["answered"] == 0

@@ -252,3 +252,9 @@ def test_every_error_on_purpose_is_a_penstock_error_and_of_a_familiar_kind() -> 
     assert issubclass(ColumnNotFoundError, ValueError)
     assert issubclass(TypeMismatchError, TypeError)
     assert issubclass(InvalidArgumentError, ValueError)
+
+
+def test_the_columns_of_a_wide_table_are_not_all_named() -> None:
+    with pytest.raises(ColumnNotFoundError, match=r"available: c0, c1, .*\.\.\.\. Did you mean 'c500'\?") as raised:
+        ps.from_pydict({f"c{number}": [1] for number in range(1000)}).select("c5000")
+    assert len(str(raised.value)) < 700

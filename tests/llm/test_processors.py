@@ -18,7 +18,6 @@ from penstock.errors import AuthenticationError, InvalidArgumentError, UdfError
 from penstock.llm import (
     HttpRequestProcessorConfig,
     OpenAIProcessorConfig,
-    SGLangEngineProcessorConfig,
     TransformersProcessorConfig,
     build_llm_processor,
     build_processor,
@@ -217,9 +216,7 @@ def test_http_rows_send_a_payload_and_get_the_response(server: ModelServer) -> N
 
 def test_http_requests_are_tried_again_and_then_fail_as_rows(server: ModelServer) -> None:
     server.change(faults=(faults.ServerError(503, at=1),))
-    config = HttpRequestProcessorConfig(
-        url=f"{server.openai_url}/chat/completions", base_retry_wait_time_in_s=0.01, on_error="null"
-    )
+    config = HttpRequestProcessorConfig(url=f"{server.openai_url}/chat/completions", on_error="null")
     body = {"model": "m", "messages": [{"role": "user", "content": "q"}]}
     df = build_processor(config, lambda row: {"payload": body if row["id"] else {"model": "m"}})(ps.range(2)).collect()
     assert [row["id"] for row in df.to_pylist()] == [1]
@@ -337,7 +334,10 @@ def test_models_with_the_same_options_for_all_rows_say_so(local: EchoProvider) -
         ),
         (lambda: vLLMEngineProcessorConfig(), "model is a text"),
         (lambda: vLLMEngineProcessorConfig(model="a", model_source="b"), "mean the same thing"),
-        (lambda: vLLMEngineProcessorConfig(model="m", task_type="sing"), "one of generate, embed, classify, score"),
+        (
+            lambda: vLLMEngineProcessorConfig(model="m", task_type="sing"),
+            "for task_type='sing' use embed_text",
+        ),
         (lambda: vLLMEngineProcessorConfig(model="m", engine_kwargs=[1]), "engine_kwargs is a dict; got list"),
         (lambda: vLLMEngineProcessorConfig(model="m", concurrency=(4, 2)), "is above its maximum"),
         (lambda: vLLMEngineProcessorConfig(model="m", batch_size=0), "batch_size must be a whole number of 1 or more"),
@@ -349,7 +349,7 @@ def test_models_with_the_same_options_for_all_rows_say_so(local: EchoProvider) -
         (lambda: OpenAIProcessorConfig(model="m", sampling_params={"n": 0}), "n must be a whole number of 1 or more"),
         (lambda: HttpRequestProcessorConfig(url="ftp://x"), "must start with http://"),
         (lambda: HttpRequestProcessorConfig(url="http://x", qps=0), "qps must be a number above 0"),
-        (lambda: HttpRequestProcessorConfig(url="http://x", session_factory=print), "session_factory is not supported"),
+        (lambda: HttpRequestProcessorConfig(url="http://x", session_factory=print), "session_factory"),
         (lambda: build_processor({"model": "m"}), "takes a config of penstock.llm; got dict"),
         (
             lambda: build_processor(HttpRequestProcessorConfig(url="http://x"), preprocess="x"),
@@ -381,12 +381,12 @@ def test_without_a_server_vllm_runs_in_this_process(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(provider.VllmSpec, "of", of)
     monkeypatch.setitem(SCRIPTS, "m", script := Script())
     config = vLLMEngineProcessorConfig(
-        model="m", engine_kwargs={"max_model_len": 64}, concurrency=2, dynamic_lora_loading_path="/loras",
+        model="m", engine_kwargs={"max_model_len": 64, "enable_lora": True}, concurrency=2, accelerator_type="L4",
         max_pending_requests=100, sampling_params={"max_tokens": 9, "min_p": 0.1},
     )  # fmt: skip
-    adapters = ["m", "pirate", None]
+    own: list[dict[str, str]] = [{}, {"lora": "/loras/pirate"}, {}]
     processor = build_processor(
-        config, lambda row: {"prompt": f"row {row['id']}", "model": adapters[row["id"]]}, text_of
+        config, lambda row: {"prompt": f"row {row['id']}", "sampling_params": own[row["id"]]}, text_of
     )
     assert processor(ps.range(3)).to_pylist() == [{"id": n, "text": f"row {n}"} for n in range(3)]
     assert arguments == [{"max_model_len": 64, "enable_lora": True}]
@@ -394,25 +394,6 @@ def test_without_a_server_vllm_runs_in_this_process(monkeypatch: pytest.MonkeyPa
     given = {text: options for (_, text), options in zip(script.order, script.options, strict=True)}
     shared = {"max_tokens": 9, "extra_body": {"min_p": 0.1}}
     assert given == {"row 0": shared, "row 1": {**shared, "lora": "/loras/pirate"}, "row 2": shared}
-
-
-def test_sglang_takes_its_own_names(server: ModelServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("PENSTOCK_SGLANG_BASE_URL", raising=False)
-    params = {"max_new_tokens": 9, "min_p": 0.1}
-
-    def answered(**options: Any) -> None:
-        config = SGLangEngineProcessorConfig(model_source="m", sampling_params=params, **options)
-        build_processor(config, lambda _: {"prompt": "q", "sampling_params": {"top_p": 0.7}}, text_of)(
-            ps.range(1)
-        ).collect()
-
-    answered(base_url=server.openai_url)
-    body = server.requests[-1].body
-    assert {name: body[name] for name in ("max_tokens", "min_p", "top_p")} == {
-        "max_tokens": 9, "min_p": 0.1, "top_p": 0.7,
-    }  # fmt: skip
-    with pytest.raises(InvalidArgumentError, match="'sglang' needs a server: run `sglang serve --model-path MODEL`"):
-        answered()
 
 
 def test_model_and_model_source_are_the_same() -> None:

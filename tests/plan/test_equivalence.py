@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from penstock.plan.nodes import Plan
 from penstock.plan.optimizer import REQUIRED, RULES, Rule, optimize
@@ -14,7 +14,7 @@ from tests.plan.reference import reference
 from tests.plan.strategies import plans, plans_of_unknown_schema
 
 thorough = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-quick = settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+quick = settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def rows(data: pa.RecordBatch | pa.Table) -> list[str]:
@@ -37,9 +37,8 @@ def test_optimized_plans_mean_the_same(plan: Plan) -> None:
     assert optimize(optimized) is optimized
 
 
-@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
-@given(plans())
-@quick
+@given(st.sampled_from(RULES), plans())
+@thorough
 def test_each_rule_alone_means_the_same(rule: Rule, plan: Plan) -> None:
     optimized = optimize(plan, (*REQUIRED, rule))
     assert optimized.schema == plan.schema

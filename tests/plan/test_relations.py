@@ -168,7 +168,7 @@ def rows(df: ps.DataFrame, rules: tuple[Rule, ...]) -> list[str]:
 
 
 @given(queries(), st.sampled_from([RULES, *((*REQUIRED, rule) for rule in RULES)]))
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_all_rules_and_each_rule_alone_give_the_same_rows(df: ps.DataFrame, rules: tuple[Rule, ...]) -> None:
     assert optimize(df._plan, rules).schema == df.schema
     assert rows(df, REQUIRED) == rows(df, rules)

@@ -74,7 +74,7 @@ filters: Any = st.sampled_from(
 
 @pytest.mark.one_machine  # rules of the local runner
 @given(st.lists(tables, min_size=1, max_size=3), keys, values, filters)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_both_ways_give_the_same_rows(files: list[list[dict[str, Any]]], key: Any, value: Any, predicate: Any) -> None:
     with TemporaryDirectory() as folder:
         for number, content in enumerate(files):

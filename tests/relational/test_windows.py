@@ -27,7 +27,6 @@ BY_V = ps.Window().partition_by("g").order_by("v")
         (ps.col("v").sum().over(BY_V.rows_between(-1, 0)), [1, 3, 4, 5]),
         (ps.col("v").sum().over(BY_V.rows_between(-1, 0, min_periods=2)), [None, 3, 4, None]),
         (ps.when(ps.col("v") > 1, ps.col("v")).sum().over(BY_V.rows_between(-1, 0, min_periods=2)), [None, 2, 4, None]),
-        (ps.col("v").count().over(BY_V.range_between(0, 1)), [3, 2, 2, 1]),
         (lag(ps.col("v")).over(BY_V), [None, 1, 2, None]),
         (ps.col("v").lead(2, default=-1).over(BY_V), [2, -1, -1, -1]),
         (ps.col("v").last_value().over(BY_V), [2, 2, 2, 5]),

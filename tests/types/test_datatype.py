@@ -94,7 +94,6 @@ def test_arrow_variants_are_normalised() -> None:
     assert D(pa.uuid()) == D.parse("uuid") == D.list(pa.uuid()).inner == D.string()
     with pytest.raises(AttributeError, match=r"no 'uuid'; UUIDs are text: use DataType.string\(\)"):
         D.uuid()
-    assert D(pa.dense_union([pa.field("a", pa.large_string())])).arrow == pa.dense_union([pa.field("a", pa.string())])
 
 
 def test_of_takes_every_spelling() -> None:

@@ -244,6 +244,7 @@ def test_errors_are_those_of_the_last_run() -> None:
     assert df.errors().to_pydict() == {name: [] for name in names}
     df.to_pydict()
     assert recorded(df) == [0, 2, 4]
+    assert "(3 rows)" in repr(df.errors())
     is_well[0] = True
     df.to_pydict()
     assert recorded(df) == []

@@ -80,9 +80,9 @@ _READERS["read_video_frames"] = functools.update_wrapper(_video_frames, _read_vi
 globals().update(_READERS)
 vars(io).update(_READERS)  # Daft has them in both places
 __all__ = [*_SHARED, *_FRAMES, *_OWN, "IOConfig", "ImageFormat", "ImageMode",
-    "TimeUnit", "concat", "current_model", "detach_provider", "execution_config_ctx",
+    "TimeUnit", "concat", "detach_provider", "execution_config_ctx",
     "expressions", "functions", "io",
-    "set_execution_config", "set_model", "set_runner_native", "sql", "udf"]  # fmt: skip
+    "set_execution_config", "set_runner_native", "sql", "udf"]  # fmt: skip
 
 
 def range(start: int, end: int | None = None, step: int = 1, partitions: int = 1) -> DataFrame:
@@ -91,7 +91,6 @@ def range(start: int, end: int | None = None, step: int = 1, partitions: int = 1
 
 
 set_runner_native = ps.set_runner_local
-set_model, current_model = functions.set_model, functions.current_model
 
 
 class DaftRetryAfterError(ps.RetryAfterError):
@@ -134,14 +133,7 @@ class metrics:  # noqa: N801  # a module in Daft
 
 def sql(sql: str, register_globals: bool = True, **bindings: ps.DataFrame) -> DataFrame:
     """Run SQL over the caller's DataFrames, and DataFrames given by name."""
-    import inspect
-
-    caller = inspect.currentframe()
-    found: dict[str, Any] = {}
-    if register_globals and caller is not None and caller.f_back is not None:
-        found = {**caller.f_back.f_globals, **caller.f_back.f_locals}
-    frames = {name: value for name, value in found.items() if isinstance(value, ps.DataFrame)}
-    return _made(ps.sql(sql, register_globals=False, **{**frames, **bindings}))
+    return _made(ps.sql(sql, register_globals, **bindings))
 
 
 def concat(dfs: Sequence[ps.DataFrame]) -> DataFrame:

@@ -89,13 +89,6 @@ class DaftDataFrame(DataFrame):
     def collect(self, num_preview_rows: int | None = None) -> Self:
         return super().collect()
 
-    @property
-    def skipped_corrupt_files(self) -> list[tuple[str, str, bool]]:
-        """Each file that ``collect`` skipped, the reason, and whether rows before the damage remain."""
-        if self._stats is None:
-            raise InvalidArgumentError("skipped_corrupt_files is known after collect()")
-        return list(self._stats.skipped_files)
-
     def explain(
         self, show_all: bool = False, format: str = "ascii", simple: bool = False, file: TextIO | None = None
     ) -> None:

@@ -10,7 +10,6 @@ from penstock.errors import InvalidArgumentError
 from penstock.expr.column import Expression, lit
 from penstock.expr.templates import with_doubled_braces as _with_doubled_braces
 from penstock.functions import *  # noqa: F403
-from penstock.functions import prompt
 
 _OF_DUCKDB = {  # by the names of Daft
     "ascii_func": "ascii", "chr_func": "chr", "damerau_levenshtein_distance": "damerau_levenshtein",
@@ -21,7 +20,7 @@ _OF_DUCKDB = {  # by the names of Daft
     "translate": "translate", "value_counts": "list_histogram",  # Penstock's ``value_counts`` combines rows
 }  # fmt: skip
 vars().update({name: _functools.partial(functions.duckdb_function, sql) for name, sql in _OF_DUCKDB.items()})
-__all__ = [*dir(functions), *_OF_DUCKDB, "llm_generate"]
+__all__ = [*dir(functions), *_OF_DUCKDB]
 
 
 def count(expr: Expression | None = None, mode: str = "valid") -> Expression:  # type: ignore[no-redef]
@@ -44,48 +43,21 @@ def to_list(*items: Any) -> Expression:  # type: ignore[no-redef]
     return functions.to_list(*items).alias("list")
 
 
-_models: list[str] = []  # set by set_model; the last one applies
-
-
-def set_model(identifier: str | None) -> None:
-    """Set the model of AI functions that name none."""
-    _models[:] = [] if identifier is None else [identifier]
-
-
-def current_model() -> str | None:
-    """Return the model of AI functions that name none."""
-    return _models[0] if _models else None
-
-
-def _with_default_model(function: Callable[..., Expression]) -> Callable[..., Expression]:
+def _of_messages(function: Callable[..., Expression]) -> Callable[..., Expression]:
     @_functools.wraps(function)
-    def call(first: Any = None, *args: Any, model: Any = None, **options: Any) -> Expression:
+    def call(first: Any = None, *args: Any, **options: Any) -> Expression:
         for name in ("messages", "text", "image"):
             first = options.pop(name, first)
         if isinstance(system := options.get("system_message"), str):
             options["system_message"] = _with_doubled_braces(system)
         first = lit(first) if isinstance(first, str) else first  # Daft has no templates
-        return function(first, *args, model=model or current_model(), **options)
+        return function(first, *args, **options)
 
     return call
 
 
 for _name in ("classify_image", "classify_text", "embed_image", "embed_text", "prompt"):
-    vars()[_name] = _with_default_model(getattr(functions, _name))
-
-
-def llm_generate(
-    text: Expression,
-    model: str = "facebook/opt-125m",
-    provider: str = "vllm",
-    concurrency: int = 1,
-    batch_size: int | None = None,
-    num_cpus: int | None = None,
-    num_gpus: int | None = None,
-    **generation_config: Any,
-) -> Expression:
-    """Ask a model; Penstock chooses the workers and batches."""
-    return prompt(text, provider=provider, model=model, **generation_config)
+    vars()[_name] = _of_messages(getattr(functions, _name))
 
 
 def __getattr__(name: str) -> Any:

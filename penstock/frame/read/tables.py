@@ -5,11 +5,11 @@ A store is imported when it is first read, which keeps ``import penstock`` fast.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Unpack
 
 from penstock.frame.dataframe import DataFrame
-from penstock.frame.option_lines import READING, FileReading, FolderReading
+from penstock.frame.option_lines import READING, FileReading
 from penstock.frame.read.files import read_file_format
 from penstock.plan.nodes import Scan
 from penstock.udf.options import options_of, refusing_unknown
@@ -118,7 +118,6 @@ def read_webdataset(
     *,
     decoder: Any = True,
     suffixes: Sequence[str] | None = None,
-    fileselect: Sequence[str] | Callable[[str], bool] | None = None,
     schema: Mapping[str, Any] | None = None,
     max_sample_bytes: int = 2**30,
     **options: Unpack[FileReading],
@@ -127,8 +126,8 @@ def read_webdataset(
 
     ``decoder=True`` decodes ``txt`` to text, ``cls`` and the like to integers, and ``json``; other parts, such
     as images, stay bytes. ``False`` decodes nothing; a function of a sample (a dict), or a list of them, is applied.
-    ``suffixes`` picks extensions, ``fileselect`` patterns of member names. The first samples decide the columns;
-    ``schema`` adds others and overrides types. Nothing is extracted; a sample above ``max_sample_bytes`` is an error.
+    ``suffixes`` picks extensions. The first samples decide the columns; ``schema`` adds others and overrides types.
+    Nothing is extracted; a sample above ``max_sample_bytes`` is an error.
     ``train-{000..146}.tar`` names 147 shards, ``{train,val}.tar`` two.
 
     >>> import io, tarfile
@@ -143,9 +142,7 @@ def read_webdataset(
     """
     from penstock.io.formats.webdataset import shard_paths, webdataset_format
 
-    format = webdataset_format(
-        decoder=decoder, suffixes=suffixes, fileselect=fileselect, max_sample_bytes=max_sample_bytes
-    )
+    format = webdataset_format(decoder=decoder, suffixes=suffixes, max_sample_bytes=max_sample_bytes)
     return read_file_format(format, shard_paths(paths), schema=schema, **options)
 
 
@@ -164,21 +161,6 @@ def read_numpy(paths: Paths, **options: Unpack[FileReading]) -> DataFrame:
     from penstock.io.formats.numpy import NumpyFormat
 
     return read_file_format(NumpyFormat(), paths, **options)
-
-
-@refusing_unknown("read_orc", READING, FolderReading)
-def read_orc(path: Paths, **options: Unpack[FolderReading]) -> DataFrame:
-    """Read ORC files, with options of ``read_parquet``.
-
-    >>> from pyarrow import orc
-    >>> path = "a.orc"
-    >>> orc.write_table(ps.from_pydict({"x": [1, 2]}).to_arrow(), path)
-    >>> ps.read_orc(path).to_pydict()
-    {'x': [1, 2]}
-    """
-    from penstock.io.formats.orc import OrcFormat
-
-    return read_file_format(OrcFormat(), path, **options)
 
 
 @refusing_unknown("read_huggingface", READING)

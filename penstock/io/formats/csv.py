@@ -116,7 +116,7 @@ class CsvFormat(FileFormat):
                         yield batch.slice(max(0, batch.num_rows - (end - num_given)))
                         num_given = end
                 return
-            except _LongRowError:
+            except LongRowError:
                 if block_nbytes == MAX_BLOCK_NBYTES:
                     raise
 
@@ -166,7 +166,10 @@ class CsvFormat(FileFormat):
                 yield from reader
         except CorruptFileError as exc:
             if "straddling object" in str(exc):  # Arrow has no class for it
-                raise _LongRowError(f"Cannot read {str(file)!r}: a row has over {block_nbytes:,} bytes.") from exc
+                raise LongRowError(
+                    f"Cannot read {str(file)!r}: a row has over {block_nbytes:,} bytes, the most for CSV; keep "
+                    "such values in Parquet, or in files of their own."
+                ) from exc
             found = _CONVERSION_ERROR.search(str(exc))
             if found is None:
                 raise
@@ -178,7 +181,7 @@ class CsvFormat(FileFormat):
             ) from exc
 
 
-class _LongRowError(CorruptFileError):
+class LongRowError(CorruptFileError):
     """A row is longer than a block."""
 
 

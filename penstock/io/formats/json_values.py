@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from penstock.errors import WriteError
 from penstock.storage.file import File
 from penstock.types import PythonType
+from penstock.types.plain import contains_type
 
 Leaf = Callable[[pa.Array, pa.DataType], pa.Array]
 
@@ -48,9 +49,7 @@ def plain_rows(batch: pa.RecordBatch, maps_as_pydicts: Any = None) -> list[dict[
 
 def has_other_keys(dtype: pa.DataType) -> bool:
     """Return whether a column may hold dicts with keys that are not text."""
-    if pa.types.is_map(dtype) or isinstance(dtype, PythonType):
-        return True
-    return any(has_other_keys(dtype.field(number).type) for number in range(dtype.num_fields))
+    return contains_type(dtype, lambda inner: pa.types.is_map(inner) or isinstance(inner, PythonType))
 
 
 def json_texts(array: pa.Array) -> pa.Array:

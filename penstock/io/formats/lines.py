@@ -6,7 +6,7 @@ import codecs
 import io
 import itertools
 import sys
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from typing import Any
 
@@ -33,10 +33,10 @@ def with_compressed(*suffixes: str) -> tuple[str, ...]:
     return tuple(suffix + packed for suffix in suffixes for packed in COMPRESSIONS.values())
 
 
-def check_compression(compression: str | None, known: Collection[str | None] = COMPRESSIONS.keys()) -> None:
-    """Refuse a compression that a format, by default text files, does not support."""
-    if compression not in known:
-        names = ", ".join(map(repr, known))
+def check_compression(compression: str | None) -> None:
+    """Refuse a compression that text files do not have."""
+    if compression not in COMPRESSIONS:
+        names = ", ".join(map(repr, COMPRESSIONS))
         raise InvalidArgumentError(f"compression={compression!r} is not known; use one of {names}.")
 
 

@@ -247,13 +247,10 @@ class ParquetEncoding:
         if not len(schema):
             raise InvalidArgumentError("There are no columns to write; select at least one.")
         for field in schema:
-            if any(
-                pa.types.is_union(dtype) or pa.types.is_interval(dtype) for _, dtype in _leaves(field.name, field.type)
-            ):
+            if any(pa.types.is_interval(dtype) for _, dtype in _leaves(field.name, field.type)):
                 raise TypeMismatchError(
-                    f"Column {field.name!r} of type {DataType(field.type)} does not fit into Parquet, which has "
-                    f"neither unions nor intervals; leave it out with exclude({field.name!r}), or make it text with "
-                    "cast('string')."
+                    f"Column {field.name!r} of type {DataType(field.type)} does not fit into Parquet, which has no "
+                    f"intervals; leave it out with exclude({field.name!r}), or make it text with cast('string')."
                 )
 
     def open(self, path: str, schema: pa.Schema) -> ParquetEncoder:
@@ -328,7 +325,7 @@ def _leaves(path: str, dtype: pa.DataType) -> Iterator[tuple[str, pa.DataType]]:
     elif pa.types.is_map(dtype):
         yield from _leaves(f"{path}.key_value.key", dtype.key_type)
         yield from _leaves(f"{path}.key_value.value", dtype.item_type)
-    elif pa.types.is_nested(dtype) and not pa.types.is_union(dtype):
+    elif pa.types.is_nested(dtype):
         yield from _leaves(f"{path}.list.element", dtype.value_type)
     else:
         yield path, dtype

@@ -5,7 +5,6 @@ Nothing is extracted to disk, so the paths in member names are harmless.
 
 from __future__ import annotations
 
-import fnmatch
 import os
 import posixpath
 import re
@@ -78,7 +77,6 @@ class WebDatasetFormat(FileFormat):
 
     decoders: tuple[Decoder, ...] = ()
     extensions: tuple[str, ...] | None = None
-    fileselect: tuple[str, ...] | Callable[[str], bool] | None = None
     max_sample_bytes: int = MAX_SAMPLE_NBYTES
     name: ClassVar[str] = "webdataset"
     suffixes: ClassVar[tuple[str, ...]] = with_compressed(".tar")
@@ -121,15 +119,8 @@ class WebDatasetFormat(FileFormat):
         for member in archive:
             archive.members = []  # type: ignore[attr-defined]  # tarfile would hold every header
             key, extension = split_member(member.name)
-            if member.isfile() and extension and self._is_selected(member.name, extension):
+            if member.isfile() and extension and (self.extensions is None or extension in self.extensions):
                 yield member, key, extension
-
-    def _is_selected(self, name: str, extension: str) -> bool:
-        if self.extensions is not None and extension not in self.extensions:
-            return False
-        if callable(self.fileselect):
-            return bool(self.fileselect(name))
-        return self.fileselect is None or any(fnmatch.fnmatch(name, pattern) for pattern in self.fileselect)
 
     def _decoded(self, key: str, contents: Sample, file: DataFile) -> Sample:
         sample = {KEY: key, **contents}
@@ -201,13 +192,10 @@ def webdataset_format(
     *,
     decoder: bool | Decoder | Sequence[Decoder] | None = True,
     suffixes: Sequence[str] | None = None,
-    fileselect: Sequence[str] | Callable[[str], bool] | None = None,
     max_sample_bytes: int = MAX_SAMPLE_NBYTES,
 ) -> WebDatasetFormat:
     """Return the format for the user's arguments."""
-    given = [] if decoder is None or decoder is False else [decoder]
-    if isinstance(decoder, list | tuple):
-        given = list(decoder)
+    given: list[Any] = list(decoder) if isinstance(decoder, list | tuple) else [decoder] if decoder else []
     decoders = [decode_basic if each is True else each for each in given]
     for each in decoders:
         if not callable(each):
@@ -215,8 +203,7 @@ def webdataset_format(
                 f"decoder={each!r} is not known; give True, False, a function of a sample (a dict), or a list of them."
             )
     wanted = None if suffixes is None else tuple(suffix.removeprefix(".").lower() for suffix in suffixes)
-    selected = fileselect if callable(fileselect) or fileselect is None else tuple(fileselect)
-    return WebDatasetFormat(tuple(decoders), wanted, selected, max_sample_bytes)  # type: ignore[arg-type]
+    return WebDatasetFormat(tuple(decoders), wanted, max_sample_bytes)
 
 
 def _nbytes(sample: Sample) -> int:

@@ -6,7 +6,7 @@ import io
 
 import numpy as np
 
-from penstock.errors import InvalidArgumentError, did_you_mean
+from penstock.errors import check_choice
 from penstock.media.images.packages import pillow, simplejpeg
 from penstock.types.ndarrays import NDArray
 
@@ -18,13 +18,9 @@ _JPEG_COLOURS = {1: "GRAY", 3: "RGB"}
 
 def encoding_of(name: str, what: str) -> str:
     """Return the format of a name or a file ending."""
-    known = ENCODINGS.get(str(name).lower().lstrip("."))
-    if known is None:
-        listing = ", ".join(ENCODINGS)
-        raise InvalidArgumentError(
-            f"{what}={name!r} is not known; use one of {listing}.{did_you_mean(name, ENCODINGS)}"
-        )
-    return known
+    known = str(name).lower().lstrip(".")
+    check_choice(what, known, ENCODINGS)
+    return ENCODINGS[known]
 
 
 def holds(encoding: str, channels: int) -> bool:

@@ -138,7 +138,6 @@ def _files(paths: Any, extensions: list[str] | None, ignores_missing: bool, stor
 
 _OF_FILES = (
     "read_parquet",
-    "read_orc",
     "read_csv",
     "read_json",
     "read_text",
@@ -152,7 +151,7 @@ _NULLS = ("", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", 
 _READERS: dict[str, tuple[str, dict[str, Any]]] = {
     "read_parquet": ("read_parquet", {"hive_partitioning": True}),
     "read_csv": ("read_csv", {"null_values": _NULLS, "strings_can_be_null": False}),
-    **{f"read_{kind}": (f"read_{kind}", {}) for kind in ("json", "text", "orc", "binary_files", "numpy", "images")},
+    **{f"read_{kind}": (f"read_{kind}", {}) for kind in ("json", "text", "binary_files", "numpy", "images")},
     **{f"read_{kind}": (f"read_{kind}", {}) for kind in ("sql", "webdataset", "audio")},
     "read_delta": ("read_deltalake", {}),
     "read_videos": ("read_video_frames", {}),

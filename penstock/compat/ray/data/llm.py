@@ -13,7 +13,6 @@ from penstock.llm import (
     HttpRequestProcessorConfig,
     Processor,
     ProcessorConfig,
-    SGLangEngineProcessorConfig,
     build_processor as _build_processor,
     vLLMEngineProcessorConfig,
 )
@@ -23,7 +22,7 @@ _STAGES = (
     "TokenizerStageConfig",
 )
 __all__ = [
-    "HttpRequestProcessorConfig", "Processor", "ProcessorConfig", "SGLangEngineProcessorConfig",
+    "HttpRequestProcessorConfig", "Processor", "ProcessorConfig",
     "build_llm_processor", "build_processor", "vLLMEngineProcessorConfig", *_STAGES,
 ]  # fmt: skip
 

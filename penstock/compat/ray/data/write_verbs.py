@@ -83,13 +83,6 @@ class DatasetWrites(DatasetResults):
         catalog = load_extra("pyiceberg.catalog", "iceberg", "write_iceberg").load_catalog(**(catalog_kwargs or {}))
         self.to_daft().write_iceberg(catalog.load_table(table_identifier), getattr(mode, "value", mode))
 
-    _write_orc = _writer("write_orc")
-
-    def write_orc(
-        self, path: Target, *, arrow_orc_args_fn: Callable[[], Mapping[str, Any]] = dict, **options: Any
-    ) -> None:
-        self._write_orc(path, **{**options, **arrow_orc_args_fn()})
-
     def write_datasink(self, datasink: Datasink, **options: Any) -> None:
         """Give the rows to a sink written for Ray Data."""
         check_placement("write_datasink", options)
