@@ -33,7 +33,7 @@ _MODULES = {
         *("from_huggingface", "from_ray_dataset", "from_torch", "read_deltalake", "read_huggingface"),
         *("read_iceberg", "read_lance", "read_numpy", "read_sql", "read_webdataset"),
     ],
-    "penstock.frame.sql": ["sql"],
+    "penstock.frame.sql": ["attach_function", "detach_function", "sql"],
     "penstock.frame.sql_expression": ["sql_expr"],
     "penstock.functions": ["coalesce", "format", "unnest"],
     "penstock.functions.aggregates": ["Window"],
@@ -48,7 +48,6 @@ _MODULES = {
 }
 _OWN_SOURCE = "write a Source of about thirty lines with the library of the store: docs/guides/custom-io.md shows one"
 _INSTEAD = {
-    "attach_function": "assign the function to a variable of its name: ps.sql finds it there",
     "read_clickhouse": _OWN_SOURCE,
     "read_mongo": _OWN_SOURCE,
     "read_orc": "use from_arrow(pyarrow.dataset.dataset(path, format='orc').to_table())",

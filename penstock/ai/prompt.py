@@ -18,9 +18,10 @@ from penstock.ai.dialogue import Exchange, PromptSettings, checked_answers, run_
 from penstock.ai.messages.message import Message, is_quick, message_of, read_message
 from penstock.ai.provider import ModelTask, Prompter, Provider, loaded
 from penstock.ai.providers.remote_prompter import ApiPrompter
+from penstock.cache.ledger.open_ledgers import is_asking_again
 from penstock.cache.ordinals import row_ids
 from penstock.cost.accounts import current_account
-from penstock.errors import InvalidAnswerError
+from penstock.errors import ContentFilteredError, InvalidAnswerError
 from penstock.protocols import Priced
 from penstock.types import PartialColumn, Series, to_arrow_array
 from penstock.udf.instances import RowLookup, Unfinished
@@ -37,6 +38,7 @@ class AsyncPrompts(RowLookup):
         self._model = loaded(model)
         self._is_own = isinstance(self._model, ApiPrompter)  # else its answers are checked
         self._cached = self._model.cached if isinstance(self._model, ApiPrompter) else None
+        self._asks_again = self._cached is not None and is_asking_again()
         self._settings = settings = replace(settings, takes_cache_control=model.takes_cache_control)
         self._empty_request = settings.request(Message(()))
         self.has_lookup = self._cached is not None or self._model.needs_row_ids
@@ -137,7 +139,20 @@ class AsyncPrompts(RowLookup):
         return list(await asyncio.gather(*(self._continue(request, answer) for answer in answers)))
 
     async def _continue(self, request: Request, answer: Generation) -> Any:
-        """Return the value of a conversation that begins with an answer."""
+        """Return the value of a conversation that begins with an answer. If the job runs its failed rows again, the
+        model gives another answer in place of an invalid one from the ledger.
+        """
+        while True:
+            try:
+                return await self._conversation(request, answer)
+            except (InvalidAnswerError, ContentFilteredError):
+                is_stored = answer.latency_s is None
+                model = self._model
+                if not (self._asks_again and is_stored and isinstance(model, ApiPrompter) and model.is_random(request)):
+                    raise
+                answer = (await model.generate(replace(request, key=None, num_answers=1)))[0]
+
+    async def _conversation(self, request: Request, answer: Generation) -> Any:
         exchange = Exchange(self._settings, request)
         exchange.take(answer)
         while not exchange.is_done:

@@ -11,11 +11,15 @@ import sys
 import tempfile
 import textwrap
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from penstock.cli.app import AsJson, app, print_json
 from penstock.config import available_cpus, get_config
+from penstock.errors import PenstockError
 from penstock.observe.printable import MIN_WRAPPED, terminal_width
+from penstock.storage.urls import redacted
 
 PACKAGES = {
     "tables": ("pyarrow", "numpy", "duckdb", "pylance", "deltalake", "pyiceberg", "SQLAlchemy"),
@@ -28,10 +32,18 @@ KEYS = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GOOGLE_API_KEY", "HF_TOKEN", "AW
 
 
 @app.command()
-def doctor(json: AsJson = False) -> None:
+def doctor(
+    store: Annotated[
+        list[str] | None, typer.Option(metavar="URL", help="A folder of an object store to list; may be repeated.")
+    ] = None,
+    json: AsJson = False,
+) -> None:
     """Show the packages, GPUs, keys and folders of this machine.
 
     Of a key it says only whether it is set.
+
+    \b
+    penstock doctor --store s3://bucket/folder
     """
     found = {
         "machine": _machine(),
@@ -40,6 +52,7 @@ def doctor(json: AsJson = False) -> None:
         "keys": {name: "set" if os.environ.get(name) else "not set" for name in KEYS},
         "folders": {"temp_dir": _writable(get_config().temp_dir or tempfile.gettempdir())}
         | ({"cache_dir": _writable(cache)} if (cache := get_config().cache_dir) else {"cache_dir": "not set"}),
+        "stores": {redacted(url): _reachable(url) for url in store or ()},
     }
     if json:
         print_json(found)
@@ -101,3 +114,13 @@ def _writable(folder: str) -> str:
             return f"{folder} (writable, {shutil.disk_usage(folder).free / 1e9:,.0f} GB free)"
     except OSError as exc:
         return f"{folder} ({exc.strerror})"
+
+
+def _reachable(url: str) -> str:
+    import penstock as ps
+
+    try:
+        ps.from_glob_path(f"{url.rstrip('/')}/**").limit(1).count_rows()
+    except PenstockError as exc:
+        return str(exc)
+    return "reachable"

@@ -12,7 +12,6 @@ import typer
 from penstock.cli.app import AsJson, app, main, print_json
 from penstock.cli.results import RETRY, print_rows
 from penstock.errors import PathNotFoundError
-from penstock.events.events import RowError
 
 Out = Annotated[str, typer.Argument(metavar="OUT", help="The folder or URL that the job writes to.")]
 
@@ -65,6 +64,7 @@ def errors(
     if json:
         print_rows(failed)
     else:
+        from penstock.events.events import RowError
         from penstock.observe.failure_lines import failure_line
 
         for row in failed.limit(limit).to_pylist():

@@ -38,7 +38,6 @@ DAFT = INSTEAD | _by_name(
             "create_namespace create_namespace_if_not_exists drop_namespace has_namespace current_namespace "
             "set_namespace"
         ),
-        "assign the function to a variable of its name: sql() finds it there": "attach_function detach_function",
         "call the function itself, by its Python name": "get_function get_aggregate_function udf",
         "write the function in Python: extensions of Daft are compiled for Daft": (
             "load_extension get_loaded_extension_paths"

@@ -42,8 +42,8 @@ MAX_SHORT_NAME_CHARS = 60  # of each of them
 MAX_POINTS = 200  # of a chart
 LAST_ERRORS = 4
 MAX_LOG = 100  # lines
-POINT_SHARE = 0.05  # of the elapsed time: the charts get a point after it,
-POINT_S = 10.0  # or after these seconds
+POINT_SHARE = 0.1  # of the elapsed time: the charts get a point after it,
+POINT_S = 30.0  # or after these seconds
 FORECAST_S = 10.0  # the range of the remaining time has the forecasts of these last seconds
 MIN_RANGE = 0.1  # of the remaining time, to both sides
 

@@ -18,8 +18,8 @@ from penstock.frame.projection import projected
 from penstock.frame.relational import Columns, nodes_of, without
 from penstock.frame.results import count_rows
 from penstock.plan import nodes
-from penstock.plan.nodes import Plan
-from penstock.plan.relations import Distinct, Sort, SortKey
+from penstock.plan.nodes import Plan, check_columns
+from penstock.plan.relations import GROUP, Distinct, GroupRows, Sort, SortKey
 from penstock.types import DataType, Field
 from penstock.types.plain import arrow_array
 from penstock.udf.options import refusing_unknown
@@ -91,15 +91,28 @@ class ReshapeVerbs(LazyTable):
         return self._with(nodes.Limit(source, num_train)), self._with(nodes.Limit(source, None, num_train))
 
     @refusing_unknown("repartition")
-    def repartition(self, num: int) -> Self:
-        """Return the same rows in this many parts of equal size. It holds all rows in memory first.
+    def repartition(self, num: int, *partition_by: ColumnInput) -> Self:
+        """Return the same rows in this many parts of equal size; with columns, equal values are in one part.
 
-        For parts with equal values use ``group_by(...).map_groups(...)``.
+        Without columns it holds all rows in memory first. If you give columns, parts have any size, and empty parts are
+        left out; only one part must fit in memory.
 
         >>> [len(part) for part in ps.range(6).repartition(3).iter_partitions()]
         [2, 2, 2]
+        >>> parts = ps.from_pydict({"k": ["x", "y", "x"]}).repartition(8, "k").iter_partitions()
+        >>> sorted(part.to_pydict()["k"] for part in parts)
+        [['x', 'x'], ['y']]
         """
-        return self._with(nodes.Repartition(self._plan, num))
+        if not partition_by:
+            return self._with(nodes.Repartition(self._plan, num))
+        nodes.check_count("repartition", num)
+        keys = nodes_of(partition_by)
+        check_columns(self._plan.schema, tuple(key.column for key in keys if isinstance(key, ColumnRef)), "repartition")
+        part = call("hash", *map(Expression, keys), seed=0) % lit(num)
+        numbered = nodes.Project(nodes.MonotonicId(self._plan, "__row"), (Star(), Alias(part._node, "__part")))
+        groups = nodes.IntoBatches(nodes.Relate((numbered,), GroupRows(("__part",), "__row")), 1)
+        rows = nodes.Project(nodes.Explode(groups, (GROUP,)), (Unnest(ColumnRef(GROUP)),))
+        return self._with(without(rows, ["__part"]))
 
     @refusing_unknown("into_partitions")
     def into_partitions(self, num: int) -> Self:

@@ -64,7 +64,11 @@ def run_job(
     if (files := job.prepare(resume)) is not None:
         return files
     try:
-        with folder.ledger.open() as ledger, job_ledger(ledger, job.era), _note_on_resume(folder, sink.root):
+        with (
+            folder.ledger.open() as ledger,
+            job_ledger(ledger, job.era, asks_again=resume == "errors"),
+            _note_on_resume(folder, sink.root),
+        ):
             job.say_what_is_done(ledger)
             return job.run(runner, subscribers)
     finally:

@@ -9,7 +9,7 @@ import sys
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -391,3 +391,34 @@ def test_claims_wait_for_an_answer(tmp_path: Path) -> None:
     ordinals.keys([b"k" * 16] * 2, [b"one", b"two"])
     ordinals.close()
     assert not list(tmp_path.glob("*.log"))
+
+
+def test_failed_rows_that_run_again_ask_in_place_of_stored_answers_that_are_invalid(
+    model_server: ModelServer, tmp_path: Path
+) -> None:
+    ps.set_provider("openai", base_url=model_server.openai_url, api_key="test")
+
+    class Named(BaseModel):
+        name: str
+
+    def write(resume: bool | Literal["errors"]) -> int:
+        """Run the job and return the number of its calls."""
+        model_server.clear()
+        df = ps.from_pydict({"q": QUESTIONS}).with_column(
+            "a", prompt(ps.col("q"), Named, model="gpt-5", on_error="null", max_errors=None, max_reasks=0)
+        )
+        df.write_parquet(str(tmp_path / "out"), resume=resume)
+        return model_server.num_requests
+
+    def num_failed() -> int:
+        return ps.read_parquet(str(tmp_path / "out")).where(ps.col("a").is_null()).count_rows()
+
+    model_server.change(faults=[faults.InvalidAnswer("no JSON", containing="number 1")])
+    assert (write(True), num_failed()) == (30, 11)  # number 1, and 10 to 19
+    assert (write(True), num_failed()) == (0, 11)
+    assert (write("errors"), num_failed()) == (11, 11)
+    model_server.change(faults=[faults.InvalidAnswer("no JSON", containing="number 15")])
+    assert (write("errors"), num_failed()) == (11, 1)
+    model_server.change(faults=[])
+    assert (write("errors"), num_failed()) == (1, 0)
+    assert (write("errors"), num_failed()) == (0, 0)

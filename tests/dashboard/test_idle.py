@@ -16,11 +16,25 @@ from penstock.dashboard.live import LiveQuery, news_of
 from penstock.dashboard.server import DashboardServer
 from penstock.events.events import QuerySampled, QueryStarted, RowError, RowsFailed, StageInfo, StageSample
 from tests.dashboard.test_job import run_job
+from tests.dashboard.test_live import Running
 
 WATCH = """() => {
     window.changes = [];
     const options = { subtree: true, childList: true, characterData: true, attributes: true };
     const note = (found) => window.changes.push(...found.map((each) => each.target.data ?? each.target.outerHTML));
+    new MutationObserver(note).observe(document, options);
+}"""
+
+
+WATCH_NEWS = """(still) => {
+    window.needless = [];
+    const isNeedless = ({ type, target, oldValue }) => type === "characterData" && oldValue === target.data;
+    const isIn = ({ target }, places) => (target.parentElement ?? target).closest(places);
+    const note = (found) => {
+        const isBad = (each) => (isNeedless(each) && !isIn(each, ".chart")) || (still && isIn(each, still));
+        window.needless.push(...found.filter(isBad).map((each) => each.target.data ?? each.target.outerHTML));
+    };
+    const options = { subtree: true, childList: true, characterDataOldValue: true, attributes: true };
     new MutationObserver(note).observe(document, options);
 }"""
 
@@ -65,6 +79,24 @@ def test_a_page_follows_the_query_that_starts_after_a_pause(dashboard: Dashboard
     expect(page.locator("#stages tbody td").first).to_have_text("9")
 
 
+def test_only_news_is_written_into_the_page(dashboard: DashboardServer, page: Page) -> None:
+    """While the time of a query goes on, no text is written again, and no part of the rows is touched."""
+    with Running():
+        page.goto(dashboard.url)
+        expect(page.locator("#query-state")).to_have_text("running")
+        for view, table, still in (
+            ("Run", "#stages", ""),
+            ("Rows", "#rows-table", "main > section > :not(.headline:first-child)"),
+        ):
+            page.get_by_role("link", name=view, exact=True).click()
+            expect(page.locator(f"{table} tbody tr").first).to_be_visible()
+            page.evaluate(WATCH_NEWS, still)
+            for _ in range(3):
+                shown = page.locator("#query-time").inner_text()
+                expect(page.locator("#query-time")).not_to_have_text(shown)
+            assert page.evaluate("window.needless") == []
+
+
 def test_charts_get_new_points_now_and_then() -> None:
     """Those that a page has are not sent again; of the errors it gets the last ones, unless it asks for all."""
     query = LiveQuery()
@@ -76,13 +108,13 @@ def test_charts_get_new_points_now_and_then() -> None:
 
     query.on_event(QueryStarted((StageInfo(0, "f"),), 0.0))
     query.on_event(RowsFailed(0, errors))
-    first, soon, later = sampled(100.0), sampled(104.0), sampled(106.0)
+    first, soon, later = sampled(100.0), sampled(109.0), sampled(111.0)
     assert (first["history"]["times"][-1], soon["history"]["times"][-1], later["history"]["times"][-1]) == (
         100,
         100,
-        106,
+        111,
     )
     assert news_of(soon, {"points": "100"})["history"] is None
-    assert news_of(later, {"points": "100"})["history"]["times"] == [100, 104, 106]
+    assert news_of(later, {"points": "100"})["history"]["times"] == [100, 109, 111]
     assert [error["message"] for error in news_of(later, {})["errors"]] == ["19", "18", "17", "16"]
     assert len(news_of(later, {"errors": "all"})["errors"]) == 20

@@ -7,10 +7,11 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
 import penstock as ps
-from penstock.errors import ComputeError, InvalidArgumentError, TypeMismatchError
+from penstock.errors import ColumnNotFoundError, ComputeError, InvalidArgumentError, TypeMismatchError
 
 # --- samples and random orders ---
 
@@ -81,6 +82,19 @@ def test_train_and_test_rows_are_all_rows(options: dict[str, Any], test_size: fl
 
 
 # --- parts and pairs ---
+
+
+def test_rows_of_equal_values_are_in_one_part() -> None:
+    keys = [1.5, math.nan, None, 2.5, math.nan, 1.5, None, 3.5]
+    df = ps.from_pydict({"k": keys, "v": list(range(8)), "e": [np.ones(2, np.float32)] * 8})
+    parts = [part.to_pydict() for part in df.repartition(3, "k").iter_partitions()]
+    assert 1 <= len(parts) <= 3
+    of_row = {row: number for number, part in enumerate(parts) for row in part["v"]}
+    assert sorted(of_row) == list(range(8))
+    assert (of_row[0], of_row[1], of_row[2]) == (of_row[5], of_row[4], of_row[6])
+    assert all(part["v"] == sorted(part["v"]) for part in parts)
+    by_expression = ps.range(100).repartition(4, ps.col("id") % 10).iter_partitions()
+    assert sum(len(part) for part in by_expression) == 100
 
 
 def test_zip_pairs_rows_by_position() -> None:
@@ -184,6 +198,8 @@ def test_summaries() -> None:
         (lambda df: df.shuffle("x"), InvalidArgumentError, "shuffle takes a whole number as seed; got 'x'"),
         (lambda df: df.train_test_split(9), InvalidArgumentError, "test_size is 9, but there are 4 rows"),
         (lambda df: df.train_test_split("x"), InvalidArgumentError, "between 0 and 1, or a number of rows; got 'x'"),
+        (lambda df: df.repartition(0, "k"), InvalidArgumentError, "a whole number of 1 or more; got 0"),
+        (lambda df: df.repartition(2, "q"), ColumnNotFoundError, "'q' not found in repartition; available: t, k, v"),
         (lambda df: df.zip(3), InvalidArgumentError, "must be a DataFrame; got int"),
         (lambda df: df.join_asof(df), InvalidArgumentError, "either on=, or both left_on= and right_on="),
         (lambda df: df.join_asof(df, on="t", left_by="k"), InvalidArgumentError, "both left_by= and right_by="),

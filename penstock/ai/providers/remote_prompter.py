@@ -71,6 +71,10 @@ class ApiPrompter(RemoteModel, Prompter):
                 answers += timed(more)
         return answers if len(answers) == request.num_answers else answers[: request.num_answers]
 
+    def is_random(self, request: Request) -> bool:
+        """Return True if the model may give another answer to the same request."""
+        return not is_deterministic(self._wire.call(request).body)
+
     def _ask(self, request: Request) -> Awaitable[Answered]:
         """Make a call. Return its answers and their latency."""
         assert self._calls is not None, "load() was not called"

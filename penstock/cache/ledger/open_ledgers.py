@@ -22,6 +22,7 @@ _open: dict[Path, tuple[FileLedger, int]] = {}  # with the number of users
 _lock = threading.Lock()
 
 _job: ContextVar[tuple[str, str]] = ContextVar("penstock_job_ledger")  # folder and era
+_asks_again: ContextVar[bool] = ContextVar("penstock_asks_again", default=False)
 _inherited_job_folder = ""  # in a worker process: the driver's job folder
 
 
@@ -62,16 +63,23 @@ def cache_ledger(cache_dir: str | os.PathLike[str]) -> Ledger:
 
 
 @contextmanager
-def job_ledger(folder: str | os.PathLike[str], era: str = "") -> Iterator[None]:
+def job_ledger(folder: str | os.PathLike[str], era: str = "", *, asks_again: bool = False) -> Iterator[None]:
     """Within the context, store the calls of queries in a job's own ledger as well.
 
-    ``era`` stays the same over the runs of a job as long as rows have the same numbers in the same reads.
+    ``era`` stays the same over the runs of a job as long as rows have the same numbers in the same reads. With
+    ``asks_again``, models are asked again where a stored answer is invalid.
     """
-    token = _job.set((str(Path(folder).absolute()), era))
+    token, asking = _job.set((str(Path(folder).absolute()), era)), _asks_again.set(asks_again)
     try:
         yield
     finally:
         _job.reset(token)
+        _asks_again.reset(asking)
+
+
+def is_asking_again() -> bool:
+    """Return True if the current job runs its failed rows again."""
+    return _asks_again.get()
 
 
 def job_folder() -> str:

@@ -105,8 +105,7 @@ class DaftDataFrame(DataFrame):
         DataFrame.show(shown, n, **options)
 
     def repartition(self, num: int | None, *partition_by: Any) -> Self:
-        """Ignore ``partition_by``: no result depends on the part of a row."""
-        return DataFrame.repartition(self, num or 1)
+        return DataFrame.repartition(self, num or 1, *partition_by)
 
     def to_pydict(self, maps_as_pydicts: str | None = None) -> dict[str, list[Any]]:
         return _with_maps(self.to_arrow(), maps_as_pydicts)

@@ -4,7 +4,7 @@ import { Home } from "./home.js";
 import { Rows } from "./rows.js";
 import { Run } from "./run.js";
 import { address, ask, chosen, chosenOf, follow, go, isGone, news, RUN, whenAddressChanges } from "./server.js";
-import { baseName, counted, isOver, isPaused, percent, seconds, shareDone, shortened, stateText } from "./text.js";
+import { baseName, counted, isOver, isPaused, percent, roughly, seconds, shareDone, shortened, stateText } from "./text.js";
 
 const FIRST_POLL_MS = 300, POLL_MS = 1000, LATER_POLL_MS = 2000, IDLE_POLL_MS = 3000, LATER_S = 20, SAID_MS = 8000;
 const pageId = Math.random().toString(36).slice(2); // the process waits for open pages when it ends
@@ -49,7 +49,8 @@ async function poll() {
     page.notice = page.isGone ? goneText() : error.message;
     draw();
   }
-  if (mine === turn) timer = setTimeout(poll, delay);
+  const isList = page.state?.has_home && !page.state.query; // the list asks for its own news
+  if (mine === turn && (page.notice || !isList)) timer = setTimeout(poll, delay);
 }
 
 // The process may be gone at once after its last query: the page gets the last rows before it says that it has all.
@@ -135,7 +136,7 @@ function Query({ state, view }) {
 function Headline({ query, state, isSmall }) {
   const isLost = page.isGone && !isOver(query), left = query.left_s ?? null, Title = isSmall ? "p" : "h1";
   const time = isLost ? `after ${seconds(query.elapsed_s)}, last seen ${query.state}`
-    : `${seconds(query.elapsed_s)}${isPaused(query) ? " since the start" : ""}${left === null ? "" : `, about ${seconds(left)} left`}`;
+    : `${seconds(query.elapsed_s)}${isPaused(query) ? " since the start" : ""}${left === null ? "" : `, about ${roughly(left)} left`}`;
   return html`<div class="headline">
       <div class="headline-text"><${Title} id="query-name" class="query-name">${shortName(query)}<//>
         ${isJob() && !isSmall && html`<p class="sub">${query.name}</p>`}

@@ -1,7 +1,7 @@
 // The jobs and running queries of the machine or of a folder.
 import { html, useEffect, useState } from "./vendor/preact.js";
-import { address, chosen, follow, go, news } from "./server.js";
-import { age, baseName, count, dollars, isOver, percent, seconds } from "./text.js";
+import { address, chosen, follow, go, isGone, news } from "./server.js";
+import { age, baseName, count, dollars, isOver, percent, roughly, seconds } from "./text.js";
 
 const POLL_MS = 2000, HIDDEN_POLL_MS = 10_000, AGE_MS = 30_000;
 
@@ -12,7 +12,7 @@ export function Home() {
     let timer = 0, isOpen = true;
     const look = async () => {
       setNow(Math.floor(Date.now() / AGE_MS));
-      try { setHome(await news("api/home")); setProblem(""); } catch (error) { setProblem(error.message); }
+      try { setHome(await news("api/home")); setProblem(""); } catch (error) { setProblem(isGone(error) ? "The dashboard has ended or cannot be reached." : error.message); }
       if (isOpen) timer = setTimeout(look, document.hidden ? HIDDEN_POLL_MS : POLL_MS);
     };
     look();
@@ -48,7 +48,7 @@ function Lines({ id, title, lines, picked, toggle }) {
 function Line({ line, picked, toggle }) {
   const href = line.link ?? (line.root ? `?${new URLSearchParams({ job: line.root })}` : address({ query: line.id, view: null }));
   const open = line.link ? {} : { onClick: follow };
-  const took = line.elapsed_s ? seconds(line.elapsed_s) + (line.left_s ? `, ${seconds(line.left_s)} left` : "") : "–";
+  const took = line.elapsed_s ? seconds(line.elapsed_s) + (line.left_s ? `, ${roughly(line.left_s)} left` : "") : "–";
   return html`<tr>
     <th scope="row">
       ${toggle && html`<input type="checkbox" aria-label="Compare ${line.root}" checked=${picked.includes(line.root)} onChange=${() => toggle(line.root)} /> `}

@@ -8,7 +8,7 @@ import { baseName, count, counted, isOver, placeText, placeTitle, shortened } fr
 import { Shapes } from "./shapes.js";
 import { picked, togglePick, Trial } from "./trial.js";
 
-const POLL_MS = 500, LATEST_MS = 4000, TYPING_MS = 250, PAGE_ROWS = 25;
+const POLL_MS = 500, LATEST_MS = 10_000, TYPING_MS = 250, PAGE_ROWS = 25;
 const FILTERS = ["search", "status", "error", "where", "sort", "desc", "different", "key"];
 const OPERATORS = ["is", "is not", "has", "over", "under", "null", "filled"];
 

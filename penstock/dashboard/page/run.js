@@ -3,7 +3,7 @@ import { html, useMemo, useState } from "./vendor/preact.js";
 import { Chart, rates } from "./chart.js";
 import { Plan } from "./plan.js";
 import { address, chosen, follow, go } from "./server.js";
-import { bytes, callsText, compact, count, counted, dollars, inFlight, isOver, latency, percent, placeText, plain, rate, seconds, shareDone, shortened } from "./text.js";
+import { bytes, callsText, compact, count, counted, dollars, inFlight, isOver, latency, percent, placeText, plain, rate, roughly, seconds, shareDone, shortened } from "./text.js";
 
 const MAX_LINES = 8;
 
@@ -44,7 +44,7 @@ function Tiles({ query }) {
     calling && ["Answered", count(calling.calls.num_answered), [part, inFlight(calling.calls)].filter(Boolean).join(", "), "", done],
     ["Rows", count(numRows), query.is_live ? "committed" : calling ? "" : part, "", calling ? null : done],
     ["Failed rows", count(query.num_failed), failedNote, query.num_failed ? "bad" : ""],
-    left !== null && ["Time left", `~ ${seconds(left)}`, query.left_range ? `${seconds(query.left_range[0])} to ${seconds(query.left_range[1])}` : ""],
+    left !== null && ["Time left", roughly(left), query.left_range ? `${roughly(query.left_range[0])} to ${roughly(query.left_range[1])}` : ""],
     [calling ? "Answers / s" : "Rows per second", rate(counts?.rate ?? 0), isOver(query) ? "on average" : "lately"],
     slow && ["Latency", latency(slow[0]), `95 % within ${latency(slow[1])}`],
     models.length > 0 && ["Cost", dollars(spent), money.filter(Boolean).join(", ")],
@@ -172,7 +172,7 @@ function Errors({ query }) {
     <div id="errors">
       ${!errors.length && (query.state === "failed" ? html`<p>The run ended with this error, and no other row had failed:</p><pre>${query.error}</pre>`
         : html`<p class="empty">${query.num_failed ? "The errors of these rows come when their tasks end." : "No row has failed."}</p>`)}
-      ${errors.map((error, index) => html`<details key=${`${error.operator} ${error.row} ${error.source} ${index}`}>
+      ${errors.map((error, index) => html`<details key=${error.row === null ? index : `${error.operator} ${error.row} ${error.source}`}>
         <summary><span class="kind">${error.error_type}</span>${shortened(error.message, 200)}<span class="where">${error.row === null ? error.operator : `${error.operator}, ${placeText(error)}`}</span></summary>
         <pre>${error.input}</pre><pre>${error.traceback || error.message}</pre></details>`)}
       ${hidden > 0 && isWhole && errors.length > 0 && html`<p class="empty">and ${count(hidden)} more</p>`}

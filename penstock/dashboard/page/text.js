@@ -28,6 +28,9 @@ export function seconds(value) {
   return `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
 }
 
+// A forecast, as exactly as it can be known.
+export const roughly = (value) => (value < 90 ? seconds(value) : seconds(60 * Math.round(value / 60)).replace(" 0 s", ""));
+
 export function age(startedAt) {
   const passed = Date.now() / 1000 - startedAt;
   if (!startedAt) return "";

@@ -9,7 +9,7 @@ expressions       ``ray.data.expressions``
 llm               ``ray.data.llm``
 custom            ``Datasource`` and ``Datasink``
 arrow_options, json_files, bound_sql    options of the readers of CSV, JSON and SQL
-partitions        ``Partitioning``, its parser and its filter
+partitions        ``Partitioning`` and its parser
 resource_options  parameters about resources and placement
 
 It may import everything.

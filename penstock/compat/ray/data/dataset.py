@@ -261,7 +261,7 @@ class Dataset(aggregate.Shortcuts, DatasetWrites):  # type: ignore[misc]
             return self.into_batches(target_num_rows_per_block)
         shuffled = self.shuffle() if shuffle else self
         if keys is not None:
-            raise refusal("repartition(keys=...)", "use groupby(keys).map_groups(), or sort=True")
+            return DataFrame.repartition(shuffled, num_blocks or 1, *keys)
         return shuffled if num_blocks is None else DataFrame.repartition(shuffled, num_blocks)
 
     def split_at_indices(self, indices: Sequence[int]) -> list[Self]:
