@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from penstock.dashboard.server import DashboardServer
 
 MAX_QUERIES = 30  # the last ones
-MAX_WAIT_S = 2.5  # at the end of the process, for open pages
+MAX_WAIT_S = 3.0  # at the end of the process, for open pages
 
 
 class WatchedQuery(LiveQuery):

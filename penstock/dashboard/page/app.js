@@ -6,7 +6,7 @@ import { Run } from "./run.js";
 import { address, ask, chosen, chosenOf, follow, go, isGone, news, RUN, whenAddressChanges } from "./server.js";
 import { baseName, counted, isOver, isPaused, percent, roughly, seconds, shareDone, shortened, stateText } from "./text.js";
 
-const FIRST_POLL_MS = 300, POLL_MS = 1000, LATER_POLL_MS = 2000, IDLE_POLL_MS = 3000, LATER_S = 20, SAID_MS = 8000;
+const FIRST_POLL_MS = 300, POLL_MS = 1000, LATER_POLL_MS = 2500, IDLE_POLL_MS = 3000, LATER_S = 20, SAID_MS = 8000;
 const pageId = Math.random().toString(36).slice(2); // the process waits for open pages when it ends
 
 const page = { state: null, seenAt: null, seenEnd: null, notice: "", said: "", question: null, tick: 0, isGone: false, lastRows: null };
