@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from _pytest.doctest import DoctestModule
 from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
@@ -26,10 +27,17 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def pytest_collect_file(file_path: Path) -> None:
-    """Load all functions before one module of them: pytest would run that module again, and register it twice."""
+@pytest.hookimpl(wrapper=True)
+def pytest_collect_file(file_path: Path) -> Iterator[None]:
+    """Load all functions before one module of them: pytest would run that module again, and register it twice.
+
+    To look for examples in the docstrings of all tests would take a tenth of the collection.
+    """
     if "functions" in file_path.parent.parts:
         import penstock.functions  # noqa: F401
+    collected = yield
+    has_examples = not file_path.name.startswith("test_") or ">>>" in file_path.read_text()
+    return [each for each in collected if has_examples or not isinstance(each, DoctestModule)]
 
 
 EXAMPLE_FILES = {

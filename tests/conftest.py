@@ -49,7 +49,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     asks = "runner" in metafunc.definition._fixtureinfo.argnames
     folder = metafunc.definition.path.relative_to(metafunc.config.rootpath / "tests").parts[0]
     if asks or (folder in OF_DATAFRAMES and not metafunc.definition.get_closest_marker("one_machine")):
-        metafunc.parametrize("runner", RUNNERS, indirect=True)
+        wanted = {"not ray": RUNNERS[:1], "ray": RUNNERS[1:]}.get(metafunc.config.option.markexpr, RUNNERS)
+        metafunc.parametrize("runner", wanted, indirect=True)
 
 
 @pytest.fixture(autouse=True)

@@ -18,9 +18,9 @@ import penstock as ps
 from tests.faults.process_memory import high_water
 
 ANSWER_NBYTES = 6_000_000
-NUM_ANSWERS = 120
+NUM_ANSWERS = 90
 NUM_TEXTS, TEXT_NBYTES, TIMES = 1_000, 1_000, 1_000
-NUM_LINES = 8_000_000
+NUM_LINES = 6_000_000
 LINE = "1234567,0.123456,some text that is about as long as a sentence of a review\n"
 
 

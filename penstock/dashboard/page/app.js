@@ -135,8 +135,9 @@ function Query({ state, view }) {
 
 function Headline({ query, state, isSmall }) {
   const isLost = page.isGone && !isOver(query), left = query.left_s ?? null, Title = isSmall ? "p" : "h1";
-  const time = isLost ? `after ${seconds(query.elapsed_s)}, last seen ${query.state}`
-    : `${seconds(query.elapsed_s)}${isPaused(query) ? " since the start" : ""}${left === null ? "" : `, about ${roughly(left)} left`}`;
+  const elapsed = (isSmall && !isOver(query) ? roughly : seconds)(query.elapsed_s); // beside rows, each new text draws the page again
+  const time = isLost ? `after ${elapsed}, last seen ${query.state}`
+    : `${elapsed}${isPaused(query) ? " since the start" : ""}${left === null ? "" : `, about ${roughly(left)} left`}`;
   return html`<div class="headline">
       <div class="headline-text"><${Title} id="query-name" class="query-name">${shortName(query)}<//>
         ${isJob() && !isSmall && html`<p class="sub">${query.name}</p>`}

@@ -1,5 +1,5 @@
 // Rows in a table, with search, filters, sort, distributions and export; an open row is beside it.
-import { html, useEffect, useRef, useState } from "./vendor/preact.js";
+import { html, useEffect, useMemo, useRef, useState } from "./vendor/preact.js";
 import { CellInTable, sameCell } from "./cells.js";
 import { RowPanel } from "./row.js";
 import { Compare } from "./compare.js";
@@ -64,6 +64,8 @@ export function Rows({ query, runs, compared, tick, say, confirm, last }) {
     go(address({ row: null, view_as: null }));
     table.current?.querySelector(`[data-number="${Number(open)}"]`)?.focus();
   };
+  // All that a person chooses is in the address.
+  const rows = useMemo(() => html`<${Table} page=${page} runs=${runs} holder=${table} open=${open} />`, [page, location.search]);
   return html`<div class="headline rows-title"><h1>Rows</h1>${page?.can_try && !chosen("try") && html`<button type="button" onClick=${() => go(address({ try: "rows" }))}>Try a prompt</button>`}</div>
     ${compared.length > 1 && html`<${Compare} runs=${runs} compared=${compared} />`}
     ${chosen("try") && html`<${Trial} page=${page} confirm=${confirm} />`}
@@ -72,7 +74,7 @@ export function Rows({ query, runs, compared, tick, say, confirm, last }) {
     ${chosen("shapes") && html`<${Shapes} />`}
     <div class=${open ? "beside" : ""}>
       <div>
-        ${page?.rows.length > 0 && html`<div id="rows-scroll" class="scroll rows" role="group" aria-label="Table of rows" tabindex="0"><${Table} page=${page} runs=${runs} holder=${table} open=${open} /></div>`}
+        ${page?.rows.length > 0 && html`<div id="rows-scroll" class="scroll rows" role="group" aria-label="Table of rows" tabindex="0">${rows}</div>`}
         <div class="pages">
           <button type="button" disabled=${!Number(chosen("first"))} onClick=${() => go(address({ first: Math.max(Number(chosen("first")) - PAGE_ROWS, 0) || null }))}>Previous</button>
           <button type="button" disabled=${!page || page.next === null} onClick=${() => go(address({ first: page.next }))}>Next</button>
