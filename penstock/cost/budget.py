@@ -74,7 +74,7 @@ class Budget:
         with self._lock:
             if self._error is not None:
                 raise self._error
-            if not self._queue and self._try_reserve(charge):
+            if (charge.is_urgent or not self._queue) and self._try_reserve(charge):
                 return
             queued = _QueuedCharge(charge)
             self._queue[queued] = None
@@ -119,9 +119,12 @@ class Budget:
         cost = charge.billing.expected_cost(charge, is_alone=not self._num_under_way)
         if cost is None or self._spent + self._reserved + cost > self._limit:
             charge.reserved = cost or 0
-            return False
-        charge.reserved, charge.is_reserved = cost, True
-        self._reserved += cost
+            if not charge.is_urgent:
+                return False
+        else:
+            charge.reserved = cost
+        charge.is_reserved = True
+        self._reserved += charge.reserved
         self._num_under_way += 1
         charge.billing.num_under_way += 1
         return True
@@ -252,6 +255,8 @@ class Billing:
         tokens: int,
         inputs: Sequence[int] = (),
         on_wait: Callable[[], None] | None = None,
+        *,
+        is_urgent: bool = False,
     ) -> Charge:
         """Wait until the budget covers a call. ``tokens`` is the estimated size of all its inputs, ``inputs`` the size
         of each.
@@ -259,7 +264,7 @@ class Billing:
         A batch call gives ``on_wait``, which runs if the call must wait. The call then waits for another batch to end,
         so no batch may wait for this call.
         """
-        charge = Charge(self, tokens, inputs, on_wait)
+        charge = Charge(self, tokens, inputs, on_wait, is_urgent=is_urgent)
         if self._budget is not None:
             charge.input_cost = self.cost(Usage(tokens, 0))
             if self._num_known < NUM_SURE:
@@ -364,6 +369,7 @@ class Charge:
     max_at_once: int | None = None
     usage: Usage | None = None
     latency_s: float | None = None
+    is_urgent: bool = False  # never waits for money: other calls wait for its outcome while they hold reservations
 
     def sent(self) -> None:
         """Mark the call as sent: until its outcome is known, it counts at its estimated cost."""

@@ -8,6 +8,8 @@ from penstock.ai.client.api_call import Answered, ApiCall, Calls
 from penstock.cost.budget import Billing
 
 REPEATED = ("retry", "suspect")
+AWAITED = ("suspect", "probe")
+"""Ranks of calls that are sent alone, while all others wait."""
 
 
 class BilledCalls:
@@ -30,7 +32,8 @@ class BilledCalls:
     async def ask(self, call: ApiCall) -> Answered:
         if call.rank in REPEATED:
             self._billing.count_retried()
-        charge = await self._billing.reserve(call.body, call.tokens, call.inputs, self._on_wait)
+        is_urgent = call.rank in AWAITED
+        charge = await self._billing.reserve(call.body, call.tokens, call.inputs, self._on_wait, is_urgent=is_urgent)
         call.observer = charge
         try:
             answered = await self._calls.ask(call)
