@@ -112,6 +112,35 @@ def test_server_without_limits_is_never_held_back() -> None:
     assert pace.rate is None
 
 
+@pytest.mark.parametrize("seed", range(10))
+def test_new_connections_are_no_queue(seed: int) -> None:
+    """A request that opens a connection takes more than twice as long."""
+    chance, pace, num_opened = random.Random(seed), Pace(start=OWN_START), 0
+
+    def latency(now: float) -> float:
+        nonlocal num_opened
+        is_new, num_opened = pace.in_flight > num_opened, max(num_opened, pace.in_flight)
+        return chance.uniform(0.05, 0.06) + (chance.uniform(0.056, 0.104) if is_new else 0.0)
+
+    run = simulate(pace, Unlimited(), 2, latency=latency, most_per_s=3000, network_s=0.002, seed=seed)
+    assert run.accepted_per_s(1, 2) > 2500
+
+
+def test_answers_that_a_busy_client_reads_late_are_no_queue() -> None:
+    pace, limits = Pace(start=OWN_START), list[int]()
+
+    def latency(now: float) -> float:
+        limits.append(pace.limit)
+        if not 0.4 < now < 2:
+            return 0.05
+        pace.hold_growth(now + 0.2)
+        return 0.3
+
+    simulate(pace, Unlimited(), 4, latency=latency, most_per_s=8000, start_at=0)
+    assert limits == sorted(limits)
+    assert limits[-1] > 300
+
+
 def test_stragglers_do_not_hold_growth_up() -> None:
     run = simulate(Pace(), Unlimited(), 8, latency=lognormal(0.3, 3.0))
 

@@ -50,6 +50,7 @@ class Concurrency:
         self.slots = Slots()
         self._num_refused = 0
         self._hold_until = 0.0
+        self._is_held = self._is_second_look = False
         self._time_outs = Alarm()
         self._cut_seq = 0  # the last request before the last time-outs
         self._best = 0.0  # throughput
@@ -79,7 +80,7 @@ class Concurrency:
         self._limit = min(self._limit, ceiling)
 
     def hold(self, until: float) -> None:
-        """Do not grow before ``until``."""
+        """Do not grow before ``until``, and measure then."""
         self._hold_until = max(self._hold_until, until)
 
     def send(self, now: float, seq: int) -> Flight:
@@ -98,8 +99,13 @@ class Concurrency:
     def accept(self, now: float, flight: Flight) -> None:
         """Record an answer."""
         self.slots.accept(now - flight.at, flight.level)
-        if self.slots.is_known or now < self._hold_until:
+        if self.slots.is_known:
             return
+        was_held, self._is_held = self._is_held, now < self._hold_until
+        if self._is_held:
+            return
+        if was_held and self._high is not None and not self._is_falling:
+            self._high = self._raised_cohort()
         if self._is_falling:
             if self._low.is_complete:
                 self._fall_or_settle(self._low, self._high)
@@ -129,9 +135,14 @@ class Concurrency:
             self._fall(half)
 
     def _grow_or_fall(self, low: Cohort, high: Cohort) -> None:
-        """Decide by the throughput with a raised limit."""
+        """Decide by the throughput with a raised limit.
+
+        At first look twice: new connections, and code that runs for the first time, look like a queue.
+        """
         if high.throughput >= (1 + MIN_GAIN * (high.level / low.level - 1)) * low.throughput:
             self._grow(high)
+        elif self._growth == FAST and not self._is_second_look:
+            self._is_second_look, self._high = True, self._raised_cohort()
         else:
             self._best = max(low.throughput, high.throughput)
             self._fall(low.level / 2)
@@ -159,8 +170,11 @@ class Concurrency:
     def _raise(self, proven_limit: float) -> None:
         """Try more requests. Only requests sent when nearly all are in flight show how long the queue becomes."""
         self._limit = min(math.ceil(self._growth * proven_limit), self.ceiling)
+        self._is_second_look, self._high = False, self._raised_cohort()
+
+    def _raised_cohort(self) -> Cohort:
         size = max(6, 0.15 * self._limit) if self._growth == FAST else max(16, 0.3 * self._limit)
-        self._high = Cohort(0.85 * self._limit, math.inf, size)
+        return Cohort(0.85 * self._limit, math.inf, size)
 
     def _fall(self, limit: float) -> None:
         self._limit = max(round(limit), 1)
