@@ -17,8 +17,8 @@ from penstock.plan.stages import AtMost, Evenly, Exactly, Gathered, Inbox as Pol
 FIRST_PACED_ROWS = 4  # few: each may give megabytes
 FIRST_ROWS = 32  # duration of a task that transfers files
 QUICK_TASK_S = 0.25
-"""Tasks of API calls grow to the rows that the stage does in this time. The output of a task leaves once all its rows
-are done, so the first rows wait no longer than that for the others."""
+"""Tasks of API calls grow to the rows that the stage finishes in this time. The rows of a task leave together, so none
+waits much longer than this for the others."""
 MAX_LULL_S = 1.0
 LULL_FACTOR = 4
 """An idle stage waits for an incomplete batch to fill up: this many times the duration of its last task, at most
@@ -118,7 +118,7 @@ class LimitedRows:
             self.rows_per_task = max(policy.num_rows, min(in_time, max(self.rows_per_task, 4 * task.num_rows)))
 
     def _rows_in(self, seconds: float, num_rows: int) -> int:
-        """Return how many rows the stage does in some seconds, after another ``num_rows`` are done."""
+        """Count ``num_rows`` more finished rows. Return how many the stage finishes in so many seconds."""
         last_s, self._noted_at_s = self._noted_at_s, self._clock()
         self._recent_rows = RECENT * self._recent_rows + num_rows
         self._recent_s = RECENT * self._recent_s + self._noted_at_s - last_s

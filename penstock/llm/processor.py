@@ -195,7 +195,7 @@ def _vllm(config: vLLMEngineProcessorConfig) -> ServedProvider:
 
 
 def engine_options(params: Mapping[str, Any], fields: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Translate vLLM's sampling parameters to options of a request; those that only it knows go to ``extra_body``.
+    """Return vLLM's sampling parameters as options of a request. What only vLLM understands goes to ``extra_body``.
 
     >>> engine_options({"temperature": 0.3, "top_k": 5, "detokenize": False}, {})
     {'temperature': 0.3, 'extra_body': {'top_k': 5}}

@@ -154,7 +154,7 @@ class Exactly:
 class AtMost:
     """Bundles cut to at most ``num_rows``, never joined; to fewer rows if the output would exceed ``nbytes``.
 
-    Up to ``quick_rows`` while the stage does these in a moment, by measurement.
+    Up to ``quick_rows`` while the stage finishes them in a moment, by measurement.
     """
 
     num_rows: int

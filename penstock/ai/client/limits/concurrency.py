@@ -80,7 +80,7 @@ class Concurrency:
         self._limit = min(self._limit, ceiling)
 
     def hold(self, until: float) -> None:
-        """Do not grow before ``until``, and measure then."""
+        """Do not grow before ``until``. Then measure again."""
         self._hold_until = max(self._hold_until, until)
 
     def send(self, now: float, seq: int) -> Flight:
@@ -137,7 +137,7 @@ class Concurrency:
     def _grow_or_fall(self, low: Cohort, high: Cohort) -> None:
         """Decide by the throughput with a raised limit.
 
-        At first look twice: new connections, and code that runs for the first time, look like a queue.
+        Look twice before the first fall: new connections, and code that runs for the first time, look like a queue.
         """
         if high.throughput >= (1 + MIN_GAIN * (high.level / low.level - 1)) * low.throughput:
             self._grow(high)
