@@ -27,7 +27,6 @@ from penstock.runners.ray.stored import (
     StoredBatch,
     TaskInput,
     arguments,
-    batches_of,
     has_restored,
     put_batch,
 )
@@ -207,7 +206,7 @@ class RayPool:
             output = Bundle(report.written, report.num_rows, report.nbytes, is_task=True)
         elif report.has_output:
             assert run.input is not None
-            recipe = run.input.recipe(self, run.num_rows_out, report.num_rows)
+            recipe = Recipe(self, run.input.as_recipes(), run.num_rows_out, report.num_rows)
             node_id = run.actor.place.node_id if run.actor and run.actor.place else None
             output = Bundle(StoredBatch(batch, recipe, node_id), report.num_rows, report.nbytes)
             run.num_rows_out += report.num_rows
@@ -290,8 +289,8 @@ class RayPool:
 
     def remake(self, recipe: Recipe) -> Any:
         """Implements ``Remaker``."""
-        rows = TaskInput(recipe.first_row, recipe.slices, batches_of(recipe.items))
-        (batch,), report = self.result_of("remake", (recipe.first_row, recipe.start, recipe.num_rows), rows)
+        rows = recipe.input.from_recipes()
+        (batch,), report = self.result_of("remake", (rows.first_row, recipe.start, recipe.num_rows), rows)
         if report.exception is not None:
             raise report.exception
         return batch
