@@ -7,7 +7,6 @@ is free to drop a batch once no bundle needs it.
 
 from __future__ import annotations
 
-import asyncio
 import threading
 import weakref
 from collections import Counter
@@ -169,15 +168,6 @@ def put_batch(batch: pa.RecordBatch) -> Bundle:
 def read_input(task: Task) -> Any:
     """Return the input of a handler in the driver's process."""
     return TaskInput.of(task).fetched() if isinstance(task.item, tuple) else task.item
-
-
-async def read_on_thread(task: Task) -> pa.RecordBatch:
-    """Return the input of an async handler in the driver's process. The store may block, so a thread reads it."""
-    return await asyncio.to_thread(read_input, task)
-
-
-async def put_on_thread(batch: pa.RecordBatch) -> Bundle:
-    return await asyncio.to_thread(put_batch, batch)
 
 
 def cut(bundles: tuple[Bundle, ...], offset: int, num_rows: int) -> tuple[Bundle, ...]:
