@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from benchmarks.cascade_promise import ORDERS, SEPARATION, PROMISE, run
+from benchmarks.cascade_promise import ORDERS, PROMISE, SEPARATION, run
 from penstock.ai.cascade.calibration import Calibration, LabelledRows
 from penstock.ai.cascade.handlers import draw_probes
 from penstock.ai.cascade.learned_judge import LearnedJudge, held_out_scores, ranking
