@@ -39,7 +39,7 @@ class Progress:
     """A Subscriber that shows one line per stage while a query runs, and leaves one line when it ends.
 
     A query that ends within ``delay_s`` shows nothing. Only a thread touches the screen; with ``interval_s=None`` there
-    is none, and the caller calls ``refresh``. ``stats`` are the query's totals if another subscriber keeps them
+    is none, and the caller calls ``refresh``. ``stats`` has the totals of the query if another subscriber keeps them
     already. ``destination`` is the place that the query writes to.
     """
 
