@@ -38,9 +38,9 @@ LINE_INTERVAL_S = 30.0  # seconds between lines without a terminal
 class Progress:
     """A Subscriber that shows one line per stage while a query runs, and leaves one line when it ends.
 
-    A query that ends within ``delay_s`` shows nothing. Only a thread touches the screen; with ``interval_s=None`` there
-    is none, and the caller calls ``refresh``. ``stats`` has the totals of the query if another subscriber keeps them
-    already. ``destination`` is the place that the query writes to.
+    A query that ends within ``delay_s`` shows nothing. Only a thread touches the screen. With ``interval_s=None`` there
+    is no thread, and the caller calls ``refresh``. If another subscriber counts the totals of the query, ``stats`` is
+    that one. ``destination`` is the place that the query writes to.
     """
 
     def __init__(
