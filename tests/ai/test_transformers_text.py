@@ -253,6 +253,8 @@ def test_weights_do_not_travel() -> None:
         ({"dtype": "int4"}, "dtype is one of float32"),
         ({"batch_size": 0}, "batch_size is a number of rows"),
         ({"concurrency": 0}, "concurrency is a whole number"),
+        ({"max_length": 0}, "max_length must be a whole number"),
+        ({"prompt_name": "query"}, "has no prompt_name 'query'; give the text itself as prompt="),
     ],
 )
 def test_options_that_make_no_sense(options: dict[str, Any], message: str) -> None:
