@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.ai.cascade.calibration import Calibration, LabelledRows, Numbers
-from penstock.ai.cascade.thresholds import Targets, max_calibration_rows, pilot_rows, wanted_calibration_rows
+from penstock.ai.cascade.thresholds import max_calibration_rows, pilot_rows, wanted_calibration_rows
 from penstock.contracts import EndOfInput, Handler, check_not_cancelled
 from penstock.cost.accounts import current_account, is_sampling
 from penstock.events.metrics import increment_counter
@@ -147,7 +147,7 @@ class SizeHandler:
     """Passes rows on, without the candidates that are not needed after the labels of the pilot."""
 
     def __init__(self, relation: SizeSample) -> None:
-        self._targets = Targets(relation.precision, relation.recall, relation.confidence)
+        self._promise = relation.promise
         self._pilot: list[Numbers] = []
         self._num_needed: int | None = None
 
@@ -160,7 +160,7 @@ class SizeHandler:
         if not (ranks > 0).any():
             return item
         if self._num_needed is None:
-            self._num_needed = wanted_calibration_rows(np.concatenate(self._pilot), self._targets)
+            self._num_needed = wanted_calibration_rows(np.concatenate(self._pilot), self._promise)
         return item.filter(arrow_flags(ranks <= self._num_needed))
 
     def close(self) -> None:
@@ -184,11 +184,9 @@ class CalibrateHandler:
             self._samples.append(self._sampled(item.filter(arrow_flags(~is_row))))
             item = item.filter(arrow_flags(is_row))
         if item.num_rows and self._found is None:
-            relation = self._relation
-            targets = Targets(relation.precision, relation.recall, relation.confidence)
-            self._found = Calibration(LabelledRows.joined(self._samples), targets)
+            self._found = Calibration(LabelledRows.joined(self._samples), self._relation.promise)
             if not is_sampling():  # a cost estimate has too few rows to test the judge
-                self._found.report(relation.title)
+                self._found.report(self._relation.title)
         return self._routed(item)
 
     def close(self) -> None:
