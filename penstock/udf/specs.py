@@ -101,7 +101,7 @@ def make_spec(
     return UdfSpec(
         name=name,
         target=target,
-        return_dtype=_return_dtype(name, options.get("return_dtype"), hint, is_batch, is_generator),
+        return_dtype=return_dtype_of(name, options.get("return_dtype"), hint, is_batch, is_generator),
         version=options.get("version"),
         **_common_parts(name, options, (1, options.get("concurrency")), is_async),
     )
@@ -115,7 +115,8 @@ def return_hint(function: Callable[..., Any]) -> Any:
         return getattr(function, "__annotations__", {}).get("return")
 
 
-def _return_dtype(name: str, given: Any, hint: Any, is_batch: bool, is_generator: bool) -> DataType:
+def return_dtype_of(name: str, given: Any, hint: Any, is_batch: bool = False, is_generator: bool = False) -> DataType:
+    """Return the type of a function's results: as given, or by its annotation."""
     if given is not None:
         return DataType.of(given)
     if is_batch or hint is None or isinstance(hint, str):
