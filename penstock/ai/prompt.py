@@ -147,10 +147,9 @@ class AsyncPrompts(RowLookup):
                 return await self._conversation(request, answer)
             except (InvalidAnswerError, ContentFilteredError):
                 is_stored = answer.latency_s is None
-                model = self._model
-                if not (self._asks_again and is_stored and isinstance(model, ApiPrompter) and model.is_random(request)):
+                if not self._asks_again or not is_stored or self._model.is_certain(request):
                     raise
-                answer = (await model.generate(replace(request, key=None, num_answers=1)))[0]
+                answer = (await self._model.generate(replace(request, key=None, num_answers=1)))[0]
 
     async def _conversation(self, request: Request, answer: Generation) -> Any:
         exchange = Exchange(self._settings, request)
