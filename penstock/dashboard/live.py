@@ -162,7 +162,7 @@ class LiveQuery:
     def _say(self, text: str) -> None:
         self._log.append((self._now_s - self._started_s, text))
 
-    def control(self, order: Order) -> None:
+    def follow(self, order: Order) -> None:
         """Pause, resume or cancel the query, limit the tasks of a stage, or set the budget.
 
         Raises InvalidArgumentError if the query has ended.
