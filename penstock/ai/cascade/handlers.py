@@ -38,7 +38,7 @@ from penstock.plan.cascade_relations import (
 )
 from penstock.plan.stages import RunRelation
 from penstock.relational.handler import no_rows
-from penstock.relational.spill import spill_error, spill_file
+from penstock.relational.spill import Place, SpilledBatches
 from penstock.relational.typed_input import TypedInput
 from penstock.types import Schema
 from penstock.types.plain import arrow_flags, arrow_numbers, numpy_values, without_nulls
@@ -67,8 +67,8 @@ class DrawHandler:
         self._relation = relation
         self._input = TypedInput(str(relation), work.schemas[0])
         self._is_cancelled = is_cancelled
-        self._file = spill_file()
-        self._writer: Any = None
+        self._spilled = SpilledBatches(str(relation))
+        self._held: list[Place] = []
         self._num_rows = 0
 
     def process(self, item: Any, first_row: int) -> Iterator[pa.RecordBatch]:
@@ -80,24 +80,17 @@ class DrawHandler:
 
     def close(self) -> None:
         self._input.close()
-        self._file.close()
+        self._spilled.close()
 
     def _hold(self, batches: Iterator[pa.RecordBatch]) -> None:
         for batch in batches:
-            try:
-                if self._writer is None:
-                    self._writer = pa.ipc.new_stream(self._file, batch.schema.remove_metadata())
-                self._writer.write_batch(batch.replace_schema_metadata(None))
-            except OSError as exc:
-                raise spill_error(str(self._relation), exc.strerror or str(exc)) from exc
+            self._held.append(self._spilled.put(batch.replace_schema_metadata(None)))
             self._num_rows += batch.num_rows
 
     def _drawn(self) -> Iterator[pa.RecordBatch]:
         if (schema := self._input.schema) is None:
             return  # an input of unknown columns had no rows
         output = self._relation.schema(schema).to_arrow()
-        if self._writer is not None:
-            self._writer.close()
         for probes in draw_probes(self._num_rows):
             for batch, start in self._rows():
                 own = np.arange(*np.searchsorted(probes[:, 0], [start, start + batch.num_rows]))
@@ -111,12 +104,10 @@ class DrawHandler:
 
     def _rows(self) -> Iterator[tuple[pa.RecordBatch, int]]:
         """Yield the rows that were held, each batch with the number of its first row."""
-        if self._writer is None:
-            return
-        self._file.seek(0)
         start = 0
-        for batch in pa.ipc.open_stream(self._file):
+        for place in self._held:
             check_not_cancelled(self._is_cancelled)
+            batch = self._spilled.get(place)
             yield batch, start
             start += batch.num_rows
 
