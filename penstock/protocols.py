@@ -317,16 +317,11 @@ class Ledger(Protocol):
         memory, if there is room, and written when the disk works again.
         """
 
+    def put_all(self, values: Mapping[bytes, bytes]) -> None:
+        """Store values by key, as ``put`` does, with one write."""
+
     def flush(self) -> None:
         """Return when all values are durable. Raises LedgerError on failure; may be called again."""
 
     def close(self) -> None:
         """Flush, then release everything, also if the flush raises. May be called twice."""
-
-
-@runtime_checkable
-class BulkLedger(Ledger, Protocol):
-    """A ledger that stores many values with one write."""
-
-    def put_all(self, values: Mapping[bytes, bytes]) -> None:
-        """Store values by key, as ``put`` does."""
