@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 import time
+import uuid
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from types import SimpleNamespace
@@ -107,6 +108,8 @@ def serve(fd: int) -> None:
 
 def _next_fork(requests: socket.socket) -> tuple[list[int], int] | None:
     """Start a worker. In its process, return its sockets and its lifeline."""
+    from penstock.events import metrics
+
     request, received, _, _ = socket.recv_fds(requests, MOST_NBYTES, MOST_FDS)
     if not request:
         os._exit(0)
@@ -124,6 +127,7 @@ def _next_fork(requests: socket.socket) -> tuple[list[int], int] | None:
         time.sleep(0.0002)
     os.write(reply, os.getpid().to_bytes(4, "big"))
     env, sys.path[:], folder = pickle.loads(request)
+    metrics._PROCESS = uuid.uuid4().hex  # made at import
     os.setsid()
     os.chdir(folder)
     os.environ.clear()
