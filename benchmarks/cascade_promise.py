@@ -15,11 +15,12 @@ from typing import Any
 import numpy as np
 
 from penstock.ai.cascade.handlers import draw_probes
-from penstock.ai.cascade.thresholds import Targets, find_thresholds, wanted_calibration_rows
+from penstock.ai.cascade.thresholds import find_thresholds, wanted_calibration_rows
+from penstock.plan.cascade_relations import Promise
 
 Numbers = np.ndarray[Any, Any]
 
-TARGETS = Targets(precision=0.9, recall=0.9, confidence=0.95)
+PROMISE = Promise(precision=0.9, recall=0.9, confidence=0.95)
 NUM_ROWS = 20_000
 ORDERS = ("random", "sorted", "drifting", "1 % true")
 SEPARATION = {"easy": 5.0, "medium": 2.5, "hard": 1.2, "useless": 0.0}  # of the scores of true and false rows
@@ -36,7 +37,7 @@ class Run:
 
     @property
     def has_missed(self) -> bool:
-        return self.precision < TARGETS.precision or self.recall < TARGETS.recall
+        return self.precision < PROMISE.precision or self.recall < PROMISE.recall
 
 
 def rows(order: str, separation: float, random: np.random.Generator, num_rows: int) -> tuple[Numbers, Numbers]:
@@ -52,8 +53,8 @@ def run(order: str, separation: float, seed: int, num_rows: int = NUM_ROWS) -> R
     scores, labels = rows(order, separation, np.random.default_rng(seed), num_rows)
     pilot, candidates = draw_probes(num_rows, seed)
     pilot = pilot[:, 0]
-    sample = candidates[candidates[:, 1] <= wanted_calibration_rows(labels[pilot], TARGETS), 0]
-    found = find_thresholds(scores[pilot], labels[pilot], scores[sample], labels[sample], TARGETS)
+    sample = candidates[candidates[:, 1] <= wanted_calibration_rows(labels[pilot], PROMISE), 0]
+    found = find_thresholds(scores[pilot], labels[pilot], scores[sample], labels[sample], PROMISE)
     is_guessed = np.full(num_rows, found.is_useful)
     is_guessed[pilot] = is_guessed[sample] = False
     is_no, is_yes = is_guessed & (scores < found.low), is_guessed & (scores >= found.high)

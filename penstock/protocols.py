@@ -40,10 +40,8 @@ class ReadRequest:
     """The rows and columns that a scan needs.
 
     ``columns`` (None: all) and ``limit`` are hints: the engine selects and cuts again. Only a source with
-    ``can_filter`` gets a ``predicate``, and must apply it to every row. ``conditions`` are parts of the predicate as
-    plain data: a source may skip rows that fail one of them; with ``has_all_conditions`` they are the whole predicate.
-    ``predicate_columns`` are the columns that the predicate reads, or None if they are unknown. Only a
-    ``NumberedSource`` gets ``first_input``.
+    ``can_filter`` gets a ``predicate``, and must apply it to every row. ``conditions`` are the same as plain data: the
+    predicate is true where all of them are. Only a ``NumberedSource`` gets ``first_input``.
     """
 
     columns: tuple[str, ...] | None = None
@@ -51,8 +49,6 @@ class ReadRequest:
     limit: int | None = None
     conditions: tuple[Condition, ...] = ()
     first_input: int | None = None
-    predicate_columns: frozenset[str] | None = None
-    has_all_conditions: bool = False
 
 
 class ReadTask(Protocol):

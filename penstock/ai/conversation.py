@@ -159,6 +159,14 @@ class Generation:
         """Set the tokens of the call."""
         self.input_tokens, self.output_tokens, self.cached_tokens, self.written_tokens, self.written_1h_tokens = usage
 
+    @property
+    def usage(self) -> Usage | None:
+        """The tokens of the call, None if they are not known."""
+        if self.input_tokens is None:
+            return None
+        tokens = self.input_tokens, self.output_tokens or 0, self.cached_tokens or 0
+        return Usage(*tokens, self.written_tokens, self.written_1h_tokens)
+
 
 # --- in the ledger ----------------------------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from penstock.ai.provider import Prompter
 from penstock.ai.structured.return_formats import OutputFormat
 from penstock.ai.structured.tools import ToolFunction
 from penstock.cost.prices import cost_of
+from penstock.cost.usage import Usage
 from penstock.errors import ContentFilteredError, InvalidAnswerError, RequestRefusedError
 from penstock.types import DataType
 
@@ -158,33 +159,17 @@ class Exchange:
         return {**found, **self._usage(last)} if settings.has_usage else found
 
     def _usage(self, last: Generation) -> dict[str, Any]:
-        tokens = {name: self._sum(name) for name in ("input_tokens", "output_tokens", "cached_tokens")}
         calls = [
             {"name": each.call.name, "arguments": each.call.arguments, "result": each.content} for each in self._results
         ]
-        settings = self._settings
+        settings, known = self._settings, [each.usage for each in self._answers if each.usage is not None]
+        usage = Usage(*map(sum, zip(*known, strict=True))) if known else None
+        cost = cost_of(settings.provider, last.model, usage, price=settings.price, is_batch=settings.is_batch)
         return {
-            "model": last.model,
-            **tokens,
-            "latency_s": self._sum("latency_s"),
-            "cost": cost_of(
-                settings.provider,
-                last.model,
-                **tokens,
-                written_tokens=self._sum("written_tokens"),
-                written_1h_tokens=self._sum("written_1h_tokens"),
-                price=settings.price,
-                is_batch=settings.is_batch,
-            ),
-            "finish_reason": last.finish_reason,
+            **usage_fields(self._answers, cost),
             "tool_calls": calls + [{"name": c.name, "arguments": c.arguments, "result": None} for c in last.tool_calls],
             "reasoning": last.reasoning,
         }
-
-    def _sum(self, name: str) -> Any:
-        """Return the sum of a field of all answers, None if it is not known."""
-        known = [value for value in (getattr(each, name) for each in self._answers) if value is not None]
-        return sum(known) if known else None
 
     def _end_with_calls(self, answer: Generation) -> None:
         """End with calls of functions that are not in ``tool_functions``; ``usage`` shows them."""
@@ -212,6 +197,20 @@ class Exchange:
         said = ModelTurn(answer.text, answer.tool_calls, answer.raw)
         self._last_request = replace(last, turns=(*last.turns, said, turn), num_answers=1, key=None)
         self.request = self._last_request
+
+
+def usage_fields(answers: Sequence[Generation], cost: float | None) -> dict[str, Any]:
+    """Return the usage of the calls with these answers; None for a figure that is not known."""
+    last, figures = answers[-1], ("input_tokens", "output_tokens", "cached_tokens")
+    tokens = {name: total(answers, name) for name in figures}
+    times = {"latency_s": total(answers, "latency_s"), "finish_reason": last.finish_reason}
+    return {"model": last.model, **tokens, "cost": cost, **times}
+
+
+def total(answers: Sequence[Generation], name: str) -> Any:
+    """Return the sum of a field of answers, None if it is not known."""
+    known = [value for answer in answers if (value := getattr(answer, name)) is not None]
+    return sum(known) if known else None
 
 
 async def run_tools(tools: Sequence[ToolFunction], calls: Sequence[ToolCall]) -> list[ToolResult]:

@@ -177,6 +177,9 @@ class TextEmbeddingOptions(ImageEmbeddingOptions, total=False):
     user: Annotated[Text, "an id of the user, for the provider"]
 
 
+NUMBERS = tuple(name for name, hint in get_type_hints(GenerationOptions).items() if hint in (Number, Count))
+"""Options of models that take a number."""
+
 CALL_OPTIONS = tuple(name for name in CallOptions.__annotations__ if name != "concurrency")
 """Options of the engine, which all AI functions take; ``concurrency`` may be an option of the provider."""
 

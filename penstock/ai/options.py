@@ -98,15 +98,20 @@ class AiOptions:
 
 
 def check_labels(function: str, labels: Any) -> tuple[str, ...]:
-    """Return labels as a tuple. Refuse none at all, other values than texts, and duplicates."""
-    given = [labels] if isinstance(labels, str) else labels
-    if not isinstance(given, Sequence) or not given or not all(isinstance(label, str) for label in given):
+    """Return labels as a tuple. Refuse fewer than two, other values than texts, and duplicates."""
+    is_list = isinstance(labels, Sequence) and not isinstance(labels, str)
+    if not is_list or not labels or not all(isinstance(label, str) for label in labels):
         raise InvalidArgumentError(
             f"{function}: labels must be a list of texts such as ['cat', 'dog']; got {labels!r}."
         )
-    if len(set(given)) < len(given):
-        raise InvalidArgumentError(f"{function}: a label occurs twice in {list(given)!r}.")
-    return tuple(given)
+    if len(set(labels)) < len(labels):
+        raise InvalidArgumentError(f"{function}: a label occurs twice in {list(labels)!r}.")
+    if len(labels) == 1:
+        raise InvalidArgumentError(
+            f"{function}: every row would get the only label {labels[0]!r}. Give two or more, such as "
+            f"[{labels[0]!r}, 'other'], or ask a question with yes or no by ps.ask."
+        )
+    return tuple(labels)
 
 
 def _batch_settings(function: str, taken: Mapping[str, Any]) -> BatchSettings | None:

@@ -5,17 +5,12 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
-from collections.abc import Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from penstock.cli.app import app
-from penstock.cli.inputs import READERS, suffix_of
-
-if TYPE_CHECKING:
-    from penstock.frame.dataframe import DataFrame
 
 
 @app.command()
@@ -49,18 +44,9 @@ def dashboard(
 
     roots = [root.rstrip("/") for root in (out, other) if root is not None]
     is_folder = len(roots) == 1 and (found := list(islice(roots_below(roots[0]), 2))) and found != roots
-    board = HomeBoard(out, read_files) if not roots or is_folder else JobBoard(roots, read_files)
+    board = HomeBoard(out) if not roots or is_folder else JobBoard(roots)
     server = DashboardServer(board, host, port)
     wait_for_interrupt(f"Dashboard: {server.url}")
-
-
-def read_files(paths: Sequence[str]) -> DataFrame:
-    """Return the rows of files of one format."""
-    import penstock as ps
-
-    reader, options = READERS[suffix_of(paths[0])]
-    df: DataFrame = getattr(ps, reader)(list(paths), **options)
-    return df
 
 
 def wait_for_interrupt(message: str) -> None:

@@ -8,10 +8,8 @@ import shutil
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -21,23 +19,8 @@ from penstock.errors import InvalidArgumentError, PathNotFoundError, PenstockErr
 if TYPE_CHECKING:
     from penstock.frame.dataframe import DataFrame
 
-READERS: Mapping[str, tuple[str, dict[str, Any]]] = {
-    **dict.fromkeys((".parquet", ".pq"), ("read_parquet", {})),
-    ".csv": ("read_csv", {}),
-    ".tsv": ("read_csv", {"delimiter": "\t"}),
-    **dict.fromkeys((".json", ".jsonl", ".ndjson"), ("read_json", {})),
-    **dict.fromkeys((".txt", ".md", ".log"), ("read_text", {})),
-    **dict.fromkeys((".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tiff"), ("read_images", {})),
-    **dict.fromkeys((".wav", ".flac", ".mp3", ".ogg"), ("read_audio", {})),
-    **dict.fromkeys((".mp4", ".mkv", ".mov", ".webm"), ("read_video_frames", {})),
-    ".pdf": ("read_pdf", {}),
-    ".npy": ("read_numpy", {}),
-    ".lance": ("read_lance", {}),
-    ".tar": ("read_webdataset", {}),
-}
 NOTES = (".md", ".log")  # files that accompany data, unless there is nothing else
 MAX_SKIPPED_SHOWN = 3
-COMPRESSED = (".gz", ".bz2", ".zst", ".lz4")
 STREAM = "-"
 
 
@@ -64,7 +47,7 @@ class TableInput:
 
 def read_table(path: str, format: str | None = None) -> DataFrame:
     """Return the rows of a file, a folder or standard input."""
-    import penstock as ps
+    from penstock.frame.read.by_extension import READERS, suffix_of
 
     if path == STREAM:
         path, format = _stored_input(), format or "jsonl"
@@ -83,21 +66,7 @@ def read_table(path: str, format: str | None = None) -> DataFrame:
         else:
             raise PathNotFoundError(f"Path {path!r} does not exist.")
         raise InvalidArgumentError(f"{problem}; known: {known}")
-    reader, options = READERS[suffix]
-    df: DataFrame = getattr(ps, reader)(path, **options)
-    return df
-
-
-def suffix_of(path: str) -> str:
-    """Return the extension of a path in lower case, ignoring the extension of a compression.
-
-    >>> suffix_of("s3://bucket/reviews/*.CSV.gz"), suffix_of("out/")
-    ('.csv', '')
-    """
-    suffixes = [suffix.lower() for suffix in PurePosixPath(path).suffixes]
-    while suffixes and suffixes[-1] in COMPRESSED:
-        suffixes.pop()
-    return suffixes[-1] if suffixes else ""
+    return READERS[suffix](path)
 
 
 def _suffix_in_folder(path: str) -> str:
@@ -105,6 +74,7 @@ def _suffix_in_folder(path: str) -> str:
 
     Files of several formats are an error. Others, such as a README.md, are named on standard error: they are not read.
     """
+    from penstock.frame.read.by_extension import READERS, suffix_of
     from penstock.io.files import find_files
 
     try:
@@ -118,7 +88,7 @@ def _suffix_in_folder(path: str) -> str:
         return ".parquet" if "://" in path else ""
     others = [name for name in names if suffix_of(name) not in data]
     is_pattern = any(sign in path for sign in "*?[")  # which would read all of them
-    if len({repr(READERS[suffix]) for suffix in data}) > 1 or (others and is_pattern):
+    if len({READERS[suffix] for suffix in data}) > 1 or (others and is_pattern):
         found = ", ".join(f"{count:,} {suffix or 'without extension'}" for suffix, count in sorted(counts.items()))
         folder, usual = path if not is_pattern else os.path.dirname(path), max(data, key=counts.__getitem__)
         raise InvalidArgumentError(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from penstock.cli.app import SOME_ROWS_FAILED, command_line, print_json
-from penstock.cli.inputs import STREAM, suffix_of
+from penstock.cli.inputs import STREAM
 from penstock.errors import InvalidArgumentError, JobError, PenstockError
 from penstock.events.tracebacks import note_ended_query
 from penstock.observe.printable import format_count, terminal_width, wrapped_text
@@ -63,6 +63,8 @@ class TableOutput:
                 raise InvalidArgumentError("--resume and --budget need a folder for the results: add -o OUT")
             print_rows(df)
             return df
+        from penstock.frame.read.by_extension import suffix_of
+
         if (suffix := suffix_of(self.output)) not in WRITERS:
             known = ", ".join(name for name in WRITERS if name)
             raise InvalidArgumentError(f"penstock cannot write files of type {suffix!r}; OUT may end with {known}")

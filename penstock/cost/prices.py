@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.config import PRICES_FIELD, get_config, read_prices
+from penstock.cost.usage import Usage
 from penstock.errors import InvalidArgumentError
 
 BATCH_SHARE = 0.5
@@ -29,26 +30,20 @@ Price = Mapping[str, float]
 def cost_of(
     provider: str,
     model: str | None,
+    usage: Usage | None,
     *,
-    input_tokens: int | None,
-    output_tokens: int | None,
-    cached_tokens: int | None = None,
-    written_tokens: int | None = None,
-    written_1h_tokens: int | None = None,
     price: Price | None = None,
     is_batch: bool = False,
 ) -> float | None:
-    """Return the cost of a call in dollars, or None if the price of the model is not known.
+    """Return the cost of a call in dollars, or None if its tokens or the price of the model are not known.
 
-    >>> cost_of("openai", "gpt-5-mini-2025-08-07", input_tokens=1_000_000, output_tokens=0)
+    >>> cost_of("openai", "gpt-5-mini-2025-08-07", Usage(1_000_000, 0))
     0.25
     """
     price = price or price_of(provider, model)
-    if price is None or input_tokens is None:
+    if price is None or usage is None:
         return None
-    share = BATCH_SHARE if is_batch else 1.0
-    tokens = output_tokens or 0, cached_tokens or 0, written_tokens or 0, written_1h_tokens or 0
-    return share * millionths(price, input_tokens, *tokens) / 1e6
+    return (BATCH_SHARE if is_batch else 1.0) * millionths(price, *usage) / 1e6
 
 
 def millionths(

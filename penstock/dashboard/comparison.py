@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from pathlib import PurePath
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from penstock.config import config
 from penstock.dashboard.job import JobContent, JobFolderView, compared_run
 from penstock.dashboard.row_pages.counterparts import Differences
 from penstock.errors import InvalidArgumentError
+from penstock.frame.read.by_extension import read_files
 from penstock.jobs.summary import whole_path
 
 if TYPE_CHECKING:
@@ -79,22 +79,11 @@ def _agreement(contents: Sequence[JobContent], by: str | None) -> float | None:
     if not paths or not others:
         return None
     num_rows, num_different = 0, 0
-    is_different = Differences(others, read_output, by or "")
-    for table in read_output(paths).iter_batches(batch_format="pyarrow", batch_size=BATCH_ROWS):
+    is_different = Differences(others, by or "")
+    for table in read_files(paths).iter_batches(batch_format="pyarrow", batch_size=BATCH_ROWS):
         for batch in table.combine_chunks().to_batches():
             num_rows += batch.num_rows
             num_different += int(is_different(batch).sum())
     if by is not None and num_rows and is_different.key != by:
         raise InvalidArgumentError(f"compare: by={by!r} is no column of texts or whole numbers of both jobs.")
     return 1 - num_different / num_rows if num_rows else None
-
-
-def read_output(paths: Sequence[str]) -> DataFrame:
-    """Return the rows of the files of a job."""
-    from penstock.frame.read.files import read_csv, read_json, read_parquet
-
-    readers: Mapping[str, Any] = {".parquet": read_parquet, ".csv": read_csv, ".jsonl": read_json, ".json": read_json}
-    if (reader := readers.get(PurePath(paths[0]).suffix)) is None:
-        raise InvalidArgumentError(f"compare reads jobs that write Parquet, CSV or JSON, not {paths[0]!r}.")
-    rows: DataFrame = reader(list(paths))
-    return rows

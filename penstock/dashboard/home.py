@@ -10,7 +10,6 @@ import pyarrow as pa
 
 from penstock.dashboard.job import JobBoard
 from penstock.dashboard.known import known_jobs, queries_of_processes
-from penstock.dashboard.row_pages.counterparts import ReadFiles
 from penstock.errors import InvalidArgumentError, PenstockError
 from penstock.jobs.summary import roots_below
 
@@ -23,9 +22,9 @@ class HomeBoard:
     It shows no other folder of the machine.
     """
 
-    def __init__(self, folder: str | None, read: ReadFiles) -> None:
+    def __init__(self, folder: str | None) -> None:
         """Show the jobs in ``folder`` and below it; None shows the jobs of this machine."""
-        self._folder, self._read = folder, read
+        self._folder = folder
         self._boards: dict[tuple[str, ...], JobBoard] = {}
         self._lock = threading.Lock()
 
@@ -69,7 +68,7 @@ class HomeBoard:
                 known = self._roots()
                 if unknown := [root for root in roots if root not in known]:
                     raise InvalidArgumentError(f"The job {unknown[0]!r} is not listed here, or is gone.")
-                self._boards[roots] = JobBoard(roots, self._read)
+                self._boards[roots] = JobBoard(roots)
             return self._boards[roots]
 
     def _summary(self, root: str) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from penstock.dashboard.error_kinds import ErrorKinds
 from penstock.dashboard.live import MAX_ERRORS, LiveQuery, Order, error_values, news_of, summary_of
 from penstock.dashboard.orders import PROMPTS, RUN, ControlWriter
 from penstock.dashboard.reviews import Reviews, row_name
-from penstock.dashboard.row_pages.counterparts import Counterparts, Differences, ReadFiles
+from penstock.dashboard.row_pages.counterparts import Counterparts, Differences
 from penstock.dashboard.row_pages.found_rows import RowsRequest
 from penstock.dashboard.row_pages.pages import InputRun, RowFile, RowReader, first_rows, rows_page
 from penstock.dashboard.row_pages.prompts import PromptTemplate, read_prompts
@@ -153,9 +153,8 @@ class JobFolderView:
 class JobBoard:
     """Implements ``Board``: a job, and perhaps another run of it to compare its rows with."""
 
-    def __init__(self, roots: Sequence[str], read: ReadFiles) -> None:
+    def __init__(self, roots: Sequence[str]) -> None:
         self._views = [JobFolderView(root.rstrip("/")) for root in roots]
-        self._read = read
         self._selecting = threading.Lock()
         self._selections: dict[tuple[RowsRequest, tuple[str, ...]], RowSearch] = {}  # the last ones
 
@@ -214,13 +213,13 @@ class JobBoard:
     def rows(self, asked: Mapping[str, str]) -> dict[str, Any]:
         content, *others = [view.content() for view in self._views]
         wanted, other_files = RowsRequest.of(asked), others[0].files if others else []
-        reader = RowReader(content.files, self._read)
+        reader = RowReader(content.files)
         selection = self._selection(wanted, reader, other_files) if wanted.is_filtered else None
         if asked.get("count") and selection is not None:
             figures = {"num_found": selection.num_found, "num_rows": reader.num_rows}
             return figures | {"is_counted": selection.is_complete}
         open_ledger = self._views[0].open_ledger
-        page = rows_page(reader, other_files, self._read, wanted, selection, content.prompts, open_ledger)
+        page = rows_page(reader, other_files, wanted, selection, content.prompts, open_ledger)
         reviews = self._views[0].reviews.read()
         for row in page["rows"]:
             place = None if row["row"] is None else RowPlace(row["source"], row["row"])
@@ -229,7 +228,7 @@ class JobBoard:
 
     def table(self, asked: Mapping[str, str], max_rows: int) -> pa.Table:
         wanted, content = RowsRequest.of(asked), self._views[0].content()
-        reader, selection = RowReader(content.files, self._read), None
+        reader, selection = RowReader(content.files), None
         if wanted.is_filtered:
             selection = self._selection(
                 wanted, reader, [file for view in self._views[1:] for file in view.content().files]
@@ -251,9 +250,9 @@ class JobBoard:
         content, folder = self._views[0].content(), self._views[0].ledger_folder
         with config(progress=False, dashboard=False):
             if asked.get("numbers") is None:
-                found = first_rows(self._read(content.input_paths), content.input_paths, MAX_ROWS)
+                found = first_rows(content.input_paths, MAX_ROWS)
             else:
-                found = RowReader(content.files, self._read).rows(list(map(int, asked["numbers"])))
+                found = RowReader(content.files).rows(list(map(int, asked["numbers"])))
         is_ours = folder is not None and os.access(folder.parent, os.W_OK)
         return run_trial(content.prompts, Trial.of(asked), found, folder if is_ours else None)
 
@@ -261,13 +260,13 @@ class JobBoard:
         """Keep a person's note, thumb or verdict on a row."""
         number, content = int(asked["number"]), self._views[0].content()
         with config(progress=False, dashboard=False):
-            found = RowReader(content.files, self._read).rows([number])
+            found = RowReader(content.files).rows([number])
         if found is None:
             raise InvalidArgumentError(f"There is no row {number}.")
         keys = {}
         if len(self._views) > 1:
             others = [file.path for file in self._views[1].content().files]
-            key = Counterparts(others, self._read, str(asked.get("key", "")), found.batch).key
+            key = Counterparts(others, str(asked.get("key", "")), found.batch).key
             keys = {key: found.batch.column(key)[0].as_py()}
         other = whole_path(self._views[1].root) if len(self._views) > 1 else ""
         self._views[0].reviews.write(number, found.places[0], keys, {**asked, "other": other})
@@ -279,7 +278,7 @@ class JobBoard:
         with self._selecting:
             if (found := self._selections.get(key)) is None or found.error is not None:
                 paths = [file.path for file in others]
-                compare = Differences(paths, self._read, wanted.key) if wanted.is_different and paths else None
+                compare = Differences(paths, wanted.key) if wanted.is_different and paths else None
                 found = RowSearch(reader.all(), reader.num_rows, reader.failed, wanted, compare)
                 self._selections[key] = found
                 if len(self._selections) > MAX_SELECTIONS:

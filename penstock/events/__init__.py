@@ -6,6 +6,7 @@ call_counter  the calls of one stage while they run
 call_gate     may a call start? A paused query closes the gate
 call_room     is there room for one more answer?
 latency       percentiles of durations, from few counts
+loop_thread   an event loop on a thread of its own
 cpu_clock     how long a thread has wanted a core
 tracebacks    errors without the frames of this package
 

@@ -177,8 +177,9 @@ def ask(
     >>> df.where(ask("{text} complains about delivery", model="gpt-6-luna")).to_pydict()
     {'text': ['yes, the parcel is late']}
     """
-    from penstock.ai.cascade.ask_column import Promise, ask_column
+    from penstock.ai.cascade.ask_column import ask_column
     from penstock.ai.cascade.statements import Statement, StatementModel
+    from penstock.plan.cascade_relations import Promise
 
     asked = StatementModel(find_provider(provider, "decide"), model, options, check_messages)
     return ask_column(Statement.of(statement), asked, cheap, Promise(precision, recall, confidence))

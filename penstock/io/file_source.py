@@ -17,7 +17,6 @@ from operator import methodcaller
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from penstock.config import piece_nbytes
 from penstock.errors import CorruptFileError, InvalidArgumentError, ReadError
@@ -185,14 +184,14 @@ class FileSource:
     def read_tasks(self, request: ReadRequest) -> Iterator[FileTask]:
         full = self._schema.to_arrow()
         columns = tuple(full.names) if request.columns is None else request.columns
-        needed = columns_needed(full, columns, request)
+        needed = columns_needed(columns, request)
         in_files = set(self._file_schema.names)
         read = needed & in_files
         file_schema = full if len(read) == len(full) else pa.schema([f for f in full if f.name in read])
         if self._ignores_corrupt and not len(file_schema):
             # Metadata counts rows that cannot be read, and the skipped files must not depend on the columns selected.
             file_schema = pa.schema([f for f in full if f.name in in_files])
-        selection = Selection.of_columns(file_schema, columns, request)
+        selection = Selection(file_schema, columns, request.predicate, request.limit, request.conditions)
         if request.first_input is not None:
             with_numbers = file_schema.append(pa.field(ROW_NUMBER, pa.int64()))
             selection = replace(selection, schema=with_numbers, columns=(*columns, ROW_NUMBER))
@@ -335,39 +334,19 @@ class FileSource:
         return constants
 
     def _files_for(self, request: ReadRequest) -> Sequence[DataFile]:
-        """Return the files whose paths do not rule out the predicate."""
-        of_path = set(self._path_types)
-        if request.predicate is None or not of_path:
+        """Return the files whose paths fulfil the conditions on them."""
+        of_path = self._path_types
+        conditions = [each for each in request.conditions if each.column in of_path]
+        if not conditions:
             return self.files
-        if request.has_all_conditions:
-            conditions = [each for each in request.conditions if each.column in of_path]
-            return [file for file in self.files if _fulfils(self._constants(file), conditions)]
-        import pyarrow.dataset as ds
-        import pyarrow.fs
-
-        any_format, any_filesystem = ds.ParquetFileFormat(), pyarrow.fs.LocalFileSystem()
-        fragments = [
-            any_format.make_fragment(
-                str(number), any_filesystem, partition_expression=_all_equal(self._constants(file))
-            )
-            for number, file in enumerate(self.files)
-        ]
-        dataset = ds.FileSystemDataset(fragments, self._schema.to_arrow(), any_format, any_filesystem)
-        return [self.files[int(fragment.path)] for fragment in dataset.get_fragments(filter=request.predicate)]
+        return [file for file in self.files if _fulfils(self._constants(file), conditions)]
 
 
 def _fulfils(constants: Mapping[str, pa.Scalar], conditions: Sequence[Condition]) -> bool:
     """Return True if the columns with one value for the whole file fulfil all conditions."""
     names = list(dict.fromkeys(each.column for each in conditions))
     row = pa.RecordBatch.from_arrays([pa.repeat(constants[name], 1) for name in names], names=names)
-    return not conditions or bool(fulfilled(row, conditions)[0].as_py())
-
-
-def _all_equal(constants: Mapping[str, pa.Scalar]) -> pc.Expression:
-    expression = pc.scalar(True)
-    for name, value in constants.items():
-        expression = expression & (pc.field(name) == value if value.is_valid else pc.field(name).is_null())
-    return expression
+    return bool(fulfilled(row, conditions)[0].as_py())
 
 
 def _check_unique(names: Sequence[str], file: DataFile) -> None:

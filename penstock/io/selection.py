@@ -33,21 +33,16 @@ class Selection:
     columns: tuple[str, ...]
     predicate: pc.Expression | None = None
     limit: int | None = None
-    conditions: tuple[Condition, ...] = ()  # the same as the predicate, if there are any
+    conditions: tuple[Condition, ...] = ()  # the same as the predicate
     constants: Mapping[str, pa.Scalar] = field(default_factory=dict)
 
     @classmethod
     def of(cls, request: ReadRequest, schema: Schema) -> Selection:
         full = schema.to_arrow()
         columns = tuple(full.names) if request.columns is None else request.columns
-        needed = columns_needed(full, columns, request)
+        needed = columns_needed(columns, request)
         read = pa.schema([column for column in full if column.name in needed])
-        return cls.of_columns(read, columns, request)
-
-    @classmethod
-    def of_columns(cls, read: pa.Schema, columns: tuple[str, ...], request: ReadRequest) -> Selection:
-        conditions = request.conditions if request.has_all_conditions else ()
-        return cls(read, columns, request.predicate, request.limit, conditions)
+        return cls(read, columns, request.predicate, request.limit, request.conditions)
 
     def apply(self, batches: Iterable[pa.RecordBatch], source: str) -> Iterator[pa.RecordBatch]:
         """Yield the selected rows of ``batches`` in batches of moderate size; ``source`` names them in errors."""
@@ -76,9 +71,7 @@ class Selection:
         for name, value in self.constants.items():
             batch = batch.append_column(pa.field(name, value.type), pa.repeat(value, batch.num_rows))
         if self.conditions:
-            batch = batch.filter(fulfilled(batch, self.conditions))
-        elif self.predicate is not None:
-            batch = batch.filter(self.predicate)  # imports pandas, by way of Arrow's datasets
+            batch = batch.filter(fulfilled(batch, self.conditions))  # Arrow's own filter would import pandas
         columns = list(self.columns)
         return batch if batch.schema.names == columns else batch.select(columns)
 
@@ -122,8 +115,6 @@ def until_limit(
     return limited
 
 
-def columns_needed(schema: pa.Schema, columns: Sequence[str], request: ReadRequest) -> set[str]:
-    """Return ``columns`` and the columns that the predicate needs."""
-    if request.predicate is None:
-        return set(columns)
-    return {*columns, *(schema.names if request.predicate_columns is None else request.predicate_columns)}
+def columns_needed(columns: Sequence[str], request: ReadRequest) -> set[str]:
+    """Return ``columns`` and the columns that the conditions need."""
+    return {*columns, *(each.column for each in request.conditions)}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from penstock.events.events import CallCounts, ModelSample
 from penstock.observe.stage_stats import StageStats
@@ -43,6 +43,10 @@ class RecentFigures:
             and figures[0] - points[1][1] >= self.min_count
         ):
             points.popleft()
+
+    def begin_again(self) -> None:
+        """Forget all points before the last one."""
+        self._points = deque([self._points[-1]])
 
     @property
     def changes(self) -> tuple[float, ...]:
@@ -106,28 +110,39 @@ class CallPace:
     """The pace of the calls of a stage: the rate of answers, and what the calls in flight promise.
 
     When more and more calls are in flight, answers follow one latency later. By Little's law, the rate to come is the
-    number in flight divided by the latency.
+    number in flight divided by the latency. If the provider or the user limits the rate, the measured rate stays.
     """
 
     def __init__(self, time_s: float) -> None:
         self._answers = RecentFigures(time_s, 1)
-        self._now = RecentFigures(time_s, 3, NOW_SECONDS, NOW_COUNT)
+        self._now = RecentFigures(time_s, 4, NOW_SECONDS, NOW_COUNT)
+        self._in_flight_s = 0.0  # the seconds of all calls in flight, added up
         self._growth = LimitGrowth()
         self._calls: CallCounts | None = None
         self._model: ModelSample | None = None
         self._time_s = self._answered_at_s = time_s  # times of the last sample, and of the last one with an answer
         self._sent_all_at_s: float | None = None
+        self._has_rate = False  # the provider or the user limits the rate
 
     def add(self, time_s: float, calls: CallCounts, model: ModelSample | None) -> None:
+        before = self._calls
+        if before is not None and before.num_done and calls.num_replies > before.num_replies == 0:
+            self._answers.begin_again()  # so far, answers came from a cache
+            self._now.begin_again()
         self._answers.add(time_s, calls.num_done)
-        self._now.add(time_s, calls.num_replies, calls.num_done, calls.reply_s)
+        self._in_flight_s += calls.num_in_flight * (time_s - self._time_s)
+        self._now.add(time_s, calls.num_replies, calls.num_done, calls.reply_s, self._in_flight_s)
         if not calls.num_replies:
             self._growth.start(calls.num_in_flight)
         if model is not None and model.num_allowed:
             self._growth.add(calls.num_replies, model.num_allowed, model.max_allowed or model.num_allowed)
-        if self._calls is None or calls.num_done > self._calls.num_done:
+        if before is None or calls.num_done > before.num_done:
             self._answered_at_s = time_s
         self._time_s, self._calls, self._model = time_s, calls, model
+        if not self._has_rate and model is not None and model.rate_limit:
+            self._has_rate = True
+            if self._growth.per_answer:
+                self._answers.begin_again()
         if calls.num_done + calls.num_in_flight * self._rows_per_call < (calls.total_rows or math.inf):
             self._sent_all_at_s = None
         elif self._sent_all_at_s is None:
@@ -143,12 +158,16 @@ class CallPace:
         """Return the time until ``num_rows`` rows are done, including the last one; None while it is not known."""
         if (rate := self.rate) is None or (calls := self._calls) is None:
             return None
+        if calls.num_in_flight and self._model is not None and not self._model.num_calls:
+            return None  # so far, answers came from a cache
         if not calls.num_replies or not calls.num_in_flight:
             return num_rows / rate
         num_to_send = max(num_rows - calls.num_in_flight * self._rows_per_call, 0.0)
         if self._growth.is_unknown and num_to_send > 2 * calls.num_in_flight * self._rows_per_call:
             return None
-        sending_s = min(num_to_send / rate, self._sending_s(num_to_send / self._rows_per_call, calls.num_in_flight))
+        sending_s = num_to_send / rate
+        if not self._has_rate:
+            sending_s = min(sending_s, self._sending_s(num_to_send / self._rows_per_call))
         mean_s = calls.reply_s / calls.num_replies
         deviation_s = math.sqrt(max(calls.reply_s2 / calls.num_replies - mean_s**2, 0.0))
         if self._sent_all_at_s is not None:
@@ -159,13 +178,14 @@ class CallPace:
 
     @property
     def _rows_per_call(self) -> float:
-        _, num_replies, num_done, _ = self._now.changes
+        _, num_replies, num_done, _, _ = self._now.changes
         return num_done / num_replies if num_replies and num_done else 1.0
 
-    def _sending_s(self, num_calls: float, num_in_flight: float) -> float:
-        _, num_replies, _, reply_s = self._now.changes
-        if not num_replies:
+    def _sending_s(self, num_calls: float) -> float:
+        seconds, num_replies, _, reply_s, in_flight_s = self._now.changes
+        if not num_replies or not in_flight_s:
             return math.inf
+        num_in_flight = in_flight_s / seconds
         most, growth = num_in_flight, self._growth.per_answer
         if growth and self._model is not None:
             most = self._model.max_allowed or most
@@ -196,7 +216,8 @@ class Forecast:
         self._time_s = time_s  # time of the last sample, without the pauses before it
         self._paused_s = 0.0
         self._rows = [RecentFigures(time_s, 1) for _ in stages]
-        self._calls: dict[int, CallPace] = {}  # by stage
+        self._callers = [_callers(stages, index) for index in range(len(stages))]
+        self._calls: dict[tuple[int, ...], CallPace] = {}  # of each stage, and of the stages that call the same model
         self._models: dict[tuple[str, str], RecentFigures] = {}
 
     def update(self, time_s: float, models: Sequence[ModelSample], is_paused: bool = False) -> None:
@@ -209,24 +230,37 @@ class Forecast:
         for index, stage in enumerate(self._stages):
             if stage.wall_s is not None:
                 continue
-            if (calls := stage.calls) is not None:
-                if calls.num_done or calls.num_in_flight:
-                    use = None if stage.model is None else by_name.get(stage.model)
-                    self._calls.setdefault(index, CallPace(self._time_s)).add(time_s, calls, use)
-                elif stage.model is not None and index not in self._calls:
-                    self._models[stage.model] = RecentFigures(time_s, 4)
+            if stage.calls is not None:
+                self._add_calls(time_s, (index,), by_name)
             elif stage.has_begun:
                 self._rows[index].add(time_s, stage.progress(self._stages).num_done)
             else:
                 self._rows[index] = RecentFigures(time_s, 1)
+        for indices in {indices for indices in self._callers if len(indices) > 1}:
+            self._add_calls(time_s, indices, by_name)
         for use in models:
-            figures = self._num_done(use), use.num_calls, use.input_tokens + use.output_tokens, use.dollars or 0.0
-            self._models.setdefault(_name(use), RecentFigures(self._time_s, len(figures))).add(time_s, *figures)
+            recent = self._models.setdefault(_name(use), RecentFigures(self._time_s, 4))
+            if use.num_calls and recent.changes[1] and not recent.changes[2]:
+                recent.begin_again()  # so far, answers came from a cache
+            num_tokens = use.input_tokens + use.output_tokens
+            recent.add(time_s, self._num_done(use), use.num_calls, num_tokens, use.dollars or 0.0)
         self._time_s = time_s
+
+    def _add_calls(
+        self, time_s: float, indices: tuple[int, ...], models: Mapping[tuple[str, str], ModelSample]
+    ) -> None:
+        """Take the calls of a stage, or of the stages that call the same model."""
+        calls = _sum([self._stages[index].calls for index in indices])
+        model = self._stages[indices[0]].model
+        if calls.num_done or calls.num_in_flight:
+            use = None if model is None else models.get(model)
+            self._calls.setdefault(indices, CallPace(self._time_s)).add(time_s, calls, use)
+        elif model is not None and self._callers[indices[0]] not in self._calls:
+            self._models[model] = RecentFigures(time_s, 4)
 
     def rate(self, index: int) -> float | None:
         """Return the rows a second of a stage; None while it is not known."""
-        if (calls := self._calls.get(index)) is not None:
+        if (calls := self._calls.get((index,))) is not None:
             return calls.rate
         seconds, num_done = self._rows[index].changes
         return num_done / seconds if seconds and num_done else None
@@ -263,7 +297,7 @@ class Forecast:
         has begun, or the stage that has worked most.
         """
         if left := self._seconds_left():
-            return max(left, key=lambda index: left[index])
+            return max(left, key=lambda index: (left[index], index))
         running = [index for index, stage in enumerate(self._stages) if stage.wall_s is None and stage.kind != "write"]
         begun = [index for index in running if self._stages[index].has_begun]
         if calls := [index for index in begun or running if self._stages[index].calls is not None]:
@@ -273,7 +307,7 @@ class Forecast:
     def _seconds_left(self) -> dict[int, float] | None:
         """Return the remaining time of each stage that has begun, or None if one of these times is unknown."""
         has_calls = any(stage.calls is not None for stage in self._stages)
-        left: dict[int, float] = {}
+        num_left: dict[int, int] = {}
         for index, stage in enumerate(self._stages):
             if stage.wall_s is not None or stage.is_limited or stage.kind in ("write", "concat"):
                 continue
@@ -282,16 +316,20 @@ class Forecast:
                 if has_calls and stage.kind in ("relation", "expressions"):
                     continue
                 return None
-            if (seconds := self._seconds_for(index, max(progress.total - progress.num_done, 0))) is not None:
+            num_left[index] = max(progress.total - progress.num_done, 0)
+        left: dict[int, float] = {}
+        for index, num_rows in num_left.items():
+            num_together = sum(num_left.get(caller, 0) for caller in self._callers[index])
+            if (seconds := self._seconds_for(index, num_together if num_rows else 0)) is not None:
                 left[index] = seconds
-            elif stage.has_begun:
+            elif self._stages[index].has_begun:
                 return None
         return left
 
     def _seconds_for(self, index: int, num_rows: int) -> float | None:
         if not num_rows:
             return 0.0
-        if (calls := self._calls.get(index)) is not None:
+        if (calls := self._calls.get(self._callers[index])) is not None:
             return calls.seconds_for(num_rows)
         return None if (rate := self.rate(index)) is None else num_rows / rate
 
@@ -302,6 +340,28 @@ class Forecast:
 
     def _num_done(self, use: ModelSample) -> int:
         return sum(stage.progress(self._stages).num_done for stage in self._stages if stage.model == _name(use))
+
+
+def _callers(stages: Sequence[StageStats], index: int) -> tuple[int, ...]:
+    """Return the stages that call the same model as a stage. They share its limit."""
+    model = stages[index].model
+    return (index,) if model is None else tuple(each for each, stage in enumerate(stages) if stage.model == model)
+
+
+def _sum(counts: Sequence[CallCounts | None]) -> CallCounts:
+    """Return the calls of several stages together. The total is unknown if a stage has not begun to count."""
+    known = [calls for calls in counts if calls is not None]
+    totals = [calls.total_rows for calls in known]
+    return CallCounts(
+        sum(calls.num_answered for calls in known),
+        sum(calls.num_failed for calls in known),
+        sum(calls.num_in_flight for calls in known),
+        None if None in totals or len(known) < len(counts) else sum(total or 0 for total in totals),
+        False,
+        sum(calls.num_replies for calls in known),
+        sum(calls.reply_s for calls in known),
+        sum(calls.reply_s2 for calls in known),
+    )
 
 
 def _name(use: ModelSample) -> tuple[str, str]:

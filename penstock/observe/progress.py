@@ -38,17 +38,15 @@ LINE_INTERVAL_S = 30.0  # seconds between lines without a terminal
 class Progress:
     """A Subscriber that shows one line per stage while a query runs, and leaves one line when it ends.
 
-    A query that ends within ``delay_s`` shows nothing. Neither does a query without a terminal (``stream``, standard
-    error) or a notebook, or with the setting ``progress`` off; ``is_enabled`` overrides that. With ``interval_s=None``
-    there is no thread, and the caller calls ``refresh``. ``stats`` are the query's totals if another subscriber keeps
-    them already. ``destination`` is the place that the query writes to.
+    A query that ends within ``delay_s`` shows nothing. Only a thread touches the screen. With ``interval_s=None`` there
+    is no thread, and the caller calls ``refresh``. If another subscriber counts the totals of the query, ``stats`` is
+    that one. ``destination`` is the place that the query writes to.
     """
 
     def __init__(
         self,
         stream: TextIO | None = None,
         *,
-        is_enabled: bool | None = None,
         clock: Callable[[], float] = time.monotonic,
         delay_s: float = DELAY_S,
         interval_s: float | None = INTERVAL_S,
@@ -56,66 +54,44 @@ class Progress:
         destination: Destination | None = None,
     ) -> None:
         self._stream = stream if stream is not None else sys.stderr
-        self._is_enabled = _is_watched(self._stream) if is_enabled is None else is_enabled
         self._clock = clock
         self._delay_s = delay_s
         self._interval_s = interval_s
-        self._stats = stats
+        self._has_own_stats = stats is None
+        self._stats = stats or Stats()
         self._destination = destination
-        self._query: QueryDisplay | None = None
+        self._started_s = 0.0
+        self._screen: Screen | None = None
+        self._thread: threading.Thread | None = None
+        self._is_over = threading.Event()
+        self._is_over.set()
+        self._line = ""
 
     def on_event(self, event: Event) -> None:
-        if not self._is_enabled:
-            return
         try:
             self._take(event)
         except Exception:  # an error of the display must not end the query
             return
 
-    def refresh(self) -> None:
-        """Draw the counters, unless the query is young."""
-        if self._query is not None:
-            self._query.refresh()
-
     def _take(self, event: Event) -> None:
-        query = self._query
+        if self._has_own_stats:
+            self._stats.on_event(event)
         if isinstance(event, QueryStarted):
-            if query is not None:
-                query.finish("")
-            self._query = query = QueryDisplay(self._stream, self._clock, self._delay_s, self._stats or Stats())
-            if self._interval_s is not None:
-                query.start(self._interval_s)
-        if query is not None:
-            if self._stats is None:
-                query.stats.on_event(event)
-            if isinstance(event, QueryFinished):
-                self._query = None
-                query.finish(query.closing_line(event.error, self._destination))
+            self._start()
+        elif isinstance(event, QueryFinished) and not self._is_over.is_set():
+            elapsed_s = self._clock() - self._started_s
+            self._finish(closing_line(self._stats, event.error, elapsed_s, self._destination))
 
-
-class QueryDisplay:
-    """The display of one query. After ``start`` only its thread touches the screen.
-
-    The driver's thread updates ``stats``; the display only reads them.
-    """
-
-    def __init__(self, stream: TextIO, clock: Callable[[], float], delay_s: float, stats: Stats) -> None:
-        self.stats = stats
-        self._stream = stream
-        self._clock = clock
-        self._delay_s = delay_s
-        self._started_s = clock()
-        self._screen: Screen | None = None
-        self._thread: threading.Thread | None = None
-        self._is_over = threading.Event()
-        self._line = ""
-
-    def start(self, interval_s: float) -> None:
-        """Draw every ``interval_s`` in a thread, less often when the query is long."""
-        context = copy_context()  # in a notebook, it knows the cell of the query
-        run = partial(context.run, self._run, interval_s)
-        self._thread = threading.Thread(target=run, name="penstock-progress", daemon=True)
-        self._thread.start()
+    def _start(self) -> None:
+        """Begin the display, whose thread draws less often when the query is long."""
+        self._finish("")
+        self._started_s = self._clock()
+        self._is_over.clear()
+        if self._interval_s is not None:
+            context = copy_context()  # in a notebook, it knows the cell of the query
+            run = partial(context.run, self._run, self._interval_s)
+            self._thread = threading.Thread(target=run, name="penstock-progress", daemon=True)
+            self._thread.start()
 
     def _run(self, interval_s: float) -> None:
         # An error ends the display, not the query.
@@ -130,15 +106,14 @@ class QueryDisplay:
 
     def refresh(self) -> None:
         """Draw the counters, unless the query is young."""
-        now_s = self._clock()
-        elapsed_s = now_s - self._started_s
-        if elapsed_s < self._delay_s:
+        elapsed_s = self._clock() - self._started_s
+        if self._is_over.is_set() or elapsed_s < self._delay_s:
             return
         if self._screen is None:
             self._screen = open_screen(self._stream)
-        self._screen.draw(partial(progress_text, self.stats, elapsed_s))
+        self._screen.draw(partial(progress_text, self._stats, elapsed_s))
 
-    def finish(self, line: str) -> None:
+    def _finish(self, line: str) -> None:
         """Replace the display, if there is one, by a line."""
         self._line = line
         self._is_over.set()
@@ -151,11 +126,7 @@ class QueryDisplay:
         screen, self._screen = self._screen, None
         if screen is not None:
             screen.close(self._line)
-            self.stats.has_closing_line = True
-
-    def closing_line(self, error: BaseException | None, destination: Destination | None) -> str:
-        """Return the line that stays."""
-        return closing_line(self.stats, error, self._clock() - self._started_s, destination)
+            self._stats.has_closing_line = True
 
 
 class ProgressLog:
@@ -208,11 +179,10 @@ class ProgressLog:
 
 def progress_subscriber(stats: Stats | None, destination: Destination | None = None) -> Subscriber:
     """Return a drawing for a person who watches, or lines for a file; see ``Progress`` for the arguments."""
-    is_watched = _is_watched(sys.stderr)
-    return (Progress if is_watched else ProgressLog)(stats=stats, destination=destination)
+    return (Progress if is_watched(sys.stderr) else ProgressLog)(stats=stats, destination=destination)
 
 
-def _is_watched(stream: TextIO) -> bool:
+def is_watched(stream: TextIO) -> bool:
     """Return whether progress can be drawn: in a notebook, or on a terminal that no other program writes to.
 
     Standard output that is a pipe may lead to the same terminal, as in ``| head`` or ``| tee``. A drawing would erase

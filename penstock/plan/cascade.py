@@ -33,6 +33,7 @@ from penstock.plan.cascade_relations import (
     VECTOR,
     Calibrate,
     DrawSample,
+    Promise,
     Route,
     SizeSample,
 )
@@ -57,9 +58,7 @@ class Cascade:
     model: Expr
     score: Expr | None
     vector: Expr | None
-    precision: float
-    recall: float
-    confidence: float
+    promise: Promise
 
     @property
     def calls(self) -> tuple[Expr, ...]:
@@ -88,10 +87,9 @@ class Cascade:
         rows = Relate((rows,), DrawSample(tuple(sorted(read))))
         is_pilot, is_sample = _compare("equal", PROBE, 0), _compare("greater", PROBE, 0)
         rows = _labelled(rows, is_pilot, model, score, "pilot")
-        promise = self.precision, self.recall, self.confidence
-        rows = Relate((rows,), SizeSample(*promise))
+        rows = Relate((rows,), SizeSample(self.promise))
         rows = _labelled(rows, is_sample, model, score, "sample")
-        rows = Relate((rows,), Calibrate(self.title, *promise, vector is not None))
+        rows = Relate((rows,), Calibrate(self.title, self.promise, vector is not None))
         if score is not None:
             scored = _if_else(ColumnRef(IS_SCORED), _named_calls(_number(score), "judge"), ColumnRef(SCORE))
             rows = Project(rows, (Star(exclude=(SCORE,)), Alias(scored, SCORE)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from penstock.errors import InvalidArgumentError
 from penstock.types import DataType, Field, Schema
 from penstock.types.frozen import frozen
 
@@ -15,6 +16,30 @@ IS_KNOWN, IS_SCORED = "__udf_known", "__udf_scored"
 LOW, HIGH = "__udf_low", "__udf_high"
 ARGUMENT = "__udf_argument"  # and a number
 IS_ASKED, ANSWER = "__udf_asked", "__udf_answer"
+
+
+@frozen
+class Promise:
+    """The least precision among the accepted rows, the least recall among the rows that the model would accept, and the
+    confidence in both.
+    """
+
+    precision: float
+    recall: float
+    confidence: float
+
+    def check(self) -> None:
+        for name in ("precision", "recall", "confidence"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 1:
+                raise InvalidArgumentError(f"ask: {name} is a share between 0 and 1; got {value!r}.")
+        if self.confidence == 1:
+            raise InvalidArgumentError("ask: a sample gives no certainty; confidence is below 1, such as 0.95.")
+
+    @property
+    def error(self) -> float:
+        """The probability that one of the two may be missed."""
+        return (1 - self.confidence) / 2
 
 
 @frozen
@@ -35,9 +60,7 @@ class DrawSample:
 class SizeSample:
     """The rows without the candidates that the calibration does not need."""
 
-    precision: float
-    recall: float
-    confidence: float
+    promise: Promise
     needs_order: ClassVar[bool] = True
 
     def schema(self, *inputs: Schema) -> Schema:
@@ -52,9 +75,7 @@ class Calibrate:
     """The rows without the copies, each with its label if it was sampled, and with the thresholds."""
 
     title: str
-    precision: float
-    recall: float
-    confidence: float
+    promise: Promise
     has_vector: bool
     needs_order: ClassVar[bool] = True
 

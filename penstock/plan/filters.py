@@ -1,110 +1,99 @@
-"""Convert predicates to Arrow expressions, for sources that filter while they read.
+"""Parts of filters that sources check while they read: comparisons of a column with a constant.
 
-The converted predicate is true for exactly the same rows; if it might differ for some row, it is not converted.
-Null in place of false changes nothing under ``and`` and ``or``, but it does under ``not``.
+A converted part is true for exactly the same rows; if it might differ for some row, it is not converted.
 """
 
 from __future__ import annotations
 
+import functools
+import operator
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from penstock.expr.nodes import COMPARISONS, Call, ColumnRef, Expr, Literal, bottom_up, unalias
+from penstock.expr.nodes import Call, ColumnRef, Expr, Literal, unalias
+from penstock.plan.expression_cost import is_small
 from penstock.protocols import Condition
 from penstock.types import Schema
-from penstock.types.plain import arrow_array
+from penstock.types.plain import arrow_array, arrow_scalar
 
 _MIRRORED = {"less": "greater", "less_equal": "greater_equal", "greater": "less", "greater_equal": "less_equal"}
 _OPERATORS: dict[str, Any] = {
     "equal": "=", "not_equal": "!=", "less": "<", "less_equal": "<=", "greater": ">", "greater_equal": ">="
 }  # fmt: skip
+_IN_ARROW: dict[str, Any] = {
+    "=": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge
+}  # fmt: skip
 _EXACT_IN_FLOAT = 2**53
 
-MAX_NODES = 500  # the largest converted predicate: Arrow visits shared parts repeatedly and recursively
-
-
-def to_arrow_filter(expr: Expr, schema: Schema) -> pc.Expression | None:
-    """Return the predicate as an Arrow expression, or None if Arrow might differ for some row."""
-    return _convert(expr, schema, is_negated=False) if num_nodes(expr) <= MAX_NODES else None
+MAX_CONDITIONS = 200  # that one scan checks: Arrow visits the parts of an expression recursively
 
 
 def to_condition(part: Expr, schema: Schema) -> Condition | None:
-    """Return one part of a converted predicate as plain data, or None if it is not a single comparison."""
+    """Return one part of a filter as plain data, or None if a source might judge it differently."""
     match unalias(part):
+        case ColumnRef(column) if pt.is_boolean(schema[column].dtype.arrow):
+            return Condition(column, "=", True)
         case Call("is_null" | "not_null" as function, (ColumnRef(column),)):
             return Condition(column, "is null" if function == "is_null" else "is not null")
         case Call("is_in", (ColumnRef(column), Literal(scalar))):
-            values = [_as_type(option, schema[column].dtype.arrow) for option in scalar.values]
-            return Condition(column, "in", tuple(value.as_py() for value in values if value is not None))
+            return _membership(column, scalar, schema[column].dtype.arrow)
+        case Call("or", (left, right)) if is_small(part):
+            return _either(to_condition(left, schema), to_condition(right, schema), schema)
         case Call(function, (ColumnRef(column), Literal(scalar))) if function in _OPERATORS:
-            return _comparison(function, column, scalar, schema)
+            return _comparison(function, column, scalar, schema[column].dtype.arrow)
         case Call(function, (Literal(scalar), ColumnRef(column))) if function in _OPERATORS:
-            return _comparison(_MIRRORED.get(function, function), column, scalar, schema)
+            return _comparison(_MIRRORED.get(function, function), column, scalar, schema[column].dtype.arrow)
         case _:
             return None
 
 
-def _comparison(function: str, column: str, scalar: pa.Scalar, schema: Schema) -> Condition | None:
-    value = _as_type(scalar, schema[column].dtype.arrow)
+def arrow_filter(conditions: Sequence[Condition], schema: Schema) -> pc.Expression | None:
+    """Return an Arrow expression that is true where all conditions are; None without conditions."""
+    parts = [_in_arrow(each, schema[each.column].dtype.arrow) for each in conditions]
+    return functools.reduce(operator.and_, parts) if parts else None
+
+
+def _in_arrow(condition: Condition, dtype: pa.DataType) -> pc.Expression:
+    column, value = pc.field(condition.column), condition.value
+    match condition.operator:
+        case "is null":
+            return column.is_null()
+        case "is not null":
+            return column.is_valid()
+        case "in":
+            return column.isin(arrow_array(value, dtype))
+        case sign:
+            return _IN_ARROW[sign](column, arrow_scalar(value, dtype))
+
+
+def _comparison(function: str, column: str, scalar: pa.Scalar, dtype: pa.DataType) -> Condition | None:
+    # Parquet's statistics ignore NaN, so a source may skip a row group in which only NaN fulfils the comparison.
+    if function == "not_equal" and pt.is_floating(dtype):
+        return None
+    value = _as_type(scalar, dtype)
     return None if value is None else Condition(column, _OPERATORS[function], value.as_py())
 
 
-def num_nodes(expr: Expr) -> int:
-    """Return the size of the tree. A shared part counts each time it occurs."""
-    sizes: dict[int, int] = {}
-    for node in bottom_up(expr):
-        sizes[id(node)] = 1 + sum(sizes[id(child)] for child in node.children)
-    return sizes[id(expr)]
-
-
-def _convert(expr: Expr, schema: Schema, is_negated: bool) -> pc.Expression | None:
-    match unalias(expr):
-        case ColumnRef(column) if column in schema and pt.is_boolean(schema[column].dtype.arrow):
-            return pc.field(column)
-        case Call("not", (child,)):
-            inner = _convert(child, schema, is_negated=True)
-            return None if inner is None else ~inner
-        case Call("and" | "or" as function, (left, right)):
-            first, second = _convert(left, schema, is_negated), _convert(right, schema, is_negated)
-            if first is None or second is None:
-                return None
-            return first & second if function == "and" else first | second
-        case Call("is_null", (ColumnRef(column),)) if column in schema:
-            return pc.field(column).is_null()
-        case Call("not_null", (ColumnRef(column),)) if column in schema:
-            return pc.field(column).is_valid()
-        case Call("is_in", (ColumnRef(column), Literal(scalar))) if column in schema and not is_negated:
-            return _is_in(column, scalar, schema[column].dtype.arrow)
-        case Call(function, (ColumnRef(column), Literal(scalar))) if function in _OPERATORS and column in schema:
-            return _compare(function, column, scalar, schema[column].dtype.arrow, is_negated)
-        case Call(function, (Literal(scalar), ColumnRef(column))) if function in _OPERATORS and column in schema:
-            return _compare(_MIRRORED.get(function, function), column, scalar, schema[column].dtype.arrow, is_negated)
-        case _:
-            return None
-
-
-def _compare(
-    function: str, column: str, scalar: pa.Scalar, dtype: pa.DataType, is_negated: bool
-) -> pc.Expression | None:
-    # Parquet's statistics ignore NaN, so Arrow may skip a row group in which only NaN makes the predicate true.
-    if pt.is_floating(dtype) and (is_negated or function == "not_equal"):
-        return None
-    value = _as_type(scalar, dtype)
-    if value is None:
-        return None
-    return COMPARISONS[function](pc.field(column), value)
-
-
-def _is_in(column: str, scalar: pa.Scalar, dtype: pa.DataType) -> pc.Expression | None:
+def _membership(column: str, scalar: pa.Scalar, dtype: pa.DataType) -> Condition | None:
     if not scalar.is_valid or pt.is_floating(dtype):  # membership distinguishes 0.0 from -0.0, statistics do not
         return None
-    values = [value for option in scalar.values if (value := _as_type(option, dtype)) is not None]
-    if not values or len(values) < len(scalar.values):
+    values = [_as_type(option, dtype) for option in scalar.values]
+    if not values or None in values:
         return None
-    return pc.field(column).isin(arrow_array([value.as_py() for value in values], dtype))
+    return Condition(column, "in", tuple(value.as_py() for value in values if value is not None))
+
+
+def _either(left: Condition | None, right: Condition | None, schema: Schema) -> Condition | None:
+    """Return two conditions of which one must be true as one: the values that a column may have."""
+    if left is None or right is None or left.column != right.column:
+        return None
+    sides = [each.value if each.operator == "in" else (each.value,) for each in (left, right)]
+    is_listed = {left.operator, right.operator} <= {"=", "in"} and not pt.is_floating(schema[left.column].dtype.arrow)
+    return Condition(left.column, "in", (*sides[0], *sides[1])) if is_listed else None
 
 
 def _as_type(scalar: pa.Scalar, dtype: pa.DataType) -> pa.Scalar | None:

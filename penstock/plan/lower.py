@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence, Set
 from dataclasses import replace
 
-from penstock.expr.expression_text import describe
 from penstock.expr.nodes import columns_of, has_udf
 from penstock.expr.udf import BatchSpec, Builtin, Resources, UdfSpec
 from penstock.plan import nodes, stages
-from penstock.plan.filters import to_arrow_filter, to_condition
+from penstock.plan.filters import arrow_filter, to_condition
 from penstock.plan.nodes import Plan, UdfProject, fold_plan
 from penstock.plan.relations import Relation
 from penstock.plan.stage_names import is_picking, with_names
 from penstock.plan.substitution import conjuncts
-from penstock.protocols import Condition, OneWriterSink, ReadRequest
+from penstock.protocols import OneWriterSink, ReadRequest
 from penstock.types import DataType
 
 ASYNC_CALLS_PER_TASK = 8
@@ -103,19 +102,14 @@ class _Stages:
         self._add(stages.Transform(()), source, inbox=stages.Exactly(batch_rows, is_cut_later=True))
 
     def _scan(self, scan: nodes.Scan) -> int:
-        predicate, conditions, names, is_all = None, tuple[Condition, ...](), None, False
-        if scan.predicate is not None:
-            schema = scan.source.schema()
-            predicate = to_arrow_filter(scan.predicate, schema)
-            assert predicate is not None, f"{describe(scan.predicate)} cannot be left to the source"
-            parts = [to_condition(part, schema) for part in conjuncts(scan.predicate)]
-            conditions = tuple(part for part in parts if part is not None)
-            names, is_all = frozenset(columns_of(scan.predicate)), len(conditions) == len(parts)
+        schema = scan.source.schema()
+        parts = [] if scan.predicate is None else [to_condition(part, schema) for part in conjuncts(scan.predicate)]
+        conditions = tuple(part for part in parts if part is not None)
+        assert len(conditions) == len(parts), "pushdown_filter leaves to a source what it can check"
+        predicate = arrow_filter(conditions, schema)
         # The limit counts rows that pass the predicate; a source that counts rows before it would give too few.
         limit = scan.limit if predicate is None else None
-        request = ReadRequest(
-            scan.columns, predicate, limit, conditions, predicate_columns=names, has_all_conditions=is_all
-        )
+        request = ReadRequest(scan.columns, predicate, limit, conditions)
         read = self._add(stages.Read(scan.source, request, schema=scan.schema))
         return read if scan.limit is None else self._add(None, read, inbox=stages.Cut(scan.limit, 0))
 

@@ -5,8 +5,6 @@ NumPy or DuckDB orders the keys alone. The rows stay in Arrow, so a sort takes r
 
 from __future__ import annotations
 
-import contextlib
-import os
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -24,7 +22,7 @@ from penstock.relational.arrow import to_duckdb
 from penstock.relational.groups import whole_groups
 from penstock.relational.handler import no_rows
 from penstock.relational.number_order import order_of_numbers
-from penstock.relational.spill import spill_error, spill_file
+from penstock.relational.spill import Place, SpilledBatches
 from penstock.relational.sql import ordered
 from penstock.relational.temporary_duckdb import BATCH_NBYTES, MIN_MEMORY_BYTES, TemporaryDatabase
 from penstock.relational.typed_input import TypedInput
@@ -43,12 +41,10 @@ Order = npt.NDArray[np.int64]
 
 
 class Block(NamedTuple):
-    """A part of a sorted run: the key of the first row, and the rows, in memory or at a place in the file."""
+    """A part of a sorted run: the key of the first row, and the place of the rows."""
 
     first: pa.RecordBatch
-    rows: pa.RecordBatch | None
-    offset: int = 0
-    nbytes: int = 0
+    rows: Place
 
 
 class SortHandler:
@@ -62,13 +58,11 @@ class SortHandler:
         self._keys = _keys(relation)
         self._memory_bytes = work.memory_bytes
         self._database: TemporaryDatabase | None = None  # keys that are numbers need none
-        self._file = spill_file()
         self._run_nbytes = min(max(work.memory_bytes, MIN_MEMORY_BYTES) // RUNS_IN_MEMORY, MAX_RUN_NBYTES)
+        self._spilled = SpilledBatches(str(relation), self._run_nbytes)
         self._run: list[pa.RecordBatch] = []
         self._nbytes_run = 0
         self._blocks: list[Block] = []
-        self._nbytes_kept = 0  # of blocks in memory
-        self._stored_schema: pa.Schema | None = None
 
     def process(self, item: Any, first_row: int) -> Iterator[pa.RecordBatch]:
         if isinstance(item, EndOfInput):
@@ -82,8 +76,7 @@ class SortHandler:
             self._database.interrupt()
 
     def close(self) -> None:
-        with contextlib.suppress(OSError):  # writing the rest fails again if the disk is full
-            self._file.close()
+        self._spilled.close()
         if self._database is not None:
             self._database.close()
         self._input.close()
@@ -116,8 +109,9 @@ class SortHandler:
 
     def _end_run(self) -> None:
         """Sort the run and set it aside."""
-        self._blocks.extend(map(self._stored, self._sorted_run(self._run_nbytes // BLOCKS_PER_RUN)))
-        self._file.flush()
+        for rows in self._sorted_run(self._run_nbytes // BLOCKS_PER_RUN):
+            first = self._keys_of(rows).take(FIRST_ROW)  # a copy, which does not keep the block
+            self._blocks.append(Block(first, self._spilled.put(rows)))
         pa.default_memory_pool().release_unused()
 
     def _sorted_run(self, nbytes: int) -> Iterator[pa.RecordBatch]:
@@ -128,25 +122,7 @@ class SortHandler:
         self._run, self._nbytes_run = [], 0
         if self._keys == (DRAWN,):
             rows = rows.append_column(DRAWN.column, arrow_numbers(np.random.default_rng().random(rows.num_rows)))
-        self._stored_schema = rows.schema
         yield from self._pieces(rows, self._order(self._keys_of(rows)), nbytes)
-
-    def _stored(self, rows: pa.RecordBatch) -> Block:
-        """Store rows as a block. About one run of blocks stays in memory."""
-        first = self._keys_of(rows).take(FIRST_ROW)  # a copy, which does not keep the block
-        if self._nbytes_kept + rows.nbytes <= self._run_nbytes:
-            self._nbytes_kept += rows.nbytes
-            return Block(first, rows)
-        try:
-            return Block(first, None, self._file.tell(), self._file.write(rows.serialize()))
-        except OSError as exc:
-            raise spill_error(str(self._relation), exc.strerror or str(exc)) from exc
-
-    def _loaded(self, block: Block) -> pa.RecordBatch:
-        if block.rows is not None:
-            return block.rows
-        message = os.pread(self._file.fileno(), block.nbytes, block.offset)
-        return pa.ipc.read_record_batch(pa.py_buffer(message), self._stored_schema)
 
     def _merged(self) -> Iterator[pa.RecordBatch]:
         """Yield all rows in order.
@@ -161,7 +137,7 @@ class SortHandler:
         while blocks:
             nbytes = 0
             while blocks and nbytes < self._run_nbytes:
-                loaded.append(self._loaded(blocks.popleft()))
+                loaded.append(self._spilled.get(blocks.popleft().rows))
                 nbytes += loaded[-1].nbytes
             rows = pa.concat_batches(loaded)
             loaded = []

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import pyarrow as pa
 
 from penstock.errors import TypeMismatchError
-from penstock.relational.spill import spill_error, spill_file
+from penstock.relational.spill import Place, SpilledBatches
 from penstock.types import DataType, Schema, supertype
 from penstock.types.cast import cast
-from penstock.types.ipc import from_ipc, to_ipc
 from penstock.types.supertype import has_null_type
 
 HELD_NBYTES = 16 * 2**20  # bytes of batches in memory; the others wait in a file
@@ -27,16 +25,14 @@ class TypedInput:
         self.schema = schema
         self._title = title  # of the verb, in errors
         self._types: pa.Schema | None = None  # of the batches that wait
-        self._held: list[pa.RecordBatch] = []
-        self._held_nbytes = 0
-        self._file: Any = None
-        self._places: list[tuple[int, int]] = []  # in the file: start and size of each batch
+        self._spilled = SpilledBatches(title, HELD_NBYTES)
+        self._waiting: list[Place] = []
 
     def add(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Yield the batches that no longer need to wait."""
         if self.schema is None:
             self._types = batch.schema if self._types is None else _merged(self._title, self._types, batch.schema)
-            self._hold(batch)
+            self._waiting.append(self._spilled.put(batch))
             if not any(map(has_null_type, self._types.types)):
                 yield from self.end()
         else:
@@ -47,35 +43,14 @@ class TypedInput:
         if self.schema is None and self._types is not None:
             self.schema = Schema.from_arrow(self._types.remove_metadata())
             schema = self.schema.to_arrow()
-            for batch in self._waiting():
-                yield with_types(self._title, batch, schema)
+            waiting, self._waiting = self._waiting, []
+            for place in waiting:
+                yield with_types(self._title, self._spilled.get(place), schema)
+            self._spilled.close()
 
     def close(self) -> None:
-        self._held = []
-        if self._file is not None:
-            self._file.close()
-
-    def _hold(self, batch: pa.RecordBatch) -> None:
-        if not self._places and self._held_nbytes + batch.nbytes <= HELD_NBYTES:
-            self._held.append(batch)
-            self._held_nbytes += batch.nbytes
-            return
-        if self._file is None:
-            self._file = spill_file()
-        content = to_ipc(batch)
-        self._places.append((self._file.tell(), content.size))
-        try:
-            self._file.write(content)
-        except OSError as exc:
-            raise spill_error(self._title, exc.strerror or str(exc)) from exc
-
-    def _waiting(self) -> Iterator[pa.RecordBatch]:
-        held, self._held = self._held, []
-        yield from held
-        for start, size in self._places:
-            self._file.seek(start)
-            yield from_ipc(pa.py_buffer(self._file.read(size)))
-        self.close()
+        self._waiting = []
+        self._spilled.close()
 
 
 def common_schema(title: str, batches: Sequence[pa.RecordBatch]) -> pa.Schema:

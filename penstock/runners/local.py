@@ -20,10 +20,9 @@ from penstock.errors import UdfError
 from penstock.plan.optimizer import LOCAL_RULES
 from penstock.plan.stages import CallBatch, CallUdf, RunRelation, Stage, Work, WriteOut
 from penstock.protocols import OneWriterSink
-from penstock.runners.openers import async_opener, opener, packed, restart_policy
+from penstock.runners.openers import async_pool, opener, packed, restart_policy
 from penstock.runners.placement import (
     Devices,
-    num_async_tasks,
     placed_workers,
     sharing_key,
     this_machine,
@@ -31,8 +30,8 @@ from penstock.runners.placement import (
 from penstock.runners.query import Workplace
 
 if TYPE_CHECKING:
-    from penstock.engine.pools.asyncio import LoopThread
     from penstock.engine.pools.process_group import ProcessGroup
+    from penstock.events.loop_thread import LoopThread
 
 ARROW_WORK = Footprint(num_inputs=0, num_outputs=2)  # a kernel's intermediate results
 PYTHON_WORK = Footprint(num_inputs=1, num_outputs=2)  # arguments and results as Python objects or arrays
@@ -77,7 +76,7 @@ class LocalPools:
         """Return the pool for a stage, by the kind of its function and the user's options."""
         match work:
             case CallUdf(call) if call.udf.target.is_async and not stage.resources.use_process:
-                return self._async_pool(stage, work, emit)
+                return PoolChoice(async_pool(stage, work, emit, self._loops), False, PYTHON_WORK, is_gated=True)
             case CallUdf() | CallBatch():
                 return self._function_pool(stage, work, emit)
             case RunRelation():  # one worker, which needs all the rows; DuckDB has threads of its own
@@ -88,16 +87,6 @@ class LocalPools:
                 return PoolChoice(ThreadPool(opener(work), num_writers, self._threads, emit), True, WRITE_WORK)
             case _:
                 return PoolChoice(ThreadPool(opener(work), self._num_cores, self._threads, emit), True, ARROW_WORK)
-
-    def _async_pool(self, stage: Stage, work: CallUdf, emit: Emit) -> PoolChoice:
-        from penstock.engine.pools.asyncio import AsyncPool, LoopThread
-
-        loop = work.spec.builtin.event_loop
-        key = loop or sharing_key(stage)
-        if key not in self._loops:
-            self._loops[key] = LoopThread(is_fast=loop is not None)
-        pool = AsyncPool(async_opener(work), num_async_tasks(stage, work.spec), emit, self._loops[key])
-        return PoolChoice(pool, False, PYTHON_WORK, is_gated=True)
 
     def _function_pool(self, stage: Stage, work: CallUdf | CallBatch, emit: Emit) -> PoolChoice:
         """Return processes or threads as requested; by default, threads that move to processes if that is faster."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.cache.ledger.open_ledgers import inherit_job_folder, job_folder
 from penstock.config import get_config, inherit_task_nbytes, set_config
-from penstock.contracts import Handler, WorkerContext
+from penstock.contracts import Emit, Handler, WorkerContext
 from penstock.engine.handlers import PartHandler, ReadHandler, TransformHandler, WriteHandler, WritingHandler
 from penstock.engine.pools.handler_slot import OpenHandler
 from penstock.engine.pools.worker_restart import RestartPolicy
@@ -21,9 +21,9 @@ from penstock.plan.cascade_relations import Calibrate, DrawSample, Route, SizeSa
 from penstock.plan.pair_relations import NearestMaker
 from penstock.plan.relations import DeferredRelation, GroupRows, Relation, Sort
 from penstock.plan.similarity import DropNear, DropSimilar, Nearest
-from penstock.plan.stages import CallBatch, CallUdf, Read, RunRelation, Step, Transform, Work, WriteOut
+from penstock.plan.stages import CallBatch, CallUdf, Read, RunRelation, Stage, Step, Transform, Work, WriteOut
 from penstock.protocols import PartSink
-from penstock.runners.placement import this_machine
+from penstock.runners.placement import num_async_tasks, sharing_key, this_machine
 from penstock.storage.secret import known_secrets, restore_secrets
 from penstock.storage.storage_options import all_shared_options, restore_shared_options
 from penstock.types import Schema
@@ -32,7 +32,8 @@ from penstock.udf.call import UdfHandler
 from penstock.udf.worker_death import deadly_row_result
 
 if TYPE_CHECKING:
-    from penstock.engine.pools.asyncio import OpenAsyncHandler
+    from penstock.engine.pools.asyncio import AsyncPool, OpenAsyncHandler
+    from penstock.events.loop_thread import LoopThread
 
 SETTINGS = ("allow_local_files", "allow_private_urls", "cache_dir", "max_response_bytes", "prices", "temp_dir")
 """The settings that apply to user code in workers. The others are for the process that runs the query."""
@@ -61,6 +62,17 @@ def async_opener(work: CallUdf) -> OpenAsyncHandler:
         return AsyncUdfHandler(work, Steps(work.steps), context)
 
     return open_handler
+
+
+def async_pool(stage: Stage, work: CallUdf, emit: Emit, loops: dict[str, LoopThread], **options: Any) -> AsyncPool:
+    """Return a pool on one of the ``loops`` of a query: all remote models share one, as do methods of one object."""
+    from penstock.engine.pools.asyncio import LOOP_NAME, ApiLoop, AsyncPool
+    from penstock.events.loop_thread import LoopThread
+
+    key = work.spec.builtin.event_loop or sharing_key(stage)
+    if key not in loops:
+        loops[key] = LoopThread(LOOP_NAME) if work.spec.builtin.event_loop is None else ApiLoop()
+    return AsyncPool(async_opener(work), num_async_tasks(stage, work.spec), emit, loops[key], **options)
 
 
 def packed(open_handler: OpenHandler, name: str, where: str = "a worker process") -> bytes:

@@ -16,7 +16,7 @@ from penstock.contracts import EndOfInput, check_not_cancelled
 from penstock.expr.arrays import Numbers, elements_of, validity
 from penstock.plan.similarity import DropSimilar
 from penstock.plan.stages import RunRelation
-from penstock.relational.spill import spill_file
+from penstock.relational.spill import Place, SpilledBatches, spill_file
 from penstock.relational.typed_input import TypedInput
 from penstock.types.plain import arrow_array
 
@@ -32,8 +32,8 @@ class DropSimilarHandler:
         self._relation = relation
         self._input = TypedInput(str(relation), work.schemas[0])
         self._is_cancelled = is_cancelled
-        self._rows_file, self._signatures_file = spill_file(), spill_file()
-        self._rows: Any = None  # writes to the file
+        self._spilled, self._signatures_file = SpilledBatches(str(relation)), spill_file()
+        self._rows: list[Place] = []
         self._has_signature: list[Numbers] = []  # of each batch
         self._num_hashes = 0
 
@@ -46,31 +46,25 @@ class DropSimilarHandler:
 
     def close(self) -> None:
         self._input.close()
-        self._rows_file.close()
+        self._spilled.close()
         self._signatures_file.close()
 
     def _hold(self, batches: Iterator[pa.RecordBatch]) -> None:
         for batch in batches:
-            if self._rows is None:
-                self._rows = pa.ipc.new_stream(self._rows_file, batch.schema)
-            self._rows.write_batch(batch)
+            self._rows.append(self._spilled.put(batch))
             signatures = batch.column(self._relation.signature)
             self._num_hashes = signatures.type.list_size
             self._has_signature.append(validity(signatures))
             self._signatures_file.write(elements_of(signatures)[0].to_numpy())
 
     def _first_rows(self) -> Iterator[pa.RecordBatch]:
-        if self._rows is None:
-            return
-        self._rows.close()
-        self._rows_file.seek(0)
         firsts, start = self._is_first(), 0
-        for batch, has_signature in zip(pa.ipc.open_stream(self._rows_file), self._has_signature, strict=True):
+        for place, has_signature in zip(self._rows, self._has_signature, strict=True):
             end = start + int(np.count_nonzero(has_signature))
             is_kept = ~has_signature
             is_kept[has_signature] = firsts[start:end]
             start = end
-            yield batch.filter(arrow_array(is_kept))
+            yield self._spilled.get(place).filter(arrow_array(is_kept))
 
     def _is_first(self) -> Numbers:
         """Return for each signature whether its row is the first of its group."""

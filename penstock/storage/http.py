@@ -11,6 +11,7 @@ import email.utils
 import functools
 import ipaddress
 import logging
+import os
 import random
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -143,6 +144,8 @@ class HttpClient:
             if forbidden is not None:
                 raise forbidden from None
             reason = scrubbed(str(exc), ()) or ("timed out" if isinstance(exc, TimeoutError) else type(exc).__name__)
+            if type(exc) is aiohttp.ClientConnectorError and exc.errno and exc.errno > 0:
+                reason = f"the server cannot be reached: {os.strerror(exc.errno)}"
             raise StoreUnavailableError(f"Cannot read {redacted(url)!r}: {reason}") from None
 
     def _check(self, target: str, url: str) -> None:

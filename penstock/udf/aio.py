@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-import contextvars
 import inspect
-import threading
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
 from contextlib import aclosing
 from typing import Any
@@ -17,6 +15,7 @@ from penstock.contracts import WorkerContext, check_not_cancelled
 from penstock.errors import UdfError
 from penstock.events.call_counter import current_call_counter
 from penstock.events.call_gate import current_gate
+from penstock.events.loop_thread import LoopThread
 from penstock.expr.udf import Policy
 from penstock.plan.stages import CallUdf
 from penstock.udf.call import ApplySteps, UdfCalls
@@ -55,26 +54,13 @@ class AsyncCaller:
             raise UdfError("the function raised CancelledError") from exc
 
     async def call_rows(self, calls: Iterator[Any], num_rows: int, on_error: OnRowError, order: int = 0) -> list[Any]:
-        return await self._pool.run(self._group(calls, num_rows, on_error, order))
+        return await self._pool.run(CallGroup(calls, num_rows, on_error, order))
 
-    async def leading_rows(
+    def leading_rows(
         self, calls: Iterator[Any], num_rows: int, on_error: OnRowError, order: int = 0
     ) -> AsyncGenerator[tuple[int, list[Any]], None]:
-        """Make the calls. Yield how many leading results should leave now, and the list of all results."""
-        group = self._group(calls, num_rows, on_error, order)
-        async with aclosing(self._pool.leading(group)) as ends:
-            async for end in ends:
-                yield end, group.results
-
-    @staticmethod
-    def _group(calls: Iterator[Any], num_rows: int, on_error: OnRowError, order: int) -> CallGroup:
-        # A coroutine that another batch started may make a call of this batch, which then records the failure.
-        context = contextvars.copy_context()
-
-        def fail(row: int, exc: BaseException) -> Any:
-            return context.run(on_error, row, exc)
-
-        return CallGroup(calls, num_rows, fail, order)
+        """Make the calls as ``CallerPool.leading`` does."""
+        return self._pool.leading(CallGroup(calls, num_rows, on_error, order))
 
     def then(self, use: Callable[[Any, Any], Any]) -> Callable[..., Any]:
         function = self.function
@@ -158,13 +144,11 @@ class WorkerLoop:
 
     def __init__(self, is_cancelled: IsCancelled) -> None:
         self._is_cancelled = is_cancelled
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="penstock-worker-loop", daemon=True)
-        self._thread.start()
+        self._thread = LoopThread("penstock-worker-loop")
 
     def run(self, work: Coroutine[Any, Any, Any]) -> Any:
         """Run a coroutine on the loop and return its result; cancel it if the query is stopped."""
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        future = self._thread.start(work)
         while not concurrent.futures.wait([future], timeout=CANCEL_CHECK_S).done:
             try:
                 check_not_cancelled(self._is_cancelled)
@@ -175,23 +159,16 @@ class WorkerLoop:
 
     def close(self, last: Callable[[], Any]) -> None:
         """Cancel running tasks and wait for their cleanup, then call ``last``, sync or async, and end the loop."""
-        asyncio.run_coroutine_threadsafe(self._wind_up(last), self._loop).result()
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
 
-    async def _wind_up(self, last: Callable[[], Any]) -> None:
-        running = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
-        for task in running:
-            task.cancel()
-        await asyncio.gather(*running, return_exceptions=True)
-        try:
-            closing = last()
-            if inspect.isawaitable(closing):
-                await closing
-        finally:
-            await close_connections()
-            await self._loop.shutdown_asyncgens()
+        async def close() -> None:
+            try:
+                closing = last()
+                if inspect.isawaitable(closing):
+                    await closing
+            finally:
+                await close_connections()
+
+        self._thread.close(close)
 
 
 async def close_connections() -> None:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import bisect
-from collections.abc import AsyncGenerator, Awaitable, Iterable, Iterator
+import contextvars
+from collections.abc import AsyncGenerator, Awaitable, Iterator
 from sys import getsizeof
-from typing import Any, cast
+from typing import Any
 
 from penstock.events.call_counter import current_call_counter
 from penstock.events.call_gate import current_gate
 from penstock.events.call_room import NEWEST, current_room, value_nbytes, wait_for_first
+from penstock.events.loop_thread import cancel
 from penstock.udf.failures import CALL_FAILURES
 from penstock.udf.generators import OnRowError
 
@@ -22,8 +24,9 @@ CALLS_PER_TURN = 256
 class CallGroup:
     """The calls of one batch. Advancing ``calls`` makes a call.
 
-    ``on_error`` is called with the number of a failed call. It returns a value in place of the result, or raises an
-    error that ends all calls of the group. Groups with a lower ``order`` go first.
+    ``on_error`` is called with the number of a failed call, in the context in which the group was made: a coroutine
+    that another batch started may have made the call. It returns a value in place of the result, or raises an error
+    that ends all calls of the group. Groups with a lower ``order`` go first.
     """
 
     def __init__(
@@ -45,7 +48,7 @@ class CallGroup:
         self._num_leading = self._leading_nbytes = self._nbytes_gone = 0
         self.error: BaseException | None = None
         self.is_over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._on_error = on_error
+        self._on_error, self._context = on_error, contextvars.copy_context()
         if not num_calls:
             self.end()
 
@@ -53,7 +56,7 @@ class CallGroup:
         try:
             if not isinstance(exc, (*CALL_FAILURES, asyncio.CancelledError)):
                 raise exc  # an interrupt of the program
-            self.results[number] = self._on_error(number, exc)
+            self.results[number] = self._context.run(self._on_error, number, exc)
         except BaseException as error:
             self.error = error
             self.end()
@@ -87,18 +90,6 @@ class CallGroup:
         if not self.is_over.done():
             self.is_over.set_result(None)
         self.news.set()
-
-
-class _Place:
-    """The call that a coroutine makes."""
-
-    __slots__ = ("group", "number", "pool")
-
-    def __init__(self, pool: CallerPool) -> None:
-        self.pool, self.group, self.number = pool, cast(CallGroup, None), 0
-
-    def is_first(self) -> bool:
-        return self.pool.is_first(self.group, self.number)
 
 
 class CallerPool:
@@ -138,10 +129,12 @@ class CallerPool:
 
     async def close(self) -> None:
         """Cancel the calls that a failed group left running so that the query could still store their answers."""
-        await self._cancel(self._callers)
+        await cancel(self._callers)
 
-    async def leading(self, group: CallGroup) -> AsyncGenerator[int, None]:
-        """Make the calls of a group. Yield how many leading results should leave; at the end, the number of all."""
+    async def leading(self, group: CallGroup) -> AsyncGenerator[tuple[int, list[Any]], None]:
+        """Make the calls of a group. Yield how many leading results should leave now, in the end all, and the list of
+        all results.
+        """
         self._begin(group)
         num_given = 0
         try:
@@ -155,13 +148,13 @@ class CallerPool:
                     num_given, group.is_awaited = group.num_leading, False
                     self._room.held -= group.take_leading()
                     self._room.changed()
-                    yield num_given
+                    yield num_given, group.results
         finally:
             await self._leave(group)
         if group.error is not None:
             raise group.error
         if num_given < group.num_calls or not group.num_calls:
-            yield group.num_calls
+            yield group.num_calls, group.results
 
     def _begin(self, group: CallGroup) -> None:
         for groups in (self._groups, self._held):
@@ -184,14 +177,7 @@ class CallerPool:
     async def _stop(self, group: CallGroup) -> None:
         """Cancel the calls of a group and wait for their cleanup."""
         group.end()
-        await self._cancel(caller for caller, current in self._callers.items() if current is group)
-
-    @staticmethod
-    async def _cancel(callers: Iterable[asyncio.Task[None]]) -> None:
-        waiting = list(callers)
-        for caller in waiting:
-            caller.cancel()
-        await asyncio.gather(*waiting, return_exceptions=True)
+        await cancel(caller for caller, current in self._callers.items() if current is group)
 
     def _start(self, num_callers: int) -> None:
         for _ in range(min(num_callers, self._max_concurrency - len(self._callers))):
@@ -205,9 +191,13 @@ class CallerPool:
         """Make calls until none are left. Little code runs between two calls, as this is the fast path."""
         caller = asyncio.current_task()
         assert caller is not None
-        num_made, counter, gate = 0, self._counter, self._gate
-        room, place = self._room, _Place(self)
-        wait_for_first(place.is_first)
+        num_made, counter, gate, room = 0, self._counter, self._gate, self._room
+        group, number = None, 0
+
+        def is_first() -> bool:
+            return group is not None and self.is_first(group, number)
+
+        wait_for_first(is_first)
         while (group := self._next()) is not None and not caller.cancelling():
             if room.is_full and not self.is_first(group, group.num_started):
                 await self._wait_for_room(caller)
@@ -216,10 +206,8 @@ class CallerPool:
             next_call, results = group.next_call, group.results
             if not gate.is_open:
                 await self.rest()
-            place.group = group
             for number in group.numbers:
                 group.num_started = number + 1
-                place.number = number
                 try:
                     result = results[number] = await next_call()
                     counter.num_answered += 1

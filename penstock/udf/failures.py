@@ -86,7 +86,7 @@ class Failures:
                 raise exc
             if not self.is_tolerant:
                 place, text = self._place(part, row, position + row), str(exc) or type(exc).__name__
-                message = f"{self._name} failed on {place}: {text}"
+                message = f"{self._name} failed on {place}: {text.removesuffix('.')}"
                 raise udf_error(self._advised(message, exc, ". "), exc) from exc
             self.record(part, row, position + row, exc)
 

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from penstock.errors import FatalError, PenstockError
+from penstock.errors import PenstockError
 from penstock.expr.udf import Target
 from penstock.plan.stages import CallUdf
 from penstock.udf.failures import CALL_FAILURES
@@ -141,7 +141,7 @@ def build_instance(target: Target) -> Any:
         return None
     try:
         return target.function(*target.init_args, **dict(target.init_kwargs))
-    except FatalError:  # such as a missing key; its message says how to give one
+    except PenstockError:  # such as a missing key or a broken model; its message has the remedy
         raise
     except CALL_FAILURES as exc:
         name = target.function.__name__

@@ -23,7 +23,7 @@ from penstock.ai.conversation import (
     UserTurn,
 )
 from penstock.ai.provider import Prompting, TextEmbedding
-from penstock.ai.providers.anthropic import AnthropicProvider, MessagesWire
+from penstock.ai.providers.anthropic import AnthropicProvider, MessagesWire, with_version
 from penstock.ai.structured.return_formats import OutputFormat
 from penstock.ai.structured.tools import ToolFunction
 from penstock.cost.usage import usage_in
@@ -38,6 +38,8 @@ PNG = b"\x89PNG..."
 @dataclass(frozen=True)
 class StrictFormat(OutputFormat):
     """A format whose strict schema is given, as how it is made is another's concern."""
+
+    __hash__ = OutputFormat.__hash__
 
     strict: dict[str, Any] | None = None
 
@@ -342,13 +344,15 @@ def test_a_missing_field_is_named(broken: dict[str, Any], named: str) -> None:
 def test_where_calls_go(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-ant-from-env")
     monkeypatch.delenv("ANTHROPIC_BASE_URL", raising=False)
-    endpoint = AnthropicProvider().endpoint(wire_of())
+    endpoint = with_version(AnthropicProvider().endpoint(), wire_of())
     assert (endpoint.base_url, endpoint.key_header) == ("https://api.anthropic.com", ("x-api-key", "{}"))
     assert endpoint.key == Secret("sk-ant-from-env")
     assert endpoint.headers == (("anthropic-version", "2026-10-21"),)
     monkeypatch.setenv("ANTHROPIC_BASE_URL", "http://127.0.0.1:8080/v1/")
     provider = AnthropicProvider(api_key="sk-ant-given", headers={"anthropic-beta": "x"})
-    endpoint = pickle.loads(pickle.dumps(provider)).endpoint(wire_of("claude-sonnet-4-6", temperature=1))
+    endpoint = with_version(
+        pickle.loads(pickle.dumps(provider)).endpoint(), wire_of("claude-sonnet-4-6", temperature=1)
+    )
     assert (endpoint.base_url, endpoint.key) == ("http://127.0.0.1:8080", Secret("sk-ant-given"))
     assert endpoint.headers == (("anthropic-version", "2023-06-01"), ("anthropic-beta", "x"))
 
@@ -356,7 +360,7 @@ def test_where_calls_go(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_missing_key_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
     with pytest.raises(AuthenticationError, match="set ANTHROPIC_API_KEY"):
-        AnthropicProvider().endpoint(wire_of())
+        with_version(AnthropicProvider().endpoint(), wire_of())
 
 
 def test_what_there_is_not() -> None:

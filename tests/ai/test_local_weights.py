@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
+import penstock as ps
 from penstock.ai.local import weights as local_weights
 from penstock.ai.local.transformers import TransformersProvider
-from penstock.ai.provider import TextEmbedding
+from penstock.ai.provider import Prompting, TextEmbedding
 from penstock.errors import (
     InvalidArgumentError,
     MissingExtraError,
@@ -20,6 +21,7 @@ from penstock.errors import (
     ProviderUnavailableError,
     RequestRefusedError,
 )
+from penstock.functions import embed_text
 from tests.ai.local_models import TEXTS, save_bert, save_in_cache
 
 
@@ -122,3 +124,25 @@ def test_the_packaged_weights_are_those_of_the_hub(tmp_path: Path) -> None:
         RequestRefusedError, match=r"model.safetensors is not the file of sentence-transformers/all-MiniLM"
     ):
         local_weights.check_minilm(copy)
+
+
+def test_a_folder_without_a_tokenizer(tmp_path: Path) -> None:
+    """transformers makes a tokenizer that knows no word, so every text would get the same vector."""
+    folder = Path(save_bert(tmp_path))
+    for file in folder.glob("*token*"):
+        file.unlink()
+    df = ps.from_pydict({"text": ["a"]}).select(embed_text(ps.col("text"), model=str(folder)))
+    with pytest.raises(RequestRefusedError, match=r"^Model '.*' has no tokenizer: .*save_pretrained"):
+        df.collect()
+
+
+def test_a_broken_configuration_names_its_file(tmp_path: Path) -> None:
+    folder = Path(save_bert(tmp_path))
+    (folder / "config.json").write_text("{")
+    with pytest.raises(RequestRefusedError, match=r"config\.json is not JSON"):
+        plan(str(folder))
+
+
+def test_a_model_that_writes_no_text(tmp_path: Path) -> None:
+    with pytest.raises(InvalidArgumentError, match="is a BertModel, which writes no text"):
+        TransformersProvider().model(Prompting(save_bert(tmp_path)))

@@ -298,6 +298,8 @@ def test_what_is_no_provider(model_server: ModelServer) -> None:
         ({"tools": "web_search"}, "tools= takes the provider's own tools as dicts"),
         ({"tools": [len]}, "tool_functions="),
         ({"extra_body": "x"}, "extra_body= takes a dict"),
+        ({"temperature": "hot"}, "prompt: temperature must be a number; got 'hot'"),
+        ({"top_p": True}, "top_p must be a number; got True"),
     ],
     ids=str,
 )

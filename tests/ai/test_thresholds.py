@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from benchmarks.cascade_promise import ORDERS, SEPARATION, TARGETS, run
+from benchmarks.cascade_promise import ORDERS, PROMISE, SEPARATION, run
 from penstock.ai.cascade.calibration import Calibration, LabelledRows
 from penstock.ai.cascade.handlers import draw_probes
 from penstock.ai.cascade.learned_judge import LearnedJudge, held_out_scores, ranking
-from penstock.ai.cascade.thresholds import Targets, find_thresholds, lower_bound, tail
+from penstock.ai.cascade.thresholds import find_thresholds, lower_bound, tail
+from penstock.plan.cascade_relations import Promise
 
 NO_ROWS = np.zeros(0)
 
@@ -33,21 +34,21 @@ def test_scores_that_mislead_decide_nothing() -> None:
     """A judge that is wrong about every row, and one that has no score for any."""
     labels = np.random.default_rng(0).random(800) < 0.5
     for scores in (np.where(labels, 0.0, 1.0), np.full(800, np.nan)):
-        found = find_thresholds(scores[:400], labels[:400], scores[400:], labels[400:], TARGETS)
+        found = find_thresholds(scores[:400], labels[:400], scores[400:], labels[400:], PROMISE)
         assert not found.is_useful
 
 
 def test_without_true_rows_nothing_is_promised() -> None:
     labels = np.zeros(800, bool)
     scores = np.random.default_rng(0).random(800)
-    found = find_thresholds(scores[:400], labels[:400], scores[400:], labels[400:], TARGETS)
+    found = find_thresholds(scores[:400], labels[:400], scores[400:], labels[400:], PROMISE)
     assert (found.low, found.high) == (-np.inf, np.inf)
-    assert not find_thresholds(NO_ROWS, NO_ROWS > 0, NO_ROWS, NO_ROWS > 0, TARGETS).is_useful
+    assert not find_thresholds(NO_ROWS, NO_ROWS > 0, NO_ROWS, NO_ROWS > 0, PROMISE).is_useful
 
 
 def test_perfect_targets_are_met_by_asking() -> None:
     labels = np.random.default_rng(0).random(800) < 0.5
-    found = find_thresholds(labels[:400] * 1.0, labels[:400], labels[400:] * 1.0, labels[400:], Targets(1.0, 1.0, 0.95))
+    found = find_thresholds(labels[:400] * 1.0, labels[:400], labels[400:] * 1.0, labels[400:], Promise(1.0, 1.0, 0.95))
     assert not found.is_useful
 
 
@@ -91,7 +92,7 @@ def test_the_pilot_chooses_the_judge() -> None:
     vectors = rng.normal(size=(900, 4)) + 8 * labels[:, None]
 
     def found(scores: np.ndarray) -> Calibration:
-        return Calibration(LabelledRows(numbers, ranks, labels, np.zeros(900, bool), scores, vectors), TARGETS)
+        return Calibration(LabelledRows(numbers, ranks, labels, np.zeros(900, bool), scores, vectors), PROMISE)
 
     assert found(labels * 1.0 + rng.random(900) / 10).is_scored
     learned = found(rng.random(900))

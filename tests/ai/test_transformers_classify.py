@@ -14,6 +14,7 @@ from penstock.ai.local.text_classifier import Entailment, NearestLabel, OwnLabel
 from penstock.ai.local.transformers import TransformersProvider
 from penstock.ai.provider import Classifier, TextClassification
 from penstock.errors import InvalidArgumentError
+from penstock.functions import classify_text
 from tests.ai.local_models import TEXTS, save_bert, save_entailment
 from tests.seeds.tiny_models import REVIEWS, save_sentiment_classifier
 
@@ -120,3 +121,12 @@ def test_labels_that_the_model_lacks(tmp_path: Path) -> None:
 def test_a_template_without_a_place_for_the_label(template: Any) -> None:
     with pytest.raises(InvalidArgumentError, match="in the place of the label"):
         classifier(["a"], hypothesis_template=template)
+
+
+@pytest.mark.parametrize(
+    ("labels", "words"),
+    [("a,b", "must be a list of texts.*got 'a,b'"), (["a"], "the only label 'a'"), ([], "list"), (["a", "a"], "twice")],
+)
+def test_labels_that_leave_no_choice(labels: Any, words: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=words):
+        classify_text(ps.col("text"), labels)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +80,8 @@ def test_a_model_that_takes_no_images_says_so(llama: str) -> None:
 def test_labels_that_begin_with_the_same_token_are_refused(tmp_path: Path) -> None:
     """A tokenizer of a few words has one token for all others."""
     folder = save_bert(tmp_path)
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"architectures": ["BertLMHeadModel"]}))
     with pytest.raises(InvalidArgumentError, match="cannot tell answer 'Yes'"):
         decide("{text}", {"a": yes_no("?")}, provider="transformers", model=folder)
 

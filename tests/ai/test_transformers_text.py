@@ -20,7 +20,8 @@ from penstock.ai.local.bert import load_bert
 from penstock.ai.local.checkpoint import Checkpoint
 from penstock.ai.local.transformers import TextEmbedder, TransformersProvider
 from penstock.ai.provider import TextEmbedding
-from penstock.errors import InvalidArgumentError, RequestRefusedError
+from penstock.errors import InvalidArgumentError, QueryCancelledError, RequestRefusedError
+from penstock.udf.retry import cancellable
 from tests.ai.local_models import TEXTS, save_bert, save_sentence_model
 
 
@@ -253,6 +254,8 @@ def test_weights_do_not_travel() -> None:
         ({"dtype": "int4"}, "dtype is one of float32"),
         ({"batch_size": 0}, "batch_size is a number of rows"),
         ({"concurrency": 0}, "concurrency is a whole number"),
+        ({"max_length": 0}, "max_length must be a whole number"),
+        ({"prompt_name": "query"}, "has no prompt_name 'query'; give the text itself as prompt="),
     ],
 )
 def test_options_that_make_no_sense(options: dict[str, Any], message: str) -> None:
@@ -285,3 +288,18 @@ def test_threads_share_a_model(sentence_model: str, monkeypatch: pytest.MonkeyPa
         found = list(threads.map(model.embed, [texts, texts[::-1], texts[:1]]))
     np.testing.assert_allclose(found[0], found[1][::-1], atol=1e-5)
     np.testing.assert_allclose(found[0][:1], found[2], atol=1e-5)
+
+
+def test_a_stopped_query_computes_no_further_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    monkeypatch.setattr(batch_runner, "available_cpus", lambda: 2)
+    runner = batch_runner.BatchRunner(torch.device("cpu"), cpu_tokens=1, gpu_tokens=1)
+    computed: list[np.ndarray] = []
+
+    def forward(rows: np.ndarray) -> torch.Tensor:
+        computed.append(rows)
+        return torch.zeros(len(rows), 1)
+
+    with cancellable(lambda: True), pytest.raises(QueryCancelledError):
+        runner.run(np.ones(8, np.int64), forward)
+    assert computed == []

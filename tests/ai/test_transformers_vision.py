@@ -12,9 +12,9 @@ import torch
 
 from penstock.ai.local.image_resizer import resizer_of
 from penstock.ai.local.transformers import TransformersProvider
-from penstock.ai.provider import Classifier, Embedder, ImageClassification, ImageEmbedding
-from penstock.errors import InvalidArgumentError
-from tests.ai.local_models import COLOURS, images, save_clip, save_dino, save_resnet, save_vit
+from penstock.ai.provider import Classifier, Embedder, ImageClassification, ImageEmbedding, TextEmbedding
+from penstock.errors import InvalidArgumentError, RequestRefusedError
+from tests.ai.local_models import COLOURS, images, save_bert, save_clip, save_dino, save_resnet, save_vit
 
 
 def embed(model: str, pixels: list[np.ndarray], dimensions: int | None = None, **options: Any) -> np.ndarray:
@@ -77,6 +77,9 @@ def test_clip(is_siglip: bool, tmp_path: Path) -> None:
     vectors = embed(folder, images(), normalize=True)
     assert vectors.shape[1] == (16 if is_siglip else 10)
     np.testing.assert_allclose(vectors, out.image_embeds.numpy(), atol=1e-5)
+    embedder = TransformersProvider().model(TextEmbedding(folder, {"device": "cpu", "normalize": True}))
+    assert isinstance(embedder, Embedder)
+    np.testing.assert_allclose(embedder.embed(captions), out.text_embeds.numpy(), atol=1e-5)
     expected = [list(COLOURS)[i] for i in out.logits_per_image.argmax(1)]
     assert classify(folder, list(COLOURS)) == expected
 
@@ -125,3 +128,8 @@ def test_small_images_and_cut_vectors(tmp_path: Path) -> None:
     assert embed(folder, []).shape == (0, 10)
     with pytest.raises(InvalidArgumentError, match="up to the model's 10"):
         embed(folder, [], 11)
+
+
+def test_a_model_of_texts_takes_no_images(tmp_path: Path) -> None:
+    with pytest.raises(RequestRefusedError, match=r"takes no images: .* has no preprocessor_config.json"):
+        embed(save_bert(tmp_path), images())

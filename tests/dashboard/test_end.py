@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from penstock.cli.dashboard import read_files
 from penstock.dashboard.job import JobBoard
 from penstock.dashboard.process import LiveBoard
 from penstock.dashboard.server import DashboardServer
@@ -129,13 +128,13 @@ def test_the_folder_of_a_job_tells_how_its_run_ended(
     with running(tmp_path, "job") as process:
         while not (tmp_path / "begun").exists():
             assert process.poll() is None
-        server = DashboardServer(JobBoard([str(tmp_path / "out")], read_files))
+        server = DashboardServer(JobBoard([str(tmp_path / "out")]))
         page.goto(server.url)
         expect(page.locator("#stages tbody th", has_text="halve")).to_be_visible()
         expect(page.locator("#query-state")).to_have_text("running")
         end(tmp_path, process)
         process.communicate()
-    for board in (None, JobBoard([str(tmp_path / "out")], read_files)):
+    for board in (None, JobBoard([str(tmp_path / "out")])):
         if board is not None:
             server.close()
             server = DashboardServer(board)

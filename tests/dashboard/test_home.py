@@ -10,7 +10,6 @@ import pytest
 from playwright.sync_api import Page, expect
 
 import penstock as ps
-from penstock.cli.dashboard import read_files
 from penstock.dashboard.home import HomeBoard
 from penstock.dashboard.known import known_jobs
 from penstock.dashboard.server import DashboardServer
@@ -32,7 +31,7 @@ def test_jobs_and_queries_of_the_machine(tmp_path: Path, page: Page, dashboard: 
             ps.range(10).with_column("y", divide(ps.col("id"))).write_parquet(str(tmp_path / "bad"), resume=True)
         with ps.config(dashboard=True):
             ps.range(5).with_column("half", ps.col("id") / 2).collect()
-    home = DashboardServer(HomeBoard(None, read_files))
+    home = DashboardServer(HomeBoard(None))
     page.goto(home.url)
     jobs = page.locator("#jobs tbody tr")
     expect(jobs).to_have_count(2)
@@ -55,7 +54,7 @@ def test_only_listed_jobs_are_shown(tmp_path: Path) -> None:
     run_job(tmp_path / "seen" / "one", num_rows=42)
     run_job(tmp_path / "other", num_rows=42)
     assert set(known_jobs()) == {str(tmp_path / "seen" / "one"), str(tmp_path / "other")}
-    board = HomeBoard(str(tmp_path / "seen"), read_files)
+    board = HomeBoard(str(tmp_path / "seen"))
     assert [job["root"] for job in board.home()["jobs"]] == [str(tmp_path / "seen" / "one")]
     assert board.state({"job": str(tmp_path / "seen" / "one")})["query"]["num_rows"] == 42
     with pytest.raises(InvalidArgumentError, match="is not listed here"):
@@ -65,7 +64,7 @@ def test_only_listed_jobs_are_shown(tmp_path: Path) -> None:
 def test_a_long_column_name_keeps_the_page_narrow_and_a_deleted_job_says_so(tmp_path: Path, page: Page) -> None:
     job = tmp_path / "jobs" / "one"
     ps.from_pydict({"n" * 300: [1, 2]}).write_parquet(str(job), resume=True)
-    server = DashboardServer(HomeBoard(str(tmp_path / "jobs"), read_files))
+    server = DashboardServer(HomeBoard(str(tmp_path / "jobs")))
     page.goto(server.url)
     page.get_by_role("link", name="one").click()
     page.get_by_role("link", name="Rows").click()

@@ -10,7 +10,6 @@ from typing import Any
 from playwright.sync_api import Page, expect
 
 import penstock as ps
-from penstock.cli.dashboard import read_files
 from penstock.dashboard.home import HomeBoard
 from penstock.dashboard.live import LiveQuery, news_of
 from penstock.dashboard.server import DashboardServer
@@ -57,7 +56,7 @@ def check_idle(page: Page, path: str) -> None:
 def test_a_page_without_news_draws_nothing(tmp_path: Path, page: Page) -> None:
     run_job(tmp_path / "jobs" / "one")
     page.clock.set_fixed_time(datetime.now())  # the ages of jobs are text too
-    with contextlib.closing(DashboardServer(HomeBoard(str(tmp_path / "jobs"), read_files))) as server:
+    with contextlib.closing(DashboardServer(HomeBoard(str(tmp_path / "jobs")))) as server:
         page.goto(server.url)
         expect(page.locator("#jobs tbody tr")).to_have_count(1)
         check_idle(page, "/api/home")

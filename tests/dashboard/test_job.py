@@ -19,7 +19,6 @@ import pytest
 from playwright.sync_api import Page, expect
 
 import penstock as ps
-from penstock.cli.dashboard import read_files
 from penstock.dashboard.job import JobBoard
 from penstock.dashboard.row_pages.prompts import described_prompts
 from penstock.dashboard.server import DashboardServer
@@ -48,7 +47,7 @@ def run_job(out: Path, suffix: str = "", num_rows: int = 60) -> None:
 
 @contextmanager
 def served(*roots: Path) -> Iterator[DashboardServer]:
-    server = DashboardServer(JobBoard([str(root) for root in roots], read_files))
+    server = DashboardServer(JobBoard([str(root) for root in roots]))
     yield server
     server.close()
 
@@ -123,7 +122,7 @@ def test_a_row_has_the_number_that_its_error_has(tmp_path: Path, page: Page, is_
     written = df.write_parquet(str(tmp_path / "out"), resume=True)
     places = {(row["row"], Path(row["source"]).name) for row in written.errors().to_pylist()}
     assert places == {(17, "a.parquet"), (42, "b.parquet")}
-    board = JobBoard([str(tmp_path / "out")], read_files)
+    board = JobBoard([str(tmp_path / "out")])
     rows = [row for first in range(0, 200, 25) for row in board.rows({"first": str(first)})["rows"]]
     for row in rows:
         number = int(row["cells"][0]["text"])
@@ -183,7 +182,7 @@ def test_the_usage_of_a_call_is_read_from_the_ledger(
     df = ps.from_pydict({"text": ["red", "red", "blue"], "most": [9000, 9000, 9000]})
     answers = ps.prompt([ps.col("text"), "is a colour."], provider=provider, **options)
     df.with_column("a", answers).write_parquet(str(tmp_path / "out"), resume=True)
-    board = JobBoard([str(tmp_path / "out")], read_files)
+    board = JobBoard([str(tmp_path / "out")])
     rows = [board.rows({"first": str(row), "alone": "1"})["rows"][0] for row in range(3)]
     assert [row["usage"]["a"]["output_tokens"] for row in rows] == [len(row["cells"][-1]["text"]) / 4 for row in rows]
     assert all(row["usage"]["a"]["cost"] > 0 and row["usage"]["a"]["latency_s"] > 0 for row in rows)
@@ -359,7 +358,7 @@ def test_a_search_shows_the_total_of_its_matches(tmp_path: Path, page: Page) -> 
 
 def test_a_folder_without_a_job_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidArgumentError, match="There is no job in"):
-        JobBoard([str(tmp_path)], read_files)
+        JobBoard([str(tmp_path)])
 
 
 def test_the_commands_print_the_url_and_end_with_ctrl_c(jobs: tuple[Path, Path], tmp_path: Path) -> None:
@@ -386,9 +385,9 @@ def test_a_failed_run_shows_its_error_until_the_next_run(tmp_path: Path) -> None
 
     with pytest.raises(ZeroDivisionError):
         run(0)
-    shown = JobBoard([str(tmp_path / "out")], read_files).state({})["query"]
+    shown = JobBoard([str(tmp_path / "out")]).state({})["query"]
     assert shown["state"] == "failed"
     assert "ZeroDivisionError" in shown["error"]
     run(2)
-    shown = JobBoard([str(tmp_path / "out")], read_files).state({})["query"]
+    shown = JobBoard([str(tmp_path / "out")]).state({})["query"]
     assert (shown["state"], shown["error"], shown["num_rows"]) == ("finished", "", 10)

@@ -16,12 +16,12 @@ import pytest
 from playwright.sync_api import Page, Route, expect
 
 import penstock as ps
-from penstock.cli.dashboard import read_files
 from penstock.dashboard.job import JobBoard
 from penstock.dashboard.row_pages.export import exported, shapes
 from penstock.dashboard.row_pages.pages import _scanned_rows
 from penstock.dashboard.row_pages.parquet_rows import parquet_rows
 from penstock.errors import InvalidArgumentError
+from penstock.frame.read.by_extension import read_files
 from tests.dashboard.test_job import MARKUP, served
 from tests.dashboard.test_live import check_access
 
@@ -58,7 +58,7 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def board(job: Path) -> Iterator[JobBoard]:
-    return JobBoard([str(job)], read_files)
+    return JobBoard([str(job)])
 
 
 def ids(page: dict[str, Any]) -> list[int]:
@@ -200,7 +200,7 @@ def test_every_row_of_many_files_is_found(tmp_path: Path) -> None:
     """Pages, searches and jumps cross the bounds of files."""
     table = pa.table({"id": list(range(1000))})
     ps.from_arrow(table).write_parquet(str(tmp_path / "out"), resume=True, rows_per_file=130)
-    board = JobBoard([str(tmp_path / "out")], read_files)
+    board = JobBoard([str(tmp_path / "out")])
     assert ids(board.rows({"first": "120"})) == list(range(120, 145))
     assert ids(board.rows({"where": '[["id", "is", "999"]]'})) == [999]
     assert ids(board.rows({"sort": "id", "desc": "1", "first": "500"})) == list(range(499, 474, -1))

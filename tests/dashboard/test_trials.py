@@ -12,7 +12,6 @@ from playwright.sync_api import Page, expect
 
 import penstock as ps
 from penstock.ai.provider_registry import detach_providers
-from penstock.cli.dashboard import read_files
 from penstock.dashboard.job import JobBoard
 from penstock.dashboard.server import DashboardServer
 from penstock.errors import InvalidArgumentError
@@ -81,11 +80,11 @@ def trial(board: JobBoard, **changes: Any) -> dict[str, Any]:
 @pytest.mark.usefixtures("server")
 def test_rows_of_the_input_are_tried_before_a_run(job: Path) -> None:
     """What is asked again comes from the ledger of the job."""
-    found = trial(JobBoard([str(job)], read_files), parts=["{id}"], numbers=None)
+    found = trial(JobBoard([str(job)]), parts=["{id}"], numbers=None)
     assert [row["after"]["text"] for row in found["rows"]] == [str(number) for number in range(20)]
     assert [row["before"] for row in found["rows"]] == [None] * 20
     assert found["num_calls"] == 20
-    assert trial(JobBoard([str(job)], read_files), parts=["{id}"])["num_calls"] == 0
+    assert trial(JobBoard([str(job)]), parts=["{id}"])["num_calls"] == 0
 
 
 def test_a_job_cannot_choose_who_gets_the_key(
@@ -94,13 +93,13 @@ def test_a_job_cannot_choose_who_gets_the_key(
     monkeypatch.setenv("OPENAI_API_KEY", "secret")
     advice = f"start the dashboard with OPENAI_BASE_URL={model_server.openai_url}"
     with pytest.raises(InvalidArgumentError, match=advice):
-        trial(JobBoard([str(job)], read_files))
+        trial(JobBoard([str(job)]))
     assert model_server.num_requests == 0
 
 
 @pytest.mark.usefixtures("server")
 def test_wrong_requests_are_refused(job: Path) -> None:
-    board = JobBoard([str(job)], read_files)
+    board = JobBoard([str(job)])
     for wrong in ({"numbers": []}, {"numbers": list(range(21))}, {"parts": ["{nothing}"]}, {"parts": ["{"]}):
         with pytest.raises(ps.errors.PenstockError):
             trial(board, **wrong)

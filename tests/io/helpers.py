@@ -13,16 +13,23 @@ import pytest
 
 from penstock.io.file_source import FileSource
 from penstock.io.formats.parquet import ParquetFormat
-from penstock.protocols import ReadRequest, Sink, Source
+from penstock.plan.filters import arrow_filter
+from penstock.protocols import Condition, ReadRequest, Sink, Source
 
 
 def read_table(source: Source, **request: Any) -> pa.Table:
     """Read all tasks, each sent to a worker and back."""
-    wanted = ReadRequest(**request)
+    wanted = requested(source, **request)
     schema = source.schema().to_arrow()
     names = list(wanted.columns) if wanted.columns is not None else schema.names
     batches = [batch for task in source.read_tasks(wanted) for batch in pickle.loads(pickle.dumps(task)).read()]
     return pa.Table.from_batches(batches, pa.schema([schema.field(name) for name in names]))
+
+
+def requested(source: Source, *conditions: Condition, **request: Any) -> ReadRequest:
+    """Return a request as the engine makes it: with the conditions as one Arrow expression too."""
+    conditions = conditions or request.pop("conditions", ())
+    return ReadRequest(predicate=arrow_filter(conditions, source.schema()), conditions=conditions, **request)
 
 
 def read_rows(source: Source, **request: Any) -> list[dict[str, Any]]:

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
@@ -24,8 +23,8 @@ from penstock.io.formats.json import JsonFormat
 from penstock.io.formats.lines import COMPRESSIONS
 from penstock.io.formats.parquet import ParquetFormat
 from penstock.io.formats.text import TextFormat
-from penstock.protocols import ReadRequest, Source
-from tests.io.helpers import parquet_rows, read_rows, read_table
+from penstock.protocols import Condition, ReadRequest, Source
+from tests.io.helpers import parquet_rows, read_rows, read_table, requested
 
 
 def write(path: Path, **columns: Any) -> Path:
@@ -65,11 +64,11 @@ def test_a_request_for_no_columns_still_counts_rows(two_files: Path) -> None:
     assert all(batch.num_columns == 0 for batch in batches)
 
 
-def test_predicates_are_exact_and_may_use_columns_that_are_not_asked_for(two_files: Path) -> None:
+def test_conditions_are_exact_and_may_use_columns_that_are_not_asked_for(two_files: Path) -> None:
     source = FileSource(ParquetFormat(), two_files)
     assert source.can_filter
-    assert read_table(source, columns=("b",), predicate=pc.field("a") > 1).to_pydict() == {"b": ["y", "z"]}
-    assert read_table(source, predicate=pc.field("b").is_null()).num_rows == 1
+    assert read_table(source, columns=("b",), conditions=(Condition("a", ">", 1),)).to_pydict() == {"b": ["y", "z"]}
+    assert read_table(source, conditions=(Condition("b", "is null"),)).num_rows == 1
 
 
 def test_limit_stops_reading_tasks_and_rows(two_files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,8 +76,8 @@ def test_limit_stops_reading_tasks_and_rows(two_files: Path, monkeypatch: pytest
     source = FileSource(ParquetFormat(), two_files)
     assert len(list(source.read_tasks(ReadRequest(limit=2)))) == 1
     assert [row["a"] for row in read_rows(source, limit=1)] == [1]
-    # With a predicate any task may have the rows, so each gives up to the limit.
-    assert [row["a"] for row in read_rows(source, limit=1, predicate=pc.field("a") > 0)] == [1, 3]
+    # With a filter any task may have the rows, so each gives up to the limit.
+    assert [row["a"] for row in read_rows(source, limit=1, conditions=(Condition("a", ">", 0),))] == [1, 3]
 
 
 def test_columns_option(two_files: Path) -> None:
@@ -96,11 +95,11 @@ def test_file_path_column(two_files: Path) -> None:
         FileSource(ParquetFormat(), two_files, path_column="a").schema()
 
 
-def test_a_predicate_on_the_path_opens_no_other_file(two_files: Path) -> None:
+def test_a_condition_on_the_path_opens_no_other_file(two_files: Path) -> None:
     (two_files / "3.parquet").write_bytes(b"not parquet")
     source = FileSource(ParquetFormat(), two_files, path_column="path")
-    wanted = pc.field("path") == f"{two_files}/2.parquet"
-    assert [row["a"] for row in read_rows(source, predicate=wanted)] == [3, None]
+    wanted = Condition("path", "=", f"{two_files}/2.parquet")
+    assert [row["a"] for row in read_rows(source, conditions=(wanted,))] == [3, None]
 
 
 def test_hive_columns_have_types_and_prune_files(tmp_path: Path) -> None:
@@ -114,12 +113,10 @@ def test_hive_columns_have_types_and_prune_files(tmp_path: Path) -> None:
         {"a": 1, "day": date(2024, 5, 1), "n": 1, "city": "São Paulo"},
         {"a": 2, "day": date(2024, 5, 2), "n": None, "city": "b/c"},
     ]
-    one_file = ReadRequest(predicate=pc.field("n") == 1)
-    assert len(list(source.read_tasks(one_file))) == 1
-    assert len(list(source.read_tasks(ReadRequest(predicate=pc.field("n").is_null())))) == 1
-    assert read_table(source, columns=("city",), predicate=pc.field("day") > date(2024, 5, 1)).to_pydict() == {
-        "city": ["b/c"]
-    }
+    for one_file in (Condition("n", "=", 1), Condition("n", "is null"), Condition("n", "in", (0, 1))):
+        assert len(list(source.read_tasks(requested(source, one_file)))) == 1
+    later = Condition("day", ">", date(2024, 5, 1))
+    assert read_table(source, columns=("city",), conditions=(later,)).to_pydict() == {"city": ["b/c"]}
 
 
 def test_hive_columns_prune_files_of_any_format(tmp_path: Path) -> None:
@@ -127,8 +124,9 @@ def test_hive_columns_prune_files_of_any_format(tmp_path: Path) -> None:
         (tmp_path / f"k={key}").mkdir()
         (tmp_path / f"k={key}" / "x.csv").write_text(f"v\n{key}{key}\n")
     source = FileSource(CsvFormat(), tmp_path, hive_partitioning=True)
-    assert len(list(source.read_tasks(ReadRequest(predicate=pc.field("k") == "b")))) == 1
-    assert read_rows(source, predicate=pc.field("k") == "b") == [{"v": "bb", "k": "b"}]
+    is_b = Condition("k", "=", "b")
+    assert len(list(source.read_tasks(requested(source, is_b)))) == 1
+    assert read_rows(source, conditions=(is_b,)) == [{"v": "bb", "k": "b"}]
 
 
 def test_hive_folders_below_the_path_are_columns(tmp_path: Path) -> None:
@@ -206,12 +204,14 @@ def test_files_of_other_types_are_read_as_what_holds_both(
     assert read_table(source).column("a").to_pylist() == expected
 
 
-@pytest.mark.parametrize("predicate", [pc.field("a") > 1.25, pc.field("a").is_valid() & (pc.field("a") >= 1.5)])
-def test_predicates_on_types_that_differ_from_file_to_file(tmp_path: Path, predicate: pc.Expression) -> None:
+@pytest.mark.parametrize(
+    "conditions", [(Condition("a", ">", 1.25),), (Condition("a", "is not null"), Condition("a", ">=", 1.5))]
+)
+def test_conditions_on_types_that_differ_from_file_to_file(tmp_path: Path, conditions: tuple[Condition, ...]) -> None:
     for name, values in {"1": INT, "2": FLOAT, "3": pa.nulls(2)}.items():
         write(tmp_path / f"{name}.parquet", a=values)
     source = FileSource(ParquetFormat(), tmp_path)
-    assert read_rows(source, predicate=predicate) == [{"a": 2.0}, {"a": 1.5}]
+    assert read_rows(source, conditions=conditions) == [{"a": 2.0}, {"a": 1.5}]
 
 
 def test_only_the_first_files_are_asked_for_their_types(tmp_path: Path) -> None:

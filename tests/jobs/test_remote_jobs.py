@@ -16,7 +16,6 @@ import pytest
 import penstock as ps
 from penstock import col
 from penstock.cache.ledger import key_of, open_ledger
-from penstock.cli.dashboard import read_files
 from penstock.dashboard import job as dashboard_job
 from penstock.errors import (
     JobChangedError,
@@ -369,7 +368,7 @@ def test_a_dashboard_pauses_and_cancels_a_job(bucket: Bucket, monkeypatch: pytes
     thread.start()
     try:
         begun.wait()
-        board = dashboard_job.JobBoard([out(bucket)], read_files)
+        board = dashboard_job.JobBoard([out(bucket)])
         board.control({"action": "pause"})
         while board.state({})["query"]["state"] != "pausing":  # the task that has begun goes on
             assert thread.is_alive()

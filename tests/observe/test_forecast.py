@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import heapq
+import math
 import random
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import penstock as ps
-from penstock.ai.client.limits.cohort import Flight
-from penstock.ai.client.limits.concurrency import Concurrency
 from penstock.ai.client.limits.limiter import OWN_START, START
+from penstock.ai.client.limits.pace import Outcome, Pace, Sent
+from penstock.ai.client.limits.rate_headers import Hints
 from penstock.events.events import (
     BundleProduced,
     CallCounts,
@@ -29,6 +31,7 @@ from penstock.events.events import (
 from penstock.functions import when
 from penstock.observe.progress_text import progress_text
 from penstock.observe.stats import Stats
+from tests.ai.simulation import FixedWindow, Server, Slots, TokenBucket, Unlimited
 from tests.plain_server import plain_server
 
 NUM_ROWS = 3000
@@ -71,34 +74,54 @@ def simulated(
         yield sampled(now_s, calls, int(limit), most)
 
 
-def limited(latency: Latency, start: int, send_s: float = 0.0005) -> Iterator[QuerySampled]:
-    """Yield a sample every 0.2 s of calls that the limiter admits, to a server that takes any number at once."""
-    limiter = Concurrency(1024, start)
-    running: list[tuple[float, int, float, Flight]] = []
-    num_sent = num_done = 0
-    now_s = sent_s = sampled_s = reply_s = reply_s2 = 0.0
+def limited(latency: Latency, start: int, server: Server | None = None, num_cached: int = 0) -> Iterator[QuerySampled]:
+    """Yield a sample every 0.2 s of calls that the limiter admits to a server, by default one that takes any number.
+
+    A cache has answered ``num_cached`` rows before.
+    """
+    pace, server = Pace(start=start), server or Unlimited()
+    running: list[tuple[float, int, Sent, Outcome, Hints]] = []
+    num_done, num_to_send = num_cached, NUM_ROWS - num_cached
+    now_s = written_s = sampled_s = reply_s = reply_s2 = 0.0
     while num_done < NUM_ROWS:
-        while num_sent < NUM_ROWS and limiter.in_flight < limiter.limit:
-            sent_s, num_sent = max(sent_s, now_s) + send_s, num_sent + 1
-            flight = limiter.send(sent_s, num_sent)
-            heapq.heappush(running, (sent_s + latency(), num_sent, sent_s, flight))
-        while sampled_s + 0.2 < running[0][0]:
+        wake_s = math.inf
+        while num_to_send:
+            if isinstance(sent := pace.try_send(now_s), float):
+                wake_s = max(sent, now_s + 0.001)
+                break
+            num_to_send -= 1
+            outcome, hints = server.arrive(now_s)
+            written_s = max(written_s, now_s) + 0.0005
+            end_s = written_s + (latency() if outcome == "ok" else 0.01)
+            heapq.heappush(running, (end_s, sent.seq, sent, outcome, hints))
+        next_s = min(running[0][0] if running else math.inf, wake_s)
+        while sampled_s + 0.2 < next_s:
             sampled_s += 0.2
-            calls = CallCounts(num_done, 0, limiter.in_flight, NUM_ROWS, True, num_done, reply_s, reply_s2)
-            yield sampled(sampled_s, calls, limiter.limit, 1024)
-        now_s, _, started_s, flight = heapq.heappop(running)
-        limiter.settle(now_s, flight, is_answer=True)
-        num_done += 1
-        reply_s, reply_s2 = reply_s + now_s - started_s, reply_s2 + (now_s - started_s) ** 2
-        limiter.accept(now_s, flight)
-    yield sampled(now_s, CallCounts(num_done, 0, 0, NUM_ROWS, True, num_done, reply_s, reply_s2), limiter.limit, 1024)
+            num_replies, rate_limit = num_done - num_cached, pace.rate_limit(sampled_s) if num_to_send else ""
+            calls = CallCounts(num_done, 0, pace.in_flight, NUM_ROWS, True, num_replies, reply_s, reply_s2)
+            yield sampled(sampled_s, calls, pace.limit, 1024, pace.num_refused, rate_limit)
+        now_s = next_s
+        if wake_s == next_s:
+            continue
+        _, _, sent, outcome, hints = heapq.heappop(running)
+        pace.settle(now_s, sent, outcome, hints=hints)
+        if outcome == "ok":
+            server.depart()
+            num_done, reply_s, reply_s2 = num_done + 1, reply_s + now_s - sent.at, reply_s2 + (now_s - sent.at) ** 2
+        else:
+            num_to_send += 1
+    calls = CallCounts(num_done, 0, 0, NUM_ROWS, True, num_done - num_cached, reply_s, reply_s2)
+    yield sampled(now_s, calls, pace.limit, 1024, pace.num_refused)
 
 
-def sampled(time_s: float, calls: CallCounts, limit: int, most: int) -> QuerySampled:
-    num_done, num_in_flight = calls.num_done, calls.num_in_flight
-    model = ModelSample("o", "gpt", num_done, 0, 0, 0, 0, num_done / 1000, 0, num_in_flight, 0, limit, most)
+def sampled(
+    time_s: float, calls: CallCounts, limit: int, most: int, num_refused: int = 0, rate_limit: str = ""
+) -> QuerySampled:
+    num_calls = calls.num_replies
+    use = ModelSample("o", "gpt", num_calls, 0, 0, 0, 0, num_calls / 1000, num_refused, calls.num_in_flight, 0, limit)
+    use = replace(use, max_allowed=most, rate_limit=rate_limit)
     sample = StageSample(0, 40, 64, 0, 0, 0, "workers", NUM_ROWS, True, calls)
-    return QuerySampled(time_s, (sample,), 0, 0, 0.0, Measures(models=(model,) if num_done else ()))
+    return QuerySampled(time_s, (sample,), 0, 0, 0.0, Measures(models=(use,) if calls.num_done else ()))
 
 
 def forecasts(samples: Iterator[QuerySampled], loading_s: float = 0.0) -> Forecasts:
@@ -120,9 +143,10 @@ def forecasts(samples: Iterator[QuerySampled], loading_s: float = 0.0) -> Foreca
         stats.on_event(QuerySampled(time_s, sample.stages, 0, 0, 0.0, sample.measures))
         dollars = stats.forecast.dollars(stats.models[0]) if stats.models else None
         found.append((calls.num_done / NUM_ROWS, time_s, stats.forecast.seconds_left(), dollars))
-    end_s = found[-1][1]
+    _, end_s, _, all_dollars = found[-1]
+    assert all_dollars
     return [
-        (share, left_s and left_s / (end_s - time_s), dollars and dollars / (NUM_ROWS / 1000))
+        (share, left_s and left_s / (end_s - time_s), dollars and dollars / all_dollars)
         for share, time_s, left_s, dollars in found
         if time_s < end_s
     ]
@@ -137,6 +161,14 @@ def varied(low_s: float, high_s: float) -> Latency:
     return lambda: draw.uniform(low_s, high_s)
 
 
+def bucket(per_second: float) -> Server:
+    return TokenBucket(lambda now: per_second, per_second)
+
+
+def window(per_second: float) -> Server:
+    return FixedWindow(lambda now: per_second, has_headers=True)
+
+
 @pytest.mark.parametrize(
     ("samples", "tolerance"),
     [
@@ -149,7 +181,7 @@ def varied(low_s: float, high_s: float) -> Latency:
         pytest.param(lambda: simulated(fixed(3), 64, growth=1.0), 0.25, id="more and more, at exactly 3 s"),
         pytest.param(lambda: simulated(varied(2, 4), 64, steps=1.7), 0.25, id="more in steps, at 3 s"),
         pytest.param(lambda: limited(varied(2.7, 3.3), OWN_START), 0.25, id="the limiter, at 2.7 to 3.3 s"),
-        pytest.param(lambda: limited(varied(2.7, 3.3), START), 0.4, id="the limiter, at 2.7 to 3.3 s, from more"),
+        pytest.param(lambda: limited(varied(2.7, 3.3), START), 0.45, id="the limiter, at 2.7 to 3.3 s, from more"),
         pytest.param(lambda: limited(varied(2, 4), START), 0.25, id="the limiter, at 2 to 4 s, from more"),
     ],
 )
@@ -164,6 +196,50 @@ def test_time_and_cost_are_near_the_truth_from_a_twentieth_of_the_rows_on(
             if share >= 0.05:
                 assert cost_ratio is not None
                 assert 0.75 <= cost_ratio <= 1.25, (share, cost_ratio)
+
+
+@pytest.mark.parametrize(
+    ("samples", "since"),
+    [
+        pytest.param(lambda: limited(fixed(0.6), OWN_START, bucket(30)), 0.05, id="30 a second"),
+        pytest.param(lambda: limited(fixed(0.3), OWN_START, bucket(200)), 0.2, id="200 a second"),
+        pytest.param(lambda: limited(fixed(0.6), OWN_START, window(30)), 0.05, id="30 a second, with rate headers"),
+        pytest.param(lambda: limited(varied(0.4, 0.8), OWN_START, Slots(20)), 0.05, id="20 slots"),
+        pytest.param(lambda: limited(fixed(0.6), OWN_START, bucket(30), 1500), 0.55, id="half of the rows cached"),
+    ],
+)
+def test_the_measured_rate_decides_when_the_server_refuses_calls(
+    samples: Callable[[], Iterator[QuerySampled]], since: float
+) -> None:
+    for share, time_ratio, cost_ratio in forecasts(samples()):
+        if since <= share <= 0.8:
+            assert time_ratio is not None
+            assert 0.75 <= time_ratio <= 1.25, (share, time_ratio)
+            assert cost_ratio == pytest.approx(1.0), share
+
+
+def test_stages_that_call_the_same_model_share_its_rate() -> None:
+    """The second stage gets its first rows late, and its calls wait behind calls of the first."""
+    infos = [StageInfo(index, "prompt gpt", kind="async function", model=("o", "gpt")) for index in range(2)]
+    stats = Stats()
+    stats.on_event(QueryStarted((*infos, StageInfo(2, "write out/", 1, (1,), "write")), 0.0))
+    for sample in simulated(fixed(0.8), 40):
+        calls = sample.stages[0].calls
+        assert calls is not None
+        done = (min(calls.num_done, 2000), max(calls.num_done - 2000, 0))
+        stages = [
+            StageSample(
+                index, 40, 64, 0, 0, 0, "workers", total, True, replace(calls, num_answered=num, total_rows=total)
+            )
+            for index, (num, total) in enumerate(zip(done, (2000, 1000), strict=True))
+        ]
+        stages[1] = replace(stages[1], calls=CallCounts(done[1], 0, 0, 1000, True))
+        stats.on_event(QuerySampled(sample.time_s, tuple(stages), 0, 0, 0.0, sample.measures))
+        true_s = NUM_ROWS * 0.8 / 40 - sample.time_s
+        if true_s > 5 and sample.time_s > 4:
+            left_s = stats.forecast.seconds_left()
+            assert left_s is not None
+            assert 0.75 <= left_s / true_s <= 1.25, (sample.time_s, left_s, true_s)
 
 
 class Recorder:

@@ -39,7 +39,7 @@ from penstock.events.events import (
 )
 from penstock.observe.closing_line import Destination, closing_line
 from penstock.observe.forecast import Forecast
-from penstock.observe.progress import Progress, ProgressLog
+from penstock.observe.progress import Progress, ProgressLog, is_watched, progress_subscriber
 from penstock.observe.progress_text import progress_line, progress_text, stage_lines
 from penstock.observe.stage_stats import StageStats
 from penstock.observe.stats import Stats
@@ -137,7 +137,7 @@ def test_a_write_counts_the_rows_that_it_wrote(
         patch.setattr(Progress, "on_event", lambda self, event: events.append(event))
         patch.setattr(sys, "stderr", terminal.stream)
         ps.range(1500).where(ps.col("id") >= 0).write_parquet(str(tmp_path / "out"))
-    progress = Progress(terminal.stream, clock=clock, interval_s=None, is_enabled=True)
+    progress = Progress(terminal.stream, clock=clock, interval_s=None)
     for event in events:
         if isinstance(event, QueryFinished):
             clock.now_s += 3
@@ -336,7 +336,7 @@ import io, sys
 from penstock.events.events import *
 from penstock.observe.forecast import Forecast
 from penstock.observe.progress import Progress, ProgressLog
-progress = Progress(io.StringIO(), is_enabled=True)
+progress = Progress(io.StringIO())
 progress.on_event(QueryStarted((StageInfo(0, "a"),), 0.0))
 progress.on_event(BundleProduced(0, 1, 1, 0.1))
 progress.on_event(QueryFinished(None, 0.1))
@@ -461,22 +461,14 @@ def test_stage_names_cannot_command_the_terminal(terminal: FakeTerminal, clock: 
 
 
 def test_silent_where_nobody_watches(monkeypatch: pytest.MonkeyPatch, terminal: FakeTerminal) -> None:
-    file = io.StringIO()
-    run_for_long(Progress(file, delay_s=0))
-    assert file.getvalue() == ""
+    assert is_watched(terminal.stream)
+    assert not is_watched(io.StringIO())
     with config(progress=False):
-        run_for_long(Progress(terminal.stream, delay_s=0))
+        assert not is_watched(terminal.stream)
     monkeypatch.setenv("TERM", "dumb")
-    run_for_long(Progress(terminal.stream, delay_s=0))
+    assert not is_watched(terminal.stream)
     monkeypatch.setattr(sys, "stderr", None)
-    run_for_long(Progress(delay_s=0))
-    assert terminal.screen() == []
-
-
-def run_for_long(progress: Progress) -> None:
-    progress.on_event(STARTED)
-    progress.refresh()
-    progress.on_event(FINISHED)
+    assert isinstance(progress_subscriber(None), ProgressLog)
 
 
 class Terminal(io.StringIO):
@@ -509,7 +501,7 @@ def test_events_in_a_strange_order_are_survived(terminal: FakeTerminal, clock: C
 
 
 def test_an_event_costs_less_than_five_microseconds() -> None:
-    progress = Progress(io.StringIO(), is_enabled=True, interval_s=None)
+    progress = Progress(io.StringIO(), interval_s=None)
     progress.on_event(STARTED)
     event = BundleProduced(1, 10, 10, 0.1)
     costs = []

@@ -56,6 +56,12 @@ def test_the_requests_of_each_object_store(web: Web, scheme: str, options: dict[
     assert ("authorization" in map(str.lower, web.asked[0].headers)) is ("key" in options)
 
 
+def test_a_server_that_is_not_there() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # it does not listen
+        refused(f"http://127.0.0.1:{taken.getsockname()[1]}/x", "the server cannot be reached: Connection refused")
+
+
 def test_order_and_many_rows(web: Web) -> None:
     urls = [web.put(str(number), str(number).encode()) for number in range(300)]
     assert downloaded(list(urls), max_connections=8) == [str(number).encode() for number in range(300)]

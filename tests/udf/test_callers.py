@@ -219,7 +219,7 @@ def test_large_results_leave_early_and_no_call_starts_beyond_the_room() -> None:
     async def all_ends(callers: CallerPool, number: int) -> list[int]:
         group = calls(call, range(number * num_calls, (number + 1) * num_calls))
         group.order = number * num_calls
-        return [end async for end in callers.leading(group)]
+        return [end async for end, _ in callers.leading(group)]
 
     async def work() -> list[list[int]]:
         make_room(room)

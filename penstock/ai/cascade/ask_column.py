@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from penstock.ai.cascade.statements import Statement, StatementModel
@@ -17,24 +17,8 @@ from penstock.expr.resolve import dtype_of
 from penstock.expr.templates import filled
 from penstock.expr.udf import Builtin, Target, UdfSpec
 from penstock.plan.cascade import Cascade
+from penstock.plan.cascade_relations import Promise
 from penstock.types import DataType, Field, Schema
-
-
-@dataclass(frozen=True)
-class Promise:
-    """The precision and recall that a cascade promises, and its confidence in both."""
-
-    precision: float
-    recall: float
-    confidence: float
-
-    def check(self) -> None:
-        for name in ("precision", "recall", "confidence"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 1:
-                raise InvalidArgumentError(f"ask: {name} is a share between 0 and 1; got {value!r}.")
-        if self.confidence == 1:
-            raise InvalidArgumentError("ask: a sample gives no certainty; confidence is below 1, such as 0.95.")
 
 
 def ask_column(statement: Statement, model: StatementModel, cheap: Any, promise: Promise) -> Expression:
@@ -48,7 +32,7 @@ def ask_column(statement: Statement, model: StatementModel, cheap: Any, promise:
     calls = [answer._node, *(each for each in nodes if each is not None)]
     columns = tuple(sorted(set[str]().union(*map(columns_of, calls))))
     title = f"ask {shortened(repr(statement.text), 40)}"
-    cascade = Cascade(title, columns, answer._node, nodes[0], nodes[1], *astuple(promise))
+    cascade = Cascade(title, columns, answer._node, nodes[0], nodes[1], promise)
     identity = {
         "statement": statement.text,
         "models": [

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from penstock.ai.cascade.learned_judge import LearnedJudge, held_out_scores, ranking
-from penstock.ai.cascade.thresholds import MIN_DECIDED, Targets, Thresholds, find_thresholds
+from penstock.ai.cascade.thresholds import MIN_DECIDED, Thresholds, find_thresholds
 from penstock.events.metrics import set_gauge
+from penstock.plan.cascade_relations import Promise
 
 Numbers = np.ndarray[Any, Any]
 _log = logging.getLogger("penstock.ai")
@@ -43,8 +44,8 @@ class LabelledRows:
 class Calibration:
     """The better judge by the pilot, and its thresholds. The labels of both samples stay known."""
 
-    def __init__(self, sample: LabelledRows, targets: Targets) -> None:
-        self._targets = targets
+    def __init__(self, sample: LabelledRows, promise: Promise) -> None:
+        self._promise = promise
         order = np.argsort(sample.numbers)
         self._numbers, self._labels, self._is_null = (
             each[order] for each in (sample.numbers, sample.labels, sample.is_null)
@@ -59,7 +60,7 @@ class Calibration:
             if ranking(held_out, pilot) > ranking(pilot_scores, pilot):
                 self._judge = LearnedJudge(vectors, pilot)
                 pilot_scores, scores = held_out, self._judge.scores(sample.vectors[~is_pilot])
-        found = find_thresholds(pilot_scores, pilot, scores, sample.labels[~is_pilot], targets)
+        found = find_thresholds(pilot_scores, pilot, scores, sample.labels[~is_pilot], promise)
         self.decided = found.decided
         self.thresholds = found if found.is_useful else Thresholds()
 
@@ -82,12 +83,12 @@ class Calibration:
 
     def report(self, title: str) -> None:
         """Log what was found, and show the guaranteed shares among the statistics."""
-        found, targets = self.thresholds, self._targets
+        found, promise = self.thresholds, self._promise
         if not found.is_useful:
             _log.warning(
                 "%s: the cheap judge would decide %.0f%% of the rows at precision %g and recall %g, less than %.0f%%, "
                 "so the model answers every row.",
-                title, 100 * self.decided, targets.precision, targets.recall, 100 * MIN_DECIDED,
+                title, 100 * self.decided, promise.precision, promise.recall, 100 * MIN_DECIDED,
             )  # fmt: skip
             return
         _log.info(

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.ai.cascade.calibration import Calibration, LabelledRows, Numbers
-from penstock.ai.cascade.thresholds import Targets, max_calibration_rows, pilot_rows, wanted_calibration_rows
+from penstock.ai.cascade.thresholds import max_calibration_rows, pilot_rows, wanted_calibration_rows
 from penstock.contracts import EndOfInput, Handler, check_not_cancelled
 from penstock.cost.accounts import current_account, is_sampling
 from penstock.events.metrics import increment_counter
@@ -38,7 +38,7 @@ from penstock.plan.cascade_relations import (
 )
 from penstock.plan.stages import RunRelation
 from penstock.relational.handler import no_rows
-from penstock.relational.spill import spill_error, spill_file
+from penstock.relational.spill import Place, SpilledBatches
 from penstock.relational.typed_input import TypedInput
 from penstock.types import Schema
 from penstock.types.plain import arrow_flags, arrow_numbers, numpy_values, without_nulls
@@ -67,8 +67,8 @@ class DrawHandler:
         self._relation = relation
         self._input = TypedInput(str(relation), work.schemas[0])
         self._is_cancelled = is_cancelled
-        self._file = spill_file()
-        self._writer: Any = None
+        self._spilled = SpilledBatches(str(relation))
+        self._held: list[Place] = []
         self._num_rows = 0
 
     def process(self, item: Any, first_row: int) -> Iterator[pa.RecordBatch]:
@@ -80,24 +80,17 @@ class DrawHandler:
 
     def close(self) -> None:
         self._input.close()
-        self._file.close()
+        self._spilled.close()
 
     def _hold(self, batches: Iterator[pa.RecordBatch]) -> None:
         for batch in batches:
-            try:
-                if self._writer is None:
-                    self._writer = pa.ipc.new_stream(self._file, batch.schema.remove_metadata())
-                self._writer.write_batch(batch.replace_schema_metadata(None))
-            except OSError as exc:
-                raise spill_error(str(self._relation), exc.strerror or str(exc)) from exc
+            self._held.append(self._spilled.put(batch.replace_schema_metadata(None)))
             self._num_rows += batch.num_rows
 
     def _drawn(self) -> Iterator[pa.RecordBatch]:
         if (schema := self._input.schema) is None:
             return  # an input of unknown columns had no rows
         output = self._relation.schema(schema).to_arrow()
-        if self._writer is not None:
-            self._writer.close()
         for probes in draw_probes(self._num_rows):
             for batch, start in self._rows():
                 own = np.arange(*np.searchsorted(probes[:, 0], [start, start + batch.num_rows]))
@@ -111,12 +104,10 @@ class DrawHandler:
 
     def _rows(self) -> Iterator[tuple[pa.RecordBatch, int]]:
         """Yield the rows that were held, each batch with the number of its first row."""
-        if self._writer is None:
-            return
-        self._file.seek(0)
         start = 0
-        for batch in pa.ipc.open_stream(self._file):
+        for place in self._held:
             check_not_cancelled(self._is_cancelled)
+            batch = self._spilled.get(place)
             yield batch, start
             start += batch.num_rows
 
@@ -147,7 +138,7 @@ class SizeHandler:
     """Passes rows on, without the candidates that are not needed after the labels of the pilot."""
 
     def __init__(self, relation: SizeSample) -> None:
-        self._targets = Targets(relation.precision, relation.recall, relation.confidence)
+        self._promise = relation.promise
         self._pilot: list[Numbers] = []
         self._num_needed: int | None = None
 
@@ -160,7 +151,7 @@ class SizeHandler:
         if not (ranks > 0).any():
             return item
         if self._num_needed is None:
-            self._num_needed = wanted_calibration_rows(np.concatenate(self._pilot), self._targets)
+            self._num_needed = wanted_calibration_rows(np.concatenate(self._pilot), self._promise)
         return item.filter(arrow_flags(ranks <= self._num_needed))
 
     def close(self) -> None:
@@ -184,11 +175,9 @@ class CalibrateHandler:
             self._samples.append(self._sampled(item.filter(arrow_flags(~is_row))))
             item = item.filter(arrow_flags(is_row))
         if item.num_rows and self._found is None:
-            relation = self._relation
-            targets = Targets(relation.precision, relation.recall, relation.confidence)
-            self._found = Calibration(LabelledRows.joined(self._samples), targets)
+            self._found = Calibration(LabelledRows.joined(self._samples), self._relation.promise)
             if not is_sampling():  # a cost estimate has too few rows to test the judge
-                self._found.report(relation.title)
+                self._found.report(self._relation.title)
         return self._routed(item)
 
     def close(self) -> None:

@@ -16,6 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from penstock.plan.cascade_relations import Promise
+
 Numbers = np.ndarray[Any, Any]
 
 MAX_PILOT = 400
@@ -24,25 +26,10 @@ SPARE = 3.4  # the calibration sample aims at this multiple of the true rows tha
 MIN_CALIBRATION = 300
 CALIBRATION_SHARE = 4  # one row in four at most
 MAX_CALIBRATION = 50_000
+LOG_FACTORIALS: Numbers = np.cumsum(np.log(np.maximum(np.arange(MAX_CALIBRATION + 1), 1)))
 HIGHEST_TARGET = 0.999  # a sample for more would be all rows
 MIN_DECIDED = 0.1
 """A judge that decides a smaller share of the rows is useless: its own calls cost about as much as it saves."""
-
-
-@dataclass(frozen=True, slots=True)
-class Targets:
-    """The promise of ``ask``: the precision among the returned rows, and the recall among the rows that the model would
-    accept.
-    """
-
-    precision: float
-    recall: float
-    confidence: float
-
-    @property
-    def error(self) -> float:
-        """The probability that one of the two may be missed."""
-        return (1 - self.confidence) / 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,40 +74,40 @@ def max_calibration_rows(num_rows: int) -> int:
     return min(num_rows // CALIBRATION_SHARE, MAX_CALIBRATION)
 
 
-def wanted_calibration_rows(pilot: Numbers, targets: Targets) -> int:
+def wanted_calibration_rows(pilot: Numbers, promise: Promise) -> int:
     """Return the size of the second sample, given the labels of the first one.
 
-    It is larger if few rows are true, and for higher targets.
+    It is larger if few rows are true, and for a higher promise.
 
-    >>> targets = Targets(0.9, 0.9, 0.95)
-    >>> wanted_calibration_rows(np.arange(400) < 100, targets), wanted_calibration_rows(np.arange(400) < 3, targets)
+    >>> promise = Promise(0.9, 0.9, 0.95)
+    >>> wanted_calibration_rows(np.arange(400) < 100, promise), wanted_calibration_rows(np.arange(400) < 3, promise)
     (474, 11964)
     """
     share = float(pilot.sum() + 1) / (len(pilot) + 2)
-    highest = min(max(targets.precision, targets.recall), HIGHEST_TARGET)
-    needed = math.log(targets.error) / math.log(highest)
+    highest = min(max(promise.precision, promise.recall), HIGHEST_TARGET)
+    needed = math.log(promise.error) / math.log(highest)
     return max(MIN_CALIBRATION, round(SPARE * needed / share))
 
 
 def find_thresholds(
-    pilot_scores: Numbers, pilot: Numbers, scores: Numbers, labels: Numbers, targets: Targets
+    pilot_scores: Numbers, pilot: Numbers, scores: Numbers, labels: Numbers, promise: Promise
 ) -> Thresholds:
     """Return the thresholds that decide the most rows and keep the promise."""
     tried = np.unique(pilot_scores[np.isfinite(pilot_scores)])
-    high = _highest_yes(tried, pilot_scores, pilot, scores, labels, targets)
-    low = min(_lowest_asked(tried, scores, labels, targets), high)  # a lower threshold has a higher recall
+    high = _highest_yes(tried, pilot_scores, pilot, scores, labels, promise)
+    low = min(_lowest_asked(tried, scores, labels, promise), high)  # a lower threshold has a higher recall
     is_no, is_yes = scores < low, scores >= high
     found, wrong = int((labels & ~is_no).sum()), int((~labels & is_yes).sum())
     return Thresholds(
         low,
         high,
         float((is_no | is_yes).mean()) if len(scores) else 0.0,
-        Share.of(found, found + wrong, targets.error) if wrong or is_yes.any() else Share(1.0, 1.0),
-        Share.of(found, int(labels.sum()), targets.error) if is_no.any() else Share(1.0, 1.0),
+        Share.of(found, found + wrong, promise.error) if wrong or is_yes.any() else Share(1.0, 1.0),
+        Share.of(found, int(labels.sum()), promise.error) if is_no.any() else Share(1.0, 1.0),
     )
 
 
-def _lowest_asked(tried: Numbers, scores: Numbers, labels: Numbers, targets: Targets) -> float:
+def _lowest_asked(tried: Numbers, scores: Numbers, labels: Numbers, promise: Promise) -> float:
     """Return the highest threshold that keeps the promised recall: few true rows score lower.
 
     Recall falls as the threshold rises, so the test begins with the lowest one, which is the safest.
@@ -128,34 +115,34 @@ def _lowest_asked(tried: Numbers, scores: Numbers, labels: Numbers, targets: Tar
     low, true_scores = -math.inf, scores[labels]
     for threshold in tried:
         num_found = len(true_scores) - int((true_scores < threshold).sum())
-        if tail(num_found, len(true_scores), targets.recall) > targets.error:
+        if tail(num_found, len(true_scores), promise.recall) > promise.error:
             break
         low = float(threshold)
     return low
 
 
 def _highest_yes(
-    tried: Numbers, pilot_scores: Numbers, pilot: Numbers, scores: Numbers, labels: Numbers, targets: Targets
+    tried: Numbers, pilot_scores: Numbers, pilot: Numbers, scores: Numbers, labels: Numbers, promise: Promise
 ) -> float:
     """Return the lowest tested threshold that keeps the promised precision: most rows from it on are true.
 
     The test begins with the thresholds that pass most clearly in the pilot.
     """
     high = math.inf
-    for threshold in tried[np.argsort(-_expected_to_pass(tried, pilot_scores, pilot, targets), kind="stable")]:
+    for threshold in tried[np.argsort(-_expected_to_pass(tried, pilot_scores, pilot, promise), kind="stable")]:
         is_yes = scores >= threshold
-        if tail(int(labels[is_yes].sum()), int(is_yes.sum()), targets.precision) > targets.error:
+        if tail(int(labels[is_yes].sum()), int(is_yes.sum()), promise.precision) > promise.error:
             break
         high = min(high, float(threshold))
     return high
 
 
-def _expected_to_pass(tried: Numbers, scores: Numbers, labels: Numbers, targets: Targets) -> Numbers:
+def _expected_to_pass(tried: Numbers, scores: Numbers, labels: Numbers, promise: Promise) -> Numbers:
     """Return, for each threshold, how far its precision in the pilot lies above the target, in standard errors."""
     is_yes = scores >= tried[:, None]
     num_rows = is_yes.sum(1)
     precision = ((is_yes & labels).sum(1) + 1) / (num_rows + 2)
-    expected: Numbers = (precision - targets.precision) * np.sqrt(num_rows)
+    expected: Numbers = (precision - promise.precision) * np.sqrt(num_rows)
     return expected
 
 
@@ -165,13 +152,10 @@ def tail(num_true: int, num_rows: int, share: float) -> float:
     >>> round(tail(36, 36, 0.9), 4)
     0.0225
     """
-    if num_true <= 0:
-        return 1.0
-    if share >= 1:
+    if num_true <= 0 or share >= 1:
         return 1.0
     counts = np.arange(num_true, num_rows + 1)
-    logs = _LOG_FACTORIALS.upto(num_rows)
-    weights = logs[num_rows] - logs[counts] - logs[num_rows - counts]
+    weights = LOG_FACTORIALS[num_rows] - LOG_FACTORIALS[counts] - LOG_FACTORIALS[num_rows - counts]
     return float(np.exp(weights + counts * math.log(share) + (num_rows - counts) * math.log1p(-share)).sum())
 
 
@@ -186,19 +170,3 @@ def lower_bound(num_true: int, num_rows: int, error: float) -> float:
         middle = (low + high) / 2
         low, high = (middle, high) if tail(num_true, num_rows, middle) <= error else (low, middle)
     return low
-
-
-class _LogFactorials:
-    """The logarithms of the first factorials, computed once."""
-
-    def __init__(self) -> None:
-        self._logs = np.zeros(1)
-
-    def upto(self, number: int) -> Numbers:
-        if number >= len(self._logs):
-            numbers = np.arange(1, 2 * number + 2)
-            self._logs = np.concatenate([np.zeros(1), np.cumsum(np.log(numbers))])
-        return self._logs
-
-
-_LOG_FACTORIALS = _LogFactorials()

@@ -104,9 +104,7 @@ class CachedCalls:
     def _record(self, answers: Sequence[Generation]) -> None:
         """Record cached answers of a sample as a call, with its original usage."""
         if self._billing is not None and self._is_sample:
-            a = answers[0]
-            tokens = a.input_tokens or 0, a.output_tokens or 0, a.cached_tokens or 0
-            self._billing.record(Usage(*tokens, a.written_tokens, a.written_1h_tokens))
+            self._billing.record(answers[0].usage or Usage(0, 0))
 
 
 def timed(answered: Answered) -> list[Generation]:

@@ -12,6 +12,7 @@ import orjson
 from penstock.ai.conversation import Generation, Request
 from penstock.ai.decisions.labels import judged, label_probabilities
 from penstock.ai.decisions.questions import Question, Questions
+from penstock.ai.dialogue import total
 from penstock.ai.provider import Prompter
 from penstock.ai.providers.remote_prompter import ApiPrompter
 
@@ -81,16 +82,11 @@ def _read(answer: Generation, question: Question | None) -> list[float | None]:
 
 def _joined(answers: Sequence[Generation], text: str) -> Generation:
     """Return one answer with the tokens of all."""
-
-    def total(name: str) -> int | None:
-        known = [value for answer in answers if (value := getattr(answer, name)) is not None]
-        return sum(known) if known else None
-
     return Generation(
         text,
         answers[0].model,
-        total("input_tokens"),
-        total("output_tokens"),
-        total("cached_tokens"),
+        total(answers, "input_tokens"),
+        total(answers, "output_tokens"),
+        total(answers, "cached_tokens"),
         latency_s=max((answer.latency_s or 0.0 for answer in answers), default=None),
     )

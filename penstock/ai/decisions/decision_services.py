@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from penstock.ai.client.api_call import Endpoint
 from penstock.ai.decisions.decision_wire import DecisionWire
 from penstock.ai.decisions.remote_decider import service_decider
 from penstock.ai.decisions.system_one import PerplexityWire, SystemOneWire, TypeSafeWire
@@ -23,8 +22,7 @@ class SystemOneProvider(RemoteProvider):
     def model(self, task: ModelTask) -> Model:
         if not isinstance(task, Deciding):
             return super().model(task)
-        endpoint = Endpoint(self.name, self.address(), self.key(), headers=self.headers)
-        return service_decider(task, self.model_name(task), endpoint, self.wire)
+        return service_decider(task, self.model_name(task), self.endpoint(), self.wire)
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from typing import Any
 
 import numpy as np
@@ -59,10 +60,7 @@ class BatchRunner:
         max_tokens = min(self.max_tokens, int(lengths.sum()) // self._num_threads)  # work for each thread
         batches = batches_by_length(lengths, max_tokens)
         compute = _inferring(forward)
-        parts = []
-        for part in map(compute, batches) if self._threads is None else self._threads.map(compute, batches):
-            check_call_not_cancelled()  # which ends the loop, so batches that have not begun do not begin
-            parts.append(part)
+        parts = list(map(compute, batches) if self._threads is None else self._threads.map(compute, batches))
         out = np.empty((len(lengths), parts[0].shape[1]), np.float32)
         for rows, part in zip(batches, parts, strict=True):
             out[rows] = part
@@ -99,13 +97,16 @@ class BatchRunner:
 
 
 def _inferring(forward: Forward) -> Callable[[NDArray], NDArray]:
+    """Return a function for the threads of the runner. In a query that was stopped it raises instead of computing."""
     import torch
 
     def compute(rows: NDArray) -> NDArray:
+        check_call_not_cancelled()
         with torch.inference_mode():
             return forward(rows).float().cpu().numpy()  # type: ignore[no-any-return]
 
-    return compute
+    context = copy_context()  # of the query's thread, which tells whether the query was stopped
+    return lambda rows: context.copy().run(compute, rows)
 
 
 def _single_threads(num_threads: int) -> ThreadPoolExecutor:

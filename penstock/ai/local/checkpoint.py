@@ -14,13 +14,19 @@ from typing import Any
 
 from penstock.ai.local import weights as local_weights
 from penstock.ai.provider import ModelTask
-from penstock.errors import InvalidArgumentError, RequestRefusedError, require_extra
+from penstock.errors import InvalidArgumentError, PenstockError, RequestRefusedError, require_extra
 
 DEVICES = ("cpu", "cuda", "mps", "xpu", "hpu", "npu")
 DTYPES = ("float32", "bfloat16", "float16", "auto")
 
 SHARED = ("transformers.modeling_utils", "transformers.generation.utils")
 RARELY_NEEDED = ("sklearn.metrics", "scipy.optimize")
+
+TOKENIZER_FILES = ("tokenizer", "tokenization", "vocab", "spiece", "sentencepiece", ".tiktoken", ".model")
+"""Parts of the names of files that tokenizers are read from."""
+
+MAX_MESSAGE = 600
+"""Characters of an error of transformers; a longer one is cut to its first line."""
 
 
 @dataclass(frozen=True)
@@ -173,6 +179,18 @@ class Checkpoint:
                 str(self.folder() / subfolder), trust_remote_code=self.trust_remote_code, **options
             )
 
+    def tokenizer(self, subfolder: str = "") -> Any:
+        """Return the tokenizer. transformers makes an empty one for some models whose folder has none."""
+        folder = self.folder() / subfolder
+        has_file = any(name in file.name for file in folder.glob("*") for name in TOKENIZER_FILES)
+        found = self.from_pretrained("AutoTokenizer", subfolder) if has_file else None
+        if found is None or len(found) <= len(found.all_special_ids):
+            raise RequestRefusedError(
+                f"Model {self.name!r} has no tokenizer: {str(folder)!r} has no vocabulary such as tokenizer.json. "
+                "Save it there with tokenizer.save_pretrained(FOLDER), or use a model that takes text."
+            )
+        return found
+
 
 def checked_device(function: str, device: Any) -> str | None:
     """Return the name of a device; the worker asks torch for it."""
@@ -204,11 +222,14 @@ def quiet() -> Iterator[None]:
 
 @contextlib.contextmanager
 def naming_model(name: str) -> Iterator[None]:
-    """Add the name of the model to an error of transformers."""
+    """Add the name of the model to an error of transformers, of which some list hundreds of classes."""
     try:
         yield
-    except (OSError, ValueError, KeyError, ImportError) as exc:
-        raise RequestRefusedError(f"Model {name!r} cannot be loaded: {exc}") from exc
+    except PenstockError:
+        raise
+    except Exception as exc:
+        text = str(exc) if len(str(exc)) <= MAX_MESSAGE else str(exc).splitlines()[0]
+        raise RequestRefusedError(f"Model {name!r} cannot be loaded: {type(exc).__name__}: {text}") from exc
 
 
 def import_transformers() -> None:

@@ -14,7 +14,7 @@ from penstock.ai.local.local_model import OPTIONS, LocalModel
 from penstock.ai.local.sampling import ROW_OPTIONS, Sampling, checked_number
 from penstock.ai.local.weights import has_gpu
 from penstock.ai.provider import Prompter, Prompting
-from penstock.errors import PenstockError, QueryCancelledError, RequestRefusedError
+from penstock.errors import InvalidArgumentError, PenstockError, QueryCancelledError, RequestRefusedError
 
 PROMPT_OPTIONS = (*OPTIONS, *ROW_OPTIONS, "max_length", "logprobs", "top_logprobs")
 ROWS_AT_ONCE = {"cpu": 32, "cuda": 256}
@@ -32,7 +32,7 @@ class GenerationRuntime:
         import transformers
 
         takes_images = _takes_images(checkpoint)
-        loaded: Any = checkpoint.from_pretrained("AutoProcessor" if takes_images else "AutoTokenizer")
+        loaded: Any = checkpoint.from_pretrained("AutoProcessor") if takes_images else checkpoint.tokenizer()
         self.processor: Any = loaded if takes_images else None
         self.tokenizer: Any = loaded.tokenizer if takes_images else loaded
         if model is None:
@@ -122,7 +122,7 @@ class TransformersPrompter(LocalModel[GenerationRuntime], Prompter):
     takes_tools = False
 
     def __init__(self, checkpoint: Checkpoint, task: Prompting) -> None:
-        checkpoint.config()  # raises now if the model does not exist
+        check_writes_text(checkpoint, task.function)
         self._max_length = checked_number("max_length", task.options.get("max_length"))
         self._num_logprobs: int | None = None
         if task.options.get("logprobs"):
@@ -232,6 +232,17 @@ class TransformersPrompter(LocalModel[GenerationRuntime], Prompter):
             }
             for token, (logprob, top) in zip(tokens, row.logprobs, strict=False)
         ]
+
+
+def check_writes_text(checkpoint: Checkpoint, function: str) -> None:
+    """Raise an error if a model was saved without a head that writes text; transformers would make a random one."""
+    kinds = checkpoint.config().get("architectures") or []
+    writes = any(name.endswith(("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")) for name in kinds)
+    if kinds and not writes and not checkpoint.trust_remote_code:
+        raise InvalidArgumentError(
+            f"{function}: model {checkpoint.name!r} is a {', '.join(kinds)}, which writes no text. "
+            "Use a causal language model."
+        )
 
 
 def _takes_images(checkpoint: Checkpoint) -> bool:

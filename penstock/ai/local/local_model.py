@@ -6,7 +6,7 @@ import gc
 from abc import abstractmethod
 from typing import Any, Generic, TypeVar
 
-from penstock.ai.local.checkpoint import Checkpoint
+from penstock.ai.local.checkpoint import Checkpoint, naming_model
 from penstock.ai.local.weights import has_gpu
 from penstock.ai.provider import (
     ImageClassification,
@@ -68,7 +68,8 @@ class LocalModel(Model, Generic[Runtime]):
         was_enabled = gc.isenabled()
         gc.disable()
         try:
-            return self._build()
+            with naming_model(self._checkpoint.name):
+                return self._build()
         finally:
             if was_enabled:
                 gc.enable()

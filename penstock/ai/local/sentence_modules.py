@@ -53,9 +53,9 @@ class SentenceModules:
         if name is None:
             return ""
         if name not in self.prompts:
-            known = ", ".join(self.prompts) or "(none)"
+            known = f"its prompts are {', '.join(self.prompts)}" if self.prompts else "give the text itself as prompt="
             raise InvalidArgumentError(
-                f"prompt_name {name!r} is not one of the model's: {known}.{did_you_mean(name, self.prompts)}"
+                f"embed_text: the model has no prompt_name {name!r}; {known}.{did_you_mean(name, self.prompts)}"
             )
         return self.prompts[name]
 

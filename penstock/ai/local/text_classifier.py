@@ -76,7 +76,7 @@ class SequenceModel:
     ) -> None:
         self._packed = load_packed(checkpoint, "AutoModelForSequenceClassification")
         self.model: Any = self._packed or checkpoint.load("AutoModelForSequenceClassification")
-        tokenizer = checkpoint.from_pretrained("AutoTokenizer")
+        tokenizer = checkpoint.tokenizer()
         if tokenizer.pad_token_id is None:
             tokenizer.pad_token = tokenizer.eos_token
         self._padding = tokenizer.pad_token_id

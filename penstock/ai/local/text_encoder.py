@@ -39,7 +39,7 @@ class TransformersEncoder:
         self._packed = load_packed(checkpoint, auto_class, subfolder)
         self._model: Any = self._packed or checkpoint.load(auto_class, subfolder)
         self.config: dict[str, Any] = self._model.config.to_dict()
-        self.tokenizer = checkpoint.from_pretrained("AutoTokenizer", subfolder)
+        self.tokenizer = checkpoint.tokenizer(subfolder)
         self.takes_plain_mask = takes_plain_mask(self._model.config)
 
     def hidden(self, tokens: DeviceTokens, rows: NDArray) -> tuple[Any, Any]:

@@ -16,7 +16,7 @@ from penstock.ai.local.sentence_modules import read_modules
 from penstock.ai.local.text_classifier import text_classifier
 from penstock.ai.local.text_encoder import TextEncoder
 from penstock.ai.local.text_reranker import CrossEncoder
-from penstock.ai.local.vision import ImageClassifier, ImageEmbedder, image_width
+from penstock.ai.local.vision import CaptionEmbedder, ImageClassifier, ImageEmbedder, has_shared_space, image_width
 from penstock.ai.local.weights import MINILM
 from penstock.ai.provider import (
     Deciding,
@@ -34,6 +34,7 @@ from penstock.ai.provider import (
     check_options,
 )
 from penstock.errors import InvalidArgumentError
+from penstock.udf.options import check_whole
 
 CLIP = "openai/clip-vit-base-patch32"
 TEXT_OPTIONS = (*OPTIONS, "compile", "max_length")
@@ -74,6 +75,8 @@ class TransformersProvider(Provider):
         options = {name: value for name, value in own.items() if value is not None} | dict(task.options)
         task = replace(task, options=options)
         checkpoint = Checkpoint.of(self.model_name(task), task)
+        if (length := options.get("max_length")) is not None and not isinstance(task, Prompting):
+            check_whole(task.function, "max_length", length, 1)
         match task:
             case Prompting():
                 check_options(task, self.name, PROMPT_OPTIONS, ROW_OPTIONS)
@@ -82,6 +85,9 @@ class TransformersProvider(Provider):
                 check_options(task, self.name, (*OPTIONS, "max_length"))
                 return TransformersDecider(checkpoint, task)
             case TextEmbedding():
+                if has_shared_space(checkpoint):
+                    check_options(task, self.name, (*OPTIONS, "max_length", "normalize"))
+                    return CaptionEmbedder(checkpoint, task, checked_dimensions(task, image_width(checkpoint)))
                 check_options(task, self.name, EMBEDDING_OPTIONS)
                 return TextEmbedder(checkpoint.for_vectors(), task)
             case TextClassification():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -13,18 +14,28 @@ from penstock.ai.local.image_resizer import resizer_of
 from penstock.ai.local.local_model import GPU_IMAGES, LocalModel
 from penstock.ai.local.text_classifier import columns_of, hypotheses, label_names, labels_error
 from penstock.ai.local.tokens import to_device
-from penstock.ai.provider import Classifier, Embedder, ImageClassification, ImageEmbedding, NDArray
+from penstock.ai.provider import Classifier, Embedder, ImageClassification, ImageEmbedding, NDArray, TextEmbedding
 from penstock.errors import InvalidArgumentError, RequestRefusedError
 from penstock.media.images.packages import require_images
 
 CAPTION = "This is a photo of {}."
 CPU_IMAGES = 4
 """Images of a batch on a CPU."""
+CPU_CAPTIONS, GPU_CAPTIONS = 16, 1_024
+"""Captions of a batch."""
 
 
 def has_text_tower(config: Mapping[str, Any]) -> bool:
     """Return whether a model embeds images and texts in one space, like CLIP."""
     return "vision_config" in config and "text_config" in config
+
+
+def has_shared_space(checkpoint: Checkpoint) -> bool:
+    """Return whether ``embed_text`` uses a model's text tower. A model that writes about images has none."""
+    if checkpoint.read_json("modules.json") is not None:
+        return False
+    config = checkpoint.config()
+    return has_text_tower(config) and _width_in(config) is not None
 
 
 def image_width(checkpoint: Checkpoint) -> int:
@@ -54,6 +65,11 @@ class VisionModel:
 
     def __init__(self, checkpoint: Checkpoint, auto_class: str) -> None:
         self._checkpoint = checkpoint
+        folder = checkpoint.folder()
+        if not any("processor" in file.name for file in folder.glob("*.json")):
+            raise RequestRefusedError(
+                f"Model {checkpoint.name!r} takes no images: {str(folder)!r} has no preprocessor_config.json."
+            )
         self.model = checkpoint.load(auto_class)
         self.processor = checkpoint.from_pretrained("AutoImageProcessor")
         self.device = checkpoint.torch_device()
@@ -122,19 +138,63 @@ class VisionModel:
 
     def text_features(self, texts: list[str]) -> NDArray:
         """Return the vectors of texts in the space of the images."""
-        import torch
+        return TextTower(self._checkpoint, self.model).features(texts)
 
-        config = self.model.config
-        is_siglip = str(config.model_type).startswith("siglip")  # trained with padding to the full length
-        tokens = self._checkpoint.from_pretrained("AutoTokenizer")(
-            texts,
-            padding="max_length" if is_siglip else True,
-            truncation=True,
-            max_length=config.text_config.max_position_embeddings,
-            return_tensors="pt",
-        ).to(self.device)
-        with torch.inference_mode():
-            return _tensor(self.model.get_text_features(**tokens)).float().cpu().numpy()  # type: ignore[no-any-return]
+
+class TextTower:
+    """The part of a model like CLIP that embeds texts in the space of the images."""
+
+    def __init__(self, checkpoint: Checkpoint, model: Any, max_length: int | None = None) -> None:
+        self._model = model
+        self._device = checkpoint.torch_device()
+        self._tokenizer = checkpoint.tokenizer()
+        positions = int(model.config.text_config.max_position_embeddings)
+        self._max_length = min(max_length or positions, positions)
+        is_siglip = str(model.config.model_type).startswith("siglip")  # trained with padding to the full length
+        self._padding: str | bool = "max_length" if is_siglip else True
+        self._runner = BatchRunner(self._device, cpu_tokens=CPU_CAPTIONS, gpu_tokens=GPU_CAPTIONS)
+        self._lock = threading.Lock()
+
+    def features(self, texts: Sequence[str]) -> NDArray:
+        """Return the vectors of texts. Several threads may call it at the same time."""
+
+        def forward(rows: NDArray) -> Any:
+            with self._lock:  # a tokenizer cannot pad in two threads at once
+                tokens = self._tokenizer(
+                    [texts[row] for row in rows],
+                    padding=self._padding,
+                    truncation=True,
+                    max_length=self._max_length,
+                    return_tensors="pt",
+                )
+            return _tensor(self._model.get_text_features(**tokens.to(self._device)))
+
+        return self._runner.run(np.ones(len(texts), np.int64), forward)
+
+
+class CaptionEmbedder(LocalModel[TextTower], Embedder):
+    """Embed texts in the space of images, to search images by a text."""
+
+    def __init__(self, checkpoint: Checkpoint, task: TextEmbedding, dimensions: int) -> None:
+        if task.long_input != "truncate":
+            raise InvalidArgumentError(
+                f"{task.function}: model {checkpoint.name!r} embeds captions of images; it truncates longer texts. "
+                "Leave long_input out."
+            )
+        self._is_normalized = bool(task.options.get("normalize", False))
+        self._max_length = task.options.get("max_length")
+        self.dimensions = dimensions
+        facts = {"normalize": self._is_normalized, "dimensions": dimensions, "max_length": self._max_length}
+        super().__init__(checkpoint, task, **facts)
+
+    def _build(self) -> TextTower:
+        return TextTower(self._checkpoint, self._checkpoint.load("AutoModel"), self._max_length)
+
+    def embed(self, inputs: Sequence[str]) -> NDArray:
+        if not len(inputs):
+            return np.empty((0, self.dimensions), np.float32)
+        vectors = self.runtime.features(inputs)[:, : self.dimensions]
+        return unit(vectors) if self._is_normalized else np.ascontiguousarray(vectors)
 
 
 class ImageEmbedder(LocalModel[VisionModel], Embedder):

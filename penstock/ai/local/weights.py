@@ -57,7 +57,12 @@ def read_json(name: str, path: str, revision: str | None = None) -> Any | None:
     """Return the content of a small JSON file of a model, None if the model has no such file."""
     folder = local_folder(name)
     file = _from_hub(name, path, revision) if folder is None else folder / path
-    return json.loads(file.read_text()) if file is not None and file.is_file() else None
+    if file is None or not file.is_file():
+        return None
+    try:
+        return json.loads(file.read_text())
+    except ValueError as exc:
+        raise RequestRefusedError(f"Model {name!r} cannot be loaded: {file} is not JSON: {exc}.") from exc
 
 
 def weights_folder(name: str, revision: str | None = None) -> Path:

@@ -5,12 +5,12 @@ Structured output uses ``output_config.format``, since the newest models cannot 
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from penstock.ai.client.addresses import without_end
 from penstock.ai.client.api_call import Endpoint
 from penstock.ai.conversation import (
     Audio,
@@ -78,26 +78,23 @@ class AnthropicProvider(RemoteProvider):
     default_url: ClassVar[str] = "https://api.anthropic.com"
     default_models: ClassVar[Mapping[str, str]] = {"prompt": "claude-haiku-5-5"}
     has_batch_api: ClassVar[bool] = True
+    key_header: ClassVar[tuple[str, str]] = ("x-api-key", "{}")
+    version_path: ClassVar[str] = "/v1"
 
     def model(self, task: ModelTask) -> Model:
         match task:
             case Prompting() | TextClassification() | ImageClassification():
                 model = task.model or self.default_models["prompt"]
                 wire = MessagesWire.of(task, self.name, model)
-                return ApiPrompter(self.endpoint(wire), wire, model, task.settings, AnthropicBatchService())
+                endpoint = with_version(self.endpoint(), wire)
+                return ApiPrompter(endpoint, wire, model, task.settings, AnthropicBatchService())
             case _:
                 return super().model(task)
 
-    def endpoint(self, wire: MessagesWire) -> Endpoint:
-        """Return the server for the calls of a wire."""
-        headers = {"anthropic-version": wire.api_version, **dict(self.headers)}
-        return Endpoint(
-            provider=self.name,
-            base_url=without_end(self.address(), "/v1"),
-            key=self.key(),
-            key_header=("x-api-key", "{}"),
-            headers=tuple(headers.items()),
-        )
+
+def with_version(endpoint: Endpoint, wire: MessagesWire) -> Endpoint:
+    """Return the server for the calls of a wire, with the version of the API in a header."""
+    return replace(endpoint, headers=tuple({"anthropic-version": wire.api_version, **dict(endpoint.headers)}.items()))
 
 
 class MessagesWire(PromptWire):
@@ -142,7 +139,7 @@ class MessagesWire(PromptWire):
         body["messages"] = _messages(request.turns)
         system: Any = _blocks(request.system_parts) or request.system
         if request.output is not None:
-            if (schema := self._schema(request.output)) is not None:
+            if (schema := _output_schema(request.output)) is not None:
                 body["output_config"] = {
                     **body.get("output_config", {}),
                     "format": {"type": "json_schema", "schema": schema},
@@ -169,15 +166,6 @@ class MessagesWire(PromptWire):
                 raw=blocks,
             )
         ]
-
-    def _schema(self, output: OutputFormat) -> Any:
-        """Return the strict schema of a format, or None if it has none. Cached, since all rows have the same format."""
-        known = self.__dict__.get("_known")
-        if known is None or known[0] is not output:
-            named = output.named_schema
-            schema = _schema_of(named["schema"]) if named["strict"] else None
-            known = self.__dict__["_known"] = (output, schema)
-        return known[1]
 
 
 # --- requests ---------------------------------------------------------------------------------------------------------
@@ -249,6 +237,13 @@ def _model_content(turn: ModelTurn) -> Any:
 def _result(result: ToolResult) -> dict[str, Any]:
     block = {"type": "tool_result", "tool_use_id": result.call.id, "content": result.content}
     return {**block, "is_error": True} if result.is_error else block
+
+
+@functools.lru_cache(maxsize=64)
+def _output_schema(output: OutputFormat) -> Any:
+    """Return the strict schema of a format, or None if it has none. Cached, since all rows have the same format."""
+    named = output.named_schema
+    return _schema_of(named["schema"]) if named["strict"] else None
 
 
 def _schema_of(schema: Any) -> Any:

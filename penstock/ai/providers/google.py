@@ -9,8 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from penstock.ai.client.addresses import without_end
-from penstock.ai.client.api_call import ApiCall, Endpoint
+from penstock.ai.client.api_call import ApiCall
 from penstock.ai.conversation import (
     Generation,
     ModelTurn,
@@ -77,6 +76,8 @@ class GoogleProvider(RemoteProvider):
     key_variables: ClassVar[tuple[str, ...]] = ("GOOGLE_API_KEY", "GEMINI_API_KEY")
     url_variable: ClassVar[str | None] = "GOOGLE_GEMINI_BASE_URL"
     default_url: ClassVar[str] = "https://generativelanguage.googleapis.com"
+    key_header: ClassVar[tuple[str, str]] = ("x-goog-api-key", "{}")
+    version_path: ClassVar[str] = "/v1beta"
     default_models: ClassVar[Mapping[str, str]] = {"prompt": "gemini-3.8-flash", "embed_text": "gemini-embedding-2"}
 
     def model(self, task: ModelTask) -> Model:
@@ -93,15 +94,6 @@ class GoogleProvider(RemoteProvider):
                 return ApiEmbedder(self.endpoint(), embeddings, model, dimensions, task.settings)
             case _:
                 return super().model(task)
-
-    def endpoint(self) -> Endpoint:
-        return Endpoint(
-            provider=self.name,
-            base_url=without_end(self.address(), "/v1beta"),
-            key=self.key(),
-            key_header=("x-goog-api-key", "{}"),
-            headers=self.headers,
-        )
 
 
 def _path(model: str, method: str) -> str:

@@ -6,7 +6,7 @@ import base64
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
@@ -76,14 +76,14 @@ class OpenAIProvider(RemoteProvider):
                 return super().model(task)
 
     def endpoint(self) -> Endpoint:
-        """Return the server. Raise an error if it needs a key and has none."""
-        key, address, advice = self.key(), self.address(), self.if_unreachable
-        path, not_found = urlsplit(address).path.rstrip("/"), ""
+        endpoint = super().endpoint()
+        address, not_found = endpoint.base_url, ""
+        path = urlsplit(address).path.rstrip("/")
         if call := next((each for each in CALL_PATHS if path.endswith(each)), None):
             not_found = f"base_url={shown(address)!r} names one call: leave out {call!r}, which Penstock adds."
         elif re.search(r"/v\d", path) is None:
             not_found = f"base_url={shown(address)!r} may lack /v1, which most servers need."
-        return Endpoint(self.name, address, key, headers=self.headers, if_unreachable=advice, if_not_found=not_found)
+        return replace(endpoint, if_unreachable=self.if_unreachable, if_not_found=not_found)
 
     def _prompter(self, task: ModelTask) -> ApiPrompter:
         name = task.model or self.default_models.get("prompt") or self.model_name(task)
@@ -102,33 +102,38 @@ class OpenAIProvider(RemoteProvider):
 
 
 @dataclass(frozen=True)
-class LmStudioProvider(OpenAIProvider):
-    """LM Studio's server on this machine."""
+class OwnServerProvider(OpenAIProvider):
+    """A server of one's own with OpenAI's API, which needs no key.
+
+    It has no batch API, and decides by log-probabilities.
+    """
 
     use_chat_completions: bool = True
-    name: str = "lm_studio"
     key_variables: ClassVar[tuple[str, ...]] = ()
+    url_variable: ClassVar[str | None] = None
+    has_batch_api: ClassVar[bool] = False
+    decision_wire: ClassVar[str] = "logprobs"
+
+
+@dataclass(frozen=True)
+class LmStudioProvider(OwnServerProvider):
+    """LM Studio's server on this machine."""
+
+    name: str = "lm_studio"
     if_unreachable: ClassVar[str] = (
         "Start the server of LM Studio (Developer tab, or `lms server start`), or give base_url=."
     )
     default_models: ClassVar[Mapping[str, str]] = {"embed_text": "text-embedding-nomic-embed-text-v1.5"}
-    has_batch_api: ClassVar[bool] = False
-    decision_wire: ClassVar[str] = "logprobs"
-    url_variable: ClassVar[str | None] = None
     default_url: ClassVar[str] = "http://localhost:1234/v1"
 
 
 @dataclass(frozen=True)
-class OllamaProvider(OpenAIProvider):
+class OllamaProvider(OwnServerProvider):
     """Ollama on this machine, or at OLLAMA_HOST."""
 
-    use_chat_completions: bool = True
     name: str = "ollama"
-    key_variables: ClassVar[tuple[str, ...]] = ()
     if_unreachable: ClassVar[str] = "Start it with `ollama serve`, or give base_url=."
     default_models: ClassVar[Mapping[str, str]] = {"embed_text": "nomic-embed-text"}
-    has_batch_api: ClassVar[bool] = False
-    decision_wire: ClassVar[str] = "logprobs"
 
     def address(self) -> str:
         host = os.environ.get("OLLAMA_HOST") or "localhost:11434"

@@ -11,7 +11,7 @@ from penstock.ai.client.addresses import shown
 from penstock.ai.conversation import Request, recorded_answers
 from penstock.ai.decisions.openai_decisions import OpenAIDecisionWire
 from penstock.ai.decisions.system_one import SystemOneWire
-from penstock.ai.dialogue import PromptSettings
+from penstock.ai.dialogue import PromptSettings, usage_fields
 from penstock.ai.providers.anthropic import MessagesWire
 from penstock.ai.providers.chat_completions import ChatWire, CompletionsWire
 from penstock.ai.providers.google import GenerateWire
@@ -75,16 +75,6 @@ def recorded_usage(
     call = calls[0] if len(calls) == 1 else next((each for each in calls if each.text == answer), None)
     if call is None:
         return None
-    tokens = {name: getattr(call, name) for name in ("input_tokens", "output_tokens", "cached_tokens")}
-    cost = cost_of(
-        described["provider"],
-        call.model,
-        **tokens,
-        written_tokens=call.written_tokens,
-        written_1h_tokens=call.written_1h_tokens,
-        price=described["price"],
-        is_batch=described["is_batch"],
-    )
-    times = {"latency_s": call.latency_s, "finish_reason": call.finish_reason}
-    usage = {"model": call.model, **tokens, "cost": cost, **times}
+    price, is_batch = described["price"], described["is_batch"]
+    usage = usage_fields([call], cost_of(described["provider"], call.model, call.usage, price=price, is_batch=is_batch))
     return {name: value for name, value in usage.items() if value is not None}

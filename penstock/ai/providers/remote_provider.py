@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from penstock.ai.client.addresses import checked_address
+from penstock.ai.client.addresses import checked_address, without_end
+from penstock.ai.client.api_call import Endpoint
 from penstock.ai.provider import Provider
 from penstock.errors import AuthenticationError, InvalidArgumentError
 from penstock.storage.secret import Secret
@@ -29,6 +30,8 @@ class RemoteProvider(Provider):
     key_variables: ClassVar[tuple[str, ...]] = ()
     url_variable: ClassVar[str | None] = None
     default_url: ClassVar[str] = ""
+    key_header: ClassVar[tuple[str, str]] = ("Authorization", "Bearer {}")
+    version_path: ClassVar[str] = ""  # the end of an address with which the paths of calls begin
 
     def __post_init__(self) -> None:
         variable = self.key_variables[0] if self.key_variables else None
@@ -54,6 +57,12 @@ class RemoteProvider(Provider):
             f"Provider {self.name!r} has no API key; set {' or '.join(self.key_variables)}, or "
             f"ps.set_provider({self.name!r}, api_key=...). For a server without keys set api_key='none'."
         )
+
+    def endpoint(self) -> Endpoint:
+        """Return the server. Raise an error if it needs a key and has none."""
+        key, address = self.key(), self.address()
+        base_url = without_end(address, self.version_path) if self.version_path else address
+        return Endpoint(self.name, base_url, key, self.key_header, self.headers)
 
 
 def checked_key(given: Any, variable: str | None = None, what: str = "api_key") -> Secret | None:

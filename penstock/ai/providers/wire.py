@@ -7,11 +7,13 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any, ClassVar, Self
 
 from penstock.ai.client.api_call import ApiCall
 from penstock.ai.conversation import Audio, Document, Generation, Image, Request, Tool
 from penstock.ai.lenient_json import field_of
+from penstock.ai.option_types import NUMBERS
 from penstock.ai.provider import ModelTask, NDArray, check_options
 from penstock.cost.usage import Usage
 from penstock.errors import InvalidAnswerError, InvalidArgumentError, check_choice, did_you_mean
@@ -48,6 +50,9 @@ class PromptWire(ABC):
         cls.fields(task.function, model, dict.fromkeys(task.row_options))  # may refuse names
         of_prompts = cls.logprob_options if task.function == "prompt" else ()
         check_options(task, provider, (*cls.options, *of_prompts), cls.row_options)
+        for name, value in task.options.items():
+            if name in NUMBERS and (isinstance(value, bool) or not isinstance(value, Real)):
+                raise InvalidArgumentError(f"{task.function}: {name} must be a number; got {value!r}")
         return cls(model, body, extra_body_of(task.options), task.row_options)
 
     @classmethod

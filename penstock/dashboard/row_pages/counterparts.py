@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -12,23 +12,19 @@ import pyarrow as pa
 from penstock.dashboard.row_pages.cells import ALONE, IN_TABLE, Cell, CellLimits, cells_of
 from penstock.errors import InvalidArgumentError
 from penstock.expr.column import col
+from penstock.frame.read.by_extension import read_files
 from penstock.types.ndarrays import NDArray
-
-if TYPE_CHECKING:
-    from penstock.frame.dataframe import DataFrame
 
 BATCH_ROWS = 4096
 COMPARED = replace(IN_TABLE, max_chars=ALONE.max_chars)  # texts may differ beyond what a table shows
 KEY_NAMES = ("id", "_id", "key", "uuid", "path", "url")
 
-ReadFiles = Callable[[Sequence[str]], "DataFrame"]
-
 
 class Counterparts:
     """The rows of another job with the same keys as a batch, in the order of the batch."""
 
-    def __init__(self, paths: Sequence[str], read: ReadFiles, key: str, batch: pa.RecordBatch) -> None:
-        rows = read(paths)
+    def __init__(self, paths: Sequence[str], key: str, batch: pa.RecordBatch) -> None:
+        rows = read_files(paths)
         self._names = batch.schema.names
         self.keys = [name for name in self._names if name in rows.columns and _can_be_key(batch.schema, name)]
         if not self.keys:
@@ -71,8 +67,8 @@ class Differences:
     The usage of calls does not count. The other job is read once, with the first batch.
     """
 
-    def __init__(self, paths: Sequence[str], read: ReadFiles, key: str) -> None:
-        self._paths, self._read, self.key = paths, read, key
+    def __init__(self, paths: Sequence[str], key: str) -> None:
+        self._paths, self.key = paths, key
         self._shared: list[str] = []
         self._others: dict[Any, int] | None = None
 
@@ -84,9 +80,9 @@ class Differences:
         return np.fromiter((others.get(key) != each for key, each in zip(keys, mine, strict=True)), bool, len(keys))
 
     def _digests_of_others(self, batch: pa.RecordBatch) -> dict[Any, int]:
-        some = Counterparts(self._paths, self._read, self.key, batch.slice(0, 1))
+        some = Counterparts(self._paths, self.key, batch.slice(0, 1))
         self.key, self._shared = some.key, [name for name in batch.schema.names if name not in some.only_here]
-        rows, found = self._read(self._paths).select(*self._shared), dict[Any, int]()
+        rows, found = read_files(self._paths).select(*self._shared), dict[Any, int]()
         for table in rows.iter_batches(batch_format="pyarrow", batch_size=BATCH_ROWS):
             for other in table.combine_chunks().to_batches():
                 for key, digest in zip(other.column(self.key).to_pylist(), _digests(other), strict=True):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from penstock.config import config
-from penstock.dashboard.row_pages.counterparts import Counterparts, ReadFiles
+from penstock.dashboard.row_pages.counterparts import Counterparts
 from penstock.dashboard.row_pages.found_rows import (
     EMPTY_PAGE,
     PAGE_ROWS,
@@ -27,6 +27,7 @@ from penstock.dashboard.row_pages.parquet_rows import parquet_rows
 from penstock.dashboard.row_pages.prompts import PromptTemplate
 from penstock.dashboard.row_pages.row_search import BATCH_ROWS, RowSearch, neighbours
 from penstock.events.events import RowError
+from penstock.frame.read.by_extension import read_files
 from penstock.types.row_numbers import RowPlace
 
 if TYPE_CHECKING:
@@ -67,13 +68,13 @@ class RowFile:
 class RowReader:
     """Rows of a job by their numbers among all rows, in the order of the output."""
 
-    def __init__(self, files: Sequence[RowFile], read: ReadFiles) -> None:
-        self.files, self._read = files, read
+    def __init__(self, files: Sequence[RowFile]) -> None:
+        self.files = files
         self._ends = list(itertools.accumulate(file.num_rows for file in files))
         self.num_rows = self._ends[-1] if files else 0
 
     def all(self) -> DataFrame:
-        return self._read([file.path for file in self.files])
+        return read_files([file.path for file in self.files])
 
     @property
     def failed(self) -> dict[int, RowError]:
@@ -108,7 +109,7 @@ class RowReader:
 
     def _rows_of(self, index: int, numbers: Sequence[int]) -> FoundRows:
         file, start = self.files[index], self._ends[index] - self.files[index].num_rows
-        rows, content = [number - start for number in numbers], self._read([file.path])
+        rows, content = [number - start for number in numbers], read_files([file.path])
         batch = parquet_rows(file.path, rows, content.schema.to_arrow())
         if batch is None:
             batch = _scanned_rows(content, rows)
@@ -127,9 +128,9 @@ def _scanned_rows(content: DataFrame, rows: Sequence[int]) -> pa.RecordBatch:
     return pa.concat_tables(taken).combine_chunks().to_batches()[0]
 
 
-def first_rows(rows: DataFrame, paths: Sequence[str], num_rows: int) -> FoundRows | None:
+def first_rows(paths: Sequence[str], num_rows: int) -> FoundRows | None:
     """Return the first rows of files, with their places; None if they have no rows."""
-    batches = rows.limit(num_rows).to_arrow().combine_chunks().to_batches()
+    batches = read_files(paths).limit(num_rows).to_arrow().combine_chunks().to_batches()
     numbers = list(range(batches[0].num_rows)) if batches else []
     places = [RowPlace(paths[0], number) if len(paths) == 1 else None for number in numbers]
     return FoundRows(batches[0], numbers, [None] * len(numbers), places) if batches else None
@@ -138,7 +139,6 @@ def first_rows(rows: DataFrame, paths: Sequence[str], num_rows: int) -> FoundRow
 def rows_page(
     reader: RowReader,
     others: Sequence[RowFile],
-    read: ReadFiles,
     asked: RowsRequest,
     selection: RowSearch | None,
     prompts: Mapping[str, PromptTemplate],
@@ -156,7 +156,7 @@ def rows_page(
             return EMPTY_PAGE | page
         page = shown_rows(found, asked, prompts, open_ledger) | page
         if others:
-            counterparts = Counterparts([file.path for file in others], read, asked.key, found.batch)
+            counterparts = Counterparts([file.path for file in others], asked.key, found.batch)
             page |= {"keys": counterparts.keys, "key": counterparts.key}
             page |= {"only_here": counterparts.only_here, "only_there": counterparts.only_there}
             for row, other in zip(page["rows"], counterparts.cells(asked.limits), strict=True):

@@ -7,8 +7,7 @@ import contextvars
 import gc
 import threading
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Iterator
-from concurrent.futures import Future
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from contextlib import aclosing, contextmanager
 from typing import Any, Protocol
 
@@ -22,6 +21,9 @@ from penstock.events.call_counter import CallCounter, count_calls_in
 from penstock.events.call_gate import current_gate
 from penstock.events.call_room import CallRoom, make_room
 from penstock.events.events import RowError
+from penstock.events.loop_thread import LoopThread, cancel
+
+LOOP_NAME = "penstock-asyncio"
 
 
 class AsyncHandler(Protocol):
@@ -66,82 +68,27 @@ class RareCollections:
                 gc.set_threshold(*cls._before)
 
 
-class LoopThread:
-    """An event loop on a thread, started with the first task. Stages that call methods of one object share the loop,
-    because a client of the object, such as a connection pool, belongs to one loop.
-    """
+class ApiLoop(LoopThread):
+    """A quick event loop for our own API calls. User code may rely on asyncio's own loop."""
 
-    def __init__(self, is_fast: bool = False) -> None:
-        self.num_users = 0
-        self.loop = fast_loop() if is_fast else asyncio.new_event_loop()
-        self._is_fast = is_fast
-        self._is_serving = self._is_closed = False
-        self._lock = threading.Lock()  # guards the two fields above
-        if is_fast:
-            RareCollections.begin()
-        self._thread = threading.Thread(target=self._serve, name="penstock-asyncio", daemon=True)
+    def __init__(self) -> None:
+        super().__init__(LOOP_NAME, fast_loop())
+        RareCollections.begin()
 
-    def start(self, work: Coroutine[Any, Any, Any]) -> Future[Any]:
-        """Run ``work`` on the loop."""
-        if not self._thread.is_alive():
-            try:
-                self._thread.start()
-            except BaseException:  # such as Ctrl-C
-                work.close()
-                raise
-        return asyncio.run_coroutine_threadsafe(work, self.loop)
-
-    @property
-    def is_running(self) -> bool:
-        return self._thread.is_alive()
-
-    def close(self) -> None:
-        """Cancel running tasks, let them clean up, and end the thread."""
-        with self._lock:
-            self._is_closed = True  # a thread whose start was interrupted by Ctrl-C may begin later, and ends then
-        if self._is_serving:
-            try:
-                self.start(self._cancel_all()).result()
-            finally:
-                self.loop.call_soon_threadsafe(self.loop.stop)
-                self._thread.join()
-        self.loop.close()
-        if self._is_fast:
+    def close(self, last: Callable[[], Awaitable[None]] | None = None) -> None:
+        try:
+            super().close(last)
+        finally:
             RareCollections.end()
-
-    def _serve(self) -> None:
-        with self._lock:
-            if self._is_closed:
-                return
-            self._is_serving = True
-        asyncio.set_event_loop(self.loop)
-        while True:
-            try:
-                return self.loop.run_forever()
-            except (KeyboardInterrupt, SystemExit):
-                pass  # raised by a task; asyncio passes it here as well as to the task's waiter
-
-    async def _cancel_all(self) -> None:
-        await cancel([task for task in asyncio.all_tasks() if task is not asyncio.current_task()])
-        await self.loop.shutdown_asyncgens()
-        await self.loop.shutdown_default_executor()
 
 
 def fast_loop() -> asyncio.AbstractEventLoop:
-    """Return a uvloop, if installed, for our own API calls. User code may rely on asyncio's own loop."""
+    """Return a uvloop, if installed."""
     try:
         import uvloop
     except ImportError:
         return asyncio.new_event_loop()
     return uvloop.new_event_loop()
-
-
-async def cancel(tasks: Iterable[asyncio.Task[Any]]) -> None:
-    """Cancel tasks and wait until they have cleaned up."""
-    cancelled = list(tasks)
-    for task in cancelled:
-        task.cancel()
-    await asyncio.gather(*cancelled, return_exceptions=True)
 
 
 _recorded: contextvars.ContextVar[list[RowError]] = contextvars.ContextVar("recorded")
@@ -163,19 +110,10 @@ def recording() -> Iterator[list[RowError]]:
         _recorded.reset(token)
 
 
-async def read_local(task: Task) -> pa.RecordBatch:
-    batch: pa.RecordBatch = input_of(task)
-    return batch
-
-
-async def put_local(batch: pa.RecordBatch) -> Bundle:
-    return local_bundle(batch)
-
-
 class AsyncPool:
     """Implements ``WorkerPool`` on the event loop of ``thread``, which ends with the last pool that uses it.
 
-    ``read`` returns the input of a task, and ``put`` makes a bundle of an output.
+    ``read`` returns the input of a task, and ``put`` makes a bundle of an output, on a thread if they ``may_block``.
     """
 
     def __init__(
@@ -184,15 +122,17 @@ class AsyncPool:
         capacity: int,
         emit: Emit,
         thread: LoopThread | None = None,
-        read: Callable[[Task], Awaitable[pa.RecordBatch]] = read_local,
-        put: Callable[[pa.RecordBatch], Awaitable[Bundle]] = put_local,
+        read: Callable[[Task], Any] = input_of,
+        put: Callable[[pa.RecordBatch], Bundle] = local_bundle,
+        *,
+        may_block: bool = False,
     ) -> None:
         self.capacity = capacity
         self._open_handler = open_handler
         self._emit = emit
-        self._read, self._put = read, put
+        self._read, self._put, self._may_block = read, put, may_block
         self._handler: AsyncHandler | None = None
-        self._thread = thread or LoopThread()
+        self._thread = thread or LoopThread(LOOP_NAME)
         self._thread.num_users += 1
         self.call_counter = CallCounter()
         current_gate().count(self.call_counter)
@@ -241,15 +181,18 @@ class AsyncPool:
                 self._handler = self._open_handler(WorkerContext(lambda: self._is_closed, record))
             task_origins.set(origins_of(task))  # in the context of this asyncio task
             with recording() as errors:
-                given = await self._handler.process(await self._read(task), task.first_row)
+                given = await self._handler.process(await self._moved(self._read, task), task.first_row)
                 if isinstance(given, AsyncGenerator):
                     return await self._hand_on(task, given, errors)
-            output = await self._put(given)
+            output = await self._moved(self._put, given)
         except BaseException as exc:  # also a CancelledError of user code, or the query would wait forever
             self._emit(Report(task, None, is_done=True, error=exc))
             return
         busy_s = time.perf_counter() - started
         self._emit(Report(task, output, is_done=True, busy_s=busy_s, errors=tuple(errors)))
+
+    async def _moved(self, move: Callable[[Any], Any], given: Any) -> Any:
+        return await asyncio.to_thread(move, given) if self._may_block else move(given)
 
     async def _hand_on(self, task: Task, outputs: AsyncGenerator[pa.RecordBatch, None], errors: list[RowError]) -> None:
         """Report each output, and wait until the task is submitted again. It never leaves its asyncio task."""
@@ -258,7 +201,7 @@ class AsyncPool:
         async with aclosing(outputs):
             async for batch in outputs:
                 resumed.clear()
-                busy_s, output = time.perf_counter() - started, await self._put(batch)
+                busy_s, output = time.perf_counter() - started, await self._moved(self._put, batch)
                 del batch
                 self._emit(Report(task, output, is_done=False, busy_s=busy_s, errors=_taken(errors)))
                 del output

@@ -61,7 +61,7 @@ class ParquetFormat(FileFormat):
         if request.predicate is None:
             yield from _runs(metadata, range(metadata.num_row_groups))
         else:
-            yield from _runs(metadata, matching_groups(file, metadata, schema, request))
+            yield from _runs(metadata, matching_groups(metadata, schema, request))
 
     def sql_table(self, files: Sequence[DataFile], schema: pa.Schema) -> DuckdbTable | None:
         return sql_table(files, schema, self.infer_schema)

@@ -9,7 +9,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.types as pt
 
-from penstock.io.data_file import DataFile
 from penstock.protocols import Condition, ReadRequest
 from penstock.types.frozen import frozen
 
@@ -55,22 +54,18 @@ class _Check:
         return not all(rules_out(_constant(each, self.dtype), least, most) for each in values)
 
 
-def matching_groups(file: DataFile, metadata: Any, schema: pa.Schema, request: ReadRequest) -> list[int]:
-    """Return the row groups whose statistics do not rule out the predicate.
+def matching_groups(metadata: Any, schema: pa.Schema, request: ReadRequest) -> list[int]:
+    """Return the row groups whose statistics do not rule out a condition.
 
-    If the conditions are the whole predicate, they decide; otherwise Arrow does, whose datasets import pandas.
+    Arrow's datasets do the same, but import pandas.
     """
     checks = list(_checks(metadata, schema, request))
-    if not request.has_all_conditions:
-        return _matching_in_arrow(file, schema, request)
     groups = ((number, metadata.row_group(number)) for number in range(metadata.num_row_groups))
     return [number for number, group in groups if all(check.may_match(group) for check in checks)]
 
 
 def _checks(metadata: Any, schema: pa.Schema, request: ReadRequest) -> Iterator[_Check]:
     """Yield the conditions on plain columns that have the promised type in the file."""
-    if not request.conditions:
-        return
     in_file = metadata.schema.to_arrow_schema()
     leaves = {metadata.schema.column(number).path: number for number in range(metadata.num_columns)}
     for each in request.conditions:
@@ -101,17 +96,3 @@ def _constant(value: Any, dtype: pa.DataType) -> Any:
     if pt.is_timestamp(dtype):
         return (value - (_EPOCH if value.tzinfo is None else _EPOCH_UTC)) // _MICROSECOND
     return value
-
-
-def _matching_in_arrow(file: DataFile, schema: pa.Schema, request: ReadRequest) -> list[int]:
-    import pyarrow.dataset as ds
-
-    fragment = ds.ParquetFileFormat().make_fragment(file.path, file.storage.open())
-    # Statistics of UUIDs are bytes, but their rows are read as text.
-    uuids = [field.name for field in fragment.physical_schema if isinstance(field.type, pa.UuidType)]
-    schema = pa.schema([field for field in schema if field.name not in uuids])
-    try:
-        matching = fragment.subset(request.predicate, schema) if len(schema) else fragment
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        matching = fragment  # the predicate has another column
-    return [group.id for group in matching.row_groups]

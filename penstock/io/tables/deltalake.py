@@ -72,7 +72,7 @@ class DeltaSource:
     @until_limit
     def read_tasks(self, request: ReadRequest) -> Iterator[DeltaTask]:
         selection = Selection.of(request, self._schema)
-        columns = columns_needed(selection.schema, (), request)
+        columns = columns_needed((), request)
         with delta_errors(self._uri):
             matching = {fragment.path for fragment in self._dataset.get_fragments(filter=request.predicate)}
             for fragment in self._dataset.get_fragments():

@@ -8,7 +8,7 @@ from dataclasses import replace
 from penstock.expr.nodes import ColumnRef, Expr, columns_of, has_udf, unalias
 from penstock.plan import nodes
 from penstock.plan.expression_cost import cannot_fail, is_cheap, is_small
-from penstock.plan.filters import MAX_NODES, num_nodes, to_arrow_filter
+from penstock.plan.filters import MAX_CONDITIONS, to_condition
 from penstock.plan.relation_columns import filtered_sides
 from penstock.plan.substitution import all_of, conjuncts, definition, substitute
 
@@ -34,7 +34,7 @@ def pushdown_filter(plan: nodes.Plan) -> nodes.Plan:
     room = _room(plan.child)
     for part in conjuncts(plan.predicate):
         below = _below(plan.child, part)
-        if below is None or (room := room - num_nodes(below) - 1) < 0:
+        if below is None or len(moved) >= room:
             left.append(part)
         else:
             moved.append(below)
@@ -45,17 +45,17 @@ def pushdown_filter(plan: nodes.Plan) -> nodes.Plan:
 
 
 def _room(node: nodes.Plan) -> float:
-    """Return how many nodes of expressions can move below ``node``: a scan takes a predicate of limited size."""
+    """Return how many parts of filters can move below ``node``: a scan takes a limited number."""
     if not isinstance(node, nodes.Scan):
         return math.inf
-    return MAX_NODES + 1 - (0 if node.predicate is None else num_nodes(node.predicate) + 1)
+    return MAX_CONDITIONS - (0 if node.predicate is None else len(conjuncts(node.predicate)))
 
 
 def _below(node: nodes.Plan, part: Expr) -> Expr | None:
     """Return the predicate over the columns below ``node``, or None if it must stay above."""
     match node:
         case nodes.Scan(source, limit=None) if source.can_filter:
-            return part if to_arrow_filter(part, source.schema()) is not None else None
+            return part if to_condition(part, source.schema()) is not None else None
         case nodes.Project() if not node.has_udf:
             definitions = {name: definition(node, name) for name in columns_of(part)}
             known = {name: expr for name, expr in definitions.items() if expr is not None and is_cheap(expr)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -27,7 +27,6 @@ from penstock.runners.ray.stored import (
     StoredBatch,
     TaskInput,
     arguments,
-    batches_of,
     has_restored,
     put_batch,
 )
@@ -108,7 +107,7 @@ class RayPool:
         if run.input is None:
             self._start(run)
         else:
-            self._when_admitted(run, partial(self._call_for, run, "resume", (run.input.first_row,), ()))
+            self._call(run, "resume", (run.input.first_row,))
 
     def finish(self) -> None:
         self._emit(Report(None, None, is_done=True))
@@ -159,23 +158,41 @@ class RayPool:
         leading = (run.input.first_row, run.num_rows_out, run.input.slices)
         # The rows of a worker that died are tried without the write, and in parts: only the task itself makes a file.
         method = "write" if self._may_write and not run.num_deaths and not run.num_rows_out else "start"
-        self._when_admitted(run, partial(self._call_for, run, method, (*leading, *self._sent(given)), given))
+        self._call(run, method, (*leading, *self._sent(given)), given)
 
-    def _when_admitted(self, run: RunningTask, call: Callable[[], None]) -> None:
-        """Make a call for a task once the node of its actor has room for it."""
-        nbytes = run.task.nbytes_held
+    def _call(self, run: RunningTask, method: str, args: tuple[Any, ...], given: Sequence[Any] = ()) -> None:
+        """Call a method of a task's actor, with the references ``given``, once its node has room for the task."""
         assert run.actor is not None
         assert run.actor.place is not None
+        nbytes, actor = run.task.nbytes_held, run.actor
+
+        def call() -> None:
+            batch, ref = actor.process.call(method, self._stage, *args)
+            self._awaited[ref] = actor
+            ref.future().add_done_callback(partial(self._replied, run, actor, given, ref, batch, nbytes))
+
         if not nbytes or self._memory.reserve(run.actor.place.node_id, nbytes, lambda: self.on_thread(call, run)):
             call()
 
-    def _call_for(self, run: RunningTask, method: str, args: tuple[Any, ...], given: Any) -> None:
-        assert run.actor is not None
-        receive = partial(self._receive, run, given)
-        self._call(run.actor, method, args, receive, run.task.nbytes_held)
+    def _replied(
+        self, run: RunningTask, actor: PoolActor, given: Sequence[Any], ref: Any, batch: Any, reserved: int, reply: Any
+    ) -> None:
+        """Receive the ``reply`` of a call; the ``batch`` stays in the object store."""
+        self._awaited.pop(ref, None)
+        if reserved and actor.place is not None:
+            self._memory.release(actor.place.node_id, reserved)
+        if reply.exception() is not None and is_death(reply.exception()):
+            actor.process.note_death(ref)
+        actor.process.replies.pop(ref, None)
+        try:
+            if self._metrics is not None and reply.exception() is None and reply.result().metrics is not None:
+                self._metrics.add(reply.result().metrics)
+            if not self._is_closed:
+                self._receive(run, given, ref, batch, reply)
+        except BaseException as exc:  # Ray drops exceptions of its callbacks; unpickling the report may raise too
+            self._emit_unless_closed(Report(None, None, is_done=True, error=exc))
 
-    def _receive(self, run: RunningTask, given: Any, ref: Any, batch: Any, reply: Any) -> None:
-        """Pass on the outcome of a call: ``reply``, the future of ``ref``. The call got the references ``given``."""
+    def _receive(self, run: RunningTask, given: Sequence[Any], ref: Any, batch: Any, reply: Any) -> None:
         failure = reply.exception()
         if failure is not None:
             batch.future()  # read, or Ray would print its error
@@ -189,7 +206,7 @@ class RayPool:
             output = Bundle(report.written, report.num_rows, report.nbytes, is_task=True)
         elif report.has_output:
             assert run.input is not None
-            recipe = run.input.recipe(self, run.num_rows_out, report.num_rows)
+            recipe = Recipe(self, run.input.as_recipes(), run.num_rows_out, report.num_rows)
             node_id = run.actor.place.node_id if run.actor and run.actor.place else None
             output = Bundle(StoredBatch(batch, recipe, node_id), report.num_rows, report.nbytes)
             run.num_rows_out += report.num_rows
@@ -222,7 +239,7 @@ class RayPool:
 
     # --- failures ---
 
-    def _recover(self, run: RunningTask, given: Any, failure: BaseException, ref: Any = None) -> None:
+    def _recover(self, run: RunningTask, given: Sequence[Any], failure: BaseException, ref: Any = None) -> None:
         """Continue a task whose call failed; raise if that is impossible. ``ref`` is None if its actor did not open."""
         assert run.input is not None
         if self._is_closed:
@@ -233,10 +250,7 @@ class RayPool:
             return self._start(run)
         actor, run.actor = run.actor, None
         assert actor is not None
-        self._group.discard(actor)
-        if actor.place is None:
-            self._group.note_failed_start(actor, failure)
-        elif actor.process.may_have_died_of(ref) and is_node_alive(actor.place.node_id):
+        if self._is_blamed(actor, ref, failure) and actor.place is not None:
             death = translated(failure, actor.place.name)
             if self._group.is_first_note(actor):
                 log.warning("%s Trying its rows again.", death)
@@ -275,8 +289,8 @@ class RayPool:
 
     def remake(self, recipe: Recipe) -> Any:
         """Implements ``Remaker``."""
-        rows = TaskInput(recipe.first_row, recipe.slices, batches_of(recipe.items))
-        (batch,), report = self.result_of("remake", (recipe.first_row, recipe.start, recipe.num_rows), rows)
+        rows = recipe.input.from_recipes()
+        (batch,), report = self.result_of("remake", (rows.first_row, recipe.start, recipe.num_rows), rows)
         if report.exception is not None:
             raise report.exception
         return batch
@@ -348,36 +362,6 @@ class RayPool:
             thread = threading.Thread(target=act, name="penstock-ray-recovery", daemon=True)
             self._threads.add(thread)
             thread.start()
-
-    # --- calls ---
-
-    def _call(
-        self, actor: PoolActor, method: str, args: tuple[Any, ...], receive: Callable[..., None], reserved: int
-    ) -> None:
-        """Call a method of an actor; its reply goes to ``receive``, while the batch stays in the object store.
-
-        The reply releases ``reserved`` bytes of the actor's node.
-        """
-        batch, reply = actor.process.call(method, self._stage, *args)
-        self._awaited[reply] = actor
-        reply.future().add_done_callback(partial(self._replied, actor, reply, batch, receive, reserved))
-
-    def _replied(
-        self, actor: PoolActor, ref: Any, batch: Any, receive: Callable[..., None], reserved: int, reply: Any
-    ) -> None:
-        self._awaited.pop(ref, None)
-        if reserved and actor.place is not None:
-            self._memory.release(actor.place.node_id, reserved)
-        if reply.exception() is not None and is_death(reply.exception()):
-            actor.process.note_death(ref)
-        actor.process.replies.pop(ref, None)
-        try:
-            if self._metrics is not None and reply.exception() is None and reply.result().metrics is not None:
-                self._metrics.add(reply.result().metrics)
-            if not self._is_closed:
-                receive(ref, batch, reply)
-        except BaseException as exc:  # Ray drops exceptions of its callbacks; unpickling the report may raise too
-            self._emit_unless_closed(Report(None, None, is_done=True, error=exc))
 
     def _emit_unless_closed(self, report: Report) -> None:
         if not self._is_closed:

@@ -15,20 +15,20 @@ import ray
 from penstock.config import Config, get_config, task_share
 from penstock.contracts import Bundle, Emit
 from penstock.engine.lineage import kind_of
-from penstock.engine.pools.asyncio import AsyncPool, LoopThread
 from penstock.engine.pools.handler_slot import OpenHandler
 from penstock.engine.pools.threads import ThreadPool, Threads
 from penstock.engine.resources import Cores
 from penstock.engine.task_costs import Footprint
 from penstock.engine.workers import PoolChoice
 from penstock.errors import InvalidArgumentError
+from penstock.events.loop_thread import LoopThread
 from penstock.expr.udf import API_LOOP, Resources
 from penstock.plan.optimizer import RULES
 from penstock.plan.stages import CallBatch, CallUdf, RunRelation, Stage, Work, WriteOut
 from penstock.protocols import OneWriterSink, PartSink, RunSink, Sink
 from penstock.relational.partition import HashParts, RangeParts, parts_of
-from penstock.runners.openers import async_opener, opener, packed, restart_policy, writing_opener
-from penstock.runners.placement import num_async_tasks, sharing_key
+from penstock.runners.openers import async_pool, opener, packed, restart_policy, writing_opener
+from penstock.runners.placement import sharing_key
 from penstock.runners.query import Workplace
 from penstock.runners.ray.actor_group import PoolSize
 from penstock.runners.ray.actors import (
@@ -43,7 +43,7 @@ from penstock.runners.ray.pool import RayPool
 from penstock.runners.ray.shuffle import RowShuffle
 from penstock.runners.ray.shuffle_pool import ShufflePool
 from penstock.runners.ray.stage_requests import actor_key, actor_options, actor_requests
-from penstock.runners.ray.stored import put_batch, put_on_thread, read_input, read_on_thread
+from penstock.runners.ray.stored import put_batch, read_input
 
 PLAIN = actor_options(Resources())
 GATHERED_NBYTES = 32 * 2**20  # of a batch between stages: a call and the storing of its result cost milliseconds
@@ -150,9 +150,9 @@ class RayPools:
         takes_core = not (is_async or resources.max_workers or resources.cpus or resources.gpus)
         match work:
             case CallUdf() if (remote := _with_remote_engine(work)) is not None:
-                return PoolChoice(self._async_pool(stage, remote, emit), False, PYTHON_WORK, is_gated=True)
+                return self._async_pool(stage, remote, emit)
             case CallUdf() if is_async and options == PLAIN and not resources.use_process:
-                return PoolChoice(self._async_pool(stage, work, emit), False, PYTHON_WORK, is_gated=True)
+                return self._async_pool(stage, work, emit)
             case CallUdf() | CallBatch():
                 num_tasks, is_class = resources.tasks_per_worker, work.spec.target.is_class
                 most = (lambda: 1) if is_async else self._most(stage)
@@ -237,16 +237,12 @@ class RayPools:
         slot = self._workers.join((_put(open_handler, name), self._gathered_nbytes))
         return self._pool(name, slot, PoolSize(lambda: self._cluster.num_cores), emit, **options)
 
-    def _async_pool(self, stage: Stage, work: CallUdf, emit: Emit) -> AsyncPool:
+    def _async_pool(self, stage: Stage, work: CallUdf, emit: Emit) -> PoolChoice:
         """Return a pool in the driver's process: calls wait, and one limiter, budget and ledger of remote models serve
         all queries of a process, as on one machine. So does one queue, which knows the prefixes of each replica.
         """
-        loop = work.spec.builtin.event_loop
-        key = loop or sharing_key(stage)
-        if key not in self._loops:
-            self._loops[key] = LoopThread(is_fast=loop is not None)
-        num_tasks = num_async_tasks(stage, work.spec)
-        return AsyncPool(async_opener(work), num_tasks, emit, self._loops[key], read_on_thread, put_on_thread)
+        pool = async_pool(stage, work, emit, self._loops, read=read_input, put=put_batch, may_block=True)
+        return PoolChoice(pool, False, PYTHON_WORK, is_gated=True)
 
     def _pool(self, name: str, slot: ActorSlot, size: PoolSize, emit: Emit, **options: Any) -> RayPool:
         pool = RayPool(name, slot, size, self._cluster, emit, self._memory, **options)

@@ -26,7 +26,7 @@ from penstock.runners.openers import opener
 from penstock.runners.placement import this_machine
 from penstock.runners.ray.pool import RayPool
 from penstock.runners.ray.shuffle_work import PartOpener, Parts, PieceForm, divide, no_handler, sample
-from penstock.runners.ray.stored import Recipe, StoredBatch, TaskInput, batches_of
+from penstock.runners.ray.stored import Recipe, StoredBatch, TaskInput
 from penstock.types import Schema
 from penstock.types.supertype import has_null_type
 
@@ -168,14 +168,13 @@ class DividedGroup:
     def __init__(self, shuffle: RowShuffle, node_id: str, rows: TaskInput) -> None:
         self.node_id = node_id
         self._shuffle = shuffle
-        self._slices = rows.slices
-        self._sources = rows.sources()
+        self._rows = rows.as_recipes()
         self._pieces = WeakSet[StoredBatch]()  # that are still needed
         self._kept: dict[int, Any] | None = None  # pieces by their first rows, once results made of them were lost
         self._lock = threading.Lock()
 
     def piece(self, ref: Any, start: int, num_rows: int) -> StoredBatch:
-        recipe = Recipe(self, 0, self._slices, self._sources, start, num_rows)
+        recipe = Recipe(self, self._rows, start, num_rows)
         piece = StoredBatch(ref, recipe, self.node_id)
         self._pieces.add(piece)
         return piece
@@ -205,8 +204,7 @@ class DividedGroup:
 
     def _made_again(self) -> dict[int, Any]:
         """Return a reference to each piece by its first row."""
-        rows = TaskInput(0, self._slices, batches_of(self._sources))
-        _, counts, _, self.node_id, refs = self._shuffle.divided(rows)
+        _, counts, _, self.node_id, refs = self._shuffle.divided(self._rows.from_recipes())
         return dict(zip(starts(counts), refs, strict=True))
 
 

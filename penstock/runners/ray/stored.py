@@ -7,7 +7,6 @@ is free to drop a batch once no bundle needs it.
 
 from __future__ import annotations
 
-import asyncio
 import threading
 import weakref
 from collections import Counter
@@ -61,12 +60,10 @@ class StoredBatch:
 
 @dataclass(eq=False, slots=True)
 class Recipe:
-    """The rows of a task's output from ``start`` on, and the task's inputs."""
+    """The rows of a task's output from ``start`` on, and the task's ``input`` as recipes."""
 
     remaker: Remaker
-    first_row: int
-    slices: Slices | None  # None: the only item is a read task
-    items: tuple[Any, ...]  # the recipes of the inputs, or batches without one
+    input: TaskInput
     start: int
     num_rows: int
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -84,8 +81,8 @@ class TaskInput:
     """A task's input, or the input for some of its rows, as an actor gets it."""
 
     first_row: int
-    slices: Slices | None
-    items: list[Any]  # a read task, or stored batches
+    slices: Slices | None  # None: the only item is a read task
+    items: list[Any]  # a read task, or stored batches; in ``as_recipes`` the recipes of the batches that have one
 
     @staticmethod
     def of(task: Task, offset: int = 0, num_rows: int | None = None) -> TaskInput:
@@ -107,22 +104,20 @@ class TaskInput:
             num_rows[item.node_id] += count
         return max(num_rows, key=num_rows.__getitem__, default=None)
 
-    def recipe(self, remaker: Remaker, start: int, num_rows: int) -> Recipe:
-        return Recipe(remaker, self.first_row, self.slices, self.sources(), start, num_rows)
+    def as_recipes(self) -> TaskInput:
+        """Return this input for a recipe, which holds no batches that can be recomputed."""
+        items = [item.recipe or item if isinstance(item, StoredBatch) else item for item in self.items]
+        return TaskInput(self.first_row, self.slices, items)
 
-    def sources(self) -> tuple[Any, ...]:
-        """Return the items of a recipe, which holds no batches that can be recomputed."""
-        return tuple(item.recipe or item if isinstance(item, StoredBatch) else item for item in self.items)
+    def from_recipes(self) -> TaskInput:
+        """Return the input of a recipe with its batches; recompute batches that no longer exist."""
+        with ThreadPoolExecutor(NUM_REMADE_AT_ONCE, "penstock-ray-recovery") as threads:
+            items = list(threads.map(lambda item: item.batch() if isinstance(item, Recipe) else item, self.items))
+        return TaskInput(self.first_row, self.slices, items)
 
     def fetched(self) -> pa.RecordBatch:
         """Return the rows in this process."""
         return input_from(self.slices, tuple(map(fetched, self.items)))
-
-
-def batches_of(sources: Sequence[Any]) -> list[Any]:
-    """Return the task's inputs, a read task or batches; recompute batches that no longer exist."""
-    with ThreadPoolExecutor(NUM_REMADE_AT_ONCE, "penstock-ray-recovery") as threads:
-        return list(threads.map(lambda item: item.batch() if isinstance(item, Recipe) else item, sources))
 
 
 def arguments(items: Sequence[Any]) -> list[Any]:
@@ -173,15 +168,6 @@ def put_batch(batch: pa.RecordBatch) -> Bundle:
 def read_input(task: Task) -> Any:
     """Return the input of a handler in the driver's process."""
     return TaskInput.of(task).fetched() if isinstance(task.item, tuple) else task.item
-
-
-async def read_on_thread(task: Task) -> pa.RecordBatch:
-    """Return the input of an async handler in the driver's process. The store may block, so a thread reads it."""
-    return await asyncio.to_thread(read_input, task)
-
-
-async def put_on_thread(batch: pa.RecordBatch) -> Bundle:
-    return await asyncio.to_thread(put_batch, batch)
 
 
 def cut(bundles: tuple[Bundle, ...], offset: int, num_rows: int) -> tuple[Bundle, ...]:

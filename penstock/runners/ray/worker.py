@@ -7,7 +7,7 @@ import pickle
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
 import pyarrow as pa
@@ -146,16 +146,20 @@ class Worker:
                 if opened.failure is not None:
                     raise opened.failure
                 batch, is_done = advance(opened)
-                busy_s = time.perf_counter() - started
-                if is_done and written_at is not None and (records := opened.write(batch, written_at)) is not None:
-                    report = report_of(batch, busy_s, opened.slot.take_errors(), is_done=True)
-                    write_s = time.perf_counter() - started - busy_s
-                    return None, replace(report, written=WrittenBatch(records, write_s, first_rows(batch)))
-                return reply(batch, started, opened.slot.take_errors(), is_done=is_done)
+                written = opened.write(batch, written_at) if is_done and written_at is not None else None
+                packed = None if batch is None or written is not None else packed_batch(batch)
+                busy_s = time.perf_counter() - started - (0.0 if written is None else written.write_s)
+                num_rows, nbytes = (0, 0) if batch is None else (batch.num_rows, batch.nbytes)
+                errors, metrics = opened.slot.take_errors(), taken_metrics()
+                has_output = batch is not None
+                report = ActorReport(
+                    has_output, num_rows, nbytes, is_done, busy_s, errors=errors, metrics=metrics, written=written
+                )
+                return packed, report
         except ray.exceptions.RayError:
             raise  # an object is lost: the driver makes it again
         except BaseException as exc:
-            return failed(exc)
+            return None, ActorReport(error=packed_error(exc), metrics=taken_metrics())
 
     def _handler(self, stage: int) -> AbstractContextManager[OpenedStage]:
         return nullcontext(self._stages[stage])
@@ -220,10 +224,14 @@ class OpenedStage:
             batch, is_done = (None, True) if is_done else self.slot.next()
         return self.gathered((batch, is_done))
 
-    def write(self, output: pa.RecordBatch | None, first_row: int) -> pa.RecordBatch | None:
-        """Write the output of a task and return the records, if the handler does that."""
-        handler = self.slot.open()
-        return handler.write(output, first_row) if isinstance(handler, WritingHandler) and output is not None else None
+    def write(self, output: pa.RecordBatch | None, first_row: int) -> WrittenBatch | None:
+        """Write the output of a task, if the handler does that."""
+        handler, started = self.slot.open(), time.perf_counter()
+        if output is None or not isinstance(handler, WritingHandler):
+            return None
+        records = handler.write(output, first_row)
+        write_s = time.perf_counter() - started
+        return None if records is None else WrittenBatch(records, write_s, first_rows(output))
 
     def gathered(self, first: Output) -> Output:
         """Join an output with the next outputs while they are small and come quickly, because each call has a cost."""
@@ -306,18 +314,3 @@ def first_rows(batch: pa.RecordBatch) -> pa.RecordBatch:
 def this_place() -> ActorPlace:
     context = ray.get_runtime_context()
     return ActorPlace(context.get_node_id(), f"pid {os.getpid()} on {ray.util.get_node_ip_address()}")
-
-
-def reply(batch: pa.RecordBatch | None, started: float, errors: tuple[RowError, ...], *, is_done: bool) -> Reply:
-    if batch is None:
-        return None, ActorReport(busy_s=time.perf_counter() - started, errors=errors, metrics=taken_metrics())
-    packed = packed_batch(batch)
-    return packed, report_of(batch, time.perf_counter() - started, errors, is_done=is_done)
-
-
-def report_of(batch: pa.RecordBatch, busy_s: float, errors: tuple[RowError, ...], *, is_done: bool) -> ActorReport:
-    return ActorReport(True, batch.num_rows, batch.nbytes, is_done, busy_s, errors=errors, metrics=taken_metrics())
-
-
-def failed(exc: BaseException) -> Reply:
-    return None, ActorReport(error=packed_error(exc), metrics=taken_metrics())

@@ -9,7 +9,6 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
-import pyarrow.compute as pc
 import pytest
 
 import penstock as ps
@@ -18,7 +17,7 @@ from penstock.io.file_source import FileSource
 from penstock.io.formats import csv as csv_module
 from penstock.io.formats.csv import CsvEncoding, CsvFormat
 from penstock.io.writer import FileSink
-from penstock.protocols import ReadRequest
+from penstock.protocols import Condition, ReadRequest
 from tests.io.helpers import read_rows, read_table, write_all
 
 
@@ -116,7 +115,7 @@ def test_an_empty_first_file_leaves_the_schema_to_the_next(tmp_path: Path) -> No
 
 def test_projection_filter_and_count(tmp_path: Path) -> None:
     source = source_of(tmp_path, "a,b\n1,x\n2,y\n")
-    assert read_rows(source, columns=("b",), predicate=pc.field("a") > 1) == [{"b": "y"}]
+    assert read_rows(source, columns=("b",), conditions=(Condition("a", ">", 1),)) == [{"b": "y"}]
     assert sum(b.num_rows for t in source.read_tasks(ReadRequest(columns=())) for b in t.read()) == 2
 
 

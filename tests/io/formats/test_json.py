@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pytest
 
 import penstock as ps
@@ -20,7 +19,7 @@ from penstock.io.file_source import FileSource
 from penstock.io.formats import lines
 from penstock.io.formats.json import JsonEncoding, JsonFormat
 from penstock.io.writer import FileSink
-from penstock.protocols import ReadRequest
+from penstock.protocols import Condition, ReadRequest
 from penstock.types import DataType, to_arrow_array
 from tests.io.helpers import read_rows, read_table, write_all
 
@@ -84,7 +83,7 @@ def test_empty_files_give_no_rows(tmp_path: Path, content: str) -> None:
 
 def test_projection_filter_and_count(tmp_path: Path) -> None:
     source = source_of(tmp_path, '{"a": 1, "b": "x"}\n\n{"a": 2, "b": "y"}\n')
-    assert read_rows(source, columns=("b",), predicate=pc.field("a") > 1) == [{"b": "y"}]
+    assert read_rows(source, columns=("b",), conditions=(Condition("a", ">", 1),)) == [{"b": "y"}]
     assert sum(b.num_rows for t in source.read_tasks(ReadRequest(columns=())) for b in t.read()) == 2
 
 

@@ -22,9 +22,9 @@ from penstock.io.batch_sizes import BATCH_NBYTES, BATCH_ROWS, TASK_ROWS
 from penstock.io.file_source import FileSource
 from penstock.io.formats.parquet import ParquetEncoding, ParquetFormat
 from penstock.io.writer import FileSink
-from penstock.protocols import ReadRequest
+from penstock.protocols import Condition, ReadRequest
 from penstock.types import DataType, to_arrow_array
-from tests.io.helpers import parquet_rows, read_rows, read_table, write_all
+from tests.io.helpers import parquet_rows, read_rows, read_table, requested, write_all
 
 
 def source_of(table: pa.Table, path: Path, **options: int) -> FileSource:
@@ -64,18 +64,18 @@ def test_batches_of_large_values_are_bounded_in_bytes(tmp_path: Path) -> None:
 
 def test_row_groups_that_cannot_match_are_not_read(tmp_path: Path) -> None:
     source = source_of(pa.table({"a": range(100), "b": range(100)}), tmp_path / "x.parquet", row_group_size=10)
-    request = ReadRequest(columns=("b",), predicate=(pc.field("a") >= 42) & (pc.field("a") < 44))
-    assert [task.num_rows for task in source.read_tasks(request)] == [10]
-    assert read_rows(source, columns=("b",), predicate=request.predicate) == [{"b": 42}, {"b": 43}]
-    assert list(source.read_tasks(ReadRequest(predicate=pc.field("a") > 1000))) == []
+    conditions = (Condition("a", ">=", 42), Condition("a", "<", 44))
+    assert [task.num_rows for task in source.read_tasks(requested(source, *conditions))] == [10]
+    assert read_rows(source, columns=("b",), conditions=conditions) == [{"b": 42}, {"b": 43}]
+    assert list(source.read_tasks(requested(source, Condition("a", ">", 1000)))) == []
 
 
-def test_a_predicate_on_a_column_the_file_lacks(tmp_path: Path) -> None:
+def test_a_condition_on_a_column_the_file_lacks(tmp_path: Path) -> None:
     pq.write_table(pa.table({"a": [1], "b": [1]}), tmp_path / "1.parquet")
     pq.write_table(pa.table({"a": [2]}), tmp_path / "2.parquet")
     source = FileSource(ParquetFormat(), tmp_path)
-    assert read_rows(source, predicate=pc.field("b").is_null()) == [{"a": 2, "b": None}]
-    assert read_rows(source, predicate=pc.field("b") == 1) == [{"a": 1, "b": 1}]
+    assert read_rows(source, conditions=(Condition("b", "is null"),)) == [{"a": 2, "b": None}]
+    assert read_rows(source, conditions=(Condition("b", "=", 1),)) == [{"a": 1, "b": 1}]
 
 
 def test_types_are_normal(tmp_path: Path) -> None:
@@ -211,7 +211,7 @@ import resource
 import pyarrow.parquet, pyarrow.fs
 from penstock.io.file_source import FileSource
 from penstock.io.formats.parquet import ParquetFormat
-from penstock.protocols import ReadRequest
+from penstock.protocols import Condition, ReadRequest
 start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 source = FileSource(ParquetFormat(), {str(path)!r})
 rows = sum(batch.num_rows for task in source.read_tasks(ReadRequest()) for batch in task.read())

@@ -81,7 +81,7 @@ def test_a_filter_gives_the_rows_that_it_gives_in_memory(
         (ps.col("d") < datetime.date(1970, 1, 11), 10),
         (ps.col("t") > EPOCH + datetime.timedelta(days=89.5), 10),
         (ps.col("a").is_null(), 0),
-        ((ps.col("a") < 5) | (ps.col("a") > 94), 20),  # by Arrow
+        ((ps.col("a") == 5) | (ps.col("a") == 95), 20),
     ],
 )
 def test_groups_without_a_matching_row_are_not_read(predicate: ps.Expression, num_read: int, tmp_path: Path) -> None:

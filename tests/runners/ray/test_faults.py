@@ -30,7 +30,7 @@ from penstock.io.tables.turbopuffer import TurbopufferSink, turbopuffer_sink
 from penstock.io.writer import FileSink
 from penstock.protocols import ReadRequest, Writer
 from penstock.runners.ray.cluster import Cluster
-from penstock.runners.ray.stored import Recipe, StoredBatch, has_restored
+from penstock.runners.ray.stored import Recipe, StoredBatch, TaskInput, has_restored
 from penstock.runners.ray.worker import packed_batch
 from tests.io.tables.hub import running_hub
 from tests.io.tables.postgres import running_server
@@ -490,7 +490,7 @@ def test_a_batch_that_holds_the_death_of_its_task_is_made_again() -> None:
             return ray.put(packed_batch(rows))
 
     def stored(ref: Any) -> StoredBatch:
-        return StoredBatch(ref, Recipe(Again(), 0, (), (), 0, rows.num_rows))
+        return StoredBatch(ref, Recipe(Again(), TaskInput(0, (), []), 0, rows.num_rows))
 
     died = ray.remote(max_retries=0)(lambda: os.kill(os.getpid(), signal.SIGKILL)).remote()
     with pytest.raises(ray.exceptions.RayError) as failure:

@@ -23,7 +23,7 @@ from penstock.ai.provider import (
     check_options,
 )
 from penstock.ai.providers.chat_completions import CompletionsWire
-from penstock.ai.providers.openai import OpenAIProvider
+from penstock.ai.providers.openai import OwnServerProvider
 from penstock.ai.providers.remote_prompter import ApiPrompter
 from penstock.ai.providers.wire import LOGPROBS
 from penstock.errors import InvalidArgumentError, require_extra
@@ -33,18 +33,14 @@ ENGINE_OPTIONS = ("concurrency", "engine_kwargs")
 
 
 @dataclass(frozen=True)
-class ServedProvider(OpenAIProvider):
+class ServedProvider(OwnServerProvider):
     """A server at ``base_url`` or the address in ``url_variable``.
 
     With ``use_completions`` the model continues the prompt without its chat template.
     """
 
-    use_chat_completions: bool = True
     use_completions: bool = False
-    key_variables: ClassVar[tuple[str, ...]] = ()
     default_models: ClassVar[Mapping[str, str]] = {}
-    has_batch_api: ClassVar[bool] = False
-    decision_wire: ClassVar[str] = "logprobs"
     url_variable: ClassVar[str]
     serve: ClassVar[str]  # the command that starts a server
     row_options: ClassVar[tuple[str, ...]] = ROW_OPTIONS

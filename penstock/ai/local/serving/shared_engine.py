@@ -10,6 +10,7 @@ from typing import Any
 from penstock.ai.conversation import Generation, Request
 from penstock.ai.local.serving.engine import EngineSpec
 from penstock.ai.local.serving.feed import Feed
+from penstock.events.loop_thread import LoopThread
 
 _lock = threading.Lock()
 _open: dict[EngineSpec, SharedEngine] = {}
@@ -21,11 +22,8 @@ class SharedEngine:
     def __init__(self, spec: EngineSpec, max_in_flight: int) -> None:
         self._spec = spec
         self._num_users = 0
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="penstock-engine", daemon=True)
-        self._thread.start()
-        opening = asyncio.run_coroutine_threadsafe(self._open_feed(max_in_flight), self._loop)
-        self._feed = opening.result()
+        self._thread = LoopThread("penstock-engine")
+        self._feed: Feed = self._thread.start(self._open_feed(max_in_flight)).result()
 
     @staticmethod
     def acquire(spec: EngineSpec, max_in_flight: int) -> SharedEngine:
@@ -46,25 +44,16 @@ class SharedEngine:
 
     async def generate(self, request: Request, options: Mapping[str, Any], key: str = "") -> list[Generation]:
         """Return the answers to a request, on any event loop. Cancelling the call aborts the request."""
-        answers = self._feed.generate(request, options, key)
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(answers, self._loop))
+        answers: list[Generation] = await asyncio.wrap_future(
+            self._thread.start(self._feed.generate(request, options, key))
+        )
+        return answers
 
     async def _open_feed(self, max_in_flight: int) -> Feed:
         return Feed(self._spec.make, self._spec.num_replicas, max_in_flight)
 
-    async def _wind_up(self) -> None:
-        await self._feed.close()
-        left = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]  # of the engine itself
-        for task in left:
-            task.cancel()
-        await asyncio.gather(*left, return_exceptions=True)
-        await self._loop.shutdown_asyncgens()
-        await self._loop.shutdown_default_executor()
-
     def _close(self) -> None:
         try:
-            asyncio.run_coroutine_threadsafe(self._wind_up(), self._loop).result()
+            self._thread.start(self._feed.close()).result()
         finally:
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join()
-            self._loop.close()
+            self._thread.close()  # with the tasks of the engine itself
