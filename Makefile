@@ -72,7 +72,7 @@ on-ray: on-nodes
 
 # Each process that runs tests imports them all, and the first import compiles them, which takes twice as long as the rest.
 compiled: $(DEV)
-	-$(BIN)/python -m pytest -qq --collect-only --disable-warnings penstock tests >/dev/null
+	-nice -n 5 $(BIN)/python -m pytest -qq --collect-only --disable-warnings penstock tests >/dev/null
 
 # At a lower priority than the tests on Ray beside it: a node of Ray must start within 30 seconds.
 not-on-ray: compiled $(SYSTEM)

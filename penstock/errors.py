@@ -54,10 +54,20 @@ import importlib
 import importlib.util
 import math
 import os
+import sys
 from collections.abc import Iterable
+from types import FrameType
 from typing import Any
 
 PACKAGE_FOLDER = os.path.dirname(os.path.abspath(__file__)) + os.sep  # frames of other files are the user's
+
+
+def users_frame() -> FrameType:
+    """Return the frame of the user's code that called Penstock."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(PACKAGE_FOLDER):
+        frame = frame.f_back
+    return frame
 
 
 class PenstockError(Exception):

@@ -13,6 +13,7 @@ import tests.engine
 import tests.faults
 import tests.runners
 import tests.udf
+from tests.forked_workers import ForkServer, use
 from tests.storage.servers import Bucket, new_bucket, serving
 from tests.storage.web import Web, start_web
 
@@ -66,6 +67,14 @@ def runner(request: pytest.FixtureRequest) -> Iterator[str]:
     ps.set_runner_ray()
     yield name
     ps.set_runner_local()
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Start the server of worker processes in each process that runs tests on this machine."""
+    if session.config.option.markexpr != "ray" and not session.config.option.collectonly:
+        server = ForkServer()
+        use(server)
+        session.config.add_cleanup(server.close)
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,7 @@ from typing import Any
 
 PRELOADED = [
     *("__main__", "penstock.io.formats.json", "penstock.io.formats.parquet", "penstock.jobs.write_job"),
-    *("penstock.runners.local", "penstock.ai.prompt", "aiohttp", "uvloop"),
+    *("penstock.runners.local", "penstock.ai.prompt", "aiohttp", "uvloop", "pandas", "pyarrow.parquet"),
 ]
 
 

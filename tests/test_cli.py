@@ -114,7 +114,7 @@ def test_prompts_from_a_file_to_a_job_and_back(reviews: Path, capsys: pytest.Cap
     assert (job["root"], job["state"], job["num_rows"]) == (str(out), "finished", 2)
     assert job["command"].startswith("penstock prompt")
     assert main([*command, "-o", str(out)]) == 1
-    assert "already holds data" in capsys.readouterr().err
+    assert "use --mode overwrite to replace it" in capsys.readouterr().err
 
 
 def test_a_job_keeps_the_command_that_began_it(reviews: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -434,3 +434,26 @@ def test_wrong_arguments(args: list[str], message: str, reviews: Path, monkeypat
     model = ["-m", "gpt-5-mini"] if args[0] == "prompt" else []
     assert main([*args, *model]) == 2
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["embed", "-c", "n"], 'write it as a text, such as --text "{NAME}"'),
+        (["embed", "-c", "t", "--option", "bath_size=3"], "python -m pydoc penstock.embed_text lists the options"),
+        (["classify", "-c", "t", "-l", "one"], "Give two or more, such as ['one', 'other'].\n"),
+        (["prompt", "-c", "t", "-m", "m", "-p", "openai"], "set OPENAI_API_KEY, to none for a server without keys.\n"),
+    ],
+    ids=["type", "option", "label", "key"],
+)
+def test_remedies_are_words_of_a_shell(
+    arguments: list[str],
+    words: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    (tmp_path / "x.jsonl").write_text('{"t": "a", "n": 1}\n')
+    assert main([arguments[0], str(tmp_path / "x.jsonl"), *arguments[1:]]) in (1, 2)
+    assert words in capsys.readouterr().err

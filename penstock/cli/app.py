@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
@@ -23,6 +24,21 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
+
+REMEDIES = {
+    r"help\(ps\.(\w+)\)": r"python -m pydoc penstock.\1",
+    r'set on_error="null"; df\.errors\(\) then lists them': "add --on-error null; penstock errors OUT then lists them",
+    r", or ps\.set_provider\('\w+', api_key=\.\.\.\)\. For a server without keys set api_key='none'": (
+        ", to none for a server without keys"
+    ),
+    r"ps\.set_provider\('\w+', base_url=\.\.\.\)": "--base-url",
+    r"pass model='FOLDER'": "pass --model FOLDER",
+    r"use mode='overwrite' to replace it or mode='append'": "use --mode overwrite to replace it or --mode append",
+    r'convert it with \.cast\("string"\)': 'write it as a text, such as --text "{NAME}"',
+    r", or ask a question with yes or no by ps\.ask": "",
+    r" Register your own with ps\.attach_provider\(\.\.\.\)\.": "",
+}
+"""Parts of errors that name a remedy in Python, and what to say on a command line."""
 
 command_line: list[str] = []  # the arguments of the command that runs; a job remembers them
 
@@ -52,7 +68,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         app(command_line, prog_name="penstock")
     except PenstockError as exc:
-        print(f"penstock: {exc}", file=sys.stderr)
+        is_script = command_line[:1] == ["run"]
+        print(f"penstock: {exc if is_script else in_words_of_a_shell(str(exc))}", file=sys.stderr)
         return 2 if isinstance(exc, InvalidArgumentError) else 1
     except OSError as exc:  # such as a folder without permission
         print(f"penstock: {f'{exc.filename!r}: {exc.strerror}' if exc.filename else exc}", file=sys.stderr)
@@ -60,6 +77,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     except SystemExit as exc:
         return _status(exc)
     return 0
+
+
+def in_words_of_a_shell(message: str) -> str:
+    """Return an error with the remedies of a command line instead of Python's.
+
+    >>> in_words_of_a_shell("Did you mean 'batch_size'? help(ps.embed_text) lists the options.")
+    "Did you mean 'batch_size'? python -m pydoc penstock.embed_text lists the options."
+    """
+    for pattern, words in REMEDIES.items():
+        message = re.sub(pattern, words, message)
+    return message
 
 
 def _status(end: SystemExit) -> int:
@@ -103,9 +131,9 @@ def readable(name: str, value: Any) -> tuple[str, str]:
     if value is None:
         return words, "-"
     if name.startswith("nbytes"):
-        from rich.filesize import decimal
+        from penstock.observe.printable import format_bytes
 
-        return words, decimal(value)
+        return words, format_bytes(value)
     if name.endswith("_s"):
         return words, time.strftime("%Y-%m-%d %H:%M", time.localtime(value))
     return words, f"{value:,}" if isinstance(value, int) else str(value)

@@ -68,7 +68,7 @@ class StageState:
         self._after: StageState | None = None  # must be done before this stage starts
         self.reader_limit: ReaderLimit  # set by ``limit_to_reader``, as is the next
         self.is_limited = False  # the reader may stop before the stage has taken all rows
-        self.input.limit_tasks(self.costs.most_input(resources.task_nbytes))
+        self.input.limit_tasks(self.costs.growth.most_input(resources.task_nbytes))
         if choice is not None and isinstance(sizes, MeasuredRows):
             num_copies = 1 + self.costs.footprint.num_inputs
             sizes.search.fit(resources.memory_bytes // num_copies, self.num_workers, choice.task_cost_s)
@@ -246,7 +246,7 @@ class StageState:
             self.costs.learn(task)
         if report.is_done:
             self.input.learn(task)
-        self.input.limit_tasks(self.costs.most_input(self.resources.task_nbytes))
+        self.input.limit_tasks(self.costs.growth.most_input(self.resources.task_nbytes))
         released = self.in_flight.stop(task, output, is_done=report.is_done)
         return released if lineage is None or self._kind != "read" else lineage.in_lots(released)
 

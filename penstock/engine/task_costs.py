@@ -80,24 +80,20 @@ class TaskCosts:
     def __init__(self, footprint: Footprint, first_growth: int) -> None:
         self.footprint = footprint
         self.usual_s: float | None = None  # decaying mean of the durations of the tasks
-        self._growth = GrowthEstimate(first_growth)
+        self.growth = GrowthEstimate(first_growth)
 
     def nbytes_of_output(self, nbytes_in: int | None) -> int:
         """Return the bytes that a task of ``nbytes_in`` is expected to hold while it makes its next output; None means
         a read.
         """
-        nbytes = self._growth.output_of_read() if nbytes_in is None else self._growth.output_of(nbytes_in)
+        nbytes = self.growth.output_of_read() if nbytes_in is None else self.growth.output_of(nbytes_in)
         return nbytes * self.footprint.num_outputs
 
-    def most_input(self, share: int) -> int:
-        """Return the largest input of a task such that neither the input nor the output exceeds ``share`` bytes."""
-        return self._growth.most_input(share)
-
     def learn_output(self, task: Task, output: Bundle) -> None:
-        self._growth.add_output(task.nbytes, output.nbytes)
+        self.growth.add_output(task.nbytes, output.nbytes)
         task.nbytes_out = max(task.nbytes_out, output.nbytes)
 
     def learn(self, task: Task) -> None:
         """Learn from a finished task that had rows."""
-        self._growth.add_task(task.nbytes)
+        self.growth.add_task(task.nbytes)
         self.usual_s = task.busy_s if self.usual_s is None else RECENT * self.usual_s + (1 - RECENT) * task.busy_s

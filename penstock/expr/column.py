@@ -90,7 +90,7 @@ class Expression(Methods):
         >>> ps.from_pydict({"a": [1]}).select(ps.col("a").alias("b")).to_pydict()
         {'b': [1]}
         """
-        return Expression(Alias(self._node, _checked_name(name)))
+        return Expression(Alias(self._node, checked_name(name)))
 
     def cast(self, dtype: DataType | str | type) -> Expression:
         """Convert to another type; a value that does not fit is an error.
@@ -288,12 +288,12 @@ def col(name: str) -> Expression:
     >>> ps.from_pydict({"a": [1]}).select(ps.col("a") + 1).to_pydict()
     {'a': [2]}
     """
-    return Expression(Star() if name == "*" else ColumnRef(_checked_name(name)))
+    return Expression(Star() if name == "*" else ColumnRef(checked_name(name)))
 
 
-def _checked_name(name: Any) -> str:
+def checked_name(name: Any) -> str:
     if not isinstance(name, str):
-        raise InvalidArgumentError(f"A column name must be a string; got {name!r} of type {type(name).__name__}")
+        raise InvalidArgumentError(f"The name of a column is text; got {name!r} of type {type(name).__name__}")
     return name
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 from penstock.errors import InvalidArgumentError, shortened
-from penstock.expr.column import Expression, col, lit
+from penstock.expr.column import Expression, checked_name, col, lit
 from penstock.expr.nodes import Alias, ColumnRef, Expr, Star, Unnest
 from penstock.frame.aggregation import aggregated, has_aggregates
 from penstock.frame.lazy_table import LazyTable
@@ -196,12 +196,6 @@ def named_node(name: str, value: Any) -> Expr:
         )
     node = lit(value)._node
     return node if isinstance(node, Unnest) else Alias(node, checked_name(name))
-
-
-def checked_name(name: Any) -> str:
-    if not isinstance(name, str):
-        raise InvalidArgumentError(f"The name of a column is text; got {name!r} of type {type(name).__name__}")
-    return name
 
 
 def checked_mapping(verb: str, given: Any) -> Mapping[str, Any]:

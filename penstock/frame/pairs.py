@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Self, get_args
+from typing import Self, get_args
 
 from penstock.errors import InvalidArgumentError, check_choice
 from penstock.expr.nodes import Expr
 from penstock.frame.columns import ColumnInput
 from penstock.frame.lazy_table import LazyTable
-from penstock.frame.relational import Columns, nodes_of, plan_of, with_common_keys, with_computed
+from penstock.frame.relational import Columns, key_pairs, plan_of, related, with_common_keys, with_computed
 from penstock.plan import nodes
-from penstock.plan.nodes import Plan
 from penstock.plan.pair_relations import Keys
-from penstock.plan.relations import DeferredRelation, RelationMaker
 from penstock.relational.query_makers import LEFT_NUMBER, RIGHT_NUMBER, AsofMaker, Strategy, ZipMaker
 
 
@@ -27,7 +25,7 @@ class PairVerbs(LazyTable):
         {'id': [0, 1], 'id_1': [5, 6], 'x': ['a', 'b']}
         """
         left, right = nodes.MonotonicId(self._plan, LEFT_NUMBER), nodes.MonotonicId(plan_of(other), RIGHT_NUMBER)
-        return self._with(_related(left, right, ZipMaker()))
+        return self._with(related(left, right, ZipMaker()))
 
     def join_asof(
         self,
@@ -54,8 +52,10 @@ class PairVerbs(LazyTable):
         {'t': [3, 9], 'item': ['a', 'a'], 'price': [10, 20]}
         """
         check_choice("join_asof: strategy", strategy, get_args(Strategy))
-        left_keys, right_keys = _key_pairs("by", by, left_by, right_by) if _any(by, left_by, right_by) else ([], [])
-        left_time, right_time = _key_pairs("on", on, left_on, right_on)
+        left_keys, right_keys = list[Expr](), list[Expr]()
+        if any(each is not None for each in (by, left_by, right_by)):
+            left_keys, right_keys = key_pairs("join_asof", "by", by, left_by, right_by)
+        left_time, right_time = key_pairs("join_asof", "on", on, left_on, right_on)
         if len(left_time) != 1:
             raise InvalidArgumentError("join_asof takes one column in on=, and the columns that must be equal in by=")
         left, left_names, left_extra = with_computed(self._plan, [*left_keys, *left_time], "join_asof")
@@ -72,27 +72,4 @@ class PairVerbs(LazyTable):
             prefix,
             suffix,
         )
-        return self._with(_related(left, right, maker))
-
-
-def _related(left: Plan, right: Plan, maker: RelationMaker) -> Plan:
-    """Return the plan of a relation; make the relation now if the columns of both sides are known."""
-    if left.schema is None or right.schema is None:
-        return nodes.Relate((left, right), DeferredRelation(maker))
-    return nodes.Relate((left, right), maker.made(left.schema, right.schema))
-
-
-def _any(*given: Any) -> bool:
-    return any(each is not None for each in given)
-
-
-def _key_pairs(option: str, same: Any, left: Any, right: Any) -> tuple[list[Expr], list[Expr]]:
-    if _any(same) == _any(left, right) or _any(left) != _any(right):
-        raise InvalidArgumentError(f"join_asof takes either {option}=, or both left_{option}= and right_{option}=")
-    pairs = nodes_of(same if left is None else left), nodes_of(same if right is None else right)
-    if len(pairs[0]) != len(pairs[1]):
-        raise InvalidArgumentError(
-            f"join_asof needs as many columns in left_{option} as in right_{option}; "
-            f"got {len(pairs[0])} and {len(pairs[1])}"
-        )
-    return pairs
+        return self._with(related(left, right, maker))

@@ -13,7 +13,16 @@ from penstock.frame.lazy_table import LazyTable
 from penstock.plan import nodes
 from penstock.plan.nodes import Plan, check_columns
 from penstock.plan.pair_relations import JoinMaker, Keys
-from penstock.plan.relations import DeferredRelation, Distinct, Join, JoinKind, SetOperation, Sort, SortKey
+from penstock.plan.relations import (
+    DeferredRelation,
+    Distinct,
+    Join,
+    JoinKind,
+    RelationMaker,
+    SetOperation,
+    Sort,
+    SortKey,
+)
 from penstock.relational.query_makers import UnionMaker
 from penstock.types import DataType, supertype
 from penstock.udf.options import refusing_unknown
@@ -82,7 +91,9 @@ class RelationalVerbs(LazyTable):
         {'id': [1], 'stars': [5], 'name': ['lamp']}
         """
         check_choice("join: how", how, get_args(JoinKind))
-        left_keys, right_keys = _join_keys(on, left_on, right_on, how)
+        if how == "cross" and any(each is not None for each in (on, left_on, right_on)):
+            raise InvalidArgumentError("A cross join pairs all rows and takes no keys")
+        left_keys, right_keys = ([], []) if how == "cross" else key_pairs("join", "on", on, left_on, right_on)
         left, left_names, left_extra = with_computed(self._plan, left_keys, "join")
         right, right_names, right_extra = with_computed(plan_of(other), right_keys, "join")
         maker = JoinMaker(how, Keys(left_names, left_extra), Keys(right_names, right_extra), prefix, suffix)
@@ -222,21 +233,24 @@ def plan_of(other: LazyTable) -> Plan:
     return other._plan
 
 
-def _join_keys(
-    on: Columns | None, left_on: Columns | None, right_on: Columns | None, how: str
-) -> tuple[list[Expr], list[Expr]]:
-    if how == "cross":
-        if (on, left_on, right_on) != (None, None, None):
-            raise InvalidArgumentError("A cross join pairs all rows and takes no keys")
-        return [], []
-    if (on is None) == (left_on is None and right_on is None) or (left_on is None) != (right_on is None):
-        raise InvalidArgumentError("join takes either on=, or both left_on= and right_on=")
-    left, right = nodes_of(left_on if on is None else on), nodes_of(right_on if on is None else on)  # type: ignore[arg-type]
-    if len(left) != len(right) or not left:
+def key_pairs(verb: str, option: str, *given: Columns | None) -> tuple[list[Expr], list[Expr]]:
+    """Return the keys of the left and the right side, given as ``option`` for both, or for each side."""
+    same, left, right = given
+    if (same is None) == (left is None and right is None) or (left is None) != (right is None):
+        raise InvalidArgumentError(f"{verb} takes either {option}=, or both left_{option}= and right_{option}=")
+    keys = nodes_of(left if same is None else same), nodes_of(right if same is None else same)  # type: ignore[arg-type]
+    if len(keys[0]) != len(keys[1]) or not keys[0]:
         raise InvalidArgumentError(
-            f"join needs as many keys on the left as on the right; got {len(left)} and {len(right)}"
+            f"{verb} needs as many columns in left_{option} as in right_{option}; got {len(keys[0])} and {len(keys[1])}"
         )
-    return left, right
+    return keys
+
+
+def related(left: Plan, right: Plan, maker: RelationMaker, *, needs_order: bool = False) -> Plan:
+    """Return the plan of a relation; make the relation now if the columns of both sides are known."""
+    if left.schema is None or right.schema is None:
+        return nodes.Relate((left, right), DeferredRelation(maker, needs_order=needs_order))
+    return nodes.Relate((left, right), maker.made(left.schema, right.schema))
 
 
 def with_common_keys(

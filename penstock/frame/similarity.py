@@ -8,10 +8,9 @@ from penstock.errors import InvalidArgumentError, check_choice
 from penstock.expr.column import Expression
 from penstock.frame.columns import ColumnInput, to_node
 from penstock.frame.lazy_table import LazyTable
-from penstock.frame.relational import plan_of, with_computed, without
+from penstock.frame.relational import plan_of, related, with_computed, without
 from penstock.plan import nodes
 from penstock.plan.pair_relations import Keys, NearestMaker
-from penstock.plan.relations import DeferredRelation
 from penstock.plan.similarity import DropNear, DropSimilar, Metric
 
 
@@ -49,9 +48,7 @@ class SimilarityVerbs(LazyTable):
         query_key = to_node(on if query_on is None else query_on)
         right, right_on, right_extra = with_computed(plan_of(queries), [query_key], "nearest")
         maker = NearestMaker(Keys(left_on, left_extra), Keys(right_on, right_extra), int(k), metric)
-        if left.schema is None or right.schema is None:
-            return self._with(nodes.Relate((left, right), DeferredRelation(maker, needs_order=True)))
-        return self._with(nodes.Relate((left, right), maker.made(left.schema, right.schema)))
+        return self._with(related(left, right, maker, needs_order=True))
 
     def dedup_near(self, on: ColumnInput, threshold: float = 0.95) -> Self:
         """Drop each row whose vector has a cosine similarity of ``threshold`` or more to an earlier row that is kept.

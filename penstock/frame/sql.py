@@ -10,12 +10,11 @@ another query continues with the result in a column.
 from __future__ import annotations
 
 import itertools
-import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from penstock.ai.decisions.questions import MAKERS
-from penstock.errors import PACKAGE_FOLDER, InvalidArgumentError, did_you_mean
+from penstock.errors import InvalidArgumentError, did_you_mean, users_frame
 from penstock.expr.column import Expression, col
 from penstock.frame.dataframe import DataFrame
 from penstock.frame.read.memory import from_pydict
@@ -83,9 +82,7 @@ def detach_function(alias: str) -> None:
 
 
 def _callers_variables() -> Mapping[str, Any]:
-    frame = sys._getframe(1)
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(PACKAGE_FOLDER):
-        frame = frame.f_back
+    frame = users_frame()
     return {**frame.f_globals, **frame.f_locals}
 
 

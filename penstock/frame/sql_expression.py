@@ -166,9 +166,8 @@ def public_functions() -> dict[str, Callable[..., Any]]:
 
 
 def _dtype(tree: Tree, refuse: Callable[..., InvalidArgumentError]) -> DataType:
-    names = {"integer": "int32", "bigint": "int64", "smallint": "int16", "tinyint": "int8", "double": "float64"}
-    names |= {"float": "float32", "real": "float32", "varchar": "string", "text": "string", "boolean": "bool"}
-    names |= {"blob": "binary", "datetime": "timestamp", "hugeint": "int64", "ubigint": "uint64", "uinteger": "uint32"}
+    # These have another size in SQL than in Python, or no name in Python.
+    names = {"integer": "int32", "float": "float32", "hugeint": "int64", "ubigint": "uint64", "uinteger": "uint32"}
     name = tree["type_name"].lower()
     try:
         return DataType.of(names.get(name, name))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
@@ -32,6 +31,7 @@ from penstock.types import unified
 from penstock.udf.options import options_of, refusing_unknown
 
 if TYPE_CHECKING:
+    from penstock.io.staged_file import FileEncoding
     from penstock.jobs.job_run import Resume
     from penstock.observe.closing_line import Destination
     from penstock.observe.on_finish import OnFinish
@@ -62,9 +62,9 @@ class WriteVerbs(LazyTable):
 
         Nothing is visible in the folder before all is written.
         """
-        from penstock.io.formats.parquet import parquet_sink
+        from penstock.io.formats.parquet import ParquetEncoding
 
-        return self._write_files(parquet_sink, path, compression=compression, **options)
+        return self._write_files(ParquetEncoding(compression), path, **options)
 
     @refusing_unknown("write_csv", WRITING, TableWriting)
     def write_csv(
@@ -80,16 +80,16 @@ class WriteVerbs(LazyTable):
 
         ``header`` writes the names of the columns as the first line of each file.
         """
-        from penstock.io.formats.csv import csv_sink
+        from penstock.io.formats.csv import CsvEncoding
 
-        return self._write_files(csv_sink, path, compression=compression, delimiter=delimiter, header=header, **options)
+        return self._write_files(CsvEncoding(compression, delimiter, header), path, **options)
 
     @refusing_unknown("write_json", WRITING, TableWriting)
     def write_json(self, path: str, *, compression: str | None = None, **options: Unpack[TableWriting]) -> Self:
         """Run the query and write its rows as JSON lines into a folder, with the options of ``write_parquet``."""
-        from penstock.io.formats.json import json_sink
+        from penstock.io.formats.json import JsonEncoding
 
-        return self._write_files(json_sink, path, compression=compression, **options)
+        return self._write_files(JsonEncoding(compression), path, **options)
 
     @refusing_unknown("write_numpy", WRITING, FileWriting)
     def write_numpy(self, path: str, *, column: str, **options: Unpack[FileWriting]) -> Self:
@@ -97,10 +97,10 @@ class WriteVerbs(LazyTable):
 
         The other options are the same as in ``write_parquet``.
         """
-        from penstock.io.formats.numpy import COLUMN, numpy_sink
+        from penstock.io.formats.numpy import COLUMN, NumpyEncoding
 
         chosen = self._with(projected(self._plan, [col(column).alias(COLUMN)._node]))
-        return chosen._write_files(functools.partial(numpy_sink, column=column), path, **options)
+        return chosen._write_files(NumpyEncoding(column), path, **options)
 
     @refusing_unknown("write_sql", WRITING, StagedJobOptions)
     def write_sql(
@@ -259,11 +259,13 @@ class WriteVerbs(LazyTable):
         ``file_format`` and ``quality`` are as in ``encode_image``, ``mode`` as in ``write_parquet``.
         """
         from penstock.functions.image import encode_image
-        from penstock.io.formats.images import image_sink
+        from penstock.io.formats.images import EncodedFiles
+        from penstock.io.writer import file_sink
 
         encoded = encode_image(col(column), file_format, quality=quality).alias(column)
         images = nodes.Filter(projected(self._plan, [encoded._node]), col(column).not_null()._node)
-        sink = image_sink(path, file_format, mode=mode, storage_options=storage_options)
+        encoding = EncodedFiles(f".{file_format.lower().lstrip('.')}")
+        sink = file_sink(path, encoding, mode=mode, rows_per_file=1, storage_options=storage_options)
         return self._with(images).write_sink(sink, **job)
 
     @refusing_unknown("write_sink", WRITING)
@@ -312,7 +314,7 @@ class WriteVerbs(LazyTable):
 
     def _write_files(
         self,
-        make_sink: Callable[..., Sink],
+        encoding: FileEncoding,
         path: str,
         *,
         partition_cols: Iterable[str | Expression] | None = None,
@@ -321,6 +323,8 @@ class WriteVerbs(LazyTable):
         on_finish: OnFinish | None = None,
         **options: Any,
     ) -> Self:
+        from penstock.io.writer import file_sink
+
         given = [partition_cols] if isinstance(partition_cols, str | Expression) else list(partition_cols or ())
         columns = tuple(each.name() if isinstance(each, Expression) else each for each in given)
         schema = self._plan.schema
@@ -331,10 +335,10 @@ class WriteVerbs(LazyTable):
                 )
             added = [each.alias(name)._node for name, each in computed.items()]
             return self._with(with_added(self._plan, added))._write_files(
-                make_sink, path, partition_cols=columns, resume=resume, budget=budget, on_finish=on_finish, **options
+                encoding, path, partition_cols=columns, resume=resume, budget=budget, on_finish=on_finish, **options
             )
         check_columns(schema, columns, "partition_cols")
-        sink = make_sink(path, partition_cols=columns, schema=schema, **options)
+        sink = file_sink(path, encoding, partition_cols=columns, schema=schema, **options)
         return self.write_sink(sink, resume=resume, budget=budget, on_finish=on_finish)
 
 

@@ -17,7 +17,7 @@ from penstock.expr.kinds import BINARY, STRING, Kind
 from penstock.expr.public_functions import method
 from penstock.expr.signatures import strict, takes
 from penstock.expr.udf import Target
-from penstock.functions.calls import transfer_call
+from penstock.functions.calls import ENCODED, transfer_call
 from penstock.storage.access import access_from, configured_access
 from penstock.storage.mime import sniff
 from penstock.storage.storage_options import StorageOptions, check_known
@@ -111,7 +111,7 @@ def file_exists(expr: Expression) -> Expression:
 def _inspected(name: str, method_name: str, expr: Expression, dtype: DataType) -> Expression:
     from penstock.storage.transfer import Inspector
 
-    return transfer_call(name, Target(Inspector, method_name, (configured_access(), None)), dtype, expr)
+    return transfer_call(name, Target(Inspector, method_name, (configured_access(),)), dtype, expr)
 
 
 @method
@@ -124,11 +124,7 @@ def guess_mime_type(expr: Expression) -> Expression:
     return call("guess_mime_type", expr)
 
 
-def _sniffable(dtype: DataType) -> bool:
-    return dtype.is_binary() or dtype.is_file()
-
-
-@strict("guess_mime_type", takes(Kind("binary or a file", _sniffable, "read paths with download()"), returns=STRING))
+@strict("guess_mime_type", takes(ENCODED, returns=STRING))
 @on_arrays
 def _guess_mime_type(contents: pa.Array) -> pa.Array:
     if not DataType(contents.type).is_file():
@@ -140,7 +136,7 @@ def _guess_mime_type(contents: pa.Array) -> pa.Array:
     from penstock.storage.transfer import Inspector
 
     with ThreadPoolExecutor(16) as threads:
-        sniffed = threads.map(Inspector(configured_access(), None).sniff_file, contents.to_pylist())
+        sniffed = threads.map(Inspector(configured_access()).sniff_file, contents.to_pylist())
         return arrow_array(list(sniffed), pa.string())
 
 

@@ -27,7 +27,7 @@ from penstock.media.images.packages import require_images
 from penstock.media.images.pixels import converted, cropped, resize_into
 from penstock.types import DataType
 from penstock.types.extension import IMAGE_CHANNELS, IMAGE_MODES
-from penstock.types.image_columns import ImageBuffer, image_column, image_shapes, image_views
+from penstock.types.image_columns import ImageBuffer, image_column, image_shapes
 from penstock.types.plain import arrow_array
 
 IMAGE = Kind("an image", DataType.is_image, 'make one of bytes with .decode_image(), of arrays with .cast("image")')
@@ -85,7 +85,7 @@ def encode_image(image: Expression, image_format: str, *, quality: int = DEFAULT
 @strict("encode_image", takes(IMAGE, returns=BINARY))
 @on_arrays
 def _encode_image(images: pa.Array, *, encoding: str, quality: int) -> pa.Array:
-    views = image_views(images)
+    views = images.to_pylist()
     return arrow_array([None if view is None else encoded(view, encoding, quality) for view in views], pa.binary())
 
 
@@ -117,7 +117,7 @@ def _resized_type(dtype: DataType, *, w: int, h: int) -> DataType:
 def _resize(images: pa.Array, *, w: int, h: int) -> pa.Array:
     shapes = [None if shape is None else (h, w, shape[2]) for shape in image_shapes(images)]
     buffer = ImageBuffer(shapes, _resized_type(DataType(images.type), w=w, h=h))
-    for row, view in enumerate(image_views(images)):
+    for row, view in enumerate(images.to_pylist()):
         if view is not None:
             resize_into(view, buffer[row])
     return buffer.column()
@@ -180,7 +180,7 @@ def _box(row: list[int] | None) -> tuple[int, int, int, int] | None:
 def _cropped(images: pa.Array, boxes: list[Any], dtype: DataType) -> pa.Array:
     views = [
         None if view is None or box is None else cropped(view, box)
-        for view, box in zip(image_views(images), boxes, strict=True)
+        for view, box in zip(images.to_pylist(), boxes, strict=True)
     ]
     return image_column([None if view is None or not view.size else view for view in views], dtype)
 
@@ -207,7 +207,7 @@ def _converted_type(dtype: DataType, *, mode: str) -> DataType:
 @strict("convert_image", takes(IMAGE, returns=_converted_type))
 @on_arrays
 def _convert_image(images: pa.Array, *, mode: str) -> pa.Array:
-    views = [None if view is None else converted(view, IMAGE_CHANNELS[mode]) for view in image_views(images)]
+    views = [None if view is None else converted(view, IMAGE_CHANNELS[mode]) for view in images.to_pylist()]
     return image_column(views, _converted_type(DataType(images.type), mode=mode))
 
 
@@ -312,5 +312,5 @@ def _hash_type(_: DataType, *, method: str, hash_size: int) -> DataType:
 @strict("image_hash", takes(IMAGE, returns=_hash_type))
 @on_arrays
 def _image_hash(images: pa.Array, **options: Any) -> pa.Array:
-    hashes = [None if view is None else hash_of(view, **options) for view in image_views(images)]
+    hashes = [None if view is None else hash_of(view, **options) for view in images.to_pylist()]
     return arrow_array(hashes, _hash_type(BINARY, **options).arrow)

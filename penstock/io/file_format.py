@@ -64,8 +64,8 @@ class FileFormat(Protocol):
 
 
 @contextmanager
-def reading(file: DataFile, where: str = "") -> Iterator[None]:
-    """Translate errors of Arrow and the operating system into one that names the file and the place in it."""
+def reading(file: DataFile) -> Iterator[None]:
+    """Translate errors of Arrow and the operating system into one that names the file."""
     try:
         yield
     except PenstockError:
@@ -75,11 +75,7 @@ def reading(file: DataFile, where: str = "") -> Iterator[None]:
     except OSError as exc:
         # An errno comes from the operating system; without one Arrow cannot parse the content.
         if exc.errno is not None:
-            raise ReadError(f"Cannot read {_place(file, where)}: {os.strerror(exc.errno)}") from exc
-        raise CorruptFileError(f"Cannot read {_place(file, where)}: {exc}") from exc
+            raise ReadError(f"Cannot read {str(file)!r}: {os.strerror(exc.errno)}") from exc
+        raise CorruptFileError(f"Cannot read {str(file)!r}: {exc}") from exc
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowSerializationError, UnicodeDecodeError) as exc:
-        raise CorruptFileError(f"Cannot read {_place(file, where)}: {exc}") from exc
-
-
-def _place(file: DataFile, where: str) -> str:
-    return f"{str(file)!r}{where and ', ' + where}"
+        raise CorruptFileError(f"Cannot read {str(file)!r}: {exc}") from exc

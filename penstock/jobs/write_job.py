@@ -22,9 +22,9 @@ import pyarrow as pa
 
 from penstock.errors import InvalidArgumentError, JobChangedError, JobError, OutputExistsError, did_you_mean
 from penstock.io.file_source import FileSource
-from penstock.io.formats.parquet import ParquetFormat, parquet_sink
+from penstock.io.formats.parquet import ParquetEncoding, ParquetFormat
 from penstock.io.memory_source import MemorySource
-from penstock.io.writer import FileSink
+from penstock.io.writer import FileSink, file_sink
 from penstock.jobs.folder import Note, Notes, open_job_folder
 from penstock.jobs.job_run import Resume, run_job, say
 from penstock.jobs.ledger import jobs_home
@@ -77,7 +77,7 @@ def _staged_and_loaded(
     with folder.held():
         load = _Load(plan.sink, folder.notes, root)
         load.check()
-        staged = Write(plan.child, parquet_sink(root, schema=plan.child.schema))
+        staged = Write(plan.child, file_sink(root, ParquetEncoding(), schema=plan.child.schema))
         try:
             files = run_job(staged, folder, runner, resume, subscribers)
         except JobChangedError as exc:

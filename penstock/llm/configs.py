@@ -14,6 +14,7 @@ from penstock.errors import InvalidArgumentError
 from penstock.expr.udf import MaxErrors
 from penstock.storage.secret import Secret
 from penstock.udf.options import check_positive, check_whole, refusing_unknown
+from penstock.udf.specs import worker_range
 
 CALLS_PER_WORKER = 64
 """The default batch size of Ray Data's HTTP processor."""
@@ -43,7 +44,7 @@ class ProcessorConfig:
         name = type(self).__name__
         if self.batch_size is not None:
             check_whole(name, "batch_size", self.batch_size, 1)
-        check_concurrency(name, self.concurrency)
+        worker_range(name, self.concurrency)
         if self.should_continue_on_error and self.on_error != "raise":
             raise InvalidArgumentError(
                 f"{name}: a failed row is either kept (should_continue_on_error=True) or omitted "
@@ -54,7 +55,7 @@ class ProcessorConfig:
     @property
     def num_workers(self) -> int | None:
         """The maximum of ``concurrency``."""
-        return self.concurrency[1] if isinstance(self.concurrency, tuple) else self.concurrency
+        return worker_range(type(self).__name__, self.concurrency)[1]
 
     def call_options(self, **changes: Any) -> AiOptions:
         """Return the options of the requests, with some values replaced."""
@@ -237,18 +238,6 @@ for _config in (
     vLLMEngineProcessorConfig,
 ):
     _config.__init__ = _checked(_config.__init__)  # type: ignore[method-assign]
-
-
-def check_concurrency(name: str, given: Any) -> None:
-    if given is None:
-        return
-    bounds = given if isinstance(given, tuple) else (given, given)
-    if len(bounds) != 2:
-        raise InvalidArgumentError(f"{name}: concurrency is a number of workers or (minimum, maximum); got {given!r}")
-    for bound in bounds:
-        check_whole(name, "concurrency", bound, 1)
-    if bounds[0] > bounds[1]:
-        raise InvalidArgumentError(f"{name}: the minimum of concurrency={given!r} is above its maximum.")
 
 
 def check_text(name: str, option: str, value: Any) -> None:

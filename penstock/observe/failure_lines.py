@@ -106,7 +106,7 @@ class FailureLog:
 def failure_line(stage: str, error: RowError) -> str:
     """Return one line about a failed row: its place, the error and the values of the row."""
     message, given = _short(error.message, MAX_MESSAGE_CHARS), _short(error.input, MAX_INPUT_CHARS)
-    return f"{stage}: {error.place} failed with {error.error_type}: {message}; its values: {given}"
+    return f"{stage}: {error.place} failed with {error.error_type}: {message.removesuffix('.')}; its values: {given}"
 
 
 def _short(text: str, max_chars: int) -> str:

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from penstock.expr.nodes import Call, ColumnRef, Expr, Literal, unalias
+from penstock.expr.nodes import COMPARISONS, Call, ColumnRef, Expr, Literal, unalias
 from penstock.plan.expression_cost import is_small
 from penstock.protocols import Condition
 from penstock.types import Schema
@@ -24,9 +24,7 @@ _MIRRORED = {"less": "greater", "less_equal": "greater_equal", "greater": "less"
 _OPERATORS: dict[str, Any] = {
     "equal": "=", "not_equal": "!=", "less": "<", "less_equal": "<=", "greater": ">", "greater_equal": ">="
 }  # fmt: skip
-_IN_ARROW: dict[str, Any] = {
-    "=": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge
-}  # fmt: skip
+_COMPARE = {sign: COMPARISONS[function] for function, sign in _OPERATORS.items()}
 _EXACT_IN_FLOAT = 2**53
 
 MAX_CONDITIONS = 200  # that one scan checks: Arrow visits the parts of an expression recursively
@@ -67,7 +65,7 @@ def _in_arrow(condition: Condition, dtype: pa.DataType) -> pc.Expression:
         case "in":
             return column.isin(arrow_array(value, dtype))
         case sign:
-            return _IN_ARROW[sign](column, arrow_scalar(value, dtype))
+            return _COMPARE[sign](column, arrow_scalar(value, dtype))
 
 
 def _comparison(function: str, column: str, scalar: pa.Scalar, dtype: pa.DataType) -> Condition | None:

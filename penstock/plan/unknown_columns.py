@@ -5,13 +5,12 @@ A select list without a star has known names even if its input has not, so a col
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TypeVar
 
-from penstock.errors import PACKAGE_FOLDER, ColumnNotFoundError
+from penstock.errors import ColumnNotFoundError, users_frame
 from penstock.expr.nodes import Star, Unnest, columns_of
 from penstock.plan import nodes
 from penstock.plan.nodes import Plan, walk_plan
@@ -26,7 +25,8 @@ def with_line(plan: AnyPlan) -> AnyPlan:
     while isinstance(node, nodes.Unary) and node.schema is None and node.line is None:
         _check(node)
         node = node.child
-    return replace(plan, line=_users_line())
+    frame = users_frame()
+    return replace(plan, line=f"{frame.f_code.co_filename}, line {frame.f_lineno}")
 
 
 @contextmanager
@@ -99,10 +99,3 @@ def _columns_read(plan: Plan) -> set[str]:
             return {*ids, *values}
         case _:
             return set()
-
-
-def _users_line() -> str:
-    frame = sys._getframe(1)
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(PACKAGE_FOLDER):
-        frame = frame.f_back
-    return f"{frame.f_code.co_filename}, line {frame.f_lineno}"

@@ -50,7 +50,7 @@ class TemporaryDatabase:
         self._folder = new_spill_folder()
         self._paths = paths
         self._cleaner = subprocess.Popen(
-            ["/bin/sh", "-c", 'read -r line; rm -rf "$1"', "sh", self._folder],
+            ["/bin/sh", "-c", 'read -r line || exec rm -rf "$1"', "sh", self._folder],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -133,7 +133,7 @@ class TemporaryDatabase:
             self._connection.close()
         del self._connection  # a traceback may keep this object, and DuckDB complains at exit about open connections
         shutil.rmtree(self._folder, ignore_errors=True)
-        self._cleaner.communicate()
+        self._cleaner.communicate(b"\n")  # a line: nothing is left to remove
 
 
 def connection(settings: str) -> Any:

@@ -91,7 +91,8 @@ def packed(open_handler: OpenHandler, name: str, where: str = "a worker process"
 def restart_policy(work: CallUdf | CallBatch) -> RestartPolicy:
     """Return the policy for worker processes that die of ``work``."""
     give_up, size = partial(deadly_row_result, work, Steps(work.steps)), work.spec.batch_size
-    return RestartPolicy(give_up, work.spec.policy.max_retries, size if isinstance(size, int) else None)
+    num_retries = max(work.spec.policy.max_retries, 1)
+    return RestartPolicy(give_up, num_retries, size if isinstance(size, int) else None)
 
 
 @dataclass(frozen=True)

@@ -199,10 +199,22 @@ def _refusal(machine: Machine, requests: Sequence[WorkerRequest]) -> str:
 
 
 def _amounts(resources: Resources) -> str:
-    parts = [counted(resources.gpus, "GPU")] if resources.gpus else []
-    parts += [counted(resources.cpus, "CPU")] if resources.cpus else []
-    parts += [f"{resources.memory_bytes / 2**30:.1f} GiB of memory"] if resources.memory_bytes else []
-    return ", ".join(parts)
+    return ", ".join(described_amounts(_demand(resources)))
+
+
+def described_amounts(amounts: Mapping[str, float]) -> list[str]:
+    """Return amounts of resources, by Ray's names, in words.
+
+    >>> described_amounts({"CPU": 1, "GPU": 2, "memory": 2**30, "accelerator_type:A100": 0.001})
+    ['1 CPU', '2 GPUs', '1.0 GiB of memory', 'accelerator_type:A100']
+    """
+    found = [counted(amounts[name], name) for name in ("CPU", "GPU") if amounts.get(name)]
+    found += [f"{amounts['memory'] / 2**30:.1f} GiB of memory"] if amounts.get("memory") else []
+    others = [name for name in sorted(amounts) if name not in ("CPU", "GPU", "memory", "object_store_memory")]
+    for name in others:
+        if not name.startswith(("node:", "bundle")) and amounts[name]:
+            found.append(name if name.startswith("accelerator_type:") else f"{amounts[name]:g} {name}")
+    return found
 
 
 def counted(number: float, what: str) -> str:

@@ -56,10 +56,8 @@ class StoreHandler(fs.FileSystemHandler):  # type: ignore[misc]
         store, key = open_store(f"{self.scheme}://{path}", self.options, ANYTHING)
         if key and not key.endswith("/"):
             with suppress(PathNotFoundError):
-                if isinstance(store, RangeStore):
-                    self.versions[path] = store.version(key)
-                else:
-                    self.versions[path] = Version(store.size(key))
+                assert isinstance(store, RangeStore)
+                self.versions[path] = store.version(key)
                 return fs.FileInfo(path, fs.FileType.File, size=self.versions[path].size)
         if isinstance(store, ObjectStore) and store.has_any(key):
             return fs.FileInfo(path, fs.FileType.Directory)

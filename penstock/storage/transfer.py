@@ -98,25 +98,21 @@ class Downloader:
 class Inspector:
     """Inspects files without reading them whole."""
 
-    def __init__(self, access: Access, options: Mapping[str, Any] | None) -> None:
+    def __init__(self, access: Access) -> None:
         self._access = access
-        self._options = options
 
     async def size(self, source: Any) -> int | None:
-        return None if source is None else await asyncio.to_thread(self._file(source).size)
+        return None if source is None else await asyncio.to_thread(BoundFile(source, self._access).size)
 
     async def exists(self, source: Any) -> bool | None:
-        return None if source is None else await asyncio.to_thread(self._file(source).exists)
+        return None if source is None else await asyncio.to_thread(BoundFile(source, self._access).exists)
 
     def sniff_file(self, source: Any) -> str | None:
         """Return the MIME type of a file by its first bytes."""
         if source is None:
             return None
-        with self._file(source).open(buffer_size=SNIFF_NBYTES) as content:
+        with BoundFile(source, self._access).open(buffer_size=SNIFF_NBYTES) as content:
             return sniff(content.read(SNIFF_NBYTES))
-
-    def _file(self, source: Any) -> File:
-        return BoundFile(source, self._access, self._options)
 
 
 class BoundFile(File):

@@ -15,7 +15,6 @@ from typing import Any
 import cloudpickle
 import orjson
 
-from penstock.engine.pools.asyncio import fast_loop
 from penstock.testing.http_server import HOST, HttpReply, HttpRequest, HttpServer, RequestLog, SeenRequest
 from penstock.testing.script import Script
 from penstock.testing.service import ModelService
@@ -92,8 +91,10 @@ class ServerThread:
         self._thread.join()
 
     def _run(self, script: Script, port: int) -> None:
+        import uvloop
+
         try:
-            with asyncio.Runner(loop_factory=fast_loop) as runner:
+            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
                 runner.run(self._serve(script, port))
         except OSError as error:
             self._started.set_exception(error)

@@ -1,4 +1,4 @@
-"""Columns of images as ndarrays that share the column's memory, for reading and for writing."""
+"""Columns of images: their shapes, and memory to decode them into."""
 
 from __future__ import annotations
 
@@ -13,12 +13,6 @@ from penstock.types.ndarrays import NDArray, fixed_rows, too_large
 from penstock.types.plain import arrow_flags, arrow_numbers
 
 Shape = tuple[int, int, int]  # height, width, channels
-
-
-def image_views(images: pa.Array) -> list[NDArray | None]:
-    """Return each image as a read-only ``(height, width, channels)`` view of the column's memory, None for null."""
-    views: list[NDArray | None] = images.to_pylist()
-    return views
 
 
 def image_shapes(images: pa.Array) -> list[Shape | None]:

@@ -154,9 +154,6 @@ class UdfCalls:
             else:  # columns alone
                 column = pa.nulls(0, self._spec.return_dtype.arrow)
             return self._steps(with_column(batch, self._work, column), first_row)
-        if self._at_once is not None and (column := await self._at_once(*self.arguments.arrays(batch))) is not None:
-            self._counter.num_answered += batch.num_rows
-            return self._steps(with_column(batch, self._work, column), first_row)
         results, parents = await self._row_results(batch, first_row), None
         if self._spec.target.is_generator:
             results, parents = flattened(results)

@@ -46,15 +46,15 @@ class BatchSizes:
         self._limits = limits
         self._what = what
         self._columns = columns
-        self._safe = SafeSize()
+        self.safe = SafeSize()
 
     def parts(self, batch: pa.RecordBatch) -> Parts:
         """Return the parts of a batch to call the function with."""
         shares = self._shares(batch)
         if not len(shares):
-            shares, limit = np.ones((1, batch.num_rows)), self._safe.limit
+            shares, limit = np.ones((1, batch.num_rows)), self.safe.limit
         else:
-            limit = min(1.0, self._safe.limit)
+            limit = min(1.0, self.safe.limit)
         lengths = [batch.num_rows] if math.isinf(limit) else cut(np.cumsum(shares, axis=1), limit)
         return Parts(self, batch, shares, lengths)
 
@@ -62,20 +62,13 @@ class BatchSizes:
         """Return True if an error means that a smaller batch may work."""
         return isinstance(exc, (*self._limits.split_on, *out_of_memory_classes()))
 
-    def exceeds_memory(self, shares: Shares) -> bool:
-        """Return True if parts of this size were too large before."""
-        return _size(shares) > self._safe.limit
-
-    def worked(self, shares: Shares) -> None:
-        self._safe.worked(_size(shares))
-
     def failed(self, shares: Shares, exc: BaseException) -> None:
         """Reduce the safe size after a part that was too large."""
         log.info(
             "%s: a batch of %d rows was too large (%s: %.200s); it is halved, and so are later batches",
             *(self._what, shares.shape[1], type(exc).__name__, exc),
         )
-        self._safe.failed(_size(shares))
+        self.safe.failed(_size(shares))
 
     def _shares(self, batch: pa.RecordBatch) -> Shares:
         limits = self._limits
@@ -103,7 +96,7 @@ class Parts(Iterator[pa.RecordBatch]):
         if not self._left:
             raise StopIteration
         self._last = self._left.pop()
-        if self._sizes.exceeds_memory(self._last[1]) and self.split():
+        if _size(self._last[1]) > self._sizes.safe.limit and self.split():
             return next(self)
         return self._last[0]
 
@@ -117,7 +110,7 @@ class Parts(Iterator[pa.RecordBatch]):
 
     def worked(self) -> None:
         """Record that the last part was not too large."""
-        self._sizes.worked(self._last[1])
+        self._sizes.safe.worked(_size(self._last[1]))
 
     def has_shrunk(self, exc: BaseException) -> bool:
         """Replace the last part by its halves if its error says that it was too large; return False otherwise."""

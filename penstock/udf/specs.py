@@ -101,7 +101,7 @@ def make_spec(
     return UdfSpec(
         name=name,
         target=target,
-        return_dtype=_return_dtype(name, options.get("return_dtype"), hint, is_batch, is_generator),
+        return_dtype=return_dtype_of(name, options.get("return_dtype"), hint, is_batch, is_generator),
         version=options.get("version"),
         **_common_parts(name, options, (1, options.get("concurrency")), is_async),
     )
@@ -115,7 +115,8 @@ def return_hint(function: Callable[..., Any]) -> Any:
         return getattr(function, "__annotations__", {}).get("return")
 
 
-def _return_dtype(name: str, given: Any, hint: Any, is_batch: bool, is_generator: bool) -> DataType:
+def return_dtype_of(name: str, given: Any, hint: Any, is_batch: bool = False, is_generator: bool = False) -> DataType:
+    """Return the type of a function's results: as given, or by its annotation."""
     if given is not None:
         return DataType.of(given)
     if is_batch or hint is None or isinstance(hint, str):
@@ -168,7 +169,7 @@ def make_batch_spec(verb: BatchVerb, fn: Any, options: Mapping[str, Any], keys: 
     check_options(verb, options)
     args, kwargs = tuple(options.get("fn_args") or ()), dict(options.get("fn_kwargs") or {})
     target = _batch_target(verb, fn, name, options, args, kwargs)
-    workers = _worker_range(verb, options.get("compute"), options.get("concurrency"))
+    workers = _pool_range(verb, options.get("compute"), options.get("concurrency"))
     return BatchSpec(
         name=name,
         verb=verb,
@@ -214,7 +215,7 @@ def _batch_target(
     )
 
 
-def _worker_range(verb: str, compute: Compute | None, concurrency: Any) -> tuple[int, int | None]:
+def _pool_range(verb: str, compute: Compute | None, concurrency: Any) -> tuple[int, int | None]:
     if compute is not None and concurrency is not None:
         raise InvalidArgumentError(f"{verb}: give compute= or concurrency=, not both")
     if isinstance(compute, ActorPoolStrategy):
@@ -223,9 +224,14 @@ def _worker_range(verb: str, compute: Compute | None, concurrency: Any) -> tuple
         return 1, compute.size
     if compute is not None:
         raise InvalidArgumentError(f"{verb}: compute is an ActorPoolStrategy or a TaskPoolStrategy; got {compute!r}")
+    return worker_range(verb, concurrency)
+
+
+def worker_range(name: str, concurrency: Any) -> tuple[int, int | None]:
+    """Return the least and the most workers that the option ``concurrency`` allows."""
     if concurrency is None:
         return 1, None
     low, high = concurrency if isinstance(concurrency, (tuple, list)) and len(concurrency) == 2 else (concurrency,) * 2
-    if not (isinstance(low, int) and isinstance(high, int) and 1 <= low <= high):
-        raise InvalidArgumentError(f"{verb}: concurrency is a number of 1 or more, or (min, max); got {concurrency!r}")
+    if isinstance(concurrency, bool) or not (isinstance(low, int) and isinstance(high, int) and 1 <= low <= high):
+        raise InvalidArgumentError(f"{name}: concurrency is a number of 1 or more, or (min, max); got {concurrency!r}")
     return low, high

@@ -17,7 +17,7 @@ from penstock.expr.nodes import UdfCall
 from penstock.expr.udf import Target, UdfSpec
 from penstock.types import Series
 from penstock.udf.options import CALL_OPTIONS, ClsOptions, known_options
-from penstock.udf.specs import check_signature, make_spec, return_hint
+from penstock.udf.specs import check_signature, make_spec, return_dtype_of, return_hint
 
 
 def udaf(
@@ -75,12 +75,7 @@ class Udaf:
         functools.update_wrapper(self, wrapped, updated=())
         self._wrapped, self._signature = wrapped, signature
         last = getattr(wrapped, "finalize", signature) if inspect.isclass(wrapped) else signature
-        dtype = options["return_dtype"] if options["return_dtype"] is not None else return_hint(last)
-        if dtype is None:
-            raise InvalidArgumentError(
-                f"{wrapped.__name__}: the type of its results is not known; annotate it (`-> float`) or give "
-                "return_dtype=ps.DataType.float64()"
-            )
+        dtype = return_dtype_of(wrapped.__name__, options["return_dtype"], return_hint(last))
         target = Target(_Groups, "__call__", (wrapped, args, kwargs or {}), owner=uuid.uuid4().hex)
         spec = make_spec(_Groups.__call__, {**options, "return_dtype": dtype}, is_batch=True, method=target)
         self._spec: UdfSpec = replace(spec, name=wrapped.__name__)

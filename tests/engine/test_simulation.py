@@ -25,7 +25,7 @@ POLICIES = st.one_of(
     st.just(Paced()),
     st.builds(Measured, st.integers(1, 100)),
 )
-thorough = settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+thorough = settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def steady(duration_s: float) -> Callable[[random.Random], float]:

@@ -1,6 +1,6 @@
 """Pipelines in which each row grows fiftyfold: ``python -m tests.faults.inflating NAME NUM_ROWS MEMORY_LIMIT FOLDER``.
 
-A row is read with 0.6 MB and becomes 30. What becomes of it is a sum, so that the result is small and can be
+A row is read with 0.4 MB and becomes 20. What becomes of it is a sum, so that the result is small and can be
 checked. Each runs as a process of its own, so that its memory is its own too.
 """
 
@@ -18,9 +18,9 @@ import pyarrow as pa
 import penstock as ps
 from penstock.protocols import ReadRequest
 
-ROW_NBYTES = 600_000
+ROW_NBYTES = 400_000
 INFLATION = 50
-ROWS_PER_BATCH = 16  # what readers of files give: batches of 10 MB
+ROWS_PER_BATCH = 16  # what readers of files give: batches of 6 MB
 STRIDE = 4096
 ROW_S = 0.005  # what the slow end takes for a row, and longer than it takes to make one
 
@@ -39,7 +39,7 @@ class CompactRead:
 
 @dataclass(frozen=True)
 class CompactSource:
-    """Rows of 0.6 MB each, made as they are asked for."""
+    """Rows of 0.4 MB each, made as they are asked for."""
 
     num_rows: int
     name: str = "compact"

@@ -14,8 +14,8 @@ import pyarrow as pa
 
 import penstock as ps
 
-TEXT = "x" * 1000
-NUM_ROWS = 200_000
+TEXT = "x" * 4000
+NUM_ROWS = 50_000
 
 
 def explode() -> ps.DataFrame:

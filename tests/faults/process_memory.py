@@ -85,10 +85,7 @@ class PeakMemory(threading.Thread):
 
 def tree_memory(root: psutil.Process) -> TreeMemory:
     """Return what ``root`` and all its descendants take now; what has ended takes nothing."""
-    try:
-        pids = [root.pid, *(child.pid for child in root.children(recursive=True))]
-    except psutil.Error:
-        return TreeMemory()
+    pids = [root.pid, *descendants(root.pid)]
     files: dict[int, int] = {}
     for pid in pids:
         files.update(anonymous_files(pid))
@@ -96,6 +93,15 @@ def tree_memory(root: psutil.Process) -> TreeMemory:
     own = sum(rollup["Pss"] - rollup["Pss_Shmem"] for rollup in found)
     total = own + sum(files.values())
     return TreeMemory(total, sum(r["Pss"] for r in found), sum(r["Rss"] for r in found), len(found))
+
+
+def descendants(pid: int) -> list[int]:
+    """Return the processes that this one and its descendants have started. (psutil looks at all of the machine.)"""
+    found = list[int]()
+    for children in Path(f"/proc/{pid}/task").glob("*/children"):
+        with contextlib.suppress(OSError):  # the thread has ended
+            found += map(int, children.read_text().split())
+    return found + [each for child in found for each in descendants(child)]
 
 
 def process_rollup(pid: int) -> dict[str, int]:

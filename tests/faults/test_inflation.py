@@ -12,7 +12,7 @@ import pytest
 from tests.faults.inflating import INFLATION, ROW_NBYTES, expected_totals
 from tests.faults.process_memory import PeakMemory
 
-BUDGET = 6 * 10**8
+BUDGET = 4 * 10**8
 NUM_ROWS = 2 * BUDGET // (ROW_NBYTES * INFLATION) + 2  # more than could be held
 INTERPRETER = 150 * 10**6  # with the libraries that a query loads
 WORKER = 10**8  # the interpreter of a worker process, with what it has imported

@@ -26,9 +26,9 @@ from penstock.io.consistent_listing import STAGING_FOLDER as FOLDER
 from penstock.io.file_source import FileSource
 from penstock.io.formats.csv import CsvEncoding, CsvFormat
 from penstock.io.formats.json import JsonEncoding, JsonFormat
-from penstock.io.formats.parquet import ParquetEncoding, ParquetFormat, parquet_sink
+from penstock.io.formats.parquet import ParquetEncoding, ParquetFormat
 from penstock.io.staged_file import FileEncoding
-from penstock.io.writer import FileSink
+from penstock.io.writer import FileSink, file_sink
 from penstock.protocols import Sink
 from penstock.storage.durable import boot_id
 from penstock.storage.storage_options import StorageOptions
@@ -152,7 +152,7 @@ def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path: Path) -> None:
 
 def test_web_servers_take_no_files() -> None:
     with pytest.raises(InvalidArgumentError, match="local folders and to s3://"):
-        parquet_sink("https://host/out")
+        file_sink("https://host/out", ParquetEncoding())
 
 
 # --- several writers, and errors ---

@@ -11,12 +11,12 @@ from hypothesis import given, strategies as st
 
 import penstock as ps
 from penstock.io.commit.output import JobOutput
-from penstock.io.formats.csv import csv_sink
-from penstock.io.formats.json import json_sink
+from penstock.io.formats.csv import CsvEncoding
+from penstock.io.formats.json import JsonEncoding
 from penstock.io.formats.lines import copy_records, csv_records
-from penstock.io.formats.numpy import COLUMN, numpy_sink
-from penstock.io.formats.parquet import parquet_sink
-from penstock.io.writer import FileSink
+from penstock.io.formats.numpy import COLUMN, NumpyEncoding
+from penstock.io.formats.parquet import ParquetEncoding
+from penstock.io.writer import FileSink, file_sink
 from penstock.storage.storage_options import StorageOptions
 from penstock.types import Schema
 from tests.io.helpers import write_records
@@ -42,10 +42,12 @@ def cut(tmp_path: Path, sink: Any, batch: pa.RecordBatch) -> tuple[str, dict[str
 def test_rows_are_cut_out(tmp_path: Path, kind: str, compression: str | None) -> None:
     batch = pa.record_batch({"n": range(10), "text": TEXTS})
     make, read = {
-        "parquet": (parquet_sink, ps.read_parquet), "csv": (csv_sink, ps.read_csv), "json": (json_sink, ps.read_json),
-    }[kind]  # fmt: skip
-    options = {} if compression is None else {"compression": compression}
-    sink: Any = make(str(tmp_path), schema=Schema.from_arrow(batch.schema), **options)
+        "parquet": (ParquetEncoding, ps.read_parquet),
+        "csv": (CsvEncoding, ps.read_csv),
+        "json": (JsonEncoding, ps.read_json),
+    }[kind]
+    encoding: Any = make() if compression is None else make(compression)
+    sink = file_sink(tmp_path, encoding, schema=Schema.from_arrow(batch.schema))
     path, record = cut(tmp_path, sink, batch)
     found = read(path).to_pydict()
     kept = [row for start, stop in RANGES for row in range(start, stop)]
@@ -56,7 +58,7 @@ def test_rows_are_cut_out(tmp_path: Path, kind: str, compression: str | None) ->
 
 def test_rows_of_arrays_are_cut_out(tmp_path: Path) -> None:
     batch = pa.record_batch({COLUMN: pa.array([[n, n + 1] for n in range(10)], pa.list_(pa.int64(), 2))})
-    sink = numpy_sink(str(tmp_path), column="x", schema=Schema.from_arrow(batch.schema))
+    sink = file_sink(tmp_path, NumpyEncoding("x"), schema=Schema.from_arrow(batch.schema))
     path, record = cut(tmp_path, sink, batch)
     assert [list(row) for row in ps.read_numpy(path).to_pydict()["data"]] == [[n, n + 1] for n in (0, 2, 3, 4, 7, 9)]
     assert record["rows"] == 6

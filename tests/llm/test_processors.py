@@ -339,7 +339,7 @@ def test_models_with_the_same_options_for_all_rows_say_so(local: EchoProvider) -
             "for task_type='sing' use embed_text",
         ),
         (lambda: vLLMEngineProcessorConfig(model="m", engine_kwargs=[1]), "engine_kwargs is a dict; got list"),
-        (lambda: vLLMEngineProcessorConfig(model="m", concurrency=(4, 2)), "is above its maximum"),
+        (lambda: vLLMEngineProcessorConfig(model="m", concurrency=(4, 2)), r"\(min, max\); got \(4, 2\)"),
         (lambda: vLLMEngineProcessorConfig(model="m", batch_size=0), "batch_size must be a whole number of 1 or more"),
         (lambda: OpenAIProcessorConfig(model="m", on_error="skip"), "on_error='skip' is not known"),
         (

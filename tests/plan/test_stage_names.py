@@ -10,7 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import penstock as ps
-from penstock.io.formats.parquet import parquet_sink
+from penstock.io.formats.parquet import ParquetEncoding
+from penstock.io.writer import file_sink
 from penstock.plan.identity.differences import differences
 from penstock.plan.identity.fingerprint import fingerprint
 from penstock.plan.lower import lower
@@ -78,7 +79,7 @@ def test_reads_of_memory_files_and_databases(tmp_path: Path, folder: Path) -> No
 
 
 def test_a_write_is_named_by_the_end_of_its_path(tmp_path: Path) -> None:
-    sink = parquet_sink(str(tmp_path / "far" / "away" / "out"))
+    sink = file_sink(tmp_path / "far" / "away" / "out", ParquetEncoding())
     assert stage_names(Write(ps.range(3)._plan, sink))[-1] == "write out/"
 
 

@@ -23,7 +23,7 @@ from penstock.plan.lower import lower
 from penstock.plan.optimizer import optimize
 from penstock.plan.stages import Read
 
-NARROW, WIDE = 200, 1600
+NARROW, WIDE = 100, 800
 
 
 def wide_file(folder: Path, num_columns: int) -> str:

@@ -72,7 +72,9 @@ class ApiLoop(LoopThread):
     """A quick event loop for our own API calls. User code may rely on asyncio's own loop."""
 
     def __init__(self) -> None:
-        super().__init__(LOOP_NAME, fast_loop())
+        import uvloop
+
+        super().__init__(LOOP_NAME, uvloop.new_event_loop())
         RareCollections.begin()
 
     def close(self, last: Callable[[], Awaitable[None]] | None = None) -> None:
@@ -80,15 +82,6 @@ class ApiLoop(LoopThread):
             super().close(last)
         finally:
             RareCollections.end()
-
-
-def fast_loop() -> asyncio.AbstractEventLoop:
-    """Return a uvloop, if installed."""
-    try:
-        import uvloop
-    except ImportError:
-        return asyncio.new_event_loop()
-    return uvloop.new_event_loop()
 
 
 _recorded: contextvars.ContextVar[list[RowError]] = contextvars.ContextVar("recorded")

@@ -18,7 +18,7 @@ import pyarrow as pa
 from penstock.contracts import check_not_cancelled
 from penstock.engine.pools.transport import PeerClosedError, receive, send
 from penstock.engine.pools.worker import unpacked_error
-from penstock.engine.pools.worker_output import OutputForwarder
+from penstock.engine.pools.worker_output import MAX_JOIN_S, forward_output
 from penstock.errors import QueryCancelledError, WorkerDiedError, WorkerGoneError
 from penstock.events.events import RowError
 from penstock.events.metrics import current_metrics
@@ -48,7 +48,7 @@ class WorkerProcess:
         self._channels = [_Channel(ours) for ours, _ in pairs]
         theirs = [theirs for _, theirs in pairs]
         lifeline_read, self._lifeline = os.pipe()
-        self._output: OutputForwarder | None = None
+        self._output: list[threading.Thread] = []  # that forward it
         fds = [sock.fileno() for sock in theirs]
         try:
             self._process = subprocess.Popen(
@@ -70,7 +70,7 @@ class WorkerProcess:
                 sock.close()
             os.close(lifeline_read)
         try:
-            self._output = OutputForwarder(self._process)
+            self._output = forward_output(self._process)
         except BaseException:
             self.end()
             raise
@@ -134,8 +134,8 @@ class WorkerProcess:
 
     def _flush_output(self) -> None:
         """Forward the rest of the output of the ended process."""
-        if self._output is not None:
-            self._output.join()
+        for thread in self._output:
+            thread.join(MAX_JOIN_S)
 
     def _death_message(self, *, is_starting: bool) -> str:
         code = self._process.wait()

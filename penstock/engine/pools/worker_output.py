@@ -15,25 +15,17 @@ MAX_JOIN_S = 1.0  # a child that outlives its worker may hold the pipes open
 _write_lock = threading.Lock()  # keeps the lines of several workers apart
 
 
-class OutputForwarder:
-    """Threads that forward the pipes of a process line by line, so that the process never waits for a reader.
+def forward_output(process: subprocess.Popen[bytes]) -> list[threading.Thread]:
+    """Start threads that forward the pipes of a process line by line, so that the process never waits for a reader.
 
     Lines go to the current ``sys.stdout`` and ``sys.stderr``, so that a notebook, ``redirect_stdout`` and a progress
     display see them.
     """
-
-    def __init__(self, process: subprocess.Popen[bytes]) -> None:
-        self._threads = [
-            threading.Thread(target=_forward, args=given, name="penstock-output", daemon=True)
-            for given in ((process.stdout, "stdout"), (process.stderr, "stderr"))
-        ]
-        for thread in self._threads:
-            thread.start()
-
-    def join(self) -> None:
-        """Wait until all output of the ended process is forwarded."""
-        for thread in self._threads:
-            thread.join(MAX_JOIN_S)
+    pipes = (process.stdout, "stdout"), (process.stderr, "stderr")
+    threads = [threading.Thread(target=_forward, args=pipe, name="penstock-output", daemon=True) for pipe in pipes]
+    for thread in threads:
+        thread.start()
+    return threads
 
 
 def _forward(pipe: Any, name: Literal["stdout", "stderr"]) -> None:

@@ -26,12 +26,8 @@ class RestartPolicy:
     """
 
     give_up: GiveUp
-    max_retries: int = 1
+    num_retries: int = 1
     batch_rows: int | None = None
-
-    @property
-    def num_retries(self) -> int:
-        return max(self.max_retries, 1)
 
 
 class Part(NamedTuple):

@@ -26,7 +26,6 @@ from penstock.io.formats.lines import (
     in_utf8,
     with_compressed,
 )
-from penstock.io.writer import FileSink, file_sink
 from penstock.types import DataType
 from penstock.types.row_ranges import Piece
 
@@ -265,15 +264,3 @@ class CsvEncoder:
     def close(self) -> None:
         self._writer.close()
         self._stream.close()
-
-
-def csv_sink(
-    path: str,
-    *,
-    compression: str | None = None,
-    delimiter: str = ",",
-    header: bool = True,
-    **options: Any,
-) -> FileSink:
-    """Return the sink for CSV files below ``path``; it takes the options of ``file_sink``."""
-    return file_sink(path, CsvEncoding(compression, delimiter, header), **options)

@@ -1,14 +1,11 @@
-"""Image files: a sink writes one for each row. ``read_images`` lists files, downloads and decodes them."""
+"""Image files: a write makes one for each row. ``read_images`` lists files, downloads and decodes them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import ClassVar
 
 import pyarrow as pa
-
-from penstock.io.writer import FileSink, file_sink
-from penstock.media.images.encoder import encoding_of
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff")
 
@@ -18,7 +15,7 @@ class EncodedFiles:
     """A ``FileEncoding`` of files that hold the bytes of one row."""
 
     suffix: str
-    replaces: tuple[str, ...]
+    replaces: ClassVar[tuple[str, ...]] = SUFFIXES
 
     def check(self, schema: pa.Schema) -> None:
         """Accept the schema, which is one column of bytes."""
@@ -37,10 +34,3 @@ class EncodedFile:
 
     def close(self) -> None:
         self._stream.close()
-
-
-def image_sink(path: str, file_format: str, **options: Any) -> FileSink:
-    """Return the sink that writes each row, an encoded image, to a file; it takes the options of ``file_sink``."""
-    encoding_of(file_format, "write_images: file_format")
-    suffix = f".{str(file_format).lower().lstrip('.')}"
-    return file_sink(path, EncodedFiles(suffix, SUFFIXES), rows_per_file=1, **options)

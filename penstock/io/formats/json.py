@@ -24,7 +24,6 @@ from penstock.io.formats.lines import (
     utf8_text,
     with_compressed,
 )
-from penstock.io.writer import FileSink, file_sink
 from penstock.types.row_ranges import Piece
 
 _ARRAY_ROWS = 16 * 1024  # elements of an array in one block
@@ -298,8 +297,3 @@ def json_lines(batch: pa.RecordBatch) -> Iterator[bytes]:
         maps_as_pydicts = "lossy"
     for offset in range(0, batch.num_rows, _WRITE_ROWS):
         yield b"".join(encoded(plain_rows(batch.slice(offset, _WRITE_ROWS), maps_as_pydicts), options))
-
-
-def json_sink(path: str, *, compression: str | None = None, **options: Any) -> FileSink:
-    """Return the sink for JSON files below ``path``; it takes the options of ``file_sink``."""
-    return file_sink(path, JsonEncoding(compression=compression), **options)

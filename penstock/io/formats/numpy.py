@@ -16,7 +16,6 @@ from penstock.errors import CorruptFileError, InvalidArgumentError, WriteError
 from penstock.io.batch_sizes import BATCH_NBYTES, TASK_NBYTES, rows_alone
 from penstock.io.data_file import DataFile, Storage
 from penstock.io.file_format import FileFormat, FilePart, reading
-from penstock.io.writer import FileSink, file_sink
 from penstock.protocols import ReadRequest
 from penstock.types import EmbeddingType, ImageType, TensorType, default_numpy, to_arrow_array
 from penstock.types.row_ranges import RowRange
@@ -166,8 +165,3 @@ def _has_one_shape(dtype: pa.DataType) -> bool:
         return dtype.shape is not None
     values = dtype.value_type if pt.is_fixed_size_list(dtype) else dtype
     return bool(pt.is_integer(values) or pt.is_floating(values) or pt.is_boolean(values))
-
-
-def numpy_sink(path: str, *, column: str = COLUMN, **options: Any) -> FileSink:
-    """Return the sink for .npy files of a column below ``path``; it takes the options of ``file_sink``."""
-    return file_sink(path, NumpyEncoding(column), **options)

@@ -22,7 +22,6 @@ from penstock.io.data_file import DataFile, Storage, is_small_local
 from penstock.io.file_format import FileFormat, FilePart, reading
 from penstock.io.formats.parquet_sql import sql_table
 from penstock.io.formats.row_groups import matching_groups
-from penstock.io.writer import FileSink, file_sink
 from penstock.protocols import DuckdbTable, ReadRequest
 from penstock.storage.remote_file import RangeFile
 from penstock.types import DataType
@@ -329,8 +328,3 @@ def _leaves(path: str, dtype: pa.DataType) -> Iterator[tuple[str, pa.DataType]]:
         yield from _leaves(f"{path}.list.element", dtype.value_type)
     else:
         yield path, dtype
-
-
-def parquet_sink(path: str, *, compression: str | None = "snappy", **options: Any) -> FileSink:
-    """Return the sink for Parquet files below ``path``; it takes the options of ``file_sink``."""
-    return file_sink(path, ParquetEncoding(compression=compression), **options)

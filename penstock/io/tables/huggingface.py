@@ -23,12 +23,12 @@ from penstock.io.file_source import FileSource
 from penstock.io.files import find_files
 from penstock.io.formats.csv import CsvFormat
 from penstock.io.formats.json import JsonFormat
-from penstock.io.formats.parquet import ParquetFormat, parquet_sink
+from penstock.io.formats.parquet import ParquetEncoding, ParquetFormat
 from penstock.io.formats.text import TextFormat
 from penstock.io.formats.webdataset import webdataset_format
 from penstock.io.selection import Selection
 from penstock.io.tables.libraries import store_errors
-from penstock.io.writer import FileSink, FileWriter
+from penstock.io.writer import FileSink, FileWriter, file_sink
 from penstock.protocols import ReadRequest
 from penstock.storage.storage_options import StorageOptions
 from penstock.storage.urls import short_path
@@ -269,5 +269,5 @@ def hub_sink(
         raise InvalidArgumentError(f"repo={repo!r} must name a dataset repository, as in 'user/name'.")
     check_choice("mode", options.get("mode", "append"), ("append", "overwrite"))
     folder = Path(get_config().temp_dir or tempfile.gettempdir()) / f"penstock-hub-{new_run_id()}"
-    files = parquet_sink(str(folder), schema=schema)
+    files = file_sink(folder, ParquetEncoding(), schema=schema)
     return HubSink(repo, files, storage_options=StorageOptions.of(storage_options), **options)

@@ -17,18 +17,11 @@ from penstock.media.images.jpeg_header import plain_frame
 from penstock.media.images.orientation import is_sideways, jpeg_orientation, orientation_in, upright
 from penstock.media.images.packages import pillow, simplejpeg
 from penstock.media.images.pixels import resize_into
+from penstock.storage.mime import SNIFF_NBYTES, sniff
 from penstock.types.extension import IMAGE_CHANNELS
 from penstock.types.ndarrays import NDArray
 
 FORMATS = ("JPEG", "PNG", "WebP", "GIF", "BMP", "TIFF")
-SIGNATURES = {
-    b"\xff\xd8\xff": "JPEG",
-    b"\x89PNG\r\n\x1a\n": "PNG",
-    b"GIF87a": "GIF",
-    b"GIF89a": "GIF",
-    b"BM": "BMP",
-    **dict.fromkeys((b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"), "TIFF"),
-}
 _JPEG_COLOURS = {"L": "GRAY", "RGB": "RGB", "RGBA": "RGBA"}  # simplejpeg's names of our modes
 SMALL = 32  # pixels; below this blur is visible, so the whole image is decoded
 _ALREADY_UPRIGHT = ("GIF", "BMP", "TIFF")  # the first two have no orientation, and Pillow turns the third itself
@@ -66,15 +59,12 @@ def open_image(data: memoryview, max_pixels: int) -> EncodedImage:
         height, width, channels = frame
         _check_size("JPEG", width, height, max_pixels)
         return _JpegImage(data, height, width, "L" if channels == 1 else "RGB")
-    kind = _kind_of(data)
+    mime_type = sniff(bytes(data[:SNIFF_NBYTES]))
+    kind = next((each for each in FORMATS if mime_type == f"image/{each.lower()}"), None)
     if kind is None:
         begins = f"begins with {bytes(data[:8])!r}" if len(data) else "is empty"
         raise ComputeError(f"not an image: it {begins}; known are {', '.join(FORMATS)}")
-    turbo = _turbo_jpeg(data) if kind == "JPEG" else None
-    if turbo is None:
-        return _PillowImage(data, kind, max_pixels)
-    _check_size(kind, turbo.width, turbo.height, max_pixels)
-    return turbo
+    return _PillowImage(data, kind, max_pixels)
 
 
 def _check_size(kind: str, width: int, height: int, max_pixels: int) -> None:
@@ -87,26 +77,8 @@ def _check_size(kind: str, width: int, height: int, max_pixels: int) -> None:
         raise ComputeError(f"the {kind} has no pixels: it is {width} x {height}")
 
 
-def _kind_of(data: memoryview) -> str | None:
-    head = bytes(data[:12])
-    if head[:4] == b"RIFF" and head[8:] == b"WEBP":
-        return "WebP"
-    return next((kind for start, kind in SIGNATURES.items() if head.startswith(start)), None)
-
-
 def _damaged(kind: str, exc: Exception) -> ComputeError:
     return ComputeError(f"damaged {kind}: {str(exc) or type(exc).__name__}")
-
-
-def _turbo_jpeg(data: memoryview) -> EncodedImage | None:
-    """Return a JPEG that libjpeg-turbo can convert; None if Pillow must decode it or report its error."""
-    try:
-        height, width, colours, _ = simplejpeg().decode_jpeg_header(data)
-    except ValueError:
-        return None
-    if colours in ("CMYK", "YCCK"):
-        return None
-    return _JpegImage(data, height, width, "L" if colours.upper() == "GRAY" else "RGB")
 
 
 class _JpegImage:
@@ -155,7 +127,7 @@ class _JpegImage:
 
 
 class _PillowImage:
-    """An image of another format, decoded with Pillow. Only the first frame of an animation is used."""
+    """An image of another format, or an unusual JPEG, by Pillow. Only the first frame of an animation is used."""
 
     def __init__(self, data: memoryview, kind: str, max_pixels: int | None = None, is_turned: bool = True) -> None:
         self._kind = kind

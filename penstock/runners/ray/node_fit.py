@@ -18,7 +18,7 @@ from ray.util.scheduling_strategies import (
 )
 
 from penstock.errors import InvalidArgumentError
-from penstock.runners.placement import SLACK, FreeResources, counted
+from penstock.runners.placement import SLACK, FreeResources, counted, described_amounts
 
 MAX_KINDS = 5  # of nodes in a message
 
@@ -168,21 +168,6 @@ def described_nodes(nodes: Iterable[Node], labels: Sequence[str] = ()) -> str:
     if len(kinds) > MAX_KINDS:
         found.append(f"{sum(kinds.values()) - sum(number for _, number in kinds.most_common(MAX_KINDS))} others")
     return "; ".join(found) or "none"
-
-
-def described_amounts(amounts: Mapping[str, float]) -> list[str]:
-    """Return amounts of resources in words.
-
-    >>> described_amounts({"CPU": 1, "GPU": 2, "memory": 2**30, "accelerator_type:A100": 0.001})
-    ['1 CPU', '2 GPUs', '1.0 GiB of memory', 'accelerator_type:A100']
-    """
-    found = [counted(amounts[name], name) for name in ("CPU", "GPU") if amounts.get(name)]
-    found += [f"{amounts['memory'] / 2**30:.1f} GiB of memory"] if amounts.get("memory") else []
-    others = [name for name in sorted(amounts) if name not in ("CPU", "GPU", "memory", "object_store_memory")]
-    for name in others:
-        if not name.startswith(("node:", "bundle")) and amounts[name]:
-            found.append(name if name.startswith("accelerator_type:") else f"{amounts[name]:g} {name}")
-    return found
 
 
 def _described_node(node: Node, labels: Sequence[str]) -> str:

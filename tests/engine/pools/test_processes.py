@@ -18,6 +18,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.contracts import Bundle, Task
+from penstock.engine.pools import process_group
 from penstock.engine.pools.handler_slot import OpenHandler
 from penstock.engine.pools.threads import Threads
 from penstock.errors import WorkerDiedError
@@ -46,6 +47,12 @@ class Workers:
     def do(self, what: str) -> BaseException | None:
         self.pool.submit(order(what))
         return self.reports.next().error
+
+
+@pytest.fixture(autouse=True)
+def _as_users_start_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Start workers in new interpreters."""
+    monkeypatch.setattr(process_group, "subprocess", subprocess)
 
 
 @pytest.fixture

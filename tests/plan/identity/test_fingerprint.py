@@ -220,9 +220,10 @@ def test_expressions_count_to_their_end() -> None:
 
 
 def test_a_write_is_known_by_its_rows(tmp_path: Path) -> None:
-    from penstock.io.formats.parquet import parquet_sink
+    from penstock.io.formats.parquet import ParquetEncoding
+    from penstock.io.writer import file_sink
 
-    sinks = [parquet_sink(str(tmp_path / name)) for name in "ab"]
+    sinks = [file_sink(tmp_path / name, ParquetEncoding()) for name in "ab"]
     assert [fingerprint(Write(asked()._plan, sink)) for sink in sinks] == [fingerprint(asked()._plan)] * 2
 
 

@@ -39,10 +39,10 @@ class TableName:
     schema: str | None = None
 
     @classmethod
-    def parsed(cls, text: Any, what: str = "table_name") -> TableName:
+    def parsed(cls, text: Any) -> TableName:
         parts = text.split(".") if isinstance(text, str) else []
         if not (1 <= len(parts) <= 2 and all(parts)):
-            raise InvalidArgumentError(f"{what}={text!r} must be 'table' or 'schema.table'.")
+            raise InvalidArgumentError(f"table_name={text!r} must be 'table' or 'schema.table'.")
         return cls(parts[-1], parts[0] if len(parts) == 2 else None)
 
     def beside(self, name: str) -> TableName:
