@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 import pyarrow as pa
 
+from penstock.errors import shortened
 from penstock.types import Schema
 from penstock.types.frozen import frozen
 from penstock.types.row_numbers import RowPlace
@@ -33,6 +34,9 @@ class Condition:
     column: str
     operator: Literal["=", "!=", "<", "<=", ">", ">=", "in", "is null", "is not null"]
     value: Any = None  # a Python value of the column's type; a tuple for "in", None for the last two
+
+    def __str__(self) -> str:
+        return f"{self.column} {self.operator}{'' if self.value is None else f' {shortened(repr(self.value))}'}"
 
 
 @frozen
@@ -313,16 +317,11 @@ class Ledger(Protocol):
         memory, if there is room, and written when the disk works again.
         """
 
+    def put_all(self, values: Mapping[bytes, bytes]) -> None:
+        """Store values by key, as ``put`` does, with one write."""
+
     def flush(self) -> None:
         """Return when all values are durable. Raises LedgerError on failure; may be called again."""
 
     def close(self) -> None:
         """Flush, then release everything, also if the flush raises. May be called twice."""
-
-
-@runtime_checkable
-class BulkLedger(Ledger, Protocol):
-    """A ledger that stores many values with one write."""
-
-    def put_all(self, values: Mapping[bytes, bytes]) -> None:
-        """Store values by key, as ``put`` does."""

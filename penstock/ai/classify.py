@@ -21,6 +21,7 @@ class BatchLabels:
     def __init__(self, model: Classifier, known: Sequence[str]) -> None:
         self._model = CachedModel(model, Codec(self._encode, bytes.decode))
         self._known = frozenset(known)
+        self.close = self._model.close
 
     def classify(self, column: Series) -> PartialColumn:
         values = column.to_pylist()
@@ -54,9 +55,6 @@ class BatchLabels:
             )
         return found.tolist() if isinstance(found, np.ndarray) else found
 
-    def close(self) -> Any:
-        return self._model.close()
-
 
 class BatchScores:
     """The best label and the scores of all labels, by a classifier that takes batches."""
@@ -64,6 +62,7 @@ class BatchScores:
     def __init__(self, model: ScoringClassifier) -> None:
         self._model = CachedModel(model, VECTORS, "scores")
         self._labels = model.labels
+        self.close = self._model.close
 
     def classify(self, column: Series) -> pa.Array:
         values = column.to_pylist()
@@ -82,9 +81,6 @@ class BatchScores:
 
     def _scores(self, values: Sequence[Any]) -> Any:
         return self._model.loaded().scores(values)
-
-    def close(self) -> Any:
-        return self._model.close()
 
 
 def scored_label(labels: Sequence[str]) -> DataType:

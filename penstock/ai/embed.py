@@ -70,6 +70,7 @@ class BatchEmbeddings:
 
     def __init__(self, model: Embedder) -> None:
         self._model = CachedModel(model, VECTORS)
+        self.close = self._model.close
 
     def embed(self, column: Series) -> PartialColumn:
         model = self._model.model
@@ -94,9 +95,6 @@ class BatchEmbeddings:
         found = self._model.results(values, compute)
         return found if isinstance(found, np.ndarray) else np.stack(list(found))
 
-    def close(self) -> Any:
-        return self._model.close()
-
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
@@ -119,6 +117,7 @@ class PackedEmbeddings:
         self._long_input = long_input
         self._limits = input_limits(self._model.base_url, self._model.model_name)
         self._learning = asyncio.Lock()
+        self.close = self._model.close
 
     async def embed(self, column: Series) -> PartialColumn:
         texts = column.to_pylist()
@@ -150,9 +149,6 @@ class PackedEmbeddings:
             elif vector is not None and num_parts[row] > 1:
                 sums[row] = vector / max(float(np.linalg.norm(vector)), 1e-12)
         return PartialColumn(embedding_column(sums, self._model.dimensions), failures)
-
-    def close(self) -> Any:
-        return self._model.close()
 
     def _fitted(self, pieces: Iterable[_Piece]) -> list[_Piece]:
         """Return texts, or as much of them as the model accepts."""

@@ -13,6 +13,7 @@ Number = float | Expression | None
 Count = int | Expression | None
 Switch = bool | Expression | None
 Text = str | Expression | None
+Wire = Literal["openai", "systemone", "sglang", "logprobs"]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -122,7 +123,7 @@ class DecisionOptions(LocalModelOptions, CallOptions, total=False):
     """The options of ``decide``."""
 
     wire: Annotated[
-        Literal["openai", "systemone", "sglang", "logprobs"] | None,
+        Wire | None,
         "the API of the server: of a service for decisions, or a language model's log-probabilities",
     ]
     reasoning_effort: Annotated[str | None, "the effort of a language model; its first token must be the answer"]
@@ -134,18 +135,14 @@ class DecisionOptions(LocalModelOptions, CallOptions, total=False):
 class ClassificationOptions(GenerationOptions, CallOptions, total=False):
     """The options of ``classify_text`` and ``classify_image``."""
 
-    wire: Annotated[
-        Literal["openai", "systemone", "sglang", "logprobs"] | None, "answer by ``decide``, with this API of the server"
-    ]
+    wire: Annotated[Wire | None, "answer by ``decide``, with this API of the server"]
     hypothesis_template: Annotated[str | None, "the sentence for a label, with {} in its place"]
 
 
 class AskOptions(GenerationOptions, CallOptions, total=False):
     """The options of ``ask``."""
 
-    wire: Annotated[
-        Literal["openai", "systemone", "sglang", "logprobs"] | None, "answer by ``decide``, with this API of the server"
-    ]
+    wire: Annotated[Wire | None, "answer by ``decide``, with this API of the server"]
 
 
 class SemanticJoinOptions(AskOptions, total=False):

@@ -43,6 +43,7 @@ class AsyncPrompts(RowLookup):
         self._empty_request = settings.request(Message(()))
         self.has_lookup = self._cached is not None or self._model.needs_row_ids
         self._is_bare = settings.has_bare_value
+        self.close = self._model.close
         self._parse: Callable[[str], Any] = str if settings.output is None else settings.output.parse
 
     @property
@@ -57,9 +58,6 @@ class AsyncPrompts(RowLookup):
             return None
         request = self._settings.request(message, options or own)
         return await self._value(request, await self._model.generate(request))
-
-    def close(self) -> Any:
-        return self._model.close()
 
     # --- cached answers ---
 
@@ -147,10 +145,9 @@ class AsyncPrompts(RowLookup):
                 return await self._conversation(request, answer)
             except (InvalidAnswerError, ContentFilteredError):
                 is_stored = answer.latency_s is None
-                model = self._model
-                if not (self._asks_again and is_stored and isinstance(model, ApiPrompter) and model.is_random(request)):
+                if not self._asks_again or not is_stored or self._model.is_certain(request):
                     raise
-                answer = (await model.generate(replace(request, key=None, num_answers=1)))[0]
+                answer = (await self._model.generate(replace(request, key=None, num_answers=1)))[0]
 
     async def _conversation(self, request: Request, answer: Generation) -> Any:
         exchange = Exchange(self._settings, request)
@@ -209,6 +206,7 @@ class BatchPrompts:
 
     def __init__(self, model: Prompter, settings: PromptSettings) -> None:
         self._model = CachedModel(model, GENERATIONS)
+        self.close = self._model.close
         self._settings = replace(settings, takes_cache_control=model.takes_cache_control)
 
     @property
@@ -241,9 +239,6 @@ class BatchPrompts:
             for (row, exchange), answers in zip(unfinished, self._generate(again), strict=True):
                 rows.take(row, exchange, answers)
         return rows
-
-    def close(self) -> Any:
-        return self._model.close()
 
     def _generate(self, requests: list[Request]) -> list[Sequence[Generation] | Exception]:
         """Return the answers to each request, or its error."""

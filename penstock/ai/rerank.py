@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +18,7 @@ class BatchRelevance:
 
     def __init__(self, model: Reranker) -> None:
         self._model = CachedModel(model, VECTORS)
+        self.close = self._model.close
 
     def score(self, queries: Series, texts: Series) -> pa.Array:
         pairs = list(zip(queries.to_pylist(), texts.to_pylist(), strict=True))
@@ -38,6 +38,3 @@ class BatchRelevance:
                 f"{scores.shape}; return one number for each"
             )
         return scores[:, None]
-
-    def close(self) -> Any:
-        return self._model.close()

@@ -10,7 +10,6 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from penstock.cache.ledger.layered import put_all
 from penstock.cache.ledger.open_ledgers import current_ledger
 from penstock.cache.ordinals import RowIds, SharedOrdinals
 from penstock.errors import LedgerError
@@ -115,7 +114,7 @@ class Memo:
             if self._put_soon:
                 if self._ordinals is not None:
                     self._ordinals.store_claims()
-                put_all(self.ledger, self._put_soon)
+                self.ledger.put_all(self._put_soon)
         except Exception as exc:
             self._put_error = exc
         self._put_soon = {}

@@ -131,9 +131,9 @@ def readable(name: str, value: Any) -> tuple[str, str]:
     if value is None:
         return words, "-"
     if name.startswith("nbytes"):
-        from rich.filesize import decimal
+        from penstock.observe.printable import format_bytes
 
-        return words, decimal(value)
+        return words, format_bytes(value)
     if name.endswith("_s"):
         return words, time.strftime("%Y-%m-%d %H:%M", time.localtime(value))
     return words, f"{value:,}" if isinstance(value, int) else str(value)

@@ -9,7 +9,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import textwrap
 from collections.abc import Sequence
 from typing import Annotated, Any
 
@@ -18,7 +17,7 @@ import typer
 from penstock.cli.app import AsJson, app, print_json
 from penstock.config import available_cpus, get_config
 from penstock.errors import PenstockError
-from penstock.observe.printable import MIN_WRAPPED, terminal_width
+from penstock.observe.printable import terminal_width, wrapped_text
 from penstock.storage.urls import redacted
 
 PACKAGES = {
@@ -70,12 +69,7 @@ def _print_section(title: str, values: Any) -> None:
         if isinstance(value, dict):
             value = ", ".join(f"{package} {version}" for package, version in value.items() if version) or "none"
         width = terminal_width(sys.stdout)
-        lines = (
-            [value]
-            if width is None
-            else textwrap.wrap(value, max(width - 22, MIN_WRAPPED), break_on_hyphens=False) or [""]
-        )
-        for number, line in enumerate(lines):
+        for number, line in enumerate(wrapped_text(value, None if width is None else width - 22, indent="")):
             print(f"  {'' if number else name:<20}{line}".rstrip())
     print()
 

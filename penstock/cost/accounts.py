@@ -128,11 +128,6 @@ class Account:
         return sum(use.num_calls for use in self.models)
 
     @property
-    def nanodollars(self) -> int:
-        """The cost of the calls whose price is known."""
-        return sum(use.nanodollars for use in self.models)
-
-    @property
     def num_cached(self) -> int:
         return sum(use.num_cached for use in self.models)
 

@@ -6,8 +6,6 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
-import pyarrow as pa
-
 from penstock.dashboard.job import JobBoard
 from penstock.dashboard.known import known_jobs, queries_of_processes
 from penstock.errors import InvalidArgumentError, PenstockError
@@ -36,30 +34,12 @@ class HomeBoard:
     def state(self, asked: Mapping[str, str]) -> dict[str, Any]:
         if not asked.get("job"):
             return {"source": self._folder or "this machine", "has_home": True, "queries": [], "query": None}
-        return self._board(asked).state(asked) | {"has_home": True}
-
-    def rows(self, asked: Mapping[str, str]) -> dict[str, Any]:
-        return self._board(asked).rows(asked)
-
-    def table(self, asked: Mapping[str, str], max_rows: int) -> pa.Table:
-        return self._board(asked).table(asked, max_rows)
-
-    def review(self, asked: Mapping[str, Any]) -> str:
-        return self._board(asked).review(asked)
-
-    def prompts(self, asked: Mapping[str, str]) -> dict[str, Any]:
-        return self._board(asked).prompts(asked)
-
-    def try_prompt(self, asked: Mapping[str, Any]) -> dict[str, Any]:
-        return self._board(asked).try_prompt(asked)
-
-    def control(self, asked: Mapping[str, Any]) -> str:
-        return self._board(asked).control(asked)
+        return self.shown(asked).state(asked) | {"has_home": True}
 
     def _roots(self) -> list[str]:
         return known_jobs() if self._folder is None else list(roots_below(self._folder))[:MAX_JOBS]
 
-    def _board(self, asked: Mapping[str, str]) -> JobBoard:
+    def shown(self, asked: Mapping[str, Any]) -> JobBoard:
         return self._board_of(*(asked[name] for name in ("job", "other") if asked.get(name)))
 
     def _board_of(self, *roots: str) -> JobBoard:

@@ -151,7 +151,7 @@ class JobFolderView:
 
 
 class JobBoard:
-    """Implements ``Board``: a job, and perhaps another run of it to compare its rows with."""
+    """Implements ``Board`` and ``ShownRun``: a job, and perhaps another run of it to compare its rows with."""
 
     def __init__(self, roots: Sequence[str]) -> None:
         self._views = [JobFolderView(root.rstrip("/")) for root in roots]
@@ -160,6 +160,9 @@ class JobBoard:
 
     def home(self) -> dict[str, Any]:
         return {"jobs": [self.summary()], "queries": []}
+
+    def shown(self, asked: Mapping[str, Any]) -> JobBoard:
+        return self
 
     def summary(self) -> dict[str, Any]:
         """Return the line of the job in a list of jobs."""

@@ -162,7 +162,7 @@ class LiveQuery:
     def _say(self, text: str) -> None:
         self._log.append((self._now_s - self._started_s, text))
 
-    def control(self, order: Order) -> None:
+    def follow(self, order: Order) -> None:
         """Pause, resume or cancel the query, limit the tasks of a stage, or set the budget.
 
         Raises InvalidArgumentError if the query has ended.
@@ -278,10 +278,6 @@ class LiveQuery:
         slowest = self._stats.forecast.slowest_stage() if calls and not self.is_ended else None
         return slowest if slowest in calls else next(iter(calls[-1:]), None)
 
-    def _num_done(self, stats: StageStats) -> int:
-        """Return the rows of a stage, or the calls of one that makes calls."""
-        return self._num_rows(stats) if stats.calls is None else stats.calls.num_done
-
     def _num_rows(self, stats: StageStats) -> int:
         """Return the rows of a stage; for a write, the rows that reached it."""
         return stats.num_rows if stats.writes is None else self._stats.stages[stats.writes].num_rows
@@ -335,7 +331,9 @@ class LiveQuery:
     def _rate(self, index: int, stage: StageStats) -> float:
         """Return the rows or calls of a stage per second: recently, or until its end."""
         if stage.wall_s is not None or self.is_ended:
-            return _per_second(self._num_done(stage), stage.wall_s or self._now_s - self._started_s)
+            return _per_second(
+                stage.progress(self._stats.stages).num_done, stage.wall_s or self._now_s - self._started_s
+            )
         return 0.0 if self._is_paused else self._stats.forecast.rate(index) or 0.0
 
 

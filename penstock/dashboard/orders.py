@@ -114,7 +114,7 @@ class WatchedJob:
             if order["id"] not in self._seen:
                 self._seen.add(order["id"])
                 with suppress(PenstockError):  # an order that fits no stage
-                    self._live.control(Order.of(order))
+                    self._live.follow(Order.of(order))
         if note["beat"] != self._beat:
             self._beat, self._beat_at_s = note["beat"], now_s
         if now_s - self._beat_at_s <= MAX_UNWATCHED * interval_s:

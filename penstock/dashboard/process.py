@@ -18,7 +18,7 @@ from penstock.contracts import Report
 from penstock.dashboard.known import forget_process, note_process
 from penstock.dashboard.live import LiveQuery, Order, news_of, summary_of
 from penstock.dashboard.recent import RecentRows, watched_stage
-from penstock.dashboard.row_pages.found_rows import EMPTY_PAGE, RowsRequest
+from penstock.dashboard.row_pages.found_rows import RowsRequest
 from penstock.errors import InvalidArgumentError
 from penstock.events.events import Event, QueryStarted
 from penstock.storage.urls import redacted
@@ -31,7 +31,7 @@ MAX_WAIT_S = 3.0  # at the end of the process, for open pages
 
 
 class WatchedQuery(LiveQuery):
-    """A query of this process, with its last rows."""
+    """Implements ``ShownRun``: a query of this process, with its last rows."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -47,6 +47,33 @@ class WatchedQuery(LiveQuery):
         if stage == self._watched:
             with contextlib.suppress(Exception):  # an error of the display must not end the query
                 self.recent.add(work, report)
+
+    def rows(self, asked: Mapping[str, str]) -> dict[str, Any]:
+        return self.recent.page(RowsRequest.of(asked)) | {"is_recent": True, "can_try": bool(self.recent.prompts)}
+
+    def table(self, asked: Mapping[str, str], max_rows: int) -> pa.Table:
+        found = self.recent.table(RowsRequest.of(asked))
+        return pa.table({}) if found is None else found.slice(0, max_rows)
+
+    def prompts(self, asked: Mapping[str, str]) -> dict[str, Any]:
+        from penstock.dashboard.trials import editable_prompts
+
+        return {"prompts": editable_prompts(self.recent.prompts, self.snapshot())}
+
+    def try_prompt(self, asked: Mapping[str, Any]) -> dict[str, Any]:
+        from penstock.dashboard.trials import Trial, run_trial
+
+        return run_trial(self.recent.prompts, Trial.of(asked), self.recent.rows(asked["numbers"]), None)
+
+    def review(self, asked: Mapping[str, Any]) -> str:
+        raise InvalidArgumentError("Notes are kept beside a job: write the rows with resume=True.")
+
+    def control(self, asked: Mapping[str, Any]) -> str:
+        order = Order.of(asked)
+        if int(asked["query"]) != self.number:
+            raise InvalidArgumentError(f"There is no query {asked['query']}.")
+        self.follow(order)
+        return order.done
 
 
 class LiveBoard:
@@ -79,51 +106,18 @@ class LiveBoard:
         queries = self._started()
         return str(queries[-1].number) if queries and all(each.is_ended for each in queries) else None
 
-    def rows(self, asked: Mapping[str, str]) -> dict[str, Any]:
-        chosen = self._chosen(asked)
-        if chosen is None:
-            return EMPTY_PAGE | {"is_recent": True}
-        page = chosen.recent.page(RowsRequest.of(asked))
-        return page | {"is_recent": True, "can_try": bool(chosen.recent.prompts)}
-
-    def table(self, asked: Mapping[str, str], max_rows: int) -> pa.Table:
-        chosen = self._chosen(asked)
-        found = None if chosen is None else chosen.recent.table(RowsRequest.of(asked))
-        return pa.table({}) if found is None else found.slice(0, max_rows)
-
-    def prompts(self, asked: Mapping[str, str]) -> dict[str, Any]:
-        from penstock.dashboard.trials import editable_prompts
-
-        chosen = self._chosen(asked)
-        return {"prompts": [] if chosen is None else editable_prompts(chosen.recent.prompts, chosen.snapshot())}
-
-    def try_prompt(self, asked: Mapping[str, Any]) -> dict[str, Any]:
-        from penstock.dashboard.trials import Trial, run_trial
-
-        if (chosen := self._chosen(asked)) is None:
-            raise InvalidArgumentError("No query has started yet.")
-        return run_trial(chosen.recent.prompts, Trial.of(asked), chosen.recent.rows(asked["numbers"]), None)
-
-    def review(self, asked: Mapping[str, Any]) -> str:
-        raise InvalidArgumentError("Notes are kept beside a job: write the rows with resume=True.")
+    def shown(self, asked: Mapping[str, Any]) -> WatchedQuery:
+        return self._chosen(asked) or WatchedQuery(0)
 
     def _started(self) -> list[WatchedQuery]:
         return [each for each in list(self._queries) if each.is_started]
 
-    def _chosen(self, asked: Mapping[str, str]) -> WatchedQuery | None:
+    def _chosen(self, asked: Mapping[str, Any]) -> WatchedQuery | None:
         """Return a query by its number, or else the last one that runs, or the last one."""
         number = int(asked["query"]) if asked.get("query") else None
         queries = self._started()
         running = [each for each in queries if not each.is_ended]
         return next(iter([each for each in queries if each.number == number] or running[-1:] or queries[-1:]), None)
-
-    def control(self, asked: Mapping[str, Any]) -> str:
-        order, number = Order.of(asked), int(asked["query"])
-        found = next((each for each in list(self._queries) if each.number == number), None)
-        if found is None:
-            raise InvalidArgumentError(f"There is no query {number}.")
-        found.control(order)
-        return order.done
 
 
 _board = LiveBoard()

@@ -53,6 +53,13 @@ class Board(Protocol):
     def state(self, asked: Mapping[str, str]) -> dict[str, Any]:
         """Return the state of a query or job, of the latest query if none is named."""
 
+    def shown(self, asked: Mapping[str, Any]) -> ShownRun:
+        """Return the query or job that a person asks about; the latest query if none is named."""
+
+
+class ShownRun(Protocol):
+    """One query or job of a board."""
+
     def rows(self, asked: Mapping[str, str]) -> dict[str, Any]:
         """Return a page of rows; see ``found_rows.RowsRequest``."""
 
@@ -126,13 +133,13 @@ class DashboardServer:
                 *(web.get(f"/{file.relative_to(PAGE).as_posix()}", _static(file)) for file in PAGE.rglob("*.*s")),
                 web.get("/api/home", self._home),
                 web.get("/api/state", self._state),
-                web.get("/api/rows", self._rows),
-                web.get("/api/shape", self._shape),
+                web.get("/api/rows", self._about_one(lambda run, asked: run.rows(asked))),
+                web.get("/api/shape", self._about_one(_shape)),
                 web.get("/api/export", self._export),
-                web.get("/api/prompts", self._prompts),
-                web.post("/api/try", self._try),
-                web.post("/api/control", self._control),
-                web.post("/api/review", self._review),
+                web.get("/api/prompts", self._about_one(lambda run, asked: run.prompts(asked))),
+                web.post("/api/try", self._about_one(lambda run, asked: run.try_prompt(asked))),
+                web.post("/api/control", self._about_one(lambda run, asked: {"done": run.control(asked)})),
+                web.post("/api/review", self._about_one(lambda run, asked: {"done": run.review(asked)})),
                 web.post("/api/seen", self._seen),
             ]
         )
@@ -160,36 +167,24 @@ class DashboardServer:
     async def _home(self, request: web.Request) -> web.Response:
         return _news(request, await _apart(self._board.home))
 
-    async def _rows(self, request: web.Request) -> web.Response:
-        return _news(request, await _apart(self._board.rows, dict(request.query)))
+    def _about_one(self, ask: Callable[[ShownRun, dict[str, Any]], Any]) -> Handler:
+        """Return the handler of requests about one query or job. ``ask`` gets the parameters, or the body, as well."""
 
-    async def _shape(self, request: web.Request) -> web.Response:
-        def shape() -> dict[str, Any]:
-            rows = self._board.table(dict(request.query), MAX_SHAPE_ROWS)
-            return {"num_rows": rows.num_rows, "shapes": shapes(rows)}
+        async def answer(request: web.Request) -> web.Response:
+            asked = await _body(request) if request.method == "POST" else dict(request.query)
+            return _news(request, await _apart(lambda: ask(self._board.shown(asked), asked)))
 
-        return _json(await _apart(shape))
+        return answer
 
     async def _export(self, request: web.Request) -> web.Response:
         def export() -> tuple[bytes, int]:
-            rows = self._board.table(dict(request.query), MAX_ROWS)
+            asked = dict(request.query)
+            rows = self._board.shown(asked).table(asked, MAX_ROWS)
             return exported(rows, request.query.get("format", "")), rows.num_rows
 
         content, num_rows = await _apart(export)
         found = f"{num_rows:,} rows exported" + (", the most there may be." if num_rows == MAX_ROWS else ".")
         return web.Response(body=content, content_type="application/octet-stream", headers={"X-Rows": found})
-
-    async def _prompts(self, request: web.Request) -> web.Response:
-        return _json(await _apart(self._board.prompts, dict(request.query)))
-
-    async def _try(self, request: web.Request) -> web.Response:
-        return _json(await _apart(self._board.try_prompt, await _body(request)))
-
-    async def _review(self, request: web.Request) -> web.Response:
-        return _json({"done": await _apart(self._board.review, await _body(request))})
-
-    async def _control(self, request: web.Request) -> web.Response:
-        return _json({"done": await _apart(self._board.control, await _body(request))})
 
     async def _seen(self, request: web.Request) -> web.Response:
         """Note that a page shows how every query named in the state ended, with its last rows."""
@@ -202,6 +197,11 @@ class DashboardServer:
         self._pages[page] = time.monotonic(), shown if end is None else end
         if len(self._pages) > MAX_PAGES:
             del self._pages[next(iter(self._pages))]
+
+
+def _shape(run: ShownRun, asked: dict[str, Any]) -> dict[str, Any]:
+    rows = run.table(asked, MAX_SHAPE_ROWS)
+    return {"num_rows": rows.num_rows, "shapes": shapes(rows)}
 
 
 def is_trusted_host(host: str) -> bool:

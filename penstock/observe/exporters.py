@@ -28,23 +28,15 @@ Record = Callable[[str, float, Labels], None]
 
 
 class Exporter:
-    """Passes on the figures of each query: growing totals to ``add``, momentary values to ``set_value``."""
+    """Passes on the figures of a query: growing totals to ``add``, momentary values to ``set_value``."""
 
-    def __init__(self, add: Record, set_value: Record) -> None:
-        self._add, self._set = add, set_value
-
-    def for_query(self) -> Subscriber:
-        return _QueryFigures(self._add, self._set)
-
-    def on_event(self, event: Event) -> None:
-        """Ignore the event: the subscriber that ``for_query`` returns gets the events of each query."""
-
-
-class _QueryFigures:
     def __init__(self, add: Record, set_value: Record) -> None:
         self._add, self._set = add, set_value
         self._stages: list[Labels] = []
         self._totals: dict[tuple[str, ...], float] = {}  # totals of models and counters, as last added
+
+    def for_query(self) -> Subscriber:
+        return Exporter(self._add, self._set)
 
     def on_event(self, event: Event) -> None:
         match event:

@@ -89,15 +89,15 @@ def fit(text: str, width: int) -> str:
     return set_cell_size(text, max(width - 1, 0)) + ELLIPSIS
 
 
-def wrapped_text(text: str, width: int | None) -> list[str]:
-    """Return a text in lines of ``width`` cells, the second and later ones indented.
+def wrapped_text(text: str, width: int | None, indent: str = "  ") -> list[str]:
+    """Return a text in lines of ``width`` cells, the second and later ones with an indent.
 
     >>> wrapped_text("finished in 2.0 s; most work in Map", 24)
     ['finished in 2.0 s; most', '  work in Map']
     """
     if width is None or cell_width(text) <= width:
         return [text]
-    return textwrap.wrap(text, max(width, MIN_WRAPPED), subsequent_indent="  ", break_on_hyphens=False) or [text]
+    return textwrap.wrap(text, max(width, MIN_WRAPPED), subsequent_indent=indent, break_on_hyphens=False) or [text]
 
 
 def aligned_lines(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

@@ -191,7 +191,9 @@ class Stats:
         share = f"; most work in {short_name(busiest)} ({busiest.busy_s / total_busy_s:.0%})" if total_busy_s else ""
         held = f"; held up to {format_bytes(self.peak_nbytes)} of data" if self.peak_nbytes else ""
         rss = f" in a process of {format_bytes(self.peak_rss_bytes)}" if held and self.peak_rss_bytes else ""
-        return f"{ending} {format_seconds(self.elapsed_s)}{share}{held}{rss}{self.failed_text()}"
+        num_failed = sum(stats.num_failed for stats in self.stages)
+        failed = f"; {format_count(num_failed, 'row')} failed, see errors()" if num_failed else ""
+        return f"{ending} {format_seconds(self.elapsed_s)}{share}{held}{rss}{failed}"
 
     def bottleneck_text(self) -> str:
         """Return sentences that name the bottleneck and what would help, or nothing."""
@@ -211,14 +213,6 @@ class Stats:
         last = self.stages[-1]
         result = last if last.writes is None else self.stages[last.writes]
         return result.num_rows, result.nbytes
-
-    def failed_text(self) -> str:
-        """Return the number of failed rows as the end of a summary."""
-        return f"; {format_count(self._num_failed, 'row')} failed, see errors()" if self._num_failed else ""
-
-    @property
-    def _num_failed(self) -> int:
-        return sum(stats.num_failed for stats in self.stages)
 
 
 def ended_by(error: BaseException) -> str:

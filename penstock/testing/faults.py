@@ -49,12 +49,10 @@ class HttpError(Fault):
 
 
 @dataclass(frozen=True)
-class ServerError(Fault):
+class ServerError(HttpError):
     """Answer with 500, 502, 503 or 529."""
 
     status: int = 500
-    message: str | None = None
-    headers: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,6 @@ from penstock.testing.faults import (
     Outage,
     RateLimited,
     Reset,
-    ServerError,
     Truncated,
 )
 from penstock.testing.http_server import HttpReply, HttpRequest
@@ -212,8 +211,6 @@ class ModelService:
         match fault:
             case HttpError(status=status, message=message, code=code, headers=headers):
                 return _error_reply(vendor, status, message, headers, code)
-            case ServerError(status=status, message=message, headers=headers):
-                return _error_reply(vendor, status, message, headers)
             case RateLimited():
                 return _rate_limited_reply(vendor, fault)
             case Malformed(body=body):

@@ -58,7 +58,7 @@ def test_only_listed_jobs_are_shown(tmp_path: Path) -> None:
     assert [job["root"] for job in board.home()["jobs"]] == [str(tmp_path / "seen" / "one")]
     assert board.state({"job": str(tmp_path / "seen" / "one")})["query"]["num_rows"] == 42
     with pytest.raises(InvalidArgumentError, match="is not listed here"):
-        board.rows({"job": str(tmp_path / "other")})
+        board.shown({"job": str(tmp_path / "other")})
 
 
 def test_a_long_column_name_keeps_the_page_narrow_and_a_deleted_job_says_so(tmp_path: Path, page: Page) -> None:

@@ -121,7 +121,7 @@ def test_the_last_rows_have_the_numbers_of_the_input(dashboard: DashboardServer)
     rows = ps.from_pydict({"id": list(range(100, 120)), "even": [id % 2 == 0 for id in range(100, 120)]})
     with ps.config(dashboard=True, progress=False):
         df = rows.where(~ps.col("even")).with_column("half", halve(ps.col("id"))).collect()
-    page = dashboard._board.rows({})
+    page = dashboard._board.shown({}).rows({})
     assert [column["name"] for column in page["columns"]] == ["id", "even", "half"]
     assert {(row["row"], row["source"], row["cells"][0]["text"]) for row in page["rows"]} == {
         (number, "the input", str(100 + number)) for number in range(1, 20, 2)
@@ -242,7 +242,7 @@ def test_the_limit_of_a_stage_that_calls_a_model_is_one_on_requests() -> None:
     query = LiveQuery()
     query.on_control(Control())
     query.on_event(QueryStarted((StageInfo(0, "prompt", model=("provider", "model")),), 0.0))
-    query.control(Order("limit", 0, 3))
+    query.follow(Order("limit", 0, 3))
     assert limiter.state().limit == 3
     assert query.snapshot()["stages"][0]["limit"] == 3
 

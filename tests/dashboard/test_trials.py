@@ -118,13 +118,13 @@ def test_the_process_of_a_query_asks_with_its_own_model(dashboard: DashboardServ
         df.with_column("a", ps.prompt("{t}", int, model="gpt-5-mini")).collect()
         df.with_column("a", ps.prompt("{t}", tool_functions=[lookup], model="gpt-5-mini")).collect()
     board: Any = dashboard._board
-    (refused,) = board.prompts({"query": "2"})["prompts"]
+    (refused,) = board.shown({"query": "2"}).prompts({})["prompts"]
     assert refused["problem"].startswith("This prompt cannot be asked from here.")
-    (editable,) = board.prompts({"query": "1"})["prompts"]
-    numbers = [row["number"] for row in board.rows({"query": "1"})["rows"]]
+    (editable,) = board.shown({"query": "1"}).prompts({})["prompts"]
+    numbers = [row["number"] for row in board.shown({"query": "1"}).rows({})["rows"]]
     asked = {"query": "1", "column": "a", "system": "", "parts": ["very {t}"], "numbers": numbers, "max_dollars": 1}
     found: list[Any] = []
-    thread = threading.Thread(target=lambda: found.append(board.try_prompt(asked)))  # as the server does
+    thread = threading.Thread(target=lambda: found.append(board.shown(asked).try_prompt(asked)))  # as the server does
     thread.start()
     thread.join()
     assert editable["parts"] == ["{t}"]

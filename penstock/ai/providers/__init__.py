@@ -5,7 +5,7 @@ remote_provider    address, key and headers
 remote_model       price, and the layers of calls
 remote_prompter    prompts
 remote_embedder    embeddings of texts
-prompt_keys        keys of cached answers
+prompt_keys        look up cached answers by their keys
 recorded_usage     the usage of calls of an earlier run
 
 openai             OpenAI, and servers with its API: LM Studio, Ollama, vLLM ...

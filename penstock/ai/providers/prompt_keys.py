@@ -1,17 +1,18 @@
-"""Keys of cached answers: a hash of the server and of the call without its return format.
+"""Look up cached answers by their keys: a hash of the server and of the call without its return format.
 
 So another parser, or another pydantic model, reads the same answers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import orjson
 
 from penstock.ai.client.api_call import ApiCall
+from penstock.ai.client.cached_calls import CachedCalls, Found
 from penstock.ai.conversation import Request, Text, UserTurn
 from penstock.ai.providers.wire import PromptWire
 from penstock.cache.keys import canonical, key_of, keys_between
@@ -44,14 +45,29 @@ class CallKeys:
         return b"\0".join((server, call.path.encode(), b""))
 
 
-class PromptKeys:
-    """The keys of requests. Random answers to equal requests have different keys, which ``memo`` numbers."""
+class CachedPrompts:
+    """Looks up the answers to many requests with one read of the ledger.
 
-    def __init__(self, keys: CallKeys, memo: Memo) -> None:
-        self._keys, self._memo = keys, memo
+    Random answers to equal requests have different keys, which ``memo`` numbers.
+    """
+
+    def __init__(self, calls: CachedCalls, memo: Memo, keys: CallKeys) -> None:
+        self._calls, self._memo, self._keys = calls, memo, keys
         self._text_keys: tuple[Request, _TextKeys | None] | None = None
 
-    def of(self, requests: Sequence[Request]) -> list[bytes]:
+    def key(self, request: Request) -> bytes:
+        """Return the key of a request that was not looked up."""
+        return self._keys_of([request])[0]
+
+    def look_up(self, requests: Sequence[Request]) -> Iterator[Found]:
+        """Yield for each request its cached answers, or else its key."""
+        return self._calls.look_up(self._keys_of(requests))
+
+    def look_up_texts(self, texts: Sequence[str], template: Request, rows: RowIds) -> Iterator[Found]:
+        """Look up requests that differ from ``template`` only in the text of their one turn."""
+        return self._calls.look_up(self._keys_of_texts(texts, template, rows))
+
+    def _keys_of(self, requests: Sequence[Request]) -> list[bytes]:
         calls = list(map(self._keys.call, requests))
         keys = list(map(self._keys.of_call, calls))
         is_random = [number for number, call in enumerate(calls) if not is_deterministic(call.body)]
@@ -60,9 +76,7 @@ class PromptKeys:
             keys[number] = key
         return keys
 
-    def of_texts(self, texts: Sequence[str], template: Request, rows: RowIds) -> list[bytes]:
-        """Return the keys of requests that differ from ``template`` only in the text of their one turn."""
-
+    def _keys_of_texts(self, texts: Sequence[str], template: Request, rows: RowIds) -> list[bytes]:
         def request(text: str, row_id: bytes | None = None) -> Request:
             return replace(template, turns=(UserTurn((Text(text),)),), row_id=row_id)
 
@@ -71,7 +85,7 @@ class PromptKeys:
             self._text_keys = template, _TextKeys.of([(self._keys.prefix(call), call.body) for call in calls])
         pattern = self._text_keys[1]
         if pattern is None or not all(texts):  # wires may treat an empty text differently
-            return self.of([request(text, row_id) for text, row_id in zip(texts, rows, strict=True)])
+            return self._keys_of([request(text, row_id) for text, row_id in zip(texts, rows, strict=True)])
         keys = keys_between(pattern.head, map(orjson.dumps, texts), pattern.tail)
         return keys if pattern.is_deterministic else self._memo.numbered(keys, rows)
 

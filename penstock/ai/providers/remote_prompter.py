@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from penstock.ai.client.api_call import Answered, Calls, Endpoint
-from penstock.ai.client.cached_calls import CachedCalls, Found, timed
+from penstock.ai.client.cached_calls import CachedCalls, timed
 from penstock.ai.conversation import GENERATIONS, Generation, Request, Text, UserTurn
 from penstock.ai.provider import DEFAULT_SETTINGS, CallSettings, Prompter
-from penstock.ai.providers.prompt_keys import CallKeys, PromptKeys, is_deterministic
+from penstock.ai.providers.prompt_keys import CachedPrompts, CallKeys, is_deterministic
 from penstock.ai.providers.remote_model import RemoteModel
 from penstock.ai.providers.wire import PromptWire
 from penstock.cache.memo import Memo
-from penstock.cache.ordinals import RowIds
 from penstock.cost.usage import Usage, estimated_tokens
 
 if TYPE_CHECKING:
@@ -57,7 +56,7 @@ class ApiPrompter(RemoteModel, Prompter):
         self._calls = self._open_calls(probe, memo)
         if memo is not None:
             self._calls = calls = CachedCalls(self._calls, memo, self._billing, stores=not self.is_batched)
-            self.cached = CachedPrompts(calls, PromptKeys(self.keys, memo))
+            self.cached = CachedPrompts(calls, memo, self.keys)
 
     async def close(self) -> None:
         if self._calls is not None:
@@ -71,9 +70,8 @@ class ApiPrompter(RemoteModel, Prompter):
                 answers += timed(more)
         return answers if len(answers) == request.num_answers else answers[: request.num_answers]
 
-    def is_random(self, request: Request) -> bool:
-        """Return True if the model may give another answer to the same request."""
-        return not is_deterministic(self._wire.call(request).body)
+    def is_certain(self, request: Request) -> bool:
+        return is_deterministic(self._wire.call(request).body)
 
     def _ask(self, request: Request) -> Awaitable[Answered]:
         """Make a call. Return its answers and their latency."""
@@ -93,25 +91,6 @@ class ApiPrompter(RemoteModel, Prompter):
         for answer in answers:
             answer.raw = None
         return answers
-
-
-class CachedPrompts:
-    """Looks up the answers to many requests with one read of the ledger."""
-
-    def __init__(self, calls: CachedCalls, keys: PromptKeys) -> None:
-        self._calls, self._keys = calls, keys
-
-    def key(self, request: Request) -> bytes:
-        """Return the key of a request that was not looked up."""
-        return self._keys.of([request])[0]
-
-    def look_up(self, requests: Sequence[Request]) -> Iterator[Found]:
-        """Yield for each request its cached answers, or else its key."""
-        return self._calls.look_up(self._keys.of(requests))
-
-    def look_up_texts(self, texts: Sequence[str], template: Request, rows: RowIds) -> Iterator[Found]:
-        """Look up requests that differ from ``template`` only in the text of their one turn."""
-        return self._calls.look_up(self._keys.of_texts(texts, template, rows))
 
 
 def request_tokens(request: Request) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping, Sequence
 
-from penstock.protocols import BulkLedger, Ledger
+from penstock.protocols import Ledger
 
 
 class LayeredLedger:
@@ -20,10 +20,9 @@ class LayeredLedger:
     def get(self, keys: Sequence[bytes]) -> dict[bytes, bytes]:
         """Return the values of the given keys that either ledger has."""
         found = self._own.get(keys)
-        if len(found) < len(keys) and (missing := [key for key in keys if key not in found]):
-            shared = self._shared.get(missing)
-            for key, value in shared.items():
-                self._own.put(key, value)
+        missing = [key for key in keys if key not in found]
+        if missing and (shared := self._shared.get(missing)):
+            self._own.put_all(shared)
             found.update(shared)
         return found
 
@@ -34,8 +33,8 @@ class LayeredLedger:
 
     def put_all(self, values: Mapping[bytes, bytes]) -> None:
         """Store values in both."""
-        put_all(self._own, values)
-        put_all(self._shared, values)
+        self._own.put_all(values)
+        self._shared.put_all(values)
 
     def flush(self) -> None:
         """Return when every value put so far is durable in both."""
@@ -48,12 +47,3 @@ class LayeredLedger:
         with contextlib.ExitStack() as both:
             both.callback(self._shared.close)
             both.callback(self._own.close)
-
-
-def put_all(ledger: Ledger, values: Mapping[bytes, bytes]) -> None:
-    """Store values, with one write if the ledger can."""
-    if isinstance(ledger, BulkLedger):
-        ledger.put_all(values)
-    else:
-        for key, value in values.items():
-            ledger.put(key, value)

@@ -15,7 +15,7 @@ export function Chart({ id, title, unit, times, lines, format, theme }) {
   useLayoutEffect(() => {
     const axis = { stroke: color("--soft"), grid: { stroke: color("--line"), width: 1 }, ticks: { show: false }, font: "11px system-ui" };
     const options = {
-      width: Math.max(holder.current.clientWidth, 200), height: HEIGHT, padding: [8, 8, 0, 0],
+      width: Math.max(holder.current.clientWidth, 200), height: HEIGHT, padding: [8, 14, 0, 0],
       cursor: { sync: { key: "run" }, drag: { x: false, y: false }, points: { size: 6 } },
       scales: { x: { time: false }, y: { range: (self, low, high) => [0, self.most ?? (high || 1)] } },
       axes: [{ ...axis, size: 26, values: (self, values) => values.map(seconds) }, { ...axis, size: 58, values: (self, values) => values.map(format) }],
@@ -33,8 +33,8 @@ export function Chart({ id, title, unit, times, lines, format, theme }) {
     if (!times.length) return;
     plot.current.most = most;
     plot.current.setData([times, ...lines.map(([, points]) => points)]);
-    const drawn = plot.current;
-    if (drawn.cursor.left < 0) queueMicrotask(() => drawn.setLegend({ idx: times.length - 1 })); // after uPlot has drawn, in a microtask too
+    const drawn = plot.current, idx = times.findLastIndex((_, index) => lines.some(([, points]) => points[index] !== null));
+    if (drawn.cursor.left < 0) queueMicrotask(() => drawn.setLegend({ idx })); // after uPlot has drawn, in a microtask too
   });
   return html`<section class="card" aria-labelledby="${id}-title">
     <h2 id="${id}-title">${title} <small>${unit}</small></h2>

@@ -165,10 +165,12 @@ function Counters({ counters }) {
 
 function Errors({ query }) {
   const { errors, error_kinds: kinds = [] } = query, hidden = query.num_failed - errors.length, isWhole = chosen("errors") === "all";
+  const numOther = query.num_failed - kinds.reduce((sum, kind) => sum + kind.count, 0);
   return html`<section class="card" aria-labelledby="errors-title"><h2 id="errors-title">Errors <small>${query.num_failed ? `${counted(query.num_failed)} failed` : ""}</small></h2>
     ${kinds.length > 0 && html`<ul id="error-kinds" class="kinds">${kinds.map((kind) => html`<li key=${kind.kind}>
       <strong>${count(kind.count)} ×</strong> <span><span class="kind">${kind.error_type}</span> ${shortened(kind.message, 160)} <span class="where">${kind.operator}</span></span>
-      <a href=${address({ view: "rows", status: "failed", error: kind.kind }, true)} onClick=${follow} aria-label="Show all with ${kind.error_type}: ${shortened(kind.message, 60)}">show</a></li>`)}</ul>`}
+      <a href=${address({ view: "rows", status: "failed", error: kind.kind }, true)} onClick=${follow} aria-label="Show all with ${kind.error_type}: ${shortened(kind.message, 60)}">show</a></li>`)}
+      ${numOther > 0 && !isOver(query) && html`<li><strong>${count(numOther)} ×</strong> <span>other errors, or errors of tasks that still run</span></li>`}</ul>`}
     <div id="errors">
       ${!errors.length && (query.state === "failed" ? html`<p>The run ended with this error, and no other row had failed:</p><pre>${query.error}</pre>`
         : html`<p class="empty">${query.num_failed ? "The errors of these rows come when their tasks end." : "No row has failed."}</p>`)}

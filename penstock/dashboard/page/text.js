@@ -29,7 +29,7 @@ export function seconds(value) {
 }
 
 // A forecast, as exactly as it can be known.
-export const roughly = (value) => (value < 90 ? seconds(value) : seconds(60 * Math.round(value / 60)).replace(" 0 s", ""));
+export const roughly = (value) => (value < 90 ? `${Math.max(Math.round(value), 1)} s` : seconds(60 * Math.round(value / 60)).replace(" 0 s", ""));
 
 export function age(startedAt) {
   const passed = Date.now() / 1000 - startedAt;
