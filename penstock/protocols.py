@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 import pyarrow as pa
 
+from penstock.errors import shortened
 from penstock.types import Schema
 from penstock.types.frozen import frozen
 from penstock.types.row_numbers import RowPlace
@@ -33,6 +34,9 @@ class Condition:
     column: str
     operator: Literal["=", "!=", "<", "<=", ">", ">=", "in", "is null", "is not null"]
     value: Any = None  # a Python value of the column's type; a tuple for "in", None for the last two
+
+    def __str__(self) -> str:
+        return f"{self.column} {self.operator}{'' if self.value is None else f' {shortened(repr(self.value))}'}"
 
 
 @frozen

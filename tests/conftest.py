@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import subprocess
 from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
@@ -70,11 +72,18 @@ def runner(request: pytest.FixtureRequest) -> Iterator[str]:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Start the server of worker processes in each process that runs tests on this machine."""
+    """Start the server of worker processes, and keep the tests themselves out of every collection of garbage."""
+    gc.freeze()
     if session.config.option.markexpr != "ray" and not session.config.option.collectonly:
         server = ForkServer()
         use(server)
         session.config.add_cleanup(server.close)
+
+
+@pytest.fixture
+def real_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Start worker processes as users do, in new interpreters."""
+    monkeypatch.setattr("penstock.engine.pools.process_group.subprocess", subprocess)
 
 
 @pytest.fixture(autouse=True)

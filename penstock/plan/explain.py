@@ -216,8 +216,8 @@ def stage_details(stage: Stage) -> list[str]:
         case Read(_, request, steps):
             if request.columns is not None:
                 details.append(f"columns {_listed(request.columns)}")
-            if request.predicate is not None:
-                details.append(f"where {request.predicate}")
+            if request.conditions:
+                details.append(f"where {' and '.join(map(str, request.conditions))}")
             details += _step_details(steps)
         case CallUdf(call, column, _, steps):
             details += [f"{describe(call)} as {column}", *_step_details(steps)]

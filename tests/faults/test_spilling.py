@@ -148,7 +148,7 @@ def test_a_full_temp_dir_is_one_clear_error(tmp_path: Path) -> None:
 
 def test_a_temp_dir_that_does_not_exist_is_named(tmp_path: Path) -> None:
     with ps.config(temp_dir=tmp_path / "missing"), pytest.raises(WriteError, match=r"temp_dir .*missing"):
-        ps.range(2).sort("id").collect()
+        ps.range(2).distinct().collect()
 
 
 @ps.func(use_process=False)

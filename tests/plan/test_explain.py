@@ -57,7 +57,7 @@ STAGES = """\
 write parquet: any order
 └─ udf _double: batches of 256; _double(col(b)) as e; gpus 1; concurrency up to 4; any order
    └─ limit 100: any order
-      └─ read table: columns a, b; where (s == "x"); then filter (col(a) + col(b)) > 3"""
+      └─ read table: columns a, b; where s = 'x'; then filter (col(a) + col(b)) > 3"""
 
 BRANCHES = """\
 Concat

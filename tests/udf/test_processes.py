@@ -14,6 +14,8 @@ from penstock import DataType, Series, col
 from penstock.errors import UdfError, WorkerDiedError
 from tests.udf.script import run_script
 
+pytestmark = pytest.mark.usefixtures("real_workers")
+
 
 def pid_and(value: int) -> dict[str, int]:
     return {"pid": os.getpid(), "value": value}

@@ -18,7 +18,6 @@ import pyarrow as pa
 import pytest
 
 from penstock.contracts import Bundle, Task
-from penstock.engine.pools import process_group
 from penstock.engine.pools.handler_slot import OpenHandler
 from penstock.engine.pools.threads import Threads
 from penstock.errors import WorkerDiedError
@@ -35,6 +34,7 @@ from tests.engine.pools.handlers import (
 from tests.jobs.helpers import wait_until
 
 END_TIMEOUT_S = 20.0
+pytestmark = pytest.mark.usefixtures("real_workers")
 
 
 class Workers:
@@ -47,12 +47,6 @@ class Workers:
     def do(self, what: str) -> BaseException | None:
         self.pool.submit(order(what))
         return self.reports.next().error
-
-
-@pytest.fixture(autouse=True)
-def _as_users_start_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Start workers in new interpreters."""
-    monkeypatch.setattr(process_group, "subprocess", subprocess)
 
 
 @pytest.fixture
