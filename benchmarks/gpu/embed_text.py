@@ -5,7 +5,7 @@ long.
 
 `python -m benchmarks.gpu.embed_text` compares
 
-penstock     `read_parquet`, `embed_text`, `write_parquet`
+penstock     `read_parquet`, `embed_text`, `write_parquet`; without a GPU also with `precision="int8"`
 hand-tuned   a loop that tokenizes ahead on threads, sorts by length, bounds batches by tokens and uses bfloat16
 gpu alone    the same batches, already tokenized and on the device; nothing is read or written
 daft         the same query by Daft, which calls sentence-transformers
@@ -172,16 +172,20 @@ def save_byte_pairs(folder: Path, words: list[str], texts: list[str]) -> None:
 # --- the parts ---
 
 
-def penstock(place: Place) -> Figures:
+def penstock(place: Place, **options: Any) -> Figures:
     import penstock as ps
 
     ps.set_config(progress=False)
 
     def run(sources: list[str], target: str, provider: Any = "transformers") -> None:
-        vector = ps.col("text").embed_text(provider=provider, model=place.model)
+        vector = ps.col("text").embed_text(provider=provider, model=place.model, **options)
         ps.read_parquet(sources).select("id", vector.alias("vector")).write_parquet(target, mode="overwrite")
 
     return penstock_figures(place, run)
+
+
+def penstock_int8(place: Place) -> Figures:
+    return {} if device() == "cuda" else penstock(place, precision="int8")
 
 
 def tokens(place: Place) -> Figures:
@@ -355,6 +359,7 @@ def gpu_alone(place: Place) -> Figures:
 if __name__ == "__main__":
     parts = {
         "penstock": penstock,
+        "penstock int8": penstock_int8,
         "hand-tuned": hand_tuned,
         "gpu alone": gpu_alone,
         "sentence-transformers": sentence_transformers,

@@ -29,7 +29,7 @@ from penstock.events.events import (
     StageInfo,
     StageSample,
 )
-from penstock.testing import ModelServer
+from penstock.testing import ModelServer, faults
 from tests.dashboard.test_server import ask
 from tests.plain_server import counts, plain_server
 
@@ -227,6 +227,29 @@ def test_calls_in_flight_finish_before_a_query_is_paused(dashboard: DashboardSer
         expect(page.locator("#query-state")).to_have_text("cancelled")
         thread.join()
         assert counts(url)["requests"] == num_requests
+
+
+def test_a_failed_call_counts_before_its_task_ends(dashboard: DashboardServer, page: Page) -> None:
+    def run() -> None:
+        with ps.config(dashboard=True, progress=False), suppress(QueryCancelledError):
+            prompts.collect()
+
+    bad = [faults.HttpError(400, "not this one", containing=f"text {number}.") for number in (3, 100)]
+    with ModelServer(latency=0.05, faults=[*bad, faults.Hang(containing="text 101.")]) as server:
+        ps.set_provider("openai", base_url=server.openai_url, api_key="test")
+        df = ps.from_pydict({"t": [f"text {number}." for number in range(128)]})
+        prompts = df.with_column("a", ps.prompt(ps.col("t"), model="gpt-5-mini", on_error="null"))
+        thread = threading.Thread(target=run)
+        thread.start()
+        page.goto(dashboard.url)
+        expect(page.locator("#errors-title")).to_have_text("Errors 2 rows failed")
+        kinds = page.locator("#error-kinds li")
+        expect(kinds).to_have_count(2)
+        expect(kinds.first).to_contain_text("not this one")
+        expect(kinds.last).to_contain_text("other errors, or errors of tasks that still run")
+        page.get_by_role("button", name="Stop", exact=True).click()
+        page.get_by_role("button", name="Stop the query").click()
+        thread.join()
 
 
 def test_the_limit_of_a_stage_that_calls_a_model_is_one_on_requests() -> None:

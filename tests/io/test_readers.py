@@ -80,6 +80,8 @@ def test_from_pandas() -> None:
     assert ps.from_pandas([frame, frame]).count_rows() == 4
     with pytest.raises(InvalidArgumentError, match="from_pandas takes a pandas DataFrame"):
         ps.from_pandas({"a": [1]})  # type: ignore[arg-type]
+    with pytest.raises(InvalidArgumentError, match="Column 'a' appears twice"):
+        ps.from_pandas(pd.DataFrame([[1, 2]], columns=["a", "a"]))
 
 
 def test_from_numpy() -> None:

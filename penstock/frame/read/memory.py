@@ -13,7 +13,7 @@ from penstock.errors import InvalidArgumentError
 from penstock.frame.dataframe import DataFrame
 from penstock.plan.nodes import Scan
 from penstock.protocols import Source
-from penstock.types import to_arrow_array
+from penstock.types import Schema, to_arrow_array
 from penstock.udf.options import refusing_unknown
 
 if TYPE_CHECKING:
@@ -116,10 +116,11 @@ def from_pandas(data: pd.DataFrame | list[pd.DataFrame]) -> DataFrame:
     frames: list[Any] = data if isinstance(data, list) else [data]
     if not frames or not all(hasattr(frame, "columns") and hasattr(frame, "items") for frame in frames):
         raise InvalidArgumentError(f"from_pandas takes a pandas DataFrame or a list; got {type(data).__name__}.")
-    tables = [
-        pa.table({str(name): to_arrow_array(column, None, what=f"column {name!r}") for name, column in frame.items()})
-        for frame in frames
-    ]
+    tables = []
+    for frame in frames:
+        columns = [to_arrow_array(column, None, what=f"column {name!r}") for name, column in frame.items()]
+        tables.append(pa.Table.from_arrays(columns, list(map(str, frame.columns))))
+        Schema.from_arrow(tables[-1].schema)  # raises if two columns have the same name
     return from_table(pa.concat_tables(tables, promote_options="permissive"), "from_pandas")
 
 

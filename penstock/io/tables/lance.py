@@ -36,6 +36,7 @@ FRAGMENT_NBYTES = 64 * 2**20  # of rows that a writer collects before it writes 
 
 
 def _lance(feature: str) -> Any:
+    os.environ.setdefault("LANCE_LOG", "error")  # it would print a warning for each new dataset
     return load_extra("lance", "lance", feature)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -148,3 +150,9 @@ def test_options_of_the_store_are_not_shown(tmp_path: Path) -> None:
     source = lance_source(tmp_path / "t", storage_options={"aws_secret_access_key": "s3cret"})
     [task] = source.read_tasks(ReadRequest())
     assert "s3cret" not in repr(source) + repr(task) + source.name
+
+
+def test_a_new_dataset_prints_no_warning(tmp_path: Path) -> None:
+    code = f"import penstock as ps; ps.from_pydict({{'a': [1]}}).write_lance({str(tmp_path / 'x')!r}, mode='overwrite')"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("", "")
