@@ -86,8 +86,8 @@ class Failures:
                 raise exc
             if not self.is_tolerant:
                 place, text = self._place(part, row, position + row), str(exc) or type(exc).__name__
-                message = f"{self._name} failed on {place}: {text.removesuffix('.')}"
-                raise udf_error(self._advised(message, exc, ". "), exc) from exc
+                message = f"{self._name} failed on {place}: {text}"
+                raise udf_error(self._advised(message, exc, " " if text.endswith(".") else ". "), exc) from exc
             self.record(part, row, position + row, exc)
 
     def record(self, batch: pa.RecordBatch, row: int, position: int | None, exc: BaseException) -> None:
