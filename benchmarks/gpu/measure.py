@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -93,7 +94,8 @@ def _in_process(module: str, part: str, place: Place) -> Figures:
     command = [sys.executable, "-m", module, "--here", "--part", part, "--folder", str(place.folder)]
     command += ["--rows", str(place.num_rows), "--variant", place.variant]
     command += ["--shape", place.shape] if place.shape else []
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True)
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, env=env)
     if done.returncode:
         print(f"{part} ended with exit code {done.returncode}", file=sys.stderr)
         return {}
