@@ -31,7 +31,7 @@ def append(folder: Path, first: int, count: int) -> None:
     ledger = open_ledger(folder)
     value = random.Random(first).randbytes(984)
     for key in keys_of(first, count):
-        ledger.put(key, key + value)
+        ledger.put({key: key + value})
     ledger.close()
 
 

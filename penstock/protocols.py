@@ -310,15 +310,12 @@ class Ledger(Protocol):
     def get(self, keys: Sequence[bytes]) -> dict[bytes, bytes]:
         """Return the values of the keys that have one. Reads files; fastest with about 1,000 keys at a time."""
 
-    def put(self, key: bytes, value: bytes) -> None:
-        """Store a value unless the key has one. Returns at once; the value is durable within 100 ms.
+    def put(self, values: Mapping[bytes, bytes]) -> None:
+        """Store the values of keys that have none yet. Returns at once; the values are durable within 100 ms.
 
-        Blocks while the disk is far behind. Raises LedgerError if values cannot be written; this one is then kept in
+        Blocks while the disk is far behind. Raises LedgerError if values cannot be written; these are then kept in
         memory, if there is room, and written when the disk works again.
         """
-
-    def put_all(self, values: Mapping[bytes, bytes]) -> None:
-        """Store values by key, as ``put`` does, with one write."""
 
     def flush(self) -> None:
         """Return when all values are durable. Raises LedgerError on failure; may be called again."""

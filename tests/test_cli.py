@@ -26,7 +26,7 @@ from tests.terminals import run_in_terminal
 def cache_dir(tmp_path: Path) -> Path:
     ledger = open_ledger(tmp_path / "ledger")
     for number in range(50):
-        ledger.put(key_of({"n": number}), bytes([number]) * 500)
+        ledger.put({key_of({"n": number}): bytes([number]) * 500})
     ledger.close()
     return tmp_path
 

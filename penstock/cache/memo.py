@@ -92,7 +92,7 @@ class Memo:
         if (raw := self.codec.encode(result)) is not None:
             if self._ordinals is not None:
                 self._ordinals.store_claims()
-            self.ledger.put(key, raw)
+            self.ledger.put({key: raw})
 
     def put_soon(self, key: bytes, result: Any) -> None:
         """Store a result, in one write with all other results of this turn of the event loop.
@@ -114,7 +114,7 @@ class Memo:
             if self._put_soon:
                 if self._ordinals is not None:
                     self._ordinals.store_claims()
-                self.ledger.put_all(self._put_soon)
+                self.ledger.put(self._put_soon)
         except Exception as exc:
             self._put_error = exc
         self._put_soon = {}

@@ -52,7 +52,7 @@ class Ordinals:
         self._next: dict[bytes, int] = {}
         self._claims, self._claim_prefix = claims, f"claim\0{era}\0".encode()
         self._claimed: dict[bytes, dict[RowId, list[int]]] = {}  # by earlier runs; this run has not taken them
-        self._unstored: list[tuple[bytes, RowId]] = []
+        self._unstored: dict[bytes, RowId] = {}
         self._has_answers = claims is None
         self._lock = threading.Lock()
 
@@ -70,9 +70,9 @@ class Ordinals:
             return
         with self._lock:
             self._has_answers = True
-            unstored, self._unstored = self._unstored, []
-            for claim, row in unstored:
-                self._store(claim, row)
+            unstored, self._unstored = self._unstored, {}
+            if self._claims is not None:
+                self._claims.put(unstored)
 
     def close(self) -> None:
         if self._claims is not None:
@@ -96,9 +96,9 @@ class Ordinals:
         """Store a claim before the answer, in the order of ordinals: a crash loses only the last ones."""
         assert self._claims is not None
         if self._has_answers:
-            self._claims.put(claim, row)
+            self._claims.put({claim: row})
         else:
-            self._unstored.append((claim, row))
+            self._unstored[claim] = row
 
     def _claim(self, key: bytes) -> bytes:
         return note_key(self._claim_prefix + key)

@@ -134,7 +134,10 @@ def test_what_is_not_per_row_says_so(server: ModelServer, options: dict[str, Any
     with pytest.raises(InvalidArgumentError, match=words):
         prompt(ps.col("q"), **options)
     name = next(iter(options))
-    for function in (lambda: classify_text(ps.col("q"), ["a"], **options), lambda: embed_text(ps.col("q"), **options)):
+    for function in (
+        lambda: classify_text(ps.col("q"), ["a", "b"], **options),
+        lambda: embed_text(ps.col("q"), **options),
+    ):
         with pytest.raises(InvalidArgumentError, match=f"{name} takes one value for all rows"):
             function()
 

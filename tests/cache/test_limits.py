@@ -21,7 +21,7 @@ def filled(cache_dir: Path, count: int, first: int = 0) -> None:
     """Keep values in the ledger of a ``cache_dir``, as a query does."""
     ledger = cache_ledger(cache_dir)
     for number in range(first, first + count):
-        ledger.put(key_of(b"%d" % number), os.urandom(1000))
+        ledger.put({key_of(b"%d" % number): os.urandom(1000)})
     ledger.close()
 
 
@@ -75,7 +75,7 @@ def test_what_was_not_used_for_long_goes(tmp_path: Path) -> None:
 def test_files_that_somebody_writes_stay(tmp_path: Path) -> None:
     other = open_ledger(tmp_path / "ledger")
     for number in range(200):
-        other.put(key_of(b"other %d" % number), VALUE)
+        other.put({key_of(b"other %d" % number): VALUE})
     other.flush()
     with ps.config(cache_max_size="10kB"):
         filled(tmp_path, 100)

@@ -30,7 +30,7 @@ def value_of(key: bytes) -> bytes:
 def fill(ledger: Ledger, keys: list[bytes]) -> dict[bytes, bytes]:
     values = {key: value_of(key) for key in keys}
     for key, value in values.items():
-        ledger.put(key, value)
+        ledger.put({key: value})
     return values
 
 
@@ -51,7 +51,7 @@ def test_a_value_is_there_at_once_and_after_opening_again(tmp_path: Path) -> Non
 def test_values_are_kept_as_they_are(tmp_path: Path, value: bytes) -> None:
     key = key_of(b"k")
     ledger = open_ledger(tmp_path)
-    ledger.put(key, value)
+    ledger.put({key: value})
     ledger.close()
     ledger = open_ledger(tmp_path)
     assert ledger.get([key]) == {key: value}
@@ -61,13 +61,13 @@ def test_values_are_kept_as_they_are(tmp_path: Path, value: bytes) -> None:
 def test_the_first_value_of_a_key_stays(tmp_path: Path) -> None:
     key = key_of(b"k")
     with_waiting = open_ledger(tmp_path)
-    with_waiting.put(key, b"first")
-    with_waiting.put(key, b"second")
+    with_waiting.put({key: b"first"})
+    with_waiting.put({key: b"second"})
     with_waiting.flush()
-    with_waiting.put(key, b"third")
+    with_waiting.put({key: b"third"})
     with_waiting.flush()
     other = open_ledger(tmp_path)
-    other.put(key, b"fourth")
+    other.put({key: b"fourth"})
     other.close()
     assert with_waiting.get([key]) == {key: b"first"}
     with_waiting.close()
@@ -94,7 +94,7 @@ def test_a_value_reaches_the_disk_by_itself(tmp_path: Path) -> None:
     """Another ledger sees only what is on disk."""
     key, writer, reader = key_of(b"k"), open_ledger(tmp_path), open_ledger(tmp_path)
     put_at = time.monotonic()
-    writer.put(key, b"v")
+    writer.put({key: b"v"})
     while not reader.get([key]):
         assert time.monotonic() < put_at + 60, "promised within 0.1 s; a busy machine may take longer"
     writer.close()
@@ -117,7 +117,7 @@ def test_a_full_file_is_followed_by_another(tmp_path: Path, monkeypatch: pytest.
     ledger = open_ledger(tmp_path)
     for first in range(0, 100, 20):
         for key in keys_of(range(first, first + 20)):
-            ledger.put(key, key * 60)
+            ledger.put({key: key * 60})
         ledger.flush()
     assert len(list(tmp_path.glob("*.log"))) > 2
     assert ledger.get(keys_of(range(100))) == {key: key * 60 for key in keys_of(range(100))}
@@ -132,11 +132,11 @@ def test_a_value_that_fills_the_file_while_another_is_synced(tmp_path: Path, mon
 
     def put_meanwhile(fd: int) -> None:
         monkeypatch.setattr(os, "fdatasync", sync)
-        ledger.put(second, os.urandom(1000))
+        ledger.put({second: os.urandom(1000)})
         sync(fd)
 
     monkeypatch.setattr(os, "fdatasync", put_meanwhile)
-    ledger.put(first, b"1")
+    ledger.put({first: b"1"})
     ledger.flush()
     ledger.flush()
     assert ledger.get([first, second]).keys() == {first, second}
@@ -162,7 +162,7 @@ def test_threads_put_and_get_at_once(tmp_path: Path) -> None:
     def work(first: int) -> None:
         keys = keys_of(range(first, first + 300))
         for key in keys:
-            ledger.put(key, value_of(key))
+            ledger.put({key: value_of(key)})
             if ledger.get([key]) != {key: value_of(key)}:
                 wrong.append(key)
 
@@ -210,7 +210,7 @@ def test_eight_processes_write_at_once(tmp_path: Path) -> None:
 
 
 def test_a_ledger_that_was_not_closed_is_written_when_the_process_ends(tmp_path: Path) -> None:
-    code = "import sys; from penstock.cache.ledger import *; open_ledger(sys.argv[1]).put(key_of(b'k'), b'v')"
+    code = "import sys; from penstock.cache.ledger import *; open_ledger(sys.argv[1]).put({key_of(b'k'): b'v'})"
     subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True)
     ledger = open_ledger(tmp_path)
     assert ledger.get([key_of(b"k")]) == {key_of(b"k"): b"v"}
@@ -224,7 +224,7 @@ from penstock.cache.ledger import key_of, open_ledger
 
 committing.COMMIT_EVERY_S = 60
 ledger = open_ledger(sys.argv[1])
-ledger.put(key_of(1), b"one")
+ledger.put({key_of(1): b"one"})
 if not (ending := os.fork()):
     sys.exit()  # with all that a process does at its end
 os.waitpid(ending, 0)
@@ -251,13 +251,13 @@ def test_a_forked_child_neither_removes_nor_keeps_what_its_parent_had(tmp_path: 
 def test_wrong_uses_are_refused(tmp_path: Path) -> None:
     ledger = open_ledger(tmp_path / "a")
     with pytest.raises(InvalidArgumentError, match="keys of 16 bytes"):
-        ledger.put(b"short", b"v")
+        ledger.put({b"short": b"v"})
     with pytest.raises(InvalidArgumentError, match="keys of 16 bytes"):
         ledger.get([key_of(b"k"), b"short"])
     ledger.close()
     ledger.close()
     with pytest.raises(LedgerError, match="is closed"):
-        ledger.put(key_of(b"k"), b"v")
+        ledger.put({key_of(b"k"): b"v"})
     with pytest.raises(LedgerError, match="is closed"):
         ledger.get([key_of(b"k")])
     (tmp_path / "file").write_text("not a folder")

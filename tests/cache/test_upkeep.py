@@ -26,7 +26,7 @@ def folder(tmp_path: Path) -> Path:
     ledgers = [open_ledger(tmp_path) for _ in range(4)]
     for number, ledger in enumerate(ledgers):
         for key in KEYS[25 * number : 25 * number + 25]:
-            ledger.put(key, value_of(key))
+            ledger.put({key: value_of(key)})
         ledger.flush()
     for ledger in ledgers:
         ledger.close()
@@ -98,7 +98,7 @@ def test_a_reader_follows_a_prune(folder: Path) -> None:
     prune(folder, time.time(), max_age_s=DAY_S)
     reader.get([key_of(b"another")])  # a key that is missing makes it look
     assert reader.get(KEYS) == {key: value_of(key) for key in KEYS[:25]}
-    reader.put(KEYS[50], value_of(KEYS[50]))
+    reader.put({KEYS[50]: value_of(KEYS[50])})
     reader.close()
     assert held(folder) == [*KEYS[:25], KEYS[50]]
 
@@ -106,7 +106,7 @@ def test_a_reader_follows_a_prune(folder: Path) -> None:
 def test_a_file_that_is_being_written_is_left(folder: Path) -> None:
     writer = open_ledger(folder)
     new = key_of(b"new")
-    writer.put(new, b"v")
+    writer.put({new: b"v"})
     writer.flush()
     assert stats(folder).num_files_in_use == 1
     for result in (prune(folder, time.time(), max_nbytes=0), clear(folder)):

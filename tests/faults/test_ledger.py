@@ -41,7 +41,7 @@ def folder(tmp_path: Path) -> Path:
     ledger = open_ledger(tmp_path)
     for first in range(0, NUM_RECORDS, NUM_RECORDS // 4):
         for key in KEYS[first : first + NUM_RECORDS // 4]:
-            ledger.put(key, VALUES[key])
+            ledger.put({key: VALUES[key]})
         ledger.flush()
     ledger.close()
     return tmp_path
@@ -125,7 +125,7 @@ def test_what_can_be_read_is_kept_and_the_rest_is_asked_again(
     assert not message or re.search(message, said), said
     for key in KEYS:  # as a query does for missing calls
         if key not in found:
-            ledger.put(key, VALUES[key])
+            ledger.put({key: VALUES[key]})
     assert ledger.get(KEYS) == VALUES
     ledger.close()
 
@@ -156,7 +156,7 @@ def test_random_damage_never_gives_a_wrong_value(folder: Path) -> None:
         assert all(VALUES[key] == value for key, value in found.items())
         for key in KEYS:
             if key not in found:
-                ledger.put(key, VALUES[key])
+                ledger.put({key: VALUES[key]})
         ledger.flush()
         assert ledger.get(KEYS) == VALUES
         ledger.close()
@@ -184,7 +184,7 @@ def test_a_damaged_record_is_found_while_a_ledger_is_open(folder: Path, caplog: 
     lost = [key for key in KEYS if key not in ledger.get([key])]
     assert len(lost) == 1
     assert "count as missing" in caplog.text
-    ledger.put(lost[0], VALUES[lost[0]])
+    ledger.put({lost[0]: VALUES[lost[0]]})
     ledger.flush()
     assert ledger.get(KEYS) == VALUES
     ledger.close()
@@ -208,7 +208,7 @@ def write(reports, first):
     dice, number = random.Random(first), first
     while True:
         for _ in range(dice.choice((1, 10, 100))):
-            ledger.put(key_number(number), value_number(number))
+            ledger.put({key_number(number): value_number(number)})
             number += 1
             os.write(reports, b"%d\\n" % number)
         if dice.random() < 0.3:
@@ -262,7 +262,7 @@ unlimited = resource.getrlimit(resource.RLIMIT_FSIZE)
 resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, unlimited[1]))
 for key in keys[:200]:
     with contextlib.suppress(LedgerError):
-        ledger.put(key, key * 60)
+        ledger.put({key: key * 60})
 for attempt in range(2):
     try:
         ledger.flush()
@@ -270,7 +270,7 @@ for attempt in range(2):
         print(exc)
     assert ledger.get(keys[:200]) == {key: key * 60 for key in keys[:200]}
 try:
-    ledger.put(keys[200], keys[200] * 60)  # it is kept, and the caller must stop
+    ledger.put({keys[200]: keys[200] * 60})  # it is kept, and the caller must stop
 except LedgerError as exc:
     print(exc)
 resource.setrlimit(resource.RLIMIT_FSIZE, unlimited)
@@ -278,7 +278,7 @@ ledger.flush()
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, unlimited[1]))
 for key in keys[201:]:
     with contextlib.suppress(LedgerError):
-        ledger.put(key, key * 60)
+        ledger.put({key: key * 60})
 try:
     ledger.close()
 except LedgerError as exc:
@@ -316,7 +316,7 @@ ledger = open_ledger(sys.argv[1])
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
 for number in range(200):
     try:
-        ledger.put(key_of({"n": number}), bytes(1000))
+        ledger.put({key_of({"n": number}): bytes(1000)})
     except LedgerError as exc:
         failure = exc
 print(failure)
@@ -334,12 +334,12 @@ def test_what_waits_for_a_full_disk_is_bounded(tmp_path: Path) -> None:
 def test_a_folder_that_was_deleted_is_an_error_that_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.ERROR)
     ledger = open_ledger(tmp_path / "a")
-    ledger.put(KEYS[0], b"v")
+    ledger.put({KEYS[0]: b"v"})
     ledger.flush()
     for path in (tmp_path / "a").iterdir():
         path.unlink()
     (tmp_path / "a").rmdir()
-    ledger.put(KEYS[1], b"w")
+    ledger.put({KEYS[1]: b"w"})
     assert KEYS[2] not in ledger.get(KEYS[:3])
     with pytest.raises(LedgerError, match="No such file"):
         ledger.flush()

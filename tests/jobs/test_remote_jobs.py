@@ -314,7 +314,7 @@ def test_answers_survive_a_kill_and_two_machines(
             found = ledger.get(keys)
             assert all(value == key * 3 for key, value in found.items())
             for number in numbers:
-                ledger.put(keys[number], keys[number] * 3)
+                ledger.put({keys[number]: keys[number] * 3})
             ledger.close()
         return len(found)
 
@@ -333,7 +333,7 @@ def test_a_deleted_job_loses_its_answers(bucket: Bucket, tmp_path: Path) -> None
     key = key_of({"number": 1})
     with ledger_of(bucket).open() as folder:
         ledger = open_ledger(folder)
-        ledger.put(key, b"1")
+        ledger.put({key: b"1"})
         ledger.close()
     bucket.store.delete(bucket.keys)
     with ledger_of(bucket).open() as folder:

@@ -43,8 +43,8 @@ class Committer:
     """Accepts values at once and commits them on a thread of its own.
 
     While commits fail, values stay in memory and the commit is retried every second and on each ``flush``. From the
-    second failure on, ``put_all`` raises: it keeps values if possible, but the caller must not compute more. Beyond
-    ``MAX_WAITING_NBYTES`` of waiting values, ``put_all`` waits for a slow disk.
+    second failure on, ``put`` raises: it keeps values if possible, but the caller must not compute more. Beyond
+    ``MAX_WAITING_NBYTES`` of waiting values, ``put`` waits for a slow disk.
     """
 
     def __init__(self, log: OwnLog, folder: Path) -> None:
@@ -64,7 +64,7 @@ class Committer:
         self._thread = threading.Thread(target=self._run, name="penstock-ledger", daemon=True)
         self._thread.start()
 
-    def put_all(self, values: Mapping[bytes, bytes]) -> None:
+    def put(self, values: Mapping[bytes, bytes]) -> None:
         """Accept values, except for keys with a waiting value, and write them at once. Raise if one cannot be
         written."""
         refused = [key for key, value in values.items() if len(key) != KEY_NBYTES or len(value) > MAX_VALUE_NBYTES]

@@ -22,19 +22,14 @@ class LayeredLedger:
         found = self._own.get(keys)
         missing = [key for key in keys if key not in found]
         if missing and (shared := self._shared.get(missing)):
-            self._own.put_all(shared)
+            self._own.put(shared)
             found.update(shared)
         return found
 
-    def put(self, key: bytes, value: bytes) -> None:
-        """Store a value in both."""
-        self._own.put(key, value)
-        self._shared.put(key, value)
-
-    def put_all(self, values: Mapping[bytes, bytes]) -> None:
+    def put(self, values: Mapping[bytes, bytes]) -> None:
         """Store values in both."""
-        self._own.put_all(values)
-        self._shared.put_all(values)
+        self._own.put(values)
+        self._shared.put(values)
 
     def flush(self) -> None:
         """Return when every value put so far is durable in both."""

@@ -37,7 +37,7 @@ class SharedLedger:
             if ledger is None or ledger.is_closed:  # in a process forked while it was open
                 ledger, num_users = open_ledger(folder), 0
             _open[folder] = ledger, num_users + 1
-        self.get, self.put, self.put_all, self.flush = ledger.get, ledger.put, ledger.put_all, ledger.flush
+        self.get, self.put, self.flush = ledger.get, ledger.put, ledger.flush
 
     def close(self) -> None:
         folder, self._folder = self._folder, None

@@ -41,7 +41,7 @@ def open_ledger(path: str | os.PathLike[str]) -> FileLedger:
     >>> from penstock.cache.ledger import key_of
     >>> ledger = open_ledger(tempfile.mkdtemp())
     >>> key = key_of({"model": "m", "prompt": "hi"})
-    >>> ledger.put(key, b"hello")
+    >>> ledger.put({key: b"hello"})
     >>> ledger.get([key]) == {key: b"hello"}
     True
     >>> ledger.close()
@@ -93,13 +93,9 @@ class FileLedger:
                     found |= self._read([key for key in keys if key not in found])
         return found
 
-    def put(self, key: bytes, value: bytes) -> None:
-        """Store the value of a key that has none yet. Returns at once; the value is on disk within 100 ms."""
-        self._committer.put_all({key: value})
-
-    def put_all(self, values: Mapping[bytes, bytes]) -> None:
-        """Store the values of keys that have none yet, with one write."""
-        self._committer.put_all(values)
+    def put(self, values: Mapping[bytes, bytes]) -> None:
+        """Store the values of keys that have none yet. Returns at once; they are on disk within 100 ms."""
+        self._committer.put(values)
 
     def flush(self) -> None:
         """Return when every value put so far is on disk."""

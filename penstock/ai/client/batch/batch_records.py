@@ -53,18 +53,18 @@ class BatchRecords:
     def begin(self, token: str, calls: Iterable[tuple[bytes, int]], intent: Intent) -> None:
         """Record that calls, each with the number of its attempt, are about to be submitted. Durable on return."""
         for key, attempt in calls:
-            self._ledger.put(_call_key(key, attempt), token.encode())
+            self._ledger.put({_call_key(key, attempt): token.encode()})
         values = {"requests": intent.num_requests, "time": intent.time}
-        self._ledger.put(_batch_key(token), orjson.dumps(values))
+        self._ledger.put({_batch_key(token): orjson.dumps(values)})
         self._ledger.flush()
 
     def name(self, token: str, batch_id: str) -> None:
         """Record the provider's id of a batch."""
-        self._ledger.put(_id_key(token), batch_id.encode())
+        self._ledger.put({_id_key(token): batch_id.encode()})
 
     def end(self, key: bytes, attempt: int) -> None:
         """Record that an attempt ended without an answer."""
-        self._ledger.put(_end_key(key, attempt), b"1")
+        self._ledger.put({_end_key(key, attempt): b"1"})
 
     def batch_id(self, token: str) -> str | None:
         found = self._value(_id_key(token))
