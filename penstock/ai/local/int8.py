@@ -20,7 +20,7 @@ NDArray = np.ndarray[Any, Any]
 Node = Any
 
 GROUP = 128
-"""Inputs with a common scale. Larger groups are faster: 384 gains 7 %, and the cosine falls from 0.996 to 0.993."""
+"""Inputs with a common scale. Larger groups are faster: 384 gains 5 %, and the cosine falls from 0.995 to 0.991."""
 
 
 class Int8Encoder:
@@ -85,7 +85,11 @@ def graph_of(encoder: BertEncoder) -> Any:
     words = ops.gather(constant(encoder.words.float().numpy()), ids, constant(0))
     found = normalized(ops.add(words, positions), encoder.norm)
     for layer in encoder.layers:
-        parts = ops.split(product(found, layer.attention), constant(2), 3).outputs()
+        # Three products are faster than one and its split.
+        parts = [
+            product(found, (matrix, bias))
+            for matrix, bias in zip(*(each.chunk(3) for each in layer.attention), strict=True)
+        ]
         attended = ops.scaled_dot_product_attention(*map(heads, parts), mask)
         joined = ops.reshape(ops.transpose(attended, constant([0, 2, 1, 3])), constant([0, 0, -1]), True)
         found = normalized(ops.add(product(joined, layer.merge), found), layer.merge_norm)

@@ -19,7 +19,7 @@ from penstock.errors import RequestRefusedError
 NDArray = np.ndarray[Any, Any]
 LongInput = Literal["truncate", "average"]
 
-CPU_TOKENS, GPU_TOKENS = 1_024, 131_072
+CPU_TOKENS, INT8_CPU_TOKENS, GPU_TOKENS = 1_024, 512, 131_072
 """Tokens of a batch. On a CPU the activations of larger batches no longer fit its cache."""
 
 NARROW, NARROW_GPU_TOKENS = 1_024, 262_144
@@ -86,7 +86,8 @@ class TextEncoder:
         self._device = checkpoint.torch_device()
         is_narrow = getattr(self._network.config, "hidden_size", NARROW) < NARROW
         gpu_tokens = NARROW_GPU_TOKENS if is_narrow and isinstance(self._network, TransformersEncoder) else GPU_TOKENS
-        self._runner = BatchRunner(self._device, cpu_tokens=CPU_TOKENS, gpu_tokens=gpu_tokens)
+        cpu_tokens = INT8_CPU_TOKENS if isinstance(self._network, Int8Encoder) else CPU_TOKENS
+        self._runner = BatchRunner(self._device, cpu_tokens=cpu_tokens, gpu_tokens=gpu_tokens)
         tokenizer = self._network.tokenizer
         self._padding = tokenizer.pad_token_id or 0
         self._max_length = max_input_tokens(self._network.config, tokenizer, max_length or modules.max_length)
