@@ -66,6 +66,7 @@ DAFT = INSTEAD | _by_name(
         "use hash()": "murmur3_32",
         "use prompt(text, provider=..., model=...)": "llm_generate",
         "name the model in the function, as in prompt(..., model='gpt-5-mini')": "set_model current_model",
+        "use sql('select * from a asof left join b using (item, time)', a=..., b=...)": "join_asof",
         "use stats().skipped_files": "skipped_corrupt_files",
         "use sql(), whose windows may have ranges": "range_between",
         "look at dtype.arrow": (
