@@ -11,7 +11,6 @@ orders          WatchedJob: notes the figures of a job in its folder and follows
 cluster         nodes and actors of the Ray cluster
 commands        run the command line of a job again
 row_pages/      rows of jobs and queries: read, searched, sorted, and shown a page at a time
-trials          edited prompts, asked about a few rows
 reviews         notes, thumbs and verdicts of people on rows
 comparison      ``ps.compare``: two jobs, with the verdicts
 server          DashboardServer: the page and its data over HTTP, for people who have the token

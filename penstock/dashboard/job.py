@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from bisect import bisect_left
@@ -25,7 +24,7 @@ from penstock.dashboard.orders import PROMPTS, RUN, ControlWriter
 from penstock.dashboard.reviews import Reviews, row_name
 from penstock.dashboard.row_pages.counterparts import Counterparts, Differences
 from penstock.dashboard.row_pages.found_rows import RowsRequest
-from penstock.dashboard.row_pages.pages import InputRun, RowFile, RowReader, first_rows, rows_page
+from penstock.dashboard.row_pages.pages import InputRun, RowFile, RowReader, rows_page
 from penstock.dashboard.row_pages.prompts import PromptTemplate, read_prompts
 from penstock.dashboard.row_pages.row_search import RowSearch, selected_rows
 from penstock.errors import InvalidArgumentError
@@ -60,7 +59,6 @@ class JobContent:
     error_kinds: list[dict[str, Any]]
     formulas: dict[str, str]  # by column, the expression that computes it
     prompts: dict[str, PromptTemplate]  # by column
-    input_paths: list[str]  # files that can be read again as the run has read them
     command: str | None
 
 
@@ -110,14 +108,10 @@ class JobFolderView:
         place = self._folder.output.place
         return place.path(JOB_FOLDER) if isinstance(place, LocalPlace) else None
 
-    @property
-    def ledger_folder(self) -> Path | None:
-        return None if (hidden := self.hidden_folder) is None else hidden / JOB_LEDGER
-
     def open_ledger(self) -> Ledger | None:
         """Return the ledger of the job, or None if its files are on another machine. The caller must close it."""
-        folder = self.ledger_folder
-        return SharedLedger(folder) if folder is not None and has_records(folder) else None
+        hidden = self.hidden_folder
+        return SharedLedger(hidden / JOB_LEDGER) if hidden is not None and has_records(hidden / JOB_LEDGER) else None
 
     def _read(self) -> JobContent:
         folder = self._folder
@@ -145,7 +139,6 @@ class JobFolderView:
             ErrorKinds(errors).values(),
             column_formulas(described),
             read_prompts(prompts["columns"]),
-            input_files(described),
             command_text(folder),
         )
 
@@ -183,7 +176,6 @@ class JobBoard:
             "compared": [compared_run(view.content()) for view in self._views] if len(self._views) > 1 else [],
             "command": content.command,
             "program": content.run.get("program"),
-            "can_try_input": bool(content.input_paths and content.prompts),
             "output": "" if (folder := self._views[0].hidden_folder) is None else command_output(folder),
             "queries": [],
             "query": news_of(run, asked),
@@ -227,7 +219,7 @@ class JobBoard:
         for row in page["rows"]:
             place = None if row["row"] is None else RowPlace(row["source"], row["row"])
             row["review"] = reviews.get(row_name(row["number"], place))
-        return page | {"formulas": content.formulas, "can_review": True, "can_try": bool(content.prompts)}
+        return page | {"formulas": content.formulas, "can_review": True}
 
     def table(self, asked: Mapping[str, str], max_rows: int) -> pa.Table:
         wanted, content = RowsRequest.of(asked), self._views[0].content()
@@ -239,25 +231,6 @@ class JobBoard:
             selection.wait(max_rows, MAX_EXPORT_S)
         with config(progress=False, dashboard=False):
             return selected_rows(reader.all(), None if selection is None else selection.numbers, max_rows)
-
-    def prompts(self, asked: Mapping[str, str]) -> dict[str, Any]:
-        from penstock.dashboard.trials import editable_prompts
-
-        content = self._views[0].content()
-        return {"prompts": editable_prompts(content.prompts, content.run), "has_input": bool(content.input_paths)}
-
-    def try_prompt(self, asked: Mapping[str, Any]) -> dict[str, Any]:
-        """Ask an edited prompt about rows of the output, by their numbers, or about the first rows of the input."""
-        from penstock.dashboard.trials import MAX_ROWS, Trial, run_trial
-
-        content, folder = self._views[0].content(), self._views[0].ledger_folder
-        with config(progress=False, dashboard=False):
-            if asked.get("numbers") is None:
-                found = first_rows(content.input_paths, MAX_ROWS)
-            else:
-                found = RowReader(content.files).rows(list(map(int, asked["numbers"])))
-        is_ours = folder is not None and os.access(folder.parent, os.W_OK)
-        return run_trial(content.prompts, Trial.of(asked), found, folder if is_ours else None)
 
     def review(self, asked: Mapping[str, Any]) -> str:
         """Keep a person's note, thumb or verdict on a row."""
@@ -351,14 +324,6 @@ def column_formulas(description: Mapping[str, Any]) -> dict[str, str]:
             if title.startswith("column '") and column["expression"] != f"col({name})":
                 formulas[name] = column["expression"].removesuffix(f" as {name}")
     return formulas
-
-
-def input_files(description: Mapping[str, Any]) -> list[str]:
-    """Return the files of a job's one input, if the defaults of a reader read them."""
-    match description.get("query", {}).get("inputs"):
-        case [{"name": "read_parquet" | "read_json" | "read_csv", "options": options, "versions": versions}]:
-            return list(versions) if not options.get("format") else []
-    return []
 
 
 def row_files(state: JobState, paths: dict[str, str]) -> list[RowFile]:

@@ -49,21 +49,11 @@ class WatchedQuery(LiveQuery):
                 self.recent.add(work, report)
 
     def rows(self, asked: Mapping[str, str]) -> dict[str, Any]:
-        return self.recent.page(RowsRequest.of(asked)) | {"is_recent": True, "can_try": bool(self.recent.prompts)}
+        return self.recent.page(RowsRequest.of(asked)) | {"is_recent": True}
 
     def table(self, asked: Mapping[str, str], max_rows: int) -> pa.Table:
         found = self.recent.table(RowsRequest.of(asked))
         return pa.table({}) if found is None else found.slice(0, max_rows)
-
-    def prompts(self, asked: Mapping[str, str]) -> dict[str, Any]:
-        from penstock.dashboard.trials import editable_prompts
-
-        return {"prompts": editable_prompts(self.recent.prompts, self.snapshot())}
-
-    def try_prompt(self, asked: Mapping[str, Any]) -> dict[str, Any]:
-        from penstock.dashboard.trials import Trial, run_trial
-
-        return run_trial(self.recent.prompts, Trial.of(asked), self.recent.rows(asked["numbers"]), None)
 
     def review(self, asked: Mapping[str, Any]) -> str:
         raise InvalidArgumentError("Notes are kept beside a job: write the rows with resume=True.")

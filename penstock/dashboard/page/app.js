@@ -129,7 +129,7 @@ function Query({ state, view }) {
   }
   return html`<section id=${view} aria-label=${view === "rows" ? "Rows" : "Run"}>
     <${Headline} query=${query} state=${state} isSmall=${view === "rows"} />
-    ${view === "rows" ? html`<${Rows} query=${query} runs=${runs} compared=${state.compared ?? []} tick=${page.tick} say=${say} confirm=${confirm} last=${page.lastRows} />` : html`<${Run} query=${query} control=${control} confirm=${confirm} theme=${theme()} output=${state.output} />`}
+    ${view === "rows" ? html`<${Rows} query=${query} runs=${runs} compared=${state.compared ?? []} tick=${page.tick} say=${say} last=${page.lastRows} />` : html`<${Run} query=${query} control=${control} confirm=${confirm} theme=${theme()} output=${state.output} />`}
   </section>`;
 }
 
@@ -146,7 +146,6 @@ function Headline({ query, state, isSmall }) {
         ${state.queries.length > 1 && html`<label>Query <select id="queries" value=${chosen("query")} onChange=${(event) => go(address({ query: event.target.value, row: null, first: null }))}>
           <option value="">the latest</option>${state.queries.map((each) => html`<option value=${each.id}>${`${each.id}. ${shortened(each.name, 60)} (${each.state})`}</option>`)}</select></label>`}
         ${query.can_control && !isLost && html`<${Actions} query=${query} />`}
-        ${state.can_try_input && isOver(query) && query.state !== "finished" && !isLost && html`<a class="button" href=${address({ view: "rows", try: "input" }, true)} onClick=${follow}>Try 20 rows first</a>`}
         ${state.command && isOver(query) && !isLost && html`<${Again} query=${query} command=${state.command} />`}
       </div></div>
     ${!isSmall && !state.command && state.program && isOver(query) && (query.state !== "finished" || query.num_failed > 0) && html`<${Program} query=${query} program=${state.program} />`}
