@@ -13,7 +13,6 @@ from typing import Any, Literal
 from penstock.contracts import QueryControl
 from penstock.cost.accounts import current_account
 from penstock.cost.budget import set_budget
-from penstock.dashboard.cluster import cluster_state
 from penstock.dashboard.error_kinds import ErrorKinds
 from penstock.errors import InvalidArgumentError, QueryCancelledError
 from penstock.events.events import (
@@ -239,7 +238,6 @@ class LiveQuery:
                     asdict(model) | {"projected_dollars": stats.forecast.dollars(model)} for model in stats.models
                 ],
                 "gpus": [asdict(gpu) for gpu in stats.gpus],
-                "cluster": cluster_state() if not self.is_ended else None,
                 "counters": [*stats.counters.items(), *stats.gauges.items()],
             }
 

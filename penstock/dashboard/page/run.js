@@ -21,7 +21,6 @@ export function Run({ query, control, confirm, theme, output }) {
       <${Stages} query=${query} control=${control} confirm=${confirm} />
     </div>
     <${Models} models=${query.models} />
-    <${Cluster} cluster=${query.cluster} />
     <${Gpus} gpus=${query.gpus ?? []} />
     ${query.counters.length > 0 && html`<${Counters} counters=${query.counters} />`}
     ${!query.num_failed && html`<${Errors} query=${query} />`}
@@ -126,22 +125,6 @@ function Models({ models }) {
     name="${model.provider} / ${model.model}" labels=${labels} values=${[count(model.num_calls), count(model.num_cached), count(model.input_tokens),
       count(model.output_tokens), dollars(model.dollars), count(model.num_in_flight), model.num_allowed === null ? "–" : count(model.num_allowed),
       count(model.num_waiting), count(model.num_refused)]} />`)}<//>`;
-}
-
-// What is taken is booked by actors and tasks; what is busy is measured by the agent of each node.
-function Cluster({ cluster }) {
-  if (!cluster) return null;
-  const labels = ["Node", "State", "CPUs", "CPUs busy", "GPUs", "GPUs busy", "Memory", "Memory used"], { nodes, free, actors } = cluster;
-  const total = (name) => nodes.filter((node) => node.is_alive).reduce((sum, node) => sum + node[name], 0);
-  const taken = (name) => `${compact(total(name) - free[name])} of ${compact(total(name))} taken`;
-  const gpus = ({ gpu, gpus_busy: busy }) => Object.entries(busy).map(([index, share]) => `${index}: ${percent(share)}`).join(", ") || (gpu ? "not reported" : "–");
-  const nameOf = (id) => nodes.find((node) => node.id === id)?.name ?? id;
-  return html`<${Table} id="nodes" title="Ray nodes" labels=${labels}>
-      ${nodes.map((node) => html`<${Cells} name="${node.name} ${node.address}" labels=${labels} values=${[node.is_alive ? "alive" : "gone", compact(node.cpu), node.cpu_busy === null ? "not reported" : percent(node.cpu_busy),
-        `${compact(node.gpu)} ${node.gpu_kind}`, gpus(node), bytes(node.memory), node.memory_used === null ? "not reported" : bytes(node.memory_used)]} />`)}
-      <${Cells} name="All" labels=${labels} values=${["", taken("cpu"), "", taken("gpu"), "", `${bytes(total("memory") - free.memory)} taken`, ""]} /><//>
-    ${actors ? html`<${Table} id="actors" title="Ray actors" labels=${["Actor", "Node", "Process"]}>${actors.map((actor) => html`<${Cells} name=${actor.name} labels=${["Actor", "Node", "Process"]} values=${[nameOf(actor.node), actor.pid]} />`)}<//>`
-      : html`<p class="sub card">This cluster runs no API server of Ray, so its actors are not listed.</p>`}`;
 }
 
 function Gpus({ gpus }) {
