@@ -8,7 +8,6 @@ known           the jobs and dashboards of this machine
 home            HomeBoard: the list of jobs and queries
 job             JobBoard: a job in a folder, which another process may write
 orders          WatchedJob: notes the figures of a job in its folder and follows the orders of a dashboard elsewhere
-commands        run the command line of a job again
 row_pages/      rows of jobs and queries: read, searched, sorted, and shown a page at a time
 reviews         notes, thumbs and verdicts of people on rows
 comparison      ``ps.compare``: two jobs, with the verdicts

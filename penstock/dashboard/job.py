@@ -8,7 +8,6 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import itemgetter
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -17,7 +16,6 @@ from penstock.cache.ledger.maintenance import has_records
 from penstock.cache.ledger.open_ledgers import SharedLedger
 from penstock.config import config
 from penstock.contracts import Origin
-from penstock.dashboard.commands import command_output, start_command
 from penstock.dashboard.error_kinds import ErrorKinds
 from penstock.dashboard.live import MAX_ERRORS, LiveQuery, Order, error_values, news_of, summary_of
 from penstock.dashboard.orders import PROMPTS, RUN, ControlWriter
@@ -102,16 +100,11 @@ class JobFolderView:
         files = [path.stat() for name in names if (path := place.path(name)).exists()]
         return run_state(self._folder), *((file.st_mtime_ns, file.st_size) for file in files)
 
-    @property
-    def hidden_folder(self) -> Path | None:
-        """The folder with the data of the job; None if it is not on this machine."""
-        place = self._folder.output.place
-        return place.path(JOB_FOLDER) if isinstance(place, LocalPlace) else None
-
     def open_ledger(self) -> Ledger | None:
         """Return the ledger of the job, or None if its files are on another machine. The caller must close it."""
-        hidden = self.hidden_folder
-        return SharedLedger(hidden / JOB_LEDGER) if hidden is not None and has_records(hidden / JOB_LEDGER) else None
+        place = self._folder.output.place
+        folder = place.path(JOB_FOLDER, JOB_LEDGER) if isinstance(place, LocalPlace) else None
+        return SharedLedger(folder) if folder is not None and has_records(folder) else None
 
     def _read(self) -> JobContent:
         folder = self._folder
@@ -176,7 +169,6 @@ class JobBoard:
             "compared": [compared_run(view.content()) for view in self._views] if len(self._views) > 1 else [],
             "command": content.command,
             "program": content.run.get("program"),
-            "output": "" if (folder := self._views[0].hidden_folder) is None else command_output(folder),
             "queries": [],
             "query": news_of(run, asked),
         }
@@ -263,10 +255,6 @@ class JobBoard:
 
     def control(self, asked: Mapping[str, Any]) -> str:
         view = self._views[0]
-        if asked.get("action") in ("continue", "retry") and view.hidden_folder is not None:
-            if view.content().state == "running":
-                raise InvalidArgumentError("The job runs already.")
-            return start_command(view.root, view.hidden_folder, asked["action"])
         if view.content().order_interval_s is None:
             raise InvalidArgumentError("The job does not run, or its folder is not yours to write to.")
         order = Order.of(asked)

@@ -7,7 +7,7 @@ import { bytes, callsText, compact, count, counted, dollars, inFlight, isOver, l
 
 const MAX_LINES = 8;
 
-export function Run({ query, control, confirm, theme, output }) {
+export function Run({ query, control, confirm, theme }) {
   if (!query.stages.length) {
     return html`<${Tiles} query=${query} />
       <p id="no-figures" class="card empty">The last run has left no figures: it has just begun, or it was killed while no page watched it.</p>
@@ -24,7 +24,7 @@ export function Run({ query, control, confirm, theme, output }) {
     <${Gpus} gpus=${query.gpus ?? []} />
     ${query.counters.length > 0 && html`<${Counters} counters=${query.counters} />`}
     ${!query.num_failed && html`<${Errors} query=${query} />`}
-    <${Log} lines=${query.log ?? []} output=${output} />`;
+    <${Log} lines=${query.log ?? []} />`;
 }
 
 // --- figures ---
@@ -166,6 +166,5 @@ function Errors({ query }) {
   </section>`;
 }
 
-const Log = ({ lines, output }) => (lines.length > 0 || output) && html`<section class="card" aria-labelledby="log-title"><h2 id="log-title">Log</h2>
-  <ol id="log" class="log">${lines.map(([at, text]) => html`<li><span class="where">${seconds(at)}</span> ${text}</li>`)}</ol>
-  ${output && html`<h3>Output of the command</h3><pre>${output}</pre>`}</section>`;
+const Log = ({ lines }) => lines.length > 0 && html`<section class="card" aria-labelledby="log-title"><h2 id="log-title">Log</h2>
+  <ol id="log" class="log">${lines.map(([at, text]) => html`<li><span class="where">${seconds(at)}</span> ${text}</li>`)}</ol></section>`;
