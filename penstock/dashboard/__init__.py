@@ -9,8 +9,7 @@ home            HomeBoard: the list of jobs and queries
 job             JobBoard: a job in a folder, which another process may write
 orders          WatchedJob: notes the figures of a job in its folder and follows the orders of a dashboard elsewhere
 row_pages/      rows of jobs and queries: read, searched, sorted, and shown a page at a time
-reviews         notes, thumbs and verdicts of people on rows
-comparison      ``ps.compare``: two jobs, with the verdicts
+comparison      ``ps.compare``: two jobs
 server          DashboardServer: the page and its data over HTTP, for people who have the token
 page/           the page: ``app.js`` and a module for each part of it; ``vendor/`` holds Preact, htm and uPlot
 

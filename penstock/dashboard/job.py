@@ -19,8 +19,7 @@ from penstock.contracts import Origin
 from penstock.dashboard.error_kinds import ErrorKinds
 from penstock.dashboard.live import MAX_ERRORS, LiveQuery, Order, error_values, news_of, summary_of
 from penstock.dashboard.orders import PROMPTS, RUN, ControlWriter
-from penstock.dashboard.reviews import Reviews, row_name
-from penstock.dashboard.row_pages.counterparts import Counterparts, Differences
+from penstock.dashboard.row_pages.counterparts import Differences
 from penstock.dashboard.row_pages.found_rows import RowsRequest
 from penstock.dashboard.row_pages.pages import InputRun, RowFile, RowReader, rows_page
 from penstock.dashboard.row_pages.prompts import PromptTemplate, read_prompts
@@ -32,7 +31,7 @@ from penstock.io.commit.target import LocalPlace
 from penstock.io.consistent_listing import JOB_FOLDER
 from penstock.jobs.reconcile import rows_by_file
 from penstock.jobs.state import JobState
-from penstock.jobs.summary import command_text, open_folder, run_state, whole_path
+from penstock.jobs.summary import command_text, open_folder, run_state
 from penstock.protocols import Ledger
 from penstock.types.row_numbers import RowPlace
 
@@ -66,7 +65,6 @@ class JobFolderView:
     def __init__(self, root: str) -> None:
         self.root = root
         self._folder = open_folder(root)
-        self.reviews = Reviews(self._folder.output.place)
         self.orders = ControlWriter(self._folder.notes)
         self._lock = threading.Lock()
         self._content: JobContent | None = None
@@ -207,11 +205,7 @@ class JobBoard:
             return figures | {"is_counted": selection.is_complete}
         open_ledger = self._views[0].open_ledger
         page = rows_page(reader, other_files, wanted, selection, content.prompts, open_ledger)
-        reviews = self._views[0].reviews.read()
-        for row in page["rows"]:
-            place = None if row["row"] is None else RowPlace(row["source"], row["row"])
-            row["review"] = reviews.get(row_name(row["number"], place))
-        return page | {"formulas": content.formulas, "can_review": True}
+        return page | {"formulas": content.formulas}
 
     def table(self, asked: Mapping[str, str], max_rows: int) -> pa.Table:
         wanted, content = RowsRequest.of(asked), self._views[0].content()
@@ -223,22 +217,6 @@ class JobBoard:
             selection.wait(max_rows, MAX_EXPORT_S)
         with config(progress=False, dashboard=False):
             return selected_rows(reader.all(), None if selection is None else selection.numbers, max_rows)
-
-    def review(self, asked: Mapping[str, Any]) -> str:
-        """Keep a person's note, thumb or verdict on a row."""
-        number, content = int(asked["number"]), self._views[0].content()
-        with config(progress=False, dashboard=False):
-            found = RowReader(content.files).rows([number])
-        if found is None:
-            raise InvalidArgumentError(f"There is no row {number}.")
-        keys = {}
-        if len(self._views) > 1:
-            others = [file.path for file in self._views[1].content().files]
-            key = Counterparts(others, str(asked.get("key", "")), found.batch).key
-            keys = {key: found.batch.column(key)[0].as_py()}
-        other = whole_path(self._views[1].root) if len(self._views) > 1 else ""
-        self._views[0].reviews.write(number, found.places[0], keys, {**asked, "other": other})
-        return f"Kept in {self._views[0].root}/_reviews."
 
     def _selection(self, wanted: RowsRequest, reader: RowReader, others: Sequence[RowFile]) -> RowSearch:
         """Return the search for these rows, which may have begun with an earlier page."""

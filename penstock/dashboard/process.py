@@ -55,9 +55,6 @@ class WatchedQuery(LiveQuery):
         found = self.recent.table(RowsRequest.of(asked))
         return pa.table({}) if found is None else found.slice(0, max_rows)
 
-    def review(self, asked: Mapping[str, Any]) -> str:
-        raise InvalidArgumentError("Notes are kept beside a job: write the rows with resume=True.")
-
     def control(self, asked: Mapping[str, Any]) -> str:
         order = Order.of(asked)
         if int(asked["query"]) != self.number:

@@ -66,9 +66,6 @@ class ShownRun(Protocol):
     def table(self, asked: Mapping[str, str], max_rows: int) -> pa.Table:
         """Return the rows that a person asks for, on all pages."""
 
-    def review(self, asked: Mapping[str, Any]) -> str:
-        """Keep a note on a row; see ``reviews``. Return a message for the person."""
-
     def control(self, asked: Mapping[str, Any]) -> str:
         """Change a running query; see ``live.Order``. Return a message for the person."""
 
@@ -131,7 +128,6 @@ class DashboardServer:
                 web.get("/api/shape", self._about_one(_shape)),
                 web.get("/api/export", self._export),
                 web.post("/api/control", self._about_one(lambda run, asked: {"done": run.control(asked)})),
-                web.post("/api/review", self._about_one(lambda run, asked: {"done": run.review(asked)})),
                 web.post("/api/seen", self._seen),
             ]
         )

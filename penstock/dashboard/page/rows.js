@@ -78,7 +78,7 @@ export function Rows({ query, runs, compared, tick, say, last }) {
           <button type="button" disabled=${!page || page.next === null} onClick=${() => go(address({ first: page.next }))}>Next</button>
         </div>
       </div>
-      ${open && html`<${RowPanel} number=${Number(open)} table=${page} runs=${runs} close=${close} say=${say} onReview=${() => load()} />`}
+      ${open && html`<${RowPanel} number=${Number(open)} table=${page} runs=${runs} close=${close} say=${say} />`}
     </div>`;
 }
 
@@ -193,9 +193,9 @@ function Table({ page, runs, holder, open }) {
 }
 
 function lines(row, page, columns, source, runs, open) {
-  const label = row.row === null ? "open" : source ? String(row.row) : placeText(row).slice("row ".length), mark = { 1: " ▲", "-1": " ▼" }[row.review?.thumb] ?? "";
+  const label = row.row === null ? "open" : source ? String(row.row) : placeText(row).slice("row ".length);
   const line = html`<tr key=${row.number} class=${[row.error && "failed", open !== "" && Number(open) === row.number && "open"].filter(Boolean).join(" ")}>
-    <td data-label="Row"><button type="button" class="link" title=${placeTitle(row)} aria-label="Open ${placeText(row)}" data-number=${row.number} onClick=${() => go(address({ row: row.number }))}>${label}</button>${mark}${row.review?.note ? " ✎" : ""}</td>
+    <td data-label="Row"><button type="button" class="link" title=${placeTitle(row)} aria-label="Open ${placeText(row)}" data-number=${row.number} onClick=${() => go(address({ row: row.number }))}>${label}</button>${row.review?.note ? " ✎" : ""}</td>
     ${columns.map(({ name, index }) => {
       const cell = row.cells[index], differs = cellDiffers(row, index, page);
       return html`<td class=${cell?.number ? "n" : ""} data-label=${name}><${CellInTable} cell=${cell} />
