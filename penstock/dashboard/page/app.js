@@ -129,7 +129,7 @@ function Query({ state, view }) {
   }
   return html`<section id=${view} aria-label=${view === "rows" ? "Rows" : "Run"}>
     <${Headline} query=${query} state=${state} isSmall=${view === "rows"} />
-    ${view === "rows" ? html`<${Rows} query=${query} runs=${runs} compared=${state.compared ?? []} tick=${page.tick} say=${say} last=${page.lastRows} />` : html`<${Run} query=${query} control=${control} confirm=${confirm} theme=${theme()} />`}
+    ${view === "rows" ? html`<${Rows} query=${query} runs=${runs} compared=${state.compared ?? []} tick=${page.tick} say=${say} last=${page.lastRows} />` : html`<${Run} query=${query} theme=${theme()} />`}
   </section>`;
 }
 

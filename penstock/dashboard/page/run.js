@@ -1,5 +1,5 @@
 // A run: how far it is, what it costs, what went wrong, and the ways to change it.
-import { html, useMemo, useState } from "./vendor/preact.js";
+import { html, useMemo } from "./vendor/preact.js";
 import { Chart, rates } from "./chart.js";
 import { Plan } from "./plan.js";
 import { address, chosen, follow, go } from "./server.js";
@@ -7,7 +7,7 @@ import { bytes, callsText, compact, count, counted, dollars, inFlight, isOver, l
 
 const MAX_LINES = 8;
 
-export function Run({ query, control, confirm, theme }) {
+export function Run({ query, theme }) {
   if (!query.stages.length) {
     return html`<${Tiles} query=${query} />
       <p id="no-figures" class="card empty">The last run has left no figures: it has just begun, or it was killed while no page watched it.</p>
@@ -18,7 +18,7 @@ export function Run({ query, control, confirm, theme }) {
       <section class="card" aria-labelledby="plan-title"><h2 id="plan-title">Plan</h2><${Plan} query=${query} /></section>
       ${query.num_failed > 0 && html`<${Errors} query=${query} />`}
       <${Charts} query=${query} theme=${theme} />
-      <${Stages} query=${query} control=${control} confirm=${confirm} />
+      <${Stages} query=${query} />
     </div>
     <${Models} models=${query.models} />
     <${Gpus} gpus=${query.gpus ?? []} />
@@ -90,7 +90,7 @@ function Table({ id, title, labels, children }) {
 const Cells = ({ name, labels, values }) => html`<tr><th scope="row">${name}</th>
   ${values.map((value, index) => html`<td class="n" data-label=${labels[index + 1]}>${value}</td>`)}</tr>`;
 
-function Stages({ query, control, confirm }) {
+function Stages({ query }) {
   const labels = ["Stage", "Rows", "Rows/s", "Running", "At most", "Queued", "Busy", "Failed"];
   return html`<${Table} id="stages" title="Stages" labels=${labels}>${query.stages.map((stage) => html`<tr key=${stage.index}>
     <th scope="row"><span>${stage.name}</span><span class=${stage.index === query.bottleneck ? "flag-text" : ""}>${stage.index === query.bottleneck ? "bottleneck" : ""}</span>
@@ -98,25 +98,10 @@ function Stages({ query, control, confirm }) {
     <td class="n" data-label="Rows">${count(stage.num_rows)}</td>
     <td class="n" data-label="Rows/s">${rate(stage.rate)}</td>
     <td class="n" data-label="Running">${stage.num_workers ? count(stage.num_running) : "–"}</td>
-    <td class="n" data-label="At most"><${Limit} stage=${stage} query=${query} control=${control} confirm=${confirm} /></td>
+    <td class="n" data-label="At most">${stage.num_workers ? count(stage.num_allowed ?? stage.num_workers) : "–"}</td>
     <td class="n" data-label="Queued">${stage.num_rows_queued ? `${count(stage.num_rows_queued)} rows, ${bytes(stage.nbytes_queued)}` : "–"}</td>
     <td class="n" data-label="Busy">${seconds(stage.busy_s)}</td>
     <td class="n ${stage.num_failed ? "bad-text" : ""}" data-label="Failed">${count(stage.num_failed)}</td></tr>`)}<//>`;
-}
-
-function Limit({ stage, query, control, confirm }) {
-  const [typed, setTyped] = useState(null), most = stage.limit ?? stage.num_allowed ?? stage.num_workers;
-  if (!query.can_control || !stage.num_workers || stage.state === "finished") return stage.num_workers ? count(most) : "–";
-  const change = (event) => {
-    const value = Math.min(Number.parseInt(event.target.value, 10), event.target.max || Infinity);
-    setTyped(null);
-    event.target.value = most;
-    if (value < 1 || value === most || Number.isNaN(value)) return;
-    confirm({ text: `Let ${stage.name} run at most ${count(value)} ${stage.is_remote ? "call" : "task"}${value === 1 ? "" : "s"} at once, in place of ${count(most)}?`, no: "Leave it", yes: "Change it",
-      act: () => control({ action: "limit", stage: stage.index, max_running: value }) });
-  };
-  return html`<input type="number" min="1" max=${stage.is_remote ? undefined : stage.num_workers} value=${typed ?? most}
-    aria-label="Most ${stage.is_remote ? "calls" : "tasks"} at once of ${stage.name}" onInput=${(event) => setTyped(event.target.value)} onChange=${change} onBlur=${() => setTyped(null)} />`;
 }
 
 function Models({ models }) {
