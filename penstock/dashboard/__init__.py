@@ -4,8 +4,8 @@ live            LiveQuery: a Subscriber with what the page shows of one query
 error_kinds     failed rows by the kind of their error
 recent          the last rows of a query that runs
 process         the dashboard of this process, for ``ps.set_config(dashboard=True)``
-known           the jobs and dashboards of this machine
-home            HomeBoard: the list of jobs and queries
+known           the jobs of this machine
+home            HomeBoard: the list of jobs
 job             JobBoard: a job in a folder, which another process may write
 orders          WatchedJob: notes the figures of a job in its folder and follows the orders of a dashboard elsewhere
 row_pages/      rows of jobs and queries: read, searched, sorted, and shown a page at a time

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from penstock.contracts import Report
-from penstock.dashboard.known import forget_process, note_process
 from penstock.dashboard.live import LiveQuery, Order, news_of, summary_of
 from penstock.dashboard.recent import RecentRows, watched_stage
 from penstock.dashboard.row_pages.found_rows import RowsRequest
@@ -127,17 +126,14 @@ def start_dashboard() -> DashboardServer:
 
             _server = DashboardServer(_board)
             atexit.register(_wait_for_pages, os.getpid())
-            note_process(_server.url)
             print(f"Dashboard: {_server.url}", file=sys.stderr)  # noqa: T201, the user asked for it
         return _server
 
 
 def _wait_for_pages(pid: int) -> None:
     """Let open pages show how the last query ended, before their server is gone. A forked child has no server."""
-    if pid == os.getpid() and _server is not None:
-        if (end := _board.end) is not None:
-            _server.wait_for_pages(end, MAX_WAIT_S)
-        forget_process()
+    if pid == os.getpid() and _server is not None and (end := _board.end) is not None:
+        _server.wait_for_pages(end, MAX_WAIT_S)
 
 
 def stop_dashboard() -> None:
@@ -149,5 +145,4 @@ def stop_dashboard() -> None:
         if _server is not None:
             atexit.unregister(_wait_for_pages)
             _server.close()
-            forget_process()
             _board, _server = LiveBoard(), None
