@@ -18,7 +18,7 @@ from penstock.config import config
 from penstock.contracts import Origin
 from penstock.dashboard.error_kinds import ErrorKinds
 from penstock.dashboard.live import MAX_ERRORS, LiveQuery, Order, error_values, news_of, summary_of
-from penstock.dashboard.orders import PROMPTS, RUN, ControlWriter
+from penstock.dashboard.orders import PROMPTS, RUN, leave_order
 from penstock.dashboard.row_pages.counterparts import Differences
 from penstock.dashboard.row_pages.found_rows import RowsRequest
 from penstock.dashboard.row_pages.pages import InputRun, RowFile, RowReader, rows_page
@@ -65,7 +65,6 @@ class JobFolderView:
     def __init__(self, root: str) -> None:
         self.root = root
         self._folder = open_folder(root)
-        self.orders = ControlWriter(self._folder.notes)
         self._lock = threading.Lock()
         self._content: JobContent | None = None
         self._read_at_s = 0.0
@@ -76,7 +75,7 @@ class JobFolderView:
             )
 
     def content(self) -> JobContent:
-        """Return the content, at most a second old. This tells a run in another process that a person watches."""
+        """Return the content, at most a second old."""
         with self._lock:
             content = self._content
             if content is None or time.monotonic() - self._read_at_s > REREAD_S:
@@ -85,8 +84,6 @@ class JobFolderView:
                     content = self._content = self._read()
                     self._read_mark = mark
                 self._read_at_s = time.monotonic()
-            if content.order_interval_s is not None:
-                self.orders.beat(content.order_interval_s)
             return content
 
     def _mark(self) -> tuple[object, ...] | None:
@@ -97,6 +94,10 @@ class JobFolderView:
         names = ("", JOB_FOLDER, f"{JOB_FOLDER}/journal", f"{JOB_FOLDER}/{RUN}.json")
         files = [path.stat() for name in names if (path := place.path(name)).exists()]
         return run_state(self._folder), *((file.st_mtime_ns, file.st_size) for file in files)
+
+    def order(self, order: Order) -> None:
+        """Leave an order for the run, which is in another process."""
+        leave_order(self._folder.notes, order)
 
     def open_ledger(self) -> Ledger | None:
         """Return the ledger of the job, or None if its files are on another machine. The caller must close it."""
@@ -236,7 +237,7 @@ class JobBoard:
         if view.content().order_interval_s is None:
             raise InvalidArgumentError("The job does not run, or its folder is not yours to write to.")
         order = Order.of(asked)
-        view.orders.order(order)
+        view.order(order)
         return order.done
 
 
