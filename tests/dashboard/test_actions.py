@@ -36,7 +36,9 @@ def test_the_job_of_a_command_line_says_how_to_retry_its_failed_rows(
         with served(out) as server:
             page.goto(server.url)
             expect(page.locator("#error-kinds")).to_contain_text("is not acceptable")
-            expect(page.locator("#program")).to_contain_text(f"To run the 3 failed rows again, run penstock retry {out}.")
+            expect(page.locator("#program")).to_contain_text(
+                f"To run the 3 failed rows again, run penstock retry {out}."
+            )
             check_access(page)
             subprocess.run([sys.executable, "-m", "penstock", "retry", str(out)], check=True)
             expect(page.get_by_text("No row has failed.")).to_be_visible()
