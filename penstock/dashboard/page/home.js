@@ -22,7 +22,7 @@ export function Home() {
   if (home === null) return html`<p class="empty">${problem || "Reading …"}</p>`;
   const search = chosen("find").toLowerCase(), jobs = (home.jobs ?? []).filter((job) => JSON.stringify([job.root, job.models, job.state]).toLowerCase().includes(search));
   const toggle = (root) => setPicked(picked.includes(root) ? picked.filter((each) => each !== root) : [...picked, root].slice(-2));
-  return html`<section id="home" aria-label="Jobs">
+  return html`<section id="home" aria-label="Home">
     <div class="headline"><h1>${home.folder ? `Jobs in ${home.folder}` : home.jobs ? "Jobs" : "Queries"}</h1>
       <div class="actions">
         <label>Find <input type="search" id="find" value=${chosen("find")} onInput=${(event) => go(address({ find: event.target.value }), true)} /></label>
