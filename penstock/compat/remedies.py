@@ -119,7 +119,7 @@ RAY = _by_name(
         "use map_batches()": "map_batches_internal",
         "deploy it with an HTTP ingress and give its address: OpenAIProcessorConfig(base_url=), or "
         "HttpRequestProcessorConfig(url=)": "ServeDeploymentProcessorConfig",
-        "use @penstock.udaf in agg(), or groupby(key).map_groups(function)": (
+        "use groupby(key).map_groups(function)": (
             "AggregateFn AggregateFnV2 AccumulatorType AggOutputType SupportsRichComparisonType VectorizedAggregateFnV2"
         ),
         "use a Datasink, whose write() makes the files": (
