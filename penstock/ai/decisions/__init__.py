@@ -7,7 +7,6 @@ decision_wire        the interface of a service for decisions
 
 openai_decisions     OpenAI's ``/v1/decisions``
 system_one           ``/v1/systemone`` of TypeSafe, Upstage, LiteLLM, OpenRouter; Perplexity has it at another path
-sglang_decisions     SGLang's ``/v1/decisions``, which has other fields than OpenAI's
 labels               a language model as a judge: a prompt for each question, and labels of one token
 composed_decider     several calls for the questions of one row: a judge, or a service that limits their number
 remote_decider       choose one of these for a server
@@ -16,7 +15,7 @@ transformers_decider a judge on this machine -> transformers_judge: the scores o
                      shared_prompts: the questions about a text compute it once
 
 decided_labels       labels of ``classify_text`` and ``classify_image`` by a decision
-decide_column        the column, and several calls of ``decide`` as one request
+decide_column        the column
 
 Every model here is a ``Prompter`` whose answer is the text that ``DecisionFormat`` reads, so calls, ledger, limits,
 budget and batches work as in ``prompt``. The room may import ``providers``, ``local`` and everything below them;
