@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from penstock.types import DataType
 from penstock.types.frozen import frozen
@@ -103,6 +103,15 @@ class BatchLimits:
 API_LOOP = "penstock.ai"  # the event loop of the calls of remote models
 
 
+class JoinsCalls(Protocol):
+    """A function that returns lists, and can compute the items of other functions with the same arguments in the same
+    call.
+    """
+
+    def joined(self, spec: UdfSpec, other: UdfSpec) -> JoinedCall | None:
+        """Return one function for ``spec``, the function of this object, and ``other``, or None."""
+
+
 @frozen
 class Builtin:
     """Settings that only Penstock's own functions have."""
@@ -124,6 +133,7 @@ class Builtin:
     at_once: str | None = None
     """An async method of the instance. It gets the argument columns of a task and returns the column of results, or
     None if the rows must be called one by one."""
+    joins: JoinsCalls | None = None  # several calls on the same rows become one
     cascade: Any = None  # of plan/cascade.py: the planner makes several calls of this one
 
 
@@ -166,6 +176,16 @@ class UdfSpec:
     def max_concurrent_calls(self) -> int:
         """The maximum number of concurrent calls of an async function."""
         return self.resources.max_workers or (MAX_ASYNC_BATCHES if self.target.is_batch else MAX_ASYNC_ROWS)
+
+
+@frozen
+class JoinedCall:
+    """A function that returns lists. They begin with the results of one function; the results of the other are at
+    ``positions``.
+    """
+
+    udf: UdfSpec
+    positions: tuple[int, ...]
 
 
 @frozen

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
@@ -30,7 +29,6 @@ NUM_ROUNDS = 3
 """Rounds of comparisons with pivots. Each keeps about a seventh of a group's rows, and at least one list."""
 NUM_VOTES = 5
 """How often the model ranks the last rows, each time in another order."""
-PROMISE_OPTIONS = ("cheap", "precision", "recall", "confidence")
 MAX_LABELS = 20
 """``semantic_join`` asks about every row of a table in memory with at most so many rows: one question for each."""
 
@@ -209,9 +207,7 @@ class SemanticVerbs(ColumnVerbs, RowVerbs, RelationalVerbs, AggregateVerbs, Resh
 
         is_plain = (options.get("cheap"), left_on, right_on) == (None, None, None)
         if is_plain and other._is_in_memory and len(other) <= MAX_LABELS:
-            own = {name: value for name, value in options.items() if name not in PROMISE_OPTIONS}
-            ask_labels = functools.partial(functions.ai.ask_all, provider=provider, model=model, options=own)
-            pairs = _labelled(prefixed(self, "left"), prefixed(other, "right"), statement, ask_labels)
+            pairs = _labelled(prefixed(self, "left"), prefixed(other, "right"), statement, ask)
         else:
             vectors = {
                 side: functions.embed_text(_joined_text(read[side])) if on is None else on
@@ -262,17 +258,16 @@ def _columns_in(statement: str, columns: Mapping[str, Sequence[str]]) -> dict[st
     return read
 
 
-def _labelled(left: Any, labels: Any, statement: str, ask: Callable[[list[str]], list[Expression]]) -> Any:
+def _labelled(left: Any, labels: Any, statement: str, ask: Callable[[str], Expression]) -> Any:
     """Return the pairs of rows and labels that make a statement true. Ask in a column for each label first."""
     from penstock import functions
 
-    statements = []
+    answers: dict[str, Expression] = {}
     fields = split_template("semantic_join", statement)[1]
     labels = labels.drop_null(*(field for field in fields if field in labels.columns))
-    for label in labels.to_pylist():
+    for number, label in enumerate(labels.to_pylist()):
         texts = {each: with_doubled_braces(str(label[each])) if each in label else f"{{{each}}}" for each in fields}
-        statements.append(with_other_fields("semantic_join", statement, texts.__getitem__))
-    answers = {f"__is_{number}": answer for number, answer in enumerate(ask(statements))}
+        answers[f"__is_{number}"] = ask(with_other_fields("semantic_join", statement, texts.__getitem__))
     asked = left.with_columns(answers)
     numbers = [col(name).if_else(int(name.removeprefix("__is_")), None).cast("uint64") for name in answers]
     matches = asked.with_column("__label", functions.to_list(*numbers, lit(None).cast("uint64"))).explode("__label")

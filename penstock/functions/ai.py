@@ -185,16 +185,6 @@ def ask(
     return ask_column(Statement.of(statement), asked, cheap, Promise(precision, recall, confidence))
 
 
-def ask_all(
-    statements: Sequence[str], provider: str | Provider | None, model: str | None, options: Mapping[str, Any]
-) -> list[Expression]:
-    """Return an ``ask`` column for each of some statements about the same columns."""
-    from penstock.ai.cascade.statements import Statement, StatementModel
-
-    asked = StatementModel(find_provider(provider, "decide"), model, options, check_messages)
-    return asked.answers([Statement.of(each) for each in statements])
-
-
 @method
 @documented(TextEmbeddingOptions)
 def embed_text(

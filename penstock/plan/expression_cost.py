@@ -8,7 +8,7 @@ from penstock.expr.nodes import COMPARISONS, Alias, Call, ColumnRef, Expr, Liter
 
 SAFE = frozenset(COMPARISONS) | {"and", "or", "xor", "not", "is_null", "not_null", "is_in", "equal_null_safe"}
 CHEAP = SAFE | {"add", "subtract", "multiply", "divide", "negate", "coalesce", "if_else", "struct_get"}
-PARTS = frozenset({"get_item", "struct_get", "to_struct", "decisions"})
+PARTS = frozenset({"get_item", "struct_get", "to_struct", "list_items", "decisions"})
 
 MAX_SIZE = 32  # nodes of an expression
 

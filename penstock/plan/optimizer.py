@@ -13,6 +13,7 @@ from penstock.plan.rules.choose_rows_before_calls import choose_rows_before_call
 from penstock.plan.rules.expand_cascades import expand_cascades
 from penstock.plan.rules.fold_constants import fold_constants
 from penstock.plan.rules.fuse_decode_resize import fuse_decode_resize
+from penstock.plan.rules.join_calls import join_calls
 from penstock.plan.rules.merge_filters import merge_filters
 from penstock.plan.rules.merge_projects import merge_projects
 from penstock.plan.rules.pushdown_filter import pushdown_filter
@@ -32,6 +33,7 @@ RULES: tuple[Rule, ...] = (
     merge_filters,
     pushdown_projection,
     reuse_udf_results,  # after pushdown_projection, which drops unused calls
+    join_calls,  # before pushdown_filter, which may move a filter between calls that the user wrote side by side
     pushdown_filter,
     pushdown_limit,
     choose_rows_before_calls,

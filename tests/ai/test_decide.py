@@ -141,17 +141,44 @@ def test_images_are_part_of_the_input(server: ModelServer) -> None:
 # --- one request for a row ---
 
 
+def share(question: dict[str, Any]) -> float:
+    return 0.5 + 0.1 * int(question["instructions"].removeprefix("Is it ").removesuffix("?"))
+
+
+def test_questions_in_separate_columns_are_one_request(server: ModelServer) -> None:
+    df = ps.from_pydict({"text": [f"row {number}" for number in range(40)], "n": list(range(40))})
+    for number in range(5):
+        df = df.with_column(f"q{number}", decide("{text}", {"q": yes_no(f"Is it {number}?")}))
+        df = df.with_column("n", col("n") + 1)
+    server.change(answer=lambda request: {each["name"]: share(each) for each in request.body["questions"]})
+    found = df.to_pydict()
+    assert server.num_requests == 40
+    shares = [found[f"q{number}"][7]["q"]["probability"] for number in range(5)]
+    assert shares == pytest.approx([0.5, 0.6, 0.7, 0.8, 0.9])
+    assert found["n"][7] == 12
+    assert found["text"][7] == "row 7"
+
+
+def test_columns_of_a_filter_are_one_request_too(server: ModelServer) -> None:
+    df = ps.from_pydict({"text": ["yes", "nothing"] * 10})
+    df = df.with_columns({name: decide("{text}", {"q": yes_no(f"{name}?")}) for name in ("a", "b")})
+    found = df.where(col("a")["q"]["value"]).select(p=col("b")["q"]["probability"]).to_pydict()
+    assert found == {"p": [0.9] * 10}
+    assert server.num_requests == 20
+
+
 def test_rows_that_a_filter_drops_are_not_asked_what_comes_after_it(server: ModelServer) -> None:
     df = ps.from_pydict({"text": ["yes", "nothing"] * 10})
     df = df.with_column("a", decide("{text}", {"q": yes_no("a?")})).where(col("a")["q"]["value"])
     df = df.with_column("b", decide("{text}", {"q": yes_no("b?")})).with_column("c", decide("{text}", ASKED))
     assert len(df.to_pydict()["c"]) == 10
-    assert sorted(len(request.body["questions"]) for request in server.requests) == [1] * 30 + [3] * 10
+    assert sorted(len(request.body["questions"]) for request in server.requests) == [1] * 20 + [4] * 10
 
 
-def test_an_expression_in_two_columns_is_asked_once(server: ModelServer) -> None:
-    answer = decide("{text}", {"q": yes_no("Old?")})
-    found = ps.from_pydict({"text": ["yes"]}).with_column("a", answer).with_column("b", answer).to_pydict()
+def test_equal_questions_are_asked_once(server: ModelServer) -> None:
+    asked = {"q": yes_no("Old?")}
+    df = ps.from_pydict({"text": ["yes"]}).with_column("a", decide("{text}", asked))
+    found = df.with_column("b", decide("{text}", asked)).to_pydict()
     assert found["a"] == found["b"]
     assert [len(request.body["questions"]) for request in server.requests] == [1]
 
@@ -252,7 +279,7 @@ def test_a_decision_model_classifies(server: ModelServer) -> None:
     assert (found["a"], found["c"]) == (["bug", None], ["bug", None])
     assert found["b"][0] == {"label": "bug", "score": 0.9, "scores": {"billing": 0.1, "bug": 0.9}}
     assert found["d"][0] in labels
-    assert server.num_requests == 4
+    assert server.num_requests == 3
 
 
 # --- refused when the query is built ---
@@ -321,8 +348,10 @@ def test_a_failed_row_is_its_own_error(server: ModelServer) -> None:
     df = ps.from_pydict({"text": ["yes", "bad"]}).with_column(
         "d", decide("{text}", {"q": yes_no("?")}, on_error="null")
     )
+    df = df.with_column("e", decide("{text}", {"r": yes_no("!")}, on_error="null"))
     found = df.to_pydict()
     assert [each and each["q"]["value"] for each in found["d"]] == [True, None]
+    assert found["e"][1] is None
     assert df.errors().count_rows() == 1
 
 
@@ -341,5 +370,5 @@ def test_decisions_are_paid_from_the_budget(server: ModelServer, tmp_path: Path)
 
 def test_a_worker_finds_the_kernels_of_a_plan() -> None:
     """A process of Ray gets a plan with answers of ``decide``, and has never imported its modules."""
-    code = "from penstock.expr.registry import lookup; lookup('decisions')"
+    code = "from penstock.expr.registry import lookup; lookup('decisions'), lookup('list_items')"
     subprocess.run([sys.executable, "-c", code], check=True)

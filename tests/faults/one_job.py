@@ -43,10 +43,12 @@ def impatient(folder: Path, out: str) -> None:
 
 
 def decisions(folder: Path, out: str) -> None:
-    """Two answers by one request for each row."""
-    asked = {name: yes_no(f"Is it {name}?") for name in ("loud", "short")}
-    answer = decide("{text}", asked, provider="openai", max_concurrency=4)
-    ps.read_parquet(str(folder)).with_column("answer", answer).write_parquet(out, resume=True, rows_per_file=4)
+    """Two columns of answers by one request for each row."""
+    rows = ps.read_parquet(str(folder))
+    for name in ("loud", "short"):
+        answer = decide("{text}", {name: yes_no(f"Is it {name}?")}, provider="openai", max_concurrency=4)
+        rows = rows.with_column(name, answer)
+    rows.write_parquet(out, resume=True, rows_per_file=4)
 
 
 JOBS = KINDS | {each.__name__: each for each in (small_files, large_file, large_ledger, impatient, decisions)}

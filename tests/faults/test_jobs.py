@@ -234,7 +234,7 @@ def test_a_full_disk_under_the_ledger_stops_the_calls(tmp_path: Path, server: Mo
 
 
 def test_decisions_of_a_killed_job_are_asked_once(tmp_path: Path, server: ModelServer) -> None:
-    """Only calls that were under way are repeated, and each row is one request for both questions."""
+    """Only calls that were under way are repeated, and each row is one request for both columns."""
     server.change(latency=0.03, answer=None)
     runs = Runs(tmp_path, "decisions", server.openai_url)
     runs.run_and_kill(server)
@@ -246,7 +246,7 @@ def test_decisions_of_a_killed_job_are_asked_once(tmp_path: Path, server: ModelS
     assert {len(request.body["questions"]) for request in server.requests} == {2}
     found = ps.read_parquet(str(runs.out)).to_pydict()
     assert sorted(found["text"]) == sorted(rows_of("job"))
-    assert all(answer["loud"]["value"] is not None for answer in found["answer"])
+    assert all(answer["loud"]["value"] is not None for answer in found["loud"])
 
 
 def test_a_staged_file_is_deleted_and_the_ledger_is_damaged(tmp_path: Path, server: ModelServer) -> None:

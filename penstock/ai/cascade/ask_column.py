@@ -24,7 +24,7 @@ from penstock.types import DataType, Field, Schema
 def ask_column(statement: Statement, model: StatementModel, cheap: Any, promise: Promise) -> Expression:
     """Return whether a statement is true of each row."""
     promise.check()
-    (answer,) = model.answers([statement])
+    answer = model.answer(statement)
     if cheap is None:
         return answer
     score, vector = _judges(cheap, statement, model)
@@ -77,8 +77,8 @@ def _judges(cheap: Any, statement: Statement, model: StatementModel) -> tuple[Ex
     if cheap == "auto" and not (is_another and is_decided("decide", model.provider, name)):
         return None, _vectors(statement)
     options = {"on_error": "null", **{each: value for each, value in model.options.items() if each == "cache"}}
-    (decision,) = replace(model, name=name, options=options).decisions([statement])
-    return decision["probability"], _vectors(statement) if cheap == "auto" else None
+    score = replace(model, name=name, options=options).decision(statement)["probability"]
+    return score, _vectors(statement) if cheap == "auto" else None
 
 
 def _vectors(statement: Statement) -> Expression:

@@ -67,27 +67,21 @@ class StatementModel:
     options: Mapping[str, Any]
     check: Check
 
-    def answers(self, statements: Sequence[Statement]) -> list[Expression]:
-        """Return whether each of some statements about the same columns is true of a row.
+    def answer(self, statement: Statement) -> Expression:
+        """Return whether a statement is true of each row. A decision model decides, another one answers in words.
 
-        A decision model decides about all in one request, another one answers in words, so that it may reason first. A
-        model on this machine decides, because that needs no generated text.
+        So a language model may reason first. A model on this machine decides, because that needs no generated text.
         """
         provider, name = self.provider, self.name or self.provider.default_models.get("decide")
         if "wire" in self.options or provider.has_workers or is_decided("decide", provider, name):
-            return [decision["value"] for decision in self.decisions(statements)]
+            return self.decision(statement)["value"]
         call = resolve_call(Prompting, self.name, provider, self.options, {})
-        found = []
-        for statement in statements:
-            instructions = f"{statement.question}\nAnswer yes or no."
-            settings = PromptSettings(call.provider, instructions, OutputFormat.of(Literal["yes", "no"]))
-            found.append(prompt_column(call, settings, statement.parts(), self.check) == "yes")
-        return found
+        instructions = f"{statement.question}\nAnswer yes or no."
+        settings = PromptSettings(call.provider, instructions, OutputFormat.of(Literal["yes", "no"]))
+        return prompt_column(call, settings, statement.parts(), self.check) == "yes"
 
-    def decisions(self, statements: Sequence[Statement]) -> list[Expression]:
-        """Return the answers of ``decide``, whose ``probability`` says how likely each statement is true of a row."""
-        if not statements:
-            return []
-        questions = tuple((f"true_{n}" if n else "true", yes_no(each.question)) for n, each in enumerate(statements))
-        answers = decide_column(statements[0].parts(), questions, self.provider, self.name, self.options, self.check)
-        return [answers[name] for name, _ in questions]
+    def decision(self, statement: Statement) -> Expression:
+        """Return the answer of ``decide``, whose ``probability`` says how likely the statement is true of a row."""
+        questions = (("true", yes_no(statement.question)),)
+        answers = decide_column(statement.parts(), questions, self.provider, self.name, self.options, self.check)
+        return answers["true"]

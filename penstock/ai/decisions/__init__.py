@@ -15,7 +15,7 @@ transformers_decider a judge on this machine -> transformers_judge: the scores o
                      shared_prompts: the questions about a text compute it once
 
 decided_labels       labels of ``classify_text`` and ``classify_image`` by a decision
-decide_column        the column
+decide_column        the column, and several calls of ``decide`` as one request
 
 Every model here is a ``Prompter`` whose answer is the text that ``DecisionFormat`` reads, so calls, ledger, limits,
 budget and batches work as in ``prompt``. The room may import ``providers``, ``local`` and everything below them;

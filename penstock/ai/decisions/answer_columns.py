@@ -37,6 +37,16 @@ def decisions(value: Value, *, questions: Questions) -> Value:
     return pa.StructArray.from_arrays(arrays, [name for name, _ in questions], mask=mask)
 
 
+@strict("list_items", lambda dtype, **_: dtype)
+def list_items(value: Value, *, positions: tuple[int, ...]) -> Value:
+    """Return the items at ``positions`` of lists that all have the same length."""
+    table, mask = _table(value)
+    chosen = table[:, positions]
+    offsets = np.arange(len(table) + 1, dtype=np.int32) * len(positions)
+    items = pa.array(chosen.reshape(-1), from_pandas=True)
+    return pa.ListArray.from_arrays(pa.array(offsets), items, type=value.type, mask=mask)
+
+
 def _table(value: Any) -> tuple[NDArray, pa.Array | None]:
     """Return lists of equal length as the rows of a table, with NaN for null. Also return a mask of the null rows; None
     if no row is null.

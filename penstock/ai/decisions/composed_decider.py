@@ -61,6 +61,7 @@ class RemoteDecider(ComposedDecider):
     def __init__(self, models: Sequence[ApiPrompter], questions: Sequence[Question | None]) -> None:
         super().__init__(models, questions)
         self._first = models[0]
+        self.is_service = None in self._questions
 
     @property
     def billed_as(self) -> tuple[str, str]:

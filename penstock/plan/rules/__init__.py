@@ -8,6 +8,7 @@ pushdown_limit              limit early, at best while reading
 choose_rows_before_calls    sort, filter and limit before a function is called
 pushdown_projection         read and compute only the columns that are used
 reuse_udf_results           equal calls are made once
+join_calls                  calls that one call can answer become one
 fuse_decode_resize          decode images at the size that is used
 expand_cascades             a model and a cheap judge answer ``ask``; after all others
 aggregate_files             DuckDB reads the files of an aggregate; on one machine only
