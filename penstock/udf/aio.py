@@ -109,8 +109,9 @@ class AsyncUdfHandler:
 
     async def _stream(self, batch: pa.RecordBatch, first_row: int) -> AsyncGenerator[pa.RecordBatch, None]:
         async with self._streams:
-            async for output in self._calls.stream_async(batch, first_row):
-                yield output
+            async with aclosing(self._calls.stream(batch, first_row)) as outputs:
+                async for output in outputs:
+                    yield output
 
     async def close(self) -> None:
         lease = self._calls.lease

@@ -24,7 +24,7 @@ from penstock.udf.failures import CALL_FAILURES, Failures
 from penstock.udf.formats import batch_in_format, columns_of, restore_columns, restored
 from penstock.udf.generators import ChunkSize, chunks
 from penstock.udf.instances import build_instance, callable_of, close_instance, close_instance_sync
-from penstock.udf.results import drained, drained_async, owned, started, started_async
+from penstock.udf.results import drained, drained_async, drawn, owned, started, started_async
 from penstock.udf.retry import never
 from penstock.udf.sizing import BatchSizes
 
@@ -212,7 +212,7 @@ class BatchHandler:
             self._failures.row(batch, row, first_row + row, exc)
 
         results = map(self._checked_rows, map(self._caller.function, self._dicts(batch)))
-        for chunk in chunks(results, batch.num_rows, self._chunk_size, fail):
+        for chunk in drawn(chunks(results, batch.num_rows, self._chunk_size, fail), run_sync):
             check_not_cancelled(self._is_cancelled)
             output = self._batch_of(chunk.values, chunk.parents, batch)
             self._chunk_size.note(len(chunk.values), output.nbytes)
