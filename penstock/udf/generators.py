@@ -47,9 +47,9 @@ async def chunks(
 ) -> AsyncGenerator[ValueChunk, None]:
     """Yield the values of ``results`` in chunks. A slow generator's values leave after 0.1 s.
 
-    A result, one a row, is an iterable, an async generator, an awaitable of an iterable, or None. With ``is_outer`` a row
-    without values gives one null. ``on_error`` is called with the number of a failed row and must raise. Nothing waits
-    unless a result does.
+    A result, one a row, is an iterable, an async generator, an awaitable of an iterable, or None. With ``is_outer`` a
+    row without values gives one null. ``on_error`` is called with the number of a failed row and must raise. This
+    waits only if a result does.
     """
     chunk, started = ValueChunk([], []), time.perf_counter()
     for row in range(num_rows):
