@@ -66,6 +66,7 @@ DAFT = INSTEAD | _by_name(
         "use hash()": "murmur3_32",
         "use prompt(text, provider=..., model=...)": "llm_generate",
         "name the model in the function, as in prompt(..., model='gpt-5-mini')": "set_model current_model",
+        "use sql('select * from a asof left join b using (item, time)', a=..., b=...)": "join_asof",
         "use stats().skipped_files": "skipped_corrupt_files",
         "use sql(), whose windows may have ranges": "range_between",
         "look at dtype.arrow": (
@@ -118,7 +119,7 @@ RAY = _by_name(
         "use map_batches()": "map_batches_internal",
         "deploy it with an HTTP ingress and give its address: OpenAIProcessorConfig(base_url=), or "
         "HttpRequestProcessorConfig(url=)": "ServeDeploymentProcessorConfig",
-        "use @penstock.udaf in agg(), or groupby(key).map_groups(function)": (
+        "use groupby(key).map_groups(function)": (
             "AggregateFn AggregateFnV2 AccumulatorType AggOutputType SupportsRichComparisonType VectorizedAggregateFnV2"
         ),
         "use a Datasink, whose write() makes the files": (

@@ -23,7 +23,7 @@ from penstock.plan.relations import (
     Sort,
     SortKey,
 )
-from penstock.relational.query_makers import UnionMaker
+from penstock.relational.query_makers import NUMBER, union_maker
 from penstock.types import DataType, supertype
 from penstock.udf.options import refusing_unknown
 
@@ -133,7 +133,7 @@ class RelationalVerbs(LazyTable):
         """
         left, right = self._plan, plan_of(other)
         if left.schema is None or right.schema is None:
-            return self._with(nodes.Relate((left, right), DeferredRelation(UnionMaker())))
+            return self._with(_deferred_union(left, right, is_all=False))
         return self.union_all_by_name(other).distinct()
 
     def union_all_by_name(self, other: LazyTable) -> Self:
@@ -144,8 +144,7 @@ class RelationalVerbs(LazyTable):
         """
         left, right = self._plan, plan_of(other)
         if left.schema is None or right.schema is None:
-            inputs = nodes.MonotonicId(left, "__row"), nodes.MonotonicId(right, "__row")
-            return self._with(nodes.Relate(inputs, DeferredRelation(UnionMaker("__row"))))
+            return self._with(_deferred_union(left, right, is_all=True))
         names = list(dict.fromkeys([*left.schema.names, *right.schema.names]))
         sides = _aligned(_widened(left, names, right), _widened(right, names, left))
         return self._with(nodes.Concat(sides))
@@ -291,6 +290,12 @@ def _aligned(left: Plan, right: Plan) -> tuple[Plan, Plan]:
     assert right.schema is not None
     common = {name: supertype(left.schema[name].dtype, right.schema[name].dtype) for name in names}
     return _cast(left, common), _cast(right, common)
+
+
+def _deferred_union(left: Plan, right: Plan, *, is_all: bool) -> Plan:
+    """Return the plan of a union by name whose columns are known only while the query runs."""
+    inputs = nodes.MonotonicId(left, NUMBER), nodes.MonotonicId(right, NUMBER)
+    return nodes.Relate(inputs, DeferredRelation(union_maker(is_all)))
 
 
 def _cast(plan: Plan, dtypes: Mapping[str, Any]) -> Plan:

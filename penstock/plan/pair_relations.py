@@ -109,7 +109,7 @@ def join_columns(
         return tuple((0, name, name) for name in left)
     columns: list[tuple[Literal[0, 1, 2], str, str]] = [
         (sides.get(how, 0) if name in merged else 0, name, name)
-        for name in (left if how == "asof" else sorted(left, key=lambda name: name not in merged))
+        for name in sorted(left, key=lambda name: name not in merged)
     ]
     others = [name for name in right if name not in merged]
     taken = {*left, *others}
