@@ -25,8 +25,8 @@ PAYS_AFTER_S = 5.0
 BACKEND = "inductor"
 
 SWITCH_S = 0.00001
-"""The switch interval of Python while a thread compiles: the thread that feeds the GPU calls thousands of functions that
-release the GIL, and waits this long for it after each.
+"""The switch interval of Python while a thread compiles: the thread that feeds the GPU releases the GIL in thousands of
+calls, and waits this long for it after each.
 """
 
 CALLING_MODULES = threading.RLock()
