@@ -6,12 +6,14 @@ from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from penstock.errors import ColumnNotFoundError, InvalidArgumentError, TypeMismatchError
-from penstock.plan.relations import Join, JoinKind
+from penstock.plan.duckdb_text import quoted
+from penstock.plan.relations import Join, JoinKind, SqlQuery
 from penstock.plan.similarity import Metric, Nearest
-from penstock.types import Schema
+from penstock.types import Field, Schema
 from penstock.types.frozen import frozen
 
 PairColumns = tuple[tuple[Literal[0, 1, 2], str, str], ...]
+LEFT_NUMBER, RIGHT_NUMBER = "__left", "__right"  # the columns with the numbers of rows that are zipped
 
 
 @frozen
@@ -43,7 +45,7 @@ class JoinMaker:
         left, right = inputs
         for name, other in zip(self.left.names, self.right.names, strict=True):
             if name in left and other in right:
-                check_keys("join", left, name, right, other)
+                _check_keys(left, name, right, other)
         return Join(self.how, self.left.names, self.right.names, self.columns(left, right))
 
     def columns(self, left: Schema, right: Schema) -> PairColumns:
@@ -87,7 +89,36 @@ class NearestMaker:
         return Nearest(self.left.names[0], self.queries.names[0], self.k, self.metric, columns)
 
 
-def check_keys(verb: str, left: Schema, name: str, right: Schema, other: str) -> None:
+@frozen
+class ZipMaker:
+    """Makes rows of the columns of both inputs, whose rows are numbered."""
+
+    def made(self, *inputs: Schema) -> SqlQuery:
+        fields = [field for field in inputs[0] if field.name != LEFT_NUMBER]
+        columns = [f"l.{quoted(field.name)}" for field in fields]
+        for field in inputs[1]:
+            if field.name != RIGHT_NUMBER:
+                taken = {each.name for each in fields}
+                candidates = [field.name, *(f"{field.name}_{number}" for number in range(1, len(taken) + 2))]
+                name = next(each for each in candidates if each not in taken)
+                fields.append(Field(name, field.dtype))
+                columns.append(f"r.{quoted(field.name)} as {quoted(name)}")
+        left, right = f"l.{LEFT_NUMBER}", f"r.{RIGHT_NUMBER}"
+        text = (
+            f"select {', '.join(columns)} from input0 l full join input1 r on {left} = {right} "
+            f"where case when {left} is null or {right} is null then "
+            f"error('the DataFrames have different numbers of rows') else true end order by {left}"
+        )
+        return SqlQuery(text, ("input0", "input1"), Schema(fields), True, str(self))
+
+    def columns_read(self, side: int) -> tuple[str, ...]:
+        return ((LEFT_NUMBER,), (RIGHT_NUMBER,))[side]
+
+    def __str__(self) -> str:
+        return "zip"
+
+
+def _check_keys(left: Schema, name: str, right: Schema, other: str) -> None:
     """Refuse keys of two temporal types, which DuckDB would compare wrongly.
 
     It has no type for times in nanoseconds, so it gets whole numbers for them.
@@ -95,7 +126,7 @@ def check_keys(verb: str, left: Schema, name: str, right: Schema, other: str) ->
     dtypes = left[name].dtype, right[other].dtype
     if dtypes[0] != dtypes[1] and all(dtype.is_temporal() for dtype in dtypes):
         raise TypeMismatchError(
-            f"{verb}: {name!r} is {dtypes[0]} on the left, but {other!r} is {dtypes[1]} on the right; cast one of them"
+            f"join: {name!r} is {dtypes[0]} on the left, but {other!r} is {dtypes[1]} on the right; cast one of them"
         )
 
 
@@ -109,7 +140,7 @@ def join_columns(
         return tuple((0, name, name) for name in left)
     columns: list[tuple[Literal[0, 1, 2], str, str]] = [
         (sides.get(how, 0) if name in merged else 0, name, name)
-        for name in (left if how == "asof" else sorted(left, key=lambda name: name not in merged))
+        for name in sorted(left, key=lambda name: name not in merged)
     ]
     others = [name for name in right if name not in merged]
     taken = {*left, *others}
