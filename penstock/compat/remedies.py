@@ -46,6 +46,7 @@ DAFT = INSTEAD | _by_name(
         "name the provider in the function, as in prompt(..., provider='openai')": "get_provider has_provider",
         "use prompt(text, provider=..., model=...)": "llm_generate",
         "name the model in the function, as in prompt(..., model='gpt-5-mini')": "set_model current_model",
+        "use sql('select * from a asof left join b using (item, time)', a=..., b=...)": "join_asof",
         "use sql(), whose windows may have ranges": "range_between",
         "look at dtype.arrow": "is_decimal128 is_fixed_size_binary is_logical is_uuid",
         "write the unit, such as 'us'": "TimeUnit",
@@ -79,9 +80,7 @@ RAY = _by_name(
         "use ValueCounter, whose counts are exact": "ApproximateTopK",
         "deploy it with an HTTP ingress and give its address: OpenAIProcessorConfig(base_url=), or "
         "HttpRequestProcessorConfig(url=)": "ServeDeploymentProcessorConfig",
-        "use @penstock.udaf in agg(), or groupby(key).map_groups(function)": (
-            "AggregateFn AggregateFnV2 VectorizedAggregateFnV2"
-        ),
+        "use groupby(key).map_groups(function)": ("AggregateFn AggregateFnV2 VectorizedAggregateFnV2"),
         "rename the files after the write": "FilenameProvider",
         "give iter_torch_batches(collate_fn=) a function, whose batches are dicts of arrays": (
             "CollateFn ArrowBatchCollateFn NumpyBatchCollateFn PandasBatchCollateFn"

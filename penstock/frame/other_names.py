@@ -64,6 +64,7 @@ _BY_HABIT = {
     "write_json(path)": "to_json sink_ndjson write_ndjson",
     "write_sql(table, conn)": "to_sql write_database",
     "write_deltalake(path)": "write_delta sink_delta",
+    'ps.sql("select * from a asof left join b using (item, time)")': "join_asof",
     'ps.sql("select ... from df")': "sql createOrReplaceTempView registerTempTable",
     "explain()": "describe_plan show_graph",
     "stats()": "profile",

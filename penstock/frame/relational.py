@@ -12,7 +12,7 @@ from penstock.frame.columns import ColumnInput, to_node
 from penstock.frame.lazy_table import LazyTable
 from penstock.plan import nodes
 from penstock.plan.nodes import Plan, check_columns
-from penstock.plan.pair_relations import LEFT_NUMBER, RIGHT_NUMBER, JoinMaker, Keys, ZipMaker
+from penstock.plan.pair_relations import JoinMaker, Keys
 from penstock.plan.relations import (
     DeferredRelation,
     Distinct,
@@ -23,6 +23,7 @@ from penstock.plan.relations import (
     Sort,
     SortKey,
 )
+from penstock.relational.query_makers import LEFT_NUMBER, NUMBER, RIGHT_NUMBER, ZipMaker, union_maker
 from penstock.types import DataType, supertype
 from penstock.udf.options import refusing_unknown
 
@@ -144,10 +145,8 @@ class RelationalVerbs(LazyTable):
         """
         left, right = self._plan, plan_of(other)
         if left.schema is None or right.schema is None:
-            raise InvalidArgumentError(
-                "union_all_by_name needs the columns of both sides, which a function before it hides until it runs; "
-                "call collect() first, or use concat() if both sides have the same columns"
-            )
+            inputs = nodes.MonotonicId(left, NUMBER), nodes.MonotonicId(right, NUMBER)
+            return self._with(nodes.Relate(inputs, DeferredRelation(union_maker())))
         names = list(dict.fromkeys([*left.schema.names, *right.schema.names]))
         sides = _aligned(_widened(left, names, right), _widened(right, names, left))
         return self._with(nodes.Concat(sides))

@@ -6,14 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from penstock.errors import ColumnNotFoundError, InvalidArgumentError, TypeMismatchError
-from penstock.plan.duckdb_text import quoted
-from penstock.plan.relations import Join, JoinKind, SqlQuery
+from penstock.plan.relations import Join, JoinKind
 from penstock.plan.similarity import Metric, Nearest
-from penstock.types import Field, Schema
+from penstock.types import Schema
 from penstock.types.frozen import frozen
 
 PairColumns = tuple[tuple[Literal[0, 1, 2], str, str], ...]
-LEFT_NUMBER, RIGHT_NUMBER = "__left", "__right"  # the columns with the numbers of rows that are zipped
 
 
 @frozen
@@ -87,35 +85,6 @@ class NearestMaker:
 
     def _of(self, columns: PairColumns) -> Nearest:
         return Nearest(self.left.names[0], self.queries.names[0], self.k, self.metric, columns)
-
-
-@frozen
-class ZipMaker:
-    """Makes rows of the columns of both inputs, whose rows are numbered."""
-
-    def made(self, *inputs: Schema) -> SqlQuery:
-        fields = [field for field in inputs[0] if field.name != LEFT_NUMBER]
-        columns = [f"l.{quoted(field.name)}" for field in fields]
-        for field in inputs[1]:
-            if field.name != RIGHT_NUMBER:
-                taken = {each.name for each in fields}
-                candidates = [field.name, *(f"{field.name}_{number}" for number in range(1, len(taken) + 2))]
-                name = next(each for each in candidates if each not in taken)
-                fields.append(Field(name, field.dtype))
-                columns.append(f"r.{quoted(field.name)} as {quoted(name)}")
-        left, right = f"l.{LEFT_NUMBER}", f"r.{RIGHT_NUMBER}"
-        text = (
-            f"select {', '.join(columns)} from input0 l full join input1 r on {left} = {right} "
-            f"where case when {left} is null or {right} is null then "
-            f"error('the DataFrames have different numbers of rows') else true end order by {left}"
-        )
-        return SqlQuery(text, ("input0", "input1"), Schema(fields), True, str(self))
-
-    def columns_read(self, side: int) -> tuple[str, ...]:
-        return ((LEFT_NUMBER,), (RIGHT_NUMBER,))[side]
-
-    def __str__(self) -> str:
-        return "zip"
 
 
 def _check_keys(left: Schema, name: str, right: Schema, other: str) -> None:

@@ -8,8 +8,7 @@ handler        RelationHandler: feeds a relation and hands on its rows as they c
                    temporary_duckdb, spill  a DuckDB with a share of the memory; the rest goes to temporary files
                    stream                  pushed batches -> DuckDB -> pulled batches, both bounded in bytes
                    arrow                   types that DuckDB lacks
-typed_input    batches that wait until the types of their columns are known
-sql_result     the query of a user, once the columns of its tables are known
+query_makers   the query of a relation whose columns are known only while it runs -> typed_input, sql_result
 external_sort  sorted runs, merged block by block -> number_order
 groups         rows of one key become one row with a list
 partition      parts of a relation that Ray computes one by one -> two_steps: aggregate before rows move

@@ -11,7 +11,7 @@ import pytest
 
 import penstock as ps
 from penstock import col
-from penstock.errors import ColumnNotFoundError, ComputeError, InvalidArgumentError, TypeMismatchError
+from penstock.errors import ColumnNotFoundError, ComputeError, TypeMismatchError
 from penstock.functions import cosine_distance, dot_product
 from penstock.relational import typed_input
 
@@ -36,6 +36,7 @@ PAIRS: dict[str, Verb] = {
     "keys of other names": lambda x, y: x.join(y, left_on=col("k") * 2, right_on="k"),
     "number with fraction": lambda x, y: x.join(y, left_on=col("k"), right_on=col("w") - 0.5, how="outer"),
     "zip": lambda x, y: x.zip(y),
+    "union_all_by_name": lambda x, y: x.union_all_by_name(y),
 }
 
 
@@ -52,8 +53,9 @@ def test_pairs_of_unknown_columns_are_those_of_known_ones(name: str, sides: tupl
 def test_rows_stay_in_order() -> None:
     left, right = mapped(ps.range(5000)), mapped(ps.range(5000).select(x=col("id") * 2))
     assert left.zip(right).to_pydict() == {"id": list(range(5000)), "x": list(range(0, 10_000, 2))}
-    with pytest.raises(InvalidArgumentError, match="needs the columns of both sides"):
-        left.union_all_by_name(right)
+    stacked = left.union_all_by_name(right).to_pydict()
+    assert stacked["id"] == [*range(5000), *[None] * 5000]
+    assert stacked["x"] == [*[None] * 5000, *range(0, 10_000, 2)]
 
 
 def test_mistakes_are_found_when_the_columns_are_known() -> None:
@@ -108,6 +110,7 @@ def test_set_verbs_with_an_empty_side(nothing: ps.DataFrame, is_known: bool) -> 
         ("intersect_all", none, none),
         ("except_distinct", everything, none),
         ("except_all", everything, none),
+        ("union_all_by_name", everything, everything),
         ("concat", everything, everything),
     ):
         assert sorted(getattr(full, verb)(nothing).to_pydict()["id"]) == right_is_empty, verb
