@@ -63,6 +63,14 @@ class OutputFormat:
             raise InvalidArgumentError(f"return_format takes {_TAKES}; got {return_format!r}")
         return _of_hint(return_format)
 
+    @property
+    def value_schema(self) -> dict[str, Any]:
+        """The JSON schema of one value."""
+        if not self.is_wrapped:
+            return self.schema
+        definitions = {name: part for name, part in self.schema.items() if name == "$defs"}
+        return {**definitions, **self.schema["properties"][VALUE]}
+
     def strict_schema(self) -> dict[str, Any] | None:
         """Return the schema for OpenAI's strict mode, or None if strict mode cannot express it.
 
