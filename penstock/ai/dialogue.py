@@ -46,7 +46,7 @@ class PromptSettings:
     max_tool_rounds: int = 10
     price: Mapping[str, float] | None = None  # set by the user
     is_batch: bool = False  # calls go through the provider's batch API, at its price
-    row_options: tuple[str, ...] = ()  # names of options that are columns; their values come after the message's
+    has_row_system: bool = False  # the last value of a row is its own system message
     has_logprobs: bool = False
     takes_cache_control: bool = True  # the model does
 
@@ -90,11 +90,10 @@ class PromptSettings:
         )
 
     def split(self, values: Sequence[Any]) -> tuple[Sequence[Any], dict[str, Any] | None]:
-        """Return the message of a row and its own options. A null option means the default."""
-        if not (count := len(self.row_options)):
+        """Return the message of a row, and its own system message as an option."""
+        if not self.has_row_system:
             return values, None
-        pairs = zip(self.row_options, values[-count:], strict=True)
-        return values[:-count], {name: value for name, value in pairs if value is not None}
+        return values[:-1], None if values[-1] is None else {"system_message": values[-1]}
 
 
 class Exchange:

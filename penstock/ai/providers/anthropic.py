@@ -102,7 +102,7 @@ class MessagesWire(PromptWire):
 
     path = "/v1/messages"
     takes_cache_control = True
-    options = row_options = ("extra_body", "max_output_tokens", "max_tokens", "reasoning", "stop", "tools", *SAMPLING)
+    options = ("extra_body", "max_output_tokens", "max_tokens", "reasoning", "stop", "tools", *SAMPLING)
 
     @classmethod
     def fields(cls, what: str, model: str, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -126,14 +126,8 @@ class MessagesWire(PromptWire):
 
     @property
     def api_version(self) -> str:
-        is_sampling = any(name in self.body or name in self.row_names for name in SAMPLING)
+        is_sampling = any(name in self.body for name in SAMPLING)
         return SAMPLING_VERSION if is_sampling else API_VERSION
-
-    def body_of_row(self, options: Mapping[str, Any]) -> dict[str, Any]:
-        body = super().body_of_row(options)
-        if not any(name in options for name in ("max_output_tokens", "max_tokens", "reasoning")):
-            body["max_tokens"] = self.body["max_tokens"]
-        return body
 
     def add(self, body: dict[str, Any], request: Request) -> None:
         body["messages"] = _messages(request.turns)
