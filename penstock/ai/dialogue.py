@@ -14,7 +14,7 @@ from penstock.ai.structured.return_formats import OutputFormat
 from penstock.ai.structured.tools import ToolFunction
 from penstock.cost.prices import cost_of
 from penstock.cost.usage import Usage
-from penstock.errors import ContentFilteredError, InvalidAnswerError, RequestRefusedError
+from penstock.errors import ContentFilteredError, InvalidAnswerError
 from penstock.types import DataType
 
 USAGE = {
@@ -48,7 +48,6 @@ class PromptSettings:
     is_batch: bool = False  # calls go through the provider's batch API, at its price
     has_row_system: bool = False  # the last value of a row is its own system message
     has_logprobs: bool = False
-    takes_cache_control: bool = True  # the model does
 
     @property
     def dtype(self) -> DataType:
@@ -74,20 +73,13 @@ class PromptSettings:
 
         If the column holds lists, ``n`` among the options is the number of answers for this row.
         """
-        if not self.takes_cache_control and message.has_cache_control:
-            raise RequestRefusedError(
-                f"prompt: a message has 'cache_control', which provider {self.provider!r} does not take; leave it out, "
-                "or use provider 'anthropic'."
-            )
         system, num_answers = self.system, self.num_answers or 1
         if options:
             options = dict(options)
             num_answers = options.pop("n", num_answers)
             system = options.pop("system_message", system)
         system = system if message.system is None else message.system
-        return Request(
-            message.turns, system, self.output, self.tools, num_answers, options, row_id, key, message.system_parts
-        )
+        return Request(message.turns, system, self.output, self.tools, num_answers, options, row_id, key)
 
     def split(self, values: Sequence[Any]) -> tuple[Sequence[Any], dict[str, Any] | None]:
         """Return the message of a row, and its own system message as an option."""

@@ -36,7 +36,7 @@ class AsyncPrompts(RowLookup):
         self._is_own = isinstance(self._model, ApiPrompter)  # else its answers are checked
         self._cached = self._model.cached if isinstance(self._model, ApiPrompter) else None
         self._asks_again = self._cached is not None and is_asking_again()
-        self._settings = settings = replace(settings, takes_cache_control=model.takes_cache_control)
+        self._settings = settings
         self._empty_request = settings.request(Message(()))
         self.has_lookup = self._cached is not None or self._model.needs_row_ids
         self._is_bare = settings.has_bare_value
@@ -163,7 +163,7 @@ class BatchPrompts:
     def __init__(self, model: Prompter, settings: PromptSettings) -> None:
         self._model = CachedModel(model, GENERATIONS)
         self.close = self._model.close
-        self._settings = replace(settings, takes_cache_control=model.takes_cache_control)
+        self._settings = settings
 
     @property
     def takes_options(self) -> bool:

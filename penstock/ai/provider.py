@@ -188,7 +188,6 @@ class Prompter(Model, ABC):
 
     takes_options: bool = False  # accepts ``Request.options``
     takes_tools: bool = True  # accepts ``Request.tools``
-    takes_cache_control: bool = False  # accepts parts of messages with a ``cache_control``
     needs_row_ids: bool = False  # an async model that uses ``Request.row_id``
 
     @abstractmethod

@@ -101,7 +101,6 @@ class MessagesWire(PromptWire):
     """POST /v1/messages. One call gives one answer."""
 
     path = "/v1/messages"
-    takes_cache_control = True
     options = ("extra_body", "max_output_tokens", "max_tokens", "reasoning", "stop", "tools", *SAMPLING)
 
     @classmethod
@@ -131,7 +130,7 @@ class MessagesWire(PromptWire):
 
     def add(self, body: dict[str, Any], request: Request) -> None:
         body["messages"] = _messages(request.turns)
-        system: Any = _blocks(request.system_parts) or request.system
+        system = request.system
         if request.output is not None:
             if (schema := _output_schema(request.output)) is not None:
                 body["output_config"] = {
@@ -139,7 +138,7 @@ class MessagesWire(PromptWire):
                     "format": {"type": "json_schema", "schema": schema},
                 }
             else:
-                system = _extended(system, SCHEMA_IN_WORDS + json.dumps(request.output.schema))
+                system = "\n\n".join(filter(None, (system, SCHEMA_IN_WORDS + json.dumps(request.output.schema))))
         if system:
             body["system"] = system
         if request.tools:
@@ -169,7 +168,7 @@ def _messages(turns: tuple[Turn, ...]) -> list[dict[str, Any]]:
     messages: list[dict[str, Any]] = []
     for turn in turns:
         match turn:
-            case UserTurn((Text(text, None),)):
+            case UserTurn((Text(text),)):
                 messages.append({"role": "user", "content": text})
             case UserTurn(parts):
                 messages.append({"role": "user", "content": _blocks(parts)})
@@ -180,19 +179,9 @@ def _messages(turns: tuple[Turn, ...]) -> list[dict[str, Any]]:
     return messages
 
 
-def _extended(system: Any, text: str) -> Any:
-    if isinstance(system, list):
-        return [*system, {"type": "text", "text": text}]
-    return f"{system}\n\n{text}" if system else text
-
-
 def _blocks(parts: tuple[Part, ...]) -> list[dict[str, Any]]:
     # The API refuses empty texts.
-    return [_marked_block(part) for part in parts if not (isinstance(part, Text) and not part.text)]
-
-
-def _marked_block(part: Part) -> dict[str, Any]:
-    return {**_block(part), "cache_control": part.cache_control} if part.cache_control else _block(part)
+    return [_block(part) for part in parts if not (isinstance(part, Text) and not part.text)]
 
 
 def _block(part: Part) -> dict[str, Any]:

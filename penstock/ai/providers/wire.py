@@ -39,7 +39,6 @@ class PromptWire(ABC):
     options: ClassVar[tuple[str, ...]]  # options of the AI function
     logprob_options: ClassVar[tuple[str, ...]] = ()  # options of ``prompt`` only
     row_options: ClassVar[tuple[str, ...]] = ()  # options of single requests
-    takes_cache_control: ClassVar[bool] = False  # in the parts of messages
 
     @classmethod
     def of(cls, task: ModelTask, provider: str, model: str) -> Self:
