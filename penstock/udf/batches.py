@@ -19,7 +19,6 @@ from penstock.expr.udf import MAX_ASYNC_ROWS, BatchSpec
 from penstock.plan.stages import CallBatch
 from penstock.types import Series, to_batch
 from penstock.types.row_numbers import ROW_NUMBER, without_row_numbers
-from penstock.udf.cached_functions import FunctionMemo
 from penstock.udf.call import ApplySteps, Caller, SyncCaller, run_sync
 from penstock.udf.failures import CALL_FAILURES, Failures
 from penstock.udf.formats import batch_in_format, columns_of, restore_columns, restored
@@ -50,17 +49,15 @@ class BatchHandler:
         self._failures = Failures(work, values_of(spec), context.record)
         self._what = self._failures.what
         self._sizes = BatchSizes(spec.limits, self._what, lambda batch: without_row_numbers(batch).columns)
-        self._is_repeated = bool(spec.policy.may_repeat or spec.limits.split_on or spec.cache)
+        self._is_repeated = bool(spec.policy.may_repeat or spec.limits.split_on)
         self._is_streaming = False  # outputs of a generator are passed on before it ends
         self._chunk_size = ChunkSize(FIRST_ROWS)
         self._loop = self._open_loop() if spec.target.is_async else None
         self._run = run_sync if self._loop is None else self._loop.run
         self._instance: Any = None
-        self._memo: FunctionMemo | None = None
         try:
             self._instance = self._run(self._build())
             self._caller = self._open_caller(callable_of(spec.target, self._instance))
-            self._memo = FunctionMemo.open(spec)
         except BaseException:
             self.close()
             raise
@@ -70,7 +67,7 @@ class BatchHandler:
             return self._stream_rows(item, first_row)
         if not self._spec.target.is_batch:
             return self._finished(self._rows(item, first_row), first_row)
-        outputs = self._outputs(item) if self._memo is None else iter(self._cached_outputs(item))
+        outputs = self._outputs(item)
         first = next(outputs, None)
         if first is not None and self._is_streaming:
             return self._stream(itertools.chain([first], outputs), first_row)
@@ -81,14 +78,10 @@ class BatchHandler:
 
     def close(self) -> None:
         close = functools.partial(close_instance, self._instance)
-        try:
-            if self._loop is None:
-                close_instance_sync(close())
-            else:
-                self._loop.close(close)
-        finally:
-            if self._memo is not None:
-                self._memo.close()
+        if self._loop is None:
+            close_instance_sync(close())
+        else:
+            self._loop.close(close)
 
     def _open_loop(self) -> WorkerLoop:
         from penstock.udf.aio import WorkerLoop
@@ -179,20 +172,6 @@ class BatchHandler:
             return iter([to_batch(each, self._what) for each in result])
         return to_batch(result, self._what)
 
-    def _cached_outputs(self, batch: pa.RecordBatch) -> list[pa.RecordBatch]:
-        """Return the cached outputs of a batch, or compute them, and store them unless a row failed."""
-        assert self._memo is not None
-        rows = without_row_numbers(batch)
-        key = self._memo.batch_key(rows.columns, rows.num_rows, rows.schema.names)
-        if found := self._memo.batches.get([key]):
-            cached: list[pa.RecordBatch] = found[key]
-            return cached
-        num_recorded = self._failures.num_recorded
-        outputs = list(self._outputs(batch))
-        if self._failures.num_recorded == num_recorded:
-            self._memo.batches.put(key, outputs)
-        return outputs
-
     def _stream(self, outputs: Iterator[pa.RecordBatch], first_row: int) -> Iterator[pa.RecordBatch]:
         for rows in outputs:
             if rows.num_rows:
@@ -210,15 +189,7 @@ class BatchHandler:
     # --- rows ---
 
     def _rows(self, batch: pa.RecordBatch, first_row: int) -> pa.RecordBatch:
-        if self._memo is None:
-            results = self._call_rows(batch, range(first_row, first_row + batch.num_rows), itertools.repeat(None))
-        else:
-            given = without_row_numbers(batch)
-            keys = self._memo.row_keys(given.columns, given.num_rows, given.schema.names)
-            lookup = self._memo.rows.look_up(keys, can_share=not self._failures.is_tolerant)
-            part = batch.take(pa.array(lookup.missing, pa.int64()))
-            positions = [first_row + row for row in lookup.missing]
-            results = lookup.merged(self._call_rows(part, positions, iter([keys[row] for row in lookup.missing])))
+        results = self._call_rows(batch, first_row)
         if self._spec.verb == "filter":
             return without_row_numbers(batch).filter(
                 pa.array([result is not _FAILED and bool(result) for result in results], pa.bool_())
@@ -256,32 +227,32 @@ class BatchHandler:
     ) -> pa.RecordBatch:
         return to_batch(restored(columns_of(rows), batch, "rows", parents), self._what)
 
-    def _call_rows(self, batch: pa.RecordBatch, positions: Any, keys: Iterator[Any]) -> list[Any]:
+    def _call_rows(self, batch: pa.RecordBatch, first_row: int) -> list[Any]:
         def fail(row: int, exc: BaseException) -> Any:
             if isinstance(exc, TypeMismatchError) and not self._failures.is_tolerant:
                 raise exc
-            self._failures.row(batch, row, positions[row], exc)
+            self._failures.row(batch, row, first_row + row, exc)
             return _FAILED
 
         if self._spec.verb == "map_groups":
-            calls = map(self._call_group, keys, groups_of(batch))
+            calls = map(self._call_group, groups_of(batch))
         else:
-            calls = map(self._caller.then(self._accepted), keys, self._dicts(batch))
+            calls = map(self._caller.then(self._accepted), itertools.repeat(None), self._dicts(batch))
         results: list[Any] = self._run(self._caller.call_rows(calls, batch.num_rows, fail, 0))
         return results
 
-    def _call_group(self, key: bytes | None, group: pa.RecordBatch) -> Any:
+    def _call_group(self, group: pa.RecordBatch) -> Any:
         given = batch_in_format(group, self._spec.batch_format, zero_copy=self._spec.zero_copy)
 
-        def accept(key: bytes | None, result: Any) -> Any:
+        def accept(key: None, result: Any) -> Any:
             result = owned(restore_columns(result, given, group, self._spec.batch_format))
             several = result if isinstance(result, Iterator) else [result]
-            return self._stored(key, [to_batch(each, self._what) for each in several])
+            return [to_batch(each, self._what) for each in several]
 
-        return self._caller.then(accept)(key, given)
+        return self._caller.then(accept)(None, given)
 
-    def _accepted(self, key: bytes | None, result: Any) -> Any:
-        """Check the result of a row, and store it, if results are cached."""
+    def _accepted(self, key: None, result: Any) -> Any:
+        """Check the result of a row."""
         match self._spec.verb:
             case "map":
                 self._check_row(result)
@@ -289,10 +260,7 @@ class BatchHandler:
                 result = list(self._checked_rows(result))
             case _:
                 self._check_kept(result)
-        return self._stored(key, result)
-
-    def _stored(self, key: bytes | None, result: Any) -> Any:
-        return result if self._memo is None or key is None else self._memo.store(key, result)
+        return result
 
     def _check_kept(self, result: Any) -> None:
         # A bool is an int; text and lists are a mistake.
