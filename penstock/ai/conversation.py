@@ -15,9 +15,15 @@ if TYPE_CHECKING:
     from penstock.ai.structured.return_formats import OutputFormat
 
 
+CacheControl = Mapping[str, Any]
+"""Marks the end of a part of the request that the provider shall cache for later requests, such as ``{"type":
+"ephemeral"}``."""
+
+
 @dataclass(frozen=True, slots=True)
 class Text:
     text: str
+    cache_control: CacheControl | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,12 +32,14 @@ class Image:
 
     data: bytes
     mime_type: str
+    cache_control: CacheControl | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Audio:
     data: bytes
     mime_type: str
+    cache_control: CacheControl | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +49,7 @@ class Document:
     data: bytes
     mime_type: str
     name: str
+    cache_control: CacheControl | None = None
 
 
 Part = Text | Image | Audio | Document
@@ -113,6 +122,7 @@ class Request:
     options: Mapping[str, Any] | None = None
     row_id: bytes | None = None  # identifies the row in all runs of a job, if the engine knows it
     key: bytes | None = None  # of its answers in the ledger, if they were looked up and not found
+    system_parts: tuple[Text, ...] = ()  # of ``system``, if one of them has a ``cache_control``
 
     @property
     def text(self) -> str | None:

@@ -14,7 +14,7 @@ from penstock.ai.structured.return_formats import OutputFormat
 from penstock.ai.structured.tools import ToolFunction
 from penstock.cost.prices import cost_of
 from penstock.cost.usage import Usage
-from penstock.errors import ContentFilteredError, InvalidAnswerError
+from penstock.errors import ContentFilteredError, InvalidAnswerError, RequestRefusedError
 from penstock.types import DataType
 
 USAGE = {
@@ -46,8 +46,9 @@ class PromptSettings:
     max_tool_rounds: int = 10
     price: Mapping[str, float] | None = None  # set by the user
     is_batch: bool = False  # calls go through the provider's batch API, at its price
-    has_row_system: bool = False  # the last value of a row is its own system message
+    row_options: tuple[str, ...] = ()  # names of options that are columns; their values come after the message's
     has_logprobs: bool = False
+    takes_cache_control: bool = True  # the model does
 
     @property
     def dtype(self) -> DataType:
@@ -73,19 +74,27 @@ class PromptSettings:
 
         If the column holds lists, ``n`` among the options is the number of answers for this row.
         """
+        if not self.takes_cache_control and message.has_cache_control:
+            raise RequestRefusedError(
+                f"prompt: a message has 'cache_control', which provider {self.provider!r} does not take; leave it out, "
+                "or use provider 'anthropic'."
+            )
         system, num_answers = self.system, self.num_answers or 1
         if options:
             options = dict(options)
             num_answers = options.pop("n", num_answers)
             system = options.pop("system_message", system)
         system = system if message.system is None else message.system
-        return Request(message.turns, system, self.output, self.tools, num_answers, options, row_id, key)
+        return Request(
+            message.turns, system, self.output, self.tools, num_answers, options, row_id, key, message.system_parts
+        )
 
     def split(self, values: Sequence[Any]) -> tuple[Sequence[Any], dict[str, Any] | None]:
-        """Return the message of a row, and its own system message as an option."""
-        if not self.has_row_system:
+        """Return the message of a row and its own options. A null option means the default."""
+        if not (count := len(self.row_options)):
             return values, None
-        return values[:-1], None if values[-1] is None else {"system_message": values[-1]}
+        pairs = zip(self.row_options, values[-count:], strict=True)
+        return values[:-count], {name: value for name, value in pairs if value is not None}
 
 
 class Exchange:

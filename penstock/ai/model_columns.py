@@ -69,14 +69,14 @@ class AiCall:
         dtype: DataType,
         check: Callable[..., None],
         *args: Any,
-        has_row_system: bool = False,
+        row_options: tuple[str, ...] = (),
     ) -> Expression:
         builtin = Builtin(
             self.identity,
             check,
             has_lookup=target.is_async and not target.is_batch,
-            model=dict(self.identity).get("model"),
-            has_row_system=has_row_system,
+            model=None if "model" in row_options else dict(self.identity).get("model"),
+            row_options=row_options,
         )
         spec = UdfSpec(self.name, target, dtype, policy=self.options.policy, builtin=builtin)
         return Expression(UdfCall(placed(spec, self.model, self.options), tuple(map(to_expr, args)), ()))
@@ -89,6 +89,7 @@ def resolve_call(
     options: Mapping[str, Any],
     fields: Mapping[str, Any],
     identity: Mapping[str, Any] | None = None,
+    has_model_of_row: bool = False,
 ) -> AiCall:
     """Return the call with the provider's model for it. ``fields`` are fields of the task, and part of its identity."""
     from penstock.ai.identity import identity_of
@@ -97,15 +98,14 @@ def resolve_call(
     for name, value in {"provider": provider, "model": model, **options, **fields}.items():
         if isinstance(value, Expression):
             raise InvalidArgumentError(
-                f"{function}: {name} takes one value for all rows; got the expression {value!r}. Filter the rows and "
-                "concat the results, or see sampling_params of penstock.llm."
+                f"{function}: {name} takes one value for all rows; got the expression {value!r}."
             )
     model = _checked_model(function, model)
     given = AiOptions.of(function, options)
     chosen = find_provider(provider, function)
     given = given.of_provider(function, chosen)
     task = task_type(model, given.rest, given.settings, **fields)
-    found = chosen.model(task)
+    found = _model_of_row(chosen, task) if has_model_of_row else chosen.model(task)
     whole = identity_of(function, chosen, found, model, given.rest, **fields, **(identity or {}))
     return AiCall(task, found, chosen.name, given, whole)
 
@@ -113,16 +113,31 @@ def resolve_call(
 def _checked_model(function: str, model: Any) -> str | None:
     if model is None or isinstance(model, str | os.PathLike):
         return None if model is None else os.fspath(model)
+    takes = "the name of one model, or an expression with a name for each row" if function == "prompt" else "one name"
     raise InvalidArgumentError(
-        f"{function}: model={model!r} is not the name of a model; model= takes one name. To compare models, add a "
-        "column for each."
+        f"{function}: model={model!r} is not the name of a model; model= takes {takes}. To compare models, "
+        "add a column for each."
     )
+
+
+def _model_of_row(provider: Provider, task: ModelTask) -> Model:
+    """Return a model that calls the model that each row names. The provider makes one now, to check the options."""
+    from penstock.ai.prompt import ModelOfRow
+
+    example = provider.model(replace(task, model=provider.default_models.get(task.function) or "model"))
+    is_remote = inspect.iscoroutinefunction(getattr(example, "generate", None)) and example.num_waiting is None
+    if not isinstance(example, Prompter) or not is_remote:
+        raise InvalidArgumentError(
+            f"{task.function}: model takes one value for all rows with provider {provider.name!r}, whose models run on "
+            "this machine."
+        )
+    return ModelOfRow(provider, task, example)
 
 
 def prompt_column(
     call: AiCall, settings: PromptSettings, parts: Sequence[Any], check: Callable[..., None]
 ) -> Expression:
-    """Return a column of answers to the parts of a message, and perhaps the system message of the row."""
+    """Return a column of answers to ``parts``, the parts of a message and the options that are expressions."""
     from penstock.ai.prompt import AsyncPrompts, BatchPrompts
 
     model = call.model
@@ -133,10 +148,15 @@ def prompt_column(
             f"{call.name}: models of provider {call.provider!r} cannot call tool_functions; use another provider, such "
             "as 'openai', or leave them out."
         )
+    if settings.row_options and not model.takes_options and set(settings.row_options) != {"system_message"}:
+        raise InvalidArgumentError(
+            f"{call.name}: models of provider {call.provider!r} take one value of each option for all rows; "
+            f"{', '.join(settings.row_options)} cannot be expressions."
+        )
     is_async = inspect.iscoroutinefunction(model.generate)
     function = AsyncPrompts if is_async else BatchPrompts
     target = Target(function, "answer", (model, settings), is_batch=not is_async, is_async=is_async)
-    return call.column(target, settings.dtype, check, *parts, has_row_system=settings.has_row_system)
+    return call.column(target, settings.dtype, check, *parts, row_options=settings.row_options)
 
 
 def embedding_column(call: AiCall, column: Any, kind: Kind, long_input: str = "truncate") -> Expression:

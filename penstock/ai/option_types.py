@@ -9,10 +9,10 @@ from typing import Annotated, Any, Literal, TypedDict, TypeVar, get_type_hints
 from penstock.expr.column import Expression
 from penstock.expr.udf import MaxErrors, OnError
 
-Number = float | None
-Count = int | None
-Switch = bool | None
-Text = str | None
+Number = float | Expression | None
+Count = int | Expression | None
+Switch = bool | Expression | None
+Text = str | Expression | None
 Wire = Literal["openai", "systemone", "sglang", "logprobs"]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -75,34 +75,36 @@ class GenerationOptions(LocalModelOptions, total=False):
     seed: Annotated[Count, "a seed for sampling"]
     frequency_penalty: Annotated[Number, "reduce the repetition of tokens by their count"]
     presence_penalty: Annotated[Number, "reduce the repetition of tokens that occurred"]
-    logit_bias: Annotated[Mapping[str, float] | None, "raise or lower the probability of tokens, by their ids"]
+    logit_bias: Annotated[
+        Mapping[str, float] | Expression | None, "raise or lower the probability of tokens, by their ids"
+    ]
     reasoning: Annotated[
-        str | Mapping[str, Any] | None,
+        str | Mapping[str, Any] | Expression | None,
         "an effort from 'none' to 'max', or a dict such as {'effort': 'low', 'summary': 'auto'}",
     ]
     reasoning_effort: Annotated[Text, "the effort alone"]
     verbosity: Annotated[Text, "'low', 'medium' or 'high'"]
     tools: Annotated[
-        Sequence[Mapping[str, Any]] | None,
+        Sequence[Mapping[str, Any]] | Expression | None,
         "tools that the provider runs, as its API describes them: [{'type': 'web_search'}]",
     ]
     tool_choice: Annotated[Text | Mapping[str, Any], "whether and which tool the model must call"]
     parallel_tool_calls: Annotated[Switch, "False for at most one tool call at a time"]
     max_tool_calls: Annotated[Count, "the most calls of the provider's tools"]
     truncation: Annotated[Text, "'auto' drops the beginning of a conversation that is too long"]
-    include: Annotated[Sequence[str] | None, "further fields of the answer, by their names in the API"]
+    include: Annotated[Sequence[str] | Expression | None, "further fields of the answer, by their names in the API"]
     prediction: Annotated[
-        str | Mapping[str, Any] | None, "text that the answer probably contains, for a quicker answer"
+        str | Mapping[str, Any] | Expression | None, "text that the answer probably contains, for a quicker answer"
     ]
     service_tier: Annotated[Text, "the tier of processing, such as 'flex'"]
     store: Annotated[Switch, "True if the provider may store the answer"]
-    metadata: Annotated[Mapping[str, str] | None, "a dict that the provider stores with the answer"]
+    metadata: Annotated[Mapping[str, str] | Expression | None, "a dict that the provider stores with the answer"]
     user: Annotated[Text, "an id of the user, for the provider"]
     prompt_cache_key: Annotated[
-        str | None, "a key that groups requests with the same beginning for the provider's cache"
+        str | Expression | None, "a key that groups requests with the same beginning for the provider's cache"
     ]
     safety_identifier: Annotated[Text, "an id of the user, for the provider's abuse detection"]
-    extra_body: Annotated[Mapping[str, Any] | None, "a dict of further fields, merged into every request"]
+    extra_body: Annotated[Mapping[str, Any] | Expression | None, "a dict of further fields, merged into every request"]
     use_chat_completions: Annotated[bool | None, "True for servers without the Responses API"]
     repetition_penalty: Annotated[Number, "reduce repetition; a factor above 1 (local models)"]
     engine_kwargs: Annotated[Mapping[str, Any] | None, "arguments of vLLM's engine, such as {'max_model_len': 8192}"]
@@ -168,7 +170,7 @@ class TextEmbeddingOptions(ImageEmbeddingOptions, total=False):
     prompt: Annotated[str | None, "a text that is put before each input"]
     prompt_name: Annotated[str | None, "the name of such a text in the model's settings"]
     precision: Annotated[Literal["int8"] | None, "'int8' for products of 8-bit numbers on a CPU"]
-    extra_body: Annotated[Mapping[str, Any] | None, "a dict of further fields, merged into every request"]
+    extra_body: Annotated[Mapping[str, Any] | Expression | None, "a dict of further fields, merged into every request"]
     user: Annotated[Text, "an id of the user, for the provider"]
 
 

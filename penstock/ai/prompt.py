@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -15,11 +16,13 @@ from penstock.ai.client.cached_calls import Found
 from penstock.ai.conversation import GENERATIONS, Generation, Request
 from penstock.ai.dialogue import Exchange, PromptSettings, checked_answers, run_tools, type_name
 from penstock.ai.messages.message import Message, is_quick, message_of, read_message
-from penstock.ai.provider import Prompter, loaded
+from penstock.ai.provider import ModelTask, Prompter, Provider, loaded
 from penstock.ai.providers.remote_prompter import ApiPrompter
 from penstock.cache.ledger.open_ledgers import is_asking_again
 from penstock.cache.ordinals import row_ids
+from penstock.cost.accounts import current_account
 from penstock.errors import ContentFilteredError, InvalidAnswerError
+from penstock.protocols import Priced
 from penstock.types import PartialColumn, Series, to_arrow_array
 from penstock.udf.instances import RowLookup, Unfinished
 
@@ -36,7 +39,7 @@ class AsyncPrompts(RowLookup):
         self._is_own = isinstance(self._model, ApiPrompter)  # else its answers are checked
         self._cached = self._model.cached if isinstance(self._model, ApiPrompter) else None
         self._asks_again = self._cached is not None and is_asking_again()
-        self._settings = settings
+        self._settings = settings = replace(settings, takes_cache_control=model.takes_cache_control)
         self._empty_request = settings.request(Message(()))
         self.has_lookup = self._cached is not None or self._model.needs_row_ids
         self._is_bare = settings.has_bare_value
@@ -61,8 +64,8 @@ class AsyncPrompts(RowLookup):
     def results(self, rows: Sequence[tuple[Any, ...]]) -> list[Any]:
         """Return the value of each row whose answer is cached, and ``Unfinished`` for the others."""
         ids, cached = row_ids(len(rows)), self._cached
-        # One lookup for each row: several answers may take several requests.
-        if cached is None or self._settings.num_answers is not None or self._settings.has_row_system:
+        # One lookup for each row: several answers may take several requests, and invalid options are the row's error.
+        if cached is None or self._settings.num_answers is not None or self._settings.row_options:
             return [Unfinished(None, row_id) for row_id in ids]
         if rows and len(rows[0]) == 1 and all(type(row[0]) is str for row in rows):
             found = cached.look_up_texts([row[0] for row in rows], self._empty_request, ids)
@@ -157,13 +160,54 @@ class AsyncPrompts(RowLookup):
         return exchange.result()
 
 
+class ModelOfRow(Prompter):
+    """The models that the rows name, each loaded for its first row. Null means the provider's default."""
+
+    takes_options = True
+    needs_row_ids = True
+
+    def __init__(self, provider: Provider, task: ModelTask, example: Prompter) -> None:
+        self._provider, self._task = provider, task
+        self._models: dict[str | None, Prompter] = {}
+        self.resources, self.cache = example.resources, example.cache
+        self.base_url, self.takes_tools = example.base_url, example.takes_tools
+        self.takes_cache_control = example.takes_cache_control
+
+    async def generate(self, request: Request) -> Any:
+        options = dict(request.options or {})
+        name = options.pop("model", None)
+        if name not in self._models:
+            self._models[name] = self._loaded(name)
+        return await self._models[name].generate(replace(request, options=options))
+
+    async def close(self) -> None:
+        for model in self._models.values():
+            if inspect.isawaitable(closing := model.close()):
+                await closing
+
+    @property
+    def billed_as(self) -> None:
+        return None
+
+    def check_price(self) -> None:
+        """Check nothing here: the rows name the models, and ``_loaded`` checks each."""
+
+    def _loaded(self, name: str | None) -> Prompter:
+        model = self._provider.model(replace(self._task, model=name))
+        assert isinstance(model, Prompter)
+        account = current_account()
+        if account is not None and account.budget is not None and isinstance(model, Priced):
+            model.check_price()
+        return loaded(model)
+
+
 class BatchPrompts:
     """Prompts to a model that takes a batch of requests."""
 
     def __init__(self, model: Prompter, settings: PromptSettings) -> None:
         self._model = CachedModel(model, GENERATIONS)
         self.close = self._model.close
-        self._settings = settings
+        self._settings = replace(settings, takes_cache_control=model.takes_cache_control)
 
     @property
     def takes_options(self) -> bool:

@@ -80,7 +80,8 @@ DEFAULT_SETTINGS = CallSettings()
 class ModelTask:
     """The task for which a function needs a model. The provider checks ``options`` and refuses unknown ones.
 
-    ``parameters`` are the named parameters of the function besides ``provider`` and ``model``.
+    ``parameters`` are the named parameters of the function besides ``provider`` and ``model``. ``row_options`` are the
+    names of the options that each row sets in its request.
     """
 
     function: ClassVar[str]
@@ -88,6 +89,7 @@ class ModelTask:
     model: str | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     settings: CallSettings = DEFAULT_SETTINGS
+    row_options: tuple[str, ...] = ()
 
 
 @frozen
@@ -188,6 +190,7 @@ class Prompter(Model, ABC):
 
     takes_options: bool = False  # accepts ``Request.options``
     takes_tools: bool = True  # accepts ``Request.tools``
+    takes_cache_control: bool = False  # accepts parts of messages with a ``cache_control``
     needs_row_ids: bool = False  # an async model that uses ``Request.row_id``
 
     @abstractmethod
@@ -281,9 +284,12 @@ class Provider:
         return name
 
 
-def check_options(task: ModelTask, provider: str, known: Sequence[str]) -> None:
-    """Refuse options that are not among those ``known`` to the provider, and suggest the nearest name."""
-    for name in task.options:
+def check_options(task: ModelTask, provider: str, known: Sequence[str], of_rows: Sequence[str] = ()) -> None:
+    """Refuse options that the provider does not read, and suggest the nearest name.
+
+    It reads the options ``known``; the options ``of_rows`` may differ between rows.
+    """
+    for name in (*task.options, *task.row_options):
         if name not in known:
             own = [each for each in ("provider", "model", *task.parameters, *CALL_OPTIONS) if each != name]
             hint = spelling_hint(name, [*known, *own]) or did_you_mean(name, [*known, *own])
@@ -292,6 +298,12 @@ def check_options(task: ModelTask, provider: str, known: Sequence[str]) -> None:
             raise InvalidArgumentError(
                 f"{task.function} with provider {provider!r} does not take {name!r}.{hint} "
                 f"help(ps.{task.function}) lists the options."
+            )
+    for name in task.row_options:
+        if name not in of_rows:
+            raise InvalidArgumentError(
+                f"{task.function} with provider {provider!r} takes one {name} for all rows, not an expression. "
+                f"These may differ between rows: {', '.join(sorted(of_rows)) or 'none'}."
             )
 
 

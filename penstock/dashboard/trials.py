@@ -38,8 +38,8 @@ API_OPTIONS = {  # which of its APIs a provider uses
     "completions": {"use_completions": True},
 }
 NOT_RECORDED = (
-    "This prompt cannot be asked from here. It calls tools, gives several answers, or its model "
-    "runs on the machine of the query: change it in the program, and try it with df.limit(20)."
+    "This prompt cannot be asked from here. It calls tools, gives several answers, has a model for each row, or its "
+    "model runs on the machine of the query: change it in the program, and try it with df.limit(20)."
 )
 
 
@@ -64,9 +64,11 @@ class PromptTexts:
 
     def __init__(self, template: PromptTemplate) -> None:
         self.computed: dict[str, Expr] = {}
-        parts = list(template.parts)
-        self.system = self._text(parts.pop()) if template.has_row_system else _escaped(template.system or "")
-        self.parts = list(map(self._text, parts))
+        num_parts = len(template.parts) - len(template.row_options)
+        self.options = dict(zip(template.row_options, template.parts[num_parts:], strict=True))
+        system = self.options.pop("system_message", None)
+        self.system = _escaped(template.system or "") if system is None else self._text(system)
+        self.parts = list(map(self._text, template.parts[:num_parts]))
 
     def _text(self, part: Expr) -> str:
         match unalias(part):
@@ -177,7 +179,8 @@ def edited_prompt(template: PromptTemplate, trial: Trial) -> Expression:
         raise InvalidArgumentError(NOT_RECORDED)
     texts, provider = PromptTexts(template), find_provider(calls["provider"], "prompt")
     _, body, extra_body, *_ = calls["fields"]
-    options = API_OPTIONS.get(calls["wire"], {}) | ({} if calls["price"] is None else {"price": calls["price"]})
+    options: dict[str, Any] = {name: Expression(expr) for name, expr in texts.options.items()}
+    options |= API_OPTIONS.get(calls["wire"], {}) | ({} if calls["price"] is None else {"price": calls["price"]})
     answers = prompt(
         list(map(texts.filled, trial.parts)),
         template.schema,

@@ -95,8 +95,9 @@ def _template(texts: Sequence[str], args: Sequence[Expr], depth: int) -> list[st
 
 def _model_arguments(udf: UdfSpec, args: Sequence[Expr], depth: int) -> list[str]:
     """Return the arguments of a model call as users write them: templates and texts, options, and the model."""
+    num_parts = len(args) - len(udf.builtin.row_options)
     shown = []
-    for arg in args:
+    for arg in args[:num_parts]:
         match arg:
             case Call("format", fields, (("texts", texts),)) if all(isinstance(each, ColumnRef) for each in fields):
                 shown += _template(texts, fields, depth)
@@ -104,8 +105,8 @@ def _model_arguments(udf: UdfSpec, args: Sequence[Expr], depth: int) -> list[str
                 shown.append(_quoted(text, MAX_TEMPLATE))
             case _:
                 shown.append(_text(arg, depth))
-    if udf.builtin.has_row_system:
-        shown[-1] = f"system_message={_text(args[-1], depth)}"
+    named = zip(udf.builtin.row_options, args[num_parts:], strict=True)
+    shown += [f"{name}={_text(arg, depth)}" for name, arg in named]
     return shown if udf.builtin.model is None else [*shown, f"model={udf.builtin.model}"]
 
 

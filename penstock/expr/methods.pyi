@@ -362,7 +362,7 @@ class Methods:
         *,
         system_message: Expression | str | None = None,
         provider: str | Provider | None = None,
-        model: str | None = None,
+        model: Expression | str | None = None,
         tool_functions: Sequence[Callable[..., Any]] = ...,
         usage: bool = False,
         logprobs: bool = False,

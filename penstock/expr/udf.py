@@ -129,7 +129,7 @@ class Builtin:
     has_lookup: bool = False  # the instance gets the arguments of all rows of a task, and may have some results already
     model: str | None = None  # shown in plans and in the names of stages
     note: str | None = None  # on how it runs, shown in plans
-    has_row_system: bool = False  # the last argument is a system message
+    row_options: tuple[str, ...] = ()  # the names of the last arguments, shown in plans
     at_once: str | None = None
     """An async method of the instance. It gets the argument columns of a task and returns the column of results, or
     None if the rows must be called one by one."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, Unpack
 
@@ -73,14 +74,14 @@ TEMPLATE_ARGUMENTS = {
 
 
 @method
-@documented(PromptOptions)
+@documented(PromptOptions, model="the name of a model, or an expression with a name for each row")
 def prompt(
     messages: Expression | str | Sequence[Any],
     return_format: Any = None,
     *,
     system_message: Expression | str | None = None,
     provider: str | Provider | None = None,
-    model: str | None = None,
+    model: Expression | str | None = None,
     tool_functions: Sequence[Callable[..., Any]] = (),
     usage: bool = False,
     logprobs: bool = False,
@@ -92,8 +93,8 @@ def prompt(
     """Ask a language model about each row.
 
     A text is a template: ``{name}`` stands for a column and ``{{`` for a brace. The texts in a list of parts are sent
-    as they are. A null message gives null and sends no request. ``system_message`` may be an expression
-    with one text for each row; a null is none. See ``docs/guides/prompts.md``.
+    as they are. A null message gives null and sends no request. ``model``, ``system_message`` and the options of the
+    model take expressions, with one value for each row; a null is the default. See ``docs/guides/prompts.md``.
 
     >>> df = ps.from_pydict({"animal": ["fox", None]})
     >>> df.with_column("answer", ps.prompt("What does the {animal} say?", model="gpt-5")).to_pydict()
@@ -115,9 +116,8 @@ def prompt(
         max_tool_rounds=max_tool_rounds,
     )
     call, settings = given.call(provider)
-    if given.system_of_row is None:
-        return prompt_column(call, settings, parts, check_messages)
-    return prompt_column(call, settings, (*parts, given.system_of_row), _check_with_system)
+    check = functools.partial(check_messages, row_options=tuple(given.of_rows))
+    return prompt_column(call, settings, (*parts, *given.of_rows.values()), check)
 
 
 @method
@@ -333,16 +333,14 @@ def message_parts(function: str, messages: Any) -> tuple[Any, ...]:
     return (text_argument(function, messages, "asks the same question for every row"),)
 
 
-def _check_with_system(*dtypes: DataType) -> None:
-    *parts, system = dtypes
-    if not (system.is_string() or system.is_null()):
-        raise TypeMismatchError(f"prompt: system_message takes text; the expression has type {system}.")
-    check_messages(*parts)
-
-
-def check_messages(*dtypes: DataType) -> None:
-    """Check the types of the parts of a message."""
+def check_messages(*dtypes: DataType, row_options: Sequence[str] = ()) -> None:
+    """Check the types of the parts of a message, and of the options that follow them."""
     from penstock.ai.messages.message import check_message_types
 
+    num_parts = len(dtypes) - len(row_options)
+    for name, dtype in zip(row_options, dtypes[num_parts:], strict=True):
+        if name in ("model", "system_message") and not (dtype.is_string() or dtype.is_null()):
+            raise TypeMismatchError(f"prompt: {name} takes text; the expression has type {dtype}.")
+    dtypes = dtypes[:num_parts]
     names = ["the message"] if len(dtypes) == 1 else [f"part {number}" for number in range(1, len(dtypes) + 1)]
     check_message_types(zip(names, dtypes, strict=True))

@@ -245,10 +245,27 @@ ANSWER: dict[str, Any] = {
 }
 
 
-def test_a_schema_in_words_follows_the_system_message() -> None:
+EPHEMERAL = {"type": "ephemeral", "ttl": "1h"}
+
+
+def test_cache_control_stays_with_its_part() -> None:
+    manual = Text("The manual.", EPHEMERAL)
+    sent = body(
+        Text("Page 1", EPHEMERAL), Text("Why?"), system="Be kind.\nThe manual.", system_parts=(Text(""), manual)
+    )
+    assert sent["system"] == [{"type": "text", "text": "The manual.", "cache_control": EPHEMERAL}]
+    page, question = sent["messages"][0]["content"]
+    assert page == {"type": "text", "text": "Page 1", "cache_control": EPHEMERAL}
+    assert question == {"type": "text", "text": "Why?"}
+    (only,) = body(manual)["messages"][0]["content"]
+    assert only["cache_control"] == EPHEMERAL
+
+
+def test_a_schema_in_words_follows_the_parts_of_the_system_message() -> None:
     output = StrictFormat("Any", DataType.python(), {"type": "object"}, None)
-    system = body(output=output, system="The manual.")["system"]
-    assert system.startswith("The manual.\n\nAnswer with JSON only")
+    manual, words = body(output=output, system="The manual.", system_parts=(Text("The manual.", EPHEMERAL),))["system"]
+    assert manual["cache_control"] == EPHEMERAL
+    assert words["text"].startswith("Answer with JSON only")
 
 
 def read(**changes: Any) -> Any:

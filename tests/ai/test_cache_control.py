@@ -1,14 +1,17 @@
-"""Anthropic's cache of a system message: what it costs is billed."""
+"""``cache_control`` in messages: it reaches Anthropic, what it costs is billed, and other providers refuse it."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import penstock as ps
+from penstock.ai.provider import ModelTask, Prompter, Request
 from penstock.cost.budget import spending
+from penstock.errors import RequestRefusedError
 from penstock.functions import prompt
 from tests.ai.conftest import RawServer
 
@@ -17,7 +20,9 @@ KEPT = 100_000
 WRITE, WRITE_1H, READ = 0.125 + 0.00051, 0.2 + 0.00051, 0.01 + 0.00051
 
 
-MANUAL = {"type": "text", "text": "The manual.", "cache_control": {"type": "ephemeral"}}
+def chat(question: str) -> list[dict[str, Any]]:
+    manual = {"type": "text", "text": "The manual.", "cache_control": {"type": "ephemeral"}}
+    return [{"role": "system", "content": [manual]}, {"role": "user", "content": question}]
 
 
 def answer(**usage: Any) -> dict[str, Any]:
@@ -37,9 +42,9 @@ WRITTEN_1H = answer(
 FROM_CACHE = answer(cache_read_input_tokens=KEPT)
 
 
-def asked(*questions: str, **options: Any) -> ps.DataFrame:
-    options = {"model": MODEL, "usage": True, "max_concurrency": 1, "extra_body": {"system": [MANUAL]}, **options}
-    return ps.from_pydict({"m": list(questions)}).select(prompt(ps.col("m"), provider="anthropic", **options))
+def asked(provider: str | ps.Provider, messages: Sequence[Any], **options: Any) -> ps.DataFrame:
+    options = {"model": MODEL, "usage": True, "max_concurrency": 1, **options}
+    return ps.from_pydict({"m": list(messages)}).select(prompt(ps.col("m"), provider=provider, **options))
 
 
 @pytest.fixture
@@ -50,7 +55,7 @@ def anthropic(raw_server: RawServer) -> RawServer:
 
 def test_writes_and_reads_of_the_cache_are_billed_at_their_price(anthropic: RawServer, tmp_path: Path) -> None:
     anthropic.say(WRITTEN, WRITTEN_1H, FROM_CACHE)
-    df = asked("a", "b", "c")
+    df = asked("anthropic", map(chat, "abc"))
     with ps.config(cache_dir=str(tmp_path)):
         with spending() as account:
             costs = [row["cost"] for row in df.to_pydict()["m"]]
@@ -60,10 +65,40 @@ def test_writes_and_reads_of_the_cache_are_billed_at_their_price(anthropic: RawS
     assert again == costs, "the ledger has what a call cost"
     assert len(anthropic.requests) == 3
     for request in anthropic.requests:
-        assert request.body["system"] == [MANUAL]
+        (manual,) = request.body["system"]
+        assert manual == {"type": "text", "text": "The manual.", "cache_control": {"type": "ephemeral"}}
 
 
 def test_a_price_without_writes_counts_them_as_input(anthropic: RawServer) -> None:
     anthropic.say(WRITTEN)
-    (row,) = asked("a", price={"input": 1.0}).to_pydict()["m"]
+    (row,) = asked("anthropic", [chat("a")], price={"input": 1.0}).to_pydict()["m"]
     assert row["cost"] == pytest.approx(0.10001)
+
+
+class Echo(Prompter):
+    def generate(self, requests: Sequence[Request]) -> list[Any]:
+        return [request.text or "" for request in requests]
+
+
+class OwnProvider(ps.Provider):
+    name = "mine"
+
+    def model(self, task: ModelTask) -> Prompter:
+        return Echo()
+
+
+@pytest.mark.parametrize("provider", ["openai", "google", "ollama", OwnProvider()])
+@pytest.mark.parametrize("is_cached", [False, True])
+def test_other_providers_refuse_it_by_name(
+    raw_server: RawServer, provider: str | ps.Provider, is_cached: bool, tmp_path: Path
+) -> None:
+    if provider in ("google", "ollama"):
+        ps.set_provider(provider, base_url=raw_server.url, **({"api_key": "x"} if provider == "google" else {}))
+    name = provider if isinstance(provider, str) else provider.name
+    options = {} if isinstance(provider, str) else {"max_concurrency": None}
+    with (
+        ps.config(cache_dir=str(tmp_path) if is_cached else ""),
+        pytest.raises(RequestRefusedError, match=f"'cache_control', which provider '{name}' does not take"),
+    ):
+        asked(provider, [chat("a")], **options).collect()
+    assert raw_server.requests == []

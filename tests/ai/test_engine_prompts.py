@@ -74,10 +74,13 @@ def test_answers_come_back_in_order_with_their_usage(engine: Callable[..., Any])
     assert all(each["latency_s"] > 0 and each["output_tokens"] > 0 for each in found[:-1])
 
 
-def test_several_answers(engine: Callable[..., Any]) -> None:
-    df = ps.from_pydict({"q": ["a b", "c d"]})
-    asked = df.select(engine(ps.col("q"), n=2, temperature=0.5))
-    assert [len(value) for value in asked.to_pydict()["q"]] == [2, 2]
+def test_several_answers_and_options_of_rows(engine: Callable[..., Any]) -> None:
+    df = ps.from_pydict({"q": ["a b", "c d"], "t": [0.5, -1.0]})
+    asked = df.select(engine(ps.col("q"), n=2, temperature=ps.col("t"), on_error="null"))
+    assert [value and len(value) for value in asked.to_pydict()["q"]] == [2, None]
+    (error,) = asked.errors().to_pylist()
+    assert "c d" in error["input"]
+    assert "refuse" in error["message"]
 
 
 def test_steps_that_name_a_model_share_one_engine(engine: Callable[..., Any]) -> None:
@@ -173,7 +176,7 @@ def test_an_unusual_option_is_refused_when_the_query_is_built(monkeypatch: pytes
         ({"engine_kwargs": [1]}, "engine_kwargs is a dict; got list"),
         ({"engine_kwargs": {"dtype": object()}}, "engine_kwargs takes plain values"),
         ({"concurrency": 0}, "concurrency"),
-        ({"concurrency": column}, "concurrency takes one value for all rows"),
+        ({"concurrency": column}, "takes one concurrency for all rows"),
         ({"model": None}, "needs a model"),
     ]
     for options, message in mistakes:

@@ -257,13 +257,20 @@ def test_a_null_content_of_a_user_makes_the_row_null() -> None:
     assert message([{"role": "user", "content": None}]) is None
 
 
-def test_system_messages_are_joined() -> None:
+EPHEMERAL = {"type": "ephemeral"}
+
+
+def test_parts_that_a_provider_keeps_stay_apart() -> None:
+    manual = {"type": "text", "text": "The manual.", "cache_control": {"type": "ephemeral", "ttl": None}}
+    question = {"type": "text", "text": "Why?", "cache_control": None}
     found = message([
-        {"role": "system", "content": [{"type": "text", "text": "Be short."}, {"type": "text", "text": "Rhyme."}]},
+        {"role": "system", "content": [{"type": "text", "text": "Be short."}, manual]},
         {"role": "system", "content": "In French."},
-        {"role": "user", "content": [{"type": "text", "text": "Why?", "cache_control": None}]},
+        {"role": "user", "content": [{"type": "image", "image": PNG, "cache_control": EPHEMERAL}, question]},
     ])  # fmt: skip
-    assert found == Message((UserTurn((Text("Why?"),)),), "Be short.\nRhyme.\n\nIn French.")
+    turn = UserTurn((Image(PNG, "image/png", EPHEMERAL), Text("Why?")))
+    parts = (Text("Be short."), Text("The manual.", EPHEMERAL), Text("In French."))
+    assert found == Message((turn,), "Be short.\nThe manual.\n\nIn French.", parts)
 
 
 PNG = encoded("PNG")
@@ -381,9 +388,14 @@ def test_tool_calls_of_a_conversation() -> None:
         ({"role": "tool", "tool_call_id": "z", "content": "x"}, "answers call 'z', which no message before it made"),
         ({"role": "assistant", "content": PNG}, "assistant message holds something other than text"),
         ({"role": "user", "content": [{"type": "image_url", "image_url": "data:oops"}]}, "not a data: URL"),
+        ({"role": "user", "content": "x", "cache_control": EPHEMERAL}, "role 'user' has a 'cache_control' that cannot"),
         (
-            {"role": "user", "content": [{"type": "text", "text": "x", "cache_control": {"type": "ephemeral"}}]},
-            "messages take no 'cache_control'; mark a system message that all rows share: extra_body=",
+            {"role": "assistant", "content": [{"type": "text", "text": "x", "cache_control": EPHEMERAL}]},
+            "role 'assistant' has a 'cache_control' that cannot be sent there; put it into a part",
+        ),
+        (
+            {"role": "user", "content": [{"type": "text", "text": "x", "cache_control": "ephemeral"}]},
+            "cache_control takes a dict, such as .*; got 'ephemeral'",
         ),
     ],
 )

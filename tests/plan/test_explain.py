@@ -138,10 +138,11 @@ def test_a_stage_that_only_feeds_a_relation_has_a_name() -> None:
             'prompt(format("Loud {}, {text}", upper(col(text))), model=gpt-5-mini)',
         ),
         (["Look:", ps.col("text")], {}, 'prompt("Look:", col(text), model=gpt-5-mini)'),
+        (ps.lit("Hello"), {"model": ps.col("m")}, 'prompt("Hello", model=col(m))'),
         (
             ps.col("text"),
-            {"system_message": ps.col("m")},
-            "prompt(col(text), system_message=col(m), model=gpt-5-mini)",
+            {"temperature": ps.col("t"), "system_message": ps.col("m")},
+            "prompt(col(text), system_message=col(m), temperature=col(t), model=gpt-5-mini)",
         ),
     ],
 )

@@ -11,6 +11,7 @@ from penstock.ai.local.checkpoint import Checkpoint
 from penstock.ai.local.generation import PROMPT_OPTIONS, TransformersPrompter
 from penstock.ai.local.local_model import OPTIONS, LocalModel
 from penstock.ai.local.packed import batches_of
+from penstock.ai.local.sampling import ROW_OPTIONS
 from penstock.ai.local.sentence_modules import read_modules
 from penstock.ai.local.text_classifier import text_classifier
 from penstock.ai.local.text_encoder import TextEncoder
@@ -78,7 +79,7 @@ class TransformersProvider(Provider):
             check_whole(task.function, "max_length", length, 1)
         match task:
             case Prompting():
-                check_options(task, self.name, PROMPT_OPTIONS)
+                check_options(task, self.name, PROMPT_OPTIONS, ROW_OPTIONS)
                 return TransformersPrompter(checkpoint, task)
             case Deciding():
                 check_options(task, self.name, (*OPTIONS, "max_length"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
@@ -27,7 +27,7 @@ class ChatTurns:
     """The turns of a conversation, and its system messages in parts."""
 
     turns: list[Turn] = field(default_factory=list)
-    systems: list[str] = field(default_factory=list)
+    systems: list[list[Text]] = field(default_factory=list)
 
 
 def is_chat(value: Any) -> bool:
@@ -53,8 +53,10 @@ def chat_turns(messages: Sequence[Mapping[str, Any]], parts_of: Reader) -> ChatT
     calls: dict[str, ToolCall] = {}
     for message in messages:
         role = message["role"]
+        if message.get("cache_control") is not None:
+            raise _misplaced_control(role)
         if role in ("system", "developer"):
-            chat.systems.append(_text(message, parts_of))
+            chat.systems.append(_texts(message, parts_of))
         elif role == "user" and message["content"] is None:
             return None
         elif role == "user":
@@ -72,14 +74,33 @@ def chat_turns(messages: Sequence[Mapping[str, Any]], parts_of: Reader) -> ChatT
     return chat
 
 
+def joined(texts: Sequence[Text]) -> str:
+    return "\n".join(part.text for part in texts)
+
+
 def _text(message: Mapping[str, Any], parts_of: Reader) -> str:
+    texts = _texts(message, parts_of)
+    if any(part.cache_control for part in texts):
+        raise _misplaced_control(message["role"])
+    return joined(texts)
+
+
+def _texts(message: Mapping[str, Any], parts_of: Reader) -> list[Text]:
     parts = _content(message["content"], parts_of)
     texts = [part for part in parts if isinstance(part, Text)]
     if len(texts) < len(parts):
         raise TypeMismatchError(
             f"prompt: a {message['role']} message holds something other than text; only user and tool messages may."
         )
-    return "\n".join(part.text for part in texts)
+    return texts
+
+
+def _misplaced_control(role: str) -> TypeMismatchError:
+    return TypeMismatchError(
+        f"prompt: a message of role {role!r} has a 'cache_control' that cannot be sent there; put it into a part of "
+        "the content of a system or user message: {'type': 'text', 'text': ..., 'cache_control': {'type': "
+        "'ephemeral'}}."
+    )
 
 
 def _content(content: Any, parts_of: Reader) -> list[Part]:
@@ -91,19 +112,28 @@ def _content(content: Any, parts_of: Reader) -> list[Part]:
         case dict():
             return _content([content], parts_of)
         case list() | tuple():
-            return [part for item in content if item is not None for part in _item(item, parts_of)]
+            return [part for item in content if item is not None for part in _marked_item(item, parts_of)]
         case _:
             return list(parts_of(content))
+
+
+def _marked_item(item: Any, parts_of: Reader) -> Sequence[Part]:
+    """Return the parts of an item, the last with its ``cache_control``."""
+    parts = _item(item, parts_of)
+    control = item.get("cache_control") if isinstance(item, dict) else None
+    if control is None or not parts:
+        return parts
+    if not isinstance(control, dict):
+        raise TypeMismatchError(
+            f"prompt: cache_control takes a dict, such as {{'type': 'ephemeral'}}; got {control!r}."
+        )
+    given = {name: value for name, value in control.items() if value is not None}  # a struct column fills with nulls
+    return [*parts[:-1], replace(parts[-1], cache_control=given)] if given else parts
 
 
 def _item(item: Any, parts_of: Reader) -> Sequence[Part]:
     """Convert one part of a content, in the notation of OpenAI, Anthropic or Hugging Face."""
     match item:
-        case {"cache_control": {}}:
-            raise TypeMismatchError(
-                "prompt: messages take no 'cache_control'; mark a system message that all rows share: "
-                "extra_body={'system': [{'type': 'text', 'text': ..., 'cache_control': {'type': 'ephemeral'}}]}."
-            )
         case {"text": str(text), "type": "text" | "input_text" | "output_text"}:
             return [Text(text)]
         case {"type": "image_url" | "input_image", "image_url": {"url": str(url)} | str(url)}:

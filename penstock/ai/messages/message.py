@@ -23,7 +23,7 @@ import numpy as np
 
 from penstock.ai.conversation import Part, Text, Turn, UserTurn
 from penstock.ai.messages.attachments import ACCEPTED, part_of_bytes, part_of_file, part_of_pil, part_of_pixels
-from penstock.ai.messages.chat_messages import chat_turns, is_chat, is_text_chat
+from penstock.ai.messages.chat_messages import chat_turns, is_chat, is_text_chat, joined
 from penstock.errors import RequestRefusedError, TypeMismatchError
 from penstock.storage.file import File
 from penstock.types import DataType
@@ -37,10 +37,23 @@ _MEDIA = (bytes, bytearray, memoryview, np.ndarray, File)
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """The turns of a request, and the system message if the row has one."""
+    """The turns of a request, and the system message if the row has one.
+
+    ``system_parts`` are the parts of the system message, if one of them has a ``cache_control``.
+    """
 
     turns: tuple[Turn, ...]
     system: str | None = None
+    system_parts: tuple[Text, ...] = ()
+
+    @property
+    def has_cache_control(self) -> bool:
+        for turn in self.turns:  # this runs for every call
+            if isinstance(turn, UserTurn):
+                for part in turn.parts:
+                    if part.cache_control:
+                        return True
+        return bool(self.system_parts)
 
 
 async def read_message(values: Sequence[Any]) -> Message | None:
@@ -61,7 +74,7 @@ def message_of(values: Sequence[Any]) -> Message | None:
     if any(value is None for value in values):
         return None
     turns: list[Turn] = []
-    systems: list[str] = []
+    systems: list[list[Text]] = []
     parts: list[Part] = []
     for value in values:
         if not is_chat(value):
@@ -83,7 +96,9 @@ def message_of(values: Sequence[Any]) -> Message | None:
             if systems
             else "prompt: an empty list has nothing to send; use null to skip a row."
         )
-    return Message(tuple(turns), "\n\n".join(systems) or None)
+    system_parts = tuple(part for texts in systems for part in texts)
+    is_marked = any(part.cache_control for part in system_parts)
+    return Message(tuple(turns), "\n\n".join(map(joined, systems)) or None, system_parts if is_marked else ())
 
 
 def check_message_types(dtypes: Iterable[tuple[str, DataType]]) -> None:

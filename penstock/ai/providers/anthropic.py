@@ -101,7 +101,8 @@ class MessagesWire(PromptWire):
     """POST /v1/messages. One call gives one answer."""
 
     path = "/v1/messages"
-    options = ("extra_body", "max_output_tokens", "max_tokens", "reasoning", "stop", "tools", *SAMPLING)
+    takes_cache_control = True
+    options = row_options = ("extra_body", "max_output_tokens", "max_tokens", "reasoning", "stop", "tools", *SAMPLING)
 
     @classmethod
     def fields(cls, what: str, model: str, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -125,12 +126,18 @@ class MessagesWire(PromptWire):
 
     @property
     def api_version(self) -> str:
-        is_sampling = any(name in self.body for name in SAMPLING)
+        is_sampling = any(name in self.body or name in self.row_names for name in SAMPLING)
         return SAMPLING_VERSION if is_sampling else API_VERSION
+
+    def body_of_row(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        body = super().body_of_row(options)
+        if not any(name in options for name in ("max_output_tokens", "max_tokens", "reasoning")):
+            body["max_tokens"] = self.body["max_tokens"]
+        return body
 
     def add(self, body: dict[str, Any], request: Request) -> None:
         body["messages"] = _messages(request.turns)
-        system = request.system
+        system: Any = _blocks(request.system_parts) or request.system
         if request.output is not None:
             if (schema := _output_schema(request.output)) is not None:
                 body["output_config"] = {
@@ -138,7 +145,7 @@ class MessagesWire(PromptWire):
                     "format": {"type": "json_schema", "schema": schema},
                 }
             else:
-                system = "\n\n".join(filter(None, (system, SCHEMA_IN_WORDS + json.dumps(request.output.schema))))
+                system = _extended(system, SCHEMA_IN_WORDS + json.dumps(request.output.schema))
         if system:
             body["system"] = system
         if request.tools:
@@ -168,7 +175,7 @@ def _messages(turns: tuple[Turn, ...]) -> list[dict[str, Any]]:
     messages: list[dict[str, Any]] = []
     for turn in turns:
         match turn:
-            case UserTurn((Text(text),)):
+            case UserTurn((Text(text, None),)):
                 messages.append({"role": "user", "content": text})
             case UserTurn(parts):
                 messages.append({"role": "user", "content": _blocks(parts)})
@@ -179,9 +186,19 @@ def _messages(turns: tuple[Turn, ...]) -> list[dict[str, Any]]:
     return messages
 
 
+def _extended(system: Any, text: str) -> Any:
+    if isinstance(system, list):
+        return [*system, {"type": "text", "text": text}]
+    return f"{system}\n\n{text}" if system else text
+
+
 def _blocks(parts: tuple[Part, ...]) -> list[dict[str, Any]]:
     # The API refuses empty texts.
-    return [_block(part) for part in parts if not (isinstance(part, Text) and not part.text)]
+    return [_marked_block(part) for part in parts if not (isinstance(part, Text) and not part.text)]
+
+
+def _marked_block(part: Part) -> dict[str, Any]:
+    return {**_block(part), "cache_control": part.cache_control} if part.cache_control else _block(part)
 
 
 def _block(part: Part) -> dict[str, Any]:

@@ -103,7 +103,7 @@ def _path(model: str, method: str) -> str:
 class GenerateWire(PromptWire):
     """POST /v1beta/models/{model}:generateContent. One call gives one answer."""
 
-    options = ("extra_body", "max_output_tokens", "max_tokens", "reasoning", "stop", "tools", *_FIELDS)
+    options = row_options = ("extra_body", "max_output_tokens", "max_tokens", "reasoning", "stop", "tools", *_FIELDS)
 
     @classmethod
     def fields(cls, what: str, model: str, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -122,6 +122,9 @@ class GenerateWire(PromptWire):
             config["thinkingConfig"] = thinking
         tools = wire.tools_of(options)
         return {**({"generationConfig": config} if config else {}), **({"tools": tools} if tools else {})}
+
+    def body_of_row(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        return wire.merged(self.body, self.fields("a request", self.model, options))
 
     @property
     def path(self) -> str:

@@ -52,7 +52,7 @@ def described_calls(model: ApiPrompter, settings: PromptSettings) -> dict[str, A
         "provider": keys.provider,
         "base_url": keys.base_url,
         "wire": name,
-        "fields": [keys.wire.model, keys.wire.body, keys.wire.extra_body],
+        "fields": [keys.wire.model, keys.wire.body, keys.wire.extra_body, keys.wire.row_names],
         "price": settings.price,
         "is_batch": settings.is_batch,
     }

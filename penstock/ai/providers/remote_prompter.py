@@ -40,7 +40,7 @@ class ApiPrompter(RemoteModel, Prompter):
         super().__init__(endpoint, model, settings, service)
         self._wire = wire
         self._calls: Calls | None = None
-        self.takes_options = bool(wire.row_options)
+        self.takes_options, self.takes_cache_control = bool(wire.row_options), wire.takes_cache_control
 
     def __penstock_key__(self) -> Any:
         return self._endpoint.provider, self._endpoint.base_url, self._wire

@@ -30,26 +30,30 @@ FILTERED = "the provider's content filter stopped the answer"
 class PromptWire(ABC):
     """One prompt API of a model. Picklable, and created once for all rows.
 
-    ``body`` holds the fields that all rows share; ``extra_body`` is merged into it.
+    ``body`` holds the fields that all rows share; ``extra_body`` is merged into it. ``row_names`` are the options that
+    single rows may set.
     """
 
     model: str
     body: Mapping[str, Any]
     extra_body: Mapping[str, Any]
+    row_names: tuple[str, ...] = ()
     options: ClassVar[tuple[str, ...]]  # options of the AI function
     logprob_options: ClassVar[tuple[str, ...]] = ()  # options of ``prompt`` only
     row_options: ClassVar[tuple[str, ...]] = ()  # options of single requests
+    takes_cache_control: ClassVar[bool] = False  # in the parts of messages
 
     @classmethod
     def of(cls, task: ModelTask, provider: str, model: str) -> Self:
         """Return the wire for a task. Refuse unknown options."""
         body = cls.fields(task.function, model, task.options)
+        cls.fields(task.function, model, dict.fromkeys(task.row_options))  # may refuse names
         of_prompts = cls.logprob_options if task.function == "prompt" else ()
-        check_options(task, provider, (*cls.options, *of_prompts))
+        check_options(task, provider, (*cls.options, *of_prompts), cls.row_options)
         for name, value in task.options.items():
             if name in NUMBERS and (isinstance(value, bool) or not isinstance(value, Real)):
                 raise InvalidArgumentError(f"{task.function}: {name} must be a number; got {value!r}")
-        return cls(model, body, extra_body_of(task.options))
+        return cls(model, body, extra_body_of(task.options), task.row_options)
 
     @classmethod
     @abstractmethod
@@ -80,11 +84,15 @@ class PromptWire(ABC):
             answers[0].count(usage)
         return answers
 
+    def body_of_row(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the fields of a request, including its own options, which take precedence."""
+        return {**self.body, **self.fields("a request", self.model, options)}
+
     def call(self, request: Request) -> ApiCall:
         """Return the call for a request."""
         body, extra_body = dict(self.body), self.extra_body
         if request.options:
-            body |= self.fields("a request", self.model, request.options)
+            body = self.body_of_row(request.options)
             check_row_options(request.options, self.row_options)
             extra_body = merged(extra_body, extra_body_of(request.options))
         self.add(body, request)

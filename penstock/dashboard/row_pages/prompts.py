@@ -31,7 +31,7 @@ SAME_ROWS = (Filter, Limit, Sample, IntoBatches, Repartition)
 
 @dataclass(frozen=True, slots=True)
 class PromptTemplate:
-    """The system message of a prompt, and expressions for its parts and perhaps for the system message of a row.
+    """The system message of a prompt, and expressions for its parts and then for the options of a row.
 
     ``calls`` describes the calls if they can be made again, and the ledger may hold their usage; see
     ``ai.recorded_usage``. ``schema`` is the JSON schema of the answers.
@@ -39,7 +39,7 @@ class PromptTemplate:
 
     parts: tuple[Expr, ...]
     system: str | None
-    has_row_system: bool
+    row_options: tuple[str, ...]
     calls: Mapping[str, Any] | None = None
     schema: Mapping[str, Any] | None = None
 
@@ -60,14 +60,14 @@ class PromptTemplate:
         model = next((each for each in given if isinstance(each, ApiPrompter)), None)
         calls = None if model is None else described_calls(model, settings)
         schema = None if settings.output is None else settings.output.value_schema
-        return PromptTemplate(call.args, settings.system, settings.has_row_system, calls, schema)
+        return PromptTemplate(call.args, settings.system, settings.row_options, calls, schema)
 
     def request(self, row: pa.RecordBatch) -> Request | None:
         """Return the first request for a batch of one row; None if nothing was sent for it."""
         from penstock.ai.dialogue import PromptSettings
         from penstock.ai.messages.message import message_of
 
-        settings = PromptSettings(system=self.system, has_row_system=self.has_row_system)
+        settings = PromptSettings(system=self.system, row_options=self.row_options)
         named = [Alias(part, str(number)) for number, part in enumerate(self.parts)]
         values = [each.to_pylist()[0] for each in Program(named, Schema.from_arrow(row.schema)).run(row).columns]
         parts, options = settings.split([str(each) if isinstance(each, File) else each for each in values])
@@ -138,13 +138,10 @@ def described_prompts(plan: Plan) -> dict[str, Any]:
                 if template is not None and all(columns_of(part) <= passed for part in template.parts):
                     parts = [_data_of(part) for part in template.parts]
                     if None not in parts:
-                        found[expr.name] = {
-                            "parts": parts,
-                            "system": template.system,
-                            "has_row_system": template.has_row_system,
-                            "calls": template.calls,
-                            "schema": template.schema,
-                        }
+                        options = list(template.row_options)
+                        given = {"system": template.system, "row_options": options, "calls": template.calls}
+                        given |= {"schema": template.schema}
+                        found[expr.name] = {"parts": parts, **given}
             kept = passed
         plan = plan.child
     return found
@@ -155,7 +152,7 @@ def read_prompts(described: Mapping[str, Any]) -> dict[str, PromptTemplate]:
         column: PromptTemplate(
             tuple(map(_expression, each["parts"])),
             each["system"],
-            each["has_row_system"],
+            tuple(each["row_options"]),
             each.get("calls"),
             each.get("schema"),
         )

@@ -94,12 +94,12 @@ class VllmProvider(ServedProvider):
         if not isinstance(task, Prompting | TextClassification | ImageClassification):
             return super().local_model(task)
         logprobs = LOGPROBS if isinstance(task, Prompting) else ()
-        check_options(task, self.name, (*ENGINE_OPTIONS, *self.row_options, *logprobs))
+        check_options(task, self.name, (*ENGINE_OPTIONS, *self.row_options, *logprobs), self.row_options)
         arguments = task.options.get("engine_kwargs", {})
         if not isinstance(arguments, Mapping):
             raise InvalidArgumentError(f"{task.function}: engine_kwargs is a dict; got {type(arguments).__name__}.")
         arguments = {**(self.engine_kwargs or {}), **arguments}
-        if "lora" in task.options:
+        if "lora" in (*task.options, *task.row_options):
             arguments.setdefault("enable_lora", True)
         num_replicas = task.options.get("concurrency", 1)
         check_whole(task.function, "concurrency", num_replicas, 1)
