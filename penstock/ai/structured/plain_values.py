@@ -27,7 +27,7 @@ def _field_names(kind: Any) -> tuple[str, ...] | None:
 
 def plain(value: Any) -> Any:
     """Return a value without classes of the user: records as dicts, enums as their values."""
-    kind = type(value)
+    kind: Any = type(value)
     if value is None or kind in (str, int, float, bool):
         return value
     if isinstance(value, enum.Enum):
