@@ -198,7 +198,7 @@ def _record(value: Any, fields: Mapping[str, DataType]) -> Mapping[str, Any]:
 def _encode_fixed(values: Sequence[Any], dtype: DataType) -> pa.Array:
     """Encode embeddings and fixed-shape tensors: stack the rows into one ndarray."""
     shape = dtype.arrow.shape
-    rows = _numbers([np.zeros(shape, bool) if value is None else value for value in values])
+    rows = _numbers([np.zeros(shape, np.uint8) if value is None else value for value in values])
     if rows.shape[1:] != shape and len(rows):
         raise ValueError(f"the values have shape {rows.shape[1:]}")
     return ndarrays.fixed_rows(arrow_values(rows.reshape(-1)), dtype.arrow, _mask(values))
