@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from penstock.plan.nodes import Plan
+from penstock.plan.optimizer import RULES, Rule
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +22,7 @@ class Reading:
     num_ahead: int = 0
     is_gradual: bool = False
     batch_rows: int | None = None
-    rules: Sequence[Callable[[Plan], Plan]] | None = None
+    rules: Sequence[Rule] = RULES
 
 
 ALL_ROWS = Reading()
