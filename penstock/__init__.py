@@ -18,6 +18,7 @@ _MODULES = {
     "penstock.errors": ["FatalError", "RetryAfterError"],
     "penstock.events": ["metrics"],
     "penstock.expr.column": ["Expression", "col", "element", "lit", "when"],
+    "penstock.expr.series_methods": ["Series"],
     "penstock.frame.dataframe": ["DataFrame"],
     "penstock.frame.read.files": [
         *("from_files", "from_glob_path", "read_binary_files", "read_csv", "read_images", "read_json"),
@@ -32,7 +33,7 @@ _MODULES = {
         *("from_huggingface", "from_ray_dataset", "from_torch", "read_deltalake", "read_huggingface"),
         *("read_iceberg", "read_lance", "read_numpy", "read_sql", "read_webdataset"),
     ],
-    "penstock.frame.sql": ["attach_function", "detach_function", "sql"],
+    "penstock.frame.sql": ["sql"],
     "penstock.frame.sql_expression": ["sql_expr"],
     "penstock.functions": ["coalesce", "format", "unnest"],
     "penstock.functions.aggregates": ["Window"],
@@ -40,7 +41,7 @@ _MODULES = {
     "penstock.observe.subscribers": ["attach_subscriber", "detach_subscriber"],
     "penstock.protocols": ["Condition", "ReadRequest", "ReadTask", "Sink", "Source", "Writer"],
     "penstock.storage.file": ["AudioFile", "File", "ImageFile", "VideoFile"],
-    "penstock.types": ["DataType", "Field", "Schema", "Series"],
+    "penstock.types": ["DataType", "Field", "Schema"],
     "penstock.udf.decorators": ["cls", "func", "method"],
     "penstock.udf.specs": ["ActorPoolStrategy", "TaskPoolStrategy"],
 }

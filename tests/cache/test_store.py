@@ -219,10 +219,9 @@ def test_a_ledger_that_was_not_closed_is_written_when_the_process_ends(tmp_path:
 
 FORKING = """
 import os, signal, sys, time
-from penstock.cache.ledger import group_commit as committing
-from penstock.cache.ledger import key_of, open_ledger
+from penstock.cache.ledger import key_of, open_ledger, store
 
-committing.COMMIT_EVERY_S = 60
+store.SYNC_EVERY_S = 60
 ledger = open_ledger(sys.argv[1])
 ledger.put({key_of(1): b"one"})
 if not (ending := os.fork()):
