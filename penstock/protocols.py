@@ -122,6 +122,22 @@ class VersionedSource(Protocol):
         """
 
 
+@frozen
+class DuckdbTable:
+    """The text of a table in the SQL of DuckDB, and the files that it reads."""
+
+    text: str
+    paths: tuple[str, ...]
+
+
+@runtime_checkable
+class DuckdbSource(Protocol):
+    """A source that DuckDB may be able to read by itself."""
+
+    def sql_table(self, columns: Sequence[str]) -> DuckdbTable | None:
+        """Return a table with these columns; None if DuckDB might find other values, or gains nothing. May block."""
+
+
 @runtime_checkable
 class CountableSource(Protocol):
     """A source that counts its rows faster than it reads any column, when a request has no columns."""

@@ -34,6 +34,7 @@ from penstock.frame.sql_trees import (
     without_places,
 )
 from penstock.plan import nodes
+from penstock.plan.duckdb_text import quoted
 from penstock.plan.relations import DeferredRelation, Relation
 from penstock.relational.parser import (
     Tree,
@@ -44,7 +45,6 @@ from penstock.relational.parser import (
     sql_error,
     walk_tree,
 )
-from penstock.relational.sql import quoted
 from penstock.relational.sql_result import SqlMaker
 from penstock.types import DataType, Field, Schema
 from penstock.types.supertype import has_null_type

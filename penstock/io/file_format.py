@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from penstock.errors import CorruptFileError, PathNotFoundError, PenstockError, ReadError
 from penstock.io.data_file import DataFile
-from penstock.protocols import ReadRequest
+from penstock.protocols import DuckdbTable, ReadRequest
 from penstock.types.row_ranges import RowRange
 
 
@@ -57,6 +57,10 @@ class FileFormat(Protocol):
 
     def infer_schema(self, file: DataFile) -> pa.Schema | None:
         """Return the columns of a file, or None for an empty file without columns."""
+
+    def sql_table(self, files: Sequence[DataFile], schema: pa.Schema) -> DuckdbTable | None:
+        """Return the columns of ``schema`` in these files as a table of DuckDB; see ``DuckdbSource``."""
+        return None
 
 
 @contextmanager

@@ -28,7 +28,7 @@ from penstock.io.files import Paths, find_files, folder_of, path_list, short_nam
 from penstock.io.hive import partition_type, partition_values
 from penstock.io.match_schema import ColumnMismatchError, widened_schema
 from penstock.io.selection import Selection, columns_needed, fulfilled, until_limit
-from penstock.protocols import Condition, ReadRequest
+from penstock.protocols import Condition, DuckdbTable, ReadRequest
 from penstock.types import DataType, Field, Schema, joined
 from penstock.types.plain import arrow_scalar
 from penstock.types.row_numbers import ROW_NUMBER, RowPlace, numbered
@@ -159,6 +159,11 @@ class FileSource:
 
     def versions(self) -> Mapping[str, str]:
         return file_versions(self.files)
+
+    def sql_table(self, columns: Sequence[str]) -> DuckdbTable | None:
+        if self._hints or self._ignores_corrupt or not set(columns) <= set(self._file_schema.names):
+            return None
+        return self.format.sql_table(self.files, pa.schema([self._file_schema.field(name) for name in columns]))
 
     def row_inputs(self) -> Sequence[DataFile]:
         return self.files

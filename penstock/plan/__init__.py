@@ -7,6 +7,7 @@ nodes             the logical plan, checked when it is built
 optimizer         RULES, in order -> rules/
                       filters, substitution, branches, expression_cost, relation_columns   what several rules need
                       earlier_calls           results of calls further down
+                      duckdb_text             expressions as SQL, where DuckDB computes the same values
 lower             the plan -> stages
 stages            the physical plan: work, inbox policies, resources -> stage_names
 number_rows       stages whose rows carry their number, for the errors of failed rows

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from penstock.plan.nodes import Plan, fold_plan
+from penstock.plan.rules.aggregate_files import aggregate_files
 from penstock.plan.rules.choose_rows_before_calls import choose_rows_before_calls
 from penstock.plan.rules.expand_cascades import expand_cascades
 from penstock.plan.rules.fold_constants import fold_constants
@@ -39,6 +40,9 @@ RULES: tuple[Rule, ...] = (
     merge_projects,
     fuse_decode_resize,  # after pushdown_projection, which drops an unused full image
 )
+
+LOCAL_RULES: tuple[Rule, ...] = (*RULES, aggregate_files)
+"""The rules for a query on one machine: a cluster reads files on all its machines."""
 
 MAX_PASSES = 50  # bounds rules that oscillate; a pass without a change ends the loop much earlier
 

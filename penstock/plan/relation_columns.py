@@ -27,6 +27,7 @@ from penstock.plan.relations import (
     Aggregate,
     DeferredRelation,
     Distinct,
+    FileAggregate,
     GroupRows,
     Join,
     Relation,
@@ -116,5 +117,5 @@ def narrowed(
             return relation, [(names - {IS_KNOWN, IS_SCORED, LOW, HIGH}) | own]
         case Route():
             return relation, [(names - {IS_ASKED, ANSWER}) | {LABEL, SCORE, IS_KNOWN, IS_SCORED, LOW, HIGH}]
-        case SetOperation() | SqlQuery() | AddWindows() | GroupRows() | DeferredRelation():
+        case SetOperation() | SqlQuery() | FileAggregate() | AddWindows() | GroupRows() | DeferredRelation():
             return relation, [set(schema.names) if schema else set() for schema in inputs]

@@ -96,6 +96,22 @@ class Aggregate:
         return f"aggregate {', '.join(map(str, self.columns))}{keys}"
 
 
+@frozen
+class FileAggregate:
+    """An aggregate over rows that DuckDB reads from files by itself, with the query ``rows``. Its input has no rows."""
+
+    aggregate: Aggregate
+    rows: str
+    paths: tuple[str, ...]
+    needs_order: ClassVar[bool] = False
+
+    def schema(self, *inputs: Schema) -> Schema:
+        return self.aggregate.schema(*inputs)
+
+    def __str__(self) -> str:
+        return str(self.aggregate)
+
+
 GROUP = "rows"  # the column of GroupRows
 
 
@@ -255,7 +271,7 @@ class DeferredRelation:
 
 
 # These have a form in SQL.
-TableRelation = Sort | Distinct | Aggregate | AddWindows | Join | SetOperation | SqlQuery
+TableRelation = Sort | Distinct | Aggregate | FileAggregate | AddWindows | Join | SetOperation | SqlQuery
 Relation = TableRelation | GroupRows | Nearest | DropNear | DropSimilar | CascadeRelation | DeferredRelation
 
 

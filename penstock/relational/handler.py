@@ -13,6 +13,7 @@ from penstock.errors import InvalidArgumentError
 from penstock.plan.relations import (
     Aggregate,
     DeferredRelation,
+    FileAggregate,
     Join,
     SetOperation,
     SqlQuery,
@@ -35,9 +36,11 @@ class RelationHandler:
     def __init__(self, relation: TableRelation | DeferredRelation, work: RunRelation) -> None:
         self._relation = relation
         self._inputs = [TypedInput(str(relation), schema) for schema in work.schemas]
+        paths = relation.paths if isinstance(relation, FileAggregate) else ()
         self._database = TemporaryDatabase(
             work.memory_bytes,
             get_config().thread_count,
+            paths,
             is_locked=isinstance(relation, SqlQuery | DeferredRelation),
         )
         self._sides = self._streamed_sides()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from penstock.plan.duckdb_text import quoted
 from penstock.plan.relations import SqlQuery
-from penstock.relational.sql import quoted
 from penstock.relational.sql_result import SqlMaker
 from penstock.types import Field, Schema
 from penstock.types.frozen import frozen

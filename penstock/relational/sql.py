@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from penstock.expr.aggregate_functions import WINDOW_FUNCTIONS
+from penstock.plan.duckdb_text import quoted
 from penstock.plan.relations import (
     AddWindows,
     Aggregate,
     AggregateColumn,
     DeferredRelation,
     Distinct,
+    FileAggregate,
     Join,
     SetOperation,
     Sort,
@@ -21,10 +23,6 @@ from penstock.types import Schema
 
 RANKING = ("row_number", "rank", "dense_rank", "lag", "lead")  # they depend on the order, not on a frame
 WHOLE_PARTITION = "rows between unbounded preceding and unbounded following"
-
-
-def quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
 
 
 def input_name(relation: TableRelation | DeferredRelation, number: int) -> str:
@@ -48,6 +46,8 @@ def to_sql(relation: TableRelation, *inputs: Schema) -> str:
             grouping = f" group by {_list(keys)}" if keys else ""
             computed = [_aggregate(column, inputs[0]) for column in columns]
             return f"select {', '.join([*map(quoted, keys), *computed])} from input0{grouping}"
+        case FileAggregate(aggregate, rows):
+            return f"with input0 as ({rows}) {to_sql(aggregate, *inputs)}"
         case AddWindows(columns):
             return f"select *, {', '.join(_window(column, inputs[0]) for column in columns)} from input0"
         case Join():

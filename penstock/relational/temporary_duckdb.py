@@ -6,16 +6,16 @@ import atexit
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
 import pyarrow as pa
 
-from penstock.errors import ComputeError, PenstockError
+from penstock.errors import ComputeError, CorruptFileError, PenstockError
+from penstock.plan.duckdb_text import quoted
 from penstock.relational.parser import set_timezone
 from penstock.relational.spill import new_spill_folder, spill_error
-from penstock.relational.sql import quoted
 
 VECTOR_ROWS = 2048  # DuckDB computes in vectors of this many rows
 BATCH_VECTORS = 32
@@ -26,6 +26,7 @@ BATCH = "penstock_batch"
 MOST_IDLE = 2
 SETTINGS: dict[str, str | bool | int | float | list[str]] = {
     "preserve_insertion_order": False,
+    "perfect_ht_threshold": 17,  # bits of the values of small integers, and null
     "enable_external_file_cache": False,
     "python_enable_replacements": False,
     "autoinstall_known_extensions": False,
@@ -43,8 +44,11 @@ class TemporaryDatabase:
     also after ``kill -9``.
     """
 
-    def __init__(self, memory_bytes: int, num_threads: int, *, is_locked: bool = False) -> None:
+    def __init__(
+        self, memory_bytes: int, num_threads: int, paths: Sequence[str] = (), *, is_locked: bool = False
+    ) -> None:
         self._folder = new_spill_folder()
+        self._paths = paths
         self._cleaner = subprocess.Popen(
             ["/bin/sh", "-c", 'read -r line || exec rm -rf "$1"', "sh", self._folder],
             stdin=subprocess.PIPE,
@@ -112,6 +116,8 @@ class TemporaryDatabase:
                 raise ComputeError(
                     f"{relation}: {reason}. Set a larger memory_limit or a smaller num_threads."
                 ) from exc
+            if self._paths and not text.startswith("Out of Range Error"):
+                raise CorruptFileError(f"Cannot read one of {', '.join(self._paths)}: {text}") from exc
             raise ComputeError(f"{relation}: {text.removeprefix('Invalid Input Error: ')}") from exc
 
     def interrupt(self) -> None:

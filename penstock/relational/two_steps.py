@@ -8,10 +8,10 @@ import pyarrow as pa
 
 from penstock.expr.aggregate_functions import AGGREGATES
 from penstock.expr.kinds import FLOAT64, UINT64
+from penstock.plan.duckdb_text import quoted
 from penstock.plan.relations import Aggregate, AggregateColumn, Relation, SqlQuery, aggregate_field
 from penstock.relational.arrow import from_duckdb, to_duckdb
 from penstock.relational.scalar import database
-from penstock.relational.sql import quoted
 from penstock.types import DataType, Field, Schema
 
 Step = tuple[str, DataType]  # the SQL of a column, and its type

@@ -17,6 +17,7 @@ from penstock.engine.resources import Cores
 from penstock.engine.task_costs import Footprint
 from penstock.engine.workers import PoolChoice
 from penstock.errors import UdfError
+from penstock.plan.optimizer import LOCAL_RULES
 from penstock.plan.stages import CallBatch, CallUdf, RunRelation, Stage, Work, WriteOut
 from penstock.protocols import OneWriterSink
 from penstock.runners.openers import async_pool, opener, packed, restart_policy
@@ -43,6 +44,8 @@ MAX_MOVED_NBYTES = 64 * 2**20
 
 class LocalRunner:
     """Runs stages in this process and in worker processes on this machine."""
+
+    rules = LOCAL_RULES
 
     @contextmanager
     def open(self, config: Config, stages: Sequence[Stage]) -> Iterator[Workplace]:

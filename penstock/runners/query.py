@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing
 from contextvars import copy_context
 from dataclasses import dataclass, replace
@@ -31,7 +31,7 @@ from penstock.plan.cache_keys import with_cache_keys
 from penstock.plan.lower import lower
 from penstock.plan.nodes import Plan, Write, called_functions, has_async_call, sink_name
 from penstock.plan.number_rows import with_row_numbers
-from penstock.plan.optimizer import optimize
+from penstock.plan.optimizer import RULES, optimize
 from penstock.plan.stages import CallBatch, CallUdf, Gathered, RunRelation, Stage
 from penstock.plan.unknown_columns import naming_lines
 from penstock.protocols import CachesAnswers, ErrorSink, Priced, Subscriber
@@ -39,6 +39,8 @@ from penstock.runners.measuring import measuring
 from penstock.runners.placement import this_machine
 from penstock.runners.prefetch import prefetched
 from penstock.runners.reading import ALL_ROWS, Reading
+
+Rules = Sequence[Callable[[Plan], Plan]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +57,10 @@ class Workplace:
 
 
 class Runner(Protocol):
-    """A place for queries: this machine or a cluster."""
+    """A place for queries: this machine or a cluster. The optimizer applies ``rules`` to a query there."""
+
+    @property
+    def rules(self) -> Rules: ...
 
     def open(self, config: Config, stages: Sequence[Stage]) -> AbstractContextManager[Workplace]:
         """Return a workplace for these stages that is valid within the context. Leaving the context releases it.
@@ -87,7 +92,7 @@ def _computed_rows(
     cancellation: Cancellation | None,
 ) -> Generator[pa.RecordBatch, None, None]:
     check_calls(plan)
-    optimized = optimize(plan, reading.rules)
+    optimized = optimize(plan, runner.rules if reading.rules is None else reading.rules)
     stages = _ready(lower(optimized, is_ordered=reading.is_ordered, batch_rows=reading.batch_rows))
     outputs = _stage_outputs(stages, runner, subscribers, reading=reading, cancellation=cancellation)
     with naming_lines(plan), closing(outputs) as bundles:
@@ -139,7 +144,7 @@ def written_records(plan: Write, runner: Runner, subscribers: Sequence[Subscribe
 def stages_in_parts(plan: Write, parts: Gathered) -> tuple[Stage, ...] | None:
     """Return the stages of a write that commits its rows part by part; None if a row's result depends on other rows."""
     check_calls(plan)
-    stages = lower(optimize(plan), is_ordered=is_written_in_order(plan), parts=parts)
+    stages = lower(optimize(plan, RULES), is_ordered=is_written_in_order(plan), parts=parts)
     return _ready(stages) if is_traceable(stages) else None
 
 

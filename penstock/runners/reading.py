@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from penstock.plan.optimizer import RULES, Rule
+if TYPE_CHECKING:
+    from penstock.plan.nodes import Plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +24,7 @@ class Reading:
     num_ahead: int = 0
     is_gradual: bool = False
     batch_rows: int | None = None
-    rules: Sequence[Rule] = RULES
+    rules: Sequence[Callable[[Plan], Plan]] | None = None
 
 
 ALL_ROWS = Reading()

@@ -9,10 +9,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.types as pt
 
+from penstock.io.formats.parquet_sql import PATTERN
+from penstock.plan.duckdb_text import quoted
 from penstock.relational.arrow import from_duckdb
-from penstock.relational.sql import quoted
 
-PATTERN = frozenset("*?[]{}")  # a path with one of these is a pattern to DuckDB
 NUMBER = "file_row_number"  # DuckDB's name for the number of a row
 EXACT = (
     *(pt.is_integer, pt.is_float32, pt.is_float64, pt.is_boolean, pt.is_date32),

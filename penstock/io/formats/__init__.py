@@ -2,6 +2,7 @@
 
 parquet       a task reads a run of row groups
 row_groups    choose row groups by the statistics in the footer
+parquet_sql   decide whether DuckDB may read Parquet files by itself
 csv, json, text    ``lines`` reads blocks of whole lines, ``json_values`` converts values
 images, audio_video    one row a file, or one row a frame
 numpy, webdataset    .npy files; tar files of samples

@@ -17,8 +17,9 @@ from penstock.errors import CorruptFileError, InvalidArgumentError, PenstockErro
 from penstock.io.batch_sizes import TASK_NBYTES, TASK_ROWS, rows_alone, rows_per_batch
 from penstock.io.data_file import DataFile, Storage, is_small_local
 from penstock.io.file_format import FileFormat, FilePart, reading
+from penstock.io.formats.parquet_sql import sql_table
 from penstock.io.formats.row_groups import matching_groups
-from penstock.protocols import ReadRequest
+from penstock.protocols import DuckdbTable, ReadRequest
 from penstock.storage.remote_file import RangeFile
 from penstock.types import DataType
 from penstock.types.row_ranges import RowRange
@@ -54,6 +55,9 @@ class ParquetFormat(FileFormat):
             yield from _runs(metadata, range(metadata.num_row_groups))
         else:
             yield from _runs(metadata, matching_groups(metadata, schema, request))
+
+    def sql_table(self, files: Sequence[DataFile], schema: pa.Schema) -> DuckdbTable | None:
+        return sql_table(files, schema, self.infer_schema)
 
     def read(self, file: DataFile, part: FilePart, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         if not len(schema):

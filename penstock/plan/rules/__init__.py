@@ -11,6 +11,7 @@ reuse_udf_results           equal calls are made once
 join_calls                  calls that one call can answer become one
 fuse_decode_resize          decode images at the size that is used
 expand_cascades             a model and a cheap judge answer ``ask``; after all others
+aggregate_files             DuckDB reads the files of an aggregate; on one machine only
 
 Their order is in ``plan/optimizer.py``. What several rules need is in ``plan/``, not here.
 """

@@ -23,6 +23,7 @@ from penstock.engine.workers import PoolChoice
 from penstock.errors import InvalidArgumentError
 from penstock.events.loop_thread import LoopThread
 from penstock.expr.udf import API_LOOP, Resources
+from penstock.plan.optimizer import RULES
 from penstock.plan.stages import CallBatch, CallUdf, RunRelation, Stage, Work, WriteOut
 from penstock.protocols import OneWriterSink, PartSink, RunSink, Sink
 from penstock.relational.partition import HashParts, RangeParts, parts_of
@@ -56,6 +57,8 @@ class RayRunner:
 
     A local cluster stays until the process ends, because starting it takes seconds.
     """
+
+    rules = RULES
 
     def __init__(self, address: str | None = None) -> None:
         self._address = address
