@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
@@ -219,3 +220,11 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - start)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert int(done.stdout) < 100 * 1024  # kB, of 160 MB of data
+
+
+def test_a_dictionary_is_written_only_where_values_repeat(tmp_path: Path) -> None:
+    ids = pa.array(np.arange(300_000))
+    batch = pa.record_batch({"unique": ids, "repeated": pc.bit_wise_and(ids, 1023)})
+    (path,) = write_all(FileSink(str(tmp_path), ParquetEncoding()), batch).column("path").to_pylist()
+    columns = pq.ParquetFile(path).metadata.row_group(0).to_dict()["columns"]
+    assert ["RLE_DICTIONARY" in column["encodings"] for column in columns] == [False, True]
