@@ -64,6 +64,8 @@ class RayPool:
     pool of the write only passes on the records.
     """
 
+    is_cheap = False
+
     def __init__(
         self,
         name: str,
@@ -128,13 +130,6 @@ class RayPool:
     def adjust(self) -> None:
         """Follow the cluster: its size, and nodes that drain."""
         self._group.adjust()
-
-    def follow_size(self) -> None:
-        """Follow the numbers of actors of the other stages."""
-        before = self.capacity
-        self._group.follow_size()
-        if self.capacity > before:
-            self.capacity_changed()
 
     def described_tasks(self) -> list[str]:
         """Implements ``DescribesTasks``."""
