@@ -33,7 +33,7 @@ _MODULES = {
         *("from_huggingface", "from_ray_dataset", "from_torch", "read_deltalake", "read_huggingface"),
         *("read_iceberg", "read_lance", "read_numpy", "read_sql", "read_webdataset"),
     ],
-    "penstock.frame.sql": ["attach_function", "detach_function", "sql"],
+    "penstock.frame.sql": ["sql"],
     "penstock.frame.sql_expression": ["sql_expr"],
     "penstock.functions": ["coalesce", "format", "unnest"],
     "penstock.functions.aggregates": ["Window"],
@@ -42,7 +42,6 @@ _MODULES = {
     "penstock.protocols": ["Condition", "ReadRequest", "ReadTask", "Sink", "Source", "Writer"],
     "penstock.storage.file": ["AudioFile", "File", "ImageFile", "VideoFile"],
     "penstock.types": ["DataType", "Field", "Schema"],
-    "penstock.udf.udaf": ["udaf"],
     "penstock.udf.decorators": ["cls", "func", "method"],
     "penstock.udf.specs": ["ActorPoolStrategy", "TaskPoolStrategy"],
 }
@@ -51,6 +50,7 @@ _INSTEAD = {
     "read_clickhouse": _OWN_SOURCE,
     "read_mongo": _OWN_SOURCE,
     "read_orc": "use from_arrow(pyarrow.dataset.dataset(path, format='orc').to_table())",
+    "udaf": "use groupby(keys).map_groups(function)",
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 __all__ = sorted(_MODULE_OF)

@@ -22,62 +22,37 @@ DAFT = INSTEAD | _by_name(
         ),
         ON_PURPOSE.format("Dask is"): "from_dask_dataframe to_dask_dataframe",
         OWN_SOURCE: "read_warc write_clickhouse",
-        "use write_parquet(..., resume=True): a job continues where it stopped": (
-            "CheckpointConfig CheckpointStore IdempotentCommit KeyFilteringSettings"
-        ),
+        "use write_parquet(..., resume=True): a job continues where it stopped": "CheckpointConfig CheckpointStore",
         "events have other shapes here: use penstock.attach_subscriber(subscriber)": (
             "attach_subscriber detach_subscriber with_subscriber"
         ),
         "give DataFrames by name, as in daft.sql('select * from t', t=df)": (
-            "Session session current_session set_session attach attach_table attach_view create_temp_table "
-            "create_temp_view detach_table get_table has_table list_tables"
+            "Session session current_session set_session attach attach_table create_temp_table create_temp_view "
+            "get_table list_tables"
         ),
         "use the library of the catalog: daft.read_iceberg(catalog.load_table('a.b')), df.write_iceberg(...)": (
-            "Catalog Table Identifier attach_catalog get_catalog current_catalog detach_catalog has_catalog "
-            "list_catalogs set_catalog read_table write_table create_table create_table_if_not_exists drop_table "
-            "create_namespace create_namespace_if_not_exists drop_namespace has_namespace current_namespace "
-            "set_namespace"
+            "Catalog Table Identifier attach_catalog get_catalog current_catalog list_catalogs set_catalog read_table "
+            "write_table create_table create_table_if_not_exists drop_table create_namespace set_namespace"
         ),
-        "call the function itself, by its Python name": "get_function get_aggregate_function udf",
-        "write the function in Python: extensions of Daft are compiled for Daft": (
-            "load_extension get_loaded_extension_paths"
-        ),
-        "use set_runner_native() or set_runner_ray()": (
-            "get_or_create_runner get_or_infer_runner_type runners get_context"
-        ),
+        "call the function itself, by its Python name": "attach_function detach_function get_function udf",
+        "write the function in Python: extensions of Daft are compiled for Daft": "load_extension",
+        "use set_runner_native() or set_runner_ray()": "get_or_create_runner get_or_infer_runner_type get_context",
         "remove it: plans have no such options": "planning_config_ctx set_planning_config",
         "give num_cpus=, num_gpus= or memory_bytes= to the function": "ResourceRequest",
-        "use the logging module: the logger is 'penstock'": "refresh_logger",
-        "give the object a method _repr_html_": "register_viz_hook",
-        "read the files themselves, such as with read_parquet() or read_huggingface()": "datasets",
-        "use to_arrow() and pyarrow.compute": "to_arrow_expr",
         "use join(read_parquet(path), on=key, how='anti')": "skip_existing",
         "use torch.utils.data.DataLoader(df.to_torch_iter_dataset())": "to_torch_dataloader",
         "use daft.File(url).open()": "open_file",
         "use from_glob_path(path), and download(col('path'))": "read_blob",
-        "name the provider in the function, as in prompt(..., provider='openai')": (
-            "get_provider has_provider current_provider"
-        ),
-        "write the text, such as 'height'": "ImageProperty MediaType",
-        "use the schema of a DataFrame, such as daft.read_parquet(path).schema()": (
-            "from_parquet from_csv from_json from_field_name_and_types apply_hints to_name_set"
-        ),
-        "use DataType.string() and the like": "from_sql",
-        "use hash()": "murmur3_32",
+        "name the provider in the function, as in prompt(..., provider='openai')": "get_provider has_provider",
         "use prompt(text, provider=..., model=...)": "llm_generate",
         "name the model in the function, as in prompt(..., model='gpt-5-mini')": "set_model current_model",
-        "use stats().skipped_files": "skipped_corrupt_files",
+        "use sql('select * from a asof left join b using (item, time)', a=..., b=...)": "join_asof",
         "use sql(), whose windows may have ranges": "range_between",
-        "look at dtype.arrow": (
-            "is_decimal128 is_extension is_fixed_shape_image is_fixed_shape_sparse_tensor is_fixed_size_binary "
-            "is_logical is_sparse_tensor is_uuid type_ids union_fields union_mode use_offset_indices UnionMode"
-        ),
-        "use schema.to_arrow(), whose types have their widths": "estimate_row_size_bytes min_estimated_size_column",
-        "use repr(schema)": "display_with_metadata",
+        "look at dtype.arrow": "is_decimal128 is_fixed_size_binary is_logical is_uuid",
+        "write the unit, such as 'us'": "TimeUnit",
         "use file.size(), or open() and seek()": "length offset position",
         "use file.mime_type(), such as 'image/png'": "is_image is_audio is_video",
         "use ImageFile(file) and the like for a file, cast() for a column": "as_image as_audio as_video",
-        "open() gives a file that can be read and sought, and not written": "isatty readable seekable writable",
     }
 )
 RAY = _by_name(
@@ -87,63 +62,45 @@ RAY = _by_name(
         ),
         ON_PURPOSE.format("Kafka, MCAP and Hudi are"): "KafkaAuthConfig read_kafka write_kafka read_mcap read_hudi",
         OWN_SOURCE: (
-            "ClickHouseTableSettings SinkMode read_clickhouse read_mongo read_tfrecords write_clickhouse write_mongo "
-            "write_tfrecords"
+            "BlockMetadata Datasink Datasource ReadTask WriteResult read_datasource write_datasink "
+            "read_clickhouse read_mongo read_tfrecords write_clickhouse write_mongo write_tfrecords write_webdataset"
         ),
         "pass the objects, not references": "from_arrow_refs from_numpy_refs from_pandas_refs",
-        "use to_arrow(), to_pandas() or iter_batches()": (
-            "to_arrow_refs to_numpy_refs to_pandas_refs get_internal_block_refs iter_internal_ref_bundles "
-            "to_random_access_dataset"
-        ),
-        "use iter_batches() or iter_torch_batches()": "iter_tf_batches to_tf iter_jax_batches",
-        "use read_sql(), or read_datasource()": "read_snowflake",
-        "use write_sql(), or write_datasink()": "write_bigquery write_snowflake",
+        "use to_arrow(), to_pandas() or iter_batches()": "to_arrow_refs to_numpy_refs to_pandas_refs",
+        "use iter_batches() or iter_torch_batches()": "iter_tf_batches to_tf to_torch iter_jax_batches",
+        "use read_sql()": "read_snowflake",
+        "use write_sql()": "write_bigquery write_snowflake",
         "use read_delta() or read_iceberg() with the address of the table": (
-            "Catalog CatalogAccessMode DatabricksUnityCatalog ReaderFormat ResolvedSource read_unity_catalog "
-            "read_delta_sharing_tables"
+            "DatabricksUnityCatalog read_unity_catalog read_delta_sharing_tables"
         ),
-        "use read_parquet(), or read_datasource() with a Datasource of your own": "read_lerobot read_zarr",
+        "use read_parquet(), or a Source of your own": "read_lerobot read_zarr",
         "use map_batches() with a class that fits and transforms": "Preprocessor",
-        "use DataContext": "DatasetContext context",
-        "use DataIterator": "DatasetIterator",
-        "number the rows, union() the datasets and sort() by the numbers": "mix MixStoppingCondition",
-        "aggregate() the columns, or to_pandas().describe() for a few rows": "summary DatasetSummary",
+        "number the rows, union() the datasets and sort() by the numbers": "mix",
+        "aggregate() the columns, or to_pandas().describe() for a few rows": "summary",
         "use ValueCounter, whose counts are exact": "ApproximateTopK",
-        "write str": "NodeIdStr",
-        "use stats()": "list_stats_summaries get_stats_summary",
-        "a Dataset is never changed: use it itself": "copy",
-        "a Dataset can be pickled if its functions can": (
-            "serialize_lineage deserialize_lineage has_serializable_lineage get_dataset_id"
-        ),
-        "use map_batches()": "map_batches_internal",
         "deploy it with an HTTP ingress and give its address: OpenAIProcessorConfig(base_url=), or "
         "HttpRequestProcessorConfig(url=)": "ServeDeploymentProcessorConfig",
-        "use @penstock.udaf in agg(), or groupby(key).map_groups(function)": (
-            "AggregateFn AggregateFnV2 AccumulatorType AggOutputType SupportsRichComparisonType VectorizedAggregateFnV2"
-        ),
-        "use a Datasink, whose write() makes the files": (
-            "BlockBasedFileDatasink RowBasedFileDatasink write_webdataset"
-        ),
-        "rename the files after the write, or use a Datasink": "FilenameProvider",
+        "use groupby(key).map_groups(function)": ("AggregateFn AggregateFnV2 VectorizedAggregateFnV2"),
+        "rename the files after the write": "FilenameProvider",
         "give iter_torch_batches(collate_fn=) a function, whose batches are dicts of arrays": (
             "CollateFn ArrowBatchCollateFn NumpyBatchCollateFn PandasBatchCollateFn"
         ),
-        "use train_test_split(), or where() with hash() of the column": "streaming_train_test_split",
+        "use split_at_indices(), or where() with hash() of the column": (
+            "train_test_split streaming_train_test_split split_proportionately"
+        ),
         "use from_arrow() with pyarrow.dataset.dataset(path, format='orc').to_table()": "read_orc",
         "use pyarrow.orc.write_table() with to_arrow()": "write_orc",
-        "use where() on the columns of the folders, which reads only matching folders": "PathPartitionFilter",
-        "start the server and use vLLMEngineProcessorConfig(base_url=)": "SGLangEngineProcessorConfig",
-        "all expressions have one class here: use col(), lit() and the functions of this module": (
-            "AliasExpr BinaryExpr ColumnExpr DownloadExpr Expr LiteralExpr MonotonicallyIncreasingIdExpr Operation "
-            "RandomExpr StarExpr UDFExpr UUIDExpr UnaryExpr UnnestExpr"
+        "use where() on the columns of the folders, which reads only matching folders": (
+            "PathPartitionFilter PathPartitionParser"
         ),
+        "start the server and use vLLMEngineProcessorConfig(base_url=)": "SGLangEngineProcessorConfig",
+        "all expressions have one class here: use col(), lit() and the functions of this module": "Expr",
     }
 )
-
-
 PARAMETERS = {
     "filename_provider": RAY["FilenameProvider"],
     "partition_filter": RAY["PathPartitionFilter"],
+    "sql_params": "write the values into the query",
 }
 
 

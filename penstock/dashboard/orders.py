@@ -24,6 +24,7 @@ from penstock.dashboard.live import LiveQuery, Order
 from penstock.dashboard.row_pages.prompts import described_prompts
 from penstock.errors import PenstockError
 from penstock.events.events import Event, QuerySampled
+from penstock.observe.screens import is_notebook
 from penstock.observe.viewers import JobNotes
 from penstock.plan.nodes import Plan
 from penstock.storage.urls import redacted
@@ -129,7 +130,7 @@ class WatchedJob:
 def running_program() -> dict[str, str] | None:
     """Return the command of this program and its folder, to start it again; None in a notebook, or with a secret."""
     script = sys.argv[0] if sys.argv else ""
-    is_script = script not in ("", "-", "-c") and "ipykernel" not in sys.modules
+    is_script = script not in ("", "-", "-c") and not is_notebook()
     if not is_script or any(redacted(arg) != arg for arg in sys.orig_argv):
         return None
     return {"command": shlex.join(sys.orig_argv), "folder": os.getcwd()}

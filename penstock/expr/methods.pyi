@@ -28,8 +28,6 @@ class Methods:
     __slots__ = ()
     def abs(self) -> Expression:
         """Return the absolute value."""
-    def acos(self) -> Expression:
-        """Return the angle in radians whose cosine is the number; the same as ``arccos``."""
     def any_value(self, ignore_nulls: bool = False) -> Expression:
         """Return one of the values, which may be null unless ``ignore_nulls``."""
     def apply(self, func: Callable[[Any], Any], return_dtype: DataType | str | type) -> Expression:
@@ -40,24 +38,12 @@ class Methods:
         """Estimate percentiles in little memory; for several shares a list."""
     def arccos(self) -> Expression:
         """Return the angle in radians whose cosine is the number."""
-    def arccosh(self) -> Expression:
-        """Return the inverse hyperbolic cosine."""
     def arcsin(self) -> Expression:
         """Return the angle in radians whose sine is the number."""
-    def arcsinh(self) -> Expression:
-        """Return the inverse hyperbolic sine."""
     def arctan(self) -> Expression:
         """Return the angle in radians whose tangent is the number."""
     def arctan2(self, x: Expression | float) -> Expression:
         """Return the angle of the point ``(x, y)`` in radians."""
-    def arctanh(self) -> Expression:
-        """Return the inverse hyperbolic tangent."""
-    def asin(self) -> Expression:
-        """Return the angle in radians whose sine is the number; the same as ``arcsin``."""
-    def atan(self) -> Expression:
-        """Return the angle in radians whose tangent is the number; the same as ``arctan``."""
-    def atan2(self, x: Expression | float) -> Expression:
-        """Return the angle of the point ``(x, y)`` in radians; the same as ``arctan2``."""
     def audio_file(self) -> Expression:
         """Make a ``ps.AudioFile`` of each path or URL, or of bytes."""
     def audio_metadata(self, *, on_error: MediaOnError = "raise") -> Expression:
@@ -70,8 +56,6 @@ class Methods:
         """Check whether a value is true; null if no value is left."""
     def capitalize(self) -> Expression:
         """Capitalize the first letter only."""
-    def cbrt(self) -> Expression:
-        """Return the cube root."""
     def ceil(self) -> Expression:
         """Round up to a whole number, in the type of the number."""
     def chunk_text(
@@ -105,12 +89,8 @@ class Methods:
         """Check whether text contains ``substr``."""
     def convert_image(self, mode: str) -> Expression:
         """Convert to the mode ``L``, ``LA``, ``RGB`` or ``RGBA``: grey is weighted, an added alpha channel is opaque."""
-    def convert_time_zone(self, to_timezone: str, from_timezone: str | None = None) -> Expression:
-        """Convert to another timezone; a timestamp without a timezone is local to ``from_timezone``."""
     def cos(self) -> Expression:
         """Return the cosine of an angle in radians."""
-    def cosh(self) -> Expression:
-        """Return the hyperbolic cosine."""
     def cosine_distance(self, right: Vector) -> Expression:
         """Return one minus the cosine of the angle between two vectors: 0 for the same direction, 2 for the opposite."""
     def cosine_similarity(self, right: Vector) -> Expression:
@@ -207,8 +187,6 @@ class Methods:
         """Return ``e`` to the power of the number."""
     def explode(self, ignore_empty_and_null: bool = False) -> Expression:
         """Make a row of each element and repeat the other columns; only valid alone in ``select`` or ``with_column``."""
-    def expm1(self) -> Expression:
-        """Return ``exp(x) - 1``, exact for small numbers."""
     def file(self) -> Expression:
         """Make a ``ps.File`` of each path or URL, or of bytes. Nothing is read."""
     def file_exists(self) -> Expression:
@@ -219,8 +197,6 @@ class Methods:
         """Return the size of each file, or of the file at each path, in bytes."""
     def fill_nan(self, fill_value: Any) -> Expression:
         """Replace NaN by ``fill_value``; null stays null."""
-    def find(self, substr: Expression | str) -> Expression:
-        """Return the position of the first occurrence of ``substr``, counted in characters from 0, or -1."""
     def first_value(self, ignore_nulls: bool = False) -> Expression:
         """Return the first value of the window."""
     def floor(self) -> Expression:
@@ -267,8 +243,6 @@ class Methods:
         """Return the last value of the window."""
     def lead(self, offset: int = 1, default: Any = None) -> Expression:
         """Return the value some rows after, or ``default`` if there is no such row."""
-    def left(self, nchars: Expression | int) -> Expression:
-        """Return the first ``nchars`` characters."""
     def length(self) -> Expression:
         """Count the characters of text, the bytes of binary, or the elements of a list, as int64."""
     def length_bytes(self) -> Expression:
@@ -321,8 +295,6 @@ class Methods:
         """Return the logarithm to base 2; NaN for negative numbers."""
     def lower(self) -> Expression:
         """Convert text to lower case."""
-    def lpad(self, length: Expression | int, pad: Expression | str) -> Expression:
-        """Pad on the left to ``length`` characters; longer text is cut, as in SQL."""
     def lstrip(self) -> Expression:
         """Remove white space at the beginning."""
     def map_get(self, key: Any) -> Expression:
@@ -427,24 +399,16 @@ class Methods:
         **options: Unpack[RelevanceOptions],
     ) -> Expression:
         """Score how well each text answers a query, by a reranker: a model that reads both at once (a cross-encoder)."""
-    def repeat(self, n: Expression | int) -> Expression:
-        """Repeat text ``n`` times."""
     def replace(self, search: Expression | str, replacement: Expression | str) -> Expression:
         """Replace every occurrence of ``search``, taken literally."""
-    def replace_time_zone(self, timezone: str | None = None) -> Expression:
-        """Replace or remove the timezone and keep the local time."""
     def resample(self, sample_rate: int, *, mono: bool = False, on_error: MediaOnError = "raise") -> Expression:
         """Decode sound files to float32 samples at ``sample_rate``: shape ``(frames,)`` for one channel."""
     def resize(self, w: int, h: int) -> Expression:
         """Scale images to ``w`` by ``h`` pixels, ignoring their proportions."""
     def reverse(self) -> Expression:
         """Reverse the order of the characters."""
-    def right(self, nchars: Expression | int) -> Expression:
-        """Return the last ``nchars`` characters."""
     def round(self, decimals: int = 0) -> Expression:
         """Round to ``decimals`` places, halves away from zero; negative decimals round to tens, hundreds and so on."""
-    def rpad(self, length: Expression | int, pad: Expression | str) -> Expression:
-        """Pad on the right to ``length`` characters; longer text is cut, as in SQL."""
     def rstrip(self) -> Expression:
         """Remove white space at the end."""
     def second(self) -> Expression:
@@ -459,8 +423,6 @@ class Methods:
         """Return -1, 0 or 1, in the type of the number."""
     def sin(self) -> Expression:
         """Return the sine of an angle in radians."""
-    def sinh(self) -> Expression:
-        """Return the hyperbolic sine."""
     def skew(self) -> Expression:
         """Return the skewness of the values, as of a whole population."""
     def slice(self, start: int | Expression, end: int | Expression | None = None) -> Expression:
@@ -487,8 +449,6 @@ class Methods:
         """Add the values; null if no value is left."""
     def tan(self) -> Expression:
         """Return the tangent of an angle in radians."""
-    def tanh(self) -> Expression:
-        """Return the hyperbolic tangent."""
     def time(self) -> Expression:
         """Return the time of day of a timestamp."""
     def title(self) -> Expression:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol
 
 from penstock.types import DataType
 from penstock.types.frozen import frozen
@@ -22,23 +22,6 @@ MAX_ASYNC_ROWS = 256
 1,024 open files."""
 MAX_ASYNC_BATCHES = 8
 """The default for calls that each hold a whole batch."""
-
-
-@runtime_checkable
-class ResizingDecoder(Protocol):
-    """The function of a call that decodes images, and can resize them in the same step."""
-
-    @property
-    def size(self) -> tuple[int, int] | None:
-        """The height and width of its images; None for their own."""
-
-    @property
-    def dtype(self) -> DataType: ...
-
-    def resizing(self, height: int, width: int) -> ResizingDecoder:
-        """Return a decoder that gives images of this size."""
-
-    def __call__(self, encoded: Any) -> Any: ...
 
 
 @frozen

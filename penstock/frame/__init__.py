@@ -5,9 +5,8 @@ lazy_table        the base of ``DataFrame``: one plan node, how to run it, error
 columns           add, remove and rename columns -> projection
 rows              keep, drop and regroup rows; Python functions over them
 aggregate         combine all rows, or groups -> aggregation
-relational        sort, distinct, join and set operations
-pairs             zip and join by the nearest time
-reshape           samples, shuffles, pivots, summaries
+relational        sort, distinct, join, zip and set operations
+reshape           samples, shuffles, pivots
 similarity        nearest rows, near duplicates
 semantic          an answer for each group, the best rows, joins in plain words -> semantic_prompts
 results           run the query and return its rows -> cut_batches, torch

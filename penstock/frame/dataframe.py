@@ -10,7 +10,6 @@ from penstock.errors import InvalidArgumentError
 from penstock.frame.aggregate import AggregateVerbs
 from penstock.frame.columns import ColumnVerbs
 from penstock.frame.other_names import attribute_error
-from penstock.frame.pairs import PairVerbs
 from penstock.frame.relational import RelationalVerbs
 from penstock.frame.reshape import ReshapeVerbs
 from penstock.frame.results import SHOWN_ROWS, ResultVerbs
@@ -31,7 +30,6 @@ class DataFrame(
     ColumnVerbs,
     RowVerbs,
     RelationalVerbs,
-    PairVerbs,
     AggregateVerbs,
     ReshapeVerbs,
     SimilarityVerbs,

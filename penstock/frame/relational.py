@@ -23,7 +23,7 @@ from penstock.plan.relations import (
     Sort,
     SortKey,
 )
-from penstock.relational.query_makers import UnionMaker
+from penstock.relational.query_makers import LEFT_NUMBER, NUMBER, RIGHT_NUMBER, ZipMaker, union_maker
 from penstock.types import DataType, supertype
 from penstock.udf.options import refusing_unknown
 
@@ -93,7 +93,7 @@ class RelationalVerbs(LazyTable):
         check_choice("join: how", how, get_args(JoinKind))
         if how == "cross" and any(each is not None for each in (on, left_on, right_on)):
             raise InvalidArgumentError("A cross join pairs all rows and takes no keys")
-        left_keys, right_keys = ([], []) if how == "cross" else key_pairs("join", "on", on, left_on, right_on)
+        left_keys, right_keys = ([], []) if how == "cross" else _key_pairs(on, left_on, right_on)
         left, left_names, left_extra = with_computed(self._plan, left_keys, "join")
         right, right_names, right_extra = with_computed(plan_of(other), right_keys, "join")
         maker = JoinMaker(how, Keys(left_names, left_extra), Keys(right_names, right_extra), prefix, suffix)
@@ -104,6 +104,18 @@ class RelationalVerbs(LazyTable):
         joined = dict(zip(left_names, left_on, strict=True))
         columns = tuple((side, joined[name] if side == 2 else name, new) for side, name, new in columns)
         return self._with(nodes.Relate((left, right), Join(how, left_on, right_on, columns)))
+
+    def zip(self, other: LazyTable) -> Self:
+        """Put the columns of another DataFrame beside these, row by row; both must have the same number of rows.
+
+        A column of the other side whose name exists gets the suffix ``_1``, or the next number. All rows are
+        held in memory or on disk.
+
+        >>> ps.range(2).zip(ps.from_pydict({"id": [5, 6], "x": ["a", "b"]})).to_pydict()
+        {'id': [0, 1], 'id_1': [5, 6], 'x': ['a', 'b']}
+        """
+        left, right = nodes.MonotonicId(self._plan, LEFT_NUMBER), nodes.MonotonicId(plan_of(other), RIGHT_NUMBER)
+        return self._with(related(left, right, ZipMaker()))
 
     def concat(self, other: LazyTable) -> Self:
         """Append the rows of another DataFrame with the same columns.
@@ -125,17 +137,6 @@ class RelationalVerbs(LazyTable):
         """
         return self._combined("union", other)
 
-    def union_by_name(self, other: LazyTable) -> Self:
-        """Return the distinct rows of both DataFrames; columns that one side lacks are null there.
-
-        >>> ps.range(1).union_by_name(ps.from_pydict({"x": [5]})).sort("id").to_pydict()
-        {'id': [0, None], 'x': [None, 5]}
-        """
-        left, right = self._plan, plan_of(other)
-        if left.schema is None or right.schema is None:
-            return self._with(nodes.Relate((left, right), DeferredRelation(UnionMaker())))
-        return self.union_all_by_name(other).distinct()
-
     def union_all_by_name(self, other: LazyTable) -> Self:
         """Append the rows of another DataFrame; if one side lacks a column, its rows get null there.
 
@@ -144,8 +145,8 @@ class RelationalVerbs(LazyTable):
         """
         left, right = self._plan, plan_of(other)
         if left.schema is None or right.schema is None:
-            inputs = nodes.MonotonicId(left, "__row"), nodes.MonotonicId(right, "__row")
-            return self._with(nodes.Relate(inputs, DeferredRelation(UnionMaker("__row"))))
+            inputs = nodes.MonotonicId(left, NUMBER), nodes.MonotonicId(right, NUMBER)
+            return self._with(nodes.Relate(inputs, DeferredRelation(union_maker())))
         names = list(dict.fromkeys([*left.schema.names, *right.schema.names]))
         sides = _aligned(_widened(left, names, right), _widened(right, names, left))
         return self._with(nodes.Concat(sides))
@@ -233,15 +234,14 @@ def plan_of(other: LazyTable) -> Plan:
     return other._plan
 
 
-def key_pairs(verb: str, option: str, *given: Columns | None) -> tuple[list[Expr], list[Expr]]:
-    """Return the keys of the left and the right side, given as ``option`` for both, or for each side."""
-    same, left, right = given
+def _key_pairs(same: Columns | None, left: Columns | None, right: Columns | None) -> tuple[list[Expr], list[Expr]]:
+    """Return the keys of the left and the right side, given for both or for each side."""
     if (same is None) == (left is None and right is None) or (left is None) != (right is None):
-        raise InvalidArgumentError(f"{verb} takes either {option}=, or both left_{option}= and right_{option}=")
+        raise InvalidArgumentError("join takes either on=, or both left_on= and right_on=")
     keys = nodes_of(left if same is None else same), nodes_of(right if same is None else same)  # type: ignore[arg-type]
     if len(keys[0]) != len(keys[1]) or not keys[0]:
         raise InvalidArgumentError(
-            f"{verb} needs as many columns in left_{option} as in right_{option}; got {len(keys[0])} and {len(keys[1])}"
+            f"join needs as many columns in left_on as in right_on; got {len(keys[0])} and {len(keys[1])}"
         )
     return keys
 

@@ -116,14 +116,7 @@ from penstock.functions.nested import (
     to_struct as to_struct,
     unnest as unnest,
 )
-from penstock.functions.numeric import (
-    clip as clip,
-    fill_nan as fill_nan,
-    greatest as greatest,
-    least as least,
-    log as log,
-    round as round,
-)
+from penstock.functions.numeric import clip as clip, fill_nan as fill_nan, log as log, round as round
 from penstock.functions.regular_expressions import (
     regexp_extract as regexp_extract,
     regexp_extract_all as regexp_extract_all,
@@ -136,10 +129,8 @@ from penstock.functions.rows import (
 from penstock.functions.substrings import count_matches as count_matches, split as split
 from penstock.functions.table import Vector
 from penstock.functions.temporal import (
-    convert_time_zone as convert_time_zone,
     date_trunc as date_trunc,
     from_unix_epoch as from_unix_epoch,
-    replace_time_zone as replace_time_zone,
     strftime as strftime,
     to_date as to_date,
     to_datetime as to_datetime,
@@ -157,41 +148,20 @@ from penstock.functions.text import (
 def abs(expr: Expression) -> Expression:
     """Return the absolute value."""
 
-def acos(expr: Expression) -> Expression:
-    """Return the angle in radians whose cosine is the number; the same as ``arccos``."""
-
 def approx_count_distinct(expr: Expression) -> Expression:
     """Estimate the number of different values in little memory."""
 
 def arccos(expr: Expression) -> Expression:
     """Return the angle in radians whose cosine is the number."""
 
-def arccosh(expr: Expression) -> Expression:
-    """Return the inverse hyperbolic cosine."""
-
 def arcsin(expr: Expression) -> Expression:
     """Return the angle in radians whose sine is the number."""
-
-def arcsinh(expr: Expression) -> Expression:
-    """Return the inverse hyperbolic sine."""
 
 def arctan(expr: Expression) -> Expression:
     """Return the angle in radians whose tangent is the number."""
 
 def arctan2(y: Expression, x: Expression | float) -> Expression:
     """Return the angle of the point ``(x, y)`` in radians."""
-
-def arctanh(expr: Expression) -> Expression:
-    """Return the inverse hyperbolic tangent."""
-
-def asin(expr: Expression) -> Expression:
-    """Return the angle in radians whose sine is the number; the same as ``arcsin``."""
-
-def atan(expr: Expression) -> Expression:
-    """Return the angle in radians whose tangent is the number; the same as ``arctan``."""
-
-def atan2(y: Expression, x: Expression | float) -> Expression:
-    """Return the angle of the point ``(x, y)`` in radians; the same as ``arctan2``."""
 
 def avg(expr: Expression) -> Expression:
     """Return the arithmetic mean of the values; the same as ``mean``."""
@@ -205,9 +175,6 @@ def bool_or(expr: Expression) -> Expression:
 def capitalize(expr: Expression) -> Expression:
     """Capitalize the first letter only."""
 
-def cbrt(expr: Expression) -> Expression:
-    """Return the cube root."""
-
 def ceil(expr: Expression) -> Expression:
     """Round up to a whole number, in the type of the number."""
 
@@ -216,9 +183,6 @@ def contains(expr: Expression, substr: Expression | str) -> Expression:
 
 def cos(expr: Expression) -> Expression:
     """Return the cosine of an angle in radians."""
-
-def cosh(expr: Expression) -> Expression:
-    """Return the hyperbolic cosine."""
 
 def cosine_distance(left: Expression, right: Vector) -> Expression:
     """Return one minus the cosine of the angle between two vectors: 0 for the same direction, 2 for the opposite."""
@@ -256,12 +220,6 @@ def euclidean_distance(left: Expression, right: Vector) -> Expression:
 def exp(expr: Expression) -> Expression:
     """Return ``e`` to the power of the number."""
 
-def expm1(expr: Expression) -> Expression:
-    """Return ``exp(x) - 1``, exact for small numbers."""
-
-def find(expr: Expression, substr: Expression | str) -> Expression:
-    """Return the position of the first occurrence of ``substr``, counted in characters from 0, or -1."""
-
 def floor(expr: Expression) -> Expression:
     """Round down to a whole number, in the type of the number."""
 
@@ -291,9 +249,6 @@ def is_nan(expr: Expression) -> Expression:
 
 def l2_normalize(vector: Expression) -> Expression:
     """Scale vectors to length 1; the zero vector stays unchanged. Integers become float64."""
-
-def left(expr: Expression, nchars: Expression | int) -> Expression:
-    """Return the first ``nchars`` characters."""
 
 def length(expr: Expression) -> Expression:
     """Count the characters of text, the bytes of binary, or the elements of a list, as int64."""
@@ -351,9 +306,6 @@ def log2(expr: Expression) -> Expression:
 
 def lower(expr: Expression) -> Expression:
     """Convert text to lower case."""
-
-def lpad(expr: Expression, length: Expression | int, pad: Expression | str) -> Expression:
-    """Pad on the left to ``length`` characters; longer text is cut, as in SQL."""
 
 def lstrip(expr: Expression) -> Expression:
     """Remove white space at the beginning."""
@@ -418,20 +370,11 @@ def regexp_replace(expr: Expression, pattern: Expression | str, replacement: Exp
 def regexp_split(expr: Expression, pattern: Expression | str) -> Expression:
     """Split text at every match of a regular expression into a list."""
 
-def repeat(expr: Expression, n: Expression | int) -> Expression:
-    """Repeat text ``n`` times."""
-
 def replace(expr: Expression, search: Expression | str, replacement: Expression | str) -> Expression:
     """Replace every occurrence of ``search``, taken literally."""
 
 def reverse(expr: Expression) -> Expression:
     """Reverse the order of the characters."""
-
-def right(expr: Expression, nchars: Expression | int) -> Expression:
-    """Return the last ``nchars`` characters."""
-
-def rpad(expr: Expression, length: Expression | int, pad: Expression | str) -> Expression:
-    """Pad on the right to ``length`` characters; longer text is cut, as in SQL."""
 
 def rstrip(expr: Expression) -> Expression:
     """Remove white space at the end."""
@@ -451,9 +394,6 @@ def sign(expr: Expression) -> Expression:
 def sin(expr: Expression) -> Expression:
     """Return the sine of an angle in radians."""
 
-def sinh(expr: Expression) -> Expression:
-    """Return the hyperbolic sine."""
-
 def skew(expr: Expression) -> Expression:
     """Return the skewness of the values, as of a whole population."""
 
@@ -471,9 +411,6 @@ def sum(expr: Expression) -> Expression:
 
 def tan(expr: Expression) -> Expression:
     """Return the tangent of an angle in radians."""
-
-def tanh(expr: Expression) -> Expression:
-    """Return the hyperbolic tangent."""
 
 def time(expr: Expression) -> Expression:
     """Return the time of day of a timestamp."""

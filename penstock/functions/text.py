@@ -1,14 +1,11 @@
-"""Text: case, length, parts, padding and templates. Searches are in ``substrings`` and ``regular_expressions``."""
+"""Text: case, length, parts and templates. Searches are in ``substrings`` and ``regular_expressions``."""
 
 from __future__ import annotations
-
-from collections.abc import Callable
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.errors import InvalidArgumentError
-from penstock.expr.arrays import repeat as repeated
 from penstock.expr.casting import cast
 from penstock.expr.column import Expression, call
 from penstock.expr.kinds import ANY, INT64, INTEGER, LIST, STRING, TEXT, TEXT_OR_BYTES, Kind
@@ -18,9 +15,7 @@ from penstock.expr.signatures import common_type, dtypes_of, strict, takes, text
 from penstock.expr.templates import filled as filled_template, split_template
 from penstock.functions.regular_expressions import WHITE_SPACE
 from penstock.functions.table import Builder, FunctionTable
-from penstock.relational.scalar import evaluate
 from penstock.types import DataType
-from penstock.types.ndarrays import too_large
 from penstock.types.plain import arrow_scalar
 
 _table = FunctionTable(__name__)
@@ -131,64 +126,6 @@ def _substr_all(text: pa.Array, start: int, length: int | None = None) -> pa.Arr
 
 
 text_kernel("substr", INTEGER, INTEGER, returns=STRING, compute=_substr_all)
-
-
-_START = {"expr": TEXT, "nchars": INTEGER}
-left = _table.build(
-    "left", _START, lambda expr, nchars: call("substr", expr, 0, nchars), "Return the first ``nchars`` characters.",
-    ("penstock", 3), "pen",
-)  # fmt: skip
-
-
-def _last(text: pa.Array, n: int) -> pa.Array:
-    return pc.utf8_slice_codeunits(text, *((-n,) if n > 0 else (0, 0)))
-
-
-right = _table.text("right", _START, STRING, _last, "Return the last ``nchars`` characters.", ("penstock", 5), "stock")
-
-
-def _find_all(text: pa.Array, substr: str) -> pa.Array:
-    return evaluate("find", "instr(a, b) - 1", [text, repeated(arrow_scalar(substr), len(text))])
-
-
-find = _table.text(
-    "find", {"expr": TEXT, "substr": TEXT}, INT64, _find_all,
-    "Return the position of the first occurrence of ``substr``, counted in characters from 0, or -1.",
-    ("penstock", "stock"), 3, "instr(a, b) - 1",
-)  # fmt: skip
-
-
-# --- padding and repetition -------------------------------------------------------------------------------------------
-
-
-def _padding(name: str, side: str, pad_by: Callable[..., pa.Array], result: str) -> Builder:
-    def compute(text: pa.Array, length: int, pad: str) -> pa.Array:
-        length = max(length, 0)
-        if len(pad) == 1:
-            return pc.utf8_slice_codeunits(pad_by(text, width=length, padding=pad), 0, length)
-        constants = [repeated(arrow_scalar(each), len(text)) for each in (length, pad)]
-        return evaluate(name, f"{name}(a, b::integer, c)", [text, *constants])
-
-    doc = f"Pad on the {side} to ``length`` characters; longer text is cut, as in SQL."
-    parameters = {"expr": TEXT, "length": INTEGER, "pad": TEXT}
-    return _table.text(name, parameters, STRING, compute, doc, ("7", 3, "0"), result)
-
-
-lpad = _padding("lpad", "left", pc.utf8_lpad, "007")
-rpad = _padding("rpad", "right", pc.utf8_rpad, "700")
-
-
-def _repeat(text: Value, n: Value) -> Value:
-    times = pc.max_element_wise(pc.cast(n, pa.int64()), arrow_scalar(0), skip_nulls=False)
-    try:
-        return pc.binary_repeat(text, times)
-    except pa.ArrowCapacityError as exc:
-        raise too_large("repeat") from exc
-
-
-repeat = _table.strict(
-    "repeat", {"expr": TEXT, "n": INTEGER}, STRING, _repeat, "Repeat text ``n`` times.", ("ab", 2), "abab"
-)
 
 
 # --- joining ----------------------------------------------------------------------------------------------------------

@@ -43,7 +43,7 @@ class JoinMaker:
         left, right = inputs
         for name, other in zip(self.left.names, self.right.names, strict=True):
             if name in left and other in right:
-                check_keys("join", left, name, right, other)
+                _check_keys(left, name, right, other)
         return Join(self.how, self.left.names, self.right.names, self.columns(left, right))
 
     def columns(self, left: Schema, right: Schema) -> PairColumns:
@@ -87,7 +87,7 @@ class NearestMaker:
         return Nearest(self.left.names[0], self.queries.names[0], self.k, self.metric, columns)
 
 
-def check_keys(verb: str, left: Schema, name: str, right: Schema, other: str) -> None:
+def _check_keys(left: Schema, name: str, right: Schema, other: str) -> None:
     """Refuse keys of two temporal types, which DuckDB would compare wrongly.
 
     It has no type for times in nanoseconds, so it gets whole numbers for them.
@@ -95,7 +95,7 @@ def check_keys(verb: str, left: Schema, name: str, right: Schema, other: str) ->
     dtypes = left[name].dtype, right[other].dtype
     if dtypes[0] != dtypes[1] and all(dtype.is_temporal() for dtype in dtypes):
         raise TypeMismatchError(
-            f"{verb}: {name!r} is {dtypes[0]} on the left, but {other!r} is {dtypes[1]} on the right; cast one of them"
+            f"join: {name!r} is {dtypes[0]} on the left, but {other!r} is {dtypes[1]} on the right; cast one of them"
         )
 
 
@@ -109,7 +109,7 @@ def join_columns(
         return tuple((0, name, name) for name in left)
     columns: list[tuple[Literal[0, 1, 2], str, str]] = [
         (sides.get(how, 0) if name in merged else 0, name, name)
-        for name in (left if how == "asof" else sorted(left, key=lambda name: name not in merged))
+        for name in sorted(left, key=lambda name: name not in merged)
     ]
     others = [name for name in right if name not in merged]
     taken = {*left, *others}

@@ -22,7 +22,6 @@ from penstock.plan.relations import (
 from penstock.plan.similarity import Nearest
 from penstock.plan.stages import SIDE, RunRelation
 from penstock.relational.arrow import from_duckdb, to_duckdb
-from penstock.relational.query_makers import UnionMaker
 from penstock.relational.sql import input_name, to_sql
 from penstock.relational.stream import QueryStream
 from penstock.relational.temporary_duckdb import TemporaryDatabase
@@ -169,7 +168,7 @@ def columns_without_rows(
     None: the result has no rows, and its columns are unknown too.
     """
     match relation:
-        case SetOperation() | DeferredRelation(UnionMaker()):
+        case SetOperation():
             return known[1 - side]
         case Aggregate((), columns):  # one row, which counts nothing
             names = tuple(dict.fromkeys(name for column in columns for name in column.inputs))

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from penstock.errors import TypeMismatchError
@@ -46,11 +44,12 @@ def _cast(array: pa.Array, source: DataType, dtype: DataType) -> pa.Array:
         return pa.ExtensionArray.from_storage(dtype.arrow, array.storage)
     if (source.is_string() or source.is_binary()) and dtype.is_file():
         return _files(array, dtype, source.is_string())
-    if source.is_image() or dtype.is_image() or source.is_tensor() or dtype.is_tensor():
-        return _cast_shaped(array, source, dtype)
-    if dtype.is_embedding():
+    is_flat = source.is_embedding() or (source.is_list() and not source.inner.is_nested())
+    if is_flat and getattr(dtype.arrow, "shape", None) is not None:
         lists = array.storage if source.is_embedding() else array
         return pa.ExtensionArray.from_storage(dtype.arrow, lists.cast(dtype.arrow.storage_type))
+    if source.is_image() or dtype.is_image() or source.is_tensor() or dtype.is_tensor():
+        return encode(array.to_pylist(), dtype)
     if source.is_embedding():
         return array.storage.cast(dtype.arrow)
     try:
@@ -70,24 +69,6 @@ def _files(array: pa.Array, dtype: DataType, is_path: bool) -> pa.Array:
     columns = [content, absent] if is_path else [absent, content]
     storage = pa.StructArray.from_arrays(columns, fields=fields, mask=array.is_null())
     return pa.ExtensionArray.from_storage(dtype.arrow, storage)
-
-
-def _cast_shaped(array: pa.Array, source: DataType, dtype: DataType) -> pa.Array:
-    """Cast from or to tensors and images: as one ndarray if all rows have the same shape, else row by row."""
-    rows = ndarrays.default_numpy(array) if not array.null_count and _is_dense(source) else None
-    if rows is None or rows.dtype == object:
-        return encode(array.to_pylist(), dtype)
-    size = dtype.shape if (dtype.is_tensor() or dtype.is_image()) else None
-    if size is not None and rows.shape[1:] != size and rows.size == len(array) * int(np.prod(size)) and rows.ndim == 2:
-        rows = rows.reshape(len(array), *size)  # a flat list, embedding or 1-d tensor in its new shape
-    result: Any = ndarrays.from_ndarray(rows, dtype, "cast")
-    return result if DataType(result.type) == dtype else result.cast(dtype.arrow)
-
-
-def _is_dense(dtype: DataType) -> bool:
-    if dtype.is_tensor() or dtype.is_image():
-        return dtype.shape is not None
-    return dtype.is_embedding() or dtype.is_fixed_size_list()
 
 
 def unified(batches: Sequence[pa.RecordBatch]) -> Sequence[pa.RecordBatch]:

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
+
+from penstock.types.plain import numpy_values
 
 
 class ContentHash:
@@ -42,61 +42,42 @@ class ContentHash:
             array = array.storage
         if isinstance(array, pa.DictionaryArray):
             array = array.dictionary_decode()
-        missing = self._add_nulls(array)
-        self._add_values(array, missing)
+        has_nulls = bool(array.null_count) and not pt.is_null(array.type)
+        self._hasher.update(bytes([has_nulls]))
+        if has_nulls:
+            self._hasher.update(np.packbits(numpy_values(array.is_null())).data)
+            array = array.drop_null()  # the bytes under a null are arbitrary
+        self._add_values(array)
 
     def add_all(self, arrays: Iterable[pa.Array]) -> None:
         for array in arrays:
             self.add(array)
 
-    def _add_nulls(self, array: pa.Array) -> npt.NDArray[np.bool_] | None:
-        if not array.null_count or pt.is_null(array.type):
-            self._hasher.update(b"\0")
-            return None
-        missing: npt.NDArray[np.bool_] = array.is_null().to_numpy(zero_copy_only=False)
-        self._hasher.update(b"\1")
-        self._hasher.update(np.packbits(missing).data)
-        return missing
-
-    def _add_values(self, array: pa.Array, missing: npt.NDArray[np.bool_] | None) -> None:
+    def _add_values(self, array: pa.Array) -> None:
+        """Add the values of an array without nulls."""
         dtype = array.type
         if pt.is_null(dtype) or not len(array):
             return
         if pt.is_boolean(dtype):
-            self._hasher.update(pc.fill_null(array, False).cast(pa.uint8()).buffers()[1])
+            self._hasher.update(numpy_values(array).data)
         elif pt.is_primitive(dtype) or pt.is_decimal(dtype) or pt.is_fixed_size_binary(dtype):
-            self._add_fixed(array, dtype.bit_width // 8, missing)
+            width = dtype.bit_width // 8
+            data = memoryview(array.buffers()[1])
+            self._hasher.update(data[array.offset * width : (array.offset + len(array)) * width])
         elif pt.is_string(dtype) or pt.is_binary(dtype) or pt.is_large_string(dtype) or pt.is_large_binary(dtype):
-            self._add_texts(array, missing)
+            self._add_texts(array)
         elif pt.is_struct(dtype):
-            self.add_all(array.flatten())  # flatten() passes the nulls of the struct on to its fields
+            self.add_all(array.flatten())
         elif pt.is_list(dtype) or pt.is_large_list(dtype):
-            self.add(pc.fill_null(pc.list_value_length(array), 0))
+            self.add(pc.list_value_length(array))
             self.add(array.flatten())
         elif pt.is_fixed_size_list(dtype):
             self.add(array.flatten())
         else:  # maps, unions and views are rare, so this may be slow
             self._hasher.update(repr(array.to_pylist()).encode("utf-8", "surrogatepass"))
 
-    def _add_fixed(self, array: pa.Array, width: int, missing: npt.NDArray[np.bool_] | None) -> None:
-        data = memoryview(array.buffers()[1])[array.offset * width : (array.offset + len(array)) * width]
-        if missing is not None:
-            rows = np.frombuffer(data, np.uint8).reshape(len(array), width).copy()
-            rows[missing] = 0
-            self._hasher.update(rows.reshape(-1).data)
-        else:
-            self._hasher.update(data)
-
-    def _add_texts(self, array: pa.Array, missing: npt.NDArray[np.bool_] | None) -> None:
-        lengths, data = _texts(array)
-        if missing is not None and lengths[missing].any():
-            lengths, data = _texts(pc.fill_null(array, b"" if "binary" in str(array.type) else ""))
-        self._hasher.update(np.ascontiguousarray(lengths, np.int64).data)
-        self._hasher.update(data)
-
-
-def _texts(array: pa.Array) -> tuple[npt.NDArray[Any], memoryview]:
-    kind = np.int64 if "large" in str(array.type) else np.int32
-    offsets = np.frombuffer(array.buffers()[1], kind)[array.offset : array.offset + len(array) + 1]
-    data = array.buffers()[2]
-    return np.diff(offsets), memoryview(b"" if data is None else data)[int(offsets[0]) : int(offsets[-1])]
+    def _add_texts(self, array: pa.Array) -> None:
+        kind = np.int64 if "large" in str(array.type) else np.int32
+        offsets = np.frombuffer(array.buffers()[1], kind)[array.offset : array.offset + len(array) + 1]
+        self._hasher.update(np.diff(offsets).astype(np.int64).data)
+        self._hasher.update(memoryview(array.buffers()[2] or b"")[int(offsets[0]) : int(offsets[-1])])

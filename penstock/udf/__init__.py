@@ -3,7 +3,6 @@
 On the user's line, a function becomes a spec (``expr.udf``), which is data:
 
 decorators     func, cls, method -> options, option_spellings, parameters, specs
-udaf           aggregates in Python
 
 In a worker, a handler calls it:
 

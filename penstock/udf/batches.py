@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -25,7 +26,7 @@ from penstock.udf.failures import CALL_FAILURES, Failures
 from penstock.udf.formats import batch_in_format, columns_of, restore_columns, restored
 from penstock.udf.generators import ChunkSize, chunks
 from penstock.udf.instances import build_instance, callable_of, close_instance, close_instance_sync
-from penstock.udf.results import drained, drained_async, owned, started, started_async
+from penstock.udf.results import drained, drained_async, drawn, opened_async, owned
 from penstock.udf.retry import never
 from penstock.udf.sizing import BatchSizes
 
@@ -108,15 +109,13 @@ class BatchHandler:
             from penstock.udf.aio import AsyncCaller
 
             is_whole = not spec.target.is_batch or self._is_repeated
-            whole = drained_async(target) if is_whole else started_async(target, self._loop.run)
+            whole = drained_async(target) if is_whole else opened_async(target)
             function = functools.partial(_with_arguments, whole, spec.args, dict(spec.kwargs))
             context, counter = copy_context(), CallCounter()
             context.run(count_calls_in, counter)
             current_gate().count(counter)
             return context.run(AsyncCaller, function, spec.policy, MAX_ASYNC_ROWS, is_final)
-        # A generator can be called again only before its first output is passed on.
-        is_whole = self._is_repeated or spec.verb in ("map", "map_groups", "filter")
-        whole = drained(target) if is_whole else started(target) if spec.target.is_batch else target
+        whole = drained(target) if self._is_repeated or spec.verb in ("map", "map_groups", "filter") else target
         function = functools.partial(_with_arguments, whole, spec.args, dict(spec.kwargs))
         return SyncCaller(function, spec.policy, self._is_cancelled, is_final)
 
@@ -144,6 +143,8 @@ class BatchHandler:
             given = batch_in_format(rows, self._spec.batch_format, zero_copy=self._spec.zero_copy)
             try:
                 result = self._checked(owned(self._result(given, rows)))
+                if isinstance(result, Iterator):  # it can be called again only before its first output is passed on
+                    result = itertools.chain(list(itertools.islice(result, 1)), result)
             except QueryCancelledError:
                 raise
             except CALL_FAILURES as exc:
@@ -159,7 +160,9 @@ class BatchHandler:
                 yield to_batch(result, self._what)
 
     def _result(self, given: Any, part: pa.RecordBatch) -> Any:
-        return restore_columns(self._run(self._caller.call(given)), given, part, self._spec.batch_format)
+        result = self._run(self._caller.call(given))
+        result = drawn(result, self._run) if inspect.isasyncgen(result) else result
+        return restore_columns(result, given, part, self._spec.batch_format)
 
     def _items(self, results: Iterator[Any], part: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Yield the outputs of a generator while it runs."""
@@ -241,7 +244,7 @@ class BatchHandler:
             self._failures.row(batch, row, first_row + row, exc)
 
         results = map(self._checked_rows, map(self._caller.function, self._dicts(batch)))
-        for chunk in chunks(results, batch.num_rows, self._chunk_size, fail):
+        for chunk in drawn(chunks(results, batch.num_rows, self._chunk_size, fail), run_sync):
             check_not_cancelled(self._is_cancelled)
             output = self._batch_of(chunk.values, chunk.parents, batch)
             self._chunk_size.note(len(chunk.values), output.nbytes)

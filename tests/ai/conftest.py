@@ -12,13 +12,15 @@ from typing import Any
 import pytest
 
 from penstock.ai.client.limits.limiter import forget_limits
+from penstock.ai.client.server_errors import reached_addresses
 from penstock.ai.provider_registry import detach_providers
 from tests.plain_server import held_port
 
 
 @pytest.fixture
 def unused_port() -> Iterator[int]:
-    """A local port without a listener, which no other program gets meanwhile."""
+    """A local port without a listener, which no other program gets meanwhile. No server of an earlier test had it."""
+    reached_addresses.clear()
     with held_port() as port:
         yield port
 

@@ -174,8 +174,8 @@ def test_each_token_that_ends_an_answer_may_end_valid_json(tmp_path: Path) -> No
     )
     runtime = prompter(folder).runtime
     matcher = runtime.matcher({"type": "integer"})
-    digit, *ends = runtime.tokenizer.convert_tokens_to_ids(["7"])[0], *sorted(runtime.decoder.end_tokens)
-    constraints = runtime.decoder.constraints
+    digit, *ends = runtime.tokenizer.convert_tokens_to_ids(["7"])[0], *runtime.ends
+    constraints = runtime._constraints
     assert constraints is not None
     assert not constraints.allowed([matcher], "cpu")[0, ends].any()
     assert matcher.consume_token(digit)
@@ -198,12 +198,6 @@ def test_log_probabilities_are_those_of_the_model(llama: str) -> None:
             tokens.append(int(expected.indices[0]))
         assert answer.output_tokens == len(texts) + (answer.finish_reason == "stop")  # the end is not part of the text
         assert runtime.tokenizer.decode(tokens[len(prompt[0]) :]) == answer.text
-
-
-def test_a_seed_makes_an_answer_independent_of_other_rows(llama: str) -> None:
-    options = {"temperature": 1.5, "seed": 3, "top_p": 0.9}
-    together = [one.text for one in answers(llama, [ask(text) for text in TEXTS], **options)]
-    assert together == [answers(llama, [ask(text)], **options)[0].text for text in TEXTS]
 
 
 def test_a_penalty_counts_the_tokens_of_its_own_row(llama: str) -> None:

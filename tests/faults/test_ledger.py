@@ -308,10 +308,9 @@ def test_a_full_disk_is_reported_and_writing_goes_on_when_there_is_room(tmp_path
 MEMORY_FULL = """
 import resource, sys
 from penstock.errors import LedgerError
-from penstock.cache.ledger import group_commit as committing
-from penstock.cache.ledger import key_of, open_ledger
+from penstock.cache.ledger import key_of, open_ledger, store
 
-committing.MAX_WAITING_NBYTES = 100_000
+store.MAX_UNSYNCED_NBYTES = 100_000
 ledger = open_ledger(sys.argv[1])
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
 for number in range(200):

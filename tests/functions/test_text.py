@@ -1,4 +1,4 @@
-"""Case, length, parts, padding and joining of text."""
+"""Case, length, parts and joining of text."""
 
 from __future__ import annotations
 
@@ -28,21 +28,10 @@ TEXTS = ["hELLO wORLD", "", None, " äÖ ß "]
         (f.rstrip(t), ["hELLO wORLD", "", None, " äÖ ß"]),
         (f.length(t), [11, 0, None, 6]),
         (f.length_bytes(t), [11, 0, None, 9]),
-        (f.left(t, 3), ["hEL", "", None, " äÖ"]),
-        (f.left(t, 0), ["", "", None, ""]),
-        (f.right(t, 3), ["RLD", "", None, " ß "]),
-        (f.right(t, 0), ["", "", None, ""]),
         (f.substr(t, 1, 2), ["EL", "", None, "äÖ"]),
         (f.substr(t, 2), ["LLO wORLD", "", None, "Ö ß "]),
         (f.substr(t, -3, 2), ["RL", "", None, " ß"]),
         (f.substr(t, 1, 0), ["", "", None, ""]),
-        (f.find(t, "O"), [4, -1, None, -1]),
-        (f.find(t, "ß"), [-1, -1, None, 4]),
-        (f.lpad(t, 3, "x"), ["hEL", "xxx", None, " äÖ"]),
-        (f.lpad(t, 13, "ab"), ["abhELLO wORLD", "ababababababa", None, "abababa äÖ ß "]),
-        (f.rpad(t, 12, "é"), ["hELLO wORLDé", "é" * 12, None, " äÖ ß éééééé"]),
-        (f.repeat(t, 2), ["hELLO wORLD" * 2, "", None, " äÖ ß " * 2]),
-        (f.repeat(t, -1), ["", "", None, ""]),
         (f.concat(t, "!"), ["hELLO wORLD!", "!", None, " äÖ ß !"]),
         (f.concat("<", t, ">"), ["<hELLO wORLD>", "<>", None, "< äÖ ß >"]),
         (t.upper().lower(), ["hello world", "", None, " äö ß "]),
@@ -55,20 +44,12 @@ def test_function_of_one_text(expression: Expression, expected: list[Any]) -> No
 @pytest.mark.parametrize(
     ("expression", "expected"),
     [
-        (f.left(t, n), ["a", "", None, None]),
-        (f.right(t, n), ["c", "", None, None]),
         (f.substr(t, n), ["bc", "abc", None, None]),
         (f.substr(t, 0, n), ["a", "", None, None]),
-        (f.lpad(t, n, "x"), ["a", "", None, None]),
-        (f.repeat(t, n), ["abc", "", None, None]),
     ],
 )
 def test_parameter_from_a_column(expression: Expression, expected: list[Any]) -> None:
     assert evaluate(expression, t=["abc", "abc", "abc", None], n=[1, 0, None, 2]) == expected
-
-
-def test_find_of_a_column() -> None:
-    assert evaluate(f.find(t, p), t=["äbc", "abc", None, "x"], p=["c", None, "c", "y"]) == [2, None, None, -1]
 
 
 def test_length_of_binary_and_lists() -> None:
@@ -119,7 +100,6 @@ def test_bad_template(template: str, args: tuple[Any, ...], message: str) -> Non
     [
         (f.upper(n), r'upper\(col\(n\)\): expected a string, got int64; convert it with .cast\("string"\)'),
         (f.concat(t, n), "expected a string or binary, got int64"),
-        (f.left(t, t), "expected an integer, got string"),
         (f.length(n), "expected a string, binary or list, got int64"),
     ],
 )

@@ -8,7 +8,6 @@ import sys
 
 CASES = [
     ("adbc_driver_postgresql", "sql", "ps.read_sql('SELECT 1', 'postgresql://localhost/db')"),
-    ("adbc_driver_sqlite", "sql", "ps.range(1).write_sql('t', 'sqlite:////nowhere/x.db')"),
     ("sqlalchemy", "sql", "ps.read_sql('SELECT 1', 'mysql://localhost/db')"),
     ("lance", "lance", "ps.read_lance('x')"),
     ("lance", "lance", "ps.range(1).write_lance('x')"),

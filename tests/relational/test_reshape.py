@@ -1,8 +1,7 @@
-"""Samples, shuffles, pivots, summaries, parts by value, zips and asof joins. Expected values are those of Daft."""
+"""Samples, shuffles, pivots, summaries, parts by value and zips. Expected values are those of Daft."""
 
 from __future__ import annotations
 
-import datetime as dt
 import math
 from collections.abc import Callable
 from typing import Any
@@ -11,7 +10,7 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from penstock.errors import ColumnNotFoundError, ComputeError, InvalidArgumentError, TypeMismatchError
+from penstock.errors import ColumnNotFoundError, ComputeError, InvalidArgumentError
 
 # --- samples and random orders ---
 
@@ -73,14 +72,6 @@ def test_a_shuffle_keeps_the_rows() -> None:
     assert df.shuffle().to_pydict() != df.shuffle().to_pydict()
 
 
-@pytest.mark.parametrize("options", [{}, {"shuffle": True}, {"shuffle": True, "seed": 3}])
-@pytest.mark.parametrize("test_size", [0.3, 3])
-def test_train_and_test_rows_are_all_rows(options: dict[str, Any], test_size: float) -> None:
-    train, test = ps.range(10).train_test_split(test_size, **options)
-    assert (train.count_rows(), test.count_rows()) == (7, 3)
-    assert sorted(train.to_pydict()["id"] + test.to_pydict()["id"]) == list(range(10))
-
-
 # --- parts and pairs ---
 
 
@@ -107,41 +98,6 @@ def test_zip_pairs_rows_by_position() -> None:
     for num_rows in (2, 4):
         with pytest.raises(ComputeError, match=r"^zip: .*the DataFrames have different numbers of rows"):
             ps.range(3).zip(ps.range(num_rows)).collect()
-
-
-LEFT = {"t": [1, 5, 10, None], "k": ["a", "a", "b", None], "v": [1, 2, 3, 4]}
-RIGHT = {"t": [2, 4, 6, None], "k": ["a", "a", None, "b"], "v": [10, 20, 30, 40]}
-
-
-@pytest.mark.parametrize(
-    ("strategy", "keys", "values", "values_by_key"),
-    [
-        ("backward", [None, "a", None, None], [None, 20, 30, None], [None, 20, None, None]),
-        ("forward", ["a", None, None, None], [10, 30, None, None], [10, None, None, None]),
-        ("nearest", ["a", None, None, None], [10, 30, 30, None], [10, 20, None, None]),
-    ],
-)
-def test_asof_joins(strategy: Any, keys: list[Any], values: list[Any], values_by_key: list[Any]) -> None:
-    left, right = ps.from_pydict(LEFT), ps.from_pydict(RIGHT)
-    got = left.join_asof(right, on="t", strategy=strategy).sort("t").to_pydict()
-    assert got == {**LEFT, "right.k": keys, "right.v": values}
-    got = left.join_asof(right, on="t", by="k", strategy=strategy).sort("t").to_pydict()
-    assert got == {**LEFT, "right.v": values_by_key}
-    renamed = right.with_column_renamed("t", "u").with_column_renamed("k", "j")
-    got = left.join_asof(
-        renamed, left_on="t", right_on="u", left_by="k", right_by=ps.col("j"), strategy=strategy, suffix="_r"
-    )
-    assert got.columns == ["t", "k", "v", "u", "j", "v_r"]
-    assert got.sort("t").to_pydict()["v_r"] == values_by_key
-
-
-def test_asof_joins_of_times_and_nan() -> None:
-    noon, days = dt.datetime(2020, 1, 2, 12), [dt.datetime(2020, 1, 2), dt.datetime(2020, 1, 3)]
-    left, right = ps.from_pydict({"t": [noon]}), ps.from_pydict({"t": days, "w": [1, 2]})
-    assert [left.join_asof(right, on="t", strategy=s).to_pydict()["w"] for s in ("backward", "nearest")] == [[1], [2]]
-    floats = ps.from_pydict({"t": [0.5, math.nan], "w": [1, 2]})
-    got = ps.from_pydict({"t": [1.0, math.nan]}).join_asof(floats, on="t").sort("t").to_pydict()
-    assert got["w"] == [1, None]
 
 
 # --- pivots and summaries ---
@@ -177,15 +133,6 @@ def test_summaries() -> None:
         "column_name": ["x", "y", "z", "l"],
         "type": ["int64", "string", "float64", "list[int64]"],
     }
-    assert df.summarize().to_pydict() == {
-        "column": ["x", "y", "z", "l"],
-        "type": ["int64", "string", "float64", "list[int64]"],
-        "min": ["1", "a", "1.5", None],
-        "max": ["3", "c", "2.0", None],
-        "count": [3, 2, 2, 2],
-        "count_nulls": [0, 1, 1, 1],
-        "approx_count_distinct": [3, 2, 2, 2],
-    }
 
 
 @pytest.mark.parametrize(
@@ -196,25 +143,13 @@ def test_summaries() -> None:
         (lambda df: df.sample(1.5), InvalidArgumentError, "a fraction from 0 to 1; got 1.5"),
         (lambda df: df.sample(size=-1), InvalidArgumentError, "a whole number, 0 or more; got -1"),
         (lambda df: df.shuffle("x"), InvalidArgumentError, "shuffle takes a whole number as seed; got 'x'"),
-        (lambda df: df.train_test_split(9), InvalidArgumentError, "test_size is 9, but there are 4 rows"),
-        (lambda df: df.train_test_split("x"), InvalidArgumentError, "between 0 and 1, or a number of rows; got 'x'"),
         (lambda df: df.repartition(0, "k"), InvalidArgumentError, "a whole number of 1 or more; got 0"),
         (lambda df: df.repartition(2, "q"), ColumnNotFoundError, "'q' not found in repartition; available: t, k, v"),
         (lambda df: df.zip(3), InvalidArgumentError, "must be a DataFrame; got int"),
-        (lambda df: df.join_asof(df), InvalidArgumentError, "either on=, or both left_on= and right_on="),
-        (lambda df: df.join_asof(df, on="t", left_by="k"), InvalidArgumentError, "both left_by= and right_by="),
-        (lambda df: df.join_asof(df, on=["t", "v"]), InvalidArgumentError, "takes one column in on="),
-        (lambda df: df.join_asof(df, on="t", strategy="last"), InvalidArgumentError, "backward, forward, nearest"),
-        (
-            lambda df: df.join_asof(df, on="k", strategy="nearest"),
-            TypeMismatchError,
-            "numbers or times in on=, but 'k'",
-        ),
-        (lambda df: df.join_asof(df, left_on="t", right_on="k"), TypeMismatchError, "cast one of them"),
         (lambda df: df.pivot("k", "t", "v", "most"), InvalidArgumentError, "such as 'sum'; got 'most'"),
         (lambda df: df.pivot("k", "t", "v", "sum", names=["k"]), InvalidArgumentError, "'k' is a group_by column"),
     ],
 )
 def test_mistakes(use: Callable[[ps.DataFrame], Any], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
-        use(ps.from_pydict(LEFT))
+        use(ps.from_pydict({"t": [1], "k": ["a"], "v": [1]}))

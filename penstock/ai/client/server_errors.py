@@ -61,7 +61,7 @@ FILTERED = ("content_filter", "responsibleaipolicyviolation", "content_policy_vi
 FILTERED_WORDS = ("moderation", "was flagged", "content policy", "usage guidelines")
 """Gateways and xAI say this with status 403 and no code."""
 
-_reached: set[tuple[str, str | None]] = set()  # base URLs that have answered this process, with their proxies
+reached_addresses: set[tuple[str, str | None]] = set()  # base URLs that have answered this process, with their proxies
 
 
 class NeverReachedError(ProviderUnavailableError):
@@ -78,7 +78,7 @@ class ServerErrors:
 
     def note_answer(self) -> None:
         """Record that the server answered. From now on a failed connection may be temporary."""
-        _reached.add((self._endpoint.base_url, self.proxy))
+        reached_addresses.add((self._endpoint.base_url, self.proxy))
         self.has_answered = True
 
     def too_large(self, max_nbytes: int) -> AnswerTooLargeError:
@@ -104,7 +104,7 @@ class ServerErrors:
         import aiohttp
 
         if isinstance(exc, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError):
-            if (self._endpoint.base_url, self.proxy) in _reached:
+            if (self._endpoint.base_url, self.proxy) in reached_addresses:
                 return ConnectionLostError(f"{self._name} cannot be reached any more: {_reason(exc)}")
             address = shown(self._endpoint.base_url)
             return NeverReachedError(f"{self._name} cannot be reached at {address}: {_reason(exc)}")

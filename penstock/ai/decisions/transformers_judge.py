@@ -17,17 +17,15 @@ from penstock.ai.decisions.labels import judged, labels_of, spellings
 from penstock.ai.decisions.questions import Question
 from penstock.ai.decisions.shared_prompts import SharedPrompts
 from penstock.ai.local.batch_runner import BatchRunner
-from penstock.ai.local.checkpoint import Checkpoint
-from penstock.ai.local.decoding import Continuation
-from penstock.ai.local.generation import GenerationRuntime
+from penstock.ai.local.checkpoint import Checkpoint, quiet
+from penstock.ai.local.generation import Continuation, GenerationRuntime
 from penstock.ai.local.packed import PackedDecoder, load_packed_decoder
-from penstock.ai.local.sampling import Sampling
 from penstock.ai.local.text_classifier import softmax
 from penstock.ai.provider import NDArray
 from penstock.errors import InvalidArgumentError, PenstockError
 from penstock.udf.retry import check_call_not_cancelled
 
-ONE_TOKEN = Sampling(1, (), ())
+ONE_TOKEN = {"max_new_tokens": 1}
 Encode = Callable[[str], Sequence[int]]
 CPU_TOKENS, GPU_TOKENS = 1_024, 65_536
 """Tokens of a batch: fewer than for an encoder, because scores for a whole vocabulary take more memory than a vector.
@@ -109,12 +107,8 @@ class Judge(GenerationRuntime):
         return endings
 
     def _prompts_with_images(self, request: Request) -> Prompts:
-        tokens, inputs = [], []
-        for question in self._questions:
-            row = Continuation([], ONE_TOKEN)
-            inputs.append(self.inputs_with_images(judged(request, question), row))
-            tokens.append(row.prompt)
-        return Prompts(tokens, inputs=inputs)
+        rows = [self.with_images(judged(request, question), ONE_TOKEN) for question in self._questions]
+        return Prompts([row.prompt for row in rows], inputs=[row.inputs for row in rows])
 
     # --- answers ---
 
@@ -146,12 +140,10 @@ class Judge(GenerationRuntime):
     def _padded_scores(self, rows: Sequence[Prompts]) -> NDArray:
         scores = np.empty((len(rows), len(self._questions), self._labels.num_labels), np.float32)
         places = {}
-        for place in np.ndindex(scores.shape[:2]):
-            number, question = place
-            if rows[number].inputs:
-                scores[place] = self._generated_scores(rows[number].inputs[question], [question])
-            else:
-                places[Continuation(list(rows[number].tokens[question]), ONE_TOKEN)] = place
+        for number, question in np.ndindex(scores.shape[:2]):
+            row = rows[number]
+            inputs = row.inputs[question] if row.inputs else None
+            places[Continuation(list(row.tokens[question]), ONE_TOKEN, inputs=inputs)] = number, question
         for batch in self.batches(list(places)):
             numbers, questions = zip(*(places[row] for row in batch), strict=True)
             scores[numbers, questions] = self._generated_scores(self.inputs(batch), questions)
@@ -161,8 +153,10 @@ class Judge(GenerationRuntime):
         import torch
 
         check_call_not_cancelled()
-        with torch.inference_mode(), self._generating:
-            found = self.model.generate(**inputs, max_new_tokens=1, output_logits=True, return_dict_in_generate=True)
+        with torch.inference_mode(), self._generating, quiet():
+            found = self.model.generate(
+                **inputs, max_new_tokens=1, do_sample=False, output_logits=True, return_dict_in_generate=True
+            )
             asked = torch.tensor(questions, device=self.device)
             return self._labels.of(found.logits[0], asked).cpu().numpy()  # type: ignore[no-any-return]
 

@@ -11,8 +11,8 @@ tokens            texts as batches of tokens -> word_tokens: tokenize each word 
 batch_runner      run batches on the device
 text_classifier   labels of texts -> text_reranker: the relevance of texts
 vision            vectors and labels of images -> image_resizer
-generation        prompts and answers -> chat: chat templates; decoding: a batch of sequences; sampling: choose the
-                  next tokens; constraint: tokens that a JSON schema allows
+generation        prompts and answers -> chat: chat templates; sampling: the options; constraint: tokens that a JSON
+                  schema allows
 serving/          vLLM's engine
 
 It imports torch and transformers when a model is loaded. It may import what ``ai`` may, and of ``providers`` only

@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import logging
 import os
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -22,6 +23,11 @@ PAYS_AFTER_S = 5.0
 """Seconds of work after which compiling starts. The rows that are left are unknown, but long work tends to go on."""
 
 BACKEND = "inductor"
+
+SWITCH_S = 0.00001
+"""The switch interval of Python while a thread compiles: the thread that feeds the GPU releases the GIL in thousands of
+calls, and waits this long for it after each.
+"""
 
 CALLING_MODULES = threading.RLock()
 """Held while a thread calls modules, and while torch.fx traces: tracing replaces the calls of all modules in the
@@ -66,6 +72,8 @@ class CompiledLater:
 
         if cache_dir := get_config().cache_dir:
             os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(Path(cache_dir) / "compiled"))
+        switch_s = sys.getswitchinterval()
+        sys.setswitchinterval(SWITCH_S)
         try:
             compiled = copy_with_same_weights(self._model)
             for layer in repeated_layers(compiled):
@@ -76,6 +84,8 @@ class CompiledLater:
             self._compiled = compiled
         except Exception:  # a compiler fails in many ways; the eager model goes on
             logging.getLogger("penstock").warning("The model could not be compiled and runs as it is.", exc_info=True)
+        finally:
+            sys.setswitchinterval(switch_s)
 
 
 @contextmanager

@@ -62,6 +62,22 @@ class Constraints:
         return found
 
 
+class Guide:
+    """A logits processor that keeps the answers of a batch valid; ``matchers`` has None for an answer that is free."""
+
+    def __init__(self, constraints: Constraints, matchers: Sequence[Any]) -> None:
+        self._constraints, self._matchers = constraints, matchers
+        self._has_begun = False
+
+    def __call__(self, ids: Any, logits: Any) -> Any:
+        if self._has_begun:
+            for matcher, token in zip(self._matchers, ids[:, -1].tolist(), strict=True):
+                if matcher is not None and not matcher.is_stopped():
+                    matcher.consume_token(token)
+        self._has_begun = True
+        return logits.masked_fill(~self._constraints.allowed(self._matchers, logits.device), -float("inf"))
+
+
 def closed(schema: Any) -> Any:
     """Return a JSON schema whose objects allow only the properties that they list.
 

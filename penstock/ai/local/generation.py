@@ -1,20 +1,33 @@
-"""Answer prompts with local language models."""
+"""Answer prompts with local language models, a batch at a time, by ``generate`` of transformers.
+
+A batch runs until its longest answer is complete.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from penstock.ai.conversation import Generation, Request
 from penstock.ai.local import chat
-from penstock.ai.local.checkpoint import Checkpoint
-from penstock.ai.local.constraint import Constraints
-from penstock.ai.local.decoding import Continuation, Decoder
+from penstock.ai.local.checkpoint import Checkpoint, quiet
+from penstock.ai.local.constraint import Constraints, Guide
 from penstock.ai.local.local_model import OPTIONS, LocalModel
-from penstock.ai.local.sampling import ROW_OPTIONS, Sampling, checked_number
+from penstock.ai.local.sampling import (
+    MAX_OUTPUT_TOKENS,
+    ROW_OPTIONS,
+    Sampling,
+    checked_number,
+    checked_sampling,
+    is_random,
+)
 from penstock.ai.local.weights import has_gpu
 from penstock.ai.provider import Prompter, Prompting
+from penstock.ai.providers.wire import check_row_options
 from penstock.errors import InvalidArgumentError, PenstockError, QueryCancelledError, RequestRefusedError
+from penstock.udf.retry import check_call_not_cancelled
 
 PROMPT_OPTIONS = (*OPTIONS, *ROW_OPTIONS, "max_length", "logprobs", "top_logprobs")
 ROWS_AT_ONCE = {"cpu": 32, "cuda": 256}
@@ -25,13 +38,33 @@ CPU_CACHE_BYTES = 2 << 30
 GPU_CACHE_SHARE = 0.6  # of the memory that the weights leave free
 
 
+@dataclass(eq=False)
+class Continuation:
+    """A prompt and the answer to it. With images, ``inputs`` are what the model takes for it."""
+
+    prompt: list[int]
+    sampling: Sampling
+    matcher: Any = None  # of the return format
+    inputs: Mapping[str, Any] | None = None
+    answer: Generation | None = None
+
+    @property
+    def max_new(self) -> int:
+        limit: int = self.sampling["max_new_tokens"]
+        return limit
+
+    @property
+    def group(self) -> str:
+        """Rows of a group may run together: all their options but the limit are equal."""
+        own = "" if self.inputs is None else str(id(self))
+        return own + repr(sorted((name, value) for name, value in self.sampling.items() if name != "max_new_tokens"))
+
+
 class GenerationRuntime:
     """A model with its tokenizer and, if it takes images, its processor. ``model`` is given if it is loaded already."""
 
     def __init__(self, checkpoint: Checkpoint, model: Any = None) -> None:
-        import transformers
-
-        takes_images = _takes_images(checkpoint)
+        self._name, takes_images = checkpoint.name, _takes_images(checkpoint)
         loaded: Any = checkpoint.from_pretrained("AutoProcessor") if takes_images else checkpoint.tokenizer()
         self.processor: Any = loaded if takes_images else None
         self.tokenizer: Any = loaded.tokenizer if takes_images else loaded
@@ -43,15 +76,11 @@ class GenerationRuntime:
             self.tokenizer.pad_token = self.tokenizer.eos_token
         settings = self.model.config.get_text_config().to_dict()
         self.max_positions: int | None = settings.get("max_position_embeddings") or settings.get("n_positions")
-        defaults = self.model.generation_config
-        self.decoder = Decoder(self.model, self.tokenizer, defaults)
+        ends = self.model.generation_config.eos_token_id
+        self.ends = sorted({ends} if isinstance(ends, int) else ends or ())
+        self._constraints: Constraints | None = None
         self.max_rows = ROWS_AT_ONCE["cpu" if self.device.type == "cpu" else "cuda"]
         self.max_cached_tokens = _max_cached_tokens(self.model, self.device)
-        # The decoder applies the defaults of the model's files, so ``generate`` must not.
-        ends = sorted(self.decoder.end_tokens) or None
-        self.model.generation_config = transformers.GenerationConfig(
-            do_sample=False, eos_token_id=ends, pad_token_id=self.tokenizer.pad_token_id
-        )
         kinds = settings.get("layer_types") or ()
         is_stateless = {*kinds} <= {"full_attention", "sliding_attention"}
         self.takes_padding = is_stateless and not getattr(self.model, "_is_stateful", False)
@@ -75,44 +104,142 @@ class GenerationRuntime:
         return [ids or nothing for ids in found["input_ids"]]
 
     def batches(self, rows: Sequence[Continuation]) -> Iterator[list[Continuation]]:
-        """Yield groups of rows that run together: rows with equal limits and similar lengths, the longest first."""
-        waiting = sorted(rows, key=lambda row: (row.sampling.max_new, len(row.prompt)))
-        while waiting:
-            longest = waiting[-1].sampling.max_new + max(len(row.prompt) for row in waiting[-self.max_rows :])
-            num_rows = max(1, min(self.max_rows, self.max_cached_tokens // longest)) if self.takes_padding else 1
-            yield waiting[-num_rows:]
-            del waiting[-num_rows:]
+        """Yield groups of rows that run together: rows with similar limits and lengths, the longest first."""
+        ordered = sorted(rows, key=lambda row: (row.group, row.max_new, len(row.prompt)))
+        for _, group in itertools.groupby(ordered, key=lambda row: row.group):
+            waiting = list(group)
+            while waiting:
+                longest = waiting[-1].max_new + max(len(row.prompt) for row in waiting[-self.max_rows :])
+                num_rows = max(1, min(self.max_rows, self.max_cached_tokens // longest)) if self.takes_padding else 1
+                yield waiting[-num_rows:]
+                del waiting[-num_rows:]
 
     def inputs(self, rows: Sequence[Continuation]) -> dict[str, Any]:
-        """Return the prompts of rows as the model takes them, padded on the left."""
+        """Return the prompts of rows as the model takes them, padded on the left.
+
+        A row is padded with its own first token, so that a penalty for repeated tokens is unchanged.
+        """
         import torch
 
+        if rows[0].inputs is not None:
+            return dict(rows[0].inputs)
         width = max(len(row.prompt) for row in rows)
         pads = [width - len(row.prompt) for row in rows]
-        ids = torch.tensor([[0] * pad + row.prompt for pad, row in zip(pads, rows, strict=True)], device=self.device)
+        padded = [row.prompt[:1] * pad + row.prompt for pad, row in zip(pads, rows, strict=True)]
+        ids = torch.tensor(padded, device=self.device)
         mask = torch.arange(width, device=self.device) >= torch.tensor(pads, device=self.device)[:, None]
         return {"input_ids": ids, "attention_mask": mask.long()}
 
     def has_images(self, request: Request) -> bool:
         return self.processor is not None and bool(chat.encoded_images(request))
 
-    def inputs_with_images(self, request: Request, row: Continuation) -> dict[str, Any]:
-        """Return a request as the model takes it; set the prompt of its row, which has tokens for the images too."""
+    def with_images(self, request: Request, sampling: Sampling) -> Continuation:
+        """Return the continuation of a request with images, whose prompt has tokens for the images too."""
         found = self.processor(
             text=[self.text(request)], images=[chat.images_of(request)], return_tensors="pt", add_special_tokens=False
         )
-        row.prompt = found["input_ids"][0].tolist()
         dtype = self.model.dtype
-        return {
+        inputs = {
             key: value.to(self.device, dtype if value.is_floating_point() else None) for key, value in found.items()
         }
+        return Continuation(found["input_ids"][0].tolist(), sampling, inputs=inputs)
 
     def matcher(self, schema: Mapping[str, Any]) -> Any:
         """Return the constraint of one answer to a JSON schema."""
-        if self.decoder.constraints is None:
+        if self._constraints is None:
             num_tokens = self.model.config.get_text_config().vocab_size
-            self.decoder.constraints = Constraints(self.tokenizer, num_tokens, sorted(self.decoder.end_tokens))
-        return self.decoder.constraints.matcher(schema)
+            self._constraints = Constraints(self.tokenizer, num_tokens, self.ends)
+        return self._constraints.matcher(schema)
+
+    def is_random(self, sampling: Sampling) -> bool:
+        return is_random(sampling, bool(self.model.generation_config.do_sample))
+
+    def answer(self, rows: Sequence[Continuation], num_logprobs: int | None) -> None:
+        """Continue the rows of a batch to their ends, and set their answers."""
+        import torch
+
+        inputs, options = self.inputs(rows), dict(rows[0].sampling)
+        options["max_new_tokens"] = max(row.max_new for row in rows)
+        seed, stop, draws = options.pop("seed", None), options.pop("stop", ()), self.is_random(options)
+        if not draws:
+            options.pop("temperature", None)
+        processors: list[Any] = [_check_not_cancelled]
+        noted = None if num_logprobs is None else NotedLogprobs(num_logprobs)
+        if noted is not None:
+            processors.append(noted)
+        if any(row.matcher is not None for row in rows):
+            assert self._constraints is not None
+            processors.append(Guide(self._constraints, [row.matcher for row in rows]))
+        devices = [self.device] if self.device.type == "cuda" else []
+        with torch.inference_mode(), torch.random.fork_rng(devices, enabled=seed is not None), quiet():
+            if seed is not None:
+                torch.manual_seed(seed)
+            found = self.model.generate(
+                **inputs,
+                **options,
+                do_sample=draws,
+                pad_token_id=self.tokenizer.pad_token_id,
+                logits_processor=processors,
+                stop_strings=list(stop) or None,
+                tokenizer=self.tokenizer,
+            )
+        if noted is not None:
+            noted.note_chosen(found)
+        width, last = inputs["input_ids"].shape[1], {*self.ends, self.tokenizer.pad_token_id}
+        for number, (row, tokens) in enumerate(zip(rows, found[:, width:].tolist(), strict=True)):
+            own = list(itertools.takewhile(lambda token: token not in last, tokens[: row.max_new]))
+            row.answer = self._generation(row, own, is_ended=len(own) < len(tokens[: row.max_new]))
+            if noted is not None:
+                row.answer.logprobs = noted.of_row(number, own, self.tokenizer.decode)
+
+    def _generation(self, row: Continuation, tokens: list[int], *, is_ended: bool) -> Generation:
+        """Return the answer of some tokens; ``is_ended`` means that an end or padding came after them."""
+        text = self.tokenizer.decode(tokens, skip_special_tokens=True)
+        cuts = [at for stop in row.sampling.get("stop", ()) if (at := text.find(stop)) >= 0]
+        is_complete = is_ended or bool(cuts) or (row.matcher is not None and row.matcher.is_stopped())
+        answer, reasoning = chat.split_reasoning(text[: min(cuts)] if cuts else text)
+        return Generation(
+            answer,
+            model=self._name,
+            input_tokens=len(row.prompt),
+            output_tokens=len(tokens) + (is_ended and not cuts),
+            finish_reason="stop" if is_complete else "length",
+            reasoning=reasoning,
+        )
+
+
+class NotedLogprobs:
+    """A logits processor that notes the log-probabilities of the chosen tokens, and of the most likely ones."""
+
+    def __init__(self, num_top: int) -> None:
+        self._num_top = num_top
+        self._last: Any = None  # of all tokens at the last place
+        self._chosen: list[list[float]] = []
+        self._top: list[Any] = []
+
+    def __call__(self, ids: Any, logits: Any) -> Any:
+        if self._last is not None:
+            self.note_chosen(ids)
+        self._last = logits.float().log_softmax(-1)
+        self._top.append(self._last.topk(self._num_top))
+        return logits
+
+    def note_chosen(self, ids: Any) -> None:
+        self._chosen.append(self._last.gather(1, ids[:, -1:])[:, 0].tolist())
+
+    def of_row(self, row: int, tokens: Sequence[int], decode: Callable[[list[int]], str]) -> list[dict[str, Any]]:
+        found = []
+        for token, chosen, top in zip(tokens, self._chosen, self._top, strict=False):
+            pairs = zip(top.indices[row].tolist(), top.values[row].tolist(), strict=True)
+            listed = [{"token": decode([each]), "logprob": logprob} for each, logprob in pairs]
+            found.append({"token": decode([token]), "logprob": chosen[row], "top_logprobs": listed})
+        return found
+
+
+def _check_not_cancelled(ids: Any, logits: Any) -> Any:
+    """Raise QueryCancelledError if the query was stopped. It takes the place of a logits processor."""
+    check_call_not_cancelled()
+    return logits
 
 
 class TransformersPrompter(LocalModel[GenerationRuntime], Prompter):
@@ -127,9 +254,9 @@ class TransformersPrompter(LocalModel[GenerationRuntime], Prompter):
         self._num_logprobs: int | None = None
         if task.options.get("logprobs"):
             self._num_logprobs = checked_number("top_logprobs", task.options.get("top_logprobs")) or 0
-        self._sampling = own = Sampling.of(task.options)
+        self._sampling = {"max_new_tokens": MAX_OUTPUT_TOKENS, **checked_sampling(task.options)}
         self._samples_by_default: bool | None = None
-        facts: dict[str, Any] = {"max_length": self._max_length, "sampling": [own.max_new, own.stop, own.options]}
+        facts: dict[str, Any] = {"max_length": self._max_length, "sampling": self._sampling}
         if self._num_logprobs is not None:
             facts["logprobs"] = self._num_logprobs
         super().__init__(checkpoint, task, **facts)
@@ -145,51 +272,45 @@ class TransformersPrompter(LocalModel[GenerationRuntime], Prompter):
             config = self._checkpoint.read_json("generation_config.json") or {}
             self._samples_by_default = bool(config.get("do_sample", False))
         try:
-            return not self._sampling.changed(request.options).is_random(self._samples_by_default)
+            return not is_random(self._sampling_of(request), self._samples_by_default)
         except PenstockError:  # generate reports it
             return False
 
     def generate(self, request: Sequence[Request]) -> list[list[Generation] | Exception]:
         """Return the answers to each request, or its error."""
-        runtime = self.runtime
-        found: list[list[Continuation] | Exception] = []
-        together: list[Continuation] = []
+        found: list[list[Continuation] | PenstockError] = []
         for one in request:
             try:
-                rows = self._continuations(one)
-                found.append(rows)
-                if runtime.has_images(one):
-                    for row in rows:
-                        runtime.decoder.run([row], runtime.inputs_with_images(one, row))
-                else:
-                    together += rows
+                found.append(self._continuations(one))
             except QueryCancelledError:
                 raise
             except PenstockError as exc:
                 found.append(exc)
-        for rows in runtime.batches(together):
-            runtime.decoder.run(rows, runtime.inputs(rows))
+        waiting = [row for rows in found if isinstance(rows, list) for row in rows]
+        for batch in self.runtime.batches(waiting):
+            self.runtime.answer(batch, self._num_logprobs)
         return [
-            rows if isinstance(rows, Exception) else self._generations(one, rows)
+            self._generations(one, rows) if isinstance(rows, list) else rows
             for one, rows in zip(request, found, strict=True)
         ]
 
+    def _sampling_of(self, request: Request) -> Sampling:
+        check_row_options(request.options or {}, ROW_OPTIONS)
+        return {**self._sampling, **checked_sampling(request.options or {})}
+
     def _continuations(self, request: Request) -> list[Continuation]:
         """Return a continuation for each answer that the request asks for. Without randomness one serves all."""
-        import torch
-
-        runtime, sampling = self.runtime, self._sampling.changed(request.options)
-        [prompt] = runtime.tokens([runtime.text(request)])
-        self._check_length(len(prompt), sampling.max_new)
-        is_random, seed = runtime.decoder.chooser.is_random(sampling), dict(sampling.options).get("seed")
-        rows = []
-        for number in range(request.num_answers if is_random else 1):
-            generator = None
-            if is_random and seed is not None:
-                generator = torch.Generator(runtime.device).manual_seed((seed + number) % 2**63)
-            matcher = runtime.matcher(request.output.schema) if request.output is not None else None
-            rows.append(Continuation(prompt, sampling, matcher, generator, self._num_logprobs))
-        return rows
+        runtime, sampling = self.runtime, self._sampling_of(request)
+        if runtime.has_images(request):
+            first = runtime.with_images(request, sampling)
+        else:
+            first = Continuation(runtime.tokens([runtime.text(request)])[0], sampling)
+            self._check_length(len(first.prompt), first.max_new)
+        schema = None if request.output is None else request.output.schema
+        return [
+            replace(first, matcher=None if schema is None else runtime.matcher(schema))
+            for _ in range(request.num_answers if runtime.is_random(sampling) else 1)
+        ]
 
     def _check_length(self, num_tokens: int, max_new: int) -> None:
         positions = self.runtime.max_positions or num_tokens + max_new
@@ -201,37 +322,8 @@ class TransformersPrompter(LocalModel[GenerationRuntime], Prompter):
             )
 
     def _generations(self, request: Request, rows: list[Continuation]) -> list[Generation]:
-        answers = [self._generation(row) for row in rows]
+        answers = [row.answer for row in rows if row.answer is not None]
         return answers if len(answers) == request.num_answers else answers * request.num_answers
-
-    def _generation(self, row: Continuation) -> Generation:
-        decoder, tokens = self.runtime.decoder, row.tokens
-        if tokens[-1] in decoder.end_tokens:
-            tokens = tokens[:-1]
-        text = decoder.tokenizer.decode(tokens, skip_special_tokens=True)
-        if stops := [at for stop in row.sampling.stop if (at := text.find(stop)) >= 0]:
-            text = text[: min(stops)]
-        answer, reasoning = chat.split_reasoning(text)
-        return Generation(
-            answer,
-            model=self._checkpoint.name,
-            input_tokens=len(row.prompt),
-            output_tokens=len(row.tokens),
-            finish_reason=row.finish_reason,
-            reasoning=reasoning,
-            logprobs=None if row.num_logprobs is None else self._logprobs(tokens, row),
-        )
-
-    def _logprobs(self, tokens: list[int], row: Continuation) -> list[dict[str, Any]]:
-        decode = self.runtime.tokenizer.decode
-        return [
-            {
-                "token": decode([token]),
-                "logprob": logprob,
-                "top_logprobs": [{"token": decode([each]), "logprob": other} for each, other in top],
-            }
-            for token, (logprob, top) in zip(tokens, row.logprobs, strict=False)
-        ]
 
 
 def check_writes_text(checkpoint: Checkpoint, function: str) -> None:

@@ -1,7 +1,6 @@
 """A durable log of finished calls: a folder of log files, one for each process that writes.
 
-store         open_ledger: get, put, flush, close; sees the writes of other processes
-group_commit  the thread that makes all new values durable together, every 50 ms
+store         open_ledger: get, put, flush, close; sees the writes of other processes; a thread syncs every 50 ms
 index         the place of the value of each key, in sorted arrays
 segment       one log file with its index: load, append, repair
 record        the layout of a record in a file, compression, and the search for records after damage

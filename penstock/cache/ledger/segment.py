@@ -1,7 +1,7 @@
 """One log file of a ledger, with its index: written by one process at a time, read by any number.
 
     000001-5f3a.log       a header, then records (record.py); append-only
-    000001-5f3a.index     a copy of the entries of the log, written after the records are durable; rebuilt if damaged
+    000001-5f3a.index     a copy of the entries of the log; rebuilt if damaged
 
 The writer holds a lock on the log, which ends with the process. The modification time of the log is the time of its
 last use.
@@ -69,8 +69,8 @@ class Segment:
         self._index_inode = 0
         self._index_fd = -1  # while this object writes it
         self._is_marked = False  # whether the time of use is set
-        self.end = self.synced_end = os.fstat(self.fd).st_size
-        self._written: list[bytes] = []  # the entries of values that are not durable yet
+        self.end = os.fstat(self.fd).st_size
+        self.unindexed: list[bytes] = []  # the entries of written values that are not in the index yet
         try:
             self.has_header = self._check_header()
         except BaseException:
@@ -125,6 +125,7 @@ class Segment:
 
     def unlock(self) -> None:
         self._close_index()
+        self.unindexed = []
         if self.is_mine:
             fcntl.flock(self.fd, fcntl.LOCK_UN)
             self.is_mine = False
@@ -207,7 +208,7 @@ class Segment:
             is_whole, entries = False, _NO_ENTRIES
         found = self.scan(int(ends(entries).max(initial=HEADER_NBYTES)))
         entries = np.concatenate([entries, found]) if len(found) else entries
-        self.end = self.synced_end = int(ends(entries).max(initial=HEADER_NBYTES))
+        self.end = int(ends(entries).max(initial=HEADER_NBYTES))
         if len(found) or not is_whole:
             os.pwrite(self.fd, header(), 0)
             self.has_header = True
@@ -254,38 +255,18 @@ class Segment:
                 os.ftruncate(self.fd, self.end)
             raise
         self.end = end
-        self._written += entries
+        self.unindexed += entries
 
-    def take_written(self) -> list[bytes]:
-        """Return the entries of the values that were written since the last call, for ``sync``."""
-        written, self._written = self._written, []
-        return written
-
-    def sync(self, written: Sequence[bytes]) -> Entries:
-        """Make written values durable, and add their entries to the index."""
-        entries = np.frombuffer(b"".join(written), ENTRY)
-        os.fdatasync(self.fd)
-        try:
-            self._append_to_index(entries, self.num_rows)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                os.truncate(self._index_path, self.num_rows * ENTRY_NBYTES)
-            raise
-        self.num_rows += len(entries)
-        self.synced_end = int(ends(entries).max(initial=self.synced_end))
-        return entries
-
-    def discard_unsynced(self) -> None:
-        """Remove the values that are written but not durable: after a failed sync their state is unknown."""
-        self._written, self.end = [], self.synced_end
-        with contextlib.suppress(OSError):
-            os.ftruncate(self.fd, self.end)
-
-    def _append_to_index(self, entries: Entries, row: int) -> None:
+    def write_index(self) -> Entries:
+        """Add the entries of written values to the index, and return them."""
+        rows = b"".join(self.unindexed)
         if self._index_fd < 0:
             self._index_fd = os.open(self._index_path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
             self._index_inode = os.fstat(self._index_fd).st_ino
-        write_all(self._index_fd, entries.tobytes(), row * ENTRY_NBYTES)
+        write_all(self._index_fd, rows, self.num_rows * ENTRY_NBYTES)
+        self.num_rows += len(self.unindexed)
+        self.unindexed = []
+        return np.frombuffer(rows, ENTRY)
 
     def _close_index(self) -> None:
         fd, self._index_fd = self._index_fd, -1

@@ -10,9 +10,10 @@ import contextlib
 import itertools
 import logging
 import os
+import shutil
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -20,18 +21,21 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.cache.forks import release_on_fork
-from penstock.cache.keys import KEY_NBYTES
-from penstock.cache.ledger.group_commit import Committer
+from penstock.cache.keys import KEY_NBYTES, NOTE_MARK
 from penstock.cache.ledger.index import KeyIndex, Places
+from penstock.cache.ledger.record import MAX_VALUE_NBYTES
 from penstock.cache.ledger.segment import ROLL_NBYTES, Segment, open_segment, segment_paths
+from penstock.config import piece_nbytes
 from penstock.errors import InvalidArgumentError, LedgerError
 from penstock.storage.durable import sync_folder
 
 log = logging.getLogger("penstock.cache.ledger")
 
+SYNC_EVERY_S = 0.05  # leaves as long again for the disk, so that a value is durable within 100 ms
+RETRY_EVERY_S = 1.0
+MAX_UNSYNCED_NBYTES = 64 * 2**20
+_OVERHEAD_NBYTES = 200  # overhead of a value in memory
 _MTIME_TICK_NS = 50_000_000
-
-Written = tuple[Segment, list[bytes]]  # a log, and the entries of its values that are not durable yet
 
 
 def open_ledger(path: str | os.PathLike[str]) -> FileLedger:
@@ -50,7 +54,11 @@ def open_ledger(path: str | os.PathLike[str]) -> FileLedger:
 
 
 class FileLedger:
-    """A durable log of finished calls; see ``protocols.Ledger`` for the contract."""
+    """A durable log of finished calls; see ``protocols.Ledger`` for the contract.
+
+    A value is written at once; a thread syncs the log every 50 ms. Until then the value stays in memory too: if the
+    disk fails, or another process deletes the log, it is written again every second, and on each ``put`` and ``flush``.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -60,7 +68,9 @@ class FileLedger:
         self._numbers: dict[str, int] = {}  # of segments, by file name
         self._folder_mtime_ns = -1
         self._next_number = itertools.count()
-        self._orphans: list[Segment] = []  # deleted by another process while this one wrote them
+        self._unsynced: dict[bytes, bytes] = {}
+        self._unwritten: dict[bytes, bytes] = {}  # the unsynced values that are in no log
+        self._nbytes, self._max_nbytes = 0, piece_nbytes(MAX_UNSYNCED_NBYTES)  # of the unsynced values
         self.is_closed = False
         try:
             if not path.is_dir():
@@ -73,7 +83,10 @@ class FileLedger:
         except OSError as exc:
             self._close_segments()
             raise LedgerError(f"The ledger {str(path)!r} cannot be opened: {exc}") from exc
-        self._committer = Committer(self, path)
+        self._syncing = threading.Lock()
+        self._has_unsynced, self._is_closing = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._sync_often, name="penstock-ledger", daemon=True)
+        self._thread.start()
         atexit.register(self._close_at_exit)
         release_on_fork(self)
 
@@ -81,11 +94,9 @@ class FileLedger:
         """Return the values of the given keys that any process has put."""
         if any(len(key) != KEY_NBYTES for key in keys):
             raise InvalidArgumentError(f"A ledger takes keys of {KEY_NBYTES} bytes (see key_of)")
-        # In this order: a value enters the index before it stops waiting.
-        found = self._committer.waiting(keys)
         with self._lock:
-            if self.is_closed:
-                raise LedgerError(f"The ledger {str(self.path)!r} is closed")
+            self._check_open()
+            found = {key: self._unsynced[key] for key in keys if key in self._unsynced} if self._unsynced else {}
             found |= self._read(keys)
             # A folder that cannot be read must not fail a query: writing to it reports the error.
             with contextlib.suppress(OSError):
@@ -94,43 +105,106 @@ class FileLedger:
         return found
 
     def put(self, values: Mapping[bytes, bytes]) -> None:
-        """Store the values of keys that have none yet. Returns at once; they are on disk within 100 ms."""
-        self._committer.put(values)
+        """Store the values of keys that have none yet. Returns at once; they are on disk within 100 ms.
+
+        Beyond ``MAX_UNSYNCED_NBYTES`` it waits for a slow disk. If it raises a LedgerError, values are kept in memory
+        if there is room, but the caller must not compute more.
+        """
+        refused = [key for key, value in values.items() if len(key) != KEY_NBYTES or len(value) > MAX_VALUE_NBYTES]
+        if self._nbytes > self._max_nbytes:
+            self.flush()
+        with self._lock:
+            self._check_open()
+            if not self._unsynced:
+                self._has_unsynced.set()
+            for key, value in values.items():
+                if key not in self._unsynced and key not in refused:
+                    self._unsynced[key] = self._unwritten[key] = value
+                    self._nbytes += len(value) + _OVERHEAD_NBYTES
+            try:
+                self._write()
+            except Exception as exc:
+                raise self._failure(exc) from exc
+        for key in refused:
+            raise InvalidArgumentError(
+                f"A ledger takes keys of {KEY_NBYTES} bytes (see key_of) and values of up to {MAX_VALUE_NBYTES}; "
+                f"got {len(key)} and {len(values[key])}"
+            )
 
     def flush(self) -> None:
         """Return when every value put so far is on disk."""
-        self._committer.flush()
+        with self._syncing:
+            with self._lock:
+                if not self._unsynced:
+                    return
+                try:
+                    self._follow_folder()
+                    self._write()
+                    mine = [(number, segment) for number, segment in self._segments.items() if segment.unindexed]
+                    for number, segment in mine:
+                        self._index.add(number, segment.write_index())
+                    fds = [os.dup(segment.fd) for _, segment in mine]  # the segments may be closed meanwhile
+                except Exception as exc:
+                    raise self._failure(exc) from exc
+                values, nbytes, self._unsynced = self._unsynced, self._nbytes, {}
+            try:
+                for fd in fds:
+                    os.fdatasync(fd)
+            except OSError as exc:
+                with self._lock:
+                    for _, segment in mine:
+                        segment.unlock()  # it is repaired before it is written again
+                    self._unsynced = values | self._unsynced
+                    self._unwritten = dict(self._unsynced)
+                    raise self._failure(exc) from exc
+            finally:
+                for fd in fds:
+                    os.close(fd)
+            with self._lock:
+                self._nbytes -= nbytes
+                for _, segment in mine:
+                    if segment.end >= ROLL_NBYTES and not segment.unindexed:
+                        segment.unlock()
 
     def close(self) -> None:
         """Flush, and close files and thread; raise if values could not be written."""
+        if self.is_closed:
+            return
         atexit.unregister(self._close_at_exit)
         try:
-            self._committer.close()
+            self.flush()
+        except LedgerError as exc:
+            raise LedgerError(f"{exc}. It is closed now, and they may be lost") from exc.__cause__
         finally:
+            self._is_closing.set()
+            self._has_unsynced.set()
+            self._thread.join()
             with self._lock:
                 self._close_segments()
-                self.is_closed = True
 
     def _close_segments(self) -> None:
-        for segment in (*self._segments.values(), *self._orphans):
+        for segment in self._segments.values():
             segment.close()
         self._segments.clear()
-        self._orphans.clear()
+        self._unsynced, self._unwritten = {}, {}
         self._index = KeyIndex()
+        self.is_closed = True
 
     def release_in_child(self) -> None:
-        """Close in a forked child: files and locks belong to the parent."""
+        """Close in a forked child: files and locks belong to the parent, and the thread does not exist."""
         atexit.unregister(self._close_at_exit)
-        self._lock = threading.RLock()  # another thread may have held it
-        self._committer.release_in_child()
+        self._lock, self._syncing = threading.RLock(), threading.Lock()  # other threads may have held them
         self._close_segments()
-        self.is_closed = True
 
     def _close_at_exit(self) -> None:
         try:
             self.close()
         except LedgerError as exc:
             log.error("%s", exc)
+
+    def _check_open(self) -> None:
+        if self.is_closed:
+            raise LedgerError(f"The ledger {str(self.path)!r} is closed")
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
@@ -183,7 +257,10 @@ class FileLedger:
         if gone:  # pruned: their other records are in new files
             self._index = KeyIndex()
             for name in gone:
-                self._drop_segment(self._numbers.pop(name))
+                segment = self._segments.pop(self._numbers.pop(name))
+                if segment.is_mine:
+                    self._unwritten = dict(self._unsynced)
+                segment.close()
             for number, segment in self._segments.items():
                 if segment.is_mine:
                     self._index.add(number, segment.entries())
@@ -195,49 +272,46 @@ class FileLedger:
                     self._add_segment(opened)
         return bool(gone)
 
-    def _drop_segment(self, number: int) -> None:
-        segment = self._segments.pop(number)
-        if segment.is_mine:  # the committer may be writing to it right now
-            self._orphans.append(segment)
-        else:
-            segment.close()
-
     def _add_segment(self, segment: Segment) -> int:
         number = next(self._next_number)
         self._segments[number] = segment
         self._numbers[segment.path.name] = number
         return number
 
-    # -- the log of this process, for the committer (see ``OwnLog``) ------------------------------------------------
+    # -- writing -----------------------------------------------------------------------------------------------------
 
-    def write(self, items: Iterable[tuple[bytes, bytes]]) -> None:
-        with self._lock:
-            self._own_segment().write(items, int(time.time()))
+    def _sync_often(self) -> None:
+        wait_s = SYNC_EVERY_S
+        while True:
+            self._has_unsynced.wait()
+            if self._is_closing.wait(wait_s):
+                return
+            self._has_unsynced.clear()
+            try:
+                self.flush()
+                wait_s = SYNC_EVERY_S
+            except LedgerError as exc:
+                if wait_s == SYNC_EVERY_S:
+                    log.warning("%s", exc)
+                wait_s = RETRY_EVERY_S
+                self._has_unsynced.set()
 
-    def take_written(self) -> list[Written]:
-        with self._lock:
-            return [(segment, records) for segment in self._mine() if (records := segment.take_written())]
+    def _write(self) -> None:
+        """Write the values that are in no log."""
+        if self._unwritten:
+            self._own_segment().write(self._unwritten.items(), int(time.time()))
+            self._unwritten = {}
 
-    def sync(self, written: list[Written]) -> None:
-        with self._lock:
-            self._refresh()
-            if any(segment in self._orphans for segment, _ in written):
-                raise LedgerError(f"A log of {str(self.path)!r} was deleted while it was written")
-        for segment, records in written:
-            entries = segment.sync(records)
-            with self._lock:
-                self._index.add(self._numbers[segment.path.name], entries)
-                if ROLL_NBYTES <= segment.end == segment.synced_end:  # else values written meanwhile must be synced
-                    segment.unlock()
-
-    def discard_unsynced(self) -> None:
-        with self._lock:
-            for segment in self._mine():
-                segment.discard_unsynced()
-                segment.unlock()  # it is repaired before it is written again
-
-    def _mine(self) -> list[Segment]:
-        return [segment for segment in (*self._segments.values(), *self._orphans) if segment.is_mine]
+    def _failure(self, error: Exception) -> LedgerError:
+        try:
+            space = f"{shutil.disk_usage(self.path).free:,} bytes are free there"
+        except OSError as exc:
+            space = str(exc)
+        num_calls = sum(not key.endswith(NOTE_MARK) for key in self._unsynced)
+        return LedgerError(
+            f"The ledger {str(self.path)!r} cannot be written: {error}; {space}. {num_calls:,} finished calls "
+            f"({self._nbytes:,} bytes) wait in memory until there is space or the disk is repaired"
+        )
 
     def _own_segment(self) -> Segment:
         """Return the segment that this process writes: an existing one without a writer, or a new one."""

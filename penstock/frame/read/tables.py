@@ -35,7 +35,7 @@ def read_sql(
 
     ``conn`` is a URL, such as ``postgresql://user@host/database`` or ``sqlite:///file.db``, or a function that returns
     a connection of SQLAlchemy, of ADBC or of any DB-API driver, such as ``lambda: sqlite3.connect("file.db")``.
-    Credentials are never shown. PostgreSQL and SQLite are read through ADBC, other URLs through SQLAlchemy. Columns,
+    Credentials are never shown. PostgreSQL is read through ADBC, other URLs through SQLAlchemy. Columns,
     filters and limits become part of the query, unless ``disable_pushdowns_to_sql``. With ``partition_col``, a column
     of numbers, dates or timestamps, ``num_partitions`` ranges of it are read at once, each with its own query.
     ``schema`` overrides the types found.

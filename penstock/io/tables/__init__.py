@@ -1,6 +1,6 @@
 """Tables that have a library of their own.
 
-sql/            PostgreSQL and SQLite through ADBC, all others through SQLAlchemy
+sql/            PostgreSQL through ADBC, all others through SQLAlchemy
 lance, deltalake, iceberg    tables of files: tasks read fragments or data files
 huggingface     datasets of the hub
 ray_dataset     datasets on Ray

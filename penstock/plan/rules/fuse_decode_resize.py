@@ -1,4 +1,4 @@
-"""Decode images at their final size, if the decoder is a ``ResizingDecoder``."""
+"""Decode images at their final size."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import cast
 
 from penstock.expr.nodes import Call, ColumnRef, Expr, Star, UdfCall, Unnest, rewrite, walk
-from penstock.expr.udf import ResizingDecoder
+from penstock.media.images.decoder import ImageDecoder
 from penstock.plan.nodes import Plan, Project, UdfProject
 from penstock.plan.substitution import named, without_needless_alias
 
@@ -39,7 +39,7 @@ def fuse_decode_resize(plan: Plan) -> Plan:
 def _only_size(decoding: UdfProject, exprs: Iterable[Expr]) -> tuple[int, int] | None:
     """Return the height and width to which all uses of the decoded column resize it, if they agree."""
     target = decoding.call.udf.target.function
-    if not isinstance(target, ResizingDecoder) or target.size is not None:
+    if not isinstance(target, ImageDecoder) or target.size is not None:
         return None
     image, sizes = ColumnRef(decoding.column), set[tuple[int, int]]()
     for expr in exprs:
@@ -60,7 +60,7 @@ def _is_resize(node: Expr, image: ColumnRef) -> bool:
 
 def _resizing(decoding: UdfProject, size: tuple[int, int]) -> UdfProject:
     spec = decoding.call.udf
-    decoder = cast(ResizingDecoder, spec.target.function).resizing(*size)
+    decoder = cast(ImageDecoder, spec.target.function).resizing(*size)
     target = replace(spec.target, function=decoder)
     fused = replace(spec, name=f"{spec.name}_resized", target=target, return_dtype=decoder.dtype)
     return replace(decoding, call=replace(decoding.call, udf=fused))

@@ -1,4 +1,4 @@
-"""Databases: a real PostgreSQL and SQLite through ADBC, and SQLite through SQLAlchemy as any other would be."""
+"""Databases: a real PostgreSQL through ADBC, and SQLite through SQLAlchemy."""
 
 from __future__ import annotations
 
@@ -211,11 +211,10 @@ def test_several_writers_fill_one_table(conn: Conn) -> None:
     assert found == [{"n": 200_000, "low": 0, "high": 199_999}]
 
 
-@pytest.mark.parametrize("is_alchemy", [False, True], ids=["adbc", "sqlalchemy"])
 @pytest.mark.parametrize("mode", ["create", "append", "overwrite"])
-def test_a_sqlite_file_is_read_and_written_at_once(tmp_path: Path, mode: Any, is_alchemy: bool) -> None:
+def test_a_sqlite_file_is_read_and_written_at_once(tmp_path: Path, mode: Any) -> None:
     path = tmp_path / "test.db"
-    conn: Conn = alchemy(path) if is_alchemy else f"sqlite:///{path}"
+    conn = f"sqlite:///{path}"
     with sqlite3.connect(path) as connection:
         connection.execute("CREATE TABLE t (id INT, s TEXT)")
         connection.executemany("INSERT INTO t VALUES (?, ?)", ((number, "x" * 200) for number in range(20_000)))
@@ -234,7 +233,7 @@ def test_sqlite_tables_have_the_types_of_their_columns(tmp_path: Path) -> None:
     ps.from_pydict({"a b": [1], "r": [1.5], "s": ["x"], "b": [b"x"]}).write_sql("main.t", conn)
     with sqlite3.connect(tmp_path / "test.db") as connection:
         found = [row[1:3] for row in connection.execute("PRAGMA table_info(t)")]
-    assert found == [("a b", "INTEGER"), ("r", "REAL"), ("s", "TEXT"), ("b", "BLOB")]
+    assert found == [("a b", "BIGINT"), ("r", "FLOAT"), ("s", "TEXT"), ("b", "BLOB")]
     assert os.listdir(tmp_path) == ["test.db"]
 
 
@@ -489,21 +488,19 @@ def test_sqlalchemy_types_are_checked(tmp_path: Path) -> None:
 def test_sqlite_filters_see_each_value_as_it_is_read(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'm.db'}"
     with sqlite3.connect(tmp_path / "m.db") as connection:
-        connection.execute("CREATE TABLE m (x, t TEXT)")
-        values = [5, "a", "5", 0.5, "0.5", None, "b"]
-        connection.executemany("INSERT INTO m VALUES (?, ?)", [(value, value) for value in values])
-    for name in ("x", "t"):
-        found = ps.read_sql(f"SELECT {name} AS y FROM m", url)
-        plain = ps.from_arrow(found.to_arrow())
-        for predicate in (
-            ps.col("y") == "5",
-            ps.col("y") == "a",
-            ps.col("y") == "0.5",
-            ps.col("y").is_in(["5", "b"]),
-            ps.col("y") != "5",
-            ps.col("y").is_null(),
-        ):
-            assert found.where(predicate).to_pydict() == plain.where(predicate).to_pydict(), name
+        connection.execute("CREATE TABLE m (y TEXT)")
+        connection.executemany("INSERT INTO m VALUES (?)", [(y,) for y in [5, "a", "5", 0.5, "0.5", None, "b"]])
+    found = ps.read_sql("SELECT y FROM m", url)
+    plain = ps.from_arrow(found.to_arrow())
+    for predicate in (
+        ps.col("y") == "5",
+        ps.col("y") == "a",
+        ps.col("y") == "0.5",
+        ps.col("y").is_in(["5", "b"]),
+        ps.col("y") != "5",
+        ps.col("y").is_null(),
+    ):
+        assert found.where(predicate).to_pydict() == plain.where(predicate).to_pydict()
 
 
 def test_partitions_by_numeric_columns(postgres: str) -> None:

@@ -5,10 +5,8 @@
 
 from __future__ import annotations
 
-import ast
 import functools
 import inspect
-import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -276,59 +274,6 @@ def _namespace(name: str) -> property:
 
 for _name in NAMESPACES:
     setattr(RayExpression, _name, _namespace(_name))
-
-
-_BINARY = {
-    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
-    ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod, ast.Eq: operator.eq, ast.NotEq: operator.ne,
-    ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge, ast.BitAnd: operator.and_,
-    ast.BitOr: operator.or_, ast.And: operator.and_, ast.Or: operator.or_,
-}  # fmt: skip
-_CALLS: dict[str, Callable[..., Expression]] = {
-    "is_null": RayExpression.is_null, "is_not_null": RayExpression.is_not_null, "is_in": RayExpression.is_in,
-    "is_valid": RayExpression.is_not_null, "is_nan": f.is_nan,
-}  # fmt: skip
-
-
-def parsed(text: str) -> Expression:
-    """Return the expression of a condition in Python syntax, such as ``"id > 5 and kind in ['a', 'b']"``."""
-    try:
-        return lit(_parsed(ast.parse(text, mode="eval").body))
-    except (SyntaxError, KeyError) as exc:
-        raise InvalidArgumentError(
-            f"{text!r} is no condition of columns, constants, comparisons, arithmetic, and, or, not, in; "
-            "use expr=col(...) instead"
-        ) from exc
-
-
-def _parsed(node: ast.AST) -> Any:
-    match node:
-        case ast.Name(name):
-            return col(name)
-        case ast.Constant(value):
-            return value
-        case ast.Call(ast.Name(name), [operand, *rest]) if name in _CALLS:
-            return _CALLS[name](_parsed(operand), *map(_parsed, rest))
-        case ast.List(items) | ast.Tuple(items):
-            return [_parsed(item) for item in items]
-        case ast.BinOp(left, kind, right):
-            return _BINARY[type(kind)](lit(_parsed(left)), _parsed(right))
-        case ast.BoolOp(kind, parts):
-            return functools.reduce(_BINARY[type(kind)], map(_parsed, parts))
-        case ast.UnaryOp(ast.Not() | ast.Invert(), operand):
-            return ~_parsed(operand)
-        case ast.UnaryOp(ast.USub(), operand):
-            return -_parsed(operand)
-        case ast.Compare(left, [ast.In() as kind], [right]) | ast.Compare(left, [ast.NotIn() as kind], [right]):
-            found = _parsed(left).is_in(_parsed(right))
-            return found if isinstance(kind, ast.In) else ~found
-        case ast.Compare(left, [ast.Is() | ast.IsNot() as kind], [ast.Constant(None)]):
-            return _parsed(left).is_null() if isinstance(kind, ast.Is) else _parsed(left).not_null()
-        case ast.Compare(left, kinds, rights):
-            sides = [lit(_parsed(side)) for side in (left, *rights)]
-            pairs = zip(sides, kinds, sides[1:], strict=False)
-            return functools.reduce(operator.and_, (_BINARY[type(kind)](one, other) for one, kind, other in pairs))
-    raise KeyError(type(node).__name__)
 
 
 def __getattr__(name: str) -> Any:

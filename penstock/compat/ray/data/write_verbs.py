@@ -10,7 +10,6 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from penstock.compat.ray.data.custom import Datasink, DatasinkAsSink
 from penstock.compat.ray.data.resource_options import PLACEMENT, RESOURCES, check_filesystem, check_placement, refuse_if
 from penstock.compat.ray.data.result_verbs import DatasetResults
 from penstock.compat.translation import translated
@@ -82,11 +81,6 @@ class DatasetWrites(DatasetResults):
         check_placement("write_iceberg", options)
         catalog = load_extra("pyiceberg.catalog", "iceberg", "write_iceberg").load_catalog(**(catalog_kwargs or {}))
         self.to_daft().write_iceberg(catalog.load_table(table_identifier), getattr(mode, "value", mode))
-
-    def write_datasink(self, datasink: Datasink, **options: Any) -> None:
-        """Give the rows to a sink written for Ray Data."""
-        check_placement("write_datasink", options)
-        self.write_sink(DatasinkAsSink(datasink))
 
     def write_sql(self, sql: str, connection_factory: Callable[[], Any], **options: Any) -> None:
         """Run an insert statement with a placeholder for each column, in one transaction."""

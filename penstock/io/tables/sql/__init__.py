@@ -1,4 +1,4 @@
-"""SQL databases: PostgreSQL and SQLite through ADBC, which speaks Arrow, all others through SQLAlchemy.
+"""SQL databases: PostgreSQL through ADBC, which speaks Arrow, all others through SQLAlchemy.
 
 database_spec  a database as data: a URL or a function that connects, with hidden credentials
 driver         ``Session``, the interface to a driver: one open connection

@@ -1,8 +1,7 @@
-"""Databases that speak Arrow, through ADBC: PostgreSQL by binary COPY, SQLite in the process."""
+"""Databases that speak Arrow, through ADBC: PostgreSQL by binary COPY, and the drivers of the user."""
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,7 +10,6 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from penstock.errors import ReadError
-from penstock.io.batch_sizes import BATCH_ROWS, rows_per_batch
 from penstock.io.formats.json_values import json_texts
 from penstock.io.tables.sql.driver import (
     DatabaseKind,
@@ -19,13 +17,10 @@ from penstock.io.tables.sql.driver import (
     QueryDescription,
     ResultColumn,
     TableName,
+    described_by_rows,
     plain,
-    subquery,
 )
 from penstock.types.normalize import normal_type
-
-SAMPLE_ROWS = 1000  # the rows that determine the types of SQLite's columns, which have none of their own
-LOCK_TIMEOUT_MS = 60_000  # time that a writer waits for another, since SQLite admits one at a time
 
 # PostgreSQL types that Arrow lacks, or that ADBC misreads, are read as text.
 _TEXT_TYPES = {"uuid", "interval", "money", "record"}
@@ -42,48 +37,22 @@ class AdbcSession:
     def __init__(self, connection: Any, kind: DatabaseKind) -> None:
         self.dialect = Dialect(kind)
         self._connection = connection
-        if kind == "sqlite":
-            with connection.cursor() as cursor:
-                cursor.execute(f"PRAGMA busy_timeout = {LOCK_TIMEOUT_MS}")
-                cursor.fetchall()
 
     def describe(self, query: str) -> QueryDescription:
-        if self.dialect.kind != "sqlite":
-            with self._connection.cursor() as cursor:
-                return QueryDescription(tuple(_result_column(found) for found in cursor.adbc_execute_schema(query)))
-        with contextlib.closing(self._stream(query, SAMPLE_ROWS)) as batches:  # type: ignore[type-var]
-            sample = next(batches)
-        columns = tuple(
-            ResultColumn(found.name, pa.string(), "text")
-            if values.null_count == len(values)
-            else ResultColumn(found.name, normal_type(found.type))
-            for found, values in zip(sample.schema, sample.columns, strict=True)
-        )
-        return QueryDescription(columns, rows_per_batch(max(sample.num_rows, 1), sample.nbytes))
+        if self.dialect.kind != "postgresql":
+            return described_by_rows(self._stream(query))
+        with self._connection.cursor() as cursor:
+            return QueryDescription(tuple(_result_column(found) for found in cursor.adbc_execute_schema(query)))
 
-    def batches(
-        self, query: str, batch_rows: int | None = None, schema: pa.Schema | None = None
-    ) -> Iterator[pa.RecordBatch]:
-        if self.dialect.kind == "postgresql":
-            yield from map(_checked_times, self._stream(query, batch_rows))
-            return
-        if self.dialect.kind != "sqlite" or schema is None:
-            yield from self._stream(query, batch_rows)
-            return
-        # The driver takes the types from the first rows, which may all be null. So add a first row of these types.
-        columns = ", ".join(f"{_sample_value(found.type)} AS {self.dialect.quoted(found.name)}" for found in schema)
-        typed = f"SELECT {columns} UNION ALL SELECT * FROM {subquery(query)}"
-        num_added = 1
-        for batch in self._stream(typed, batch_rows):
-            yield batch.slice(num_added)
-            num_added = 0
+    def batches(self, query: str, batch_rows: int | None = None) -> Iterator[pa.RecordBatch]:
+        for batch in self._stream(query):
+            yield _checked_times(batch) if self.dialect.kind == "postgresql" else batch
 
     def table_columns(self, table: TableName) -> list[str] | None:
         import adbc_driver_manager
 
-        place = "catalog_filter" if self.dialect.kind == "sqlite" else "db_schema_filter"  # SQLite has no schemas
         try:
-            return list(self._connection.adbc_get_table_schema(table.name, **{place: table.schema}).names)
+            return list(self._connection.adbc_get_table_schema(table.name, db_schema_filter=table.schema).names)
         except adbc_driver_manager.Error as exc:
             if exc.status_code != adbc_driver_manager.AdbcStatusCode.NOT_FOUND:
                 raise
@@ -91,12 +60,10 @@ class AdbcSession:
             return None
 
     def load(self, table: TableName, batch: pa.RecordBatch, *, create: bool = False) -> None:
-        columns = [_storable(column, self.dialect.kind == "sqlite") for column in batch.columns]
-        rows = pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
-        place = "catalog_name" if self.dialect.kind == "sqlite" else "db_schema_name"
+        rows = pa.RecordBatch.from_arrays(list(map(_storable, batch.columns)), names=batch.schema.names)
         with self._connection.cursor() as cursor:
             mode = "create" if create else "append"
-            cursor.adbc_ingest(table.name, rows, mode=mode, **{place: table.schema})
+            cursor.adbc_ingest(table.name, rows, mode=mode, db_schema_name=table.schema)
         if create and self.dialect.kind == "postgresql":
             for column in rows.schema:
                 if pt.is_decimal(column.type):  # the driver creates decimals without precision and scale
@@ -113,11 +80,8 @@ class AdbcSession:
         with self._connection.cursor() as cursor:
             cursor.execute(statement)
 
-    def _stream(self, query: str, batch_rows: int | None) -> Iterator[pa.RecordBatch]:
+    def _stream(self, query: str) -> Iterator[pa.RecordBatch]:
         with self._connection.cursor() as cursor:
-            if self.dialect.kind == "sqlite":
-                rows = str(batch_rows or BATCH_ROWS)
-                cursor.adbc_statement.set_options(**{"adbc.sqlite.query.batch_rows": rows})
             cursor.execute(f"{query}\n")  # the driver puts it into COPY (...): a comment at its end must end first
             with cursor.fetch_record_batch() as reader:
                 is_empty = True
@@ -126,15 +90,6 @@ class AdbcSession:
                     yield batch
                 if is_empty:  # pass on the columns
                     yield pa.RecordBatch.from_pylist([], schema=reader.schema)
-
-
-def _sample_value(dtype: pa.DataType) -> str:
-    """Return a constant of SQLite's storage class for a type."""
-    if pt.is_integer(dtype) or pt.is_boolean(dtype):
-        return "1"
-    if pt.is_floating(dtype):
-        return "0.5"
-    return "x'00'" if pt.is_binary(dtype) else "''"
 
 
 def _result_column(found: pa.Field) -> ResultColumn:
@@ -162,16 +117,12 @@ def _checked_times(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch
 
 
-def _storable(column: pa.Array, is_sqlite: bool) -> pa.Array:
+def _storable(column: pa.Array) -> pa.Array:
     """Return a column in a type that the database has, otherwise as JSON text."""
     column = plain(column)
     dtype = column.type
     if pt.is_uint64(dtype):
-        return column.cast(pa.int64() if is_sqlite else pa.decimal128(20, 0))
-    if is_sqlite:
-        if pt.is_decimal(dtype) or pt.is_time(dtype):
-            return column.cast(pa.string())
-        return column if _is_flat(dtype) else json_texts(column)
+        return column.cast(pa.decimal128(20, 0))
     if pt.is_list(dtype) or pt.is_fixed_size_list(dtype):
         has_type = _is_flat(dtype.value_type) and not pt.is_uint64(dtype.value_type)
     else:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -10,9 +9,8 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from penstock.errors import ReadError
-from penstock.io.batch_sizes import rows_per_batch
 from penstock.io.formats.json_values import json_texts
-from penstock.io.tables.sql.driver import DatabaseKind, Dialect, QueryDescription, ResultColumn, TableName
+from penstock.io.tables.sql.driver import DatabaseKind, Dialect, QueryDescription, TableName, described_by_rows
 from penstock.types import to_arrow_array
 
 SAMPLE_ROWS = 1000
@@ -30,9 +28,7 @@ class AlchemySession:
     def describe(self, query: str) -> QueryDescription:
         return described_by_rows(self.batches(query, SAMPLE_ROWS))
 
-    def batches(
-        self, query: str, batch_rows: int | None = None, schema: pa.Schema | None = None
-    ) -> Iterator[pa.RecordBatch]:
+    def batches(self, query: str, batch_rows: int | None = None) -> Iterator[pa.RecordBatch]:
         result = self._connection.execution_options(stream_results=True).exec_driver_sql(query)
         try:
             yield from fetched_batches(list(result.keys()), result.fetchmany, batch_rows or SAMPLE_ROWS)
@@ -62,14 +58,6 @@ class AlchemySession:
         for statement in statements:
             self._connection.exec_driver_sql(statement)
         self._connection.commit()
-
-
-def described_by_rows(batches: Iterator[pa.RecordBatch]) -> QueryDescription:
-    """Return the columns of a query, described by its first batch, and drop the other rows."""
-    with contextlib.closing(batches):  # type: ignore[type-var]
-        sample = next(batches)
-    columns = tuple(ResultColumn(found.name, found.type) for found in sample.schema)
-    return QueryDescription(columns, rows_per_batch(max(sample.num_rows, 1), sample.nbytes))
 
 
 def fetched_batches(names: Sequence[str], fetch: Callable[[int], Any], num_rows: int) -> Iterator[pa.RecordBatch]:

@@ -21,6 +21,7 @@ from penstock.storage.urls import redacted
 
 Connect = str | Callable[[], Any]
 
+LOCK_TIMEOUT_S = 60.0  # time that a writer waits for another, since SQLite admits one at a time
 SECRET_OPTIONS = re.compile(r"pass|secret|token|key|credential", re.IGNORECASE)
 
 
@@ -102,22 +103,21 @@ class Database:
         if scheme in ("postgresql", "postgres"):
             adbc = load_extra("adbc_driver_postgresql.dbapi", "sql", "PostgreSQL")
             return adbc.connect(f"postgresql://{self.connect.partition('://')[2]}")
+        alchemy = load_extra("sqlalchemy", "sql", "A database other than PostgreSQL")
+        options = {}
         if scheme == "sqlite":
-            adbc = load_extra("adbc_driver_sqlite.dbapi", "sql", "SQLite")
-            # sqlite:///relative or sqlite:////absolute, as SQLAlchemy writes them
-            path = urllib.parse.unquote(self.connect.partition("://")[2].partition("?")[0].removeprefix("/"))
+            path = alchemy.make_url(self.connect).database or ""
             if must_exist and not path.startswith("file:") and not os.path.exists(path):
                 raise PathNotFoundError(f"There is no SQLite database {path!r}.")
-            return adbc.connect(path)
-        alchemy = load_extra("sqlalchemy", "sql", "A database other than PostgreSQL and SQLite")
-        return alchemy.create_engine(self.connect, poolclass=alchemy.pool.NullPool).connect()
+            options["timeout"] = LOCK_TIMEOUT_S
+        return alchemy.create_engine(self.connect, poolclass=alchemy.pool.NullPool, connect_args=options).connect()
 
 
 def _session_of(connection: Any) -> Session:
     """Return the session for a connection, which the user's function may have made."""
     if hasattr(connection, "adbc_get_info"):
         vendor = str(connection.adbc_get_info().get("vendor_name", "")).lower()
-        return AdbcSession(connection, vendor if vendor in ("postgresql", "sqlite") else "other")  # type: ignore[arg-type]
+        return AdbcSession(connection, "postgresql" if vendor == "postgresql" else "other")
     if hasattr(connection, "exec_driver_sql"):
         return AlchemySession(connection)
     if isinstance(connection, OneThreadConnection):

@@ -10,8 +10,8 @@ from typing import Any, Never
 import pyarrow as pa
 
 from penstock.errors import InvalidArgumentError
-from penstock.io.tables.sql.alchemy import SAMPLE_ROWS, described_by_rows, fetched_batches
-from penstock.io.tables.sql.driver import Dialect, QueryDescription
+from penstock.io.tables.sql.alchemy import SAMPLE_ROWS, fetched_batches
+from penstock.io.tables.sql.driver import Dialect, QueryDescription, described_by_rows
 
 BACKTICK_MODULES = ("pymysql", "MySQLdb", "mysql")
 
@@ -57,9 +57,7 @@ class DbapiSession:
     def describe(self, query: str) -> QueryDescription:
         return described_by_rows(self.batches(query, SAMPLE_ROWS))
 
-    def batches(
-        self, query: str, batch_rows: int | None = None, schema: pa.Schema | None = None
-    ) -> Iterator[pa.RecordBatch]:
+    def batches(self, query: str, batch_rows: int | None = None) -> Iterator[pa.RecordBatch]:
         run, cursor = self._connection.run, self._connection.cursor()
         try:
             run(cursor.execute, query)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
@@ -9,7 +10,10 @@ from typing import Any, Literal, Protocol
 import pyarrow as pa
 
 from penstock.errors import InvalidArgumentError
+from penstock.io.batch_sizes import rows_per_batch
 from penstock.types import normalize_batch
+from penstock.types.normalize import normal_type
+from penstock.types.supertype import has_null_type
 
 DatabaseKind = Literal["postgresql", "sqlite", "other"]
 
@@ -86,10 +90,8 @@ class Session(Protocol):
     def describe(self, query: str) -> QueryDescription:
         """Return the columns of a query; read its first rows at most."""
 
-    def batches(
-        self, query: str, batch_rows: int | None = None, schema: pa.Schema | None = None
-    ) -> Iterator[pa.RecordBatch]:
-        """Run a query and stream its rows; ``schema`` has the types that ``describe`` found."""
+    def batches(self, query: str, batch_rows: int | None = None) -> Iterator[pa.RecordBatch]:
+        """Run a query and stream its rows."""
 
     def table_columns(self, table: TableName) -> list[str] | None:
         """Return the names of a table's columns, or None if the table does not exist."""
@@ -102,6 +104,17 @@ class Session(Protocol):
 
     def execute(self, *statements: str) -> None:
         """Run statements and commit them together with the rows loaded before."""
+
+
+def described_by_rows(batches: Iterator[pa.RecordBatch]) -> QueryDescription:
+    """Return the columns of a query, described by its first batch, and drop the other rows. A column without any value
+    is text.
+    """
+    with contextlib.closing(batches):  # type: ignore[type-var]
+        sample = next(batches)
+    fields = [(column.name, pa.string() if has_null_type(column.type) else column.type) for column in sample.schema]
+    columns = tuple(ResultColumn(name, normal_type(dtype)) for name, dtype in fields)
+    return QueryDescription(columns, rows_per_batch(max(sample.num_rows, 1), sample.nbytes))
 
 
 def subquery(query: str) -> str:

@@ -25,8 +25,6 @@ from penstock.types import Schema
 
 logger = logging.getLogger(__name__)
 
-PARTS = pa.schema([("part", pa.int64())])
-
 
 @dataclass(frozen=True)
 class SqlSink:
@@ -76,16 +74,6 @@ class SqlSink:
         with self._cleanup(mark) as session:
             session.execute(f"DROP TABLE IF EXISTS {mark.quoted(session.dialect)}")
 
-    @property
-    def parts(self) -> TableName:
-        """A table that lists the staged parts by their first rows. Each entry is added with the rows of its part, so
-        that a part whose writer died is staged only once.
-        """
-        return self.table.beside(f"{self.staging.name}_parts")
-
-    def open_part(self, first_row: int) -> Writer:
-        return SqlPartWriter(self, first_row)
-
     def start(self) -> None:
         with self.session() as session:
             existing = session.table_columns(self.table)
@@ -105,7 +93,6 @@ class SqlSink:
         return SqlWriter(self)
 
     def commit(self, records: Sequence[dict[str, Any]]) -> pa.Table:
-        self._check_parts({record["part"] for record in records if "part" in record})
         with self.session() as session:
             statements = self._statements(session)
             if session.dialect.kind == "sqlite":
@@ -128,7 +115,7 @@ class SqlSink:
                 for file in glob.glob(f"{glob.escape(self.staged_files(session))}-*"):
                     os.remove(file)
             else:
-                session.execute(*(f"DROP TABLE IF EXISTS {each.quoted(session.dialect)}" for each in self._staged()))
+                session.execute(f"DROP TABLE IF EXISTS {self.staging.quoted(session.dialect)}")
 
     def session(self) -> contextlib.AbstractContextManager[Session]:
         return self.database.session(WriteError, f"Writing table {self.table}")
@@ -139,26 +126,8 @@ class SqlSink:
         [path] = pa.Table.from_batches(session.batches(query)).column("file").to_pylist()
         return f"{path or os.path.join(tempfile.gettempdir(), 'memory')}-{self.staging.name}"
 
-    def _check_parts(self, written: set[int]) -> None:
-        """Raise WriteError if a writer that was believed dead has staged its part after another one did."""
-        if not written:
-            return
-        with self.session() as session:
-            staged = pa.Table.from_batches(session.batches(f"SELECT part FROM {self.parts.quoted(session.dialect)}"))
-        if sorted(staged.column("part").to_pylist()) != sorted(written):
-            raise WriteError(
-                f"Writing table {self.table}: a worker that was lost went on and staged rows a second time. Nothing "
-                "is written; run the query again."
-            )
-
-    def _staged(self) -> Iterable[TableName]:
-        """Return the tables that a write creates beside its own."""
-        return self.staging, self.parts
-
     def _create_staging(self, session: Session) -> None:
         session.load(self.staging, pa.RecordBatch.from_pylist([], schema=self.schema.to_arrow()), create=True)
-        if session.dialect.kind != "sqlite":
-            session.load(self.parts, pa.RecordBatch.from_pylist([], schema=PARTS), create=True)
 
     def _statements(self, session: Session) -> list[str]:
         """Return the statements that show the staged rows."""
@@ -202,7 +171,8 @@ class SqlWriter:
             if self._session is None and self._file is None:
                 self._open()
             if self._session is not None:
-                self._load(self._session, rows)
+                self._session.load(self._sink.staging, rows)
+                self._session.execute()
             else:
                 self._file.write_batch(rows)
         self._num_rows += batch.num_rows
@@ -216,10 +186,6 @@ class SqlWriter:
     def close(self) -> None:
         self._resources.close()
 
-    def _load(self, session: Session, rows: pa.RecordBatch) -> None:
-        session.load(self._sink.staging, rows)
-        session.execute()
-
     def _open(self) -> None:
         session = self._resources.enter_context(self._sink.session())
         if session.dialect.kind != "sqlite":
@@ -228,35 +194,6 @@ class SqlWriter:
         self._path = f"{self._sink.staged_files(session)}-{uuid.uuid4().hex}"
         self._resources.close()  # an open connection may hold a lock on the database
         self._file = self._resources.enter_context(pa.ipc.new_file(self._path, self._schema))
-
-
-class SqlPartWriter(SqlWriter):
-    """Stages the rows of one part in one transaction, unless a writer that died has staged them."""
-
-    def __init__(self, sink: SqlSink, first_row: int) -> None:
-        super().__init__(sink)
-        self._parts = sink.parts
-        self._first_row = first_row
-        self._is_staged = False
-
-    def finish(self) -> Iterable[dict[str, Any]]:
-        if self._session is not None and not self._is_staged:
-            with self._sink.database.errors(WriteError, f"Writing table {self._sink.table}"):
-                self._session.load(self._parts, pa.RecordBatch.from_pylist([{"part": self._first_row}], PARTS))
-                self._session.execute()
-        marked = {} if self._session is None else {"part": self._first_row}
-        return [record | marked for record in super().finish()]
-
-    def _load(self, session: Session, rows: pa.RecordBatch) -> None:
-        if not self._is_staged:
-            session.load(self._sink.staging, rows)
-
-    def _open(self) -> None:
-        super()._open()
-        if self._session is not None:
-            parts = self._parts.quoted(self._session.dialect)
-            found = self._session.batches(f"SELECT part FROM {parts} WHERE part = {self._first_row}")
-            self._is_staged = any(batch.num_rows for batch in found)
 
 
 def _staged_batches(path: str | None) -> Iterator[pa.RecordBatch]:

@@ -42,7 +42,6 @@ class SqlTask:
 
     database: Database
     query: str
-    schema: pa.Schema  # of the query's result, in order
     selection: Selection
     batch_rows: int | None
     source: str  # the reader and the database, in errors
@@ -55,7 +54,7 @@ class SqlTask:
 
     def read(self) -> Iterator[pa.RecordBatch]:
         with self.database.session(ReadError, f"The query {_shortened(self.query)!r}") as session:
-            batches = session.batches(self.query, self.batch_rows, self.schema)
+            batches = session.batches(self.query, self.batch_rows)
             with contextlib.closing(batches):  # type: ignore[type-var]
                 yield from self.selection.apply(batches, self.source)
 
@@ -114,11 +113,10 @@ class SqlSource:
             columns = tuple(c for c in columns if c.name in wanted) or columns[:1]
             conditions = self._conditions(request.conditions)
             limit = None if self._dialect.kind == "other" else request.limit  # databases spell LIMIT differently
-        schema = pa.schema([(column.name, self.hints.get(column.name, column.dtype)) for column in columns])
         for bounds in self._partitions():
             query = self._query(columns, [*conditions, *bounds], limit)
             source = f"read_sql({self.database.label})"
-            yield SqlTask(self.database, query, schema, selection, self._described.batch_rows, source)
+            yield SqlTask(self.database, query, selection, self._described.batch_rows, source)
 
     def _session(self) -> contextlib.AbstractContextManager[Session]:
         return self.database.session(ReadError, f"The query {_shortened(self.query)!r}")
