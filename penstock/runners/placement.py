@@ -168,18 +168,19 @@ class FreeResources:
 
     def take(self, wanted: Amounts) -> list[int] | None:
         """Take the resources of one worker and return the numbers of its GPUs, or None if they do not fit."""
-        share, num_gpus = min(wanted.get("GPU", 0), 1.0), math.ceil(wanted.get("GPU", 0))
-        fitting = [number for number, free in enumerate(self._gpus) if free >= share - SLACK]
-        fitting.sort(key=lambda number: self._gpus[number])  # the fullest first, so that others stay whole
-        others = {name: amount for name, amount in wanted.items() if name != "GPU"}
-        has_rest = all(self._amounts.get(name, 0) >= amount - SLACK for name, amount in others.items())
-        if len(fitting) < num_gpus or not has_rest:
+        share, num_gpus, gpus = min(wanted.get("GPU", 0), 1.0), math.ceil(wanted.get("GPU", 0)), list[int]()
+        if num_gpus:  # the fullest first, so that others stay whole
+            fitting = [number for number, free in enumerate(self._gpus) if free >= share - SLACK]
+            gpus = sorted(fitting, key=self._gpus.__getitem__)[:num_gpus]
+        others = [(name, amount) for name, amount in wanted.items() if name != "GPU"]
+        has_rest = all(self._amounts.get(name, 0) >= amount - SLACK for name, amount in others)
+        if len(gpus) < num_gpus or not has_rest:
             return None
-        for name, amount in others.items():
+        for name, amount in others:
             self._amounts[name] -= amount
-        for number in fitting[:num_gpus]:
+        for number in gpus:
             self._gpus[number] -= share
-        return fitting[:num_gpus]
+        return gpus
 
 
 def demand_of(resources: Resources) -> Amounts:

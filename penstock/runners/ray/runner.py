@@ -142,6 +142,7 @@ class RayPools:
         self._memory = NodeMemory(partial(cluster.node_nbytes, memory_limit=get_config().memory_limit))
         self._sinks = dict(_next_sinks(stages))
         self._own: dict[str, Actors] = {}
+        self._fitting: dict[str, tuple[Any, int]] = {}  # by request: what decides how many actors fit, and the number
         self._loops: dict[str, LoopThread] = {}
 
     def make(self, stage: Stage, work: Work, emit: Emit) -> PoolChoice:
@@ -202,7 +203,10 @@ class RayPools:
         for other, request in self._requests.items():
             number = max(request.min_workers, self._own[other].num_actors if other in self._own else 0)
             others += [replace(request, min_workers=number, max_workers=number)] if other != key else []
-        return len(place(self._cluster.nodes, [*others, self._requests[key]])[-1])
+        given = self._cluster.nodes, others
+        if self._fitting.get(key, (None, 0))[0] != given:
+            self._fitting[key] = given, len(place(given[0], [*others, self._requests[key]])[-1])
+        return self._fitting[key][1]
 
     def _own_actors(self, stage: Stage, options: dict[str, Any]) -> Actors:
         """Return the actors of a stage. Stages that call other methods of the same object share them."""
