@@ -114,21 +114,20 @@ def num_async_tasks(stage: Stage, spec: UdfSpec) -> int:
     return ASYNC_SPARE_TASKS + spec.max_concurrent_calls // calls_per_task * factor
 
 
-def place(nodes: Sequence[Amounts], requests: Sequence[WorkerRequest], offer: str = "") -> list[list[list[int]]]:
+def place(nodes: Sequence[Amounts], requests: Sequence[WorkerRequest], offer: str) -> list[list[list[int]]]:
     """Return the workers of each request, each as the numbers of its GPUs. No GPU is given out twice.
 
     All stages run at the same time, so each stage first gets its minimum, large workers before small ones, which fill
     gaps, on the smallest nodes that have room. Then the stages get one more worker each, in turn, while there is room.
-    Raise InvalidArgumentError if a minimum does not fit into the ``offer``, a text that describes the nodes. Without
-    an offer, a request that does not fit gets fewer workers.
+    Raise InvalidArgumentError if a minimum does not fit into the ``offer``, a text that describes the nodes.
     """
-    for request in requests if offer else ():
+    for request in requests:
         _check(nodes, request, offer)
     free = [FreeResources(node) for node in sorted(nodes, key=_size)]
     placed = [_PlacedWorkers(request, free) for request in requests]
     for each in sorted(placed, key=lambda each: _size(each.request.demand), reverse=True):
         for _ in range(each.request.min_workers):
-            if not each.has_grown() and offer:
+            if not each.has_grown():
                 needed = "; ".join(str(request) for request in requests if request.demand)
                 raise InvalidArgumentError(
                     f"This query needs more than there is at once: {offer}. It needs {needed}. "
@@ -214,6 +213,19 @@ def _check(nodes: Sequence[Amounts], request: WorkerRequest, offer: str) -> None
 def has_room(nodes: Sequence[Amounts], demand: Amounts) -> bool:
     """Return whether a node can hold a worker."""
     return any(FreeResources(node).take(demand) is not None for node in nodes)
+
+
+def most_workers(nodes: Sequence[Amounts], demand: Amounts, others: Sequence[tuple[Amounts, int]]) -> int:
+    """Return how many workers a stage may have beside the ``others``, by their demands and numbers.
+
+    >>> most_workers([{"CPU": 8, "GPU": 2}, {"CPU": 4}, {"CPU": 4, "GPU": 1}], {"GPU": 0.5, "CPU": 1}, [])
+    6
+    >>> most_workers([{"GPU": 4}], {"GPU": 1}, [({"GPU": 0.5}, 1), ({"CPU": 1}, 1)])
+    3
+    """
+    fitting = sum(min(int(node.get(name, 0) / amount + SLACK) for name, amount in demand.items()) for node in nodes)
+    taken = [sum(other.get(name, 0) * number for other, number in others) / demand[name] for name in demand]
+    return fitting - math.ceil(max(taken, default=0))
 
 
 def described_amounts(amounts: Amounts) -> str:

@@ -224,12 +224,16 @@ class ActorGroup:
         error.__cause__ = failure
         return error
 
+    def follow_size(self) -> None:
+        """Allow as many actors as the cluster has room for beside the other stages."""
+        most = max(self._size.most(), self._size.least)
+        self._may_start, self._most = self._may_start or most > self._most, most
+
     def adjust(self) -> None:
         """Release actors that are idle or on a draining node, follow the size of the cluster, and say what is missing
         if no actor finds room.
         """
-        most = max(self._size.most(), self._size.least)
-        self._may_start, self._most = self._may_start or most > self._most, most
+        self.follow_size()
         self._look_for_room()
         now = time.monotonic()
         gone: list[PoolActor] = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, ClassVar, NamedTuple
@@ -129,12 +129,20 @@ class Actors:
     An actor that a stage has started serves the others too. The stages that call methods of one object share its
     actors, which are all released after the last of these stages, or its instance would be built again; all stages join
     before the first task. With ``is_shared`` they are the actors of all stages that need no resources and no state: one
-    for each core, on its node. So a query starts few processes, and the next query none.
+    for each core, on its node. So a query starts few processes, and the next query none. ``on_change`` is called when
+    their number has changed.
     """
 
     def __init__(
-        self, cluster: Cluster, options: dict[str, Any], num_tasks: int = 1, *, is_shared: bool = False
+        self,
+        cluster: Cluster,
+        options: dict[str, Any],
+        num_tasks: int = 1,
+        on_change: Callable[[], None] = lambda: None,
+        *,
+        is_shared: bool = False,
     ) -> None:
+        self._on_change = on_change
         self._cluster = cluster
         self._is_shared = is_shared
         self._class = Worker if num_tasks == 1 else ThreadedWorker
@@ -172,7 +180,8 @@ class Actors:
                 found.is_reused |= found.has_started
             if not is_alone:
                 self._users.setdefault(found, set()).add(stage)
-            return found
+        self._on_change()
+        return found
 
     def retire(self, stage: int, process: Process) -> None:
         """Kill an actor that must get no more work, and works on nothing for this stage, unless another uses it."""
@@ -182,6 +191,7 @@ class Actors:
             if users:
                 return
             self._users.pop(process, None)
+        self._on_change()
         process.kill()
 
     def release(self, stage: int, idle: Sequence[Process], running: Mapping[Any, Process]) -> None:
@@ -200,6 +210,7 @@ class Actors:
             if not self._is_shared and not self._members:
                 released += self._users
                 self._users = {}
+        self._on_change()
         if not self._is_shared:
             return self._release(released)
         replies = [reply for reply, process in running.items() if process.has_started]

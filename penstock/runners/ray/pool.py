@@ -131,6 +131,13 @@ class RayPool:
         """Follow the cluster: its size, and nodes that drain."""
         self._group.adjust()
 
+    def follow_size(self) -> None:
+        """Follow the numbers of actors of the other stages."""
+        before = self.capacity
+        self._group.follow_size()
+        if self.capacity > before:
+            self.capacity_changed()
+
     def described_tasks(self) -> list[str]:
         """Implements ``DescribesTasks``."""
         runs, missing = list(self._running.values()), self._group.missing

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -28,7 +28,7 @@ from penstock.plan.stages import CallBatch, CallUdf, RunRelation, Stage, Work, W
 from penstock.protocols import OneWriterSink, PartSink, RunSink, Sink
 from penstock.relational.partition import HashParts, RangeParts, parts_of
 from penstock.runners.openers import async_pool, opener, packed, restart_policy, writing_opener
-from penstock.runners.placement import WorkerRequest, place, sharing_key
+from penstock.runners.placement import WorkerRequest, most_workers, place, sharing_key
 from penstock.runners.query import Workplace
 from penstock.runners.ray.actor_group import PoolSize
 from penstock.runners.ray.actors import Actors, ActorSlot
@@ -142,7 +142,7 @@ class RayPools:
         self._memory = NodeMemory(partial(cluster.node_nbytes, memory_limit=get_config().memory_limit))
         self._sinks = dict(_next_sinks(stages))
         self._own: dict[str, Actors] = {}
-        self._fitting: dict[str, tuple[Any, int]] = {}  # by request: what decides how many actors fit, and the number
+        self._sized: list[RayPool] = []  # with actors of their own
         self._loops: dict[str, LoopThread] = {}
 
     def make(self, stage: Stage, work: Work, emit: Emit) -> PoolChoice:
@@ -166,6 +166,8 @@ class RayPools:
                 slot = (self._workers if is_shared else self._own_actors(stage, options)).join(opening)
                 restart = restart_policy(work)
                 calls = self._pool(stage.name, slot, size, emit, restart=restart, may_write=sink is not None)
+                if actor_key(stage) in self._requests:
+                    self._sized.append(calls)
                 return PoolChoice(calls, takes_core, PYTHON_WORK, task_cost_s=CALL_COST_S)
             case RunRelation(relation, schemas):
                 parts = parts_of(relation, schemas)
@@ -194,24 +196,25 @@ class RayPools:
         """Return a function that returns how many workers a stage may have: as the user says, or all that fit."""
         most, key = stage.resources.max_workers, actor_key(stage)
         if key in self._requests and (most is None or not self._may_grow):
-            return lambda: self._num_fitting(key)
+            return lambda: min(most or sys.maxsize, self._num_fitting(key))
         return lambda: most or self._cluster.num_cores  # those without room make the cluster grow
 
     def _num_fitting(self, key: str) -> int:
         """Return how many actors fit if each other stage keeps the actors it has, or gets its minimum."""
-        others = []
-        for other, request in self._requests.items():
-            number = max(request.min_workers, self._own[other].num_actors if other in self._own else 0)
-            others += [replace(request, min_workers=number, max_workers=number)] if other != key else []
-        given = self._cluster.nodes, others
-        if self._fitting.get(key, (None, 0))[0] != given:
-            self._fitting[key] = given, len(place(given[0], [*others, self._requests[key]])[-1])
-        return self._fitting[key][1]
+        num_actors = {other: actors.num_actors for other, actors in self._own.items()}
+        others = [(other, request) for other, request in self._requests.items() if other != key]
+        taken = [(request.demand, max(request.min_workers, num_actors.get(other, 0))) for other, request in others]
+        return most_workers(self._cluster.nodes, self._requests[key].demand, taken)
 
     def _own_actors(self, stage: Stage, options: dict[str, Any]) -> Actors:
         """Return the actors of a stage. Stages that call other methods of the same object share them."""
-        actors = Actors(self._cluster, options, stage.resources.tasks_per_worker)
+        actors = Actors(self._cluster, options, stage.resources.tasks_per_worker, self._adjust_sizes)
         return self._own.setdefault(sharing_key(stage), actors)
+
+    def _adjust_sizes(self) -> None:
+        """Let the stages with resources follow each other's numbers of actors."""
+        for pool in self._sized:
+            pool.follow_size()
 
     def _calling(self, work: CallUdf | CallBatch, sink: PartSink | None) -> OpenHandler:
         if sink is None or isinstance(work, CallBatch):

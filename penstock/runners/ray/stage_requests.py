@@ -54,7 +54,7 @@ def _request(stage: Stage) -> WorkerRequest:
     options, resources = actor_options(stage.resources), stage.resources
     _check_options(stage.name, options)
     if not isinstance(stage.work, CallUdf) or not stage.work.spec.target.is_async:
-        return WorkerRequest(stage.name, demand_of(options), resources.min_workers, resources.max_workers)
+        return WorkerRequest(stage.name, demand_of(options), resources.min_workers, resources.min_workers)
     if stage.work.spec.builtin.event_loop and stage.resources.gpus:
         from penstock.runners.ray.engines import num_replicas  # few queries need the models
 
