@@ -23,7 +23,7 @@ from penstock.plan.relations import (
     Sort,
     SortKey,
 )
-from penstock.relational.query_makers import LEFT_NUMBER, NUMBER, RIGHT_NUMBER, ZipMaker, union_maker
+from penstock.relational.query_makers import LEFT_NUMBER, NUMBER, RIGHT_NUMBER, UnionMaker, ZipMaker
 from penstock.types import DataType, supertype
 from penstock.udf.options import refusing_unknown
 
@@ -146,7 +146,7 @@ class RelationalVerbs(LazyTable):
         left, right = self._plan, plan_of(other)
         if left.schema is None or right.schema is None:
             inputs = nodes.MonotonicId(left, NUMBER), nodes.MonotonicId(right, NUMBER)
-            return self._with(nodes.Relate(inputs, DeferredRelation(union_maker())))
+            return self._with(nodes.Relate(inputs, DeferredRelation(UnionMaker(is_all=True))))
         names = list(dict.fromkeys([*left.schema.names, *right.schema.names]))
         sides = _aligned(_widened(left, names, right), _widened(right, names, left))
         return self._with(nodes.Concat(sides))
