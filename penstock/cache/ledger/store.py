@@ -133,7 +133,7 @@ class FileLedger:
 
     def flush(self) -> None:
         """Return when every value put so far is on disk."""
-        with self._syncing:
+        with self._syncing, contextlib.ExitStack() as files:
             with self._lock:
                 if not self._unsynced:
                     return
@@ -141,9 +141,12 @@ class FileLedger:
                     self._follow_folder()
                     self._write()
                     mine = [(number, segment) for number, segment in self._segments.items() if segment.unindexed]
+                    fds = []
+                    for _, segment in mine:
+                        fds.append(os.dup(segment.fd))  # the segments may be closed meanwhile
+                        files.callback(os.close, fds[-1])
                     for number, segment in mine:
                         self._index.add(number, segment.write_index())
-                    fds = [os.dup(segment.fd) for _, segment in mine]  # the segments may be closed meanwhile
                 except Exception as exc:
                     raise self._failure(exc) from exc
                 values, nbytes, self._unsynced = self._unsynced, self._nbytes, {}
@@ -157,9 +160,6 @@ class FileLedger:
                     self._unsynced = values | self._unsynced
                     self._unwritten = dict(self._unsynced)
                     raise self._failure(exc) from exc
-            finally:
-                for fd in fds:
-                    os.close(fd)
             with self._lock:
                 self._nbytes -= nbytes
                 for _, segment in mine:
@@ -282,10 +282,9 @@ class FileLedger:
 
     def _sync_often(self) -> None:
         wait_s = SYNC_EVERY_S
-        while True:
+        while not self._is_closing.is_set():  # asked after ``clear``, which may undo what ``close`` has set
             self._has_unsynced.wait()
-            if self._is_closing.wait(wait_s):
-                return
+            self._is_closing.wait(wait_s)
             self._has_unsynced.clear()
             try:
                 self.flush()
@@ -294,7 +293,6 @@ class FileLedger:
                 if wait_s == SYNC_EVERY_S:
                     log.warning("%s", exc)
                 wait_s = RETRY_EVERY_S
-                self._has_unsynced.set()
 
     def _write(self) -> None:
         """Write the values that are in no log."""
@@ -303,6 +301,7 @@ class FileLedger:
             self._unwritten = {}
 
     def _failure(self, error: Exception) -> LedgerError:
+        self._has_unsynced.set()  # the thread tries again
         try:
             space = f"{shutil.disk_usage(self.path).free:,} bytes are free there"
         except OSError as exc:
