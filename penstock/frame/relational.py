@@ -16,7 +16,6 @@ from penstock.plan.pair_relations import JoinMaker, Keys
 from penstock.plan.relations import (
     DeferredRelation,
     Distinct,
-    Join,
     JoinKind,
     RelationMaker,
     SetOperation,
@@ -24,7 +23,7 @@ from penstock.plan.relations import (
     SortKey,
 )
 from penstock.relational.query_makers import LEFT_NUMBER, NUMBER, RIGHT_NUMBER, ZipMaker, union_maker
-from penstock.types import DataType, supertype
+from penstock.types import supertype
 from penstock.udf.options import refusing_unknown
 
 Columns = ColumnInput | Sequence[ColumnInput]
@@ -97,13 +96,7 @@ class RelationalVerbs(LazyTable):
         left, left_names, left_extra = with_computed(self._plan, left_keys, "join")
         right, right_names, right_extra = with_computed(plan_of(other), right_keys, "join")
         maker = JoinMaker(how, Keys(left_names, left_extra), Keys(right_names, right_extra), prefix, suffix)
-        if left.schema is None or right.schema is None:
-            return self._with(nodes.Relate((left, right), DeferredRelation(maker)))
-        columns = maker.columns(left.schema, right.schema)
-        left, left_on, right, right_on = with_common_keys(left, left_names, right, right_names)
-        joined = dict(zip(left_names, left_on, strict=True))
-        columns = tuple((side, joined[name] if side == 2 else name, new) for side, name, new in columns)
-        return self._with(nodes.Relate((left, right), Join(how, left_on, right_on, columns)))
+        return self._with(related(left, right, maker))
 
     def zip(self, other: LazyTable) -> Self:
         """Put the columns of another DataFrame beside these, row by row; both must have the same number of rows.
@@ -159,15 +152,6 @@ class RelationalVerbs(LazyTable):
         """
         return self._combined("intersect", other)
 
-    def intersect_all(self, other: LazyTable) -> Self:
-        """Return the rows that are in both DataFrames, each as often as in the one that has it less often.
-
-        >>> twice = ps.from_pydict({"x": [1, 1, 2]})
-        >>> twice.intersect_all(twice).sort("x").to_pydict()
-        {'x': [1, 1, 2]}
-        """
-        return self._combined("intersect", other, is_all=True)
-
     def except_distinct(self, other: LazyTable) -> Self:
         """Return the distinct rows that the other DataFrame does not have, in no particular order.
 
@@ -176,18 +160,8 @@ class RelationalVerbs(LazyTable):
         """
         return self._combined("except", other)
 
-    def except_all(self, other: LazyTable) -> Self:
-        """Return the rows that are left if each row of the other DataFrame removes one equal row.
-
-        >>> ps.from_pydict({"x": [1, 1, 2]}).except_all(ps.from_pydict({"x": [1, 2]})).to_pydict()
-        {'x': [1]}
-        """
-        return self._combined("except", other, is_all=True)
-
-    def _combined(
-        self, verb: Literal["union", "intersect", "except"], other: LazyTable, *, is_all: bool = False
-    ) -> Self:
-        return self._with(nodes.Relate(_aligned(self._plan, plan_of(other)), SetOperation(verb, is_all)))
+    def _combined(self, verb: Literal["union", "intersect", "except"], other: LazyTable) -> Self:
+        return self._with(nodes.Relate(_aligned(self._plan, plan_of(other)), SetOperation(verb)))
 
 
 # --- keys and columns, shared with the aggregates ---
@@ -251,34 +225,6 @@ def related(left: Plan, right: Plan, maker: RelationMaker, *, needs_order: bool 
     if left.schema is None or right.schema is None:
         return nodes.Relate((left, right), DeferredRelation(maker, needs_order=needs_order))
     return nodes.Relate((left, right), maker.made(left.schema, right.schema))
-
-
-def with_common_keys(
-    left: Plan, left_names: Sequence[str], right: Plan, right_names: Sequence[str]
-) -> tuple[Plan, tuple[str, ...], Plan, tuple[str, ...]]:
-    """Return both plans and the names of their keys. Keys of different types are cast to their common type; the
-    relation refuses types without one.
-    """
-    assert left.schema is not None
-    assert right.schema is not None
-    common = [
-        supertype(left.schema[name].dtype, right.schema[other].dtype)
-        for name, other in zip(left_names, right_names, strict=True)
-    ]
-    return *_with_keys_of_types(left, left_names, common), *_with_keys_of_types(right, right_names, common)
-
-
-def _with_keys_of_types(
-    plan: Plan, names: Sequence[str], dtypes: Sequence[DataType | None]
-) -> tuple[Plan, tuple[str, ...]]:
-    assert plan.schema is not None
-    keys: list[str] = []
-    added: list[Alias] = []
-    for name, dtype in zip(names, dtypes, strict=True):
-        if dtype not in (None, plan.schema[name].dtype):
-            added.append(Alias(Cast(ColumnRef(name), dtype), f"__common_{len(added)}"))
-        keys.append(added[-1].alias if dtype not in (None, plan.schema[name].dtype) else name)
-    return nodes.Project(plan, (Star(), *added)) if added else plan, tuple(keys)
 
 
 def _aligned(left: Plan, right: Plan) -> tuple[Plan, Plan]:

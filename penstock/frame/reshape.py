@@ -10,15 +10,15 @@ import pyarrow as pa
 from penstock.errors import InvalidArgumentError
 from penstock.expr.aggregate_functions import AGGREGATES
 from penstock.expr.column import Expression, call, col, lit, when
-from penstock.expr.nodes import Alias, ColumnRef, Star, Unnest
+from penstock.expr.nodes import Alias, ColumnRef, Star
 from penstock.frame.aggregation import aggregated
 from penstock.frame.columns import ColumnInput, checked_count, to_node
 from penstock.frame.lazy_table import LazyTable
 from penstock.frame.projection import projected
 from penstock.frame.relational import Columns, nodes_of, without
 from penstock.plan import nodes
-from penstock.plan.nodes import Plan, check_columns
-from penstock.plan.relations import GROUP, Distinct, GroupRows, Sort, SortKey
+from penstock.plan.nodes import Plan
+from penstock.plan.relations import Distinct, Sort, SortKey
 from penstock.types import DataType
 from penstock.types.plain import arrow_array
 from penstock.udf.options import refusing_unknown
@@ -29,14 +29,13 @@ class ReshapeVerbs(LazyTable):
         self,
         fraction: float | None = None,
         size: int | None = None,
-        with_replacement: bool = False,
         seed: int | None = None,
     ) -> Self:
         """Draw a share of the rows, or ``size`` of them; with a seed, the same rows every time.
 
         A share is rounded up, and drawn from each 1,024 rows, in input order: it streams and holds no rows. Of a table
-        with more than 1,024 rows it may return one row less; ``with_replacement`` it may return a row twice. ``size``
-        rows come in random order; if there are fewer rows, all.
+        with more than 1,024 rows it may return one row less. ``size`` rows come in random order; if there are
+        fewer rows, all.
 
         >>> ps.range(1000).sample(0.1, seed=1).count_rows(), ps.range(1000).sample(size=7).count_rows()
         (100, 7)
@@ -48,10 +47,8 @@ class ReshapeVerbs(LazyTable):
             raise InvalidArgumentError(f"sample needs a fraction from 0 to 1; got {fraction!r}")
         _check_seed("sample", seed)
         if fraction is not None:
-            return self._with(nodes.Sample(self._plan, fraction, seed, with_replacement))
+            return self._with(nodes.Sample(self._plan, fraction, seed))
         num_rows = checked_count("sample(size=...)", size)
-        if with_replacement:
-            raise InvalidArgumentError("sample draws a row again only by a share: sample(0.5, with_replacement=True)")
         return self._with(_in_random_order(self._plan, seed, num_rows))
 
     def shuffle(self, seed: int | None = None) -> Self:
@@ -64,28 +61,13 @@ class ReshapeVerbs(LazyTable):
         return self._with(_in_random_order(self._plan, seed))
 
     @refusing_unknown("repartition")
-    def repartition(self, num: int, *partition_by: ColumnInput) -> Self:
-        """Return the same rows in this many parts of equal size; with columns, equal values are in one part.
-
-        Without columns it holds all rows in memory first. If you give columns, parts have any size, and empty parts are
-        left out; only one part must fit in memory.
+    def repartition(self, num: int) -> Self:
+        """Return the same rows in this many parts of equal size; holds all rows in memory first.
 
         >>> [len(part) for part in ps.range(6).repartition(3).iter_partitions()]
         [2, 2, 2]
-        >>> parts = ps.from_pydict({"k": ["x", "y", "x"]}).repartition(8, "k").iter_partitions()
-        >>> sorted(part.to_pydict()["k"] for part in parts)
-        [['x', 'x'], ['y']]
         """
-        if not partition_by:
-            return self._with(nodes.Repartition(self._plan, num))
-        nodes.check_count("repartition", num)
-        keys = nodes_of(partition_by)
-        check_columns(self._plan.schema, tuple(key.column for key in keys if isinstance(key, ColumnRef)), "repartition")
-        part = call("hash", *map(Expression, keys), seed=0) % lit(num)
-        numbered = nodes.Project(nodes.MonotonicId(self._plan, "__row"), (Star(), Alias(part._node, "__part")))
-        groups = nodes.IntoBatches(nodes.Relate((numbered,), GroupRows(("__part",), "__row")), 1)
-        rows = nodes.Project(nodes.Explode(groups, (GROUP,)), (Unnest(ColumnRef(GROUP)),))
-        return self._with(without(rows, ["__part"]))
+        return self._with(nodes.Repartition(self._plan, num))
 
     @refusing_unknown("into_partitions")
     def into_partitions(self, num: int) -> Self:

@@ -47,7 +47,6 @@ class TakeSample:
 
     fraction: float
     seed: int | None
-    is_with_replacement: bool
 
 
 @frozen

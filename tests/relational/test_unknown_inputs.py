@@ -107,9 +107,7 @@ def test_set_verbs_with_an_empty_side(nothing: ps.DataFrame, is_known: bool) -> 
     for verb, right_is_empty, left_is_empty in (
         ("union", everything, everything),
         ("intersect", none, none),
-        ("intersect_all", none, none),
         ("except_distinct", everything, none),
-        ("except_all", everything, none),
         ("union_all_by_name", everything, everything),
         ("concat", everything, everything),
     ):

@@ -18,14 +18,13 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import importlib
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from enum import StrEnum
 from typing import Any
 
 import penstock as ps
-from penstock.ai.provider_registry import KNOWN, detach_provider
+from penstock.ai.provider_registry import detach_provider
 from penstock.compat import remedies
 from penstock.compat.daft import expressions, functions, io
 from penstock.compat.daft.daft_types import DaftDataType, DaftFile, DaftSchema
@@ -216,9 +215,6 @@ def udf(*, return_dtype: Any, num_cpus: float | None = None, num_gpus: float | N
 # Daft keeps some of these names in modules of their own: ``from daft.window import Window``.
 for _module in (
     "ai",
-    "ai.openai",
-    "ai.openai.provider",
-    "ai.provider",
     "ai.utils",
     "context",
     "dataframe",
@@ -231,11 +227,6 @@ for _module in (
     sys.modules[f"{__name__}.{_module}"] = sys.modules[__name__]
     globals().setdefault(_module, sys.modules[__name__])
 
-_PROVIDERS = {"OpenAIProvider": "openai", "GoogleProvider": "google", "LMStudioProvider": "lm_studio"}
-
 
 def __getattr__(name: str) -> Any:
-    if name in _PROVIDERS:  # of ``daft.ai.openai.provider``; loaded when it is used
-        module, provider = KNOWN[_PROVIDERS[name]]
-        return getattr(importlib.import_module(module), provider)
     raise remedies.refused_name("daft", name)

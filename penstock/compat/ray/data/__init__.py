@@ -7,7 +7,7 @@ iterator          ``DataIterator``
 aggregate         ``ray.data.aggregate``
 expressions       ``ray.data.expressions``
 llm               ``ray.data.llm``
-arrow_options, json_files    options of the readers of CSV and JSON
+arrow_options, json_files    options of the reader of CSV; times in JSON
 partitions        ``Partitioning``
 resource_options  parameters about resources and placement
 
@@ -33,7 +33,7 @@ from penstock.compat.ray.data.arrow_options import arrow_options
 from penstock.compat.ray.data.dataset import Dataset, RaySchema as Schema
 from penstock.compat.ray.data.grouped import GroupedData
 from penstock.compat.ray.data.iterator import DataIterator
-from penstock.compat.ray.data.json_files import json_options, timestamp_columns
+from penstock.compat.ray.data.json_files import timestamp_columns
 from penstock.compat.ray.data.partitions import Partitioning, PartitionStyle, is_hive, partition_types
 from penstock.compat.ray.data.resource_options import PLACEMENT, RESOURCES, check_filesystem, check_placement
 from penstock.compat.remedies import refused_name
@@ -152,18 +152,14 @@ __all__ += list(_READERS)  # made from the table above
 _read_json = globals()["read_json"]
 
 
-def read_json(
-    *args: Any, lines: bool = False, read_options: Any = None, parse_options: Any = None, **options: Any
-) -> Dataset:
+def read_json(*args: Any, lines: bool = False, **options: Any) -> Dataset:
     """Read JSON. Text that looks like timestamps to Arrow becomes timestamps, as in Ray Data, but not with ``lines``.
 
-    It takes the options of ``pyarrow.json``, and recognizes files of JSON lines by their content.
+    Looked for are columns without a type in ``schema=``, in the first megabyte of a file of lines.
     """
-    given = json_options(parse_options, read_options)
-    dataset: Dataset = _read_json(*args, **given, **options)
-    typed = {**(given.get("schema") or {}), **(options.get("schema") or {})}
-    texts = [] if lines else [field.name for field in dataset.schema if field.dtype.is_string()]
-    texts = [name for name in texts if name not in typed]
+    dataset: Dataset = _read_json(*args, **options)
+    typed = options.get("schema") or {}
+    texts = [] if lines else [f.name for f in dataset.schema if f.dtype.is_string() and f.name not in typed]
     files = dataset.input_files() if texts else []
     times = timestamp_columns(files[0], texts) if files else []
     return dataset.with_columns({name: ps.col(name).cast("timestamp[s]") for name in times}) if times else dataset

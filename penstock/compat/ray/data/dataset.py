@@ -228,7 +228,7 @@ class Dataset(aggregate.Shortcuts, DatasetWrites):  # type: ignore[misc]
         keys: Sequence[str] | None = None,
         sort: bool = False,
     ) -> Self:
-        """Ignore ``strict``, which is about the size of blocks."""
+        """Ignore ``strict`` and, unless ``sort``, ``keys``, which are about blocks."""
         by_rows = target_num_rows_per_block is not None
         refuse_if(
             not keys and (num_blocks is not None) == by_rows, "repartition takes a number of blocks or of rows each"
@@ -239,8 +239,6 @@ class Dataset(aggregate.Shortcuts, DatasetWrites):  # type: ignore[misc]
         if target_num_rows_per_block is not None:
             return self.into_batches(target_num_rows_per_block)
         shuffled = self.shuffle() if shuffle else self
-        if keys is not None:
-            return DataFrame.repartition(shuffled, num_blocks or 1, *keys)
         return shuffled if num_blocks is None else DataFrame.repartition(shuffled, num_blocks)
 
     def split_at_indices(self, indices: Sequence[int]) -> list[Self]:
