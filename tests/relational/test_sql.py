@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import penstock as ps
-from penstock.errors import InvalidArgumentError
+from penstock.errors import ComputeError, InvalidArgumentError
 from penstock.functions import date_trunc
 from penstock.testing import ModelServer
 
@@ -180,6 +180,14 @@ def test_expressions(text: str, expression: ps.Expression) -> None:
 def test_mistakes_in_expressions(text: Any, message: str) -> None:
     with pytest.raises(InvalidArgumentError, match=message):
         ps.sql_expr(text)
+
+
+def test_constant_times_are_constants() -> None:
+    days = [dt.date(2024, 1, 1), dt.date(2025, 1, 1)]
+    assert repr(ps.sql_expr("d >= date '2024-06-01'")) == repr(ps.col("d") >= dt.date(2024, 6, 1))
+    assert ps.from_pydict({"d": days}).where("d >= '2024-06-01'::date").to_pydict() == {"d": days[1:]}
+    with pytest.raises(ComputeError, match="2024-13-01"):
+        ps.from_pydict({"d": days}).where("d >= date '2024-13-01'").collect()
 
 
 @pytest.mark.parametrize("selected", ["a.k, b.k", "*"])

@@ -3,7 +3,6 @@
 dataset           ``Dataset``: a DataFrame with Ray Data's verbs
 result_verbs, write_verbs    its verbs that run the query, and that write
 grouped           ``GroupedData``
-iterator          ``DataIterator``
 aggregate         ``ray.data.aggregate``
 expressions       ``ray.data.expressions``
 llm               ``ray.data.llm``
@@ -32,7 +31,6 @@ from penstock.compat.ray.data import aggregate, expressions, llm
 from penstock.compat.ray.data.arrow_options import arrow_options
 from penstock.compat.ray.data.dataset import Dataset, RaySchema as Schema
 from penstock.compat.ray.data.grouped import GroupedData
-from penstock.compat.ray.data.iterator import DataIterator
 from penstock.compat.ray.data.json_files import timestamp_columns
 from penstock.compat.ray.data.partitions import Partitioning, PartitionStyle, is_hive, partition_types
 from penstock.compat.ray.data.resource_options import PLACEMENT, RESOURCES, check_filesystem, check_placement
@@ -54,6 +52,9 @@ for _module in ("block", "collate_fn", "context", "datasource", "datasource.part
                 "iterator"):  # fmt: skip
     sys.modules[f"{__name__}.{_module}"] = sys.modules[__name__]
     globals().setdefault(_module, sys.modules[__name__])
+
+
+DataIterator = Dataset  # a dataset is read as often as wanted
 
 
 def _dataset(frame: ps.DataFrame) -> Dataset:

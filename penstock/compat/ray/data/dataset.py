@@ -15,7 +15,6 @@ import pyarrow as pa
 from penstock.compat.ray.data import aggregate
 from penstock.compat.ray.data.aggregate import ColumnAggregate, results_of
 from penstock.compat.ray.data.grouped import GroupedData
-from penstock.compat.ray.data.iterator import DataIterator
 from penstock.compat.ray.data.resource_options import FORMATS, check_placement, function_options, refuse_if
 from penstock.compat.ray.data.write_verbs import DatasetWrites
 from penstock.compat.remedies import refused_name
@@ -259,11 +258,11 @@ class Dataset(aggregate.Shortcuts, DatasetWrites):  # type: ignore[misc]
         sizes = [share + (number < rest and not equal) for number in range(n)]
         return rows.split_at_indices(list(itertools.accumulate(sizes)))[:n]
 
-    def streaming_split(self, n: int, *, equal: bool = False, **options: Any) -> list[DataIterator]:
-        return [DataIterator(part) for part in self.split(n, equal=equal, **options)]
+    def streaming_split(self, n: int, *, equal: bool = False, **options: Any) -> list[Self]:
+        return self.split(n, equal=equal, **options)
 
-    def iterator(self) -> DataIterator:
-        return DataIterator(self)
+    def iterator(self) -> Self:
+        return self
 
     # --- aggregates ---
 
